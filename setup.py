@@ -1,0 +1,40 @@
+"""Finds the Cython modules of `aioproducer._native`; everything else of the build is in pyproject.toml.
+
+Every `.pyx` file in that folder becomes one extension module, so adding one needs no change here.
+With `AIOPRODUCER_CHECKED=1` the modules are built with bounds checking, into a build folder of their own.
+"""
+
+import os
+from pathlib import Path
+
+from Cython.Build import cythonize
+from setuptools import Extension, setup
+
+CHECKED = os.environ.get("AIOPRODUCER_CHECKED", "") not in {"", "0"}
+BUILD = Path("build") / ("checked" if CHECKED else "release")
+OPTIMISE = ["/O2"] if os.name == "nt" else ["-O3"]
+
+
+def native_modules() -> list[Extension]:
+    """One extension for each `.pyx` file, named after it; paths are relative, as setuptools wants them."""
+    return [
+        Extension(".".join(source.with_suffix("").parts), [source.as_posix()], extra_compile_args=OPTIMISE)
+        for source in sorted(Path("aioproducer", "_native").glob("*.pyx"))
+    ]
+
+
+setup(
+    ext_modules=cythonize(
+        native_modules(),
+        build_dir=str(BUILD / "c"),
+        language_level=3,
+        compiler_directives={
+            "boundscheck": CHECKED,
+            "wraparound": CHECKED,
+            "initializedcheck": CHECKED,
+            "cdivision": True,
+            "embedsignature": True,
+        },
+    ),
+    options={"build": {"build_base": str(BUILD)}},
+)
