@@ -1,0 +1,425 @@
+"""Every error this library raises on purpose.
+
+Kafka's names with Python's suffix. Where Python has a word for it, the error has that built-in
+as a second parent, so that callers need not import ours to catch it::
+
+    KafkaError                                       the parent of all
+    ├── ConfigurationError        (ValueError)       an option is wrong; raised before any I/O
+    │   └── ConfigurationTypeError (TypeError)       an option of the wrong type, or one that does not exist
+    ├── IllegalStateError         (RuntimeError)     the call does not fit the producer's state
+    │   └── ProducerClosedError
+    ├── SerializationError        (ValueError)       a serializer failed or returned no bytes
+    ├── RecordTooLargeError       (ValueError)       larger than a limit can ever allow
+    ├── BufferFullError                              no room now, and the call does not wait
+    │   └── BufferTimeoutError    (TimeoutError)     max_block_ms passed without room
+    ├── MetadataNotReadyError                        topic not known yet, and the call does not wait
+    ├── MetadataTimeoutError      (TimeoutError)     max_block_ms passed and the topic is still unknown
+    ├── RecordFilteredError                          an interceptor dropped the record
+    ├── DeliveryTimeoutError      (TimeoutError)     delivery_timeout_ms passed
+    ├── UndeliveredError          (ExceptionGroup)   flush, close: failures nobody looked at
+    ├── BrokerConnectionError     (ConnectionError)
+    │   ├── TlsError
+    │   └── ProtocolError                            bytes that make no sense
+    ├── AuthenticationError
+    ├── UnsupportedVersionError
+    ├── BrokerError                                  a code came back
+    │   ├── AuthorizationError
+    │   │   ├── TopicAuthorizationError              29
+    │   │   ├── ClusterAuthorizationError            31
+    │   │   └── TransactionalIdAuthorizationError    53
+    │   ├── InvalidTopicError     (ValueError)       17
+    │   ├── MessageTooLargeError  (RecordTooLargeError)  10, 18
+    │   ├── InvalidRecordError    (ValueError)       32, 87
+    │   └── NotEnoughReplicasError                   19, 20
+    └── TransactionError
+        ├── TransactionAbortableError                abort and go on
+        └── ProducerFencedError                      close; nothing else helps
+
+Codes without a class of their own are plain `BrokerError`s that carry the code.
+
+An error that tells of a record carries what became of it (`outcome`), where it was going, how
+often it was tried, for how long, and what the broker said last.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import TYPE_CHECKING, Self, TypedDict, TypeVar, Unpack
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+ErrorT = TypeVar("ErrorT", bound="KafkaError")
+
+MAX_SUB_ERRORS = 100  # what one UndeliveredError holds at most; the count says how many there were
+
+
+class Outcome(enum.Enum):
+    """What became of a record that was not acknowledged."""
+
+    NOT_WRITTEN = "not_written"
+    """The record is certainly not in the log: sending it again makes no duplicate."""
+
+    UNKNOWN = "unknown"
+    """The record may be in the log: an attempt went unanswered, or its answer did not say."""
+
+
+class ErrorDetails(TypedDict, total=False):
+    """The keyword arguments every `KafkaError` takes; each becomes an attribute."""
+
+    topic: str | None
+    partition: int | None
+    outcome: Outcome | None
+    attempts: int | None
+    elapsed_s: float | None
+    last_broker_error: KafkaError | None
+
+
+class MessageTooLargeDetails(ErrorDetails, total=False):
+    """What `MessageTooLargeError` takes: what its two parents take."""
+
+    code: int
+    retriable: bool
+    size_bytes: int | None
+    limit_bytes: int | None
+    option: str | None
+
+
+class KafkaError(Exception):
+    """Anything this library raises on purpose.
+
+    Args:
+        message: what happened, to what, the numbers, and a hint.
+        **details: attributes of the same names; `None` where they do not apply.
+    """
+
+    topic: str | None = None
+    """The record's topic."""
+
+    partition: int | None = None
+    """The record's partition, `None` while none was chosen."""
+
+    outcome: Outcome | None = None
+    """What became of the record; `None` for an error that is not about a record."""
+
+    attempts: int | None = None
+    """How often the record's batch was handed to a connection; 0 = never."""
+
+    elapsed_s: float | None = None
+    """Seconds from the call that accepted the record to its failure."""
+
+    last_broker_error: KafkaError | None = None
+    """What the broker or its connection said last, when the error itself is only our deadline."""
+
+    def __init__(self, message: str = "", **details: Unpack[ErrorDetails]) -> None:
+        """Keep the message as `args`, the details as attributes."""
+        super().__init__(message)
+        _set_details(self, details)
+
+    def fresh(self) -> Self:
+        """Return a new instance that says the same, with the same cause and no traceback.
+
+        One failed batch fails many deliveries. Each gets an instance of its own: a raised
+        exception collects traceback frames, and shared ones would grow and keep foreign frames
+        alive.
+        """
+        twin = _rebuild(type(self), self.args, _state_of(self))
+        twin.__cause__ = self.__cause__
+        twin.__suppress_context__ = self.__suppress_context__
+        return twin
+
+    def with_details(self, **details: Unpack[ErrorDetails]) -> Self:
+        """Return a fresh instance with some details replaced.
+
+        Raises:
+            TypeError: a detail that does not exist.
+        """
+        twin = self.fresh()
+        _set_details(twin, details)
+        return twin
+
+    def __reduce__(
+        self,
+    ) -> tuple[
+        Callable[[type[Self], tuple[object, ...], dict[str, object]], Self],
+        tuple[type[Self], tuple[object, ...], dict[str, object]],
+    ]:
+        """Pickle without calling `__init__`, whose signature differs from class to class."""
+        return _rebuild, (type(self), self.args, _state_of(self))
+
+
+def _rebuild(kind: type[ErrorT], args: tuple[object, ...], state: dict[str, object]) -> ErrorT:
+    error = kind.__new__(kind, *args)
+    error.args = args  # OSError.__new__ leaves this to an __init__ that is not called here
+    error.__dict__.update(state)
+    return error
+
+
+def _state_of(error: KafkaError) -> dict[str, object]:
+    state = dict(error.__dict__)
+    notes = state.get("__notes__")
+    if isinstance(notes, list):
+        state["__notes__"] = list(notes)
+    return state
+
+
+def _set_details(error: KafkaError, details: ErrorDetails) -> None:
+    unknown = details.keys() - ErrorDetails.__annotations__.keys()
+    if unknown:
+        text = f"{type(error).__name__} has no detail {min(unknown)!r}"
+        raise TypeError(text)
+    error.__dict__.update(details)
+
+
+# What the caller did
+
+
+class ConfigurationError(KafkaError, ValueError):
+    """An option has a value it cannot have; raised before any I/O.
+
+    Args:
+        message: names the option, the value and the allowed range.
+        option: the option's name in Python spelling, `linger_ms`; `None` when several disagree.
+    """
+
+    option: str | None = None
+
+    def __init__(self, message: str = "", *, option: str | None = None, **details: Unpack[ErrorDetails]) -> None:
+        """Keep the option's name beside the message."""
+        super().__init__(message, **details)
+        self.option = option
+
+
+class ConfigurationTypeError(ConfigurationError, TypeError):
+    """An option has the wrong type, or there is no such option."""
+
+
+class IllegalStateError(KafkaError, RuntimeError):
+    """The call does not fit the producer's state: before `start`, from another thread, ..."""
+
+
+class ProducerClosedError(IllegalStateError):
+    """The producer is closed or closing."""
+
+
+class SerializationError(KafkaError, ValueError):
+    """A serializer failed, or returned something that is neither bytes nor `None`."""
+
+
+class RecordTooLargeError(KafkaError, ValueError):
+    """The record is larger than a limit can ever allow.
+
+    Args:
+        message: both sizes, and the option to raise.
+        size_bytes: the record's size as it would be sent.
+        limit_bytes: what is allowed.
+        option: the option that sets the limit, ours or the broker's.
+    """
+
+    size_bytes: int | None = None
+    limit_bytes: int | None = None
+    option: str | None = None
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        size_bytes: int | None = None,
+        limit_bytes: int | None = None,
+        option: str | None = None,
+        **details: Unpack[ErrorDetails],
+    ) -> None:
+        """Keep the sizes and the option beside the message."""
+        super().__init__(message, **details)
+        self.size_bytes = size_bytes
+        self.limit_bytes = limit_bytes
+        self.option = option
+
+
+class BufferFullError(KafkaError):
+    """There is no room in the buffer now, and the call does not wait for it."""
+
+
+class BufferTimeoutError(BufferFullError, TimeoutError):
+    """`max_block_ms` passed, and there was no room in the buffer."""
+
+
+class MetadataNotReadyError(KafkaError):
+    """The topic's partitions are not known yet, and the call does not wait for them."""
+
+
+class MetadataTimeoutError(KafkaError, TimeoutError):
+    """`max_block_ms` passed, and the cluster or the topic's partitions are still unknown."""
+
+
+class RecordFilteredError(KafkaError):
+    """An interceptor's `on_send` dropped the record: it was not sent, on purpose."""
+
+
+class DeliveryTimeoutError(KafkaError, TimeoutError):
+    """`delivery_timeout_ms` passed; `outcome` says whether the record may have been written."""
+
+
+class UndeliveredError(KafkaError, ExceptionGroup[KafkaError]):
+    """Records were not delivered, and nobody had looked at their failures.
+
+    Raised by `flush` and `close`. One sub-error a batch, at most 100.
+
+    Args:
+        message: what happened; `str()` adds the number of sub-errors.
+        errors: at least one.
+        count: records that were not delivered, also those whose errors are not kept.
+    """
+
+    count: int = 0
+
+    def __new__(cls, message: str, errors: Sequence[KafkaError], **_: object) -> Self:
+        """Build the group of at most `MAX_SUB_ERRORS` errors."""
+        return super().__new__(cls, message, list(errors[:MAX_SUB_ERRORS]))
+
+    def __init__(
+        self,
+        message: str,
+        errors: Sequence[KafkaError],
+        *,
+        count: int | None = None,
+        **details: Unpack[ErrorDetails],
+    ) -> None:
+        """Count the records; without a count, one an error."""
+        super().__init__(message, **details)
+        self.args = (message, list(errors[:MAX_SUB_ERRORS]))
+        self.count = len(errors) if count is None else count
+
+    @classmethod
+    def of(cls, errors: Sequence[KafkaError], *, count: int) -> Self:
+        """Return the error for `count` undelivered records, with a message that says so."""
+        noun = "record was" if count == 1 else "records were"
+        return cls(f"{count} {noun} not delivered: {errors[0]}", errors, count=count)
+
+    def derive(self, excs: Sequence[KafkaError], /) -> UndeliveredError:  # type: ignore[override]
+        """Return the part that `except*` or `split` selects; the count stays the whole's."""
+        return UndeliveredError(self.message, excs, count=self.count)
+
+
+# What the network and the broker did
+
+
+class BrokerConnectionError(KafkaError, ConnectionError):
+    """A connection could not be made, or was lost."""
+
+
+class TlsError(BrokerConnectionError):
+    """The TLS handshake failed, or the other end speaks TLS and we do not."""
+
+
+class ProtocolError(BrokerConnectionError):
+    """The other end sent bytes that are no answer to what was asked."""
+
+
+class AuthenticationError(KafkaError):
+    """The broker does not accept the credentials."""
+
+
+class UnsupportedVersionError(KafkaError):
+    """The broker is too old, or too new, for a request this needs."""
+
+
+class BrokerError(KafkaError):
+    """The broker answered with an error code.
+
+    Args:
+        message: the code's name, what it means here, what to do.
+        code: Kafka's number; see `aioproducer.protocol.error_codes`.
+        retriable: whether the same request may succeed later.
+    """
+
+    code: int
+    retriable: bool
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        code: int = -1,
+        retriable: bool = False,
+        **details: Unpack[ErrorDetails],
+    ) -> None:
+        """Keep the code and its trait beside the message."""
+        super().__init__(message, **details)
+        self.code = code
+        self.retriable = retriable
+
+    @property
+    def topic_partition(self) -> tuple[str, int] | None:
+        """Topic and partition, equal to a `TopicPartition`; `None` unless both are known."""
+        if self.topic is None or self.partition is None:
+            return None
+        return self.topic, self.partition
+
+    @staticmethod
+    def of(code: int, message: str, *, retriable: bool = False, **details: Unpack[ErrorDetails]) -> BrokerError:
+        """Return the error for a code: of the code's own class where it has one."""
+        kind = _CLASS_OF_CODE.get(code, BrokerError)
+        return kind(message, code=code, retriable=retriable, **details)
+
+
+class AuthorizationError(BrokerError):
+    """The user of this connection may not do that."""
+
+
+class TopicAuthorizationError(AuthorizationError):
+    """The user may not write to the topic (29)."""
+
+
+class ClusterAuthorizationError(AuthorizationError):
+    """The user may not do that on the cluster (31); old brokers: no idempotent writes."""
+
+
+class TransactionalIdAuthorizationError(AuthorizationError):
+    """The user may not use the transactional id (53)."""
+
+
+class InvalidTopicError(BrokerError, ValueError):
+    """The broker does not accept the topic's name, or the topic is internal (17)."""
+
+
+class MessageTooLargeError(BrokerError, RecordTooLargeError):
+    """The record alone is larger than the broker or the topic accepts (10, 18)."""
+
+    def __init__(self, message: str = "", **details: Unpack[MessageTooLargeDetails]) -> None:
+        """Take what both parents take."""
+        super().__init__(message, **details)  # type: ignore[misc]  # BrokerError passes the sizes on
+
+
+class InvalidRecordError(BrokerError, ValueError):
+    """The broker refuses this record: its timestamp (32), or its content (87)."""
+
+
+class NotEnoughReplicasError(BrokerError):
+    """Fewer replicas are in sync than `min.insync.replicas` (19; 20: after the append)."""
+
+
+class TransactionError(KafkaError):
+    """A transaction cannot go on."""
+
+
+class TransactionAbortableError(TransactionError):
+    """This transaction must be aborted; the next one can succeed."""
+
+
+class ProducerFencedError(TransactionError):
+    """A newer producer has the transactional id, or the transaction timed out: close."""
+
+
+_CLASS_OF_CODE: dict[int, type[BrokerError]] = {
+    10: MessageTooLargeError,
+    17: InvalidTopicError,
+    18: MessageTooLargeError,
+    19: NotEnoughReplicasError,
+    20: NotEnoughReplicasError,
+    29: TopicAuthorizationError,
+    31: ClusterAuthorizationError,
+    32: InvalidRecordError,
+    53: TransactionalIdAuthorizationError,
+    87: InvalidRecordError,
+}

@@ -1,0 +1,252 @@
+"""The values that go in and come out: what is sent, and where it went.
+
+All of them are plain, immutable and equal by content. `TopicPartition` and `RecordMetadata` have
+aiokafka's fields in aiokafka's order, so they are equal, as tuples, to its own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
+
+Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
+"""A record's headers: names may repeat, order is kept, `None` is a null value."""
+
+HeadersArgument: TypeAlias = Iterable[tuple[str, bytes | None]]
+"""What the send verbs accept as headers."""
+
+MAX_TOPIC_LENGTH = 249  # Kafka names a directory after topic and partition
+MAX_PARTITION = 2**31 - 1  # int32 on the wire
+MAX_TIMESTAMP_MS = 2**63 - 1  # int64 on the wire
+
+_LEGAL_TOPIC = re.compile(rf"[a-zA-Z0-9._-]{{1,{MAX_TOPIC_LENGTH}}}")
+_ILLEGAL_CHARACTER = re.compile(r"[^a-zA-Z0-9._-]")
+_PAIR = 2
+
+
+class TopicPartition(NamedTuple):
+    """One partition of one topic."""
+
+    topic: str
+    partition: int
+
+
+class RecordMetadata(NamedTuple):
+    """Where an acknowledged record is."""
+
+    topic: str
+
+    partition: int
+
+    topic_partition: TopicPartition
+    """The two above as one value, to be used as a key."""
+
+    offset: int
+    """The record's place in its partition; -1 with `acks=0`, where no broker says it."""
+
+    timestamp: int
+    """Milliseconds since 1970: the record's own, or the broker's clock when `timestamp_type` is 1."""
+
+    timestamp_type: int
+    """0: CreateTime, set by the producer. 1: LogAppendTime, set by the broker."""
+
+    log_start_offset: int
+    """The oldest offset the partition still had; -1 when the broker did not say."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerRecord:
+    """One record as the caller gave it: key and value not yet serialized.
+
+    Arguments are checked when the record is made, so an interceptor that returns a changed copy
+    (`dataclasses.replace`) cannot pass on what the call itself would refuse.
+
+    Raises:
+        TypeError: topic, partition, timestamp or headers of the wrong type.
+        ValueError: topic, partition, timestamp or headers out of range.
+    """
+
+    topic: str
+
+    value: object = None
+    """What the value serializer takes; `None` is a tombstone."""
+
+    key: object = None
+    """What the key serializer takes; `None` lets the producer choose the partition."""
+
+    partition: int | None = None
+    """A fixed partition, or `None` to have one chosen."""
+
+    timestamp: int | None = None
+    """Milliseconds since 1970, or `None` for the time of the call."""
+
+    headers: Headers = ()
+
+    def __post_init__(self) -> None:
+        """Check every field that has rules of its own."""
+        check_topic_name(self.topic)
+        check_partition(self.partition)
+        check_timestamp(self.timestamp)
+        if self.headers != ():
+            object.__setattr__(self, "headers", normalize_headers(self.headers))
+
+    def __repr__(self) -> str:
+        """Show where the record goes and how large it is, never what it says."""
+        return (
+            f"ProducerRecord(topic={self.topic!r}, partition={self.partition}, "
+            f"key={_shape(self.key)}, value={_shape(self.value)}, timestamp={self.timestamp}, "
+            f"headers={[name for name, _ in self.headers]})"
+        )
+
+
+def check_topic_name(topic: object) -> None:
+    """Refuse a topic name that no broker accepts.
+
+    Raises:
+        TypeError: not a `str`.
+        ValueError: empty, `.` or `..`, longer than 249, or with a character outside
+            `[a-zA-Z0-9._-]`.
+
+    Source: org.apache.kafka.common.internals.Topic.
+    """
+    if not isinstance(topic, str):
+        text = f"topic must be a str, not {_kind(topic)}"
+        raise TypeError(text)
+    if _LEGAL_TOPIC.fullmatch(topic) and topic not in {".", ".."}:
+        return
+    text = f"topic {topic[:MAX_TOPIC_LENGTH]!r} {_fault_of_topic(topic)}"
+    raise ValueError(text)
+
+
+def check_partition(partition: object) -> None:
+    """Refuse what can be no partition number; whether it exists, only metadata knows.
+
+    Raises:
+        TypeError: neither `None` nor an `int` (a `bool` is none).
+        ValueError: negative, or above 2^31 - 1.
+    """
+    if partition is None:
+        return
+    if not isinstance(partition, int) or isinstance(partition, bool):
+        text = f"partition must be an int or None, not {_kind(partition)}"
+        raise TypeError(text)
+    if not 0 <= partition <= MAX_PARTITION:
+        text = f"partition must be between 0 and {MAX_PARTITION}, not {partition}"
+        raise ValueError(text)
+
+
+def check_timestamp(timestamp: object) -> None:
+    """Refuse what can be no record timestamp.
+
+    Raises:
+        TypeError: neither `None` nor an `int` (a `bool` is none).
+        ValueError: negative, or above 2^63 - 1.
+    """
+    if timestamp is None:
+        return
+    if not isinstance(timestamp, int) or isinstance(timestamp, bool):
+        text = (
+            f"timestamp must be an int, milliseconds since 1970, or None, not {_kind(timestamp)}; "
+            "for a datetime: timestamp=int(when.timestamp() * 1000)"
+        )
+        raise TypeError(text)
+    if not 0 <= timestamp <= MAX_TIMESTAMP_MS:
+        text = f"timestamp must be between 0 and {MAX_TIMESTAMP_MS} ms, not {timestamp}"
+        raise ValueError(text)
+
+
+def check_payload(name: str, payload: object) -> None:
+    """Refuse a key or value that is not bytes when no serializer is there to make it so.
+
+    Args:
+        name: `key` or `value`, for the message.
+        payload: `bytes`, `bytearray`, `memoryview` or `None` pass.
+
+    Raises:
+        TypeError: anything else; the message shows the call that works.
+    """
+    if payload is None or isinstance(payload, bytes | bytearray | memoryview):
+        return
+    if isinstance(payload, str):
+        hint = f"{name}=text.encode(), or Producer(..., {name}_serializer=StringSerializer())"
+    else:
+        hint = f"Producer(..., {name}_serializer=JsonSerializer()), or a serializer of your own"
+    text = f"{name} must be bytes, bytearray, memoryview or None, not {_kind(payload)}; try {hint}"
+    raise TypeError(text)
+
+
+def normalize_headers(headers: object) -> Headers:
+    """Return headers as a tuple of (name, value) pairs, taking any iterable once.
+
+    Args:
+        headers: pairs of `str` and `bytes` (or `bytearray`, `memoryview`, `None`); `None` is none.
+
+    Raises:
+        TypeError: a mapping, a string, or a pair of other types; the message shows what works.
+        ValueError: an item that is no pair, or a name UTF-8 cannot encode.
+    """
+    if headers is None:
+        return ()
+    if isinstance(headers, Mapping):
+        text = "headers must be pairs, since names may repeat; for a dict: headers=[*d.items()]"
+        raise TypeError(text)
+    if isinstance(headers, str | bytes | bytearray | memoryview) or not isinstance(headers, Iterable):
+        text = f"headers must be an iterable of (str, bytes) pairs, not {_kind(headers)}"
+        raise TypeError(text)
+    return tuple(_normal_header(index, header) for index, header in enumerate(headers))
+
+
+def _normal_header(index: int, header: object) -> tuple[str, bytes | None]:
+    if not isinstance(header, tuple | list):
+        text = f"headers[{index}] must be a (str, bytes) pair, not {_kind(header)}"
+        raise TypeError(text)
+    if len(header) != _PAIR:
+        text = f"headers[{index}] must be a (str, bytes) pair; it has {len(header)} items"
+        raise ValueError(text)
+    name, value = header
+    _check_header_name(index, name)
+    return name, _header_value(name, value)
+
+
+def _check_header_name(index: int, name: object) -> None:
+    if not isinstance(name, str):
+        text = f"the name of headers[{index}] must be a str, not {_kind(name)}"
+        raise TypeError(text)
+    try:
+        name.encode()
+    except UnicodeEncodeError as error:
+        text = f"the name of headers[{index}] cannot be encoded as UTF-8: {error.reason}"
+        raise ValueError(text) from error
+
+
+def _header_value(name: str, value: object) -> bytes | None:
+    if value is None or isinstance(value, bytes):
+        return value
+    if isinstance(value, bytearray | memoryview):
+        return bytes(value)
+    hint = f"; try headers=[({name!r}, text.encode())]" if isinstance(value, str) else ""
+    text = f"the value of header {name!r} must be bytes or None, not {_kind(value)}{hint}"
+    raise TypeError(text)
+
+
+def _fault_of_topic(topic: str) -> str:
+    if not topic:
+        return "must not be empty"
+    if topic in {".", ".."}:
+        return "must not be '.' or '..'"
+    illegal = _ILLEGAL_CHARACTER.search(topic)
+    if illegal is not None:
+        return f"has the character {illegal[0]!r}; a topic name is made of a-z A-Z 0-9 . _ -"
+    return f"is {len(topic)} characters long; {MAX_TOPIC_LENGTH} are allowed"
+
+
+def _kind(value: object) -> str:
+    return "None" if value is None else type(value).__name__
+
+
+def _shape(payload: object) -> str:
+    if isinstance(payload, bytes | bytearray | memoryview):
+        return f"<{memoryview(payload).nbytes} bytes>"
+    return "None" if payload is None else f"<{type(payload).__name__}>"
