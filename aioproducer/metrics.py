@@ -1,0 +1,285 @@
+"""Counters, gauges and their snapshots, named as Kafka names its metrics.
+
+Nothing here is computed once a record: components count once a batch, request or response, and
+gauges are read only when somebody asks. There are no sliding averages: a total and a clock say
+more, and whoever collects metrics computes rates better.
+
+Source: org.apache.kafka.clients.producer.internals.{SenderMetricsRegistry,BufferPool},
+org.apache.kafka.common.network.Selector.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+PRODUCER_METRICS = "producer-metrics"
+PRODUCER_NODE_METRICS = "producer-node-metrics"
+PRODUCER_TOPIC_METRICS = "producer-topic-metrics"
+
+
+class MetricName(NamedTuple):
+    """One metric's identity, as Kafka writes it."""
+
+    name: str
+    """`record-send-total` and so on."""
+
+    group: str = PRODUCER_METRICS
+    """The group Kafka shows it in."""
+
+    tags: tuple[tuple[str, str], ...] = ()
+    """`(("node-id", "3"),)` and so on."""
+
+
+class Counter:
+    """A total that only grows."""
+
+    __slots__ = ("_value",)
+
+    def __init__(self) -> None:
+        self._value = 0
+
+    @property
+    def value(self) -> int:
+        """The total since the producer was made."""
+        return self._value
+
+    def add(self, amount: int = 1) -> None:
+        """Count `amount` more; at least 0."""
+        self._value += amount
+
+    def __repr__(self) -> str:
+        return f"Counter({self._value})"
+
+
+class MetricRegistry:
+    """All metrics of one producer.
+
+    Components take their counters once, at construction, and add to them; gauges are functions
+    that say a value that is kept elsewhere.
+    """
+
+    def __init__(self) -> None:
+        self._counters: dict[MetricName, Counter] = {}
+        self._gauges: dict[MetricName, Callable[[], float]] = {}
+
+    def counter(self, name: str, *, group: str = PRODUCER_METRICS, **tags: str) -> Counter:
+        """Return the counter of that name, group and tags: the same one every time.
+
+        Args:
+            name: Kafka's, `record-send-total`.
+            group: Kafka's group.
+            **tags: Kafka's tags with `_` for `-`, `node_id="3"`.
+
+        Raises:
+            ValueError: a gauge has that name.
+        """
+        key = _metric_name(name, group, tags)
+        if key in self._gauges:
+            raise ValueError(f"{name} is a gauge already")
+        return self._counters.setdefault(key, Counter())
+
+    def gauge(self, name: str, read: Callable[[], float], *, group: str = PRODUCER_METRICS, **tags: str) -> None:
+        """Show what `read` returns under that name, group and tags; a later `read` replaces it.
+
+        Raises:
+            ValueError: a counter has that name.
+        """
+        key = _metric_name(name, group, tags)
+        if key in self._counters:
+            raise ValueError(f"{name} is a counter already")
+        self._gauges[key] = read
+
+    def forget(self, *, group: str, **tags: str) -> None:
+        """Drop the metrics of a node or topic that is gone."""
+        wanted = _tags(tags)
+        for metrics in (self._counters, self._gauges):
+            for key in [key for key in metrics if key.group == group and key.tags == wanted]:
+                del metrics[key]
+
+    def snapshot(self) -> Mapping[MetricName, float]:
+        """Return every metric's value now, counters first."""
+        return dict(self._read_all())
+
+    def _read_all(self) -> Iterator[tuple[MetricName, float]]:
+        for name, counter in self._counters.items():
+            yield name, counter.value
+        for name, read in self._gauges.items():
+            yield name, read()
+
+
+class LatencyHistogram:
+    """How long deliveries took: counts in buckets whose width grows with the value.
+
+    Eight buckets to each power of two of microseconds, so a quantile is at most 6.25 % off; from
+    1 us to about 71 minutes (2^32 us), which no delivery time-out of sense exceeds. Updated once a batch.
+    """
+
+    __slots__ = ("_count", "_counts", "_max_s")
+
+    _STEPS = 8  # buckets to a power of two
+    _POWERS = 32
+
+    def __init__(self) -> None:
+        self._counts = [0] * (self._STEPS * self._POWERS + 1)
+        self._count = 0
+        self._max_s = 0.0
+
+    @property
+    def count(self) -> int:
+        """How many deliveries were recorded."""
+        return self._count
+
+    @property
+    def max_s(self) -> float:
+        """The longest, exactly; 0 when there is none."""
+        return self._max_s
+
+    def record(self, latency_s: float, count: int = 1) -> None:
+        """Add `count` deliveries that took `latency_s` seconds; a negative time counts as 0."""
+        self._counts[self._bucket(latency_s)] += count
+        self._count += count
+        self._max_s = max(self._max_s, latency_s)
+
+    def quantile_s(self, fraction: float) -> float | None:
+        """Return the latency that `fraction` of the deliveries did not exceed, in seconds.
+
+        Args:
+            fraction: 0.5 is the median, 0.99 the p99; between 0 and 1.
+
+        Returns:
+            The middle of the bucket, never above the longest; `None` before the first delivery.
+        """
+        if self._count == 0:
+            return None
+        rank = max(1, math.ceil(fraction * self._count))
+        seen = 0
+        for index, count in enumerate(self._counts):
+            seen += count
+            if seen >= rank:
+                return min(self._middle_s(index), self._max_s)
+        return self._max_s
+
+    def reset(self) -> None:
+        """Forget everything, to measure the next stretch of time."""
+        self._counts = [0] * len(self._counts)
+        self._count = 0
+        self._max_s = 0.0
+
+    def _bucket(self, latency_s: float) -> int:
+        microseconds = latency_s * 1e6
+        if microseconds < 1.0:
+            return 0
+        mantissa, exponent = math.frexp(microseconds)  # mantissa in [0.5, 1)
+        step = int((mantissa * 2 - 1) * self._STEPS)
+        return min(1 + (exponent - 1) * self._STEPS + step, len(self._counts) - 1)
+
+    def _middle_s(self, index: int) -> float:
+        if index == 0:
+            return 0.5e-6
+        power, step = divmod(index - 1, self._STEPS)
+        return math.ldexp(1 + (step + 0.5) / self._STEPS, power) * 1e-6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerStatistics:
+    """What `Producer.statistics()` returns: one moment, frozen.
+
+    Totals count from the producer's construction.
+    """
+
+    client_id: str
+
+    records_sent: int = 0
+    """Accepted into a batch. Kafka: record-send-total, which counts at the request."""
+
+    records_acknowledged: int = 0
+    """Delivered: the broker said so, or with `acks=0` the bytes have left."""
+
+    records_failed: int = 0
+    """Kafka: record-error-total."""
+
+    records_retried: int = 0
+    """Records of batches that were sent again. Kafka: record-retry-total."""
+
+    records_filtered: int = 0
+    """Dropped by an interceptor."""
+
+    records_pending: int = 0
+    """Accepted and neither acknowledged nor failed."""
+
+    records_waiting: int = 0
+    """In line for metadata or memory. Kafka: waiting-threads."""
+
+    waiting_bytes: int = 0
+    """Keys, values and headers of the records in line that nobody awaits."""
+
+    batches_sent: int = 0
+    """Batches acknowledged or failed after at least one attempt."""
+
+    batches_split: int = 0
+    """Kafka: batch-split-total."""
+
+    batch_bytes: int = 0
+    """Bytes of acknowledged batches, compressed as they were sent."""
+
+    buffer_total_bytes: int = 0
+    """`buffer_memory`. Kafka: buffer-total-bytes."""
+
+    buffer_available_bytes: int = 0
+    """Free plus unallocated. Kafka: buffer-available-bytes."""
+
+    buffer_free_bytes: int = 0
+    """In chunks that wait for reuse."""
+
+    buffer_unallocated_bytes: int = 0
+    """Neither in use nor in chunks."""
+
+    buffer_exhausted: int = 0
+    """Records that found no room in time. Kafka: buffer-exhausted-total."""
+
+    requests_sent: int = 0
+    """Kafka: request-total."""
+
+    requests_in_flight: int = 0
+    """Kafka: requests-in-flight."""
+
+    requests_in_flight_by_node: Mapping[int, int] = field(default_factory=dict)
+    """node_id -> produce requests on the wire."""
+
+    bytes_sent: int = 0
+    """Kafka: outgoing-byte-total."""
+
+    bytes_received: int = 0
+    """Kafka: incoming-byte-total."""
+
+    connections: int = 0
+    """Open now. Kafka: connection-count."""
+
+    connections_created: int = 0
+    """Kafka: connection-creation-total."""
+
+    connections_closed: int = 0
+    """Kafka: connection-close-total."""
+
+    metadata_age_s: float | None = None
+    """Seconds since the last metadata answer, `None` before the first. Kafka: metadata-age."""
+
+    interceptor_failures: int = 0
+    """How often an interceptor raised."""
+
+    delivery_latency_p50_s: float | None = None
+    """Half of the acknowledged records took no longer, from append to answer; `None` before the first."""
+
+    delivery_latency_p99_s: float | None = None
+    """99 of 100 acknowledged records took no longer."""
+
+
+def _metric_name(name: str, group: str, tags: Mapping[str, str]) -> MetricName:
+    return MetricName(name, group, _tags(tags))
+
+
+def _tags(tags: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted((name.replace("_", "-"), value) for name, value in tags.items()))

@@ -1,0 +1,148 @@
+"""Partitioners: what chooses the partition of a record that does not name one.
+
+Without a partitioner of the user's the choice is made natively and as Kafka makes it: by the
+murmur2 hash of the key, or, for records without a key, one partition after another, each for a
+batch's worth of bytes. A partitioner of one's own is a Python call a record.
+
+Source: org.apache.kafka.clients.producer.{Partitioner,RoundRobinPartitioner},
+BuiltInPartitioner.partitionForKey, Utils.murmur2.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+if TYPE_CHECKING:
+    from aioproducer.core.cluster import Cluster
+
+_MASK = 0xFFFFFFFF  # murmur2 counts in 32 bits
+_SEED = 0x9747B28C
+_MULTIPLIER = 0x5BD1E995
+_POSITIVE = 0x7FFFFFFF  # Kafka's toPositive: drops the sign bit, does not negate
+
+
+@runtime_checkable
+class Partitioner(Protocol):
+    """Chooses partitions. Must not block and must not be `async`.
+
+    Two more methods are called when they exist: `on_new_batch(topic, cluster, previous_partition)`
+    when a batch was closed and the next one may go elsewhere, and `close()`.
+    """
+
+    def partition(  # noqa: PLR0917  # Kafka's signature
+        self,
+        topic: str,
+        key: object,
+        key_bytes: bytes | None,
+        value: object,
+        value_bytes: bytes | None,
+        cluster: Cluster,
+    ) -> int:
+        """Return the partition, between 0 and the topic's partition count - 1.
+
+        Args:
+            topic: its partitions are known: `cluster.partition_count(topic)` is not `None`.
+            key: as the caller gave it.
+            key_bytes: as it will be sent.
+            value: as the caller gave it.
+            value_bytes: as it will be sent.
+            cluster: what is known of brokers and leaders now.
+        """
+        ...
+
+
+class RoundRobinPartitioner:
+    """Takes the partitions in turn, whatever the key, passing over those without a leader.
+
+    Each topic has a turn of its own, from partition 0.
+    """
+
+    def __init__(self) -> None:
+        self._next: dict[str, int] = {}  # topic -> the number of its next turn
+
+    def partition(  # noqa: PLR0917  # Kafka's signature
+        self,
+        topic: str,
+        key: object,  # noqa: ARG002  # the turn alone decides
+        key_bytes: bytes | None,  # noqa: ARG002
+        value: object,  # noqa: ARG002
+        value_bytes: bytes | None,  # noqa: ARG002
+        cluster: Cluster,
+    ) -> int:
+        """Return the next partition that has a leader, or the next one if none has."""
+        count = cluster.partition_count(topic) or 1
+        turn = self._next.get(topic, 0)
+        for step in range(count):
+            choice = (turn + step) % count
+            if cluster.leader_of(topic, choice) is not None:
+                self._next[topic] = choice + 1
+                return choice
+        self._next[topic] = turn + 1
+        return turn % count
+
+
+def partition_for_key(key_bytes: bytes, partition_count: int) -> int:
+    """Return the partition that Kafka's Java client gives a key: for partitioners of one's own.
+
+    Args:
+        key_bytes: the serialized key.
+        partition_count: at least 1.
+    """
+    return (murmur2(key_bytes) & _POSITIVE) % partition_count
+
+
+def murmur2(data: bytes) -> int:
+    """Return Kafka's 32-bit murmur2 hash of the bytes, unsigned."""
+    whole = len(data) & ~3
+    result = _SEED ^ len(data)
+    for at in range(0, whole, 4):
+        result = (result * _MULTIPLIER & _MASK) ^ _mixed(int.from_bytes(data[at : at + 4], "little"))
+    if whole < len(data):
+        result = (result ^ int.from_bytes(data[whole:], "little")) * _MULTIPLIER & _MASK
+    result ^= result >> 13
+    result = result * _MULTIPLIER & _MASK
+    return result ^ (result >> 15)
+
+
+def check_partitioner(partitioner: object) -> None:
+    """Refuse what cannot be a partitioner.
+
+    Raises:
+        TypeError: no `partition` method, a class instead of an instance, or async.
+    """
+    if isinstance(partitioner, type):
+        raise TypeError(f"partitioner must be an instance: {partitioner.__name__}(), not the class itself")
+    for name in ("partition", "on_new_batch", "close"):
+        method = getattr(partitioner, name, None)
+        if method is None and name != "partition":
+            continue
+        if not callable(method):
+            raise TypeError(
+                "partitioner must be an object with partition(topic, key, key_bytes, value, value_bytes, cluster), "
+                f"not {type(partitioner).__name__}"
+            )
+        if inspect.iscoroutinefunction(method):
+            raise TypeError(f"partitioner.{name} must not be async: the choice is made at the call")
+
+
+def check_choice(partitioner: object, choice: object, *, topic: str, partition_count: int) -> int:
+    """Return a partitioner's answer if it is a partition of the topic.
+
+    Raises:
+        ValueError: not an `int` (a `bool` is none), or out of range; names the partitioner.
+    """
+    name = type(partitioner).__name__
+    if not isinstance(choice, int) or isinstance(choice, bool):
+        raise ValueError(f"{name}.partition returned {choice!r} for topic {topic!r}; it must return an int")  # noqa: TRY004  # the caller's arguments were fine
+    if not 0 <= choice < partition_count:
+        raise ValueError(
+            f"{name}.partition returned {choice} for topic {topic!r}, which has partitions 0 to {partition_count - 1}"
+        )
+    return choice
+
+
+def _mixed(word: int) -> int:
+    word = word * _MULTIPLIER & _MASK
+    word ^= word >> 24
+    return word * _MULTIPLIER & _MASK

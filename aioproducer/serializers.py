@@ -1,0 +1,192 @@
+"""Serializers: what turns a key or a value into bytes, once a record, at the call.
+
+A serializer is an object with `serialize(topic, value)`, or any plain function of the value.
+`None` never reaches one: a null key means "choose a partition", a null value is a tombstone, and
+both stay null.
+
+Source: org.apache.kafka.common.serialization.Serializer.
+"""
+
+from __future__ import annotations
+
+import codecs
+import inspect
+import json
+from collections.abc import Callable
+from typing import Never, Protocol, TypeAlias, TypeVar, cast
+
+from aioproducer.errors import SerializationError
+
+ValueT_contra = TypeVar("ValueT_contra", contravariant=True)
+
+
+class Serializer(Protocol[ValueT_contra]):
+    """Turns values of one type into bytes. Must not block and must not be `async`."""
+
+    def serialize(self, topic: str, value: ValueT_contra, /) -> bytes | None:
+        """Return the bytes to send, or `None` for a null.
+
+        Args:
+            topic: where the record goes, for serializers that differ by topic.
+            value: never `None`.
+        """
+        ...
+
+
+SerializerArgument: TypeAlias = Serializer[Never] | Callable[[Never], bytes | None]
+"""What `key_serializer` and `value_serializer` accept: an object with `serialize`, or a function."""
+
+BoundSerializer: TypeAlias = Callable[[str, object], bytes | None]
+"""A checked serializer: (topic, value) to bytes; raises nothing but `SerializationError`."""
+
+
+class BytesSerializer:
+    """Passes bytes through: what happens without a serializer, spelled out."""
+
+    def serialize(self, _topic: str, value: bytes | bytearray | memoryview, /) -> bytes:
+        """Return the value as `bytes`.
+
+        Raises:
+            TypeError: not bytes, bytearray or memoryview.
+        """
+        if not isinstance(value, bytes | bytearray | memoryview):
+            raise TypeError(f"expected bytes, bytearray or memoryview, not {type(value).__name__}")
+        return bytes(value)
+
+
+class StringSerializer:
+    """Encodes text.
+
+    Args:
+        encoding: any codec Python knows that makes bytes of text.
+
+    Raises:
+        ValueError: there is no such codec.
+    """
+
+    def __init__(self, encoding: str = "utf-8") -> None:
+        try:
+            self._encoding = codecs.lookup(encoding).name
+        except LookupError as error:
+            raise ValueError(f"StringSerializer: there is no text encoding {encoding!r}") from error
+
+    def serialize(self, _topic: str, value: str, /) -> bytes:
+        """Return the encoded text.
+
+        Raises:
+            TypeError: not a `str`.
+            UnicodeEncodeError: the encoding has no bytes for a character.
+        """
+        if not isinstance(value, str):
+            raise TypeError(f"expected str, not {type(value).__name__}")
+        return value.encode(self._encoding)
+
+    def __repr__(self) -> str:
+        return f"StringSerializer({self._encoding!r})"
+
+
+class JsonSerializer:
+    """Encodes a value as compact JSON in UTF-8.
+
+    Args:
+        default: called with what JSON has no word for (a `datetime`, a dataclass), returns
+            something it has; without one such a value is an error.
+        sort_keys: equal dicts become equal bytes whatever their order; wanted for keys, which
+            choose the partition by their bytes.
+    """
+
+    def __init__(self, *, default: Callable[[object], object] | None = None, sort_keys: bool = False) -> None:
+        self._encoder = json.JSONEncoder(
+            ensure_ascii=False,
+            allow_nan=False,  # NaN is no JSON, most readers refuse it
+            separators=(",", ":"),
+            default=default,
+            sort_keys=sort_keys,
+        )
+
+    def serialize(self, _topic: str, value: object, /) -> bytes:
+        """Return the value's JSON.
+
+        Raises:
+            TypeError: a part of the value has no JSON.
+            ValueError: a circular value, NaN or infinity.
+        """
+        return self._encoder.encode(value).encode()
+
+
+def check_serializer(option: str, serializer: object) -> None:
+    """Refuse what cannot be a serializer.
+
+    Args:
+        option: `key_serializer` or `value_serializer`, for the message.
+        serializer: what the user gave.
+
+    Raises:
+        TypeError: neither callable nor with a `serialize` method, a class instead of an instance,
+            or async.
+    """
+    function = getattr(serializer, "serialize", serializer)
+    if isinstance(serializer, type) and function is not serializer:
+        raise TypeError(f"{option} must be an instance: {serializer.__name__}(), not the class itself")
+    if not callable(function):
+        raise TypeError(
+            f"{option} must be a function of the value, or an object with serialize(topic, value), "
+            f"not {_name_of(serializer)}"
+        )
+    if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(function.__call__):
+        raise TypeError(
+            f"{option} must not be async: {_name_of(serializer)} would return a coroutine; "
+            "await what it needs before the call, and pass the result"
+        )
+
+
+def bind_serializer(option: str, serializer: SerializerArgument) -> BoundSerializer:
+    """Return the serializer as a function of (topic, value) whose result is always valid.
+
+    Args:
+        option: `key_serializer` or `value_serializer`, for messages.
+        serializer: passes `check_serializer`.
+
+    Raises:
+        TypeError: as `check_serializer`.
+    """
+    check_serializer(option, serializer)
+    name = f"{option} {_name_of(serializer)}"
+    serialize = _with_topic(serializer)
+
+    def bound(topic: str, value: object) -> bytes | None:
+        if value is None:
+            return None
+        try:
+            result = serialize(topic, value)
+        except Exception as error:
+            raise SerializationError(
+                f"{name} failed for topic {topic!r}: {type(error).__name__}: {error}", topic=topic
+            ) from error
+        if result is None or isinstance(result, bytes):
+            return result
+        raise SerializationError(_wrong_result(name, result), topic=topic)
+
+    return bound
+
+
+def _with_topic(serializer: SerializerArgument) -> Callable[[str, object], object]:
+    if hasattr(serializer, "serialize"):
+        return cast("Callable[[str, object], object]", serializer.serialize)
+    function = cast("Callable[[object], object]", serializer)
+    return lambda _topic, value: function(value)
+
+
+def _wrong_result(name: str, result: object) -> str:
+    if inspect.iscoroutine(result):
+        result.close()  # or Python warns that it was never awaited, far from here
+        return f"{name} returned a coroutine; a serializer must return bytes or None"
+    hint = "; encode it: text.encode()" if isinstance(result, str) else ""
+    return f"{name} returned {type(result).__name__}; a serializer must return bytes or None{hint}"
+
+
+def _name_of(serializer: object) -> str:
+    if serializer is None:
+        return "None"
+    name = getattr(serializer, "__qualname__", None)
+    return name if isinstance(name, str) else type(serializer).__name__
