@@ -1,4 +1,6 @@
-"""Sockets: connections to brokers, the client that owns them, and the refresher of metadata.
+"""Sockets: one connection a broker, who is ready to be sent to, and what is known about the cluster.
 
-The only layer that opens a socket. What the bytes mean is `protocol`'s, what to send is `core`'s and the sender's.
+The only folder that holds transports. It reads time from the event loop, takes its timers and randomness from
+outside, and hands every answer to the callback that came with its request, in order. It decides nothing about
+records: what an answer means is `core/produce_outcome.py`.
 """

@@ -1,4 +1,6 @@
-"""Bytes to messages and back: conversations, handshakes, error codes, compression, the Produce request.
+"""Bytes to messages and back: frames, requests, answers, error codes, compression.
 
-Sans-IO: bytes in, bytes out. The messages other than Produce come from `kio`, loaded when first needed.
+Everything here is sans-IO: bytes in, bytes or values out. No sockets, no event loop, no clock, no randomness.
+Produce, the message of the hot path, is written by hand; the others come from the `kio` library, loaded when
+first needed. Malformed input from a broker always becomes a `ProtocolError`.
 """

@@ -1,0 +1,266 @@
+"""What the client believes about the cluster: nodes, topics, leaders. Immutable; every update makes a new one.
+
+Metadata comes from many brokers, each with its own delay, so an answer may be older than what is known. The rules
+that keep old news from undoing new ones:
+
+* Within one topic id, a partition's leader epoch never goes back: an answer with a lower one is ignored for that
+  partition.
+* A new topic id means the topic was deleted and made again: the whole view is replaced, epochs included.
+* Without topic ids (brokers before 2.8) the two cannot be told apart. There a lower epoch is accepted only when a
+  produce to that topic was refused with "unknown" or "not leader" (the topic is *suspected*) and two different
+  brokers agree on it, or when the cluster has a single broker, which cannot be behind itself.
+* A topic that an answer reports in error keeps the partitions known before: a broker that has just restarted may
+  report a topic missing that it will know in a second.
+* Partitions are added, never removed, within one topic id.
+
+Source: Metadata, MetadataCache and MetadataSnapshot of Apache Kafka, without their locks; KIP-320, KIP-516, KIP-951.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+from aioproducer.protocol.produce import NO_TOPIC_ID
+
+NO_LEADER: Final = -1
+NO_EPOCH: Final = -1
+
+_NO_NODES: Final[Mapping[int, Node]] = MappingProxyType({})
+_LAST_PORT: Final = 65_535
+_LONGEST_HOST: Final = 255
+
+
+class Node(NamedTuple):
+    """A broker as metadata names it."""
+
+    id: int
+    host: str
+    port: int
+    rack: str | None = None
+
+    @property
+    def is_valid(self) -> bool:
+        """Whether it can be connected to: a broker's word is not enough for a socket call or a log line."""
+        return (
+            self.id >= 0
+            and 0 < self.port <= _LAST_PORT
+            and 0 < len(self.host) <= _LONGEST_HOST
+            and self.host.isprintable()
+            and " " not in self.host
+        )
+
+
+class PartitionView(NamedTuple):
+    """Who leads a partition, as far as is known."""
+
+    leader_id: int = NO_LEADER
+    leader_epoch: int = NO_EPOCH
+
+
+class TopicView(NamedTuple):
+    """A topic as last seen."""
+
+    name: str
+    topic_id: bytes
+    """16 bytes, `NO_TOPIC_ID` when the broker gave none."""
+    partitions: tuple[PartitionView, ...]
+    """By partition number; a partition that no answer described has no leader."""
+    error_code: int = 0
+    """Of the last answer; with an error, the partitions are those known before."""
+
+
+class MetadataAnswer(NamedTuple):
+    """One broker's answer to Metadata, reduced to what is used here."""
+
+    from_node: int
+    """Which broker said it; negative for one known only by its bootstrap address."""
+    nodes: tuple[Node, ...]
+    topics: tuple[TopicView, ...]
+    cluster_id: str | None = None
+    controller_id: int = -1
+    error_code: int = 0
+    throttle_time_ms: int = 0
+
+
+class _Doubt(NamedTuple):
+    """A lower leader epoch, and the broker that reported it; a second broker must agree."""
+
+    view: PartitionView
+    from_node: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """A snapshot. Never changes, so it may be kept, compared and handed to anyone."""
+
+    nodes: Mapping[int, Node] = _NO_NODES
+    """By node id."""
+    topics: Mapping[str, TopicView] = MappingProxyType({})
+    """By name. A topic's view is the same object as before when an update changed nothing in it."""
+    cluster_id: str | None = None
+    controller_id: int = -1
+    updated_at: float = 0.0
+    """Monotonic seconds of the last answer that was merged; 0.0 before the first."""
+    doubts: Mapping[tuple[str, int], _Doubt] = MappingProxyType({})
+    """By (topic, partition): lower epochs reported by one broker, without topic ids to settle it."""
+
+    @classmethod
+    def empty(cls) -> Cluster:
+        """Return the cluster nothing is known about."""
+        return cls()
+
+    def leader_of(self, topic: str, partition: int) -> int | None:
+        """Return the id of a partition's leader, or None if it has none, is unknown, or its node is unknown."""
+        view = self.topics.get(topic)
+        if view is None or not 0 <= partition < len(view.partitions):
+            return None
+        leader_id = view.partitions[partition].leader_id
+        return leader_id if leader_id in self.nodes else None
+
+    def leader_epoch_of(self, topic: str, partition: int) -> int:
+        """Return the leader epoch last seen of a partition, `NO_EPOCH` if none was."""
+        view = self.topics.get(topic)
+        if view is None or not 0 <= partition < len(view.partitions):
+            return NO_EPOCH
+        return view.partitions[partition].leader_epoch
+
+    def partition_count(self, topic: str) -> int | None:
+        """Return how many partitions a topic has, or None if it is unknown."""
+        view = self.topics.get(topic)
+        return len(view.partitions) if view is not None and view.partitions else None
+
+    def topic_id(self, topic: str) -> bytes:
+        """Return a topic's id, `NO_TOPIC_ID` if unknown."""
+        view = self.topics.get(topic)
+        return view.topic_id if view is not None else NO_TOPIC_ID
+
+    def topic_named(self, topic_id: bytes) -> str | None:
+        """Return the name of a topic by its id, or None; a walk over the topics in use."""
+        return next((view.name for view in self.topics.values() if view.topic_id == topic_id), None)
+
+    def merge(self, answer: MetadataAnswer, now: float, *, suspected: Collection[str] = ()) -> Cluster:
+        """Return the cluster after an answer, by the rules of this file.
+
+        Args:
+            answer: not trusted: unusable nodes are left out, leaders that are no known node count as none.
+            now: monotonic seconds.
+            suspected: topics to which a produce was refused with "unknown" or "not leader" since the last answer.
+
+        Returns:
+            A new cluster. Topics that the answer does not name stay as they are; nodes that it does not name
+            are gone.
+        """
+        nodes = {node.id: node for node in answer.nodes if node.is_valid}
+        topics = dict(self.topics)
+        doubts = dict(self.doubts)
+        for seen in answer.topics:
+            merging = _TopicMerge(seen, topics.get(seen.name), from_node=answer.from_node, doubts=doubts)
+            merging.may_go_back = seen.name in suspected
+            merging.is_only_node = len(nodes) <= 1
+            topics[seen.name] = merging.result()
+        return Cluster(
+            nodes=MappingProxyType(nodes),
+            topics=MappingProxyType(topics),
+            cluster_id=answer.cluster_id or self.cluster_id,
+            controller_id=answer.controller_id,
+            updated_at=now,
+            doubts=MappingProxyType(doubts),
+        )
+
+    def with_leader_hint(
+        self, topic: str, partition: int, *, leader: PartitionView, endpoints: Iterable[Node] = ()
+    ) -> Cluster:
+        """Return the cluster after a broker named a partition's new leader in a produce answer.
+
+        Returns:
+            This very cluster if the hint is not newer than what is known, or its node is neither known nor among
+            the endpoints.
+
+        Source: KIP-951; Metadata.updatePartitionLeadership in Apache Kafka.
+        """
+        view = self.topics.get(topic)
+        if view is None or not 0 <= partition < len(view.partitions):
+            return self
+        if leader.leader_epoch <= view.partitions[partition].leader_epoch:
+            return self
+        nodes = dict(self.nodes)
+        nodes.update((node.id, node) for node in endpoints if node.is_valid)
+        if leader.leader_id not in nodes:
+            return self
+        partitions = (*view.partitions[:partition], leader, *view.partitions[partition + 1 :])
+        topics = {**self.topics, topic: view._replace(partitions=partitions)}
+        return replace(self, nodes=MappingProxyType(nodes), topics=MappingProxyType(topics))
+
+    def without_topics(self, names: Collection[str]) -> Cluster:
+        """Return the cluster without some topics; for those no longer in use."""
+        if not names:
+            return self
+        return replace(
+            self,
+            topics=MappingProxyType({name: view for name, view in self.topics.items() if name not in names}),
+            doubts=MappingProxyType({key: doubt for key, doubt in self.doubts.items() if key[0] not in names}),
+        )
+
+
+class _TopicMerge:
+    """One topic of one answer meets what was known of it. Writes to `doubts`, shared by the whole merge."""
+
+    __slots__ = ("_doubts", "_from_node", "_known", "_seen", "is_only_node", "may_go_back")
+
+    def __init__(
+        self, seen: TopicView, known: TopicView | None, *, from_node: int, doubts: dict[tuple[str, int], _Doubt]
+    ) -> None:
+        self._seen = seen
+        self._known = known
+        self._from_node = from_node
+        self._doubts = doubts
+        self.may_go_back = False
+        self.is_only_node = False
+
+    def result(self) -> TopicView:
+        seen, known = self._seen, self._known
+        if known is None:
+            return seen
+        if seen.error_code != 0 and not seen.partitions:
+            return known._replace(error_code=seen.error_code)
+        if self._is_another_topic(known):
+            return seen
+        partitions = tuple(
+            self._partition(known.partitions, seen.partitions, number)
+            for number in range(max(len(known.partitions), len(seen.partitions)))
+        )
+        topic_id = known.topic_id if seen.topic_id == NO_TOPIC_ID else seen.topic_id
+        merged = TopicView(seen.name, topic_id, partitions, seen.error_code)
+        return known if merged == known else merged
+
+    def _is_another_topic(self, known: TopicView) -> bool:
+        return known.topic_id != self._seen.topic_id and NO_TOPIC_ID not in (known.topic_id, self._seen.topic_id)
+
+    def _partition(
+        self, known: tuple[PartitionView, ...], seen: tuple[PartitionView, ...], number: int
+    ) -> PartitionView:
+        if number >= len(seen):
+            return known[number]
+        if number >= len(known):
+            return seen[number]
+        old, new = known[number], seen[number]
+        if new.leader_epoch >= old.leader_epoch or new.leader_epoch == NO_EPOCH:
+            self._doubts.pop((self._seen.name, number), None)
+            return new
+        return new if self._lower_epoch_is_true(number, new) else old
+
+    def _lower_epoch_is_true(self, number: int, new: PartitionView) -> bool:
+        if self._seen.topic_id != NO_TOPIC_ID or not self.may_go_back:
+            return False
+        if self.is_only_node:
+            return True
+        key = (self._seen.name, number)
+        doubt = self._doubts.get(key)
+        if doubt is not None and doubt.view == new and doubt.from_node != self._from_node:
+            del self._doubts[key]
+            return True
+        self._doubts[key] = _Doubt(new, self._from_node)
+        return False

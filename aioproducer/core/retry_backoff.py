@@ -1,0 +1,55 @@
+"""How long to wait before the next attempt: exponential, capped, spread by chance.
+
+Spread, because ten thousand clients that lost the same broker at the same moment must not come back at the same
+moment.
+
+Source: ExponentialBackoff of Apache Kafka's clients, KIP-144, KIP-580.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Protocol
+
+DEFAULT_JITTER: Final = 0.2
+_LAST_DOUBLING: Final = 62  # beyond, the cap has long been reached whatever the values
+
+
+class RandomSource(Protocol):
+    """What is needed of `random.Random`, injected so that a test repeats."""
+
+    def uniform(self, a: float, b: float, /) -> float:
+        """Return a float between a and b."""
+
+
+class ExponentialBackoff:
+    """Doubles from `initial_ms` to `max_ms`; each answer is moved by up to `jitter` of itself, up or down.
+
+    Args:
+        initial_ms: before the second attempt; 0 = never wait.
+        max_ms: never more than this, jitter included; a smaller one than `initial_ms` wins.
+        jitter: 0.0 to below 1.0.
+        random: shared with others; only `uniform` is used.
+    """
+
+    __slots__ = ("_initial_ms", "_jitter", "_max_ms", "_random")
+
+    def __init__(self, initial_ms: int, max_ms: int, jitter: float = DEFAULT_JITTER, *, random: RandomSource) -> None:
+        self._initial_ms = min(initial_ms, max_ms)
+        self._max_ms = max_ms
+        self._jitter = jitter
+        self._random = random
+
+    def delay_s(self, attempt: int) -> float:
+        """Return seconds to wait.
+
+        Args:
+            attempt: failures so far minus one: 0 after the first failure.
+        """
+        plain_ms: float = min(self._max_ms, self._initial_ms * (1 << min(attempt, _LAST_DOUBLING)))
+        if self._jitter:
+            plain_ms *= self._random.uniform(1 - self._jitter, 1 + self._jitter)
+        return min(plain_ms, self._max_ms) / 1000
+
+    def __repr__(self) -> str:
+        """Show the range."""
+        return f"ExponentialBackoff({self._initial_ms} to {self._max_ms} ms, jitter {self._jitter})"
