@@ -1,0 +1,131 @@
+"""The jars of an Apache Kafka version: fetched once through Maven, then kept in the user's cache.
+
+    ~/.cache/aioproducer/kafka/4.3.1/*.jar            (macOS: ~/Library/Caches; XDG_CACHE_HOME wins everywhere)
+
+A folder of that name is complete: Maven writes beside it and the folder is renamed into place at the end, under a
+lock held per version, so that two processes neither fetch twice nor see half a class path.
+"""
+
+import asyncio
+import contextlib
+import fcntl
+import importlib.resources
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from aioproducer.broker.prerequisites import missing_for_kafka
+from aioproducer.broker.start_error import BrokerStartError, MissingToolError
+
+TESTED_VERSIONS = ("4.3.1", "3.9.1")
+"""Versions the test suite runs on, newest first. Others of Kafka 3.9 and 4.x are fetched and tried as well."""
+
+MAVEN_TIMEOUT_S = 600.0
+"""How long Maven may take to fetch about 45 MB before it is given up."""
+
+VERSION_PATTERN = re.compile(r"(?P<major>[34])\.\d+\.\d+(-rc\d+)?")
+
+
+async def kafka_jars(version: str, *, tools: bool = False) -> Path:
+    """The folder with every jar of a Kafka broker's class path, fetched through Maven if it is not cached.
+
+    Args:
+        version: an Apache Kafka release, "4.3.1".
+        tools: with Kafka's own command line tools, such as its load generator (twice as many jars).
+
+    Raises:
+        BrokerStartError: no such version, or Maven could not fetch it; ends with Maven's own first lines.
+        MissingToolError: Java or Maven is not on this machine.
+    """
+    require_kafka_prerequisites(version, tools=tools)
+    folder = _folder_of(version, tools=tools)
+    if not folder.is_dir():
+        await asyncio.to_thread(_fetch_once, version, folder, tools=tools)
+    return folder
+
+
+def require_kafka_prerequisites(version: str, *, tools: bool = False) -> None:
+    """Do nothing where this machine can run `version` of Kafka.
+
+    Raises:
+        BrokerStartError: the version is not one of Kafka 3 or 4.
+        MissingToolError: Java is missing, or Maven is and the jars are not cached.
+    """
+    if VERSION_PATTERN.fullmatch(version) is None:
+        tested = " and ".join(TESTED_VERSIONS)
+        raise BrokerStartError(f"Kafka version {version!r} is not like 4.3.1; tested are {tested}")
+    missing = missing_for_kafka(jars_cached=_folder_of(version, tools=tools).is_dir())
+    if missing:
+        raise MissingToolError(missing)
+
+
+def cache_folder() -> Path:
+    """Where this user's jars and formatted log folders are kept; safe to delete at any time nothing runs."""
+    if "XDG_CACHE_HOME" in os.environ:
+        root = Path(os.environ["XDG_CACHE_HOME"])
+    else:
+        root = Path.home() / ("Library/Caches" if sys.platform == "darwin" else ".cache")
+    return root / "aioproducer" / "kafka"
+
+
+@contextlib.contextmanager
+def cache_lock(name: str) -> Iterator[None]:
+    """Hold the lock `name` of the cache against other processes and threads; blocks, so call it off the loop."""
+    cache_folder().mkdir(parents=True, exist_ok=True)
+    with Path(cache_folder(), f".{name}.lock").open("w", encoding="utf-8") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _folder_of(version: str, *, tools: bool) -> Path:
+    """The folder of a version's jars, there or not."""
+    return cache_folder() / (f"{version}-tools" if tools else version)
+
+
+def _fetch_once(version: str, folder: Path, *, tools: bool) -> None:
+    """Fetch the jars into `folder`, unless another process did while we waited for the lock."""
+    with cache_lock(folder.name):
+        if folder.is_dir():
+            return
+        arriving = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+        try:
+            _run_maven(version, arriving, tools=tools)
+            arriving.chmod(0o755)
+            arriving.rename(folder)
+        finally:
+            shutil.rmtree(arriving, ignore_errors=True)
+
+
+def _run_maven(version: str, folder: Path, *, tools: bool) -> None:
+    """Let Maven copy the broker's run-time class path into `folder`.
+
+    Raises:
+        BrokerStartError: it could not, or took longer than `MAVEN_TIMEOUT_S`.
+    """
+    profiles = f"kafka-{version[0]}" + (",tools" if tools else "")
+    pom = importlib.resources.files("aioproducer.broker") / "pom.xml"
+    with importlib.resources.as_file(pom) as pom_file:
+        command = [
+            *("mvn", "-q", "-B", "-f", str(pom_file), f"-P{profiles}", f"-Dkafka.version={version}"),
+            *("dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={folder}"),
+        ]
+        try:
+            maven = subprocess.run(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                timeout=MAVEN_TIMEOUT_S,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as late:
+            raise BrokerStartError(f"Maven did not fetch Kafka {version} in {MAVEN_TIMEOUT_S:.0f} s") from late
+    if maven.returncode != 0 or not any(folder.glob(f"kafka_2.13-{version}.jar")):
+        said = "\n".join(maven.stdout.strip().splitlines()[:5])
+        raise BrokerStartError(f"Maven could not fetch Kafka {version}:\n{said}")

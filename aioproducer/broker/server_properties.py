@@ -1,0 +1,86 @@
+"""The `server.properties` of each node of a loopback cluster: broker and controller in one process (KRaft).
+
+Pure: what a cluster looks like goes in, text comes out. The settings are small and fast, for tests and demos; the
+quorum is static (`controller.quorum.voters`), which Kafka 3.9 and 4.x take alike and which needs no flag to format.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+LOOPBACK = "127.0.0.1"
+
+
+@dataclass(frozen=True, slots=True)
+class NodePorts:
+    """Where one node listens, on loopback."""
+
+    node_id: int
+    """From 1."""
+
+    broker_port: int
+    """Where clients connect."""
+
+    controller_port: int
+    """Where the other nodes' controllers connect."""
+
+
+def server_properties(node: NodePorts, quorum: Sequence[NodePorts], log_folder: Path) -> dict[str, str]:
+    """Settings of one node.
+
+    Args:
+        node: the node they are for.
+        quorum: all nodes of the cluster, `node` among them.
+        log_folder: where it keeps its partitions; its own.
+    """
+    replicas = str(min(3, len(quorum)))
+    return {
+        **_who_and_where(node, quorum),
+        "log.dirs": str(log_folder),
+        "num.partitions": "4",
+        "default.replication.factor": replicas,
+        "min.insync.replicas": str(min(2, len(quorum))),
+        "offsets.topic.replication.factor": replicas,
+        "transaction.state.log.replication.factor": replicas,
+        "transaction.state.log.min.isr": str(min(2, len(quorum))),
+        "share.coordinator.state.topic.replication.factor": replicas,
+        "share.coordinator.state.topic.min.isr": str(min(2, len(quorum))),
+        **SMALL_AND_FAST,
+    }
+
+
+SMALL_AND_FAST = {
+    "offsets.topic.num.partitions": "1",
+    "transaction.state.log.num.partitions": "1",
+    "group.initial.rebalance.delay.ms": "0",
+    "num.network.threads": "2",
+    "num.io.threads": "2",
+    # 128 MB a broker unless told otherwise, which small heaps do not have; must be above 1 MB
+    "log.cleaner.dedupe.buffer.size": "2097152",
+    "log.index.size.max.bytes": "1048576",
+    # a killed node is noticed, and may come back, after this; 9 s unless told otherwise
+    "broker.session.timeout.ms": "4000",
+    "broker.heartbeat.interval.ms": "1000",
+}
+"""What differs from Kafka's defaults so that a node starts in seconds and stays small."""
+
+
+def properties_text(properties: Mapping[str, str]) -> str:
+    """The text of a Java properties file; values here are paths, numbers and host names, so nothing needs escaping."""
+    return "".join(f"{name}={value}\n" for name, value in properties.items())
+
+
+def _who_and_where(node: NodePorts, quorum: Sequence[NodePorts]) -> dict[str, str]:
+    """Identity, listeners and the static quorum."""
+    voters = ",".join(f"{voter.node_id}@{LOOPBACK}:{voter.controller_port}" for voter in quorum)
+    client_listener = f"PLAINTEXT://{LOOPBACK}:{node.broker_port}"
+    return {
+        "process.roles": "broker,controller",
+        "node.id": str(node.node_id),
+        "controller.quorum.voters": voters,
+        "listeners": f"{client_listener},CONTROLLER://{LOOPBACK}:{node.controller_port}",
+        "advertised.listeners": client_listener,
+        "inter.broker.listener.name": "PLAINTEXT",
+        "controller.listener.names": "CONTROLLER",
+        "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+    }
