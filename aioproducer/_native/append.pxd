@@ -1,0 +1,65 @@
+"""One record into its partition's open batch."""
+
+from libc.stdint cimport int64_t
+
+from aioproducer._native.delivery cimport BatchResult, Delivery
+from aioproducer._native.memory cimport Chunk
+
+
+cdef struct RecordBytes:                     # the checked arguments of one send; key and value are borrowed
+    const char* key
+    Py_ssize_t key_size                      # -1: null
+    const char* value
+    Py_ssize_t value_size                    # -1: null
+    Py_ssize_t partition                     # -1: not given
+    int64_t timestamp                        # ms since the epoch
+    Py_ssize_t size                          # most bytes that the record can take
+
+
+cdef class RecordBatchBuilder:
+    cdef readonly Chunk chunk                # where the records are written
+    cdef readonly BatchResult result         # shared by the batch's deliveries
+    cdef readonly Py_ssize_t size            # bytes of records written
+    cdef readonly Py_ssize_t limit           # bytes that the records may take; the first may exceed it
+    cdef readonly int count                  # records written
+    cdef readonly int64_t base_timestamp     # of the first record, ms since the epoch
+    cdef readonly int64_t max_timestamp      # ms since the epoch
+
+
+cdef class PartitionSlot:
+    cdef readonly int partition
+    cdef readonly object queue               # the accumulator's PartitionQueue; never looked into here
+    cdef public RecordBatchBuilder builder   # of the open batch; None when there is none
+    cdef public int line                     # records of this partition that wait in line: others queue behind
+
+
+cdef class TopicSlots:
+    cdef readonly str topic
+    cdef readonly list slots                 # PartitionSlot by partition number
+    cdef int sticky                          # partition of keyless records; -1 = to be chosen
+    cdef Py_ssize_t sticky_bytes             # written to it since it was chosen
+
+
+cdef class RecordAppender:
+    cdef readonly dict topics                # name -> TopicSlots
+    cdef object _accumulator                 # asked once a batch: make_room, batch_full, choose_partition
+    cdef object _wall_clock                  # callable -> ms since the epoch; None = the system's clock
+    cdef object _refuse                      # called to raise when `closed`, or on another thread
+    cdef unsigned long _thread               # the loop's thread
+    cdef readonly Py_ssize_t batch_size      # bytes of a batch, its header included
+    cdef readonly Py_ssize_t max_record_size # bytes
+    cdef bint _ignore_keys
+    cdef public bint closed                  # every append calls `refuse`
+    cdef public bint batch_closed            # a batch became full since the last pause
+    cdef char* _scratch                      # headers section of the record at hand
+    cdef Py_ssize_t _scratch_size
+    cdef Py_ssize_t _scratch_capacity
+
+    cdef int64_t _now_ms(self) except -2
+    cdef int _unpack(self, RecordBytes* record, topic, bytes key, bytes value, partition, timestamp,
+                     headers) except -1
+    cdef int _write_headers(self, headers) except -1
+    cdef int _scratch_room(self, Py_ssize_t size) except -1
+    cdef PartitionSlot _find_slot(self, TopicSlots topic, RecordBytes* record)
+    cdef PartitionSlot _sticky_slot(self, TopicSlots topic, Py_ssize_t needed)
+    cdef Delivery _append(self, TopicSlots topic, RecordBytes* record)

@@ -1,0 +1,164 @@
+"""One record into its partition's open batch."""
+
+from collections.abc import Callable, Iterable
+from typing import NoReturn, Protocol
+
+from typing_extensions import Buffer
+
+from aioproducer._native.delivery import BatchResult, Delivery, OnDelivery
+from aioproducer._native.memory import Chunk
+from aioproducer.errors import RecordTooLargeError
+
+Headers = Iterable[tuple[str, bytes | None]]
+
+class Accumulator(Protocol):
+    """What the appender asks, once a batch."""
+
+    def make_room(self, slot: PartitionSlot, size: int) -> bool:
+        """Give `slot` a builder with room for `size` bytes; False: no memory now."""
+    def batch_full(self, slot: PartitionSlot) -> None:
+        """The open batch of `slot` takes no more records."""
+    def choose_partition(self, topic: TopicSlots, previous: int) -> int:
+        """The partition for the next keyless records; `previous` is -1 at first."""
+    def unknown_partition(self, topic: TopicSlots, partition: int) -> NoReturn:
+        """Raise ValueError: the topic has no such partition."""
+    def too_large(self, topic: str, size: int) -> RecordTooLargeError:
+        """The error of a record of at most `size` bytes."""
+
+class RecordBatchBuilder:
+    """The records of one open batch, written one after another into a chunk."""
+
+    chunk: Chunk
+    result: BatchResult
+    size: int
+    """Bytes of records written."""
+    limit: int
+    """Bytes that the records may take; the first record may exceed it."""
+    count: int
+    base_timestamp: int
+    """Of the first record, ms since the epoch."""
+    max_timestamp: int
+    """Ms since the epoch."""
+
+    def __init__(self, chunk: Chunk, result: BatchResult, limit: int) -> None: ...
+    def move_to(self, chunk: Chunk) -> None:
+        """Copy what was written into a larger chunk and go on there; the caller frees the old one."""
+
+class PartitionSlot:
+    """Where records of one partition go."""
+
+    partition: int
+    queue: object
+    builder: RecordBatchBuilder | None
+    """Of the open batch; None when there is none."""
+    line: int
+    """Records of this partition that wait in line: later ones queue behind them."""
+
+    def __init__(self, partition: int, queue: object) -> None: ...
+
+class TopicSlots:
+    """The partitions of one topic, and the sticky one of its keyless records (KIP-794)."""
+
+    topic: str
+    slots: list[PartitionSlot]
+
+    def __init__(self, topic: str) -> None: ...
+    def choose_again(self) -> None:
+        """The next keyless record chooses a partition anew."""
+
+class RecordAppender:
+    """Puts records into batches: one call a record.
+
+    Args:
+        accumulator: asked once a batch.
+        refuse: called to raise when the producer takes no records, or on a thread other than the loop's.
+        batch_size: bytes of a batch, its 61-byte header included.
+        max_record_size: bytes that a batch of one record may have.
+        wall_clock: milliseconds since the epoch; None reads the system's clock natively.
+        ignore_keys: choose partitions as if no record had a key (`partitioner.ignore.keys`).
+    """
+
+    topics: dict[str, TopicSlots]
+    batch_size: int
+    max_record_size: int
+    closed: bool
+    """Every append calls `refuse`."""
+    batch_closed: bool
+    """A batch became full since this was last set to False."""
+
+    def __init__(
+        self,
+        accumulator: Accumulator,
+        *,
+        refuse: Callable[[], NoReturn],
+        batch_size: int,
+        max_record_size: int,
+        wall_clock: Callable[[], int] | None = None,
+        ignore_keys: bool = False,
+    ) -> None: ...
+    def open(self) -> None:
+        """Take records, from the calling thread only."""
+    def on_loop_thread(self) -> bool:
+        """Whether the caller runs on the thread that called `open`."""
+    def wall_clock_ms(self) -> int:
+        """Milliseconds since the epoch."""
+    def append(
+        self,
+        topic: str,
+        value: Buffer | None,
+        key: Buffer | None,
+        partition: int | None,
+        timestamp: int | None,
+        headers: Headers | None,
+        on_delivery: OnDelivery | None,
+        /,
+    ) -> Delivery | None:
+        """Append one record; None: it must wait, for its topic's metadata, for memory or for others before it.
+
+        Raises:
+            TypeError, ValueError: an argument; names it and what is allowed.
+            RecordTooLargeError: the record alone exceeds `max_record_size`.
+        """
+    def measure(
+        self,
+        topic: str,
+        value: Buffer | None,
+        key: Buffer | None,
+        partition: int | None,
+        timestamp: int | None,
+        headers: Headers | None,
+        /,
+    ) -> tuple[bytes | None, bytes | None, int, int]:
+        """Check a record that has to wait: (value, key, timestamp in ms, most bytes it can take)."""
+    def place(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        partition: int | None,
+        timestamp: int,
+        headers: Headers | None,
+        /,
+    ) -> Delivery | None:
+        """Append a record that waited in its partition's line; None: still no memory."""
+    def partition_of(self, topic: str, key: bytes | None, partition: int | None, /) -> int | None:
+        """The partition a record of a known topic has for certain; None when it is chosen late."""
+
+def murmur2(key: bytes) -> int:
+    """Kafka's 32-bit murmur2 of `key`, unsigned. Source: Utils.murmur2."""
+
+def partition_for_key(key: bytes, partition_count: int) -> int:
+    """The partition that Kafka's own clients choose for `key`."""
+
+def copy_records(records: Buffer, start: int, first: int, count: int, into: Chunk) -> tuple[int, int]:
+    """Copy `count` records, from byte `start` and offset delta `first` on, renumbered from 0.
+
+    Returns:
+        (bytes written, byte after the last record read).
+
+    Raises:
+        ValueError: the bytes are not such records.
+    """
+
+def record_starts(records: Buffer, count: int) -> list[int]:
+    """The byte offset of each of `count` records, and of the end."""

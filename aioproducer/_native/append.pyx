@@ -1,0 +1,515 @@
+# cython: language_level=3
+"""One record into its partition's open batch.
+
+A record of format v2, as it is written here (source: DefaultRecord in Apache Kafka):
+
+    length           varint   bytes that follow
+    attributes       int8     0
+    timestampDelta   varlong  to the batch's base timestamp
+    offsetDelta      varint   position in the batch
+    keyLength        varint   -1 = null
+    key              bytes
+    valueLength      varint   -1 = null
+    value            bytes
+    headerCount      varint
+    headers          (varint length, UTF-8 name, varint length or -1, value) ...
+
+What happens once a record is here; what happens once a batch is asked of the accumulator in Python.
+"""
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from cpython.dict cimport PyDict_GetItem
+from cpython.object cimport PyObject
+from cpython.unicode cimport PyUnicode_AsUTF8AndSize
+from libc.stdint cimport int64_t, uint32_t, uint64_t
+from libc.stdlib cimport free, realloc
+from libc.string cimport memcpy
+
+from aioproducer._native.delivery cimport BatchResult, Delivery, new_delivery
+from aioproducer._native.memory cimport Chunk
+
+from aioproducer.errors import RecordTooLargeError
+from aioproducer.records import check_topic_name
+
+cdef extern from "pythread.h":
+    unsigned long PyThread_get_thread_ident() noexcept nogil
+
+cdef extern from "<time.h>" nogil:
+    ctypedef long time_t
+    struct timespec:
+        time_t tv_sec
+        long tv_nsec
+    int clock_gettime(int clock, timespec* now)
+    int CLOCK_REALTIME
+
+cdef enum:
+    RECORD_OVERHEAD = 31          # length 5, attributes 1, timestamp 10, offset 5, key length 5, value length 5
+    BATCH_HEADER_SIZE = 61        # what stands before the records of a batch
+    MAX_TIMESTAMP_DIGITS = 19
+
+cdef int64_t MAX_INT64 = 0x7FFFFFFFFFFFFFFF
+
+
+# Bytes
+
+cdef inline char* put_varint(char* at, int64_t value) noexcept nogil:
+    cdef uint64_t zigzag = (<uint64_t>value << 1) ^ <uint64_t>(value >> 63)
+    while zigzag >= 0x80:
+        at[0] = <char>(zigzag | 0x80)
+        zigzag >>= 7
+        at += 1
+    at[0] = <char>zigzag
+    return at + 1
+
+
+cdef inline Py_ssize_t varint_size(int64_t value) noexcept nogil:
+    cdef uint64_t zigzag = (<uint64_t>value << 1) ^ <uint64_t>(value >> 63)
+    cdef Py_ssize_t size = 1
+    while zigzag >= 0x80:
+        zigzag >>= 7
+        size += 1
+    return size
+
+
+cdef inline const char* get_varint(const char* at, const char* end, int64_t* value) noexcept nogil:
+    """NULL when the bytes end inside it, or when it is longer than ten bytes."""
+    cdef uint64_t zigzag = 0
+    cdef int shift = 0
+    while at < end and shift < 70:
+        zigzag |= <uint64_t>(<unsigned char>at[0] & 0x7F) << shift
+        shift += 7
+        at += 1
+        if not (<unsigned char>(at - 1)[0] & 0x80):
+            value[0] = <int64_t>(zigzag >> 1) ^ -<int64_t>(zigzag & 1)
+            return at
+    return NULL
+
+
+cdef inline char* put_bytes(char* at, const char* data, Py_ssize_t size) noexcept nogil:
+    """`size` -1 is null."""
+    at = put_varint(at, size)
+    if size > 0:
+        memcpy(at, data, size)
+        return at + size
+    return at
+
+
+cdef inline Py_ssize_t nullable_size(bytes data) noexcept:
+    return -1 if data is None else PyBytes_GET_SIZE(data)
+
+
+cdef inline const char* nullable_data(bytes data) noexcept:
+    return NULL if data is None else PyBytes_AS_STRING(data)
+
+
+cdef uint32_t murmur2_of(const unsigned char* data, Py_ssize_t length) noexcept nogil:
+    """Kafka's Utils.murmur2: 32 bits, seed 0x9747b28c, little-endian words."""
+    cdef uint32_t m = 0x5BD1E995
+    cdef uint32_t h = <uint32_t>0x9747B28C ^ <uint32_t>length
+    cdef uint32_t k
+    cdef Py_ssize_t words = length // 4
+    cdef Py_ssize_t i
+    for i in range(words):
+        k = (<uint32_t>data[4 * i] | <uint32_t>data[4 * i + 1] << 8
+             | <uint32_t>data[4 * i + 2] << 16 | <uint32_t>data[4 * i + 3] << 24)
+        k *= m
+        k ^= k >> 24
+        k *= m
+        h *= m
+        h ^= k
+    i = words * 4
+    if length - i == 3:
+        h ^= <uint32_t>data[i + 2] << 16
+    if length - i >= 2:
+        h ^= <uint32_t>data[i + 1] << 8
+    if length - i >= 1:
+        h ^= <uint32_t>data[i]
+        h *= m
+    h ^= h >> 13
+    h *= m
+    h ^= h >> 15
+    return h
+
+
+def murmur2(bytes key not None):
+    return murmur2_of(<const unsigned char*>PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key))
+
+
+def partition_for_key(bytes key not None, int partition_count):
+    return (murmur2(key) & 0x7FFFFFFF) % partition_count
+
+
+# Arguments
+
+cdef bytes as_bytes(value, str name):
+    if value is None or type(value) is bytes:
+        return <bytes>value
+    if isinstance(value, (bytearray, memoryview)):
+        return bytes(value)
+    if isinstance(value, bytes):
+        return bytes(value)
+    if isinstance(value, str):
+        raise TypeError(
+            f"{name} must be bytes, got str: pass {name}={name}.encode(), or give the producer a {name}_serializer"
+        )
+    raise TypeError(
+        f"{name} must be bytes, bytearray, memoryview or None, got {type(value).__name__}: "
+        f"give the producer a {name}_serializer for other types"
+    )
+
+
+cdef Py_ssize_t as_partition(partition) except -2:
+    if partition is None:
+        return -1
+    if type(partition) is not int:
+        raise TypeError(f"partition must be an int or None, got {type(partition).__name__} ({partition!r})")
+    if partition < 0:
+        raise ValueError(f"partition must be 0 or more, or None to have it chosen, got {partition}")
+    if partition > 0x7FFFFFFF:
+        raise ValueError(f"partition must be below 2**31, got {partition}")
+    return partition
+
+
+cdef int64_t as_timestamp(timestamp) except -2:
+    if type(timestamp) is not int:
+        raise TypeError(
+            f"timestamp must be an int of milliseconds since the epoch, got {type(timestamp).__name__} ({timestamp!r})"
+        )
+    if timestamp < 0 or timestamp > MAX_INT64:
+        raise ValueError(f"timestamp must be 0..2**63-1 milliseconds since the epoch, got {timestamp}")
+    return timestamp
+
+
+cdef class RecordBatchBuilder:
+
+    def __cinit__(self, Chunk chunk not None, BatchResult result not None, Py_ssize_t limit):
+        self.chunk = chunk
+        self.result = result
+        self.limit = limit
+        self.base_timestamp = -1
+        self.max_timestamp = -1
+
+    def move_to(self, Chunk chunk not None):
+        if chunk.capacity < self.size:
+            raise ValueError(f"a chunk of {chunk.capacity} bytes cannot hold {self.size} bytes of records")
+        memcpy(chunk.data, self.chunk.data, self.size)
+        self.chunk = chunk
+
+    def __repr__(self):
+        return f"<RecordBatchBuilder count={self.count} size={self.size} limit={self.limit}>"
+
+
+cdef class PartitionSlot:
+
+    def __cinit__(self, int partition, queue):
+        self.partition = partition
+        self.queue = queue
+
+    def __repr__(self):
+        return f"<PartitionSlot {self.partition} {self.builder!r}>"
+
+
+cdef class TopicSlots:
+
+    def __cinit__(self, str topic not None):
+        self.topic = topic
+        self.slots = []
+        self.sticky = -1
+
+    def choose_again(self):
+        self.sticky = -1
+
+    def __repr__(self):
+        return f"<TopicSlots {self.topic!r} partitions={len(self.slots)}>"
+
+
+cdef class RecordAppender:
+
+    def __cinit__(self, accumulator, *, refuse, Py_ssize_t batch_size, Py_ssize_t max_record_size,
+                  wall_clock=None, bint ignore_keys=False):
+        self.topics = {}
+        self._accumulator = accumulator
+        self._refuse = refuse
+        self.batch_size = batch_size
+        self.max_record_size = max_record_size
+        self._wall_clock = wall_clock
+        self._ignore_keys = ignore_keys
+        self.closed = True
+
+    def __dealloc__(self):
+        free(self._scratch)
+
+    def open(self):
+        self._thread = PyThread_get_thread_ident()
+        self.closed = False
+
+    def on_loop_thread(self):
+        return self._thread == PyThread_get_thread_ident()
+
+    def wall_clock_ms(self):
+        return self._now_ms()
+
+    cdef int64_t _now_ms(self) except -2:
+        cdef timespec now
+        if self._wall_clock is not None:
+            return self._wall_clock()
+        clock_gettime(CLOCK_REALTIME, &now)
+        return <int64_t>now.tv_sec * 1000 + now.tv_nsec // 1000000
+
+    # The verbs
+
+    def append(self, topic, value, key, partition, timestamp, headers, on_delivery):
+        cdef RecordBytes record
+        cdef Delivery delivery
+        cdef PyObject* slots
+        cdef bytes value_bytes
+        cdef bytes key_bytes
+        if self.closed or self._thread != PyThread_get_thread_ident():
+            self._refuse()
+        slots = PyDict_GetItem(self.topics, topic) if type(topic) is str else NULL
+        if slots is NULL:
+            check_topic_name(topic)
+        value_bytes = as_bytes(value, "value")
+        key_bytes = as_bytes(key, "key")
+        self._unpack(&record, topic, key_bytes, value_bytes, partition, timestamp, headers)
+        if slots is NULL:
+            return None
+        delivery = self._append(<TopicSlots>slots, &record)
+        if on_delivery is not None and delivery is not None:
+            delivery._result.add_callback(delivery._index, delivery._timestamp, on_delivery)
+        return delivery
+
+    def measure(self, topic, value, key, partition, timestamp, headers):
+        """Checks the arguments of a record that has to wait: (value, key, timestamp, most bytes it can take)."""
+        cdef RecordBytes record
+        cdef bytes value_bytes = as_bytes(value, "value")
+        cdef bytes key_bytes = as_bytes(key, "key")
+        check_topic_name(topic)
+        self._unpack(&record, topic, key_bytes, value_bytes, partition, timestamp, headers)
+        return value_bytes, key_bytes, record.timestamp, record.size
+
+    # Arguments
+
+    cdef int _unpack(self, RecordBytes* record, topic, bytes key, bytes value, partition, timestamp,
+                     headers) except -1:
+        record.key = nullable_data(key)
+        record.key_size = nullable_size(key)
+        record.value = nullable_data(value)
+        record.value_size = nullable_size(value)
+        record.partition = -1 if partition is None else as_partition(partition)
+        record.timestamp = self._now_ms() if timestamp is None else as_timestamp(timestamp)
+        self._write_headers(headers)
+        record.size = RECORD_OVERHEAD + self._scratch_size
+        if key is not None:
+            record.size += record.key_size
+        if value is not None:
+            record.size += record.value_size
+        if record.size + BATCH_HEADER_SIZE > self.max_record_size:
+            raise self._accumulator.too_large(topic, record.size + BATCH_HEADER_SIZE)
+        return 0
+
+    cdef int _write_headers(self, headers) except -1:
+        cdef const char* name
+        cdef Py_ssize_t name_size
+        cdef bytes data
+        cdef char* at
+        if headers is None:
+            self._scratch_room(1)
+            self._scratch[0] = 0
+            self._scratch_size = 1
+            return 0
+        pairs = check_headers(headers)
+        self._scratch_room(10)
+        self._scratch_size = put_varint(self._scratch, len(pairs)) - self._scratch
+        for pair in pairs:
+            data = header_value(pair)
+            name = PyUnicode_AsUTF8AndSize(pair[0], &name_size)
+            self._scratch_room(self._scratch_size + name_size + nullable_size(data) + 21)
+            at = put_bytes(self._scratch + self._scratch_size, name, name_size)
+            at = put_bytes(at, nullable_data(data), nullable_size(data))
+            self._scratch_size = at - self._scratch
+        return 0
+
+    cdef int _scratch_room(self, Py_ssize_t size) except -1:
+        cdef char* grown
+        if size <= self._scratch_capacity:
+            return 0
+        grown = <char*>realloc(self._scratch, size * 2)
+        if grown == NULL:
+            raise MemoryError(f"could not allocate {size * 2} bytes for headers")
+        self._scratch = grown
+        self._scratch_capacity = size * 2
+        return 0
+
+    # Placing
+
+    cdef PartitionSlot _find_slot(self, TopicSlots topic, RecordBytes* record):
+        cdef Py_ssize_t count = len(topic.slots)
+        cdef uint32_t key
+        if record.partition >= 0:
+            if record.partition >= count:
+                self._accumulator.unknown_partition(topic, record.partition)
+            return <PartitionSlot>topic.slots[record.partition]
+        if record.key_size >= 0 and not self._ignore_keys:
+            key = murmur2_of(<const unsigned char*>record.key, record.key_size) & 0x7FFFFFFF
+            return <PartitionSlot>topic.slots[<Py_ssize_t>key % count]
+        return self._sticky_slot(topic, record.size)
+
+    cdef PartitionSlot _sticky_slot(self, TopicSlots topic, Py_ssize_t needed):
+        """Uniform sticky (KIP-794): another partition once a batch's worth of bytes went to this one."""
+        if topic.sticky < 0 or topic.sticky_bytes + needed > self.batch_size - BATCH_HEADER_SIZE:
+            topic.sticky = self._accumulator.choose_partition(topic, topic.sticky)
+            topic.sticky_bytes = 0
+        topic.sticky_bytes += needed
+        return <PartitionSlot>topic.slots[topic.sticky]
+
+    cdef Delivery _append(self, TopicSlots topic, RecordBytes* record):
+        """None: the record must wait in line, for memory or behind others of its partition."""
+        cdef PartitionSlot slot = self._find_slot(topic, record)
+        cdef RecordBatchBuilder builder = slot.builder
+        cdef Py_ssize_t end
+        if slot.line:
+            return None
+        if builder is not None:
+            end = builder.size + record.size
+        if builder is None or end > builder.chunk.capacity or (end > builder.limit and builder.count):
+            if not self._accumulator.make_room(slot, record.size):
+                return None
+            builder = slot.builder
+        write_record(builder, record, self._scratch, self._scratch_size)
+        delivery = new_delivery(builder.result, builder.count - 1, record.timestamp)
+        if builder.size >= builder.limit:
+            self._accumulator.batch_full(slot)
+        return delivery
+
+    def place(self, topic, bytes value, bytes key, partition, int64_t timestamp, headers):
+        """Appends a record that waited; `line` of its partition does not hold it back. None: no memory yet."""
+        cdef RecordBytes record
+        cdef TopicSlots slots = self.topics[topic]
+        cdef PartitionSlot slot
+        cdef int line
+        self._unpack(&record, topic, key, value, partition, timestamp, headers)
+        slot = self._find_slot(slots, &record)
+        record.partition = slot.partition
+        line, slot.line = slot.line, 0
+        try:
+            return self._append(slots, &record)
+        finally:
+            slot.line += line
+
+    def partition_of(self, topic, bytes key, partition):
+        """The partition that a record has for certain: given or by its key; None when it may be chosen late."""
+        cdef TopicSlots slots = self.topics[topic]
+        if partition is not None:
+            return partition
+        if key is None or self._ignore_keys:
+            return None
+        return (murmur2(key) & 0x7FFFFFFF) % len(slots.slots)
+
+
+cdef void write_record(RecordBatchBuilder builder, RecordBytes* record, const char* headers,
+                       Py_ssize_t headers_size) noexcept:
+    cdef char* at = builder.chunk.data + builder.size
+    cdef int64_t delta
+    cdef Py_ssize_t size
+    if builder.count == 0:
+        builder.base_timestamp = record.timestamp
+    delta = record.timestamp - builder.base_timestamp
+    size = 1 + varint_size(delta) + varint_size(builder.count) + varint_size(record.key_size)
+    size += varint_size(record.value_size) + headers_size
+    size += record.key_size if record.key_size > 0 else 0
+    size += record.value_size if record.value_size > 0 else 0
+    at = put_varint(at, size)
+    at[0] = 0
+    at = put_varint(at + 1, delta)
+    at = put_varint(at, builder.count)
+    at = put_bytes(at, record.key, record.key_size)
+    at = put_bytes(at, record.value, record.value_size)
+    memcpy(at, headers, headers_size)
+    builder.size = at + headers_size - builder.chunk.data
+    builder.count += 1
+    if record.timestamp > builder.max_timestamp:
+        builder.max_timestamp = record.timestamp
+
+
+cdef object check_headers(headers):
+    if isinstance(headers, (dict, str, bytes)):
+        raise TypeError(
+            f"headers must be an iterable of (str, bytes | None) pairs, got {type(headers).__name__}: "
+            "pass list(headers.items()) for a dict"
+        )
+    if type(headers) is list or type(headers) is tuple:
+        return headers
+    try:
+        return list(headers)
+    except TypeError:
+        raise TypeError(
+            f"headers must be an iterable of (str, bytes | None) pairs, got {type(headers).__name__}"
+        ) from None
+
+
+cdef bytes header_value(pair):
+    if type(pair) is not tuple and not isinstance(pair, (tuple, list)):
+        raise TypeError(f"headers must hold (str, bytes | None) pairs, got {type(pair).__name__}")
+    if len(pair) != 2:
+        raise ValueError(f"headers must hold (str, bytes | None) pairs, got one of {len(pair)} elements")
+    if type(pair[0]) is not str:
+        raise TypeError(f"headers: a name must be str, got {type(pair[0]).__name__}")
+    if isinstance(pair[1], str):
+        raise TypeError(f"headers: the value of {pair[0]!r} must be bytes or None, got str: use .encode()")
+    if pair[1] is not None and not isinstance(pair[1], (bytes, bytearray, memoryview)):
+        raise TypeError(f"headers: the value of {pair[0]!r} must be bytes or None, got {type(pair[1]).__name__}")
+    return None if pair[1] is None else bytes(pair[1])
+
+
+# Splitting
+
+def copy_records(records, Py_ssize_t start, int first, int count, Chunk into not None):
+    """Copies `count` records that begin at byte `start` with offset delta `first`, renumbered from 0.
+
+    Returns (bytes written, byte after the last record read). Only the offset deltas change.
+    """
+    cdef const unsigned char[::1] view = records
+    cdef const char* begin = <const char*>&view[0]
+    cdef const char* end = begin + view.shape[0]
+    cdef const char* at = begin + start
+    cdef const char* body
+    cdef const char* rest
+    cdef char* out = into.data
+    cdef int64_t length, timestamp_delta, offset_delta
+    cdef int index
+    for index in range(count):
+        body = get_varint(at, end, &length)
+        if body == NULL or length < 0 or length > end - body:
+            raise ValueError(f"record {first + index} does not fit its batch")
+        at = body + length
+        rest = get_varint(body + 1, at, &timestamp_delta)
+        if rest != NULL:
+            rest = get_varint(rest, at, &offset_delta)
+        if rest == NULL or offset_delta != first + index:
+            raise ValueError(f"record {first + index} is not where its batch says")
+        length -= varint_size(offset_delta) - varint_size(index)
+        out = put_varint(out, length)
+        out[0] = body[0]
+        out = put_varint(out + 1, timestamp_delta)
+        out = put_varint(out, index)
+        memcpy(out, rest, at - rest)
+        out += at - rest
+    return out - into.data, at - begin
+
+
+def record_starts(records, int count):
+    """The byte offset of each of the `count` records, and of the end: list of count + 1 ints."""
+    cdef const unsigned char[::1] view = records
+    cdef const char* begin = <const char*>&view[0]
+    cdef const char* end = begin + view.shape[0]
+    cdef const char* at = begin
+    cdef int64_t length
+    starts = [0]
+    for _ in range(count):
+        at = get_varint(at, end, &length)
+        if at == NULL or length < 0 or length > end - at:
+            raise ValueError("the records do not fit their batch")
+        at += length
+        starts.append(at - begin)
+    return starts

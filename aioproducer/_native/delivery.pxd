@@ -1,0 +1,49 @@
+"""What a caller holds of a record, and what all records of a batch share."""
+
+from libc.stdint cimport int64_t
+
+
+cdef class BatchResult:
+    cdef readonly object loop                # the producer's event loop; None only in sans-IO tests
+    cdef readonly object topic_partition     # TopicPartition; None while its one record waits in line
+    cdef readonly int64_t base_offset        # offset of the batch's first record; -1 unknown
+    cdef readonly int64_t log_append_time    # ms since the epoch; -1 when the topic keeps CreateTime
+    cdef readonly int64_t log_start_offset   # -1 unknown
+    cdef readonly object error               # KafkaError that every record of the batch gets; None = written
+    cdef readonly bint done
+    cdef readonly bint wanted                # someone waits for a record of this batch
+    cdef readonly int count                  # records of the batch
+    cdef readonly int seen                   # records whose failure somebody looked at
+    cdef public object on_wanted             # called once with self, when the first waiter comes; or None
+    cdef list waiting                        # Deliveries of this batch that have waiters or callbacks
+    cdef list callbacks                      # (index, timestamp, on_delivery) in record order
+    cdef list parts                          # after a move: (first index here, BatchResult, index there)
+
+    cdef void want(self)
+    cdef object error_of(self)
+
+
+cdef class Delivery:
+    cdef BatchResult _result
+    cdef int _index                          # position in the batch
+    cdef int64_t _timestamp                  # the record's own, ms since the epoch
+    cdef list _waiters                       # private futures of those who await
+    cdef list _callbacks                     # (callable, contextvars.Context)
+    cdef bint _cancelled
+    cdef bint _seen
+    cdef bint _registered                    # already in _result.waiting
+    cdef object _cancel_message_
+
+    cdef BatchResult settle(self)
+    cdef void register(self, BatchResult result)
+    cdef void look(self, BatchResult result)
+    cdef object add_waiter(self, BatchResult result)
+    cdef object metadata(self, BatchResult result)
+
+
+cdef class DeliveryWaiter:
+    cdef Delivery _delivery
+    cdef bint _waited
+
+
+cdef Delivery new_delivery(BatchResult result, int index, int64_t timestamp)

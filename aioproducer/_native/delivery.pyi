@@ -1,0 +1,71 @@
+"""What a caller holds of a record, and what all records of a batch share."""
+
+import asyncio
+from collections.abc import Callable
+
+from aioproducer.errors import KafkaError
+from aioproducer.records import RecordMetadata, TopicPartition
+
+OnDelivery = Callable[[RecordMetadata | None, KafkaError | None], object]
+
+class Delivery(asyncio.Future[RecordMetadata]):
+    """The handle of one record: done when the broker answered for it, or when it failed for good.
+
+    Awaiting it (also by `gather`, `wait`, `add_done_callback`) ends the linger of its batch. Cancelling a task that
+    awaits it ends that wait alone; `cancel()` cancels the handle. The record goes on either way.
+    """
+
+    @property
+    def timestamp(self) -> int:
+        """The record's own timestamp, milliseconds since the epoch."""
+    def has_waiters(self) -> bool:
+        """Whether somebody awaits it or left a callback."""
+
+class BatchResult:
+    """What became of one batch: set once, read by each of its deliveries.
+
+    Records that wait in line have a result of their own, which `move`s into their batch's; so do the parts of a
+    batch that was split.
+    """
+
+    loop: asyncio.AbstractEventLoop
+    topic_partition: TopicPartition | None
+    base_offset: int
+    """Offset of the first record; -1 while unknown, with acks=0, and on failure."""
+    log_append_time: int
+    """Milliseconds since the epoch; -1 when the topic keeps CreateTime."""
+    log_start_offset: int
+    error: KafkaError | None
+    """What every record of the batch gets (a fresh copy each); None: written."""
+    done: bool
+    wanted: bool
+    """Somebody waits for a record of this batch."""
+    count: int
+    """Records, once done."""
+    seen: int
+    """Records whose failure somebody looked at."""
+    on_wanted: Callable[[BatchResult], None] | None
+    """Called once, when the first waiter comes."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, topic_partition: TopicPartition | None) -> None: ...
+    def add_callback(self, index: int, timestamp: int, callback: OnDelivery) -> None:
+        """Keep the `on_delivery` of record `index`; its timestamp is in ms."""
+    def delivery(self, index: int, timestamp: int) -> Delivery:
+        """A handle for record `index`; its timestamp is in ms."""
+    def complete(self, base_offset: int, log_append_time: int, log_start_offset: int, count: int) -> None:
+        """The batch of `count` records is in the log."""
+    def fail(self, error: KafkaError, count: int) -> None:
+        """All `count` records of the batch failed with `error`."""
+    def wake(self) -> None:
+        """Wake those who wait and schedule callbacks, in record order; after `complete` or `fail`."""
+    def take_callbacks(self) -> list[tuple[int, int, OnDelivery]]:
+        """The (index, timestamp, on_delivery) of this batch, oldest first; the second call gives none."""
+    def metadata_of(self, index: int, timestamp: int) -> RecordMetadata:
+        """What record `index` with this timestamp (ms) became."""
+    def unseen(self) -> int:
+        """Records that failed and that nobody looked at."""
+    def move(self, parts: list[tuple[int, BatchResult, int]]) -> None:
+        """The records live elsewhere now: (first index here, result, index there), ascending by the first."""
+    @property
+    def moved(self) -> bool:
+        """Whether `move` was called."""

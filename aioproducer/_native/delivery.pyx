@@ -1,0 +1,358 @@
+# cython: language_level=3
+"""What a caller holds of a record, and what all records of a batch share.
+
+A batch has one `BatchResult`; a record has a `Delivery`, a pair of (result, index) that speaks the protocol of
+`asyncio.Future` without being one, so that `gather`, `wait`, `wait_for` and `shield` take it without a Task.
+Offsets and timestamps are computed when somebody asks.
+
+`await delivery` makes a private future for each waiter. That is what makes cancelling one waiter end that wait
+alone: `asyncio.timeout` and cancel scopes cancel the future that a task waits on.
+"""
+
+import contextvars
+
+cimport cython
+
+from aioproducer.records import RecordMetadata
+
+from libc.stdint cimport int64_t
+
+cdef object copy_context = contextvars.copy_context
+
+
+cdef class BatchResult:
+
+    def __cinit__(self, loop, topic_partition):
+        self.loop = loop
+        self.topic_partition = topic_partition
+        self.base_offset = -1
+        self.log_append_time = -1
+        self.log_start_offset = -1
+        self.waiting = None
+        self.callbacks = None
+        self.parts = None
+
+    # Filling
+
+    def add_callback(self, int index, int64_t timestamp, callback):
+        if self.callbacks is None:
+            self.callbacks = []
+        self.callbacks.append((index, timestamp, callback))
+
+    def delivery(self, int index, int64_t timestamp):
+        return new_delivery(self, index, timestamp)
+
+    # Ending
+
+    def complete(self, int64_t base_offset, int64_t log_append_time, int64_t log_start_offset, int count):
+        assert not self.done, "a batch ends once"
+        self.base_offset = base_offset
+        self.log_append_time = log_append_time
+        self.log_start_offset = log_start_offset
+        self.count = count
+        self.done = True
+        self.on_wanted = None
+
+    def fail(self, error, int count):
+        assert not self.done, "a batch ends once"
+        self.error = error
+        self.count = count
+        self.done = True
+        self.on_wanted = None
+
+    def wake(self):
+        """Runs after `complete` or `fail`: callbacks first, then those who wait, in record order."""
+        cdef Delivery delivery
+        waiting, self.waiting = self.waiting, None
+        if waiting is not None:
+            for delivery in waiting:
+                wake_delivery(delivery, self)
+
+    def take_callbacks(self):
+        callbacks, self.callbacks = self.callbacks, None
+        if callbacks is None:
+            return []
+        self.seen += len(callbacks) if self.error is not None else 0
+        return callbacks
+
+    def metadata_of(self, int index, int64_t timestamp):
+        return make_metadata(self, index, timestamp)
+
+    def unseen(self):
+        if self.error is None:
+            return 0
+        return max(self.count - self.seen, 0)
+
+    # Moving: records leave the waiting line for a batch, or a batch is split
+
+    def move(self, list parts):
+        """parts: (first index here, BatchResult, index there), ascending by the first."""
+        cdef Delivery delivery
+        cdef BatchResult part
+        assert not self.done, "a batch that ended cannot move"
+        self.parts = parts
+        self.on_wanted = None
+        waiting, self.waiting = self.waiting, None
+        callbacks, self.callbacks = self.callbacks, None
+        if callbacks is not None:
+            for index, timestamp, callback in callbacks:
+                first, result, there = find_part(parts, index)
+                result.add_callback(index - first + there, timestamp, callback)
+        if waiting is not None:
+            for delivery in waiting:
+                delivery._registered = False
+                part = delivery.settle()
+                if delivery.has_waiters():
+                    delivery.register(part)
+
+    @property
+    def moved(self):
+        return self.parts is not None
+
+    cdef void want(self):
+        if not self.wanted:
+            self.wanted = True
+            if self.on_wanted is not None:
+                callback, self.on_wanted = self.on_wanted, None
+                callback(self)
+
+    cdef object error_of(self):
+        return self.error.fresh()
+
+    def __repr__(self):
+        state = "moved" if self.parts is not None else "pending"
+        if self.done:
+            state = "failed" if self.error is not None else f"base_offset={self.base_offset}"
+        return f"<BatchResult {self.topic_partition} {state}>"
+
+
+cdef object find_part(list parts, int index):
+    found = parts[0]
+    for part in parts:
+        if part[0] > index:
+            break
+        found = part
+    return found
+
+
+cdef object make_metadata(BatchResult result, int index, int64_t timestamp):
+    cdef object place = result.topic_partition
+    cdef bint append_time = result.log_append_time >= 0
+    return RecordMetadata(
+        place[0],
+        place[1],
+        place,
+        result.base_offset + index if result.base_offset >= 0 else -1,
+        result.log_append_time if append_time else timestamp,
+        1 if append_time else 0,
+        result.log_start_offset,
+    )
+
+
+cdef Delivery new_delivery(BatchResult result, int index, int64_t timestamp):
+    cdef Delivery delivery = Delivery.__new__(Delivery)
+    delivery._result = result
+    delivery._index = index
+    delivery._timestamp = timestamp
+    return delivery
+
+
+cdef wake_delivery(Delivery delivery, BatchResult result):
+    looked = False
+    waiters, delivery._waiters = delivery._waiters, None
+    if waiters is not None:
+        for future in waiters:
+            if not future.done():
+                looked = True
+                future.set_result(None)
+    if delivery._cancelled:
+        return
+    callbacks, delivery._callbacks = delivery._callbacks, None
+    if callbacks is not None:
+        for callback, context in callbacks:
+            looked = True
+            result.loop.call_soon(callback, delivery, context=context)
+    if looked:
+        delivery.look(result)
+
+
+@cython.freelist(256)
+@cython.final
+cdef class Delivery:
+
+    # The state that asyncio asks for
+
+    @property
+    def _asyncio_future_blocking(self):
+        return False
+
+    @property
+    def _cancel_message(self):
+        return self._cancel_message_
+
+    @property
+    def _loop(self):
+        return self._result.loop
+
+    def get_loop(self):
+        return self._result.loop
+
+    def done(self):
+        return self._cancelled or self.settle().done
+
+    def cancelled(self):
+        return self._cancelled
+
+    def result(self):
+        cdef BatchResult result = self.settle()
+        if self._cancelled:
+            raise self._make_cancelled_error()
+        if not result.done:
+            raise invalid_state("Result is not set: the record is not delivered yet")
+        self.look(result)
+        if result.error is not None:
+            raise result.error_of()
+        return self.metadata(result)
+
+    def exception(self):
+        cdef BatchResult result = self.settle()
+        if self._cancelled:
+            raise self._make_cancelled_error()
+        if not result.done:
+            raise invalid_state("Exception is not set: the record is not delivered yet")
+        self.look(result)
+        return None if result.error is None else result.error_of()
+
+    def cancel(self, msg=None):
+        cdef BatchResult result = self.settle()
+        if self._cancelled or result.done:
+            return False
+        self._cancelled = True
+        self._cancel_message_ = msg
+        waiters, self._waiters = self._waiters, None
+        for future in waiters or ():
+            future.cancel(msg)
+        callbacks, self._callbacks = self._callbacks, None
+        for callback, context in callbacks or ():
+            result.loop.call_soon(callback, self, context=context)
+        return True
+
+    def _make_cancelled_error(self):
+        from asyncio import CancelledError
+
+        if self._cancel_message_ is None:
+            return CancelledError()
+        return CancelledError(self._cancel_message_)
+
+    # Callbacks
+
+    def add_done_callback(self, callback, *, context=None):
+        cdef BatchResult result = self.settle()
+        if context is None:
+            context = copy_context()
+        if self._cancelled or result.done:
+            if not self._cancelled:
+                self.look(result)
+            result.loop.call_soon(callback, self, context=context)
+            return
+        if self._callbacks is None:
+            self._callbacks = []
+        self._callbacks.append((callback, context))
+        self.register(result)
+
+    def remove_done_callback(self, callback):
+        if self._callbacks is None:
+            return 0
+        kept = [pair for pair in self._callbacks if pair[0] != callback]
+        removed = len(self._callbacks) - len(kept)
+        self._callbacks = kept or None
+        return removed
+
+    # Waiting
+
+    def __await__(self):
+        cdef DeliveryWaiter waiter = DeliveryWaiter.__new__(DeliveryWaiter)
+        waiter._delivery = self
+        return waiter
+
+    __iter__ = __await__
+
+    def has_waiters(self):
+        return self._waiters is not None or self._callbacks is not None
+
+    cdef object add_waiter(self, BatchResult result):
+        cdef object future = result.loop.create_future()
+        if self._waiters is None:
+            self._waiters = [future]
+        else:
+            # Waiters that gave up are dropped here, so that polling with time-outs does not grow the list.
+            self._waiters = [other for other in self._waiters if not other.done()]
+            self._waiters.append(future)
+        self.register(result)
+        return future
+
+    cdef void register(self, BatchResult result):
+        if not self._registered:
+            self._registered = True
+            if result.waiting is None:
+                result.waiting = []
+            result.waiting.append(self)
+        if not result.wanted:
+            result.want()
+
+    cdef BatchResult settle(self):
+        """The result that the record belongs to now: follows moves, and remembers where they led."""
+        cdef BatchResult result = self._result
+        while result.parts is not None:
+            first, part, there = find_part(result.parts, self._index)
+            self._index += there - first
+            result = part
+            self._result = result
+        return result
+
+    cdef void look(self, BatchResult result):
+        if not self._seen:
+            self._seen = True
+            result.seen += 1
+
+    cdef object metadata(self, BatchResult result):
+        return make_metadata(result, self._index, self._timestamp)
+
+    @property
+    def timestamp(self):
+        return self._timestamp
+
+    def __repr__(self):
+        cdef BatchResult result = self.settle()
+        if self._cancelled:
+            state = "cancelled"
+        elif not result.done:
+            state = "pending"
+        elif result.error is not None:
+            state = f"failed: {type(result.error).__name__}"
+        else:
+            state = f"offset={self.metadata(result).offset}"
+        return f"<Delivery {result.topic_partition} {state}>"
+
+
+cdef class DeliveryWaiter:
+    """The iterator behind one `await delivery`."""
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        cdef Delivery delivery = self._delivery
+        cdef BatchResult result = delivery.settle()
+        if not self._waited and not delivery._cancelled and not result.done:
+            self._waited = True
+            future = delivery.add_waiter(result)
+            future._asyncio_future_blocking = True
+            return future
+        raise StopIteration(delivery.result())
+
+
+cdef object invalid_state(str message):
+    from asyncio import InvalidStateError
+
+    return InvalidStateError(message)
