@@ -23,66 +23,12 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
+from aioproducer.protocol.messages import NO_EPOCH, NO_LEADER, MetadataAnswer, Node, PartitionView, TopicView
 from aioproducer.protocol.produce import NO_TOPIC_ID
 
-NO_LEADER: Final = -1
-NO_EPOCH: Final = -1
+__all__ = ["NO_EPOCH", "NO_LEADER", "Cluster", "MetadataAnswer", "Node", "PartitionView", "TopicView"]
 
 _NO_NODES: Final[Mapping[int, Node]] = MappingProxyType({})
-_LAST_PORT: Final = 65_535
-_LONGEST_HOST: Final = 255
-
-
-class Node(NamedTuple):
-    """A broker as metadata names it."""
-
-    id: int
-    host: str
-    port: int
-    rack: str | None = None
-
-    @property
-    def is_valid(self) -> bool:
-        """Whether it can be connected to: a broker's word is not enough for a socket call or a log line."""
-        return (
-            self.id >= 0
-            and 0 < self.port <= _LAST_PORT
-            and 0 < len(self.host) <= _LONGEST_HOST
-            and self.host.isprintable()
-            and " " not in self.host
-        )
-
-
-class PartitionView(NamedTuple):
-    """Who leads a partition, as far as is known."""
-
-    leader_id: int = NO_LEADER
-    leader_epoch: int = NO_EPOCH
-
-
-class TopicView(NamedTuple):
-    """A topic as last seen."""
-
-    name: str
-    topic_id: bytes
-    """16 bytes, `NO_TOPIC_ID` when the broker gave none."""
-    partitions: tuple[PartitionView, ...]
-    """By partition number; a partition that no answer described has no leader."""
-    error_code: int = 0
-    """Of the last answer; with an error, the partitions are those known before."""
-
-
-class MetadataAnswer(NamedTuple):
-    """One broker's answer to Metadata, reduced to what is used here."""
-
-    from_node: int
-    """Which broker said it; negative for one known only by its bootstrap address."""
-    nodes: tuple[Node, ...]
-    topics: tuple[TopicView, ...]
-    cluster_id: str | None = None
-    controller_id: int = -1
-    error_code: int = 0
-    throttle_time_ms: int = 0
 
 
 class _Doubt(NamedTuple):

@@ -1,0 +1,64 @@
+"""Which version of a request to use with a broker."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from aioproducer.errors import UnsupportedVersionError
+from aioproducer.protocol.messages import Api
+
+_OLDEST_KAFKA: Final = "2.1"
+
+
+class ApiVersions:
+    """What one broker speaks, as it said at the start of its connection.
+
+    Args:
+        ranges: by api key, lowest and highest version. Ranges that cannot be (negative, upside down) are dropped:
+            the broker then counts as not speaking that request.
+    """
+
+    __slots__ = ("_ranges",)
+
+    def __init__(self, ranges: Mapping[int, tuple[int, int]]) -> None:
+        self._ranges = MappingProxyType({key: pair for key, pair in ranges.items() if 0 <= pair[0] <= pair[1]})
+
+    def highest_common(self, api: Api, *, at_most: int | None = None) -> int:
+        """Return the highest version of a request that both sides speak.
+
+        The highest, never the lowest: Kafka 4 lists Produce versions from 0 on that it refuses (KAFKA-18659).
+
+        Args:
+            api: the request.
+            at_most: a bound below the newest that this client speaks.
+
+        Raises:
+            UnsupportedVersionError: there is none; says who is too old.
+        """
+        ours = api.max_version if at_most is None else min(at_most, api.max_version)
+        lowest, highest = self._ranges.get(api.key, (0, -1))
+        version = min(highest, ours)
+        if version < max(lowest, api.min_version):
+            raise UnsupportedVersionError(self._complaint(api, ours))
+        return version
+
+    def supports(self, api: Api) -> bool:
+        """Tell whether there is a common version."""
+        lowest, highest = self._ranges.get(api.key, (0, -1))
+        return max(lowest, api.min_version) <= min(highest, api.max_version)
+
+    def __repr__(self) -> str:
+        """Show how many requests the broker speaks."""
+        return f"ApiVersions({len(self._ranges)} requests)"
+
+    def _complaint(self, api: Api, ours: int) -> str:
+        if api.key not in self._ranges:
+            return f"the broker does not speak {api.name} at all; Kafka {_OLDEST_KAFKA} or newer is needed"
+        lowest, highest = self._ranges[api.key]
+        ages = "broker is too old" if highest < api.min_version else "broker is too new for this client"
+        return (
+            f"the {ages}: it speaks {api.name} {lowest} to {highest}, this client {api.min_version} to {ours} "
+            f"(Kafka {_OLDEST_KAFKA} or newer is needed)"
+        )
