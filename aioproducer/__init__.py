@@ -5,6 +5,7 @@ what only some programs need (the fake cluster, the command line, aiokafka) is i
 is used.
 """
 
+from aioproducer.config import ProducerConfig, ProducerOptions
 from aioproducer.errors import (
     AuthenticationError,
     AuthorizationError,
@@ -39,7 +40,11 @@ from aioproducer.errors import (
     UndeliveredError,
     UnsupportedVersionError,
 )
+from aioproducer.interceptors import ProducerInterceptor
+from aioproducer.metrics import ProducerStatistics
+from aioproducer.partitioners import Partitioner, RoundRobinPartitioner, partition_for_key
 from aioproducer.records import ProducerRecord, RecordMetadata, TopicPartition
+from aioproducer.serializers import BytesSerializer, JsonSerializer, Serializer, StringSerializer
 
 __version__ = "0.1.0"
 
@@ -50,6 +55,7 @@ __all__ = [
     "BrokerError",
     "BufferFullError",
     "BufferTimeoutError",
+    "BytesSerializer",
     "ClusterAuthorizationError",
     "ConfigurationError",
     "ConfigurationTypeError",
@@ -57,20 +63,29 @@ __all__ = [
     "IllegalStateError",
     "InvalidRecordError",
     "InvalidTopicError",
+    "JsonSerializer",
     "KafkaError",
     "MessageTooLargeError",
     "MetadataNotReadyError",
     "MetadataTimeoutError",
     "NotEnoughReplicasError",
     "Outcome",
+    "Partitioner",
     "ProducerClosedError",
+    "ProducerConfig",
     "ProducerFencedError",
+    "ProducerInterceptor",
+    "ProducerOptions",
     "ProducerRecord",
+    "ProducerStatistics",
     "ProtocolError",
     "RecordFilteredError",
     "RecordMetadata",
     "RecordTooLargeError",
+    "RoundRobinPartitioner",
     "SerializationError",
+    "Serializer",
+    "StringSerializer",
     "TlsError",
     "TopicAuthorizationError",
     "TopicPartition",
@@ -79,4 +94,5 @@ __all__ = [
     "TransactionalIdAuthorizationError",
     "UndeliveredError",
     "UnsupportedVersionError",
+    "partition_for_key",
 ]

@@ -1,0 +1,307 @@
+"""`ProducerConfig`: every option, its default, its range and what it means.
+
+The reference page in the docs is made from the texts under the fields.
+"""
+
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, field, fields
+from functools import cache
+from itertools import count
+from typing import Annotated, ClassVar, Self, Unpack, cast, get_type_hints
+
+from aioproducer.config import rules
+from aioproducer.config.bootstrap_servers import parse_bootstrap_servers
+from aioproducer.config.option_kinds import (
+    INT64_MAX,
+    Acks,
+    Choice,
+    ClientId,
+    Flag,
+    GzipLevel,
+    OptionalWhole,
+    OptionKind,
+    Plugin,
+    SecurityProtocol,
+    TransactionalId,
+    Whole,
+)
+from aioproducer.config.option_names import in_python_spelling
+from aioproducer.config.producer_options import ProducerOptions
+from aioproducer.errors import ConfigurationTypeError
+from aioproducer.interceptors import ProducerInterceptor, check_interceptors
+from aioproducer.partitioners import Partitioner, check_partitioner
+from aioproducer.serializers import SerializerArgument, check_serializer
+
+_SERIALIZER = "an object with serialize(topic, value), or a function of the value; None: bytes only"
+
+
+def _serializer(option: str) -> Plugin:
+    return Plugin(_SERIALIZER, lambda given: check_serializer(option, given))
+
+
+@dataclass(frozen=True, slots=True, init=False, repr=False)
+class ProducerConfig:
+    """The configuration of one producer: checked, complete, immutable.
+
+    The fields hold the values in effect. Where Kafka changes one value because of another, so
+    does this; `adjustments` says which, and `given` keeps what the user asked for.
+
+    Args:
+        bootstrap_servers: as the field says.
+        **options: the other fields, in Python's or, unpacked from a dict, in Kafka's spelling.
+
+    Raises:
+        ConfigurationError: a value out of range, or options that cannot go together.
+        ConfigurationTypeError: (also a TypeError) a value of the wrong type, or no such option.
+    """
+
+    bootstrap_servers: tuple[str, ...]
+    """The brokers to ask first, as `"host:port,host:port"` or a sequence of `"host:port"`;
+    one is enough to find the cluster, two or three survive the death of one.
+    An IPv6 address needs brackets: `[::1]:9092`."""
+
+    client_id: Annotated[str, ClientId()] = ""
+    """The producer's name in logs, metrics, and the brokers' logs and quotas.
+    Empty: each producer takes the next of `producer-1`, `producer-2`, ..."""
+
+    key_serializer: Annotated[SerializerArgument | None, _serializer("key_serializer")] = None
+    """Turns keys into bytes. Without one, keys must be bytes. A null key stays null."""
+
+    value_serializer: Annotated[SerializerArgument | None, _serializer("value_serializer")] = None
+    """Turns values into bytes. Without one, values must be bytes. A null value stays null."""
+
+    partitioner: Annotated[
+        Partitioner | None,
+        Plugin("an object with partition(topic, key, key_bytes, value, value_bytes, cluster)", check_partitioner),
+    ] = None
+    """Chooses partitions instead of Kafka's own rule: by the murmur2 hash of the key,
+    or, without a key, one partition after another for a batch's worth of bytes each.
+    It is a Python call a record; Kafka's rule is native. (Kafka: `partitioner.class`.)"""
+
+    partitioner_ignore_keys: Annotated[bool, Flag()] = False
+    """Spread records with a key as those without one. Their order is then not kept by key."""
+
+    interceptors: Annotated[
+        tuple[ProducerInterceptor, ...], Plugin("a list of ProducerInterceptor", check_interceptors)
+    ] = ()
+    """See every record before it is sent, and what became of it. (Kafka: `interceptor.classes`.)"""
+
+    acks: Annotated[int, Acks()] = rules.ACKS_ALL
+    """How many brokers must have a record before it counts as delivered:
+    `"all"` (or -1) those in sync, 1 the leader alone, 0 none: then nothing is known of the record but that its
+    bytes have left."""
+
+    enable_idempotence: Annotated[bool, Flag()] = True
+    """Resend without duplicates and without changing the order.
+    Switched off, with a line in the log, when `acks` is not `"all"` or `retries` is 0, as in Kafka;
+    asked for together with one of those, it is an error."""
+
+    retries: Annotated[int, Whole(0)] = 2**31 - 1
+    """How often a batch is sent again. Leave it: `delivery_timeout_ms` is the better bound."""
+
+    max_in_flight_requests_per_connection: Annotated[int, Whole(1)] = 5
+    """Produce requests to one broker that are not answered yet. At most 5 with idempotence:
+    a broker remembers five batches of each partition."""
+
+    linger_ms: Annotated[int, Whole(0, INT64_MAX)] = 5
+    """How long a batch waits for more records, in ms. An awaited record does not wait:
+    its batch leaves at the end of this turn of the event loop."""
+
+    batch_size: Annotated[int, Whole(0)] = 262_144
+    """The size at which a batch is full, in bytes; 0: one record a batch.
+    Kafka's default is 16384. Here a batch starts small and grows on demand, so a large limit costs no
+    memory, and larger batches are fewer for the broker to handle."""
+
+    max_request_size: Annotated[int, Whole(1)] = 1_048_576
+    """The largest request, and the largest record before compression, in bytes.
+    The broker has a limit of its own, `message.max.bytes`, for a batch after compression."""
+
+    buffer_memory: Annotated[int, Whole(1, INT64_MAX)] = 33_554_432
+    """The bytes that batches may take until they are answered. When they are taken, `enqueue` waits,
+    `send` waits in line, and `send_nowait` raises `BufferFullError`."""
+
+    max_waiting_records: Annotated[int, Whole(0)] = 65_536
+    """How many records that nobody awaits may wait in line for metadata or memory;
+    past it `send` raises `BufferFullError`. Not an option of Kafka, whose `send` blocks its thread."""
+
+    max_waiting_bytes: Annotated[int, OptionalWhole(0, INT64_MAX)] = -1
+    """How many bytes those records may have. `None`: a quarter of `buffer_memory`. Not an option of Kafka."""
+
+    compression_type: Annotated[str, Choice(("none", "gzip", "snappy", "lz4", "zstd"))] = "none"
+    """How batches are compressed. A batch that would not become smaller is sent as it is."""
+
+    compression_gzip_level: Annotated[int, GzipLevel()] = -1
+    """gzip's level; -1 is the library's default, 6."""
+
+    compression_lz4_level: Annotated[int, Whole(1, 17)] = 9
+    """lz4's level."""
+
+    compression_zstd_level: Annotated[int, Whole(-131_072, 22)] = 3
+    """zstd's level; below 0 is faster and larger."""
+
+    max_block_ms: Annotated[int, Whole(0, INT64_MAX)] = 60_000
+    """How long a call waits for metadata and memory together, in ms; also the bound of `start`."""
+
+    delivery_timeout_ms: Annotated[int, Whole(1)] = 120_000
+    """How long a record may take from the call to its acknowledgement, retries included, in ms.
+    At least `linger_ms` + `request_timeout_ms`; not given, it grows to that, as in Kafka."""
+
+    request_timeout_ms: Annotated[int, Whole(1)] = 30_000
+    """How long a broker may take to answer a request, in ms.
+    Then its connection is closed, and what was on it is sent again."""
+
+    close_timeout_ms: Annotated[int, Whole(0, INT64_MAX)] = 30_000
+    """How long leaving `async with` waits for what is not delivered yet, in ms.
+    Not an option of Kafka, where it is an argument of `close`."""
+
+    retry_backoff_ms: Annotated[int, Whole(0, INT64_MAX)] = 100
+    """The wait before a batch or request is sent again, in ms.
+    It doubles with every failure up to `retry_backoff_max_ms`, give or take 20 %."""
+
+    retry_backoff_max_ms: Annotated[int, Whole(0, INT64_MAX)] = 1_000
+    """The longest such wait, in ms. Not given, it is at least `retry_backoff_ms`."""
+
+    reconnect_backoff_ms: Annotated[int, Whole(1, INT64_MAX)] = 50
+    """The wait before connecting again to the same broker, in ms. Grows as `retry_backoff_ms` does."""
+
+    reconnect_backoff_max_ms: Annotated[int, Whole(1, INT64_MAX)] = 1_000
+    """The longest such wait, in ms. As in Kafka, it is `reconnect_backoff_ms` when only that is given."""
+
+    socket_connection_setup_timeout_ms: Annotated[int, Whole(1, INT64_MAX)] = 10_000
+    """How long connecting may take, in ms. Grows as `retry_backoff_ms` does."""
+
+    socket_connection_setup_timeout_max_ms: Annotated[int, Whole(1, INT64_MAX)] = 30_000
+    """The longest such time, in ms. Not given, it is at least `socket_connection_setup_timeout_ms`."""
+
+    connections_max_idle_ms: Annotated[int, Whole(1, INT64_MAX)] = 540_000
+    """A connection on which nothing happened for so long is closed, in ms.
+    Below the brokers' own ten minutes, so that ours is the end that closes."""
+
+    send_buffer_bytes: Annotated[int, Whole(-1)] = 131_072
+    """The socket's send buffer, in bytes; -1 leaves it to the operating system."""
+
+    receive_buffer_bytes: Annotated[int, Whole(-1)] = 32_768
+    """The socket's receive buffer, in bytes; -1 leaves it to the operating system."""
+
+    metadata_max_age_ms: Annotated[int, Whole(1, INT64_MAX)] = 300_000
+    """After so long the cluster is asked again for leaders and partitions, in ms, even if nothing failed."""
+
+    metadata_max_idle_ms: Annotated[int, Whole(5_000, INT64_MAX)] = 300_000
+    """A topic without a record for so long is forgotten, in ms, and asked for again when needed."""
+
+    metadata_recovery_rebootstrap_trigger_ms: Annotated[int, Whole(0, INT64_MAX)] = 300_000
+    """When no broker answered for so long, in ms, the bootstrap servers are asked again (KIP-1102)."""
+
+    security_protocol: Annotated[str, SecurityProtocol()] = "PLAINTEXT"
+    """How brokers are spoken to."""
+
+    transactional_id: Annotated[None, TransactionalId()] = None
+    """The name under which a producer's transactions survive its restart."""
+
+    bootstrap: tuple[tuple[str, int], ...] = field(init=False, compare=False)
+    """`bootstrap_servers` as (host, port) pairs."""
+
+    given: Mapping[str, object] = field(init=False, compare=False)
+    """What the user gave: option name in Python spelling -> value."""
+
+    adjustments: tuple[rules.Adjustment, ...] = field(init=False, compare=False)
+    """Values that follow from other options, each with the reason."""
+
+    _client_numbers: ClassVar = count(1)  # as Kafka's: one series for the process
+
+    def __init__(self, *, bootstrap_servers: object, **options: Unpack[ProducerOptions]) -> None:
+        named = in_python_spelling(options, _kinds())
+        bootstrap = parse_bootstrap_servers(bootstrap_servers)
+        self._put("bootstrap", bootstrap)
+        self._put("bootstrap_servers", tuple(_joined(host, port) for host, port in bootstrap))
+        self._put("given", named)
+        for name, kind in _kinds().items():
+            self._put(name, kind.accept(name, named[name]) if name in named else _defaults()[name])
+        if self.max_waiting_bytes < 0:
+            self._put("max_waiting_bytes", self.buffer_memory // 4)
+        self._put("adjustments", tuple(self._adjust()))
+        self._check_rules()
+
+    @classmethod
+    def of(cls, bootstrap_servers: object, options: ProducerOptions) -> Self:
+        """Return the configuration that the arguments of `Producer(...)` mean.
+
+        Args:
+            bootstrap_servers: as the field; or a whole configuration, which `options` then change.
+            options: as keyword arguments.
+        """
+        if isinstance(bootstrap_servers, cls):
+            return bootstrap_servers.replace(**options) if options else bootstrap_servers
+        return cls(bootstrap_servers=bootstrap_servers, **options)
+
+    @classmethod
+    def from_kafka_properties(cls, properties: Mapping[str, object]) -> Self:
+        """Return the configuration that a property file means: `{"linger.ms": "5"}`.
+
+        Args:
+            properties: names in either spelling; texts are read as Kafka reads them, other
+                values are taken as they are.
+
+        Raises:
+            ConfigurationError: as the constructor; also a text that cannot be read, or an option
+                in both spellings.
+            ConfigurationTypeError: as the constructor; also no `bootstrap.servers`.
+        """
+        named = in_python_spelling(properties, {"bootstrap_servers", *_kinds()})
+        if "bootstrap_servers" not in named:
+            raise ConfigurationTypeError("bootstrap.servers is missing", option="bootstrap_servers")
+        bootstrap_servers = named.pop("bootstrap_servers")
+        parsed = {
+            name: _kinds()[name].parse(name, value) if isinstance(value, str) else value
+            for name, value in named.items()
+        }
+        return cls(bootstrap_servers=bootstrap_servers, **cast("ProducerOptions", parsed))
+
+    def replace(self, **options: Unpack[ProducerOptions]) -> Self:
+        """Return a configuration with some options changed, and what follows from them."""
+        changed = {**self.given, **in_python_spelling(options, _kinds())}
+        return type(self)(bootstrap_servers=self.bootstrap_servers, **cast("ProducerOptions", changed))
+
+    def name_client(self) -> str:
+        """Return `client_id`, or the next number of the process's series: `producer-1`."""
+        return self.client_id or f"producer-{next(self._client_numbers)}"
+
+    def __repr__(self) -> str:
+        """Show what was given; the rest are defaults."""
+        options = "".join(f", {name}={value!r}" for name, value in self.given.items())
+        return f"ProducerConfig(bootstrap_servers={','.join(self.bootstrap_servers)!r}{options})"
+
+    def _adjust(self) -> list[rules.Adjustment]:
+        adjustments: list[rules.Adjustment] = []
+        for rule in rules.ADJUSTING_RULES:
+            adjustment = rule(self, self.given.keys())
+            if adjustment is not None:
+                self._put(adjustment.option, adjustment.value)
+                adjustments.append(adjustment)
+        return adjustments
+
+    def _check_rules(self) -> None:
+        rules.require_idempotence_has_acks_all(self)
+        rules.require_idempotence_has_retries(self)
+        rules.require_idempotence_has_few_in_flight(self)
+        rules.require_delivery_timeout_covers_a_request(self)
+        rules.require_backoff_maxima_not_below(self)
+
+    def _put(self, name: str, value: object) -> None:
+        object.__setattr__(self, name, value)  # frozen for everybody else
+
+
+@cache
+def _kinds() -> Mapping[str, OptionKind]:
+    """Option name -> its kind, in the order of the fields; without `bootstrap_servers`."""
+    hints = get_type_hints(ProducerConfig, include_extras=True)
+    return {name: hint.__metadata__[0] for name, hint in hints.items() if hasattr(hint, "__metadata__")}
+
+
+@cache
+def _defaults() -> Mapping[str, object]:
+    return {each.name: each.default for each in fields(ProducerConfig) if each.default is not MISSING}
+
+
+def _joined(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -1,0 +1,51 @@
+"""The options of `Producer(...)` as keyword arguments, for editors and type checkers."""
+
+from collections.abc import Sequence
+from typing import Literal, TypedDict
+
+from aioproducer.interceptors import ProducerInterceptor
+from aioproducer.partitioners import Partitioner
+from aioproducer.serializers import SerializerArgument
+
+
+class ProducerOptions(TypedDict, total=False):
+    """Every option but `bootstrap_servers`; `ProducerConfig` says what each means."""
+
+    client_id: str
+    key_serializer: SerializerArgument | None
+    value_serializer: SerializerArgument | None
+    partitioner: Partitioner | None
+    partitioner_ignore_keys: bool
+    interceptors: Sequence[ProducerInterceptor]
+    acks: Literal["all", -1, 0, 1]
+    enable_idempotence: bool
+    retries: int
+    max_in_flight_requests_per_connection: int
+    linger_ms: int
+    batch_size: int
+    max_request_size: int
+    buffer_memory: int
+    max_waiting_records: int
+    max_waiting_bytes: int | None
+    compression_type: Literal["none", "gzip", "snappy", "lz4", "zstd"]
+    compression_gzip_level: int
+    compression_lz4_level: int
+    compression_zstd_level: int
+    max_block_ms: int
+    delivery_timeout_ms: int
+    request_timeout_ms: int
+    close_timeout_ms: int
+    retry_backoff_ms: int
+    retry_backoff_max_ms: int
+    reconnect_backoff_ms: int
+    reconnect_backoff_max_ms: int
+    socket_connection_setup_timeout_ms: int
+    socket_connection_setup_timeout_max_ms: int
+    connections_max_idle_ms: int
+    send_buffer_bytes: int
+    receive_buffer_bytes: int
+    metadata_max_age_ms: int
+    metadata_max_idle_ms: int
+    metadata_recovery_rebootstrap_trigger_ms: int
+    security_protocol: Literal["PLAINTEXT"]
+    transactional_id: None
