@@ -1,0 +1,211 @@
+"""Everything a contributor or CI runs, one session a job: `nox -l` lists them, `nox -s tests` runs one.
+
+A session installs what it needs into an environment of its own and does so again only when pyproject.toml, setup.py
+or a native source changed. `-- ARGUMENTS` go to the program a session runs: `nox -s tests -- -m "not kafka" -x`.
+"""
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import nox
+
+nox.needs_version = ">=2025.2.9"
+nox.options.sessions = ["lint", "types", "architecture", "tests"]
+nox.options.reuse_existing_virtualenvs = True
+nox.options.error_on_external_run = True
+
+ROOT = Path(__file__).parent
+PYPROJECT = nox.project.load_toml("pyproject.toml")
+PYTHONS = [
+    line.rpartition(" ")[2]
+    for line in PYPROJECT["project"]["classifiers"]
+    if line.startswith("Programming Language :: Python :: 3.")
+]
+"""Versions the project supports, "3.11" first, as its classifiers say."""
+
+CHECK_MACHINE = str(ROOT / "tools" / "check_machine.py")
+
+
+# ------------------------------------------------------------------------------------------ what users run
+
+
+@nox.session
+def demo(session: nox.Session) -> None:
+    """Stream real flights through a producer while a broker dies: `aioproducer demo`."""
+    install(session, extras="demo")
+    session.run("aioproducer", "demo", *session.posargs)
+
+
+@nox.session
+def bench(session: nox.Session) -> None:
+    """Measure this producer beside its peers: `aioproducer bench`."""
+    install(session, extras="cli", group="bench")
+    session.run("aioproducer", "bench", *session.posargs)
+
+
+# --------------------------------------------------------------------------------------------------- tests
+
+
+@nox.session
+def tests(session: nox.Session) -> None:
+    """Run the whole suite on this interpreter, real Kafka included where Java and Maven are there."""
+    install(session, extras="demo", group="test")
+    session.run("pytest", *session.posargs)
+
+
+@nox.session(python=False)
+def tests_all(session: nox.Session) -> None:
+    """Run the suite on every supported interpreter found on this machine, and name those absent."""
+    found = interpreters()
+    for version in PYTHONS:
+        if version not in found:
+            session.warn(f"Python {version} is not on this machine: its tests are skipped")
+    for version, interpreter in found.items():
+        home = ROOT / ".nox" / f"tests_all-{version}"
+        if not home.exists():
+            session.run(sys.executable, "-m", "virtualenv", "-q", "-p", interpreter, str(home), external=True)
+        install(session, home, extras="demo", group="test")
+        session.run(str(home / "bin" / "python"), "-m", "pytest", *session.posargs, external=True)
+
+
+@nox.session
+def coverage(session: nox.Session) -> None:
+    """Run the suite without real Kafka and show the lines and branches of what decides that no test reaches."""
+    install(session, extras="demo", group="test")
+    session.run("pytest", "-m", "not kafka", "--cov", "--cov-report=", *session.posargs)
+    session.run("coverage", "report", "--include=aioproducer/core/*,aioproducer/protocol/*")
+
+
+@nox.session
+def checked(session: nox.Session) -> None:
+    """Run the tests of the native modules on a build that checks every index."""
+    with_checks = {"AIOPRODUCER_CHECKED": "1"}
+    session.install("-q", *nox.project.dependency_groups(PYPROJECT, "test"))
+    session.install("-q", "--no-deps", "--force-reinstall", ".", env=with_checks)
+    session.run("pytest", "tests/native", *session.posargs)
+
+
+@nox.session
+def examples(session: nox.Session) -> None:
+    """Run every example against the embedded cluster."""
+    install(session, extras="demo", group="test")
+    session.run("pytest", "tests/examples", *session.posargs)
+
+
+# -------------------------------------------------------------------------------------------------- checks
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """Check format, style, native sources and spelling."""
+    install(session, group="lint", package=False)
+    session.run("ruff", "format", "--check", ".")
+    session.run("ruff", "check", ".")
+    session.run("cython-lint", "aioproducer")
+    session.run("codespell")
+
+
+@nox.session
+def types(session: nox.Session) -> None:
+    """Check the types of the package and of the public interface as users write against it."""
+    install(session, extras="demo", group="types")
+    session.run("mypy", "aioproducer", "tools", *present("tests/typing"))
+
+
+@nox.session
+def architecture(session: nox.Session) -> None:
+    """Check that imports go downward, that sizes hold and that the public names are those promised."""
+    install(session, extras="cli", group="architecture")
+    session.run("lint-imports", "--no-logo")
+    session.run("pytest", "-q", "tests/test_architecture.py", "tests/test_exports.py", *session.posargs)
+
+
+@nox.session
+def docs(session: nox.Session) -> None:
+    """Check links, names and code of the documentation; build it where Sphinx has a configuration."""
+    install(session, extras="demo", group="docs")
+    session.run("pytest", "-q", *present("tests/test_docs.py", "tests/docs"), *session.posargs)
+    if (ROOT / "docs" / "conf.py").exists():
+        session.run("sphinx-build", "-q", "-n", "-W", "--keep-going", "docs", "docs/_build")
+
+
+@nox.session
+def build(session: nox.Session) -> None:
+    """Build the sdist, the wheel from it, and import that wheel outside the tree."""
+    install(session, group="build", package=False)
+    shutil.rmtree(ROOT / "dist", ignore_errors=True)
+    session.run("python", "-m", "build", "--outdir", "dist", silent=True)
+    (wheel,) = (ROOT / "dist").glob("*.whl")
+    session.run("check-wheel-contents", "--ignore", "W002", str(wheel))
+    session.install("-q", "--force-reinstall", f"{wheel}[cli]")
+    with session.chdir(session.create_tmp()):
+        session.run("python", "-c", "import aioproducer; print(aioproducer.__file__)")
+        session.run("aioproducer", "--help", silent=True)
+
+
+# ------------------------------------------------------------------------------------------ how they do it
+
+
+def install(
+    session: nox.Session, home: Path | None = None, *, extras: str = "", group: str = "", package: bool = True
+) -> None:
+    """Install the project (editable) and a dependency group, unless nothing changed since the last time.
+
+    Args:
+        session: whose environment it goes into, if `home` is not given.
+        home: folder of a virtual environment.
+        extras: of the project, comma-separated.
+        group: name in [dependency-groups].
+        package: install the project itself too.
+    """
+    home = home or Path(session.virtualenv.location)
+    stamp = home / ".installed"
+    state = f"{source_digest()} {extras} {group} {package}"
+    if stamp.exists() and stamp.read_text("utf-8") == state:
+        return
+    python = str(home / "bin" / "python")
+    if package:
+        session.run(python, CHECK_MACHINE, external=True, log=False)
+    project = ["-e", f".[{extras}]" if extras else "."] if package else []
+    requirements = nox.project.dependency_groups(PYPROJECT, group) if group else []
+    session.run(python, "-m", "pip", "install", "-q", *project, *requirements, external=True)
+    stamp.write_text(state, "utf-8")
+
+
+def source_digest() -> str:
+    """Changes when an installed environment has to be brought up to date."""
+    sources = [
+        ROOT / "pyproject.toml",
+        ROOT / "setup.py",
+        *sorted((ROOT / "aioproducer" / "_native").glob("*.p[yx][xd]")),
+    ]
+    return hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()
+
+
+def present(*paths: str) -> list[str]:
+    """Those of the paths that exist."""
+    return [path for path in paths if (ROOT / path).exists()]
+
+
+def interpreters() -> dict[str, str]:
+    """Supported versions found on PATH or among pyenv's, each with a program that runs and can build the project."""
+    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
+    found = {}
+    for version in PYTHONS:
+        candidates = [
+            shutil.which(f"python{version}"),
+            *sorted(map(str, pyenv.glob(f"versions/{version}.*/bin/python"))),
+        ]
+        usable = [program for program in candidates if program and can_build(program)]
+        if usable:
+            found[version] = usable[-1]
+    return found
+
+
+def can_build(program: str) -> bool:
+    """Whether an interpreter starts, has its headers and finds a compiler; a pyenv shim may do neither."""
+    return subprocess.run([program, CHECK_MACHINE], capture_output=True, check=False).returncode == 0

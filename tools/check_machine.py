@@ -1,0 +1,67 @@
+"""Says in one line each what this machine lacks for the project, with the command that installs it.
+
+The README's commands run it first, before anything is installed, with whatever `python3` there is; so it uses the
+standard library alone and syntax that Python 3.6 reads. Ends with 1 if the project cannot be built here; without
+Java or Maven only the tests on real Kafka are skipped, so those lines alone end with 0.
+"""
+
+import importlib.util
+import os
+import shlex
+import shutil
+import sys
+import sysconfig
+from pathlib import Path
+from typing import List, Optional
+
+OLDEST_PYTHON = (3, 11)
+PREREQUISITES = Path(__file__).resolve().parent.parent / "aioproducer" / "broker" / "prerequisites.py"
+
+
+def main() -> int:
+    """Print what is missing and return the exit code."""
+    needed = missing_for_build()
+    for line in needed:
+        print(line, file=sys.stderr)
+    if needed:
+        return 1
+    for line in missing_for_real_kafka():
+        print(f"{line}  (until then the tests on real Kafka are skipped)", file=sys.stderr)
+    return 0
+
+
+def missing_for_build() -> List[str]:
+    """What it takes to make a virtual environment and to compile the native modules in it."""
+    if sys.version_info < OLDEST_PYTHON:
+        install = "sudo apt-get install -y python3.11 python3.11-venv python3.11-dev"
+        found = f"{sys.executable} is {sys.version_info[0]}.{sys.version_info[1]}"
+        return [f"Python 3.11 or newer is missing ({found}): {install}, and use python3.11 for python3"]
+    python = f"python{sys.version_info[0]}.{sys.version_info[1]}"
+    missing = []
+    if not (importlib.util.find_spec("venv") and importlib.util.find_spec("ensurepip")):
+        missing.append(f"venv is missing: sudo apt-get install -y {python}-venv")
+    if find_compiler() is None:
+        missing.append("a C compiler is missing: sudo apt-get install -y gcc libc6-dev")
+    if not Path(sysconfig.get_path("include"), "Python.h").exists():
+        missing.append(f"the headers of {python} are missing: sudo apt-get install -y {python}-dev")
+    return missing
+
+
+def find_compiler() -> Optional[str]:
+    """Path of the C compiler that setuptools will use, or `None`."""
+    command = os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc"
+    return shutil.which(shlex.split(command)[0])
+
+
+def missing_for_real_kafka() -> List[str]:
+    """What the package itself says about Java and Maven, loaded from its file: nothing is installed yet."""
+    spec = importlib.util.spec_from_file_location("prerequisites", str(PREREQUISITES))
+    assert spec is not None
+    assert spec.loader is not None
+    prerequisites = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(prerequisites)
+    return list(prerequisites.missing_for_kafka())
+
+
+if __name__ == "__main__":
+    sys.exit(main())
