@@ -1,7 +1,7 @@
-"""Java programs on a Kafka class path: a broker that runs until it is killed, and tools that run to their end.
+"""A JVM on a Kafka class path that runs until it is killed.
 
-Every broker dies with this process (see `tether`), has a process group of its own, so that Ctrl-C in a terminal
-reaches only us, and writes to a log file whose last lines explain a failed start.
+It dies with this process (see `tether`), has a process group of its own, so that Ctrl-C in a terminal
+reaches only us, and writes to a file whose last lines explain a failed start.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from pathlib import Path
 
 from aioproducer.broker import tether
 from aioproducer.broker.prerequisites import INSTALL_JAVA, java_program
-from aioproducer.broker.start_error import BrokerStartError, MissingToolError
+from aioproducer.broker.start_error import MissingToolError
 
 SMALL_HEAP = ("-Xms128m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
 """Starts fast and stays small; for tests and demos."""
@@ -45,30 +45,6 @@ def java_command(
     if java is None:
         raise MissingToolError([f"Java is missing: {INSTALL_JAVA}"])
     return [java, *options, "-cp", f"{jars}/*", main_class, *arguments]
-
-
-async def run_java_tool(command: Sequence[str]) -> str:
-    """Run a Java program to its end and return what it printed.
-
-    Raises:
-        BrokerStartError: it ended with an error; the message ends with what it said.
-    """
-    tool = await asyncio.create_subprocess_exec(
-        *command,
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-    )
-    try:
-        printed, _ = await tool.communicate()
-    finally:
-        if tool.returncode is None:
-            tool.kill()
-            await tool.wait()
-    text = printed.decode(errors="replace")
-    if tool.returncode != 0:
-        raise BrokerStartError(f"{command[-1]} failed with exit code {tool.returncode}:\n{text[-2000:]}")
-    return text
 
 
 class JavaProcess:

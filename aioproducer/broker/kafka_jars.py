@@ -13,17 +13,21 @@ import importlib.resources
 import os
 import re
 import shutil
-import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import TextIO
 
 from aioproducer.broker.prerequisites import missing_for_kafka
+from aioproducer.broker.run_program import run_program
 from aioproducer.broker.start_error import BrokerStartError, MissingToolError
 
 TESTED_VERSIONS = ("4.3.1", "3.9.1")
 """Versions the test suite runs on, newest first. Others of Kafka 3.9 and 4.x are fetched and tried as well."""
+
+LOCK_POLL_S = 0.1
+"""How often a waiting process looks whether another has let go of the cache."""
 
 MAVEN_TIMEOUT_S = 600.0
 """How long Maven may take to fetch about 45 MB before it is given up."""
@@ -45,7 +49,7 @@ async def kafka_jars(version: str, *, tools: bool = False) -> Path:
     require_kafka_prerequisites(version, tools=tools)
     folder = _folder_of(version, tools=tools)
     if not folder.is_dir():
-        await asyncio.to_thread(_fetch_once, version, folder, tools=tools)
+        await _fetch_once(version, folder, tools=tools)
     return folder
 
 
@@ -73,13 +77,23 @@ def cache_folder() -> Path:
     return root / "aioproducer" / "kafka"
 
 
-@contextlib.contextmanager
-def cache_lock(name: str) -> Iterator[None]:
-    """Hold the lock `name` of the cache against other processes and threads; blocks, so call it off the loop."""
+@contextlib.asynccontextmanager
+async def cache_lock(name: str) -> AsyncIterator[None]:
+    """Hold the lock `name` of the cache against other processes and tasks; the system drops it when we die."""
     cache_folder().mkdir(parents=True, exist_ok=True)
     with Path(cache_folder(), f".{name}.lock").open("w", encoding="utf-8") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        while not _is_locked_by_us(lock):
+            await asyncio.sleep(LOCK_POLL_S)
         yield
+
+
+def _is_locked_by_us(lock: TextIO) -> bool:
+    """Take the lock if nobody has it."""
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _folder_of(version: str, *, tools: bool) -> Path:
@@ -87,21 +101,21 @@ def _folder_of(version: str, *, tools: bool) -> Path:
     return cache_folder() / (f"{version}-tools" if tools else version)
 
 
-def _fetch_once(version: str, folder: Path, *, tools: bool) -> None:
+async def _fetch_once(version: str, folder: Path, *, tools: bool) -> None:
     """Fetch the jars into `folder`, unless another process did while we waited for the lock."""
-    with cache_lock(folder.name):
+    async with cache_lock(folder.name):
         if folder.is_dir():
             return
         arriving = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
         try:
-            _run_maven(version, arriving, tools=tools)
+            await _run_maven(version, arriving, tools=tools)
             arriving.chmod(0o755)
             arriving.rename(folder)
         finally:
             shutil.rmtree(arriving, ignore_errors=True)
 
 
-def _run_maven(version: str, folder: Path, *, tools: bool) -> None:
+async def _run_maven(version: str, folder: Path, *, tools: bool) -> None:
     """Let Maven copy the broker's run-time class path into `folder`.
 
     Raises:
@@ -115,17 +129,11 @@ def _run_maven(version: str, folder: Path, *, tools: bool) -> None:
             *("dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={folder}"),
         ]
         try:
-            maven = subprocess.run(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-                timeout=MAVEN_TIMEOUT_S,
-                check=False,
-            )
-        except subprocess.TimeoutExpired as late:
+            async with asyncio.timeout(MAVEN_TIMEOUT_S):
+                await run_program(command)
+        except TimeoutError as late:
             raise BrokerStartError(f"Maven did not fetch Kafka {version} in {MAVEN_TIMEOUT_S:.0f} s") from late
-    if maven.returncode != 0 or not any(folder.glob(f"kafka_2.13-{version}.jar")):
-        said = "\n".join(maven.stdout.strip().splitlines()[:5])
-        raise BrokerStartError(f"Maven could not fetch Kafka {version}:\n{said}")
+        except BrokerStartError as failed:
+            raise BrokerStartError(f"Maven could not fetch Kafka {version}: {failed}") from failed
+    if not (folder / f"kafka_2.13-{version}.jar").exists():
+        raise BrokerStartError(f"Maven fetched something, but no kafka_2.13-{version}.jar")

@@ -4,15 +4,15 @@ Formatting costs the start of a JVM. What it writes differs between nodes only i
 (cluster, node and directory id), which a copy rewrites.
 """
 
-import asyncio
 import base64
 import shutil
 import tempfile
 import uuid
 from pathlib import Path
 
-from aioproducer.broker.java_process import java_command, run_java_tool
+from aioproducer.broker.java_process import java_command
 from aioproducer.broker.kafka_jars import cache_folder, cache_lock
+from aioproducer.broker.run_program import run_program
 from aioproducer.broker.server_properties import NodePorts, properties_text, server_properties
 
 TEMPLATE_NODE = NodePorts(node_id=1, broker_port=1, controller_port=2)
@@ -32,7 +32,7 @@ async def formatted_log_folder(jars: Path) -> Path:
     """
     template = cache_folder() / f"{jars.name}-formatted"
     if not template.is_dir():
-        await asyncio.to_thread(_format_once, jars, template)
+        await _format_once(jars, template)
     return template
 
 
@@ -45,14 +45,14 @@ def copy_log_folder(template: Path, folder: Path, *, cluster_id: str, node_id: i
     meta.write_text(properties_text(written | ours), "utf-8")
 
 
-def _format_once(jars: Path, template: Path) -> None:
+async def _format_once(jars: Path, template: Path) -> None:
     """Format into `template`, unless another process did while we waited for the lock."""
-    with cache_lock(template.name):
+    async with cache_lock(template.name):
         if template.is_dir():
             return
         with tempfile.TemporaryDirectory(prefix=f".{template.name}-", dir=template.parent) as scratch:
             formatted, settings = Path(scratch, "log"), Path(scratch, "server.properties")
             settings.write_text(properties_text(server_properties(TEMPLATE_NODE, [TEMPLATE_NODE], formatted)), "utf-8")
             arguments = ["format", "-t", new_uuid(), "-c", str(settings)]
-            asyncio.run(run_java_tool(java_command(jars, "kafka.tools.StorageTool", arguments)))
+            await run_program(java_command(jars, "kafka.tools.StorageTool", arguments))
             formatted.rename(template)

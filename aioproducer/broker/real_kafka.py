@@ -17,10 +17,11 @@ from pathlib import Path
 from typing import Self
 
 from aioproducer.broker.free_ports import free_ports, is_free
-from aioproducer.broker.java_process import PERFORMANCE_HEAP, SMALL_HEAP, java_command, run_java_tool
+from aioproducer.broker.java_process import PERFORMANCE_HEAP, SMALL_HEAP, java_command
 from aioproducer.broker.kafka_jars import TESTED_VERSIONS, kafka_jars
 from aioproducer.broker.kafka_node import KafkaNode, NodeProgram
 from aioproducer.broker.log_folder import copy_log_folder, formatted_log_folder, new_uuid
+from aioproducer.broker.run_program import run_program
 from aioproducer.broker.server_properties import LOOPBACK, NodePorts, properties_text, server_properties
 from aioproducer.broker.start_error import BrokerStartError
 from aioproducer.broker.working_folder import WorkingFolder
@@ -152,7 +153,7 @@ class KafkaCluster:
         """
         if self._jars is None:
             raise BrokerStartError("start the cluster first")
-        return await run_java_tool(java_command(self._jars, main_class, arguments))
+        return await run_program(java_command(self._jars, main_class, arguments))
 
     def _require_free_ports(self) -> None:
         """Look before anything is started.
