@@ -82,7 +82,7 @@ async def cache_lock(name: str) -> AsyncIterator[None]:
     """Hold the lock `name` of the cache against other processes and tasks; the system drops it when we die."""
     cache_folder().mkdir(parents=True, exist_ok=True)
     with Path(cache_folder(), f".{name}.lock").open("w", encoding="utf-8") as lock:
-        while not _is_locked_by_us(lock):
+        while not _is_locked_by_us(lock):  # noqa: ASYNC110 - the other holder may be another process
             await asyncio.sleep(LOCK_POLL_S)
         yield
 

@@ -1,0 +1,95 @@
+"""What keeps the package easy to live in: sizes, names, and what an import may load."""
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parent.parent / "aioproducer"
+SOURCES = sorted(path for path in PACKAGE.rglob("*") if path.suffix in {".py", ".pyx"})
+MODULES = [path for path in SOURCES if path.suffix == ".py"]
+
+MAX_FUNCTION_LINES = 40
+MAX_FILE_LINES = 400
+ROWS = {"errors.py", "error_codes.py"}
+"""Files of one short class or table row after another: they may be longer."""
+
+FORBIDDEN_NAMES = {"utils", "util", "helpers", "helper", "common", "base", "misc"}
+LOADED_LAZILY = {"aiokafka", "kio", "pydantic", "pyspark", "rich", "structlog", "typer"}
+"""Libraries that `import aioproducer` must not load: slow to import, or brought by an extra."""
+
+CYTHON_FUNCTION = re.compile(r"^(?P<indent> *)(?:cp?def|def)\b(?!.*\bclass\b)[^=]*\(")
+
+
+def python_functions(path: Path) -> Iterator[tuple[str, int]]:
+    """Name and length of each function of a module, its docstring not counted."""
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            body = node.body[1:] if ast.get_docstring(node) is not None else node.body
+            if body:
+                yield f"{node.name} at line {node.lineno}", (body[-1].end_lineno or 0) - body[0].lineno + 1
+
+
+def cython_functions(path: Path) -> Iterator[tuple[str, int]]:
+    """Name and length of each function of a Cython module; its docstring and the lines of its head not counted."""
+    lines = path.read_text("utf-8").splitlines()
+    heads = [(number, match) for number, line in enumerate(lines) if (match := CYTHON_FUNCTION.match(line))]
+    for number, match in heads:
+        rest = [line for line in lines[number:] if line.strip()]
+        deeper = match["indent"] + " "
+        end = next(
+            (i for i, line in enumerate(rest[1:], 1) if not line.startswith((deeper, match["indent"] + ")"))), len(rest)
+        )
+        text = re.sub(r'""".*?"""', "", "\n".join(rest[1:end]), count=1, flags=re.DOTALL)
+        yield f"{lines[number].strip()} at line {number + 1}", len([line for line in text.splitlines() if line.strip()])
+
+
+def relative(path: Path) -> str:
+    """The path as shown in a failure."""
+    return str(path.relative_to(PACKAGE.parent))
+
+
+@pytest.mark.parametrize("path", [path for path in SOURCES if path.name not in ROWS], ids=relative)
+def test_file_is_short(path: Path) -> None:
+    """A file that needs scrolling for minutes has two subjects."""
+    lines = len(path.read_text("utf-8").splitlines())
+
+    assert lines <= MAX_FILE_LINES
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=relative)
+def test_functions_are_short(path: Path) -> None:
+    """A function fits on a screen."""
+    functions = python_functions(path) if path.suffix == ".py" else cython_functions(path)
+    too_long = {name: lines for name, lines in functions if lines > MAX_FUNCTION_LINES}
+
+    assert too_long == {}
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=relative)
+def test_file_is_named_after_its_subject(path: Path) -> None:
+    """No file or folder is a drawer for what found no place."""
+    names = {part.lower() for part in path.relative_to(PACKAGE).with_suffix("").parts}
+
+    assert names & FORBIDDEN_NAMES == set()
+
+
+@pytest.mark.parametrize("path", MODULES, ids=relative)
+def test_file_says_what_it_is(path: Path) -> None:
+    """Every module begins with a docstring."""
+    docstring = ast.get_docstring(ast.parse(path.read_text("utf-8")))
+
+    assert docstring
+
+
+@pytest.mark.parametrize("module", ["aioproducer", "aioproducer.broker"])
+def test_import_is_cheap(module: str) -> None:
+    """Importing loads no library that is slow to import or that an extra brings."""
+    program = f"import sys, {module}; print(*{{name.partition('.')[0] for name in sys.modules}})"
+    loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+
+    assert set(loaded.split()) & LOADED_LAZILY == set()
