@@ -78,7 +78,6 @@ class Whole:
         return _parse_whole(name, text)
 
 
-@dataclass(frozen=True, slots=True)
 class OptionalWhole(Whole):
     """A whole number, or `None` for a value that follows from other options."""
 
@@ -87,7 +86,6 @@ class OptionalWhole(Whole):
         return -1 if value is None else Whole.accept(self, name, value)
 
 
-@dataclass(frozen=True, slots=True)
 class GzipLevel:
     """gzip's levels: -1, or 1 to 9."""
 
@@ -108,7 +106,6 @@ class GzipLevel:
         return _parse_whole(name, text)
 
 
-@dataclass(frozen=True, slots=True)
 class Flag:
     """True or false."""
 
@@ -155,7 +152,6 @@ class Choice:
         return text.strip()
 
 
-@dataclass(frozen=True, slots=True)
 class Acks:
     """How many brokers must have a record: `all` (-1), 1 or 0, as a number or as Kafka's text."""
 
@@ -178,7 +174,6 @@ class Acks:
         return text.strip()
 
 
-@dataclass(frozen=True, slots=True)
 class ClientId:
     """Text that is safe in a request header, a log and a metric."""
 
@@ -202,7 +197,6 @@ class ClientId:
         return text.strip()
 
 
-@dataclass(frozen=True, slots=True)
 class TransactionalId:
     """A transactional id, which this version knows and does not support."""
 
@@ -233,7 +227,6 @@ class TransactionalId:
         return text
 
 
-@dataclass(frozen=True, slots=True)
 class SecurityProtocol:
     """Kafka's four security protocols, of which this version supports one."""
 
