@@ -1,0 +1,143 @@
+"""`aioproducer broker`: a cluster to send to, embedded or real Apache Kafka, until Ctrl-C."""
+
+import contextlib
+import re
+import sys
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Annotated, Protocol
+
+import anyio
+import typer
+
+from aioproducer.broker import BrokerStartError, KafkaCluster, MissingToolError
+from aioproducer.broker.free_ports import free_ports, is_free
+from aioproducer.cli.running import run_until_signal, usage_error
+
+TOPIC_PATTERN = re.compile(r"(?P<name>[A-Za-z0-9._-]{1,249})(:(?P<partitions>[1-9][0-9]{0,5}))?")
+DEFAULT_PARTITIONS = 4
+MAX_NODES = 9
+LAST_PORT = 65_535
+
+
+class Cluster(Protocol):
+    """What this command needs of a cluster, embedded or real."""
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """HOST:PORT of every node."""
+
+    async def start(self) -> None:
+        """Start it."""
+
+    async def stop(self) -> None:
+        """Stop it and leave nothing."""
+
+
+def broker(
+    kafka: Annotated[
+        str | None, typer.Option(metavar="VERSION", help="Real Apache Kafka of this version, such as 4.3.1.")
+    ] = None,
+    nodes: Annotated[int, typer.Option(help="How many brokers.")] = 1,
+    port: Annotated[int, typer.Option(help="Port of the first broker, the others follow; 0 = any free ones.")] = 9092,
+    topic: Annotated[
+        list[str] | None, typer.Option(metavar="NAME[:PARTITIONS]", help="Make this topic now; may be given again.")
+    ] = None,
+) -> None:
+    """Run a cluster on 127.0.0.1 until Ctrl-C: embedded, or real Apache Kafka. Topics are made on first use."""
+    topics = _topics(topic or [])
+    ports = _ports(nodes, port)
+    cluster = _embedded(ports, topics) if kafka is None else KafkaCluster(kafka, nodes=nodes, ports=ports)
+
+    async def serve() -> None:
+        print(f"starting {_what(kafka, nodes)} ...", file=sys.stderr, flush=True)
+        async with _running(cluster):
+            if kafka is not None:
+                await _make_topics(cluster.bootstrap_servers, topics, replicas=min(3, nodes))
+            print(_invitation(cluster.bootstrap_servers, next(iter(topics), "demo")), flush=True)
+            await anyio.sleep_forever()
+
+    try:
+        run_until_signal(serve)
+    except MissingToolError as missing:
+        usage_error(missing.missing)
+    except (BrokerStartError, OSError) as failed:
+        usage_error(str(failed))
+
+
+@contextlib.asynccontextmanager
+async def _running(cluster: Cluster) -> AsyncIterator[None]:
+    """Start a cluster and stop it whatever happens, also when the start was cancelled."""
+    try:
+        await cluster.start()
+        yield
+    finally:
+        with anyio.CancelScope(shield=True):
+            await cluster.stop()
+
+
+def _embedded(ports: Sequence[int], topics: Mapping[str, int]) -> Cluster:
+    """The in-process cluster of `aioproducer.testing`, on these ports."""
+    from aioproducer.testing import FakeCluster  # noqa: PLC0415 - real Kafka needs none of it
+
+    return FakeCluster(len(ports), topics=dict(topics), ports=list(ports), num_partitions=DEFAULT_PARTITIONS)
+
+
+def _topics(arguments: Sequence[str]) -> dict[str, int]:
+    """Name and partition count of each `--topic`; ends with a usage error for one that is not like NAME:PARTITIONS."""
+    topics = {}
+    for argument in arguments:
+        topic = TOPIC_PATTERN.fullmatch(argument)
+        if topic is None:
+            usage_error(f"--topic {argument!r}: not like NAME or NAME:PARTITIONS, such as orders:6")
+        topics[topic["name"]] = int(topic["partitions"] or DEFAULT_PARTITIONS)
+    return topics
+
+
+def _ports(nodes: int, first: int) -> list[int]:
+    """The port of each node, all of them free; ends with a usage error otherwise."""
+    if not 1 <= nodes <= MAX_NODES:
+        usage_error(f"--nodes {nodes}: must be 1 to {MAX_NODES}")
+    if not 0 <= first <= LAST_PORT - nodes + 1:
+        usage_error(f"--port {first}: must be 0 to {LAST_PORT - nodes + 1}")
+    if first == 0:
+        return free_ports(nodes)
+    ports = list(range(first, first + nodes))
+    for port in ports:
+        if not is_free(port):
+            usage_error(
+                f"port {port} on 127.0.0.1 is in use; choose others with --port, or any free ones with --port 0"
+            )
+    return ports
+
+
+async def _make_topics(bootstrap_servers: str, topics: Mapping[str, int], *, replicas: int) -> None:
+    """Make the topics on a real cluster; the embedded one takes them at its start."""
+    if not topics:
+        return
+    from aiokafka.admin import AIOKafkaAdminClient, NewTopic  # noqa: PLC0415 - half a second that others need not wait
+
+    admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap_servers)
+    await admin.start()
+    try:
+        await admin.create_topics([NewTopic(name, count, replicas) for name, count in topics.items()])
+    finally:
+        await admin.close()
+
+
+def _what(kafka: str | None, nodes: int) -> str:
+    """What is started, in words."""
+    brokers = "1 broker" if nodes == 1 else f"{nodes} brokers"
+    return f"an embedded cluster of {brokers}" if kafka is None else f"Apache Kafka {kafka}, {brokers}"
+
+
+def _invitation(bootstrap_servers: str, topic: str) -> str:
+    """What to paste into another terminal."""
+    send = (
+        f'import asyncio, aioproducer; p = aioproducer.Producer("{bootstrap_servers}"); r = asyncio.Runner(); '
+        f'r.run(p.start()); print(r.run(p.send_and_wait("{topic}", b"hello"))); r.run(p.close())'
+    )
+    return (
+        f"ready on {bootstrap_servers}; topics are made on first use; Ctrl-C ends it and its data\n\n"
+        f"send a record:  python -c '{send}'\n"
+        f"see it arrive:  aioproducer tail {topic} -b {bootstrap_servers} --from-beginning\n"
+    )
