@@ -1,4 +1,24 @@
 """What tests of code that sends to Kafka need: `FakeCluster`, in-process brokers over real TCP, with faults.
 
-The brokers' logic is sans-IO (bytes in, bytes out, `now` given) and a thin TCP shell serves it.
+The brokers' logic is sans-IO (bytes in, bytes out, `now` given) in `model/`, and a thin TCP shell serves it.
 """
+
+from aioproducer.testing.fake_cluster import FakeCluster, FakeClusterOptions
+from aioproducer.testing.model.api_keys import ApiKey
+from aioproducer.testing.model.broker import SeenRequest
+from aioproducer.testing.model.faults import Fault, FaultKind, Faults, Where
+from aioproducer.testing.model.record_batch import LoggedRecord
+from aioproducer.testing.model.topics import TopicRefusedError
+
+__all__ = [
+    "ApiKey",
+    "FakeCluster",
+    "FakeClusterOptions",
+    "Fault",
+    "FaultKind",
+    "Faults",
+    "LoggedRecord",
+    "SeenRequest",
+    "TopicRefusedError",
+    "Where",
+]

@@ -1,0 +1,251 @@
+"""The embedded cluster on real sockets: an asyncio server for each broker, one clock for all of them.
+
+Frames go from the sockets into the model, its effects back out; nothing here knows what the bytes mean but their
+four bytes of length.
+"""
+
+import asyncio
+from collections.abc import Callable
+from itertools import count
+
+from aioproducer.testing.model.cluster import ModelCluster
+from aioproducer.testing.model.effects import Buffer, Close, Effect, PauseReading, ResumeReading, Send
+
+_RECEIVE_BYTES = 256 * 1024
+_OWN_BUFFER_FROM = 16 * 1024
+_LENGTH_BYTES = 4
+
+
+class FrameReader:
+    """Cuts a stream of bytes into frames; large ones are received straight into their own memory.
+
+    Args:
+        max_frame_bytes: a frame that claims more, or less than nothing, ends the connection.
+    """
+
+    def __init__(self, max_frame_bytes: int) -> None:
+        self._max_frame_bytes = max_frame_bytes
+        self._buffer = bytearray(_RECEIVE_BYTES)
+        self._filled = 0
+        self._frame: bytearray | None = None
+        self._frame_filled = 0
+
+    def room(self) -> memoryview:
+        """Where the next bytes go."""
+        if self._frame is not None:
+            return memoryview(self._frame)[self._frame_filled :]
+        return memoryview(self._buffer)[self._filled :]
+
+    def received(self, size: int) -> list[memoryview]:
+        """Take note of bytes written into `room()`; returns the frames that are complete now.
+
+        Raises:
+            ValueError: a length is negative or too large.
+        """
+        if self._frame is not None:
+            return self._grow_frame(self._frame, size)
+        self._filled += size
+        frames: list[memoryview] = []
+        start = 0
+        while (end := self._end_of_frame(start)) is not None:
+            frames.append(memoryview(bytes(self._buffer[start + _LENGTH_BYTES : end])))
+            start = end
+        self._keep_from(start)
+        return frames
+
+    def _grow_frame(self, frame: bytearray, size: int) -> list[memoryview]:
+        self._frame_filled += size
+        if self._frame_filled < len(frame):
+            return []
+        self._frame = None
+        return [memoryview(frame)]
+
+    def _end_of_frame(self, start: int) -> int | None:
+        if self._filled - start < _LENGTH_BYTES:
+            return None
+        end = start + _LENGTH_BYTES + self._length_at(start)
+        return end if end <= self._filled else None
+
+    def _length_at(self, start: int) -> int:
+        length = int.from_bytes(self._buffer[start : start + _LENGTH_BYTES], "big", signed=True)
+        if not 0 <= length <= self._max_frame_bytes:
+            raise ValueError(f"a frame of {length} bytes")
+        return length
+
+    def _keep_from(self, start: int) -> None:
+        """Move an incomplete frame to the front, or into memory of its own."""
+        left = self._filled - start
+        rest = bytes(self._buffer[start : self._filled])
+        self._filled = 0
+        if left >= _LENGTH_BYTES and (length := int.from_bytes(rest[:_LENGTH_BYTES], "big")) >= _OWN_BUFFER_FROM:
+            self._frame = bytearray(length)
+            self._frame_filled = left - _LENGTH_BYTES
+            self._frame[: self._frame_filled] = rest[_LENGTH_BYTES:]
+        else:
+            self._buffer[:left] = rest
+            self._filled = left
+
+
+class ClientConnection(asyncio.BufferedProtocol):
+    """One client's socket, as its broker's server sees it."""
+
+    def __init__(self, driver: "ClusterDriver", node_id: int) -> None:
+        self._driver = driver
+        self._node_id = node_id
+        self._number = 0
+        self._reader = FrameReader(driver.model.settings.max_request_bytes)
+        self.transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Tell the broker."""
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+        self._number = self._driver.connected(self._node_id, self)
+
+    def get_buffer(self, sizehint: int) -> memoryview:  # type: ignore[override]  # typeshed wants a bytearray
+        """Where the loop may write."""
+        del sizehint
+        return self._reader.room()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Hand complete frames to the broker."""
+        try:
+            frames = self._reader.received(nbytes)
+        except ValueError:
+            self.close(is_abrupt=True)
+            return
+        self._driver.received(self._node_id, self._number, frames)
+
+    def eof_received(self) -> bool:
+        """Close with the client."""
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Tell the broker."""
+        del exc
+        self._driver.disconnected(self._node_id, self._number)
+
+    def send(self, buffers: list[Buffer]) -> None:
+        """Write an answer."""
+        if self.transport is not None and not self.transport.is_closing():
+            self.transport.writelines(buffers)
+
+    def close(self, *, is_abrupt: bool) -> None:
+        """Close the socket, after what was written has left or at once."""
+        if self.transport is not None:
+            (self.transport.abort if is_abrupt else self.transport.close)()
+
+    def read_on(self, *, is_reading: bool) -> None:
+        """Stop or go on reading."""
+        if self.transport is not None and not self.transport.is_closing():
+            (self.transport.resume_reading if is_reading else self.transport.pause_reading)()
+
+
+class ClusterDriver:
+    """Runs a model on a loop: its clock is the loop's.
+
+    Args:
+        model: what to run.
+        loop: where.
+    """
+
+    def __init__(self, model: ModelCluster, loop: asyncio.AbstractEventLoop) -> None:
+        self.model = model
+        self._loop = loop
+        self._servers: dict[int, asyncio.Server] = {}
+        self._connections: dict[int, ClientConnection] = {}
+        self._numbers = count(1)
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def listen(self, node_id: int, *, host: str, port: int) -> None:
+        """Open a broker's port, 0: one the system chooses; the model learns which.
+
+        Raises:
+            OSError: the port is taken.
+        """
+        server = await self._loop.create_server(lambda: ClientConnection(self, node_id), host, port)
+        self._servers[node_id] = server
+        broker = self.model.brokers[node_id]
+        broker.host, broker.port = host, int(server.sockets[0].getsockname()[1])
+
+    async def close_port(self, node_id: int) -> None:
+        """Close a broker's port; its connections have been closed before."""
+        server = self._servers.pop(node_id, None)
+        if server is not None:
+            server.close()
+            await server.wait_closed()
+
+    async def stop(self) -> None:
+        """Close every port and connection, and forget what was planned."""
+        for connection in list(self._connections.values()):
+            connection.close(is_abrupt=True)
+        for node_id in list(self._servers):
+            await self.close_port(node_id)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def do(self, act: Callable[[float], None]) -> None:
+        """Let something befall the model, `act(now)`, and carry out what follows from it."""
+        act(self._loop.time())
+        self._settle()
+
+    # What connections tell
+
+    def connected(self, node_id: int, connection: ClientConnection) -> int:
+        """Number a new connection."""
+        number = next(self._numbers)
+        self._connections[number] = connection
+        self.model.brokers[node_id].connected(number)
+        return number
+
+    def received(self, node_id: int, number: int, frames: list[memoryview]) -> None:
+        """Hand frames to a broker and carry out what follows."""
+        broker = self.model.brokers[node_id]
+        now = self._loop.time()
+        for frame in frames:
+            broker.receive(number, frame, now)
+        self._settle()
+
+    def disconnected(self, node_id: int, number: int) -> None:
+        """Forget a connection."""
+        self._connections.pop(number, None)
+        self.model.brokers[node_id].disconnected(number)
+
+    # Carrying out
+
+    def _settle(self) -> None:
+        for effect in self.model.take_effects():
+            connection = self._connections.get(effect.connection_id)
+            if connection is not None:
+                _carry_out(effect, connection)
+        self._plan()
+
+    def _plan(self) -> None:
+        when = self.model.next_wakeup()
+        if self._timer is not None:
+            if when is not None and self._timer.when() <= when:
+                return
+            self._timer.cancel()
+            self._timer = None
+        if when is not None:
+            self._timer = self._loop.call_at(when, self.wake)
+
+    def wake(self) -> None:
+        """Do what is due."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self.do(self.model.advance)
+
+
+def _carry_out(effect: Effect, connection: ClientConnection) -> None:
+    match effect:
+        case Send():
+            connection.send(list(effect.buffers))
+        case Close():
+            connection.close(is_abrupt=effect.is_abrupt)
+        case PauseReading():
+            connection.read_on(is_reading=False)
+        case ResumeReading():
+            connection.read_on(is_reading=True)

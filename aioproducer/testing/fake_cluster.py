@@ -1,0 +1,253 @@
+"""`FakeCluster`: Kafka brokers inside this process, over real TCP, for tests and demos.
+
+    async with FakeCluster(3, topics={"orders": 6}) as cluster:
+        async with Producer(cluster.bootstrap_servers) as producer:
+            await producer.send("orders", b"...")
+        await cluster.kill(1)
+        assert cluster.records("orders", 0)
+"""
+
+import asyncio
+import dataclasses
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from random import Random
+from typing import Self, TypedDict, Unpack
+
+from aioproducer.testing.cluster_driver import ClusterDriver
+from aioproducer.testing.model.broker import SeenRequest
+from aioproducer.testing.model.cluster import ModelCluster
+from aioproducer.testing.model.faults import Faults
+from aioproducer.testing.model.partition import Partition
+from aioproducer.testing.model.record_batch import LoggedRecord
+from aioproducer.testing.model.settings import ClusterSettings
+from aioproducer.testing.model.topics import Topic, TopicRequest
+from aioproducer.testing.model.version_profiles import profile_named
+
+_SEED = 20_260_101
+
+
+class FakeClusterOptions(TypedDict, total=False):
+    """What else a cluster can be told; the meaning of each is in `ClusterSettings`."""
+
+    cluster_id: str
+    replication_factor: int
+    """Default: 3, or as many as there are nodes."""
+
+    min_insync_replicas: int
+    num_partitions: int
+    auto_create_topics: bool
+    auto_create_delay_s: float
+    replication_delay_s: float
+    replica_lag_time_max_s: float
+    failover_delay_s: float
+    producer_ids_load_s: float
+    max_request_bytes: int
+
+
+def wall_clock_ms() -> float:
+    """Wall-clock time in ms since 1970."""
+    return time.time_ns() / 1e6
+
+
+class FakeCluster:
+    """An embedded Kafka cluster, an async context manager.
+
+    Everything lives in memory and on the event loop that started it; the ports are on loopback. What it does not do:
+    transactions, share groups, authentication, TLS, compaction, retention by time, message formats 0 and 1.
+
+    Args:
+        nodes: brokers, with ids 1 to `nodes`.
+        topics: partitions by name, made at the start.
+        profile: the release of Kafka to look like: 4.3.1, 3.9.1, 2.8, 2.4 or 2.1.
+        ports: one for each broker; otherwise the system chooses.
+        clock: wall-clock time in ms, for timestamps.
+        options: `FakeClusterOptions`.
+
+    Raises:
+        ValueError: no node, another number of ports than nodes, or an unknown profile.
+    """
+
+    def __init__(
+        self,
+        nodes: int = 3,
+        *,
+        topics: Mapping[str, int] | None = None,
+        profile: str = "4.3.1",
+        ports: Sequence[int] | None = None,
+        clock: Callable[[], float] = wall_clock_ms,
+        **options: Unpack[FakeClusterOptions],
+    ) -> None:
+        if nodes < 1:
+            raise ValueError(f"a cluster needs at least one node, not {nodes}")
+        if ports is not None and len(ports) != nodes:
+            raise ValueError(f"{len(ports)} ports for {nodes} nodes")
+        options.setdefault("replication_factor", min(3, nodes))
+        self._settings = ClusterSettings(profile=profile_named(profile), **options)
+        self._nodes = nodes
+        self._topics = dict(topics or {})
+        self._ports = list(ports or [0] * nodes)
+        self._clock = clock
+        self._host = "127.0.0.1"
+        self._driver: ClusterDriver | None = None
+
+    def __repr__(self) -> str:
+        state = f"at {self.bootstrap_servers}" if self._driver else "not started"
+        return f"<FakeCluster of {self._nodes}, Kafka {self._settings.profile.name}, {state}>"
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    async def start(self) -> None:
+        """Open the ports and make the topics.
+
+        Raises:
+            OSError: a port is taken; those opened before are closed again.
+        """
+        loop = asyncio.get_running_loop()
+        settings = dataclasses.replace(self._settings, wall_clock_at_zero_ms=self._clock() - loop.time() * 1000)
+        model = ModelCluster(self._nodes, settings, random=Random(_SEED), wake=lambda: self._wake(loop))  # noqa: S311
+        self._driver = driver = ClusterDriver(model, loop)
+        try:
+            for node_id, port in enumerate(self._ports, start=1):
+                await driver.listen(node_id, host=self._host, port=port)
+        except OSError:
+            await self.stop()
+            raise
+        for name, partitions in self._topics.items():
+            model.topics.create(TopicRequest(name=name, partitions=partitions))
+
+    async def stop(self) -> None:
+        """Close everything; the records are gone with the next `start`."""
+        if self._driver is not None:
+            await self._driver.stop()
+
+    def _wake(self, loop: asyncio.AbstractEventLoop) -> None:
+        loop.call_soon(self._running().wake)
+
+    def _running(self) -> ClusterDriver:
+        if self._driver is None:
+            raise RuntimeError("the cluster is not started; use `async with FakeCluster() as cluster:`")
+        return self._driver
+
+    # What clients and tests look at
+
+    @property
+    def model(self) -> ModelCluster:
+        """The brokers themselves, without sockets."""
+        return self._running().model
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """`host:port` of every broker, dead ones too, with commas between."""
+        return ",".join(f"{broker.host}:{broker.port}" for broker in self.model.brokers.values())
+
+    @property
+    def faults(self) -> Faults:
+        """What goes wrong on purpose."""
+        return self.model.faults
+
+    @property
+    def requests(self) -> deque[SeenRequest]:
+        """The last 10,000 requests that reached a broker, oldest first."""
+        return self.model.requests
+
+    @property
+    def connections(self) -> int:
+        """Connections open now, of all brokers."""
+        return sum(broker.connection_count for broker in self.model.brokers.values())
+
+    def leader_of(self, topic: str, partition: int) -> int:
+        """Node id of the leader, -1 when there is none."""
+        return self._partition(topic, partition).leader
+
+    def end_offset(self, topic: str, partition: int) -> int:
+        """The offset after the last record of the leader's log."""
+        return self._partition(topic, partition).log.end_offset
+
+    def high_watermark(self, topic: str, partition: int) -> int:
+        """The offset up to which consumers may read."""
+        return self._partition(topic, partition).high_watermark
+
+    def records(self, topic: str, partition: int) -> list[LoggedRecord]:
+        """Every record of the leader's log, decoded; also those above the high watermark."""
+        return self._partition(topic, partition).log.records()
+
+    # What befalls the cluster
+
+    async def kill(self, node_id: int, *, clean: bool = False) -> None:
+        """Let a broker die: port and connections close at once, its partitions get other leaders.
+
+        Args:
+            node_id: which one.
+            clean: as a controlled shutdown does; the broker then comes back with one batch of each producer in mind.
+        """
+        driver = self._running()
+        driver.do(lambda now: driver.model.kill(node_id, now, clean=clean))
+        await driver.close_port(node_id)
+
+    async def restart(self, node_id: int) -> None:
+        """Bring a dead broker back, on the same port and with the log it had."""
+        driver = self._running()
+        broker = driver.model.brokers[node_id]
+        if not broker.is_alive:
+            await driver.listen(node_id, host=broker.host, port=broker.port)
+            driver.do(lambda now: driver.model.restart(node_id, now))
+
+    def move_leader(self, topic: str, partition: int, node_id: int) -> None:
+        """Make another broker the leader of a partition.
+
+        Raises:
+            ValueError: that broker is no live member of the ISR.
+        """
+        moved = self._partition(topic, partition)
+        self._running().do(lambda now: moved.move_leader(node_id, now))
+
+    def hold_replication(self, node_id: int, *, held: bool = True) -> None:
+        """Let a broker stop copying what others append, or go on."""
+        driver = self._running()
+        driver.do(lambda now: driver.model.hold_replication(node_id, now, held=held))
+
+    def create_topic(
+        self, name: str, partitions: int = -1, *, replication_factor: int = -1, configs: Mapping[str, str] | None = None
+    ) -> None:
+        """Make a topic.
+
+        Raises:
+            TopicRefusedError: as a real controller would.
+        """
+        request = TopicRequest(
+            name=name, partitions=partitions, replication_factor=replication_factor, configs=configs or {}
+        )
+        self.model.topics.create(request)
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic and all its records.
+
+        Raises:
+            LookupError: there is no such topic.
+        """
+        topic = self._topic(name)
+        driver = self._running()
+        driver.do(lambda now: driver.model.topics.delete(topic, now))
+
+    def forget_producers(self, topic: str, partition: int) -> None:
+        """Lose what a partition knows of its producers, as when their ids expire."""
+        self._partition(topic, partition).producers.forget()
+
+    def _topic(self, name: str) -> Topic:
+        found = self.model.topics.named(name)
+        if found is None:
+            raise LookupError(f"no topic {name!r}")
+        return found
+
+    def _partition(self, topic: str, index: int) -> Partition:
+        found = self._topic(topic).partition(index)
+        if found is None:
+            raise LookupError(f"no partition {index} of topic {topic!r}")
+        return found

@@ -1,0 +1,21 @@
+"""Who leads a partition that has moved, as answers of Produce and Fetch tell it (KIP-951)."""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from aioproducer.testing.model.partition import NO_LEADER, Partition
+from aioproducer.testing.model.produce_wire import NodeEndpoint
+
+if TYPE_CHECKING:
+    from aioproducer.testing.model.cluster import ModelCluster
+
+
+def leader_hint(partition: Partition) -> tuple[int, int] | None:
+    """Node id and leader epoch of the present leader; None when there is none."""
+    return None if partition.leader == NO_LEADER else (partition.leader, partition.leader_epoch)
+
+
+def endpoints_of(cluster: "ModelCluster", hints: Iterable[tuple[int, int]]) -> list[NodeEndpoint]:
+    """Where the hinted leaders listen, each once."""
+    nodes = sorted({node for node, _ in hints})
+    return [NodeEndpoint(node, cluster.brokers[node].host, cluster.brokers[node].port) for node in nodes]

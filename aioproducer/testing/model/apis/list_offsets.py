@@ -1,0 +1,77 @@
+"""ListOffsets 1-11: the first and last offsets of a log, and the offset of a time."""
+
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+from aioproducer.testing.model.exchange import Exchange
+from aioproducer.testing.model.messages import Tree
+from aioproducer.testing.model.partition import Partition
+
+if TYPE_CHECKING:
+    from kio.schema.list_offsets.v11.request import ListOffsetsPartition, ListOffsetsRequest
+
+UNKNOWN_TOPIC_OR_PARTITION = 3
+NOT_LEADER_OR_FOLLOWER = 6
+FENCED_LEADER_EPOCH = 74
+UNKNOWN_LEADER_EPOCH = 75
+
+LATEST = -1
+EARLIEST = -2
+MAX_TIMESTAMP = -3
+EARLIEST_LOCAL = -4
+
+
+class _Found(NamedTuple):
+    offset: int = -1
+    timestamp: int = -1
+    leader_epoch: int = -1
+
+
+def answer_list_offsets(exchange: Exchange) -> None:
+    """Answer for each partition that this broker leads."""
+    request = cast("ListOffsetsRequest", exchange.request())
+    topics: list[Tree] = [
+        {"name": topic.name, "partitions": [_partition(exchange, topic.name, asked) for asked in topic.partitions]}
+        for topic in request.topics
+    ]
+    exchange.reply_tree({"topics": topics}, exchange.now)
+
+
+def _partition(exchange: Exchange, topic_name: str, asked: "ListOffsetsPartition") -> Tree:
+    topic = exchange.cluster.topics.named(topic_name)
+    partition = topic.partition(asked.partition_index) if topic else None
+    error = exchange.injected_error(topic_name, asked.partition_index)
+    error = error or leader_error(partition, exchange.broker.node_id, asked.current_leader_epoch)
+    found = _Found() if error or partition is None else _find(partition, asked.timestamp)
+    return {
+        "partition_index": asked.partition_index,
+        "error_code": error,
+        "timestamp": found.timestamp,
+        "offset": found.offset,
+        "leader_epoch": found.leader_epoch,
+    }
+
+
+def leader_error(partition: Partition | None, node_id: int, client_epoch: int) -> int:
+    """The error for a request to a partition that must be led by this node at the epoch the client knows (-1: any)."""
+    if partition is None:
+        return UNKNOWN_TOPIC_OR_PARTITION
+    if partition.leader != node_id:
+        return NOT_LEADER_OR_FOLLOWER
+    if client_epoch == -1 or client_epoch == partition.leader_epoch:
+        return 0
+    return FENCED_LEADER_EPOCH if client_epoch < partition.leader_epoch else UNKNOWN_LEADER_EPOCH
+
+
+def _find(partition: Partition, timestamp: int) -> _Found:
+    match timestamp:
+        case _ if timestamp == LATEST:
+            return _Found(partition.high_watermark, -1, partition.leader_epoch)
+        case _ if timestamp in {EARLIEST, EARLIEST_LOCAL}:
+            return _Found(partition.log.start_offset, -1, partition.leader_epoch)
+        case _ if timestamp == MAX_TIMESTAMP:
+            record = partition.log.highest_timestamp()
+        case _ if timestamp >= 0:
+            record = partition.log.find_time(timestamp, limit=partition.high_watermark)
+        case _:
+            record = None
+    return _Found(record.offset, record.timestamp, record.leader_epoch) if record else _Found()

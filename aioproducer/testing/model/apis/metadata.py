@@ -1,0 +1,102 @@
+"""Metadata 0-13: brokers, topics, leaders; and topics made on first use.
+
+A topic that does not exist yet is answered with 3 UNKNOWN_TOPIC_OR_PARTITION (5 before Kafka 2.8) while its creation
+is begun; a later request finds it. Version 0 asks for all topics with an empty list, later ones with null.
+"""
+
+import uuid
+from typing import TYPE_CHECKING, cast
+
+from aioproducer.testing.model.exchange import Exchange
+from aioproducer.testing.model.messages import Tree
+from aioproducer.testing.model.partition import NO_LEADER, Partition
+from aioproducer.testing.model.topics import Topic, TopicRefusedError, TopicRequest, check_name
+
+if TYPE_CHECKING:
+    from kio.schema.metadata.v13.request import MetadataRequest, MetadataRequestTopic
+
+UNKNOWN_TOPIC_OR_PARTITION = 3
+LEADER_NOT_AVAILABLE = 5
+UNKNOWN_TOPIC_ID = 100
+_FIRST_WITH_NULL_FOR_ALL = 1
+
+
+def answer_metadata(exchange: Exchange) -> None:
+    """Answer with the cluster as it is now."""
+    cluster = exchange.cluster
+    request = cast("MetadataRequest", exchange.request())
+    tree: Tree = {
+        "error_code": 0,
+        "brokers": [
+            {"node_id": node, "host": cluster.brokers[node].host, "port": cluster.brokers[node].port, "rack": None}
+            for node in cluster.live_nodes()
+        ],
+        "cluster_id": cluster.settings.cluster_id,
+        "controller_id": min(cluster.live_nodes()),
+        "topics": _topics(exchange, request),
+    }
+    exchange.reply_tree(tree, exchange.now)
+
+
+def _topics(exchange: Exchange, request: "MetadataRequest") -> list[Tree]:
+    asked = request.topics
+    if asked is None or (not asked and exchange.version < _FIRST_WITH_NULL_FOR_ALL):
+        return [_described(exchange, topic) for topic in exchange.cluster.topics]
+    may_create = request.allow_auto_topic_creation and exchange.cluster.settings.auto_create_topics
+    return [_answered(exchange, topic, may_create=may_create) for topic in asked]
+
+
+def _answered(exchange: Exchange, asked: "MetadataRequestTopic", *, may_create: bool) -> Tree:
+    topic = exchange.cluster.topics.find(asked.name, asked.topic_id)
+    if topic is not None:
+        return _described(exchange, topic)
+    if asked.name is None:
+        return _unknown(None, asked.topic_id, UNKNOWN_TOPIC_ID)
+    try:
+        check_name(asked.name)
+    except TopicRefusedError as refusal:
+        return _unknown(asked.name, None, refusal.code)
+    error = exchange.injected_error(asked.name)
+    if error == 0 and may_create:
+        _begin_creation(exchange, asked.name)
+        error = exchange.cluster.settings.profile.auto_create_answer
+    return _unknown(asked.name, None, error or UNKNOWN_TOPIC_OR_PARTITION)
+
+
+def _unknown(name: str | None, topic_id: uuid.UUID | None, error: int) -> Tree:
+    return {"error_code": error, "name": name, "topic_id": topic_id, "is_internal": False, "partitions": []}
+
+
+def _begin_creation(exchange: Exchange, name: str) -> None:
+    cluster = exchange.cluster
+
+    def create(now: float) -> None:
+        del now
+        if cluster.topics.named(name) is None:
+            cluster.topics.create(TopicRequest(name=name))
+
+    cluster.schedule.at(exchange.now + cluster.settings.auto_create_delay_s, create)
+
+
+def _described(exchange: Exchange, topic: Topic) -> Tree:
+    error = exchange.injected_error(topic.name)
+    partitions = [] if error else list(enumerate(topic.partitions))
+    return {
+        "error_code": error,
+        "name": topic.name,
+        "topic_id": topic.topic_id,
+        "is_internal": topic.is_internal,
+        "partitions": [_partition(index, partition) for index, partition in partitions],
+    }
+
+
+def _partition(index: int, partition: Partition) -> Tree:
+    return {
+        "error_code": LEADER_NOT_AVAILABLE if partition.leader == NO_LEADER else 0,
+        "partition_index": index,
+        "leader_id": partition.leader,
+        "leader_epoch": partition.leader_epoch,
+        "replica_nodes": partition.replicas,
+        "isr_nodes": partition.isr,
+        "offline_replicas": partition.offline_replicas,
+    }

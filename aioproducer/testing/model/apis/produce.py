@@ -1,0 +1,227 @@
+"""Produce 3-13: check, append, wait for the copies, answer.
+
+    acks=0    nothing is answered; if any partition failed, the connection closes
+    acks=1    answered after the append
+    acks=all  answered when the high watermark has passed the batch, or with 7 when `timeout_ms` is over,
+              20 when the ISR has become too small meanwhile, 6 when the leader has moved; all three after the append
+"""
+
+from functools import partial
+
+from aioproducer.testing.model.apis.leader_hints import endpoints_of, leader_hint
+from aioproducer.testing.model.batch_checks import BatchRefusedError, accepted_batch, single_batch
+from aioproducer.testing.model.exchange import Exchange
+from aioproducer.testing.model.faults import FaultKind
+from aioproducer.testing.model.partition import Partition
+from aioproducer.testing.model.partition_log import LoggedBatch
+from aioproducer.testing.model.produce_wire import (
+    PartitionResult,
+    ProducedPartition,
+    ProduceRequest,
+    decode_produce,
+    encode_produce,
+)
+from aioproducer.testing.model.record_batch import BatchHeader, placed, read_header
+from aioproducer.testing.model.schedule import Appointment
+from aioproducer.testing.model.topics import INVALID_TOPIC_EXCEPTION, Topic
+from aioproducer.testing.model.wire import Writer
+
+UNKNOWN_TOPIC_OR_PARTITION = 3
+NOT_LEADER_OR_FOLLOWER = 6
+REQUEST_TIMED_OUT = 7
+NOT_ENOUGH_REPLICAS = 19
+NOT_ENOUGH_REPLICAS_AFTER_APPEND = 20
+INVALID_REQUIRED_ACKS = 21
+UNKNOWN_TOPIC_ID = 100
+
+_ALL = -1
+_SILENT_ABOUT_LOG_START = frozenset({2, 3, 6, 10, 18, 76, 100})
+
+
+def answer_produce(exchange: Exchange) -> None:
+    """Append what a request brings, and answer when its copies are there."""
+    request = decode_produce(exchange.reader(), exchange.version)
+    _ProduceJob(exchange, request).start()
+
+
+class _Waiting:
+    """An appended batch whose copies are not there yet."""
+
+    __slots__ = ("end", "min_insync_replicas", "partition", "result")
+
+    def __init__(self, result: PartitionResult, partition: Partition, *, end: int, min_insync_replicas: int) -> None:
+        self.result = result
+        self.partition = partition
+        self.end = end
+        self.min_insync_replicas = min_insync_replicas
+
+    def is_done(self, node_id: int) -> bool:
+        """Whether there is something to answer; then the result says what."""
+        if self.partition.is_deleted:
+            self.result.error_code = UNKNOWN_TOPIC_OR_PARTITION
+        elif self.partition.leader != node_id:
+            self.result.error_code = NOT_LEADER_OR_FOLLOWER
+        elif self.partition.high_watermark < self.end:
+            return False
+        elif len(self.partition.isr) < self.min_insync_replicas:
+            self.result.error_code = NOT_ENOUGH_REPLICAS_AFTER_APPEND
+        return True
+
+
+class _ProduceJob:
+    """One request, from its first append to its answer."""
+
+    def __init__(self, exchange: Exchange, request: ProduceRequest) -> None:
+        self._exchange = exchange
+        self._request = request
+        self._results: list[PartitionResult] = []
+        self._waiting: list[_Waiting] = []
+        self._is_over = False
+        self._deadline: Appointment | None = None
+
+    def start(self) -> None:
+        """Append everything; answer now, or when the copies are there."""
+        for produced in self._request.partitions:
+            result = PartitionResult(produced.topic, produced.topic_id, produced.index)
+            self._results.append(result)
+            try:
+                self._append(produced, result)
+            except BatchRefusedError as refusal:
+                result.error_code = refusal.code
+                result.record_errors = refusal.record_errors
+                result.error_message = refusal.message
+        self._look_again(self._exchange.now)
+        if not self._is_over:
+            deadline = self._exchange.now + self._request.timeout_ms / 1000
+            self._deadline = self._exchange.cluster.schedule.at(deadline, self._time_out)
+
+    # Appending
+
+    def _append(self, produced: ProducedPartition, result: PartitionResult) -> None:
+        topic = self._exchange.cluster.topics.find(produced.topic, produced.topic_id)
+        name = topic.name if topic else produced.topic
+        if self._is_refused_by_fault(name, result):
+            return
+        if self._request.acks not in {0, 1, _ALL}:
+            raise BatchRefusedError(INVALID_REQUIRED_ACKS)
+        partition = topic.partition(produced.index) if topic else None
+        if topic is None or partition is None:
+            raise BatchRefusedError(UNKNOWN_TOPIC_ID if produced.topic is None else UNKNOWN_TOPIC_OR_PARTITION)
+        batch = single_batch(produced.records, self._exchange.version)
+        self._check_leadership(topic, partition, result)
+        self._log(batch, topic, partition, result=result)
+        self._apply_fault_after_append(name, result)
+
+    def _is_refused_by_fault(self, name: str | None, result: PartitionResult) -> bool:
+        place = (name, result.index)
+        fault = self._exchange.fault(FaultKind.ERROR, *place) or self._exchange.fault(FaultKind.RECORD_ERRORS, *place)
+        if fault is None:
+            return False
+        result.error_code, result.error_message = fault.code, fault.message
+        result.record_errors = sorted(fault.records.items())
+        result.base_offset = -1 if fault.base_offset is None else fault.base_offset
+        return True
+
+    def _apply_fault_after_append(self, name: str | None, result: PartitionResult) -> None:
+        fault = self._exchange.fault(FaultKind.ERROR_AFTER_APPEND, name, result.index)
+        if fault is not None:
+            result.error_code = fault.code
+            result.base_offset = result.base_offset if fault.base_offset is None else fault.base_offset
+
+    def _check_leadership(self, topic: Topic, partition: Partition, result: PartitionResult) -> None:
+        if topic.is_internal:
+            raise BatchRefusedError(INVALID_TOPIC_EXCEPTION)
+        if partition.leader != self._exchange.broker.node_id:
+            result.leader = leader_hint(partition)
+            raise BatchRefusedError(NOT_LEADER_OR_FOLLOWER)
+        result.log_start_offset = partition.log.start_offset
+        if self._request.acks == _ALL and len(partition.isr) < topic.config.min_insync_replicas:
+            raise BatchRefusedError(NOT_ENOUGH_REPLICAS)
+
+    def _log(self, batch: memoryview, topic: Topic, partition: Partition, *, result: PartitionResult) -> None:
+        wall_clock_ms = self._exchange.cluster.settings.wall_clock_ms(self._exchange.now)
+        batch = accepted_batch(batch, topic.config, wall_clock_ms)
+        header = read_header(batch)
+        duplicate = partition.producers.duplicate_of(header) if header.producer_id >= 0 else None
+        if duplicate is not None:
+            result.base_offset, result.log_append_time = duplicate.base_offset, duplicate.max_timestamp
+            end = duplicate.last_offset + 1
+        else:
+            if header.producer_id >= 0 and (error := partition.producers.rejection_of(header)):
+                raise BatchRefusedError(error)
+            result.base_offset = partition.log.end_offset
+            result.log_append_time = wall_clock_ms if topic.config.is_log_append_time else -1
+            logged = _logged(batch, header, base_offset=result.base_offset, leader_epoch=partition.leader_epoch)
+            partition.append(logged, retention_bytes=topic.config.retention_bytes, now=self._exchange.now)
+            end = partition.log.end_offset
+        result.log_start_offset = partition.log.start_offset
+        if self._request.acks == _ALL:
+            needed = topic.config.min_insync_replicas
+            self._waiting.append(_Waiting(result, partition, end=end, min_insync_replicas=needed))
+
+    # Waiting and answering
+
+    def _look_again(self, now: float) -> None:
+        if self._is_over:
+            return
+        node_id = self._exchange.broker.node_id
+        unfinished = [waiting for waiting in self._waiting if not waiting.is_done(node_id)]
+        self._waiting = unfinished
+        if not unfinished:
+            self._answer(now)
+            return
+        unfinished[0].partition.watch(self._look_again)
+
+    def _time_out(self, now: float) -> None:
+        if not self._is_over:
+            for waiting in self._waiting:
+                waiting.result.error_code = REQUEST_TIMED_OUT
+            self._answer(now)
+
+    def _answer(self, now: float) -> None:
+        self._is_over = True
+        if self._deadline is not None:
+            self._deadline.cancel()
+        if self._request.acks == 0:
+            failed = next((result for result in self._results if result.error_code), None)
+            if failed is None:
+                self._exchange.finish_silently(now)
+            else:
+                self._exchange.hang_up(f"acks=0 and error {failed.error_code}", now)
+            return
+        answered = [result for result in self._results if not self._is_omitted(result)]
+        for result in answered:
+            self._complete(result)
+        writer = Writer(flexible=self._exchange.is_flexible)
+        encode = partial(encode_produce, writer, self._exchange.version, answered)
+        hints = [result.leader for result in answered if result.leader is not None]
+        endpoints = endpoints_of(self._exchange.cluster, hints)
+        self._exchange.reply(encode(throttle_ms=self._exchange.throttle_ms, endpoints=endpoints), now)
+
+    def _complete(self, result: PartitionResult) -> None:
+        """Fill in what goes with an error that was found late, or laid down by a test."""
+        if result.error_code in _SILENT_ABOUT_LOG_START and result.base_offset < 0:
+            result.log_start_offset = -1
+        if result.error_code == NOT_LEADER_OR_FOLLOWER and result.leader is None:
+            topic = self._exchange.cluster.topics.find(result.topic, result.topic_id)
+            partition = topic.partition(result.index) if topic else None
+            result.leader = leader_hint(partition) if partition else None
+
+    def _is_omitted(self, result: PartitionResult) -> bool:
+        topic = self._exchange.cluster.topics.find(result.topic, result.topic_id)
+        name = topic.name if topic else result.topic
+        return self._exchange.fault(FaultKind.OMIT_PARTITION, name, result.index) is not None
+
+
+def _logged(batch: memoryview, header: BatchHeader, *, base_offset: int, leader_epoch: int) -> LoggedBatch:
+    return LoggedBatch(
+        base_offset=base_offset,
+        last_offset=base_offset + header.last_offset_delta,
+        max_timestamp=header.max_timestamp,
+        leader_epoch=leader_epoch,
+        producer_id=header.producer_id,
+        producer_epoch=header.producer_epoch,
+        base_sequence=header.base_sequence,
+        last_sequence=header.last_sequence,
+        data=placed(batch, base_offset=base_offset, leader_epoch=leader_epoch),
+    )

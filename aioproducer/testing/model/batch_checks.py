@@ -1,0 +1,169 @@
+"""What a broker checks of a record batch before it goes into a log.
+
+Order matters, since a batch may be wrong in two ways: shape of the request, size, checksum, header, records, times.
+Only then come sequences (`producer_state`).
+
+Source: ProduceRequest.validateRecords, UnifiedLog.analyzeAndValidateRecords and LogValidator in Apache Kafka.
+"""
+
+from collections.abc import Sequence
+
+from aioproducer._native.record_check import check_records
+from aioproducer.testing.model.record_batch import (
+    HEADER_SIZE,
+    LENGTH_OVERHEAD,
+    BatchHeader,
+    checksum,
+    decompress,
+    read_header,
+    restamped,
+)
+from aioproducer.testing.model.topic_configs import TopicConfig
+
+UNKNOWN_SERVER_ERROR = -1
+CORRUPT_MESSAGE = 2
+MESSAGE_TOO_LARGE = 10
+RECORD_LIST_TOO_LARGE = 18
+INVALID_TIMESTAMP = 32
+INVALID_TXN_STATE = 48
+UNSUPPORTED_COMPRESSION_TYPE = 76
+INVALID_RECORD = 87
+
+_SHORTEST_WITH_MAGIC = 17
+_SHORTEST_RECORD = 14
+_MAGIC_AT = 16
+_MAGIC = 2
+_ZSTD = 4
+_CODECS = 5
+_FIRST_WITH_ZSTD = 7
+_ERRORS_NAMED = 3
+_LOG_APPEND_TIME = 0x08
+
+
+class BatchRefusedError(Exception):
+    """A batch that does not go into the log.
+
+    Args:
+        code: Kafka's error code.
+        record_errors: index in the batch and message of the records at fault (KIP-467).
+        message: the error message beside them.
+    """
+
+    def __init__(self, code: int, *, record_errors: Sequence[tuple[int, str]] = (), message: str | None = None) -> None:
+        super().__init__(code, message)
+        self.code = code
+        self.record_errors = record_errors
+        self.message = message
+
+
+def single_batch(records: memoryview | None, version: int) -> memoryview:
+    """Cut the one batch out of a partition's records; a remainder too short to be a batch is ignored.
+
+    Raises:
+        BatchRefusedError: there is none, or more than one, or it is of an old format.
+    """
+    size = _complete_batch(records)
+    if records is None or size is None:
+        raise BatchRefusedError(INVALID_RECORD)
+    if records[_MAGIC_AT] != _MAGIC:
+        raise BatchRefusedError(INVALID_RECORD)
+    if version < _FIRST_WITH_ZSTD and size >= HEADER_SIZE and records[22] & 0x07 == _ZSTD:
+        raise BatchRefusedError(UNSUPPORTED_COMPRESSION_TYPE)
+    if _complete_batch(records[size:]) is not None:
+        raise BatchRefusedError(INVALID_RECORD)
+    return records[:size]
+
+
+def _complete_batch(records: memoryview | None) -> int | None:
+    """Size of the batch that begins here; None when there is no complete one."""
+    if records is None or len(records) < _SHORTEST_WITH_MAGIC:
+        return None
+    length = int.from_bytes(records[8:12], "big", signed=True)
+    if length < _SHORTEST_RECORD or records[_MAGIC_AT] > _MAGIC:
+        raise BatchRefusedError(CORRUPT_MESSAGE)
+    size = length + LENGTH_OVERHEAD
+    return size if size <= len(records) else None
+
+
+def accepted_batch(batch: memoryview, config: TopicConfig, wall_clock_ms: int) -> memoryview:
+    """Check one batch as the log of a topic does, and return it as it is to be kept.
+
+    That is the same memory, unless the timestamps are the broker's own or the header's highest one is wrong.
+
+    Raises:
+        BatchRefusedError: it is refused.
+    """
+    header = _checked_header(batch, config)
+    highest = _check_records(batch, header, config, wall_clock_ms)
+    if header.size > config.segment_bytes:
+        raise BatchRefusedError(RECORD_LIST_TOO_LARGE)
+    if config.is_log_append_time:
+        attributes = header.attributes | _LOG_APPEND_TIME
+        return memoryview(restamped(batch, attributes=attributes, max_timestamp=wall_clock_ms))
+    if highest != header.max_timestamp:
+        return memoryview(restamped(batch, attributes=header.attributes, max_timestamp=highest))
+    return batch
+
+
+def _checked_header(batch: memoryview, config: TopicConfig) -> BatchHeader:
+    if int.from_bytes(batch[0:8], "big", signed=True) != 0:
+        raise BatchRefusedError(INVALID_RECORD)
+    if len(batch) > config.max_message_bytes:
+        raise BatchRefusedError(MESSAGE_TOO_LARGE)
+    if len(batch) < HEADER_SIZE:
+        raise BatchRefusedError(CORRUPT_MESSAGE)
+    header = read_header(batch)
+    if checksum(batch) != header.crc:
+        raise BatchRefusedError(CORRUPT_MESSAGE)
+    if (error := _header_error(header)) != 0:
+        raise BatchRefusedError(error)
+    return header
+
+
+def _header_error(header: BatchHeader) -> int:
+    if header.record_count <= 0 or header.last_offset_delta + 1 != header.record_count:
+        return INVALID_RECORD
+    if header.is_control or (header.producer_id >= 0 and header.base_sequence < 0):
+        return INVALID_RECORD
+    if header.codec >= _CODECS:
+        return UNKNOWN_SERVER_ERROR
+    return INVALID_TXN_STATE if header.is_transactional else 0
+
+
+def _check_records(batch: memoryview, header: BatchHeader, config: TopicConfig, wall_clock_ms: int) -> int:
+    """Walk the records; returns the highest timestamp, in ms."""
+    body = batch[HEADER_SIZE:]
+    checks_times = not config.is_log_append_time
+    try:
+        highest, _, late, late_at, keyless, keyless_at = check_records(
+            decompress(header.codec, body) if header.codec else body,
+            header.record_count,
+            base_timestamp=header.base_timestamp,
+            low=max(-(2**63), wall_clock_ms - config.timestamp_before_max_ms) if checks_times else -(2**63),
+            high=min(2**63 - 1, wall_clock_ms + config.timestamp_after_max_ms) if checks_times else 2**63 - 1,
+            keys_required=config.is_compacted,
+        )
+    except ValueError as error:
+        raise BatchRefusedError(INVALID_RECORD) from error
+    if checks_times and header.is_log_append_time:
+        raise _refused_records(INVALID_TIMESTAMP, [0], header.record_count, "Invalid timestamp type in message. "
+                               "Producer should not set timestamp type to LogAppendTime.")  # fmt: skip
+    if late:
+        raise _refused_records(INVALID_TIMESTAMP, late_at, late, "The timestamp of the record is out of range.")
+    if keyless:
+        text = "Compacted topic cannot accept message without key."
+        raise _refused_records(INVALID_RECORD, keyless_at, keyless, text)
+    return highest
+
+
+def _refused_records(code: int, indices: Sequence[int], count: int, text: str) -> BatchRefusedError:
+    """All records at fault are listed (up to 16), and the message counts them as Kafka's does."""
+    named = [f"RecordError(batchIndex={index}, message='{text}')" for index in indices[:_ERRORS_NAMED]]
+    if code == INVALID_TIMESTAMP:
+        message = "One or more records have been rejected due to invalid timestamp"
+    else:
+        message = (
+            f"One or more records have been rejected due to {count} record errors in total, and only showing the "
+            f"first three errors at most: [{', '.join(named)}]"
+        )
+    return BatchRefusedError(code, record_errors=[(index, text) for index in indices], message=message)

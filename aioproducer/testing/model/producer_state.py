@@ -1,0 +1,118 @@
+"""What a partition remembers of each producer: epoch, last sequence, the last five batches.
+
+    duplicate of one of the five        -> answered with its first offset, not written again
+    lower epoch                         -> 47 INVALID_PRODUCER_EPOCH
+    higher epoch, sequence not 0        -> 45 OUT_OF_ORDER_SEQUENCE_NUMBER
+    not the next sequence               -> 45 (so also a duplicate older than the five)
+    nothing known of this producer      -> any sequence is taken (before Kafka 2.5: 59 UNKNOWN_PRODUCER_ID unless 0)
+
+Source: ProducerStateEntry and ProducerAppendInfo in Apache Kafka.
+"""
+
+from collections import deque
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from aioproducer.testing.model.partition_log import LoggedBatch
+from aioproducer.testing.model.record_batch import MAX_SEQUENCE, BatchHeader
+
+BATCHES_KEPT = 5
+
+OUT_OF_ORDER_SEQUENCE_NUMBER = 45
+INVALID_PRODUCER_EPOCH = 47
+UNKNOWN_PRODUCER_ID = 59
+
+
+class RememberedBatch(NamedTuple):
+    """One of the last five batches of a producer."""
+
+    base_sequence: int
+    last_sequence: int
+    base_offset: int
+    last_offset: int
+    max_timestamp: int
+
+
+class ProducerEntry:
+    """One producer's state in one partition; `batches` holds at most five, oldest first."""
+
+    __slots__ = ("batches", "epoch")
+
+    def __init__(self, epoch: int) -> None:
+        self.epoch = epoch
+        self.batches: deque[RememberedBatch] = deque(maxlen=BATCHES_KEPT)
+
+    def duplicate_of(self, header: BatchHeader) -> RememberedBatch | None:
+        """The remembered batch with exactly this epoch and sequence range, if any."""
+        if header.producer_epoch != self.epoch:
+            return None
+        wanted = (header.base_sequence, header.last_sequence)
+        return next((kept for kept in self.batches if kept[:2] == wanted), None)
+
+    def rejection_of(self, header: BatchHeader) -> int:
+        """The error for a batch that is not a duplicate; 0 when it comes next."""
+        if header.producer_epoch < self.epoch:
+            return INVALID_PRODUCER_EPOCH
+        if header.producer_epoch > self.epoch or not self.batches:
+            return 0 if header.base_sequence == 0 else OUT_OF_ORDER_SEQUENCE_NUMBER
+        last = self.batches[-1].last_sequence
+        expected = 0 if last == MAX_SEQUENCE else last + 1
+        return 0 if header.base_sequence == expected else OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+class ProducerStates:
+    """Every producer's state in one partition.
+
+    Args:
+        must_start_at_zero: an unknown producer has to begin with sequence 0, as before Kafka 2.5.
+    """
+
+    def __init__(self, *, must_start_at_zero: bool) -> None:
+        self._must_start_at_zero = must_start_at_zero
+        self._entries: dict[int, ProducerEntry] = {}
+
+    def duplicate_of(self, header: BatchHeader) -> RememberedBatch | None:
+        """The batch already written under this identity, if it is among the last five."""
+        entry = self._entries.get(header.producer_id)
+        return entry.duplicate_of(header) if entry else None
+
+    def rejection_of(self, header: BatchHeader) -> int:
+        """The error code a batch that is not a duplicate gets; 0: it may be appended."""
+        entry = self._entries.get(header.producer_id)
+        if entry is not None:
+            return entry.rejection_of(header)
+        if self._must_start_at_zero and header.base_sequence != 0:
+            return UNKNOWN_PRODUCER_ID
+        return 0
+
+    def note(self, batch: LoggedBatch) -> None:
+        """Remember a batch that was appended."""
+        if batch.producer_id < 0:
+            return
+        entry = self._entries.get(batch.producer_id)
+        if entry is None or entry.epoch != batch.producer_epoch:
+            entry = self._entries[batch.producer_id] = ProducerEntry(batch.producer_epoch)
+        entry.batches.append(
+            RememberedBatch(
+                batch.base_sequence, batch.last_sequence, batch.base_offset, batch.last_offset, batch.max_timestamp
+            )
+        )
+
+    def forget(self, producer_id: int | None = None) -> None:
+        """Lose the state of one producer or of all, as when producer ids expire."""
+        if producer_id is None:
+            self._entries.clear()
+        else:
+            self._entries.pop(producer_id, None)
+
+    def forget_all_but_last(self) -> None:
+        """Keep only the last batch of each producer, as a broker does across a clean restart."""
+        for entry in self._entries.values():
+            while len(entry.batches) > 1:
+                entry.batches.popleft()
+
+    def rebuild(self, batches: Iterable[LoggedBatch]) -> None:
+        """Read the state off a log again, after its end was cut off."""
+        self._entries.clear()
+        for batch in batches:
+            self.note(batch)

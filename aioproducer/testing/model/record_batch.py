@@ -1,0 +1,232 @@
+"""The v2 record batch from the broker's side: its header, what a broker writes into it, and its records.
+
+Layout, big-endian, offsets in bytes:
+
+     0  baseOffset            int64   a broker's
+     8  batchLength           int32   bytes after this field
+    12  partitionLeaderEpoch  int32   a broker's
+    16  magic                 int8    2
+    17  crc                   uint32  CRC-32C of everything from 21 on
+    21  attributes            int16   0-2 codec, 3 timestamp type, 4 transactional, 5 control
+    23  lastOffsetDelta       int32
+    27  baseTimestamp         int64   ms
+    35  maxTimestamp          int64   ms
+    43  producerId            int64   -1: not idempotent
+    51  producerEpoch         int16
+    53  baseSequence          int32
+    57  recordCount           int32
+    61  records
+
+A broker may change the first 16 bytes freely, since the checksum does not cover them.
+"""
+
+import struct
+from typing import NamedTuple
+
+import cramjam
+from crc32c import crc32c
+
+from aioproducer.testing.model.effects import Buffer
+
+HEADER_SIZE = 61
+LENGTH_OVERHEAD = 12
+"""A batch is this much longer than its batchLength says."""
+
+CRC_COVERS_FROM = 21
+MAX_SEQUENCE = 2**31 - 1
+
+_HEADER = struct.Struct(">qiibIhiqqqhii")
+_PLACED = struct.Struct(">qii")
+
+
+class BatchHeader(NamedTuple):
+    """The 61 bytes in front of the records."""
+
+    base_offset: int
+    length: int
+    leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+
+    @property
+    def size(self) -> int:
+        """Bytes of the whole batch."""
+        return self.length + LENGTH_OVERHEAD
+
+    @property
+    def codec(self) -> int:
+        """0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd."""
+        return self.attributes & 0x07
+
+    @property
+    def is_log_append_time(self) -> bool:
+        """Whether the timestamps are the broker's."""
+        return bool(self.attributes & 0x08)
+
+    @property
+    def is_transactional(self) -> bool:
+        """Whether the batch belongs to a transaction."""
+        return bool(self.attributes & 0x10)
+
+    @property
+    def is_control(self) -> bool:
+        """Whether the batch holds a transaction marker."""
+        return bool(self.attributes & 0x20)
+
+    @property
+    def last_sequence(self) -> int:
+        """Sequence of the last record; sequences go on at 0 after 2^31 - 1."""
+        return (self.base_sequence + self.last_offset_delta) & MAX_SEQUENCE
+
+
+def read_header(batch: Buffer, offset: int = 0) -> BatchHeader:
+    """Read the header of a batch that is known to be long enough."""
+    return BatchHeader._make(_HEADER.unpack_from(batch, offset))
+
+
+def checksum(batch: Buffer) -> int:
+    """The CRC-32C the header of this batch ought to have."""
+    return int(crc32c(memoryview(batch)[CRC_COVERS_FROM:]))
+
+
+def placed(batch: memoryview, *, base_offset: int, leader_epoch: int) -> bytes:
+    """Copy a batch with the two fields that say where in the log it is."""
+    front = _PLACED.pack(base_offset, len(batch) - LENGTH_OVERHEAD, leader_epoch)
+    return b"".join((front, batch[16:]))
+
+
+def restamped(batch: memoryview, *, attributes: int, max_timestamp: int) -> bytes:
+    """Copy a batch with other attributes and another highest timestamp, and the checksum that goes with them."""
+    changed = bytearray(batch)
+    struct.pack_into(">h", changed, 21, attributes)
+    struct.pack_into(">q", changed, 35, max_timestamp)
+    struct.pack_into(">I", changed, 17, checksum(changed))
+    return bytes(changed)
+
+
+def decompress(codec: int, data: Buffer) -> bytes:
+    """Uncompress the records section of a batch.
+
+    Raises:
+        ValueError: the codec is unknown or the bytes are not its.
+    """
+    try:
+        match codec:
+            case 0:
+                return bytes(data)
+            case 1:
+                return bytes(cramjam.gzip.decompress(data))
+            case 2:
+                return _decompress_snappy(data)
+            case 3:
+                return bytes(cramjam.lz4.decompress(data))
+            case 4:
+                return bytes(cramjam.zstd.decompress(data))
+            case _:
+                raise ValueError(f"unknown codec {codec}")
+    except cramjam.DecompressionError as error:
+        raise ValueError(f"the records are not valid for codec {codec}: {error}") from error
+
+
+_XERIAL_MAGIC = b"\x82SNAPPY\x00"
+_XERIAL_HEADER = 16
+
+
+def _decompress_snappy(data: Buffer) -> bytes:
+    """Raw snappy, or the blocks of Java's SnappyOutputStream: a 16-byte header, then (int32 size, raw snappy) each."""
+    if bytes(data[:8]) != _XERIAL_MAGIC:
+        return bytes(cramjam.snappy.decompress_raw(data))
+    view = memoryview(data)
+    position, blocks = _XERIAL_HEADER, []
+    while position < len(view):
+        if position + 4 > len(view):
+            raise ValueError("a snappy block ends in its size")
+        (size,) = struct.unpack_from(">i", view, position)
+        position += 4
+        blocks.append(bytes(cramjam.snappy.decompress_raw(view[position : position + size])))
+        position += size
+    return b"".join(blocks)
+
+
+class LoggedRecord(NamedTuple):
+    """One record as it stands in a log; what a consumer of that offset would get."""
+
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+    timestamp: int
+    """In ms; the broker's own when the topic keeps the time of appending."""
+
+    leader_epoch: int
+    producer_id: int
+    """-1 when the record was sent without idempotence."""
+
+    producer_epoch: int
+    sequence: int
+
+
+class _RecordReader:
+    """Reads records one field at a time; only of batches that passed the checks."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._position = 0
+
+    def varint(self) -> int:
+        value = shift = 0
+        while True:
+            byte = self._data[self._position]
+            self._position += 1
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:  # noqa: PLR2004 - the continuation bit
+                return (value >> 1) ^ -(value & 1)
+            shift += 7
+
+    def nullable_bytes(self) -> bytes | None:
+        length = self.varint()
+        if length < 0:
+            return None
+        self._position += length
+        return self._data[self._position - length : self._position]
+
+    def header(self) -> tuple[str, bytes | None]:
+        key = self.nullable_bytes() or b""
+        return key.decode(), self.nullable_bytes()
+
+    def skip(self, size: int) -> None:
+        self._position += size
+
+
+def decode_records(batch: Buffer) -> list[LoggedRecord]:
+    """Decode all records of a batch that stands in a log."""
+    header = read_header(batch)
+    reader = _RecordReader(decompress(header.codec, memoryview(batch)[HEADER_SIZE:]))
+    return [_decode_record(reader, header) for _ in range(header.record_count)]
+
+
+def _decode_record(reader: _RecordReader, header: BatchHeader) -> LoggedRecord:
+    reader.varint()  # the record's length
+    reader.skip(1)  # its attributes
+    timestamp = header.base_timestamp + reader.varint()
+    delta = reader.varint()
+    idempotent = header.base_sequence >= 0
+    return LoggedRecord(
+        offset=header.base_offset + delta,
+        key=reader.nullable_bytes(),
+        value=reader.nullable_bytes(),
+        headers=tuple(reader.header() for _ in range(reader.varint())),
+        timestamp=header.max_timestamp if header.is_log_append_time else timestamp,
+        leader_epoch=header.leader_epoch,
+        producer_id=header.producer_id,
+        producer_epoch=header.producer_epoch,
+        sequence=(header.base_sequence + delta) & MAX_SEQUENCE if idempotent else -1,
+    )

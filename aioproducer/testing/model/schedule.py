@@ -1,0 +1,47 @@
+"""What the brokers will do later: a heap of times and actions, driven by whoever owns the clock."""
+
+import heapq
+from collections.abc import Callable
+from itertools import count
+
+
+class Appointment:
+    """Something to do at a time; can be called off."""
+
+    __slots__ = ("action", "when")
+
+    def __init__(self, when: float, action: Callable[[float], None]) -> None:
+        self.when = when
+        self.action: Callable[[float], None] | None = action
+
+    def cancel(self) -> None:
+        """Call it off; harmless when it is over."""
+        self.action = None
+
+
+class Schedule:
+    """Appointments by time, and by the order in which they were made within one time."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[float, int, Appointment]] = []
+        self._numbers = count()
+
+    def at(self, when: float, action: Callable[[float], None]) -> Appointment:
+        """Have `action(now)` run at `when`, in seconds of the driver's clock."""
+        appointment = Appointment(when, action)
+        heapq.heappush(self._heap, (when, next(self._numbers), appointment))
+        return appointment
+
+    def next_at(self) -> float | None:
+        """When the next appointment is due, or None when there is none."""
+        while self._heap and self._heap[0][2].action is None:
+            heapq.heappop(self._heap)
+        return self._heap[0][0] if self._heap else None
+
+    def run_due(self, now: float) -> None:
+        """Do all that is due at `now`, oldest first, with what they in turn schedule for no later than `now`."""
+        while (when := self.next_at()) is not None and when <= now:
+            appointment = heapq.heappop(self._heap)[2]
+            action, appointment.action = appointment.action, None
+            if action is not None:
+                action(now)

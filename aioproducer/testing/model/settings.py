@@ -1,0 +1,55 @@
+"""What one embedded cluster is told once, at the start."""
+
+from dataclasses import dataclass
+
+from aioproducer.testing.model.version_profiles import PROFILES, VersionProfile
+
+NEWEST = next(iter(PROFILES))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterSettings:
+    """The brokers' own configuration; times are seconds of the driver's clock."""
+
+    profile: VersionProfile = PROFILES[NEWEST]
+    """Which release of Kafka to look like."""
+
+    cluster_id: str = "aioproducer-fake-cluster"
+    """What Metadata calls the cluster."""
+
+    replication_factor: int = 1
+    """Copies of a partition when a request does not say, `default.replication.factor`."""
+
+    min_insync_replicas: int = 1
+    """Copies that must be in sync for `acks=all`, unless the topic says otherwise."""
+
+    num_partitions: int = 4
+    """Partitions of a topic made on first use, `num.partitions`."""
+
+    auto_create_topics: bool = True
+    """Whether Metadata makes the topics it is asked for."""
+
+    auto_create_delay_s: float = 0.01
+    """From the first Metadata that asks for a topic until it is there."""
+
+    replication_delay_s: float = 0.0
+    """How long a follower needs to copy what was appended; 0: it has it at once."""
+
+    replica_lag_time_max_s: float = 30.0
+    """A follower that is behind for longer leaves the ISR, `replica.lag.time.max.ms`."""
+
+    failover_delay_s: float = 0.0
+    """From a broker's death until its partitions have new leaders."""
+
+    producer_ids_load_s: float = 0.0
+    """From the first InitProducerId until ids are given; 14 COORDINATOR_LOAD_IN_PROGRESS until then."""
+
+    max_request_bytes: int = 100 * 1024 * 1024
+    """A larger frame closes the connection, `socket.request.max.bytes`."""
+
+    wall_clock_at_zero_ms: float = 0.0
+    """Wall-clock time, in ms since 1970, when `now` was 0."""
+
+    def wall_clock_ms(self, now: float) -> int:
+        """Wall-clock time at `now`, in ms since 1970."""
+        return round(self.wall_clock_at_zero_ms + now * 1000)
