@@ -1,0 +1,88 @@
+"""Brokers to test against: the embedded cluster, and real Apache Kafka where Java and Maven are there."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from aioproducer.broker import KafkaCluster, MissingToolError
+from aioproducer.testing.pytest_plugin import cluster
+
+__all__ = ["cluster"]  # the fixture that users get too: three embedded brokers
+
+FAKE = "fake"
+REAL_VERSIONS = ("3.9.1", "4.3.1")
+ANY_BROKER = [FAKE, *(pytest.param(version, marks=pytest.mark.kafka) for version in REAL_VERSIONS)]
+
+
+@pytest.fixture(scope="session")
+def kafka_thread() -> Iterator[ThreadPoolExecutor]:
+    """The thread that starts real brokers, so that they outlive the event loop of the test that asks first.
+
+    One for the whole run: brokers die with the thread that started them.
+    """
+    with ThreadPoolExecutor(1, thread_name_prefix="kafka") as thread:
+        yield thread
+
+
+def running_kafka(version: str, thread: ThreadPoolExecutor, *, nodes: int = 1) -> Iterator[KafkaCluster]:
+    """A running cluster of real Apache Kafka; skips, with what to install, where the machine cannot run it."""
+    kafka = KafkaCluster(version, nodes=nodes)
+    try:
+        thread.submit(lambda: asyncio.run(kafka.start())).result()
+    except MissingToolError as missing:
+        pytest.skip(str(missing))
+    yield kafka
+    thread.submit(lambda: asyncio.run(kafka.stop())).result()
+
+
+@pytest.fixture(scope="session")
+def kafka_391(kafka_thread: ThreadPoolExecutor) -> Iterator[KafkaCluster]:
+    """One real Kafka 3.9.1 node, shared by the whole run: use topics of your own, and mark the test `kafka`."""
+    yield from running_kafka("3.9.1", kafka_thread)
+
+
+@pytest.fixture(scope="session")
+def kafka_431(kafka_thread: ThreadPoolExecutor) -> Iterator[KafkaCluster]:
+    """One real Kafka 4.3.1 node, shared by the whole run: use topics of your own, and mark the test `kafka`."""
+    yield from running_kafka("4.3.1", kafka_thread)
+
+
+@pytest.fixture(scope="module")
+def three_kafka_nodes(kafka_thread: ThreadPoolExecutor) -> Iterator[KafkaCluster]:
+    """Three real Kafka 4.3.1 nodes of the test module's own, to kill, pause and restart; mark the test `kafka`."""
+    yield from running_kafka("4.3.1", kafka_thread, nodes=3)
+
+
+@pytest.fixture(params=ANY_BROKER)
+def broker_kind(request: pytest.FixtureRequest) -> str:
+    """What a contract test runs on: "fake", "3.9.1" or "4.3.1"."""
+    return str(request.param)
+
+
+@pytest.fixture
+def real_broker(broker_kind: str, request: pytest.FixtureRequest) -> KafkaCluster | None:
+    """The real broker of this kind; `None` where the kind is the fake."""
+    if broker_kind == FAKE:
+        return None
+    kafka: KafkaCluster = request.getfixturevalue(f"kafka_{broker_kind.replace('.', '')}")
+    return kafka
+
+
+@pytest.fixture
+async def broker(real_broker: KafkaCluster | None) -> AsyncIterator[str]:
+    """Bootstrap servers of one broker of each kind in turn: the same test on the fake and on real Kafka."""
+    if real_broker is not None:
+        yield real_broker.bootstrap_servers
+        return
+    from aioproducer.testing import FakeCluster
+
+    async with FakeCluster(nodes=1) as fake:
+        yield fake.bootstrap_servers
+
+
+@pytest.fixture
+def topic(request: pytest.FixtureRequest) -> str:
+    """A topic name of this test's own, so that tests can share a broker."""
+    return "".join(letter if letter.isalnum() else "-" for letter in request.node.name)
