@@ -1,0 +1,195 @@
+"""Interceptors see every record and cannot break one."""
+
+import dataclasses
+from typing import NoReturn
+
+import pytest
+
+from aioproducer.interceptors import InterceptorChain, ProducerInterceptor, check_interceptors
+from aioproducer.records import Headers, ProducerRecord, RecordMetadata, TopicPartition
+
+RECORD = ProducerRecord("t", b"v", headers=(("h", b"1"),))
+METADATA = RecordMetadata("t", 0, TopicPartition("t", 0), 5, 1000, 0, 0)
+
+
+class ListLog:
+    """Keeps the events."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[str, dict[str, object]]] = []
+
+    def warning(self, event: str, **fields: object) -> None:
+        """Keep one."""
+        self.events.append((event, fields))
+
+
+class AppendsToValue(ProducerInterceptor):
+    """Adds its name to the value, and notes what it hears."""
+
+    def __init__(self, name: bytes, heard: list[object]) -> None:
+        self.name = name
+        self.heard = heard
+
+    def on_send(self, record: ProducerRecord) -> ProducerRecord:
+        """Add the name."""
+        assert isinstance(record.value, bytes)
+        return dataclasses.replace(record, value=record.value + self.name)
+
+    def on_acknowledgement(self, metadata: RecordMetadata, headers: Headers) -> None:
+        """Note it."""
+        self.heard.append((self.name, metadata.offset, headers))
+
+    def on_error(self, topic_partition: TopicPartition, error: Exception, headers: Headers) -> None:
+        """Note it."""
+        self.heard.append((self.name, topic_partition.partition, str(error), headers))
+
+    def close(self) -> None:
+        """Note it."""
+        self.heard.append((self.name, "closed"))
+
+
+def fail(*_: object, **__: object) -> NoReturn:
+    """Stand for a mistake in the user's code.
+
+    Raises:
+        ZeroDivisionError: always.
+    """
+    raise ZeroDivisionError("on purpose")
+
+
+class Fails(ProducerInterceptor):
+    """Raises from every method."""
+
+    on_send = on_acknowledgement = on_error = close = fail
+
+
+class Drops(ProducerInterceptor):
+    """Drops every record."""
+
+    def on_send(self, record: ProducerRecord) -> None:
+        """Drop it."""
+
+
+class ReturnsBytes(ProducerInterceptor):
+    """Returns the value instead of a record."""
+
+    def on_send(self, record: ProducerRecord) -> ProducerRecord:
+        """Return what is no record."""
+        return record.value  # type: ignore[return-value]
+
+
+def test_chain_passes_the_record_on_in_order() -> None:
+    """Each sees what the one before returned."""
+    chain = InterceptorChain([AppendsToValue(b"1", []), AppendsToValue(b"2", [])], ListLog())
+
+    assert chain.on_send(RECORD) == dataclasses.replace(RECORD, value=b"v12")
+
+
+def test_chain_tells_all_of_acknowledgement_error_and_close() -> None:
+    """In the order of the chain."""
+    heard: list[object] = []
+    chain = InterceptorChain([AppendsToValue(b"1", heard), AppendsToValue(b"2", heard)], ListLog())
+
+    chain.on_acknowledgement(METADATA, RECORD.headers)
+    chain.on_error(TopicPartition("t", -1), ValueError("no"))
+    chain.close()
+
+    assert heard == [
+        (b"1", 5, RECORD.headers),
+        (b"2", 5, RECORD.headers),
+        (b"1", -1, "no", ()),
+        (b"2", -1, "no", ()),
+        (b"1", "closed"),
+        (b"2", "closed"),
+    ]
+
+
+def test_dropped_record_ends_the_chain() -> None:
+    """Later interceptors do not see it."""
+    heard: list[object] = []
+
+    class Hears(ProducerInterceptor):
+        def on_send(self, record: ProducerRecord) -> ProducerRecord:
+            heard.append(record)
+            return record
+
+    assert InterceptorChain([Drops(), Hears()], ListLog()).on_send(RECORD) is None
+    assert heard == []
+
+
+@pytest.mark.parametrize("broken", [Fails(), ReturnsBytes()])
+def test_failing_on_send_is_skipped(broken: ProducerInterceptor) -> None:
+    """The record goes on as it was given to the one that failed."""
+    chain = InterceptorChain([AppendsToValue(b"1", []), broken, AppendsToValue(b"2", [])], ListLog())
+
+    assert chain.on_send(RECORD) == dataclasses.replace(RECORD, value=b"v12")
+    assert chain.failures == 1
+
+
+def test_failure_is_logged_once_a_method_and_counted_every_time() -> None:
+    """A million failing records do not make a million log lines."""
+    log = ListLog()
+    chain = InterceptorChain([Fails()], log)
+
+    for _ in range(3):
+        chain.on_send(RECORD)
+        chain.on_acknowledgement(METADATA)
+
+    assert chain.failures == 6
+    assert [(event, fields["interceptor"], fields["method"], fields["error"]) for event, fields in log.events] == [
+        ("interceptor_failed", "Fails", "on_send", "ZeroDivisionError: on purpose"),
+        ("interceptor_failed", "Fails", "on_acknowledgement", "ZeroDivisionError: on purpose"),
+    ]
+
+
+def test_failing_interceptor_does_not_keep_others_from_hearing() -> None:
+    """All are told, also of the close."""
+    heard: list[object] = []
+    chain = InterceptorChain([Fails(), AppendsToValue(b"1", heard)], ListLog())
+
+    chain.on_error(TopicPartition("t", 0), ValueError("no"))
+    chain.close()
+
+    assert heard == [(b"1", 0, "no", ()), (b"1", "closed")]
+
+
+def test_empty_chain_is_false_and_repr_shows_state() -> None:
+    """The producer skips it altogether."""
+    assert not InterceptorChain([], ListLog())
+    assert repr(InterceptorChain([Fails()], ListLog())) == "InterceptorChain([Fails], failures=0)"
+
+
+def test_base_interceptor_changes_nothing() -> None:
+    """Every method has a default."""
+    chain = InterceptorChain([ProducerInterceptor()], ListLog())
+    chain.on_acknowledgement(METADATA)
+    chain.on_error(TopicPartition("t", 0), ValueError("no"))
+    chain.close()
+
+    assert chain.on_send(RECORD) is RECORD
+    assert chain.failures == 0
+
+
+class AsyncOnSend(ProducerInterceptor):
+    """Nobody would await it."""
+
+    async def on_send(self, record: ProducerRecord) -> ProducerRecord:  # type: ignore[override]
+        """Be of no use."""
+        return record
+
+
+@pytest.mark.parametrize(
+    "interceptors, message",
+    [
+        (5, "interceptors must be a list of ProducerInterceptor, not int"),
+        ("ab", "interceptors must be a list of ProducerInterceptor, not str"),
+        (Drops(), "interceptors must be a list of ProducerInterceptor, not Drops"),
+        ([5], r"interceptors\[0\] must be a ProducerInterceptor, not int: it has no method on_send"),
+        ([Drops(), Drops], r"interceptors\[1\] must be an instance: Drops\(\)"),
+        ([AsyncOnSend()], r"interceptors\[0\].on_send must not be async"),
+    ],
+)
+def test_check_interceptors_refuses(interceptors: object, message: str) -> None:
+    """Before the first record, not at it."""
+    with pytest.raises(TypeError, match=message):
+        check_interceptors(interceptors)

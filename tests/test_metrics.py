@@ -1,0 +1,141 @@
+"""Counters, gauges and the latency histogram."""
+
+import dataclasses
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aioproducer.metrics import (
+    PRODUCER_NODE_METRICS,
+    LatencyHistogram,
+    MetricName,
+    MetricRegistry,
+    ProducerStatistics,
+)
+
+
+def test_registry_returns_the_same_counter_for_the_same_name() -> None:
+    """Two components that count one thing share it."""
+    registry = MetricRegistry()
+    registry.counter("record-send-total").add(3)
+    registry.counter("record-send-total").add()
+
+    assert registry.snapshot() == {MetricName("record-send-total"): 4}
+
+
+def test_registry_keeps_counters_apart_by_tags() -> None:
+    """Kafka's tags, written with `_` here."""
+    registry = MetricRegistry()
+    registry.counter("request-total", group=PRODUCER_NODE_METRICS, node_id="1").add(2)
+    registry.counter("request-total", group=PRODUCER_NODE_METRICS, node_id="2").add(5)
+
+    assert registry.snapshot() == {
+        MetricName("request-total", PRODUCER_NODE_METRICS, (("node-id", "1"),)): 2,
+        MetricName("request-total", PRODUCER_NODE_METRICS, (("node-id", "2"),)): 5,
+    }
+
+
+def test_registry_reads_gauges_only_for_a_snapshot() -> None:
+    """A gauge costs nothing until somebody asks."""
+    registry = MetricRegistry()
+    values = iter([1, 2])
+    registry.gauge("buffer-available-bytes", lambda: next(values))
+
+    assert registry.snapshot() == {MetricName("buffer-available-bytes"): 1}
+    assert registry.snapshot() == {MetricName("buffer-available-bytes"): 2}
+
+
+def test_registry_refuses_one_name_for_both() -> None:
+    """A name is a counter or a gauge."""
+    registry = MetricRegistry()
+    registry.counter("a")
+    registry.gauge("b", lambda: 0)
+
+    with pytest.raises(ValueError, match="a is a counter already"):
+        registry.gauge("a", lambda: 0)
+    with pytest.raises(ValueError, match="b is a gauge already"):
+        registry.counter("b")
+
+
+def test_registry_forgets_a_node() -> None:
+    """Brokers come and go; their metrics must not pile up."""
+    registry = MetricRegistry()
+    registry.counter("request-total", group=PRODUCER_NODE_METRICS, node_id="1")
+    registry.gauge("requests-in-flight", lambda: 0, group=PRODUCER_NODE_METRICS, node_id="1")
+    registry.counter("request-total", group=PRODUCER_NODE_METRICS, node_id="2")
+
+    registry.forget(group=PRODUCER_NODE_METRICS, node_id="1")
+
+    assert list(registry.snapshot()) == [MetricName("request-total", PRODUCER_NODE_METRICS, (("node-id", "2"),))]
+
+
+def test_empty_histogram_has_no_quantiles() -> None:
+    """None is not zero."""
+    histogram = LatencyHistogram()
+
+    assert (histogram.count, histogram.quantile_s(0.5), histogram.max_s) == (0, None, 0.0)
+
+
+def test_histogram_counts_a_batch_at_once() -> None:
+    """99 records took 1 ms, one took a second."""
+    histogram = LatencyHistogram()
+    histogram.record(0.001, 99)
+    histogram.record(1.0)
+
+    assert histogram.count == 100
+    assert histogram.quantile_s(0.5) == pytest.approx(0.001, rel=0.0625)
+    assert histogram.quantile_s(0.99) == pytest.approx(0.001, rel=0.0625)
+    assert histogram.quantile_s(1.0) == pytest.approx(1.0, rel=0.0625)
+    assert histogram.max_s == 1.0
+
+
+@given(st.floats(1e-6, 4000))
+def test_histogram_is_at_most_a_sixteenth_off(latency_s: float) -> None:
+    """Over the whole range, and never above the longest."""
+    histogram = LatencyHistogram()
+    histogram.record(latency_s)
+    quantile = histogram.quantile_s(0.5)
+
+    assert quantile is not None
+    assert quantile == pytest.approx(latency_s, rel=0.0626)
+    assert quantile <= latency_s
+
+
+@given(st.lists(st.floats(0, 1e9), min_size=1, max_size=30), st.floats(0, 1), st.floats(0, 1))
+def test_histogram_quantiles_grow(latencies: list[float], one: float, other: float) -> None:
+    """A higher fraction never gives a lower latency, whatever was recorded."""
+    histogram = LatencyHistogram()
+    for latency in latencies:
+        histogram.record(latency)
+    low, high = histogram.quantile_s(min(one, other)), histogram.quantile_s(max(one, other))
+
+    assert low is not None
+    assert high is not None
+    assert 0 <= low <= high <= max(latencies)
+
+
+def test_histogram_takes_a_negative_time_as_none() -> None:
+    """A clock that stands still must not break a delivery."""
+    histogram = LatencyHistogram()
+    histogram.record(-1.0)
+
+    assert histogram.quantile_s(0.5) == 0.0
+
+
+def test_histogram_starts_again_after_reset() -> None:
+    """For a figure of the last second, not of all time."""
+    histogram = LatencyHistogram()
+    histogram.record(1.0)
+
+    histogram.reset()
+
+    assert (histogram.count, histogram.quantile_s(0.5), histogram.max_s) == (0, None, 0.0)
+
+
+def test_statistics_are_frozen() -> None:
+    """A snapshot does not change."""
+    statistics = ProducerStatistics(client_id="producer-1")
+
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        statistics.records_sent = 1  # type: ignore[misc]

@@ -1,0 +1,141 @@
+"""Partitioners choose as Kafka's do, and a wrong choice names its maker."""
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aioproducer.partitioners import (
+    Partitioner,
+    RoundRobinPartitioner,
+    check_choice,
+    check_partitioner,
+    murmur2,
+    partition_for_key,
+)
+from tests.reference import murmur2 as reference
+
+GOLDEN = json.loads((Path(__file__).parent / "protocol" / "golden" / "golden.json").read_text())
+HASHES = [(bytes.fromhex(each["key"]), each["murmur2"], each["partition_of_7"]) for each in GOLDEN["hashes"]]
+
+
+class FewLeaders:
+    """What a partitioner asks of a cluster: a count, and who leads."""
+
+    def __init__(self, count: int, leaders: set[int]) -> None:
+        self.count = count
+        self.leaders = leaders
+
+    def partition_count(self, topic: str) -> int | None:
+        """Return the count."""
+        return self.count if topic else None
+
+    def leader_of(self, topic: str, partition: int) -> int | None:
+        """Return node 1 for partitions with a leader."""
+        return 1 if topic and partition in self.leaders else None
+
+
+def choices(partitioner: Partitioner, cluster: FewLeaders, times: int, *, topic: str = "t") -> list[int]:
+    """Return what the partitioner answers to as many keyless records."""
+    return [partitioner.partition(topic, None, None, None, None, cluster) for _ in range(times)]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("key, expected, partition", HASHES)
+def test_murmur2_equals_javas(key: bytes, expected: int, partition: int) -> None:
+    """Keys go where Java producers send them."""
+    assert murmur2(key) == expected % 2**32
+    assert partition_for_key(key, 7) == partition
+
+
+@given(st.binary(max_size=70), st.integers(1, 2**31 - 1))
+def test_murmur2_equals_the_reference(key: bytes, count: int) -> None:
+    """The quick one and the slow one agree on anything."""
+    assert murmur2(key) == reference.murmur2(key) % 2**32
+    assert partition_for_key(key, count) == reference.partition_for_key(key, count)
+
+
+def test_round_robin_takes_partitions_in_turn() -> None:
+    """From 0, and around."""
+    assert choices(RoundRobinPartitioner(), FewLeaders(3, {0, 1, 2}), 5) == [0, 1, 2, 0, 1]
+
+
+def test_round_robin_passes_over_partitions_without_leader() -> None:
+    """As long as one has a leader."""
+    assert choices(RoundRobinPartitioner(), FewLeaders(4, {1, 3}), 5) == [1, 3, 1, 3, 1]
+
+
+def test_round_robin_takes_all_when_none_has_a_leader() -> None:
+    """Records wait where they will be sent from."""
+    assert choices(RoundRobinPartitioner(), FewLeaders(2, set()), 3) == [0, 1, 0]
+
+
+def test_round_robin_keeps_a_turn_for_each_topic() -> None:
+    """One topic's records do not shift another's."""
+    partitioner = RoundRobinPartitioner()
+    cluster = FewLeaders(3, {0, 1, 2})
+
+    assert choices(partitioner, cluster, 2, topic="a") == [0, 1]
+    assert choices(partitioner, cluster, 2, topic="b") == [0, 1]
+    assert choices(partitioner, cluster, 1, topic="a") == [2]
+
+
+@pytest.mark.parametrize(
+    "choice, message",
+    [
+        (99, "RoundRobinPartitioner.partition returned 99 for topic 't', which has partitions 0 to 3"),
+        (4, "returned 4"),
+        (-1, "returned -1"),
+        (None, "RoundRobinPartitioner.partition returned None for topic 't'; it must return an int"),
+        ("0", "returned '0'"),
+        (True, "returned True"),
+        (0.0, "returned 0.0"),
+    ],
+)
+def test_check_choice_refuses_by_name(choice: object, message: str) -> None:
+    """A wrong answer is a ValueError that names the partitioner."""
+    with pytest.raises(ValueError, match=message):
+        check_choice(RoundRobinPartitioner(), choice, topic="t", partition_count=4)
+
+
+def test_check_choice_returns_a_partition() -> None:
+    """0 to count - 1."""
+    assert check_choice(RoundRobinPartitioner(), 3, topic="t", partition_count=4) == 3
+
+
+class AsyncPartition:
+    """An object whose partition is async."""
+
+    async def partition(self, *_: object) -> int:
+        """Be of no use."""
+        return 0
+
+
+class WrongClose(RoundRobinPartitioner):
+    """An optional method that is none."""
+
+    close = 5
+
+
+@pytest.mark.parametrize(
+    "partitioner, message",
+    [
+        (5, "partitioner must be an object with partition.*, not int"),
+        (len, "partitioner must be an object with partition.*, not builtin_function_or_method"),
+        (RoundRobinPartitioner, r"partitioner must be an instance: RoundRobinPartitioner\(\)"),
+        (AsyncPartition(), "partitioner.partition must not be async"),
+        (WrongClose(), "partitioner must be an object with partition.*, not WrongClose"),
+    ],
+)
+def test_check_partitioner_refuses(partitioner: object, message: str) -> None:
+    """Before the first record, not at it."""
+    with pytest.raises(TypeError, match=message):
+        check_partitioner(partitioner)
+
+
+def test_check_partitioner_accepts() -> None:
+    """The two further methods are optional."""
+    check_partitioner(RoundRobinPartitioner())
+
+    assert isinstance(RoundRobinPartitioner(), Partitioner)
