@@ -76,7 +76,7 @@ class ProducerConfig:
     ] = None
     """Chooses partitions instead of Kafka's own rule: by the murmur2 hash of the key,
     or, without a key, one partition after another for a batch's worth of bytes each.
-    It is a Python call a record; Kafka's rule is native. (Kafka: `partitioner.class`.)"""
+    It is a Python call a record; Kafka's rule is native."""
 
     partitioner_ignore_keys: Annotated[bool, Flag()] = False
     """Spread records with a key as those without one. Their order is then not kept by key."""
@@ -84,7 +84,7 @@ class ProducerConfig:
     interceptors: Annotated[
         tuple[ProducerInterceptor, ...], Plugin("a list of ProducerInterceptor", check_interceptors)
     ] = ()
-    """See every record before it is sent, and what became of it. (Kafka: `interceptor.classes`.)"""
+    """See every record before it is sent, and what became of it."""
 
     acks: Annotated[int, Acks()] = rules.ACKS_ALL
     """How many brokers must have a record before it counts as delivered:
@@ -210,13 +210,13 @@ class ProducerConfig:
     _client_numbers: ClassVar = count(1)  # as Kafka's: one series for the process
 
     def __init__(self, *, bootstrap_servers: object, **options: Unpack[ProducerOptions]) -> None:
-        named = in_python_spelling(options, _kinds())
+        named = in_python_spelling(options, option_kinds())
         bootstrap = parse_bootstrap_servers(bootstrap_servers)
         self._put("bootstrap", bootstrap)
         self._put("bootstrap_servers", tuple(_joined(host, port) for host, port in bootstrap))
         self._put("given", named)
-        for name, kind in _kinds().items():
-            self._put(name, kind.accept(name, named[name]) if name in named else _defaults()[name])
+        for name, kind in option_kinds().items():
+            self._put(name, kind.accept(name, named[name]) if name in named else option_defaults()[name])
         if self.max_waiting_bytes < 0:
             self._put("max_waiting_bytes", self.buffer_memory // 4)
         self._put("adjustments", tuple(self._adjust()))
@@ -247,19 +247,19 @@ class ProducerConfig:
                 in both spellings.
             ConfigurationTypeError: as the constructor; also no `bootstrap.servers`.
         """
-        named = in_python_spelling(properties, {"bootstrap_servers", *_kinds()})
+        named = in_python_spelling(properties, {"bootstrap_servers", *option_kinds()})
         if "bootstrap_servers" not in named:
             raise ConfigurationTypeError("bootstrap.servers is missing", option="bootstrap_servers")
         bootstrap_servers = named.pop("bootstrap_servers")
         parsed = {
-            name: _kinds()[name].parse(name, value) if isinstance(value, str) else value
+            name: option_kinds()[name].parse(name, value) if isinstance(value, str) else value
             for name, value in named.items()
         }
         return cls(bootstrap_servers=bootstrap_servers, **cast("ProducerOptions", parsed))
 
     def replace(self, **options: Unpack[ProducerOptions]) -> Self:
         """Return a configuration with some options changed, and what follows from them."""
-        changed = {**self.given, **in_python_spelling(options, _kinds())}
+        changed = {**self.given, **in_python_spelling(options, option_kinds())}
         return type(self)(bootstrap_servers=self.bootstrap_servers, **cast("ProducerOptions", changed))
 
     def name_client(self) -> str:
@@ -292,14 +292,15 @@ class ProducerConfig:
 
 
 @cache
-def _kinds() -> Mapping[str, OptionKind]:
+def option_kinds() -> Mapping[str, OptionKind]:
     """Option name -> its kind, in the order of the fields; without `bootstrap_servers`."""
     hints = get_type_hints(ProducerConfig, include_extras=True)
     return {name: hint.__metadata__[0] for name, hint in hints.items() if hasattr(hint, "__metadata__")}
 
 
 @cache
-def _defaults() -> Mapping[str, object]:
+def option_defaults() -> Mapping[str, object]:
+    """Option name -> the value in effect when nothing is given, but for what follows from other options."""
     return {each.name: each.default for each in fields(ProducerConfig) if each.default is not MISSING}
 
 

@@ -1,0 +1,89 @@
+"""Writes `reference/configuration.md` from the fields of `ProducerConfig` and the texts under them.
+
+Run it after changing an option: `python docs/generate_configuration.py`. A test fails while the page is old.
+"""
+# ruff: noqa: INP001  # a script beside the pages, not a package
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+from aioproducer.config import ProducerConfig, producer_config
+from aioproducer.config.option_names import kafka_name
+
+PAGE = Path(__file__).parent / "reference" / "configuration.md"
+
+_INTRODUCTION = """\
+<!-- Written by docs/generate_configuration.py from the field texts of ProducerConfig: change them there. -->
+
+# Configuration
+
+Every option is a keyword argument of `Producer` and of `ProducerConfig`:
+
+```python
+Producer("localhost:9092", linger_ms=20, compression_type="zstd")
+```
+
+Names are Kafka's with `_` for `.`, so Kafka's own documentation holds for them too;
+a dict may use Kafka's spelling, and a property file is read by
+`ProducerConfig.from_kafka_properties({"linger.ms": "20"})`.
+Defaults are those of Kafka 4.x but for `batch_size`.
+All values are checked in the constructor, before any I/O: a wrong one raises `ConfigurationError`
+(a `ValueError`), one of the wrong type or an unknown name `ConfigurationTypeError` (also a `TypeError`).
+Times are whole milliseconds, sizes bytes.
+
+Kafka changes some values because of others; so does this, and `ProducerConfig.adjustments` says which and why.
+"""
+
+_NOT_KAFKAS = frozenset({"close_timeout_ms", "max_waiting_records", "max_waiting_bytes"})
+_OTHER_KAFKA_NAMES = {"partitioner": "partitioner.class", "interceptors": "interceptor.classes"}
+_OTHER_DEFAULTS = {"max_waiting_bytes": "`None`", "acks": '`"all"`', "client_id": "`producer-1`, ..."}
+
+
+def render() -> str:
+    """Return the whole page."""
+    return "\n".join([_INTRODUCTION, *(_section(name, text) for name, text in _field_texts())])
+
+
+def _section(name: str, text: str) -> str:
+    facts = " · ".join(f"*{label}:* {value}" for label, value in _facts(name))
+    return f"## `{name}`\n\n{facts}\n\n{text}\n"
+
+
+def _facts(name: str) -> Iterator[tuple[str, str]]:
+    if name not in _NOT_KAFKAS:
+        yield "Kafka", f"`{_OTHER_KAFKA_NAMES.get(name, kafka_name(name))}`"
+    kind = producer_config.option_kinds().get(name)
+    if kind is None:
+        yield "required", "yes"
+        return
+    yield "default", _OTHER_DEFAULTS.get(name, f"`{producer_config.option_defaults()[name]!r}`")
+    yield "allowed", kind.allowed
+
+
+def _field_texts() -> Iterator[tuple[str, str]]:
+    """Yield each option's name and the text under it, in the order of the fields."""
+    body = _class_body(inspect.getsource(producer_config))
+    options = {"bootstrap_servers", *producer_config.option_kinds()}
+    for statement, following in pairwise(body):
+        match statement, following:
+            case (
+                ast.AnnAssign(target=ast.Name(id=name)),
+                ast.Expr(value=ast.Constant(value=str(text))),
+            ) if name in options:
+                yield name, inspect.cleandoc(text)
+
+
+def _class_body(source: str) -> list[ast.stmt]:
+    classes = [node for node in ast.parse(source).body if isinstance(node, ast.ClassDef)]
+    (found,) = (node for node in classes if node.name == ProducerConfig.__name__)
+    return found.body
+
+
+if __name__ == "__main__":
+    PAGE.parent.mkdir(exist_ok=True)
+    PAGE.write_text(render())
