@@ -13,7 +13,7 @@ from aioproducer.broker import BrokerStartError, KafkaCluster, MissingToolError
 from aioproducer.broker.free_ports import free_ports, is_free
 from aioproducer.cli.running import run_until_signal, usage_error
 
-TOPIC_PATTERN = re.compile(r"(?P<name>[A-Za-z0-9._-]{1,249})(:(?P<partitions>[1-9][0-9]{0,5}))?")
+TOPIC_PATTERN = re.compile(r"(?!\.{1,2}(:|$))(?P<name>[A-Za-z0-9._-]{1,249})(:(?P<partitions>[1-9][0-9]{0,5}))?")
 DEFAULT_PARTITIONS = 4
 MAX_NODES = 9
 LAST_PORT = 65_535
@@ -111,7 +111,11 @@ def _ports(nodes: int, first: int) -> list[int]:
 
 
 async def _make_topics(bootstrap_servers: str, topics: Mapping[str, int], *, replicas: int) -> None:
-    """Make the topics on a real cluster; the embedded one takes them at its start."""
+    """Make the topics on a real cluster; the embedded one takes them at its start.
+
+    Raises:
+        BrokerStartError: the cluster refused one; with its reason.
+    """
     if not topics:
         return
     from aiokafka.admin import AIOKafkaAdminClient, NewTopic  # noqa: PLC0415 - half a second that others need not wait
@@ -119,9 +123,12 @@ async def _make_topics(bootstrap_servers: str, topics: Mapping[str, int], *, rep
     admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap_servers)
     await admin.start()
     try:
-        await admin.create_topics([NewTopic(name, count, replicas) for name, count in topics.items()])
+        answer = await admin.create_topics([NewTopic(name, count, replicas) for name, count in topics.items()])
     finally:
         await admin.close()
+    for name, error_code, reason in answer.topic_errors:
+        if error_code != 0:
+            raise BrokerStartError(f"topic {name} could not be made: {reason} (error {error_code})")
 
 
 def _what(kafka: str | None, nodes: int) -> str:

@@ -1,0 +1,126 @@
+"""`aioproducer broker` runs until it is told to stop, and says in one line why it cannot."""
+
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from aioproducer.broker.free_ports import is_free
+from aioproducer.broker.prerequisites import missing_for_kafka
+from aioproducer.broker.readiness import ask_for_cluster
+
+COMMAND = [sys.executable, "-c", "from aioproducer.cli.main import app; app()", "broker"]
+
+
+@contextmanager
+def running(*arguments: str) -> Iterator[tuple["subprocess.Popen[str]", list[int]]]:
+    """The command once it is ready, and the ports it says it listens on."""
+    with subprocess.Popen([*COMMAND, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        ready = process.stdout.readline()
+        try:
+            yield process, [int(port) for port in re.findall(r"127\.0\.0\.1:(\d+)", ready)]
+        finally:
+            process.kill()
+
+
+def refused(*arguments: str, path: str | None = None) -> tuple[int, list[str]]:
+    """Exit code and lines on standard error of a command that cannot start."""
+    environment = None if path is None else {"PATH": path}
+    ended = subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, check=False, env=environment)
+    return ended.returncode, [line for line in ended.stderr.splitlines() if not line.startswith("starting ")]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM])
+async def test_embedded_cluster_runs_until_told_to_stop(end: signal.Signals) -> None:
+    """Exit code 0, and its ports are free again."""
+    with running("--nodes", "2", "--port", "0", "--topic", "orders:6") as (process, ports):
+        view = await ask_for_cluster("127.0.0.1", ports[0])
+
+        process.send_signal(end)
+        rest, errors = process.communicate(timeout=10)
+
+    assert view is not None
+    assert view.brokers == 2
+    assert (process.returncode, errors) == (0, "starting an embedded cluster of 2 brokers ...\n")
+    assert all(is_free(port) for port in ports)
+    assert f'Producer("127.0.0.1:{ports[0]},127.0.0.1:{ports[1]}")' in rest
+    assert f"aioproducer tail orders -b 127.0.0.1:{ports[0]}" in rest
+
+
+@pytest.mark.slow
+def test_printed_line_sends_a_record() -> None:
+    """The Python line works as it stands."""
+    with running("--port", "0") as (process, _):
+        assert process.stdout is not None
+        lines = [process.stdout.readline() for _ in range(2)]
+        program = lines[1].partition("python -c ")[2].strip().strip("'")
+
+        sent = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+
+    assert sent.stderr == ""
+    assert "offset=0" in sent.stdout
+
+
+def test_busy_port_is_one_line() -> None:
+    """It names the port and the way out."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+
+        code, lines = refused("--port", str(port))
+
+    assert code == 2
+    assert lines == [
+        f"aioproducer: port {port} on 127.0.0.1 is in use; choose others with --port, or any free ones with --port 0"
+    ]
+
+
+@pytest.mark.parametrize(
+    "arguments, names",
+    [
+        (["--topic", "orders:0"], "'orders:0'"),
+        (["--topic", "a b"], "'a b'"),
+        (["--topic", ".."], "'..'"),
+        (["--nodes", "0"], "--nodes 0"),
+        (["--port", "65536"], "--port 65536"),
+        (["--kafka", "four", "--port", "0"], "'four'"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_bad_argument_is_one_line(arguments: list[str], names: str) -> None:
+    """It names the argument, and nothing is started."""
+    code, lines = refused(*arguments)
+
+    assert code == 2
+    assert len(lines) == 1
+    assert names in lines[0]
+
+
+def test_missing_java_is_one_line() -> None:
+    """With the command that installs it; another for Maven."""
+    code, lines = refused("--kafka", "4.3.0", "--port", "0", path="/nonexistent")
+
+    assert code == 2
+    assert [line.partition(":")[2].split(" is ")[0] for line in lines] == [" Java 17", " Maven"]
+
+
+@pytest.mark.kafka
+@pytest.mark.slow
+@pytest.mark.skipif(bool(missing_for_kafka()), reason="; ".join(missing_for_kafka()))
+async def test_real_kafka_is_gone_after_sigterm() -> None:
+    """With the topics asked for made before it says it is ready."""
+    with running("--kafka", "4.3.1", "--port", "0", "--topic", "orders:6") as (process, ports):
+        view = await ask_for_cluster("127.0.0.1", ports[0])
+
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=10)
+
+    assert view is not None
+    assert process.returncode == 0
+    assert is_free(ports[0])
