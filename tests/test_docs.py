@@ -1,0 +1,52 @@
+"""The documentation does not rot: links lead somewhere, Python in it parses, the README's commands exist."""
+
+import ast
+import re
+import textwrap
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+LINK = re.compile(r"\[[^\]]*\]\((?P<target>[^)#\s]+)[^)]*\)")
+PYTHON_BLOCK = re.compile(r"^```python\n(?P<code>.*?)^```", re.DOTALL | re.MULTILINE)
+
+
+def page_name(page: Path) -> str:
+    """The page as shown in a failure."""
+    return str(page.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_name)
+def test_relative_links_lead_to_files(page: Path) -> None:
+    """In the tree, not only on somebody's machine."""
+    targets = [match["target"] for match in LINK.finditer(page.read_text("utf-8"))]
+    dead = [target for target in targets if "://" not in target and not (page.parent / target).exists()]
+
+    assert dead == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_name)
+def test_python_blocks_parse(page: Path) -> None:
+    """Also those with `await` on top, as in `python -m asyncio`."""
+    for match in PYTHON_BLOCK.finditer(page.read_text("utf-8")):
+        compile(textwrap.dedent(match["code"]), page_name(page), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+
+
+def test_readme_has_one_line_for_the_demo_and_one_for_the_tests() -> None:
+    """Each makes the environment, installs nox and runs its session; CI runs the second as it stands."""
+    lines = [line for line in (ROOT / "README.md").read_text("utf-8").splitlines() if "nox -s" in line]
+
+    assert [line.rpartition(" ")[2] for line in lines] == ["demo", "tests"]
+    assert all("python3 -m venv .venv && .venv/bin/python -m pip install -q nox && " in line for line in lines)
+
+
+def test_changelog_has_the_version_or_unreleased_on_top() -> None:
+    """Keep a Changelog."""
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["version"]
+    first = re.search(r"^## \[(?P<version>[^\]]+)\]", (ROOT / "CHANGELOG.md").read_text("utf-8"), re.MULTILINE)
+
+    assert first is not None
+    assert first["version"] in {version, "Unreleased"}
