@@ -1,7 +1,7 @@
 """One broker: its connections, and the rule that each is served one request at a time, answers in order.
 
-    connected -> (frame)* -> closed
-    a frame waits while the request before it is being served; past a few the connection is not read any more
+connected -> (frame)* -> closed
+a frame waits while the request before it is being served; past a few the connection is not read any more
 """
 
 import struct
@@ -115,9 +115,11 @@ class Broker:
         if connection.is_serving:
             return
         connection.is_serving = True
-        while connection.waiting and connection.current is None and connection.number in self._connections:
-            self._begin(connection, connection.waiting.popleft(), now)
-        connection.is_serving = False
+        try:
+            while connection.waiting and connection.current is None and connection.number in self._connections:
+                self._begin(connection, connection.waiting.popleft(), now)
+        finally:
+            connection.is_serving = False
         if connection.is_paused and not connection.waiting:
             connection.is_paused = False
             self.cluster.emit(ResumeReading(connection.number))
@@ -235,5 +237,3 @@ def framed(exchange: Exchange, parts: Sequence[Buffer], *, correlation_shift: in
     size = 4 + len(tags) + sum(len(part) for part in parts)
     correlation_id = (exchange.header.correlation_id + correlation_shift) & 0x7FFFFFFF
     return [_SIZE_AND_CORRELATION_ID.pack(size, correlation_id) + tags, *parts]
-
-

@@ -1,10 +1,10 @@
 """The whole embedded cluster, without I/O: brokers, topics, and what befalls them.
 
-    driver                                 model
-    connected / receive / disconnected ->  brokers serve, effects collect
-    advance(now) at next_wakeup()      ->  long polls end, followers copy, delays pass
-    kill / restart / move_leader       ->  leaders change, waiting answers end
-    take_effects()                     <-  bytes to send, connections to close, in order
+driver                                 model
+connected / receive / disconnected ->  brokers serve, effects collect
+advance(now) at next_wakeup()      ->  long polls end, followers copy, delays pass
+kill / restart / move_leader       ->  leaders change, waiting answers end
+take_effects()                     <-  bytes to send, connections to close, in order
 """
 
 from collections import deque
@@ -12,6 +12,7 @@ from collections.abc import Callable
 from random import Random
 
 from aioproducer.testing.model.broker import Broker, SeenRequest
+from aioproducer.testing.model.consumer_groups import ConsumerGroups
 from aioproducer.testing.model.effects import Effect
 from aioproducer.testing.model.faults import Fault, Faults
 from aioproducer.testing.model.partition import Partition
@@ -43,6 +44,7 @@ class ModelCluster:
         self.brokers = {number: Broker(number, self) for number in range(1, nodes + 1)}
         self.topics = TopicCatalogue(settings, self.schedule, random=random, live_nodes=self.live_nodes)
         self.producer_ids = ProducerIds(settings.producer_ids_load_s)
+        self.groups = ConsumerGroups(self.schedule, random)
         self.requests: deque[SeenRequest] = deque(maxlen=REQUESTS_KEPT)
         self._effects: list[Effect] = []
         self._wake = wake

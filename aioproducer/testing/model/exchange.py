@@ -125,5 +125,3 @@ class Exchange:
         """The error code to answer on a test's wish; 0: none."""
         fault = self.fault(FaultKind.ERROR, topic, partition)
         return fault.code if fault else 0
-
-

@@ -149,7 +149,9 @@ class TopicCatalogue:
         count = self._settings.num_partitions if request.partitions == -1 else request.partitions
         copies = self._settings.replication_factor if request.replication_factor == -1 else request.replication_factor
         if count < 1:
-            raise TopicRefusedError(INVALID_PARTITIONS, "Number of partitions was set to an invalid non-positive value.")
+            raise TopicRefusedError(
+                INVALID_PARTITIONS, "Number of partitions was set to an invalid non-positive value."
+            )
         self._check_copies(copies)
         return [self._place(copies) for _ in range(count)]
 

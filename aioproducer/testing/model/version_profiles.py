@@ -56,13 +56,15 @@ def _parse(row: str) -> Mapping[ApiKey, tuple[int, int]]:
     return MappingProxyType({api: (low, high) for api, (low, high) in zip(_ORDER, ranges, strict=True)})
 
 
-PROFILES: Mapping[str, VersionProfile] = MappingProxyType({
-    "4.3.1": VersionProfile("4.3.1", _parse(_LISTED["4.3.1"])),
-    "3.9.1": VersionProfile("3.9.1", _parse(_LISTED["3.9.1"])),
-    "2.8": VersionProfile("2.8", _parse(_LISTED["2.8"])),
-    "2.4": VersionProfile("2.4", _parse(_LISTED["2.4"]), sequence_must_start_at_zero=True, auto_create_answer=5),
-    "2.1": VersionProfile("2.1", _parse(_LISTED["2.1"]), sequence_must_start_at_zero=True, auto_create_answer=5),
-})
+PROFILES: Mapping[str, VersionProfile] = MappingProxyType(
+    {
+        "4.3.1": VersionProfile("4.3.1", _parse(_LISTED["4.3.1"])),
+        "3.9.1": VersionProfile("3.9.1", _parse(_LISTED["3.9.1"])),
+        "2.8": VersionProfile("2.8", _parse(_LISTED["2.8"])),
+        "2.4": VersionProfile("2.4", _parse(_LISTED["2.4"]), sequence_must_start_at_zero=True, auto_create_answer=5),
+        "2.1": VersionProfile("2.1", _parse(_LISTED["2.1"]), sequence_must_start_at_zero=True, auto_create_answer=5),
+    }
+)
 """By release. A newer one comes first."""
 
 

@@ -10,7 +10,12 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias, Union, cast
 from aioproducer.testing.model.apis.leader_hints import endpoints_of, leader_hint
 from aioproducer.testing.model.apis.list_offsets import leader_error
 from aioproducer.testing.model.exchange import Exchange
-from aioproducer.testing.model.fetch_wire import FIRST_WITH_SESSIONS, FIRST_WITH_TOPIC_IDS, FetchedPartition, encode_fetch
+from aioproducer.testing.model.fetch_wire import (
+    FIRST_WITH_SESSIONS,
+    FIRST_WITH_TOPIC_IDS,
+    FetchedPartition,
+    encode_fetch,
+)
 from aioproducer.testing.model.partition import Partition
 from aioproducer.testing.model.schedule import Appointment
 
@@ -54,7 +59,9 @@ class _Asked(NamedTuple):
 
 def _asked_by_name(request: "FetchByName") -> list[_Asked]:
     return [
-        _Asked(topic.topic, None, part.partition, part.fetch_offset, part.partition_max_bytes, part.current_leader_epoch)
+        _Asked(
+            topic.topic, None, part.partition, part.fetch_offset, part.partition_max_bytes, part.current_leader_epoch
+        )
         for topic in request.topics
         for part in topic.partitions
     ]

@@ -5,11 +5,26 @@ from typing import TypeAlias
 
 from aioproducer.testing.model.api_keys import ApiKey
 from aioproducer.testing.model.apis.api_versions import answer_api_versions
+from aioproducer.testing.model.apis.describe_configs import answer_describe_configs
 from aioproducer.testing.model.apis.fetch import answer_fetch
+from aioproducer.testing.model.apis.find_coordinator import answer_find_coordinator
+from aioproducer.testing.model.apis.group_offsets import answer_offset_commit, answer_offset_fetch
+from aioproducer.testing.model.apis.groups import (
+    answer_heartbeat,
+    answer_join_group,
+    answer_leave_group,
+    answer_sync_group,
+)
 from aioproducer.testing.model.apis.init_producer_id import answer_init_producer_id
+from aioproducer.testing.model.apis.leader_epochs import answer_offset_for_leader_epoch
 from aioproducer.testing.model.apis.list_offsets import answer_list_offsets
 from aioproducer.testing.model.apis.metadata import answer_metadata
 from aioproducer.testing.model.apis.produce import answer_produce
+from aioproducer.testing.model.apis.topic_admin import (
+    answer_create_partitions,
+    answer_create_topics,
+    answer_delete_topics,
+)
 from aioproducer.testing.model.exchange import Exchange
 
 Answer: TypeAlias = Callable[[Exchange], None]
@@ -19,8 +34,20 @@ _ANSWERS: dict[ApiKey, Answer] = {
     ApiKey.FETCH: answer_fetch,
     ApiKey.LIST_OFFSETS: answer_list_offsets,
     ApiKey.METADATA: answer_metadata,
+    ApiKey.OFFSET_COMMIT: answer_offset_commit,
+    ApiKey.OFFSET_FETCH: answer_offset_fetch,
+    ApiKey.FIND_COORDINATOR: answer_find_coordinator,
+    ApiKey.JOIN_GROUP: answer_join_group,
+    ApiKey.HEARTBEAT: answer_heartbeat,
+    ApiKey.LEAVE_GROUP: answer_leave_group,
+    ApiKey.SYNC_GROUP: answer_sync_group,
     ApiKey.API_VERSIONS: answer_api_versions,
+    ApiKey.CREATE_TOPICS: answer_create_topics,
+    ApiKey.DELETE_TOPICS: answer_delete_topics,
     ApiKey.INIT_PRODUCER_ID: answer_init_producer_id,
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: answer_offset_for_leader_epoch,
+    ApiKey.DESCRIBE_CONFIGS: answer_describe_configs,
+    ApiKey.CREATE_PARTITIONS: answer_create_partitions,
 }
 
 

@@ -1,0 +1,148 @@
+"""OffsetCommit 2-10 and OffsetFetch 1-10: how far a consumer group has come.
+
+Since OffsetCommit 10 and OffsetFetch 10 topics go by id; since OffsetFetch 8 one request may ask for several groups.
+"""
+
+import uuid
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+from aioproducer.testing.model.apis.find_coordinator import coordinator_error
+from aioproducer.testing.model.consumer_group import ConsumerGroup
+from aioproducer.testing.model.exchange import Exchange
+from aioproducer.testing.model.messages import Tree
+from aioproducer.testing.model.topics import Topic
+
+if TYPE_CHECKING:
+    from kio.schema.offset_commit.v9.request import OffsetCommitRequest as CommitByName
+    from kio.schema.offset_commit.v9.request import OffsetCommitRequestPartition
+    from kio.schema.offset_commit.v10.request import OffsetCommitRequest as CommitById
+    from kio.schema.offset_fetch.v7.request import OffsetFetchRequest as FetchForOne
+    from kio.schema.offset_fetch.v9.request import OffsetFetchRequest as FetchByName
+    from kio.schema.offset_fetch.v10.request import OffsetFetchRequest as FetchById
+
+UNKNOWN_TOPIC_OR_PARTITION = 3
+UNKNOWN_TOPIC_ID = 100
+_FIRST_BY_ID = 10
+_FIRST_FOR_GROUPS = 8
+
+
+def answer_offset_commit(exchange: Exchange) -> None:
+    """Keep what a group commits; outside of a generation only while the group has no members."""
+    request = cast("CommitByName", exchange.request())
+    group = exchange.cluster.groups.named(request.group_id)
+    error = coordinator_error(exchange, request.group_id)
+    generation = request.generation_id_or_member_epoch
+    if error == 0 and (generation >= 0 or not group.is_empty):
+        error = group.member_error(request.member_id, generation)
+    answers: list[Tree] = []
+    for named, partitions in _committed_topics(exchange, request):
+        topic = exchange.cluster.topics.find(named.name, named.topic_id)
+        results = [_commit(group, topic, asked, error=error or named.error(topic)) for asked in partitions]
+        answers.append({"name": named.name, "topic_id": named.topic_id, "partitions": results})
+    exchange.reply_tree({"topics": answers}, exchange.now)
+
+
+class _Named(NamedTuple):
+    """A topic as a request names it: by name or by id."""
+
+    name: str | None
+    topic_id: uuid.UUID | None
+
+    def error(self, topic: Topic | None) -> int:
+        """The error when there is no such topic."""
+        if topic is not None:
+            return 0
+        return UNKNOWN_TOPIC_ID if self.name is None else UNKNOWN_TOPIC_OR_PARTITION
+
+
+def _committed_topics(
+    exchange: Exchange, request: "CommitByName"
+) -> Iterable[tuple[_Named, Sequence["OffsetCommitRequestPartition"]]]:
+    if exchange.version < _FIRST_BY_ID:
+        return [(_Named(topic.name, None), topic.partitions) for topic in request.topics]
+    by_id = cast("CommitById", request)
+    partitions = [cast("Sequence[OffsetCommitRequestPartition]", topic.partitions) for topic in by_id.topics]
+    return zip([_Named(None, topic.topic_id) for topic in by_id.topics], partitions, strict=True)
+
+
+def _commit(group: ConsumerGroup, topic: Topic | None, asked: "OffsetCommitRequestPartition", *, error: int) -> Tree:
+    index = asked.partition_index
+    if error == 0 and topic is not None and topic.partition(index) is None:
+        error = UNKNOWN_TOPIC_OR_PARTITION
+    if error == 0 and topic is not None:
+        committed = (int(asked.committed_offset), int(asked.committed_leader_epoch), asked.committed_metadata)
+        group.offsets[topic.name, index] = committed
+    return {"partition_index": index, "error_code": error}
+
+
+def answer_offset_fetch(exchange: Exchange) -> None:
+    """Tell what groups have committed; -1 where they have not."""
+    if exchange.version < _FIRST_FOR_GROUPS:
+        one = cast("FetchForOne", exchange.request())
+        asked = None if one.topics is None else [(_Named(t.name, None), t.partition_indexes) for t in one.topics]
+        exchange.reply_tree(_fetched(exchange, one.group_id, asked), exchange.now)
+        return
+    groups = [
+        {"group_id": group_id, **_fetched(exchange, group_id, asked)} for group_id, asked in _fetched_groups(exchange)
+    ]
+    exchange.reply_tree({"groups": groups}, exchange.now)
+
+
+_Asked = list[tuple[_Named, tuple[int, ...]]] | None
+"""Topics and their partitions; None: everything the group has committed."""
+
+
+def _fetched_groups(exchange: Exchange) -> list[tuple[str, _Asked]]:
+    if exchange.version >= _FIRST_BY_ID:
+        by_id = cast("FetchById", exchange.request())
+        return [
+            (group.group_id, group.topics and [(_Named(None, t.topic_id), t.partition_indexes) for t in group.topics])
+            for group in by_id.groups
+        ]
+    by_name = cast("FetchByName", exchange.request())
+    return [
+        (group.group_id, group.topics and [(_Named(t.name, None), t.partition_indexes) for t in group.topics])
+        for group in by_name.groups
+    ]
+
+
+def _fetched(exchange: Exchange, group_id: str, asked: _Asked) -> Tree:
+    group = exchange.cluster.groups.named(group_id)
+    error = coordinator_error(exchange, group_id)
+    if error:
+        return {"error_code": error, "topics": []}
+    wanted = _everything(exchange, group) if asked is None else asked
+    return {"error_code": 0, "topics": [_fetched_topic(exchange, group, named, indexes) for named, indexes in wanted]}
+
+
+def _everything(exchange: Exchange, group: ConsumerGroup) -> list[tuple[_Named, tuple[int, ...]]]:
+    found: dict[str, list[int]] = {}
+    for topic, index in group.offsets:
+        found.setdefault(topic, []).append(index)
+    by_id = exchange.version >= _FIRST_BY_ID
+    topics = [(name, exchange.cluster.topics.named(name), tuple(indexes)) for name, indexes in found.items()]
+    return [
+        (_Named(None if by_id else name, topic.topic_id if by_id else None), indexes)
+        for name, topic, indexes in topics
+        if topic is not None
+    ]
+
+
+def _fetched_topic(exchange: Exchange, group: ConsumerGroup, named: _Named, indexes: tuple[int, ...]) -> Tree:
+    topic = exchange.cluster.topics.find(named.name, named.topic_id)
+    error = UNKNOWN_TOPIC_ID if topic is None and named.name is None else 0
+    name = topic.name if topic else named.name or ""
+    partitions: list[Tree] = []
+    for index in indexes:
+        offset, epoch, metadata = group.offsets.get((name, index), (-1, -1, ""))
+        partitions.append(
+            {
+                "partition_index": index,
+                "committed_offset": offset,
+                "committed_leader_epoch": epoch,
+                "metadata": metadata,
+                "error_code": error,
+            }
+        )
+    return {"name": name, "topic_id": named.topic_id, "partitions": partitions}
