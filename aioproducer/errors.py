@@ -10,6 +10,7 @@ as a second parent, so that callers need not import ours to catch it::
     │   └── ProducerClosedError
     ├── SerializationError        (ValueError)       a serializer failed or returned no bytes
     ├── RecordTooLargeError       (ValueError)       larger than a limit can ever allow
+    ├── InvalidPartitionError     (ValueError)       the topic has no such partition
     ├── BufferFullError                              no room now, and the call does not wait
     │   └── BufferTimeoutError    (TimeoutError)     max_block_ms passed without room
     ├── MetadataNotReadyError                        topic not known yet, and the call does not wait
@@ -234,6 +235,10 @@ class RecordTooLargeError(KafkaError, ValueError):
         self.size_bytes = size_bytes
         self.limit_bytes = limit_bytes
         self.option = option
+
+
+class InvalidPartitionError(KafkaError, ValueError):
+    """The topic has no partition of that number."""
 
 
 class BufferFullError(KafkaError):
