@@ -1,0 +1,114 @@
+"""What all connections of one producer share: the loop, timers, randomness, settings, counters."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Protocol
+
+from aioproducer.core.retry_backoff import RandomSource
+from aioproducer.protocol.conversation import DEFAULT_MAX_FRAME_BYTES
+
+
+class Timer(Protocol):
+    """A callback that will be called, unless cancelled before."""
+
+    def cancel(self) -> None:
+        """Do not call."""
+
+
+class Timers(Protocol):
+    """Where deadlines are kept; `core/timer_heap.py` is one."""
+
+    def schedule(self, when: float, callback: Callable[[float], None]) -> Timer:
+        """Call back with the time at `when` (monotonic seconds) or soon after."""
+
+
+class EventLog(Protocol):
+    """What is used of a structlog logger: an event name and values."""
+
+    def debug(self, event: str, **values: object) -> object:
+        """Log what only someone who looks for it wants to know."""
+
+    def info(self, event: str, **values: object) -> object:
+        """Log what happens now and then."""
+
+    def warning(self, event: str, **values: object) -> object:
+        """Log what someone should look at."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkSettings:
+    """The options that the network needs, with Kafka's defaults; milliseconds and bytes."""
+
+    request_timeout_ms: int = 30_000
+    """A request that has been the oldest on its connection for this long closes the connection."""
+    max_in_flight: int = 5
+    """Requests sent and not answered, a connection."""
+    reconnect_backoff_ms: int = 50
+    reconnect_backoff_max_ms: int = 1_000
+    connection_setup_timeout_ms: int = 10_000
+    """For one address: connect and handshake. Grows with every failure up to the next value."""
+    connection_setup_timeout_max_ms: int = 30_000
+    connections_max_idle_ms: int = 540_000
+    """An unused connection is closed after this; negative = never."""
+    send_buffer_bytes: int = 131_072
+    """SO_SNDBUF; -1 leaves it to the operating system."""
+    receive_buffer_bytes: int = 32_768
+    """SO_RCVBUF; -1 leaves it to the operating system."""
+    write_buffer_bytes: int = 512 * 1024
+    """With more than this unsent in the transport, a node takes no further request."""
+    max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES
+    """A longer answer closes the connection."""
+    software_version: str = "unknown"
+    """Of this library, told to brokers for their metrics."""
+
+
+@dataclass(slots=True)
+class NetworkCounters:
+    """Totals since the start, under Kafka's meanings; read them, only the network writes them."""
+
+    requests: int = 0
+    """Kafka: request-total."""
+    responses: int = 0
+    """Kafka: response-total."""
+    bytes_out: int = 0
+    """Handed to transports. Kafka: outgoing-byte-total."""
+    bytes_in: int = 0
+    """Kafka: incoming-byte-total."""
+    request_latency_s: float = 0.0
+    """Sum over `responses`: from hand-over to answer. Kafka: request-latency-avg is this by `responses`."""
+    connections_created: int = 0
+    """Kafka: connection-creation-total."""
+    connections_closed: int = 0
+    """Kafka: connection-close-total."""
+    connection_failures: int = 0
+    """Attempts that did not end in a usable connection."""
+    reconnects: int = 0
+    """Connections to a node that had one before."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkEnvironment:
+    """Handed to every connection; owned by the `NetworkClient`."""
+
+    loop: asyncio.AbstractEventLoop
+    timers: Timers
+    random: RandomSource
+    wake: Callable[[], None]
+    """Tells the sender that something may have become possible, or that an earlier deadline exists."""
+    log: EventLog
+    client_id: str
+    settings: NetworkSettings
+    counters: NetworkCounters = field(default_factory=NetworkCounters)
+    connection_ids: Iterator[int] = field(default_factory=partial(itertools.count, 1))
+    """Numbers connections; none is used twice."""
+
+    def schedule(self, when: float, callback: Callable[[float], None]) -> Timer:
+        """Set a timer, and wake the sender: it may be sleeping towards a later deadline."""
+        timer = self.timers.schedule(when, callback)
+        self.wake()
+        return timer

@@ -1,0 +1,304 @@
+"""Keeps what is known about the cluster up to date, and asks for no more than is needed.
+
+A refresh happens when someone asks for it (an unknown topic, a moved leader, a lost connection), when an answer
+left a topic without what is needed to send to it, and when the last one is `metadata_max_age_ms` old. There is
+never more than one under way. Requests that come meanwhile are one further refresh.
+
+A topic that is new here is asked for alone; everything else asks for all topics in use. A topic not used for
+`metadata_max_idle_ms` is forgotten. Between two refreshes lies at least `retry_backoff_ms`, growing while they fail
+or while a topic stays in error: a topic made on first use is answered with "unknown" first, and is there a moment
+later.
+
+Source: Metadata, ProducerMetadata and NetworkClient.DefaultMetadataUpdater in Apache Kafka; KIP-526, KIP-951,
+KIP-1102.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from aioproducer.core.cluster import NO_LEADER, Cluster, MetadataAnswer, Node, PartitionView, TopicView
+from aioproducer.core.retry_backoff import ExponentialBackoff, RandomSource
+from aioproducer.errors import (
+    AuthenticationError,
+    BrokerError,
+    KafkaError,
+    MetadataTimeoutError,
+    UnsupportedVersionError,
+)
+from aioproducer.network.environment import EventLog
+from aioproducer.network.network_client import NetworkClient
+from aioproducer.network.question import Answer
+from aioproducer.protocol.error_codes import ErrorCode
+from aioproducer.protocol.messages import METADATA, decode_metadata_response, encode_metadata_request
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetadataSettings:
+    """The options that metadata needs, with Kafka's defaults; milliseconds."""
+
+    metadata_max_age_ms: int = 300_000
+    metadata_max_idle_ms: int = 300_000
+    retry_backoff_ms: int = 100
+    retry_backoff_max_ms: int = 1_000
+    metadata_recovery_rebootstrap_trigger_ms: int = 300_000
+    """Without a good answer for this long, begin anew from the bootstrap addresses."""
+    allow_auto_topic_creation: bool = True
+    """Brokers have their own switch: auto.create.topics.enable."""
+
+
+_FOR_GOOD: Final = (AuthenticationError, UnsupportedVersionError)
+
+
+class MetadataRefresher:
+    """Owns the `Cluster`; `run` is its task.
+
+    Args:
+        client: asks brokers, and is told of the nodes that answers name.
+        settings: see there.
+        random: shared; spreads backoffs.
+        log: for events.
+    """
+
+    def __init__(
+        self, client: NetworkClient, settings: MetadataSettings, *, random: RandomSource, log: EventLog
+    ) -> None:
+        self.cluster = Cluster.empty()
+        """What is known now; replaced, never changed."""
+        self.refreshes = 0
+        """Answers merged."""
+        self.last_error: KafkaError | None = None
+        """Of the last refresh, None when it succeeded."""
+        self._client = client
+        self._settings = settings
+        self._log = log
+        self._backoff = ExponentialBackoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms, random=random)
+        self._topics: dict[str, float] = {}  # in use: when last used
+        self._urgent: set[str] = set()  # to be asked for alone
+        self._suspected: set[str] = set()  # a produce was refused: lower epochs may be true (see Cluster)
+        self._is_full_wanted = True
+        self._wanted = asyncio.Event()
+        self._is_new_topic = asyncio.Event()  # ends the pause between two refreshes
+        self._attempts = 0  # in a row that did not bring all that was wanted
+        self._last_success = 0.0
+        self._last_full = 0.0
+        self._listeners: list[Callable[[Cluster], None]] = []
+        self._first_answers: list[asyncio.Future[None]] = []
+
+    # What the producer and the sender ask for
+
+    def on_update(self, listener: Callable[[Cluster], None]) -> None:
+        """Call `listener` with every new cluster, on the loop, from now on."""
+        self._listeners.append(listener)
+
+    def add_topic(self, topic: str, now: float) -> None:
+        """Note that a topic is in use; one that is new is asked for at once, one in error once more."""
+        if topic not in self._topics or self.topic_error(topic):
+            self._urgent.add(topic)
+            self._wanted.set()
+        if topic not in self._topics:
+            self._is_new_topic.set()
+        self._topics[topic] = now
+
+    def touch(self, topics: Iterable[str], now: float) -> None:
+        """Note that topics are still in use: what was not touched for `metadata_max_idle_ms` is forgotten."""
+        for topic in topics:
+            if topic in self._topics:
+                self._topics[topic] = now
+
+    def topic_error(self, topic: str) -> int:
+        """Return the error code of the last answer about a topic; 0 = none, or no answer yet."""
+        view = self.cluster.topics.get(topic)
+        return view.error_code if view is not None else 0
+
+    def request_update(self, reason: str, *, topic: str | None = None) -> None:
+        """Ask for a refresh of all topics in use, soon.
+
+        Args:
+            reason: for the log; an event-like word.
+            topic: to which a produce was refused with "unknown" or "not leader", if that is why.
+        """
+        if topic is not None:
+            self._suspected.add(topic)
+        if not self._is_full_wanted:
+            self._log.debug("metadata_update_requested", reason=reason)
+        self._is_full_wanted = True
+        self._wanted.set()
+
+    def apply_leader_hint(
+        self, topic: str, partition: int, *, leader: PartitionView, endpoints: Iterable[Node] = ()
+    ) -> bool:
+        """Take a new leader that a produce answer names (KIP-951); tells whether it was news."""
+        cluster = self.cluster.with_leader_hint(topic, partition, leader=leader, endpoints=endpoints)
+        if cluster is self.cluster:
+            return False
+        self._publish(cluster)
+        return True
+
+    async def first_answer(self, timeout_s: float) -> None:
+        """Wait until any broker has answered; for the start of a producer.
+
+        Raises:
+            MetadataTimeoutError: nobody did in time; says why, as far as is known.
+            UnsupportedVersionError: the brokers cannot be spoken to.
+            AuthenticationError: the brokers refuse the credentials.
+        """
+        if self.refreshes:
+            return
+        answered = asyncio.get_running_loop().create_future()
+        self._first_answers.append(answered)
+        try:
+            async with asyncio.timeout(timeout_s):
+                await answered
+        except TimeoutError as error:
+            why = f": {self.last_error}" if self.last_error is not None else ""
+            raise MetadataTimeoutError(f"no broker has answered within {timeout_s:g} s{why}") from (
+                self.last_error or error
+            )
+
+    # The task
+
+    async def run(self) -> None:
+        """Refresh for ever. Ends only by being cancelled."""
+        self._last_success = self._last_full = asyncio.get_running_loop().time()
+        while True:
+            await self._wait_until_wanted()
+            try:
+                await self._refresh()
+            except KafkaError as error:
+                self._note_failure(error)
+            await self._pause()
+
+    def __repr__(self) -> str:
+        """Show what is known."""
+        return f"<MetadataRefresher {len(self.cluster.nodes)} nodes, {len(self._topics)} topics in use>"
+
+    async def _wait_until_wanted(self) -> None:
+        age_s = asyncio.get_running_loop().time() - self._last_full
+        try:
+            async with asyncio.timeout(self._settings.metadata_max_age_ms / 1000 - age_s):
+                await self._wanted.wait()
+        except TimeoutError:
+            self._is_full_wanted = True
+
+    async def _pause(self) -> None:
+        delay_s = self._backoff.delay_s(max(0, self._attempts - 1))
+        if self.last_error is not None:
+            await asyncio.sleep(delay_s)
+            return
+        try:
+            async with asyncio.timeout(delay_s):
+                await self._is_new_topic.wait()
+        except TimeoutError:
+            return
+
+    async def _refresh(self) -> None:
+        now = asyncio.get_running_loop().time()
+        self._forget_idle(now)
+        topics = self._topics_to_ask()
+        suspected = frozenset(self._suspected)
+        answer = await self._client.request(
+            METADATA,
+            lambda version: encode_metadata_request(
+                version, topics, allow_auto_topic_creation=self._settings.allow_auto_topic_creation
+            ),
+            _decode,
+        )
+        self._client.throttle(answer.from_node, answer.throttle_time_ms, now)
+        if answer.error_code:
+            raise self._refused(answer.error_code)
+        if not any(node.is_valid for node in answer.nodes):
+            raise BrokerError("a broker answered Metadata without naming a broker to connect to", retriable=True)
+        self._suspected -= suspected
+        self._merge(answer, topics, suspected)
+
+    def _topics_to_ask(self) -> list[str]:
+        # What is asked for while the request is under way is wanted anew.
+        self._wanted.clear()
+        self._is_new_topic.clear()
+        urgent, self._urgent = self._urgent & self._topics.keys(), set()
+        if not self._is_full_wanted:
+            return sorted(urgent)
+        self._is_full_wanted = False
+        self._last_full = asyncio.get_running_loop().time()
+        return sorted(self._topics)
+
+    def _forget_idle(self, now: float) -> None:
+        oldest = now - self._settings.metadata_max_idle_ms / 1000
+        idle = {topic for topic, used_at in self._topics.items() if used_at < oldest}
+        for topic in idle:
+            del self._topics[topic]
+        self.cluster = self.cluster.without_topics(idle)
+
+    def _merge(self, answer: MetadataAnswer, asked: list[str], suspected: frozenset[str]) -> None:
+        now = asyncio.get_running_loop().time()
+        views = tuple(view for view in answer.topics if view.name in self._topics)
+        self.last_error = None
+        self.refreshes += 1
+        self._last_success = now
+        self._ask_again(asked, views)
+        self._publish(self.cluster.merge(answer._replace(topics=views), now, suspected=suspected))
+        self._end_first_answers(None)
+
+    def _ask_again(self, asked: list[str], views: tuple[TopicView, ...]) -> None:
+        # A topic in a passing error, or left out, is asked for again by itself; others wait for someone to ask.
+        seen = {view.name for view in views if not _is_passing(view)}
+        again = {topic for topic in asked if topic not in seen and topic in self._topics}
+        self._attempts = self._attempts + 1 if again else 0
+        if again:
+            self._urgent |= again
+            self._wanted.set()
+
+    def _publish(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self._client.update_nodes(cluster)
+        for listener in self._listeners:
+            listener(cluster)
+
+    def _refused(self, code: int) -> BrokerError:
+        if code == ErrorCode.REBOOTSTRAP_REQUIRED:
+            self._begin_anew("a broker asked for it")
+        known = ErrorCode.of(code)
+        name = known.name if known is not None else "a code newer than this client"
+        return BrokerError.of(code, f"Metadata was refused: {name} ({code})", retriable=True)
+
+    def _note_failure(self, error: KafkaError) -> None:
+        self.last_error = error
+        self._attempts += 1
+        self._is_full_wanted = True
+        self._wanted.set()
+        self._log.debug("metadata_update_failed", reason=str(error), attempts=self._attempts)
+        if isinstance(error, _FOR_GOOD):
+            self._end_first_answers(error)
+        now = asyncio.get_running_loop().time()
+        if now - self._last_success >= self._settings.metadata_recovery_rebootstrap_trigger_ms / 1000:
+            self._begin_anew("no metadata for metadata_recovery_rebootstrap_trigger_ms")
+            self._last_success = now  # the next trigger counts from here
+
+    def _begin_anew(self, reason: str) -> None:
+        self._log.warning("rebootstrapping", reason=reason)
+        self._client.rebootstrap()
+
+    def _end_first_answers(self, error: KafkaError | None) -> None:
+        waiting, self._first_answers = self._first_answers, []
+        for future in waiting:
+            if future.done():
+                continue
+            if error is None:
+                future.set_result(None)
+            else:
+                future.set_exception(error.fresh())
+
+
+def _decode(answer: Answer) -> MetadataAnswer:
+    return decode_metadata_response(answer.version, answer.payload, from_node=answer.node_id)
+
+
+def _is_passing(view: TopicView) -> bool:
+    known = ErrorCode.of(view.error_code)
+    if view.error_code and known is not None and not known.retriable:
+        return False
+    return view.error_code != 0 or any(partition.leader_id == NO_LEADER for partition in view.partitions)

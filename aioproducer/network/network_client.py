@@ -1,0 +1,187 @@
+"""All connections of one producer: who can be sent to, sending, and asking any broker a question.
+
+Source: NetworkClient in Apache Kafka, whose selector is here the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TypeVar
+
+from aioproducer.core.cluster import Cluster, Node
+from aioproducer.core.retry_backoff import RandomSource
+from aioproducer.errors import BrokerConnectionError, KafkaError
+from aioproducer.network.connection import BrokerConnection
+from aioproducer.network.environment import (
+    EventLog,
+    NetworkCounters,
+    NetworkEnvironment,
+    NetworkSettings,
+    Timers,
+)
+from aioproducer.network.node_choice import NodeChoice
+from aioproducer.network.node_links import NodeLinks
+from aioproducer.network.outgoing_request import OutgoingRequest
+from aioproducer.network.question import Answer, Question
+from aioproducer.protocol.messages import PRODUCE, Api
+
+AnswerT = TypeVar("AnswerT")
+
+
+class NetworkClient:
+    """Owns the connections.
+
+    Args:
+        bootstrap: (host, port) pairs.
+        settings: see there.
+        timers: shared with the sender, who fires them.
+        random: shared; spreads backoffs and choices.
+        wake: called when something may have become possible, or an earlier deadline exists; must be cheap.
+        log: for events.
+        client_id: sent with every request.
+    """
+
+    # Set by `start`.
+    _environment: NetworkEnvironment
+    _links: NodeLinks
+    _choice: NodeChoice
+
+    def __init__(  # noqa: PLR0913  # all that the network needs from outside, in one place
+        self,
+        *,
+        bootstrap: Sequence[tuple[str, int]],
+        settings: NetworkSettings,
+        timers: Timers,
+        random: RandomSource,
+        wake: Callable[[], None],
+        log: EventLog,
+        client_id: str,
+    ) -> None:
+        self.counters = NetworkCounters()
+        self._bootstrap = tuple(Node(-1 - index, host, port) for index, (host, port) in enumerate(bootstrap))
+        self._make_environment = partial(
+            NetworkEnvironment,
+            timers=timers,
+            random=random,
+            wake=wake,
+            log=log,
+            client_id=client_id,
+            settings=settings,
+            counters=self.counters,
+        )
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Take the loop. Nothing is connected until someone asks for it."""
+        self._environment = self._make_environment(loop=loop)
+        self._links = NodeLinks(self._bootstrap, self._environment)
+        self._choice = NodeChoice(self._links, self._environment)
+
+    async def close(self) -> None:
+        """Close all connections and wait until they are; what was in flight is lost. May be called again."""
+        await self._links.close(BrokerConnectionError("the producer was closed"))
+
+    # Nodes by id
+
+    def is_ready(self, node_id: int) -> bool:
+        """Tell whether a request may be sent to a node now."""
+        link = self._links.get(node_id)
+        return link is not None and link.is_ready
+
+    def connect(self, node_id: int) -> None:
+        """Begin connecting, unless connected, connecting, or unknown; after a failure, once its pause is over."""
+        link = self._links.get(node_id)
+        if link is not None:
+            link.connect()
+
+    def disconnect(self, node_id: int, error: KafkaError) -> None:
+        """Close a node's connection; its requests are lost a little later, from the loop."""
+        link = self._links.get(node_id)
+        if link is not None:
+            link.disconnect(error)
+
+    def produce_version(self, node_id: int, at_most: int = PRODUCE.max_version) -> int:
+        """Return the highest version of Produce that a connected node speaks.
+
+        Raises:
+            UnsupportedVersionError: it speaks none that this client does.
+            BrokerConnectionError: it is not connected.
+        """
+        return self._connection(node_id).versions.highest_common(PRODUCE, at_most=at_most)
+
+    def send(self, node_id: int, request: OutgoingRequest) -> None:
+        """Hand a request to a node's transport, in this call.
+
+        Raises:
+            BrokerConnectionError: the node is not connected; ask `is_ready` first.
+        """
+        self._connection(node_id).send(request)
+
+    def throttle(self, node_id: int, throttle_ms: int, now: float) -> None:
+        """Send a node nothing for a while, as its answer asks; at most a minute (KIP-219)."""
+        link = self._links.get(node_id)
+        if link is not None:
+            link.throttle(throttle_ms, now)
+
+    def in_flight_count(self, node_id: int) -> int:
+        """Return how many requests to a node have not ended."""
+        link = self._links.get(node_id)
+        return link.connection.in_flight if link is not None and link.connection is not None else 0
+
+    def connection_id(self, node_id: int) -> int:
+        """Return a number that changes with every connection to a node; 0 = none."""
+        link = self._links.get(node_id)
+        return link.connection_id if link is not None and link.connection is not None else 0
+
+    def last_error(self, node_id: int) -> KafkaError | None:
+        """Return why a node is not connected, or None."""
+        link = self._links.get(node_id)
+        return link.last_error if link is not None else None
+
+    # Any node
+
+    async def request(
+        self,
+        api: Api,
+        build: Callable[[int], bytes],
+        decode: Callable[[Answer], AnswerT],
+        *,
+        node_id: int | None = None,
+    ) -> AnswerT:
+        """Ask a broker, connecting to it if need be, and wait for its answer.
+
+        Every reachable node gets one attempt to connect, with its back-off; the answer is waited for as long as
+        `request_timeout_ms`. Cancelling gives up the wait; the answer is then ignored.
+
+        Args:
+            api: which request.
+            build: makes the request's body in the version agreed on.
+            decode: reads the answer; a ProtocolError closes the connection and is raised here.
+            node_id: whom to ask; None = the least loaded node.
+
+        Raises:
+            BrokerConnectionError: nobody could be reached, or the connection was lost before the answer.
+            UnsupportedVersionError: the broker does not speak this request.
+        """
+        link = await self._choice.reach(node_id)
+        if link.connection is None:
+            raise BrokerConnectionError(f"{link} was lost")
+        version = link.connection.versions.highest_common(api)
+        question = Question(self._environment, decode)
+        link.connection.send(question.outgoing(api, version, node_id=link.node.id, body=build(version)))
+        return await question.answer
+
+    def update_nodes(self, cluster: Cluster) -> None:
+        """Take the nodes that metadata names; connections to others close when nothing is in flight on them."""
+        self._links.update(cluster.nodes)
+
+    def rebootstrap(self) -> None:
+        """Ask only the bootstrap addresses until metadata comes from one of them (KIP-1102)."""
+        self._links.forget_known()
+
+    def _connection(self, node_id: int) -> BrokerConnection:
+        link = self._links.get(node_id)
+        if link is None or link.connection is None:
+            raise BrokerConnectionError(f"node {node_id} is not connected")
+        return link.connection

@@ -1,0 +1,85 @@
+"""Whom to ask what any broker can answer: the least loaded node, or whoever can be reached first.
+
+Source: NetworkClient.leastLoadedNode in Apache Kafka, and KIP-899.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from aioproducer.errors import BrokerConnectionError, KafkaError
+from aioproducer.network.environment import NetworkEnvironment
+from aioproducer.network.node_link import NodeLink
+from aioproducer.network.node_links import NodeLinks
+
+_HEDGE_S: Final = 1.0
+"""A node that has not been reached after this is not waited for alone: another is tried beside it."""
+_SUSPICIOUS_SILENCE_S: Final = 1.0
+"""A node whose oldest request has waited this long is asked only if there is no other."""
+
+
+class NodeChoice:
+    """Chooses among the links, and connects where it must."""
+
+    def __init__(self, links: NodeLinks, environment: NetworkEnvironment) -> None:
+        self._links = links
+        self._environment = environment
+
+    def least_loaded(self) -> NodeLink | None:
+        """Return the connected link with the fewest requests in flight, or None if none is connected."""
+        return self._least_loaded_of(self._links.candidates())
+
+    async def reach(self, node_id: int | None) -> NodeLink:
+        """Return a connected link, connecting first if need be; None = to any node.
+
+        Raises:
+            BrokerConnectionError: every one of them failed.
+            UnsupportedVersionError: every one of them, and time will not heal it.
+        """
+        tried: dict[NodeLink, int] = {}  # how often each had failed before
+        while (link := self._least_loaded_of(self._asked(node_id))) is None:
+            if not self._connect_another(self._asked(node_id), tried):
+                error = _unreachable(list(tried))
+                raise error
+            await self._links.wait_for_change(_HEDGE_S)
+        return link
+
+    def _asked(self, node_id: int | None) -> list[NodeLink]:
+        if node_id is None:
+            return self._links.candidates()
+        link = self._links.get(node_id)
+        return [link] if link is not None else []
+
+    def _least_loaded_of(self, links: list[NodeLink]) -> NodeLink | None:
+        now = self._environment.loop.time()
+        loads = [
+            (connection.silent_for_s(now) > _SUSPICIOUS_SILENCE_S, connection.in_flight, self._chance(), index)
+            for index, link in enumerate(links)
+            if link.is_open and not link.is_throttled and (connection := link.connection) is not None
+        ]
+        return links[min(loads)[-1]] if loads else None
+
+    def _connect_another(self, links: list[NodeLink], tried: dict[NodeLink, int]) -> bool:
+        # Tells whether there is anything to wait for. Links in their pause come last, the shortest first.
+        untried = [link for link in links if link not in tried]
+        if untried:
+            now = self._environment.loop.time()
+            chosen = min(untried, key=lambda link: (max(now, link.retry_at), self._chance()))
+            tried[chosen] = chosen.failures
+            chosen.connect()
+        return any(link.is_open or link.failures == tried.get(link) for link in links)
+
+    def _chance(self) -> float:
+        return self._environment.random.uniform(0.0, 1.0)
+
+
+def _unreachable(tried: list[NodeLink]) -> KafkaError:
+    errors = [link.last_error for link in tried if link.last_error is not None]
+    if len(errors) == 1:
+        return errors[0].fresh()
+    if errors and all(link.has_failed_for_good for link in tried):
+        return errors[0].fresh()
+    reasons = "; ".join(str(error) for error in errors) or "none is known"
+    error = BrokerConnectionError(f"none of {len(tried)} brokers could be reached: {reasons}")
+    error.__cause__ = errors[0] if errors else None
+    return error

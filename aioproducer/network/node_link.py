@@ -1,0 +1,261 @@
+"""One node and the way to it: at most one connection, made when wanted, made again after a growing pause.
+
+    IDLE ──connect()──► CONNECTING ──handshake done──► CONNECTED
+     ▲                      │ failed                       │ lost
+     │                      ▼                              │
+     └──connect() after── BACKING OFF ◄────────────────────┘
+        the pause
+
+The pause grows with every attempt after which the broker answered nothing but the handshake: a broker that takes
+connections and drops them as soon as it is asked for something is as good as down. Every address of the node's
+name is tried, each with its own time-out, and the next attempt begins with the next address.
+
+Source: ClusterConnectionStates and NetworkClient in Apache Kafka; KIP-144 (backoff), KIP-302 and KIP-602 (all
+addresses), KIP-601 (setup time-out), KIP-219 (throttling).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from aioproducer.core.cluster import Node
+from aioproducer.core.retry_backoff import ExponentialBackoff
+from aioproducer.errors import AuthenticationError, BrokerConnectionError, KafkaError, UnsupportedVersionError
+from aioproducer.network.connection import BrokerConnection, IdleConnectionError
+from aioproducer.network.environment import NetworkEnvironment, Timer
+
+LONGEST_THROTTLE_MS: Final = 60_000
+"""A broker may ask for a pause, not for the end of the producer."""
+
+
+class NodeLink:
+    """See the picture at the top of this file.
+
+    Args:
+        node: where to connect to; a negative id marks a bootstrap address.
+        environment: shared by all links.
+        on_change: called with this link after it became connected, failed, or lost its connection.
+    """
+
+    def __init__(self, node: Node, environment: NetworkEnvironment, on_change: Callable[[NodeLink], None]) -> None:
+        settings = environment.settings
+        self.node = node
+        self.connection: BrokerConnection | None = None
+        """Ready, or None."""
+        self.connection_id = 0
+        """Of `connection`, or of the last one; never used twice, 0 = none yet."""
+        self.last_error: KafkaError | None = None
+        """Why there is no connection; None from the moment there is one."""
+        self.retry_at = 0.0
+        """No attempt begins before; monotonic seconds."""
+        self.is_throttled = False
+        self.failures = 0
+        """Attempts and connections that failed, ever."""
+        self._environment = environment
+        self._on_change = on_change
+        self._backoff = ExponentialBackoff(
+            settings.reconnect_backoff_ms, settings.reconnect_backoff_max_ms, random=environment.random
+        )
+        self._setup_timeout = ExponentialBackoff(
+            settings.connection_setup_timeout_ms,
+            settings.connection_setup_timeout_max_ms,
+            random=environment.random,
+        )
+        self._task: asyncio.Task[None] | None = None
+        self._timer: Timer | None = None
+        self._throttle_timer: Timer | None = None
+        self._failures_in_a_row = 0
+        self._attempts = 0
+        self._is_closed = False
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether a request may be sent now."""
+        return self.connection is not None and not self.is_throttled and self.connection.can_send
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is a usable connection, however busy."""
+        return self.connection is not None and self.connection.is_open
+
+    @property
+    def is_connecting(self) -> bool:
+        """Whether an attempt is under way, or will begin when the pause is over."""
+        return self._task is not None or self._timer is not None
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether the last attempt or the last connection failed, and nothing has worked since."""
+        return self.connection is None and self.last_error is not None
+
+    @property
+    def has_failed_for_good(self) -> bool:
+        """Whether the failure is one that time does not heal."""
+        return isinstance(self.last_error, AuthenticationError | UnsupportedVersionError)
+
+    def connect(self) -> None:
+        """Make a connection unless there is one or one is being made; after a failure, when its pause is over."""
+        if self._is_closed or self.connection is not None or self.is_connecting:
+            return
+        if self._environment.loop.time() < self.retry_at:
+            self._timer = self._environment.schedule(self.retry_at, self._start)
+        else:
+            self._start(0.0)
+
+    def throttle(self, throttle_ms: int, now: float) -> None:
+        """Send nothing for a while, as the broker asks."""
+        if throttle_ms <= 0:
+            return
+        if self._throttle_timer is not None:
+            self._throttle_timer.cancel()
+        self.is_throttled = True
+        until = now + min(throttle_ms, LONGEST_THROTTLE_MS) / 1000
+        self._throttle_timer = self._environment.schedule(until, self._end_throttle)
+
+    def become(self, node: Node) -> None:
+        """Take a connection made to a bootstrap address over for the node that metadata says listens there."""
+        self.node = node
+        if self.connection is not None:
+            self.connection.label = _label(node)
+
+    def retire(self) -> None:
+        """Make no further attempt, and close as soon as no request is in flight."""
+        self._cancel_attempt()
+        if self.connection is not None:
+            self.connection.retire(IdleConnectionError("no longer needed"))
+
+    def disconnect(self, error: KafkaError) -> None:
+        """Close the connection, if any."""
+        if self.connection is not None:
+            self.connection.close(error)
+
+    async def close(self, error: KafkaError) -> None:
+        """Close everything, and wait until it is."""
+        self._is_closed = True
+        task = self._task
+        self._cancel_attempt()
+        if self._throttle_timer is not None:
+            self._throttle_timer.cancel()
+        if task is not None:
+            await asyncio.wait((task,))
+        if self.connection is not None:
+            connection = self.connection
+            connection.close(error)
+            await connection.closed
+
+    def __repr__(self) -> str:
+        """Show the node and how things stand."""
+        state = "connected" if self.connection else "connecting" if self._task else "not connected"
+        return f"<NodeLink {_label(self.node)} {state} failures={self._failures_in_a_row}>"
+
+    def _cancel_attempt(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._task is not None:
+            self._task.cancel()
+
+    def _start(self, _now: float) -> None:
+        self._timer = None
+        name = f"aioproducer-connect | {self._environment.client_id} | {_label(self.node)}"
+        self._task = self._environment.loop.create_task(self._connect(), name=name)
+
+    async def _connect(self) -> None:
+        try:
+            self._take(await self._open())
+        except KafkaError as error:
+            self._environment.counters.connection_failures += 1
+            self._note_failure(error)
+        finally:
+            self._task = None
+        self._on_change(self)
+
+    async def _open(self) -> BrokerConnection:
+        timeout_s = self._setup_timeout.delay_s(self._failures_in_a_row)
+        label = _label(self.node)
+        reasons: list[str] = []
+        for host, port in await self._addresses(timeout_s):
+            try:
+                async with asyncio.timeout(timeout_s):
+                    return await self._open_address(host, port)
+            except TimeoutError:
+                reasons.append(f"{host}: no connection within {timeout_s:.1f} s")
+            except BrokerConnectionError:
+                raise  # connected, and then something was wrong: its text says what, and who
+            except OSError as error:
+                reasons.append(f"{host}: {error.strerror or error}")
+        raise BrokerConnectionError(f"cannot connect to {label}: {'; '.join(reasons)}")
+
+    async def _addresses(self, timeout_s: float) -> list[tuple[str, int]]:
+        host, port = self.node.host, self.node.port
+        try:
+            async with asyncio.timeout(timeout_s):
+                found = await self._environment.loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        except TimeoutError as error:
+            raise BrokerConnectionError(f"cannot resolve {host!r} within {timeout_s:.1f} s") from error
+        except (OSError, UnicodeError) as error:
+            raise BrokerConnectionError(f"cannot resolve {host!r}: {error}") from error
+        addresses = list(dict.fromkeys((str(entry[4][0]), port) for entry in found))
+        first = self._attempts % len(addresses) if addresses else 0
+        self._attempts += 1
+        return addresses[first:] + addresses[:first]
+
+    async def _open_address(self, host: str, port: int) -> BrokerConnection:
+        make = partial(BrokerConnection, self._environment, _label(self.node))
+        _, connection = await self._environment.loop.create_connection(make, host, port)
+        try:
+            await connection.ready
+        except asyncio.CancelledError:
+            connection.close(BrokerConnectionError("the handshake was not finished in time"))
+            raise
+        if connection.error is not None:  # closed between its last answer and this task's turn
+            raise connection.error
+        return connection
+
+    def _take(self, connection: BrokerConnection) -> None:
+        counters = self._environment.counters
+        counters.reconnects += 1 if self.connection_id else 0
+        self.connection = connection
+        self.connection_id = next(self._environment.connection_ids)
+        self.last_error = None
+        connection.on_closed = self._lose
+        self._environment.log.debug("broker_connected", node_id=self.node.id, address=_address(self.node))
+
+    def _lose(self, error: KafkaError) -> None:
+        connection, self.connection = self.connection, None
+        if connection is not None and connection.answers:
+            self._failures_in_a_row = 0
+        if isinstance(error, IdleConnectionError):
+            self._environment.log.debug("connection_closed", node_id=self.node.id, reason=str(error))
+        else:
+            self._note_failure(error)
+        self._on_change(self)
+
+    def _note_failure(self, error: KafkaError) -> None:
+        delay_s = self._backoff.delay_s(self._failures_in_a_row)
+        self._failures_in_a_row += 1
+        self.failures += 1
+        self.retry_at = self._environment.loop.time() + delay_s
+        self.last_error = error
+        log = self._environment.log
+        write = log.warning if self._failures_in_a_row == 1 else log.debug  # once for each time that it goes down
+        write("broker_connection_failed", node_id=self.node.id, reason=str(error), failures=self._failures_in_a_row)
+
+    def _end_throttle(self, _now: float) -> None:
+        self._throttle_timer = None
+        self.is_throttled = False
+        self.failures = 0
+        """Attempts and connections that failed, ever."""
+        self._environment.wake()
+
+
+def _address(node: Node) -> str:
+    return f"[{node.host}]:{node.port}" if ":" in node.host else f"{node.host}:{node.port}"
+
+
+def _label(node: Node) -> str:
+    return f"bootstrap broker {_address(node)}" if node.id < 0 else f"broker {node.id} at {_address(node)}"

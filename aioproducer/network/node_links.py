@@ -1,0 +1,118 @@
+"""Which nodes there are: from metadata, and from the bootstrap addresses.
+
+Nodes known from metadata have their own ids. The bootstrap addresses are nodes too, with the ids -1, -2, ...: they
+are asked until metadata names real ones, and again when none of those can be reached (KIP-899), or when the client
+is told, or tells itself, to begin anew (KIP-1102). A bootstrap connection to an address at which metadata says a
+node listens becomes that node's; the others close.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+from aioproducer.core.cluster import Node
+from aioproducer.errors import KafkaError
+from aioproducer.network.environment import NetworkEnvironment
+from aioproducer.network.node_link import NodeLink
+
+
+class NodeLinks:
+    """The links by node id, and the news about them.
+
+    Args:
+        bootstrap: nodes with negative ids.
+        environment: shared by all links.
+    """
+
+    def __init__(self, bootstrap: Sequence[Node], environment: NetworkEnvironment) -> None:
+        self._environment = environment
+        self._links: dict[int, NodeLink] = {}
+        self._leaving: set[NodeLink] = set()  # not in `_links` any more, requests still in flight
+        self._asks_known = True
+        self._is_closed = False
+        self._waiting: list[asyncio.Future[None]] = []
+        for node in bootstrap:
+            self._add(node)
+
+    def get(self, node_id: int) -> NodeLink | None:
+        """Return the link to a node, or None if it is unknown."""
+        return self._links.get(node_id)
+
+    def candidates(self) -> list[NodeLink]:
+        """Return the links that may be asked about the cluster, or for a producer id; none after `close`."""
+        if self._is_closed:
+            return []
+        known = [link for link in self._links.values() if link.node.id >= 0] if self._asks_known else []
+        if known and not all(link.has_failed for link in known):
+            return known
+        return known + [link for link in self._links.values() if link.node.id < 0]
+
+    def update(self, nodes: Mapping[int, Node]) -> None:
+        """Take the nodes that metadata names, by id."""
+        if not nodes:
+            return
+        self._asks_known = True
+        for node_id, link in list(self._links.items()):
+            if node_id >= 0 and not _is_same_place(nodes.get(node_id), link.node):
+                self._let_go(link)
+        for node in nodes.values():
+            if node.id not in self._links:
+                self._adopt_or_add(node)
+        for link in self._links.values():
+            if link.node.id < 0:
+                link.retire()
+
+    def forget_known(self) -> None:
+        """Ask only the bootstrap addresses until the next `update`."""
+        self._asks_known = False
+        self._announce()
+
+    async def wait_for_change(self, timeout_s: float) -> None:
+        """Wait until some link is connected, failed or lost, or the time is over."""
+        future: asyncio.Future[None] = self._environment.loop.create_future()
+        self._waiting.append(future)
+        try:
+            async with asyncio.timeout(timeout_s):
+                await future
+        except TimeoutError:
+            self._waiting.remove(future)
+
+    async def close(self, error: KafkaError) -> None:
+        """Close all links and wait until they are."""
+        self._is_closed = True
+        await asyncio.gather(*(link.close(error) for link in (*self._links.values(), *self._leaving)))
+
+    def _add(self, node: Node) -> None:
+        self._links[node.id] = NodeLink(node, self._environment, self._note_change)
+
+    def _adopt_or_add(self, node: Node) -> None:
+        for link in self._links.values():
+            is_in_use = link.is_open or link.is_connecting
+            if link.node.id < 0 and is_in_use and (link.node.host, link.node.port) == (node.host, node.port):
+                self._add(link.node)  # a fresh link for the bootstrap address
+                link.become(node)
+                self._links[node.id] = link
+                return
+        self._add(node)
+
+    def _let_go(self, link: NodeLink) -> None:
+        del self._links[link.node.id]
+        link.retire()
+        if link.connection is not None:
+            self._leaving.add(link)
+
+    def _note_change(self, link: NodeLink) -> None:
+        self._leaving.discard(link)
+        self._announce()
+
+    def _announce(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for future in waiting:
+            if not future.done():
+                future.set_result(None)
+        self._environment.wake()
+
+
+def _is_same_place(node: Node | None, other: Node) -> bool:
+    return node is not None and (node.host, node.port) == (other.host, other.port)
