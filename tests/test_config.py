@@ -273,6 +273,8 @@ def test_typed_options_are_the_fields() -> None:
         ("metadata_recovery_rebootstrap_trigger_ms", 300_000),
         ("interceptors", ()),
         ("key_serializer", None),
+        ("partitioner_adaptive_partitioning_enable", True),
+        ("partitioner_ignore_keys", False),
         ("client_id", ""),
     ],
 )

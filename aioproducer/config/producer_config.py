@@ -78,6 +78,9 @@ class ProducerConfig:
     or, without a key, one partition after another for a batch's worth of bytes each.
     It is a Python call a record; Kafka's rule is native."""
 
+    partitioner_adaptive_partitioning_enable: Annotated[bool, Flag()] = True
+    """Records without a key go rather to partitions with a shorter queue, so that a slow broker gets fewer."""
+
     partitioner_ignore_keys: Annotated[bool, Flag()] = False
     """Spread records with a key as those without one. Their order is then not kept by key."""
 

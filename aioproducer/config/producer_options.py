@@ -15,6 +15,7 @@ class ProducerOptions(TypedDict, total=False):
     key_serializer: SerializerArgument | None
     value_serializer: SerializerArgument | None
     partitioner: Partitioner | None
+    partitioner_adaptive_partitioning_enable: bool
     partitioner_ignore_keys: bool
     interceptors: Sequence[ProducerInterceptor]
     acks: Literal["all", -1, 0, 1]
