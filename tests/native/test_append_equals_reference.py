@@ -53,7 +53,7 @@ class OneChunkEach:
 
     def batch_full(self, slot: PartitionSlot) -> None:
         """Not reached: the chunk is larger than the records."""
-        pytest.fail("not reached")
+        pytest.fail(f"full: {slot}")
 
     def choose_partition(self, topic: TopicSlots, previous: int) -> int:
         """Keyless records all go to one."""
@@ -62,11 +62,11 @@ class OneChunkEach:
 
     def unknown_partition(self, topic: TopicSlots, partition: int) -> NoReturn:
         """Not reached."""
-        pytest.fail("not reached")
+        pytest.fail(f"no partition {partition} of {topic}")
 
     def too_large(self, topic: str, size: int) -> RecordTooLargeError:
         """Not reached."""
-        pytest.fail("not reached")
+        pytest.fail(f"too large for {topic}: {size}")
 
 
 def refuse() -> NoReturn:
