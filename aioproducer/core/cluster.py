@@ -19,16 +19,21 @@ Source: Metadata, MetadataCache and MetadataSnapshot of Apache Kafka, without th
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import NamedTuple, TypeVar
 
 from aioproducer.protocol.messages import NO_EPOCH, NO_LEADER, MetadataAnswer, Node, PartitionView, TopicView
 from aioproducer.protocol.produce import NO_TOPIC_ID
 
 __all__ = ["NO_EPOCH", "NO_LEADER", "Cluster", "MetadataAnswer", "Node", "PartitionView", "TopicView"]
 
-_NO_NODES: Final[Mapping[int, Node]] = MappingProxyType({})
+KeyT = TypeVar("KeyT")
+ValueT = TypeVar("ValueT")
+
+
+def _nothing() -> Mapping[KeyT, ValueT]:
+    return MappingProxyType({})
 
 
 class _Doubt(NamedTuple):
@@ -42,15 +47,15 @@ class _Doubt(NamedTuple):
 class Cluster:
     """A snapshot. Never changes, so it may be kept, compared and handed to anyone."""
 
-    nodes: Mapping[int, Node] = _NO_NODES
+    nodes: Mapping[int, Node] = field(default_factory=_nothing)
     """By node id."""
-    topics: Mapping[str, TopicView] = MappingProxyType({})
+    topics: Mapping[str, TopicView] = field(default_factory=_nothing)
     """By name. A topic's view is the same object as before when an update changed nothing in it."""
     cluster_id: str | None = None
     controller_id: int = -1
     updated_at: float = 0.0
     """Monotonic seconds of the last answer that was merged; 0.0 before the first."""
-    doubts: Mapping[tuple[str, int], _Doubt] = MappingProxyType({})
+    doubts: Mapping[tuple[str, int], _Doubt] = field(default_factory=_nothing)
     """By (topic, partition): lower epochs reported by one broker, without topic ids to settle it."""
 
     @classmethod

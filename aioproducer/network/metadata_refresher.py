@@ -81,6 +81,7 @@ class MetadataRefresher:
         self._suspected: set[str] = set()  # a produce was refused: lower epochs may be true (see Cluster)
         self._is_full_wanted = True
         self._wanted = asyncio.Event()
+        self._wanted.set()  # the first refresh needs no one to ask for it
         self._is_new_topic = asyncio.Event()  # ends the pause between two refreshes
         self._attempts = 0  # in a row that did not bring all that was wanted
         self._last_success = 0.0
