@@ -7,6 +7,7 @@ four bytes of length.
 import asyncio
 from collections.abc import Callable
 from itertools import count
+from typing import cast
 
 from aioproducer.testing.model.cluster import ModelCluster
 from aioproducer.testing.model.effects import Buffer, Close, Effect, PauseReading, ResumeReading, Send
@@ -98,11 +99,10 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Tell the broker."""
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
+        self.transport = cast("asyncio.Transport", transport)
         self._number = self._driver.connected(self._node_id, self)
 
-    def get_buffer(self, sizehint: int) -> memoryview:  # type: ignore[override]  # typeshed wants a bytearray
+    def get_buffer(self, sizehint: int) -> memoryview:
         """Where the loop may write."""
         del sizehint
         return self._reader.room()

@@ -51,7 +51,7 @@ def wall_clock_ms() -> float:
     return time.time_ns() / 1e6
 
 
-class FakeCluster:
+class FakeCluster:  # noqa: PLR0904 - one face for everything a test does to a cluster
     """An embedded Kafka cluster, an async context manager.
 
     Everything lives in memory and on the event loop that started it; the ports are on loopback. What it does not do:

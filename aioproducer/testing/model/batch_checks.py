@@ -7,6 +7,7 @@ Source: ProduceRequest.validateRecords, UnifiedLog.analyzeAndValidateRecords and
 """
 
 from collections.abc import Sequence
+from typing import TypedDict
 
 from aioproducer._native.record_check import check_records
 from aioproducer.testing.model.record_batch import (
@@ -38,6 +39,11 @@ _CODECS = 5
 _FIRST_WITH_ZSTD = 7
 _ERRORS_NAMED = 3
 _LOG_APPEND_TIME = 0x08
+_LOWEST, _HIGHEST = -(2**63), 2**63 - 1
+
+_OUT_OF_RANGE = "The timestamp of the record is out of range."
+_KEY_MISSING = "Compacted topic cannot accept message without key."
+_BROKERS_TIME = "Invalid timestamp type in message. Producer should not set timestamp type to LogAppendTime."
 
 
 class BatchRefusedError(Exception):
@@ -75,7 +81,11 @@ def single_batch(records: memoryview | None, version: int) -> memoryview:
 
 
 def _complete_batch(records: memoryview | None) -> int | None:
-    """Size of the batch that begins here; None when there is no complete one."""
+    """Size of the batch that begins here; None when there is no complete one.
+
+    Raises:
+        BatchRefusedError: what begins here is no batch.
+    """
     if records is None or len(records) < _SHORTEST_WITH_MAGIC:
         return None
     length = int.from_bytes(records[8:12], "big", signed=True)
@@ -94,7 +104,7 @@ def accepted_batch(batch: memoryview, config: TopicConfig, wall_clock_ms: int) -
         BatchRefusedError: it is refused.
     """
     header = _checked_header(batch, config)
-    highest = _check_records(batch, header, config, wall_clock_ms)
+    highest = _check_records(batch, header, config=config, wall_clock_ms=wall_clock_ms)
     if header.size > config.segment_bytes:
         raise BatchRefusedError(RECORD_LIST_TOO_LARGE)
     if config.is_log_append_time:
@@ -130,40 +140,59 @@ def _header_error(header: BatchHeader) -> int:
     return INVALID_TXN_STATE if header.is_transactional else 0
 
 
-def _check_records(batch: memoryview, header: BatchHeader, config: TopicConfig, wall_clock_ms: int) -> int:
-    """Walk the records; returns the highest timestamp, in ms."""
+def _check_records(batch: memoryview, header: BatchHeader, *, config: TopicConfig, wall_clock_ms: int) -> int:
+    """Walk the records.
+
+    Returns:
+        The highest timestamp, in ms.
+
+    Raises:
+        BatchRefusedError: a record is malformed, has a wrong time, or lacks its key.
+    """
+    low, high = _times_allowed(config, wall_clock_ms)
     body = batch[HEADER_SIZE:]
-    checks_times = not config.is_log_append_time
     try:
         highest, _, late, late_at, keyless, keyless_at = check_records(
             decompress(header.codec, body) if header.codec else body,
             header.record_count,
             base_timestamp=header.base_timestamp,
-            low=max(-(2**63), wall_clock_ms - config.timestamp_before_max_ms) if checks_times else -(2**63),
-            high=min(2**63 - 1, wall_clock_ms + config.timestamp_after_max_ms) if checks_times else 2**63 - 1,
+            low=low,
+            high=high,
             keys_required=config.is_compacted,
         )
     except ValueError as error:
         raise BatchRefusedError(INVALID_RECORD) from error
-    if checks_times and header.is_log_append_time:
-        raise _refused_records(INVALID_TIMESTAMP, [0], header.record_count, "Invalid timestamp type in message. "
-                               "Producer should not set timestamp type to LogAppendTime.")  # fmt: skip
+    if header.is_log_append_time and not config.is_log_append_time:
+        raise BatchRefusedError(INVALID_TIMESTAMP, **_blame(INVALID_TIMESTAMP, [0], 1, text=_BROKERS_TIME))
     if late:
-        raise _refused_records(INVALID_TIMESTAMP, late_at, late, "The timestamp of the record is out of range.")
+        raise BatchRefusedError(INVALID_TIMESTAMP, **_blame(INVALID_TIMESTAMP, late_at, late, text=_OUT_OF_RANGE))
     if keyless:
-        text = "Compacted topic cannot accept message without key."
-        raise _refused_records(INVALID_RECORD, keyless_at, keyless, text)
+        raise BatchRefusedError(INVALID_RECORD, **_blame(INVALID_RECORD, keyless_at, keyless, text=_KEY_MISSING))
     return highest
 
 
-def _refused_records(code: int, indices: Sequence[int], count: int, text: str) -> BatchRefusedError:
-    """All records at fault are listed (up to 16), and the message counts them as Kafka's does."""
+def _times_allowed(config: TopicConfig, wall_clock_ms: int) -> tuple[int, int]:
+    """Lowest and highest timestamp a topic takes, in ms; anything where the broker writes its own."""
+    if config.is_log_append_time:
+        return _LOWEST, _HIGHEST
+    low = max(_LOWEST, wall_clock_ms - config.timestamp_before_max_ms)
+    return low, min(_HIGHEST, wall_clock_ms + config.timestamp_after_max_ms)
+
+
+class _Blame(TypedDict):
+    """What `BatchRefusedError` says of single records."""
+
+    record_errors: Sequence[tuple[int, str]]
+    message: str
+
+
+def _blame(code: int, indices: Sequence[int], count: int, *, text: str) -> _Blame:
+    """Name the records at fault, and count them in a message like Kafka's."""
     named = [f"RecordError(batchIndex={index}, message='{text}')" for index in indices[:_ERRORS_NAMED]]
+    message = "One or more records have been rejected due to "
     if code == INVALID_TIMESTAMP:
-        message = "One or more records have been rejected due to invalid timestamp"
+        message += "invalid timestamp"
     else:
-        message = (
-            f"One or more records have been rejected due to {count} record errors in total, and only showing the "
-            f"first three errors at most: [{', '.join(named)}]"
-        )
-    return BatchRefusedError(code, record_errors=[(index, text) for index in indices], message=message)
+        message += f"{count} record errors in total, and only showing the first three errors at most: "
+        message += f"[{', '.join(named)}]"
+    return {"record_errors": [(index, text) for index in indices], "message": message}

@@ -76,6 +76,8 @@ class ModelCluster:
         """Stop a broker; its partitions get other leaders when the death is noticed.
 
         Args:
+            node_id: which one.
+            now: when it happens.
             clean: shut down in order: its leaders move at once, and of each producer it remembers only the last batch.
         """
         broker = self.brokers[node_id]

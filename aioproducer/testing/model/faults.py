@@ -94,7 +94,7 @@ class Fault:
         return True
 
 
-class Faults:
+class Faults:  # noqa: PLR0904 - one verb a fault
     """All rules of a cluster, and the verbs that lay them down.
 
     Every verb takes `times` and `skip`, and names the requests by `api`, `node_id`, `client_id` (and by `topic` and

@@ -11,10 +11,13 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from functools import cache
 from importlib import import_module
-from typing import TypeAlias, cast
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 from aioproducer.testing.model.api_keys import ApiKey
 from aioproducer.testing.model.wire import MalformedRequestError
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 Tree: TypeAlias = Mapping[str, object]
 """An answer by field name: numbers, strings, bytes, times in ms, error codes as numbers, trees, and lists of trees."""
@@ -41,6 +44,30 @@ _SHAPES: dict[ApiKey, tuple[int, ...]] = {
 """The last version of each shape: at these versions fields were renamed or moved, so one class cannot hold all."""
 
 
+def decode_request(api: ApiKey, version: int, payload: memoryview) -> object:
+    """Decode a request, as an instance of the newest class of its shape.
+
+    Raises:
+        MalformedRequestError: the bytes are not that request.
+    """
+    schema = _schema(api, version, "request")
+    try:
+        entity, _ = schema.read(payload, 0)
+    except Exception as error:
+        # kio raises what its native readers meet: over-reads, bad text, numbers out of range.
+        raise MalformedRequestError(f"{api.name} v{version}: {error}") from error
+    shape = next(last for last in _SHAPES[api] if version <= last)
+    return entity if shape == version else _schema(api, shape, "request").lift(entity)
+
+
+def encode_response(api: ApiKey, version: int, tree: Tree) -> bytes:
+    """Encode an answer, leaving out what this version does not have."""
+    schema = _schema(api, version, "response")
+    buffer = io.BytesIO()
+    schema.write(buffer, schema.build(tree))
+    return buffer.getvalue()
+
+
 class _RawErrorCode:
     """Stands for any error code, also one that Kafka does not have; the writer only asks for `value`."""
 
@@ -48,77 +75,6 @@ class _RawErrorCode:
 
     def __init__(self, value: int) -> None:
         self.value = value
-
-
-def decode_request(api: ApiKey, version: int, payload: memoryview) -> object:
-    """Decode a request, as an instance of the newest class of its shape.
-
-    Raises:
-        MalformedRequestError: the bytes are not that request.
-    """
-    own = _message_class(api, version, "request")
-    try:
-        entity, _ = _reader(own)(payload, 0)
-    except Exception as error:
-        # kio raises what its native readers meet: over-reads, bad text, numbers out of range.
-        raise MalformedRequestError(f"{api.name} v{version}: {error}") from error
-    shape = next(last for last in _SHAPES[api] if version <= last)
-    return entity if shape == version else _lift(entity, _message_class(api, shape, "request"))
-
-
-def encode_response(api: ApiKey, version: int, tree: Tree) -> bytes:
-    """Encode an answer, leaving out what this version does not have."""
-    own = _message_class(api, version, "response")
-    buffer = io.BytesIO()
-    _writer(own)(buffer, _build(own, tree))
-    return buffer.getvalue()
-
-
-@cache
-def _message_class(api: ApiKey, version: int, kind: str) -> type[object]:
-    module = import_module(f"kio.schema.{api.schema_name}.v{version}.{kind}")
-    name = "".join(part.capitalize() for part in api.schema_name.split("_")) + kind.capitalize()
-    return cast("type[object]", getattr(module, name))
-
-
-@cache
-def _reader(entity: type[object]) -> Callable[[memoryview, int], tuple[object, int]]:
-    serial = import_module("kio.serial")
-    return cast("Callable[[memoryview, int], tuple[object, int]]", serial.entity_reader(entity))
-
-
-@cache
-def _writer(entity: type[object]) -> Callable[[io.BytesIO, object], None]:
-    serial = import_module("kio.serial")
-    return cast("Callable[[io.BytesIO, object], None]", serial.entity_writer(entity))
-
-
-class _Field:
-    """One field of a message class: what it holds and what it is when nobody says."""
-
-    __slots__ = ("default", "is_list", "kafka_type", "name", "nested", "required")
-
-    def __init__(self, field: "dataclasses.Field[object]", hint: object) -> None:
-        self.name = field.name
-        self.kafka_type = str(field.metadata.get("kafka_type", ""))
-        classes = list(_dataclasses_in(hint))
-        self.nested: type[object] | None = classes[0] if classes else None
-        self.is_list = "tuple" in str(hint)
-        self.required = field.default is dataclasses.MISSING
-        self.default: object = None if self.required else field.default
-
-
-def _dataclasses_in(hint: object) -> Iterable[type[object]]:
-    if isinstance(hint, type) and dataclasses.is_dataclass(hint):
-        yield hint
-    for argument in getattr(hint, "__args__", ()):
-        yield from _dataclasses_in(argument)
-
-
-@cache
-def _fields(entity: type[object]) -> tuple[_Field, ...]:
-    hints = import_module("typing").get_type_hints(entity)
-    return tuple(_Field(field, hints[field.name]) for field in dataclasses.fields(cast("type", entity)))
 
 
 _EMPTY: dict[str, object] = {
@@ -131,54 +87,96 @@ _EMPTY: dict[str, object] = {
     "error_code": _RawErrorCode(0),
     "uuid": None,
 }
+"""What a field is when nobody says and the schema has no default; 0 for all other types."""
 
 
-def _build(entity: type[object], tree: Tree) -> object:
-    values = {field.name: _value(field, tree) for field in _fields(entity)}
-    return entity(**values)
+class _Field:
+    """One field of a message class."""
 
+    __slots__ = ("default", "is_list", "kafka_type", "name", "nested")
 
-def _value(field: _Field, tree: Tree) -> object:
-    if field.name not in tree:
-        return _absent(field) if field.required else field.default
-    given = tree[field.name]
-    if given is None:
-        return None
-    if field.nested is not None:
-        if field.is_list:
-            return tuple(_build(field.nested, item) for item in cast("Iterable[Tree]", given))
-        return _build(field.nested, cast("Tree", given))
-    if field.is_list:
-        return tuple(cast("Iterable[object]", given))
-    return _converted(field.kafka_type, given)
+    def __init__(self, field: "dataclasses.Field[object]", hint: object) -> None:
+        self.name = field.name
+        self.kafka_type = str(field.metadata.get("kafka_type", ""))
+        self.nested = next((_MessageSchema(found) for found in _dataclasses_in(hint)), None)
+        self.is_list = "tuple" in str(hint)
+        self.default: object = field.default
+        if field.default is dataclasses.MISSING:
+            self.default = () if self.is_list else _EMPTY.get(self.kafka_type, 0)
 
+    def value_in(self, tree: Tree) -> object:
+        """The field's value in an answer, as kio wants it."""
+        given = tree.get(self.name, dataclasses.MISSING)
+        if given is dataclasses.MISSING:
+            return self.default
+        if given is None:
+            return None
+        if self.is_list:
+            return tuple(self._converted(item) for item in cast("Iterable[object]", given))
+        return self._converted(given)
 
-def _absent(field: _Field) -> object:
-    return () if field.is_list else _EMPTY.get(field.kafka_type, 0)
+    def _converted(self, given: object) -> object:
+        if self.nested is not None:
+            return self.nested.build(cast("Tree", given))
+        match self.kafka_type:
+            case "error_code":
+                return _RawErrorCode(cast("int", given))
+            case "timedelta_i32" | "timedelta_i64":
+                return timedelta(milliseconds=cast("int", given))
+            case _:
+                return given
 
-
-def _converted(kafka_type: str, given: object) -> object:
-    match kafka_type:
-        case "error_code":
-            return _RawErrorCode(cast("int", given))
-        case "timedelta_i32" | "timedelta_i64":
-            return timedelta(milliseconds=cast("int", given))
-        case _:
+    def value_of(self, entity: object) -> object:
+        """The field's value in a message of another version."""
+        given: object = getattr(entity, self.name, dataclasses.MISSING)
+        if given is dataclasses.MISSING:
+            return self.default
+        if self.nested is None or given is None:
             return given
+        if self.is_list:
+            return tuple(self.nested.lift(item) for item in cast("Iterable[object]", given))
+        return self.nested.lift(given)
 
 
-def _lift(entity: object, target: type[object]) -> object:
-    """Make an instance of another version's class with the fields that both have."""
-    values = {field.name: _lifted_value(field, entity) for field in _fields(target)}
-    return target(**values)
+class _MessageSchema:
+    """One of kio's classes and its fields."""
+
+    def __init__(self, message_class: "type[DataclassInstance]") -> None:
+        self._class = cast("Callable[[], object]", message_class)
+        hints = import_module("typing").get_type_hints(message_class)
+        self._fields = [_Field(field, hints[field.name]) for field in dataclasses.fields(message_class)]
+
+    def build(self, tree: Tree) -> object:
+        """Make an answer of this version."""
+        return self._made({field.name: field.value_in(tree) for field in self._fields})
+
+    def lift(self, entity: object) -> object:
+        """Make a message of this version from one of another, with the fields that both have."""
+        return self._made({field.name: field.value_of(entity) for field in self._fields})
+
+    def _made(self, values: dict[str, object]) -> object:
+        return self._class(**values)
 
 
-def _lifted_value(field: _Field, entity: object) -> object:
-    if not hasattr(entity, field.name):
-        return _absent(field) if field.required else field.default
-    given: object = getattr(entity, field.name)
-    if field.nested is None or given is None:
-        return given
-    if field.is_list:
-        return tuple(_lift(item, field.nested) for item in cast("Iterable[object]", given))
-    return _lift(given, field.nested)
+class _TopLevelSchema(_MessageSchema):
+    """A whole request or answer: can be read and written."""
+
+    def __init__(self, message_class: "type[DataclassInstance]") -> None:
+        super().__init__(message_class)
+        serial = import_module("kio.serial")
+        self.read = cast("Callable[[memoryview, int], tuple[object, int]]", serial.entity_reader(message_class))
+        self.write = cast("Callable[[io.BytesIO, object], None]", serial.entity_writer(message_class))
+
+
+@cache
+def _schema(api: ApiKey, version: int, kind: str) -> _TopLevelSchema:
+    module = import_module(f"kio.schema.{api.schema_name}.v{version}.{kind}")
+    name = "".join(part.capitalize() for part in api.schema_name.split("_")) + kind.capitalize()
+    return _TopLevelSchema(cast("type[DataclassInstance]", getattr(module, name)))
+
+
+def _dataclasses_in(hint: object) -> "Iterable[type[DataclassInstance]]":
+    if isinstance(hint, type) and dataclasses.is_dataclass(hint):
+        yield hint
+    for argument in getattr(hint, "__args__", ()):
+        yield from _dataclasses_in(argument)

@@ -13,10 +13,11 @@ Source: Partition, UnifiedLog and ReplicationControlManager in Apache Kafka.
 """
 
 from collections.abc import Callable
+from functools import partial
 
 from aioproducer.testing.model.partition_log import LoggedBatch, PartitionLog
 from aioproducer.testing.model.producer_state import ProducerStates
-from aioproducer.testing.model.schedule import Schedule
+from aioproducer.testing.model.schedule import Appointment, Schedule
 from aioproducer.testing.model.settings import ClusterSettings
 
 NO_LEADER = -1
@@ -46,6 +47,7 @@ class Partition:
         self._offline: set[int] = set()
         self._held: set[int] = set()
         self._restarted: set[int] = set()
+        self._stragglers: dict[int, Appointment] = {}  # of each held follower that is behind: when it leaves the ISR
         self._watchers: dict[Callable[[float], None], None] = {}
 
     # What brokers ask and do
@@ -93,6 +95,8 @@ class Partition:
         """The controller has noticed that a broker is gone: it leaves the ISR, and another one leads.
 
         Args:
+            node_id: the broker.
+            now: when it was noticed.
             unclean: may a copy outside the ISR lead when nobody else is left?
         """
         if node_id not in self.replicas:
@@ -107,6 +111,8 @@ class Partition:
         """A broker is back: it follows, or leads again if nobody else could.
 
         Args:
+            node_id: the broker.
+            now: when it is back.
             was_clean: it was shut down in order, so of each producer it remembers only the last batch.
         """
         if node_id not in self.replicas:
@@ -138,7 +144,7 @@ class Partition:
         for node in self._followers():
             if self._settings.replication_delay_s > 0 and self._ends[node] < target:
                 when = now + self._settings.replication_delay_s
-                self._schedule.at(when, lambda then, node=node: self._copied(node, target, epoch, then))  # type: ignore[misc]
+                self._schedule.at(when, partial(self._copied, node, (target, epoch)))
             else:
                 self._advance(node, target)
         self._watch_stragglers(now)
@@ -148,25 +154,32 @@ class Partition:
         away = self._offline | self._held
         return [node for node in self.replicas if node != self.leader and node not in away]
 
-    def _copied(self, node: int, target: int, epoch: int, now: float) -> None:
+    def _copied(self, node: int, copied: tuple[int, int], /, now: float) -> None:
+        target, epoch = copied
         if epoch == self.leader_epoch and node in self._followers():
             self._advance(node, min(target, self.log.end_offset))
             self._progress(now)
 
     def _advance(self, node: int, offset: int) -> None:
         self._ends[node] = max(self._ends[node], offset)
-        if node not in self.isr and self._ends[node] >= self.log.end_offset and self.leader != NO_LEADER:
+        if self._ends[node] < self.log.end_offset:
+            return
+        straggler = self._stragglers.pop(node, None)
+        if straggler is not None:
+            straggler.cancel()
+        if node not in self.isr:
             self.isr.append(node)
 
     def _watch_stragglers(self, now: float) -> None:
         for node in self.isr:
-            if node in self._held and self._ends[node] < self.log.end_offset:
-                end = self._ends[node]
+            is_behind = node in self._held and self._ends[node] < self.log.end_offset
+            if is_behind and node not in self._stragglers:
                 when = now + self._settings.replica_lag_time_max_s
-                self._schedule.at(when, lambda then, node=node, end=end: self._drop_straggler(node, end, then))  # type: ignore[misc]
+                self._stragglers[node] = self._schedule.at(when, partial(self._drop_straggler, node))
 
-    def _drop_straggler(self, node: int, end: int, now: float) -> None:
-        if node in self.isr and node in self._held and self._ends[node] == end and node != self.leader:
+    def _drop_straggler(self, node: int, now: float) -> None:
+        self._stragglers.pop(node, None)
+        if node in self.isr and node != self.leader and len(self.isr) > 1:
             self.isr.remove(node)
             self._progress(now)
 

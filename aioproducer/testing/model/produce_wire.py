@@ -28,7 +28,7 @@ class ProducedPartition(NamedTuple):
 
     topic: str | None
     topic_id: uuid.UUID | None
-    index: int
+    partition_index: int
     records: memoryview | None
     """A slice of the frame."""
 

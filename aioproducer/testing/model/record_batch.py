@@ -141,7 +141,11 @@ _XERIAL_HEADER = 16
 
 
 def _decompress_snappy(data: Buffer) -> bytes:
-    """Raw snappy, or the blocks of Java's SnappyOutputStream: a 16-byte header, then (int32 size, raw snappy) each."""
+    """Raw snappy, or the blocks of Java's SnappyOutputStream: a 16-byte header, then (int32 size, raw snappy) each.
+
+    Raises:
+        ValueError: a block ends too early.
+    """
     if bytes(data[:8]) != _XERIAL_MAGIC:
         return bytes(cramjam.snappy.decompress_raw(data))
     view = memoryview(data)

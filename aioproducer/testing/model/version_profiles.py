@@ -12,15 +12,28 @@ from types import MappingProxyType
 
 from aioproducer.testing.model.api_keys import ApiKey
 
-_ORDER = tuple(ApiKey)
+_RELEASES = ("4.3.1", "3.9.1", "2.8", "2.4", "2.1")
 
-#       release: Produce Fetch ListOf Metad. OfCom. OfFet. FindC. Join  Heart Leave Sync  ApiV. CrTop DelTo InitP LeadE DesCo CrPar
-_LISTED: dict[str, str] = {
-    "4.3.1": "0-13   4-18  1-11   0-13   2-10   1-10   0-6    0-9   0-4   0-5   0-5   0-4   2-7   1-6   0-5   2-4   1-4   0-3",
-    "3.9.1": "3-11   4-17  1-9    0-12   2-9    1-9    0-6    0-9   0-4   0-5   0-5   0-4   2-7   1-6   0-5   2-4   1-4   0-3",
-    "2.8":   "3-9    4-12  1-6    0-11   2-8    1-7    0-3    0-7   0-4   0-4   0-5   0-3   2-7   1-6   0-4   2-4   1-4   0-3",
-    "2.4":   "3-8    4-11  1-5    0-9    2-8    1-6    0-3    0-6   0-4   0-4   0-4   0-3   2-5   1-4   0-2   2-3   1-2   0-1",
-    "2.1":   "3-7    4-10  1-4    0-7    2-6    1-5    0-2    0-3   0-2   0-2   0-2   0-2   2-3   1-3   0-1   2-2   1-2   0-1",
+_LISTED: dict[ApiKey, str] = {
+    #                               4.3.1  3.9.1  2.8    2.4    2.1
+    ApiKey.PRODUCE:                 "0-13   3-11   3-9    3-8    3-7",
+    ApiKey.FETCH:                   "4-18   4-17   4-12   4-11   4-10",
+    ApiKey.LIST_OFFSETS:            "1-11   1-9    1-6    1-5    1-4",
+    ApiKey.METADATA:                "0-13   0-12   0-11   0-9    0-7",
+    ApiKey.OFFSET_COMMIT:           "2-10   2-9    2-8    2-8    2-6",
+    ApiKey.OFFSET_FETCH:            "1-10   1-9    1-7    1-6    1-5",
+    ApiKey.FIND_COORDINATOR:        "0-6    0-6    0-3    0-3    0-2",
+    ApiKey.JOIN_GROUP:              "0-9    0-9    0-7    0-6    0-3",
+    ApiKey.HEARTBEAT:               "0-4    0-4    0-4    0-4    0-2",
+    ApiKey.LEAVE_GROUP:             "0-5    0-5    0-4    0-4    0-2",
+    ApiKey.SYNC_GROUP:              "0-5    0-5    0-5    0-4    0-2",
+    ApiKey.API_VERSIONS:            "0-4    0-4    0-3    0-3    0-2",
+    ApiKey.CREATE_TOPICS:           "2-7    2-7    2-7    2-5    2-3",
+    ApiKey.DELETE_TOPICS:           "1-6    1-6    1-6    1-4    1-3",
+    ApiKey.INIT_PRODUCER_ID:        "0-5    0-5    0-4    0-2    0-1",
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: "2-4    2-4    2-4    2-3    2-2",
+    ApiKey.DESCRIBE_CONFIGS:        "1-4    1-4    1-4    1-2    1-2",
+    ApiKey.CREATE_PARTITIONS:       "0-3    0-3    0-3    0-1    0-1",
 }  # fmt: skip
 
 
@@ -51,18 +64,19 @@ class VersionProfile:
         return low <= version <= high
 
 
-def _parse(row: str) -> Mapping[ApiKey, tuple[int, int]]:
-    ranges = [tuple(int(bound) for bound in cell.split("-")) for cell in row.split()]
-    return MappingProxyType({api: (low, high) for api, (low, high) in zip(_ORDER, ranges, strict=True)})
+def _listed(release: str) -> Mapping[ApiKey, tuple[int, int]]:
+    column = _RELEASES.index(release)
+    bounds = {api: row.split()[column].split("-") for api, row in _LISTED.items()}
+    return MappingProxyType({api: (int(low), int(high)) for api, (low, high) in bounds.items()})
 
 
 PROFILES: Mapping[str, VersionProfile] = MappingProxyType(
     {
-        "4.3.1": VersionProfile("4.3.1", _parse(_LISTED["4.3.1"])),
-        "3.9.1": VersionProfile("3.9.1", _parse(_LISTED["3.9.1"])),
-        "2.8": VersionProfile("2.8", _parse(_LISTED["2.8"])),
-        "2.4": VersionProfile("2.4", _parse(_LISTED["2.4"]), sequence_must_start_at_zero=True, auto_create_answer=5),
-        "2.1": VersionProfile("2.1", _parse(_LISTED["2.1"]), sequence_must_start_at_zero=True, auto_create_answer=5),
+        "4.3.1": VersionProfile("4.3.1", _listed("4.3.1")),
+        "3.9.1": VersionProfile("3.9.1", _listed("3.9.1")),
+        "2.8": VersionProfile("2.8", _listed("2.8")),
+        "2.4": VersionProfile("2.4", _listed("2.4"), sequence_must_start_at_zero=True, auto_create_answer=5),
+        "2.1": VersionProfile("2.1", _listed("2.1"), sequence_must_start_at_zero=True, auto_create_answer=5),
     }
 )
 """By release. A newer one comes first."""

@@ -58,7 +58,11 @@ class Reader:
         return int(_INT64.unpack_from(self.data, self._take(8))[0])
 
     def uvarint(self) -> int:
-        """Read an unsigned varint of at most five bytes."""
+        """Read an unsigned varint.
+
+        Raises:
+            MalformedRequestError: it has more than five bytes.
+        """
         value = 0
         for shift in range(0, 7 * _MAX_VARINT_BYTES, 7):
             byte = self.data[self._take(1)]
@@ -79,7 +83,11 @@ class Reader:
         return length
 
     def string(self) -> str | None:
-        """Read a nullable string."""
+        """Read a nullable string.
+
+        Raises:
+            MalformedRequestError: it is not UTF-8.
+        """
         length = self.uvarint() - 1 if self.flexible else self.int16()
         if length < 0:
             return None

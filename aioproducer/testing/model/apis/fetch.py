@@ -51,7 +51,7 @@ class _Asked(NamedTuple):
 
     topic: str | None
     topic_id: uuid.UUID | None
-    index: int
+    partition_index: int
     offset: int
     max_bytes: int
     leader_epoch: int
@@ -137,10 +137,10 @@ class _FetchJob:
 
     def _partition(self, asked: _Asked) -> Partition | None:
         topic = self._exchange.cluster.topics.find(asked.topic, asked.topic_id)
-        return topic.partition(asked.index) if topic else None
+        return topic.partition(asked.partition_index) if topic else None
 
     def _read(self) -> list[FetchedPartition]:
-        room = self._request.max_bytes
+        room = int(self._request.max_bytes)
         found: list[FetchedPartition] = []
         for asked in self._asked:
             first = room == self._request.max_bytes
@@ -151,7 +151,7 @@ class _FetchJob:
 
     def _read_one(self, asked: _Asked, max_bytes: int, *, at_least_one: bool) -> FetchedPartition:
         partition = self._partition(asked)
-        fetched = FetchedPartition(asked.topic, asked.topic_id, asked.index)
+        fetched = FetchedPartition(asked.topic, asked.topic_id, asked.partition_index)
         fetched.error_code = self._error(asked, partition)
         if partition is None:
             return fetched
@@ -167,7 +167,7 @@ class _FetchJob:
 
     def _error(self, asked: _Asked, partition: Partition | None) -> int:
         topic = self._exchange.cluster.topics.find(asked.topic, asked.topic_id)
-        if topic is not None and (injected := self._exchange.injected_error(topic.name, asked.index)):
+        if topic is not None and (injected := self._exchange.injected_error(topic.name, asked.partition_index)):
             return injected
         if partition is None:
             return UNKNOWN_TOPIC_ID if asked.topic is None and topic is None else UNKNOWN_TOPIC_OR_PARTITION

@@ -5,7 +5,7 @@ Since OffsetCommit 10 and OffsetFetch 10 topics go by id; since OffsetFetch 8 on
 
 import uuid
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
 
 from aioproducer.testing.model.apis.find_coordinator import coordinator_error
 from aioproducer.testing.model.consumer_group import ConsumerGroup
@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from kio.schema.offset_commit.v10.request import OffsetCommitRequest as CommitById
     from kio.schema.offset_fetch.v7.request import OffsetFetchRequest as FetchForOne
     from kio.schema.offset_fetch.v9.request import OffsetFetchRequest as FetchByName
+    from kio.schema.offset_fetch.v9.request import OffsetFetchRequestGroup as GroupByName
     from kio.schema.offset_fetch.v10.request import OffsetFetchRequest as FetchById
+    from kio.schema.offset_fetch.v10.request import OffsetFetchRequestGroup as GroupById
 
 UNKNOWN_TOPIC_OR_PARTITION = 3
 UNKNOWN_TOPIC_ID = 100
@@ -80,8 +82,7 @@ def answer_offset_fetch(exchange: Exchange) -> None:
     """Tell what groups have committed; -1 where they have not."""
     if exchange.version < _FIRST_FOR_GROUPS:
         one = cast("FetchForOne", exchange.request())
-        asked = None if one.topics is None else [(_Named(t.name, None), t.partition_indexes) for t in one.topics]
-        exchange.reply_tree(_fetched(exchange, one.group_id, asked), exchange.now)
+        exchange.reply_tree(_fetched(exchange, one.group_id, _asked_by_name(one)), exchange.now)
         return
     groups = [
         {"group_id": group_id, **_fetched(exchange, group_id, asked)} for group_id, asked in _fetched_groups(exchange)
@@ -89,22 +90,28 @@ def answer_offset_fetch(exchange: Exchange) -> None:
     exchange.reply_tree({"groups": groups}, exchange.now)
 
 
-_Asked = list[tuple[_Named, tuple[int, ...]]] | None
+_Asked: TypeAlias = Sequence[tuple[_Named, Sequence[int]]] | None
 """Topics and their partitions; None: everything the group has committed."""
 
 
 def _fetched_groups(exchange: Exchange) -> list[tuple[str, _Asked]]:
     if exchange.version >= _FIRST_BY_ID:
         by_id = cast("FetchById", exchange.request())
-        return [
-            (group.group_id, group.topics and [(_Named(None, t.topic_id), t.partition_indexes) for t in group.topics])
-            for group in by_id.groups
-        ]
+        return [(group.group_id, _asked_by_id(group)) for group in by_id.groups]
     by_name = cast("FetchByName", exchange.request())
-    return [
-        (group.group_id, group.topics and [(_Named(t.name, None), t.partition_indexes) for t in group.topics])
-        for group in by_name.groups
-    ]
+    return [(group.group_id, _asked_by_name(group)) for group in by_name.groups]
+
+
+def _asked_by_id(group: "GroupById") -> _Asked:
+    if group.topics is None:
+        return None
+    return [(_Named(None, topic.topic_id), topic.partition_indexes) for topic in group.topics]
+
+
+def _asked_by_name(group: "GroupByName | FetchForOne") -> _Asked:
+    if group.topics is None:
+        return None
+    return [(_Named(topic.name, None), topic.partition_indexes) for topic in group.topics]
 
 
 def _fetched(exchange: Exchange, group_id: str, asked: _Asked) -> Tree:
@@ -113,10 +120,13 @@ def _fetched(exchange: Exchange, group_id: str, asked: _Asked) -> Tree:
     if error:
         return {"error_code": error, "topics": []}
     wanted = _everything(exchange, group) if asked is None else asked
-    return {"error_code": 0, "topics": [_fetched_topic(exchange, group, named, indexes) for named, indexes in wanted]}
+    return {
+        "error_code": 0,
+        "topics": [_fetched_topic(exchange, group, named, indexes=indexes) for named, indexes in wanted],
+    }
 
 
-def _everything(exchange: Exchange, group: ConsumerGroup) -> list[tuple[_Named, tuple[int, ...]]]:
+def _everything(exchange: Exchange, group: ConsumerGroup) -> Sequence[tuple[_Named, Sequence[int]]]:
     found: dict[str, list[int]] = {}
     for topic, index in group.offsets:
         found.setdefault(topic, []).append(index)
@@ -129,7 +139,7 @@ def _everything(exchange: Exchange, group: ConsumerGroup) -> list[tuple[_Named, 
     ]
 
 
-def _fetched_topic(exchange: Exchange, group: ConsumerGroup, named: _Named, indexes: tuple[int, ...]) -> Tree:
+def _fetched_topic(exchange: Exchange, group: ConsumerGroup, named: _Named, *, indexes: Sequence[int]) -> Tree:
     topic = exchange.cluster.topics.find(named.name, named.topic_id)
     error = UNKNOWN_TOPIC_ID if topic is None and named.name is None else 0
     name = topic.name if topic else named.name or ""

@@ -57,7 +57,7 @@ def leader_error(partition: Partition | None, node_id: int, client_epoch: int) -
         return UNKNOWN_TOPIC_OR_PARTITION
     if partition.leader != node_id:
         return NOT_LEADER_OR_FOLLOWER
-    if client_epoch == -1 or client_epoch == partition.leader_epoch:
+    if client_epoch in {-1, partition.leader_epoch}:
         return 0
     return FENCED_LEADER_EPOCH if client_epoch < partition.leader_epoch else UNKNOWN_LEADER_EPOCH
 

@@ -82,7 +82,7 @@ class _ProduceJob:
     def start(self) -> None:
         """Append everything; answer now, or when the copies are there."""
         for produced in self._request.partitions:
-            result = PartitionResult(produced.topic, produced.topic_id, produced.index)
+            result = PartitionResult(produced.topic, produced.topic_id, produced.partition_index)
             self._results.append(result)
             try:
                 self._append(produced, result)
@@ -104,7 +104,7 @@ class _ProduceJob:
             return
         if self._request.acks not in {0, 1, _ALL}:
             raise BatchRefusedError(INVALID_REQUIRED_ACKS)
-        partition = topic.partition(produced.index) if topic else None
+        partition = topic.partition(produced.partition_index) if topic else None
         if topic is None or partition is None:
             raise BatchRefusedError(UNKNOWN_TOPIC_ID if produced.topic is None else UNKNOWN_TOPIC_OR_PARTITION)
         batch = single_batch(produced.records, self._exchange.version)
