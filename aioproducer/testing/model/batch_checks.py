@@ -7,7 +7,7 @@ Source: ProduceRequest.validateRecords, UnifiedLog.analyzeAndValidateRecords and
 """
 
 from collections.abc import Sequence
-from typing import TypedDict
+from typing import NoReturn
 
 from aioproducer._native.record_check import check_records
 from aioproducer.testing.model.record_batch import (
@@ -15,6 +15,7 @@ from aioproducer.testing.model.record_batch import (
     LENGTH_OVERHEAD,
     BatchHeader,
     checksum,
+    decode_records,
     decompress,
     read_header,
     restamped,
@@ -33,6 +34,7 @@ INVALID_RECORD = 87
 _SHORTEST_WITH_MAGIC = 17
 _SHORTEST_RECORD = 14
 _MAGIC_AT = 16
+_ATTRIBUTES_AT = 22
 _MAGIC = 2
 _ZSTD = 4
 _CODECS = 5
@@ -41,8 +43,6 @@ _ERRORS_NAMED = 3
 _LOG_APPEND_TIME = 0x08
 _LOWEST, _HIGHEST = -(2**63), 2**63 - 1
 
-_OUT_OF_RANGE = "The timestamp of the record is out of range."
-_KEY_MISSING = "Compacted topic cannot accept message without key."
 _BROKERS_TIME = "Invalid timestamp type in message. Producer should not set timestamp type to LogAppendTime."
 
 
@@ -73,11 +73,16 @@ def single_batch(records: memoryview | None, version: int) -> memoryview:
         raise BatchRefusedError(INVALID_RECORD)
     if records[_MAGIC_AT] != _MAGIC:
         raise BatchRefusedError(INVALID_RECORD)
-    if version < _FIRST_WITH_ZSTD and size >= HEADER_SIZE and records[22] & 0x07 == _ZSTD:
+    if version < _FIRST_WITH_ZSTD and size >= HEADER_SIZE and records[_ATTRIBUTES_AT] & 0x07 == _ZSTD:
         raise BatchRefusedError(UNSUPPORTED_COMPRESSION_TYPE)
     if _complete_batch(records[size:]) is not None:
         raise BatchRefusedError(INVALID_RECORD)
     return records[:size]
+
+
+def is_transactional(batch: memoryview) -> bool:
+    """Whether a batch, of whatever quality otherwise, says that it belongs to a transaction."""
+    return len(batch) >= HEADER_SIZE and bool(batch[_ATTRIBUTES_AT] & 0x10)
 
 
 def _complete_batch(records: memoryview | None) -> int | None:
@@ -89,29 +94,40 @@ def _complete_batch(records: memoryview | None) -> int | None:
     if records is None or len(records) < _SHORTEST_WITH_MAGIC:
         return None
     length = int.from_bytes(records[8:12], "big", signed=True)
-    if length < _SHORTEST_RECORD or records[_MAGIC_AT] > _MAGIC:
-        raise BatchRefusedError(CORRUPT_MESSAGE)
+    if length < _SHORTEST_RECORD:
+        text = f"Record size {length} is less than the minimum record overhead ({_SHORTEST_RECORD})"
+        raise BatchRefusedError(CORRUPT_MESSAGE, message=text)
+    if records[_MAGIC_AT] > _MAGIC:
+        magic = int.from_bytes(records[_MAGIC_AT : _MAGIC_AT + 1], signed=True)
+        raise BatchRefusedError(CORRUPT_MESSAGE, message=f"Invalid magic found in record: {magic}")
     size = length + LENGTH_OVERHEAD
     return size if size <= len(records) else None
 
 
-def accepted_batch(batch: memoryview, config: TopicConfig, wall_clock_ms: int) -> memoryview:
+def accepted_batch(batch: memoryview, config: TopicConfig, *, wall_clock_ms: int, place: str) -> memoryview:
     """Check one batch as the log of a topic does, and return it as it is to be kept.
 
-    That is the same memory, unless the timestamps are the broker's own or the header's highest one is wrong.
+    That is the same memory, unless the header's timestamp type or highest timestamp is not what the log wants.
+
+    Args:
+        batch: what `single_batch` cut out.
+        config: of the topic.
+        wall_clock_ms: now, in ms since 1970.
+        place: topic and partition, for messages.
 
     Raises:
         BatchRefusedError: it is refused.
     """
     header = _checked_header(batch, config)
-    highest = _check_records(batch, header, config=config, wall_clock_ms=wall_clock_ms)
+    highest = _check_records(batch, header, config, wall_clock_ms=wall_clock_ms, place=place)
     if header.size > config.segment_bytes:
         raise BatchRefusedError(RECORD_LIST_TOO_LARGE)
     if config.is_log_append_time:
         attributes = header.attributes | _LOG_APPEND_TIME
         return memoryview(restamped(batch, attributes=attributes, max_timestamp=wall_clock_ms))
-    if highest != header.max_timestamp:
-        return memoryview(restamped(batch, attributes=header.attributes, max_timestamp=highest))
+    if header.is_log_append_time or highest != header.max_timestamp:
+        attributes = header.attributes & ~_LOG_APPEND_TIME
+        return memoryview(restamped(batch, attributes=attributes, max_timestamp=highest))
     return batch
 
 
@@ -140,7 +156,9 @@ def _header_error(header: BatchHeader) -> int:
     return INVALID_TXN_STATE if header.is_transactional else 0
 
 
-def _check_records(batch: memoryview, header: BatchHeader, *, config: TopicConfig, wall_clock_ms: int) -> int:
+def _check_records(
+    batch: memoryview, header: BatchHeader, config: TopicConfig, *, wall_clock_ms: int, place: str
+) -> int:
     """Walk the records.
 
     Returns:
@@ -150,10 +168,9 @@ def _check_records(batch: memoryview, header: BatchHeader, *, config: TopicConfi
         BatchRefusedError: a record is malformed, has a wrong time, or lacks its key.
     """
     low, high = _times_allowed(config, wall_clock_ms)
-    body = batch[HEADER_SIZE:]
     try:
         highest, _, late, late_at, keyless, keyless_at = check_records(
-            decompress(header.codec, body) if header.codec else body,
+            _uncompressed(batch, header),
             header.record_count,
             base_timestamp=header.base_timestamp,
             low=low,
@@ -162,13 +179,29 @@ def _check_records(batch: memoryview, header: BatchHeader, *, config: TopicConfi
         )
     except ValueError as error:
         raise BatchRefusedError(INVALID_RECORD) from error
-    if header.is_log_append_time and not config.is_log_append_time:
-        raise BatchRefusedError(INVALID_TIMESTAMP, **_blame(INVALID_TIMESTAMP, [0], 1, text=_BROKERS_TIME))
+    if header.is_log_append_time and config.is_log_append_time:
+        _refuse(INVALID_TIMESTAMP, [(0, _BROKERS_TIME)], header.record_count)
     if late:
-        raise BatchRefusedError(INVALID_TIMESTAMP, **_blame(INVALID_TIMESTAMP, late_at, late, text=_OUT_OF_RANGE))
+        _refuse(INVALID_TIMESTAMP, _out_of_range(batch, late_at, low=low, high=high), late)
     if keyless:
-        raise BatchRefusedError(INVALID_RECORD, **_blame(INVALID_RECORD, keyless_at, keyless, text=_KEY_MISSING))
+        text = f"Compacted topic cannot accept message without key in topic partition {place}"
+        _refuse(INVALID_RECORD, [(index, text) for index in keyless_at], keyless)
     return highest
+
+
+def _uncompressed(batch: memoryview, header: BatchHeader) -> bytes | memoryview:
+    """The records of a batch.
+
+    Raises:
+        BatchRefusedError: they cannot be uncompressed; Kafka does not expect that and answers -1.
+    """
+    body = batch[HEADER_SIZE:]
+    if header.codec == 0:
+        return body
+    try:
+        return decompress(header.codec, body)
+    except ValueError as error:
+        raise BatchRefusedError(UNKNOWN_SERVER_ERROR) from error
 
 
 def _times_allowed(config: TopicConfig, wall_clock_ms: int) -> tuple[int, int]:
@@ -179,20 +212,24 @@ def _times_allowed(config: TopicConfig, wall_clock_ms: int) -> tuple[int, int]:
     return low, min(_HIGHEST, wall_clock_ms + config.timestamp_after_max_ms)
 
 
-class _Blame(TypedDict):
-    """What `BatchRefusedError` says of single records."""
+def _out_of_range(batch: memoryview, indices: Sequence[int], *, low: int, high: int) -> list[tuple[int, str]]:
+    records = decode_records(batch)
+    allowed = f"The timestamp should be within [{low}, {high}]"
+    text = "Timestamp {} of message with offset {} is out of range. " + allowed
+    return [(index, text.format(records[index].timestamp, index)) for index in indices]
 
-    record_errors: Sequence[tuple[int, str]]
-    message: str
 
+def _refuse(code: int, record_errors: Sequence[tuple[int, str]], count: int) -> NoReturn:
+    """Name the records at fault, and count them in a message like Kafka's.
 
-def _blame(code: int, indices: Sequence[int], count: int, *, text: str) -> _Blame:
-    """Name the records at fault, and count them in a message like Kafka's."""
-    named = [f"RecordError(batchIndex={index}, message='{text}')" for index in indices[:_ERRORS_NAMED]]
+    Raises:
+        BatchRefusedError: always.
+    """
     message = "One or more records have been rejected due to "
     if code == INVALID_TIMESTAMP:
         message += "invalid timestamp"
     else:
+        named = [f"RecordError(batchIndex={index}, message='{text}')" for index, text in record_errors[:_ERRORS_NAMED]]
         message += f"{count} record errors in total, and only showing the first three errors at most: "
         message += f"[{', '.join(named)}]"
-    return {"record_errors": [(index, text) for index in indices], "message": message}
+    raise BatchRefusedError(code, record_errors=record_errors, message=message)

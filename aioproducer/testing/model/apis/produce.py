@@ -9,7 +9,7 @@ acks=all  answered when the high watermark has passed the batch, or with 7 when 
 from functools import partial
 
 from aioproducer.testing.model.apis.leader_hints import endpoints_of, leader_hint
-from aioproducer.testing.model.batch_checks import BatchRefusedError, accepted_batch, single_batch
+from aioproducer.testing.model.batch_checks import BatchRefusedError, accepted_batch, is_transactional, single_batch
 from aioproducer.testing.model.exchange import Exchange
 from aioproducer.testing.model.faults import FaultKind
 from aioproducer.testing.model.partition import Partition
@@ -32,6 +32,7 @@ REQUEST_TIMED_OUT = 7
 NOT_ENOUGH_REPLICAS = 19
 NOT_ENOUGH_REPLICAS_AFTER_APPEND = 20
 INVALID_REQUIRED_ACKS = 21
+TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53
 UNKNOWN_TOPIC_ID = 100
 
 _ALL = -1
@@ -102,15 +103,20 @@ class _ProduceJob:
         name = topic.name if topic else produced.topic
         if self._is_refused_by_fault(name, result):
             return
-        if self._request.acks not in {0, 1, _ALL}:
-            raise BatchRefusedError(INVALID_REQUIRED_ACKS)
         partition = topic.partition(produced.partition_index) if topic else None
         if topic is None or partition is None:
             raise BatchRefusedError(UNKNOWN_TOPIC_ID if produced.topic is None else UNKNOWN_TOPIC_OR_PARTITION)
         batch = single_batch(produced.records, self._exchange.version)
+        self._check_request(batch)
         self._check_leadership(topic, partition, result)
         self._log(batch, topic, partition, result=result)
         self._apply_fault_after_append(name, result)
+
+    def _check_request(self, batch: memoryview) -> None:
+        if self._request.transactional_id is None and is_transactional(batch):
+            raise BatchRefusedError(TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        if self._request.acks not in {0, 1, _ALL}:
+            raise BatchRefusedError(INVALID_REQUIRED_ACKS)
 
     def _is_refused_by_fault(self, name: str | None, result: PartitionResult) -> bool:
         place = (name, result.index)
@@ -140,7 +146,8 @@ class _ProduceJob:
 
     def _log(self, batch: memoryview, topic: Topic, partition: Partition, *, result: PartitionResult) -> None:
         wall_clock_ms = self._exchange.cluster.settings.wall_clock_ms(self._exchange.now)
-        batch = accepted_batch(batch, topic.config, wall_clock_ms)
+        place = f"{topic.name}-{result.index}"
+        batch = accepted_batch(batch, topic.config, wall_clock_ms=wall_clock_ms, place=place)
         header = read_header(batch)
         duplicate = partition.producers.duplicate_of(header) if header.producer_id >= 0 else None
         if duplicate is not None:
