@@ -59,15 +59,14 @@ def test_program_is_not_started_when_the_parent_is_gone_already() -> None:
 
 
 async def test_process_is_signalled_and_reaped(tmp_path: Path) -> None:
-    """Its log has what it said."""
+    """And then counts as ended."""
     process = JavaProcess(["/bin/sh", "-c", "echo one; echo two; exec sleep 60"], tmp_path / "log")
-    assert process.is_running
+    before = process.is_running
 
     process.send_signal(signal.SIGTERM)
     await process.wait_for_exit()
 
-    assert not process.is_running
-    process.kill_now()
+    assert (before, process.is_running) == (True, False)
 
 
 async def test_log_tail_shows_the_last_lines(tmp_path: Path) -> None:
