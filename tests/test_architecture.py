@@ -48,6 +48,11 @@ def cython_functions(path: Path) -> Iterator[tuple[str, int]]:
         yield f"{lines[number].strip()} at line {number + 1}", len([line for line in text.splitlines() if line.strip()])
 
 
+def below_native(path: Path) -> bool:
+    """Whether a module is in a layer below `_native`."""
+    return path.relative_to(PACKAGE).parts[0] in {"protocol", "records.py", "metrics.py", "errors.py"}
+
+
 def relative(path: Path) -> str:
     """The path as shown in a failure."""
     return str(path.relative_to(PACKAGE.parent))
@@ -84,6 +89,30 @@ def test_file_says_what_it_is(path: Path) -> None:
     docstring = ast.get_docstring(ast.parse(path.read_text("utf-8")))
 
     assert docstring
+
+
+def imported_at_run_time(path: Path) -> Iterator[str]:
+    """Names of the modules a module imports, those for type checkers left out."""
+    tree = ast.parse(path.read_text("utf-8"))
+    for_types = [node for node in ast.walk(tree) if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)]
+    skipped = {inner for node in for_types for statement in node.body for inner in ast.walk(statement)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node not in skipped:
+            yield node.module or ""
+        elif isinstance(node, ast.Import) and node not in skipped:
+            yield from (alias.name for alias in node.names)
+
+
+@pytest.mark.parametrize("path", MODULES, ids=relative)
+def test_nobody_imports_the_public_names(path: Path) -> None:
+    """Inside the package everything comes from where it is defined: `aioproducer` itself imports all of it."""
+    assert "aioproducer" not in set(imported_at_run_time(path))
+
+
+@pytest.mark.parametrize("path", [path for path in MODULES if below_native(path)], ids=relative)
+def test_nothing_below_the_native_layer_imports_it(path: Path) -> None:
+    """The contract of layers cannot see Cython modules."""
+    assert [name for name in imported_at_run_time(path) if name.startswith("aioproducer._native")] == []
 
 
 @pytest.mark.parametrize("module", ["aioproducer", "aioproducer.broker"])
