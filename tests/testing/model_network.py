@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import struct
 from collections.abc import Sequence
@@ -18,6 +19,7 @@ from aioproducer.testing.model.topics import TopicRequest
 from tests.reference.record_batch import Batch, Record, encode_batch
 
 WALL_CLOCK_MS = 1_700_000_000_000
+UNSAID: dict[str, object] = {"bool": False, "timedelta_i32": timedelta()}
 
 
 class Answer(NamedTuple):
@@ -63,8 +65,11 @@ class ModelClient:
         return found
 
     def send_message(self, api: ApiKey, version: int, **fields: object) -> int:
-        """Send a request of kio's fields."""
+        """Send a request of kio's fields; flags not given are off, time-outs 0."""
         message_class = schema(api, version, "request")
+        for field in dataclasses.fields(message_class):
+            if field.default is dataclasses.MISSING and field.name not in fields:
+                fields[field.name] = UNSAID[field.metadata["kafka_type"]]
         buffer = io.BytesIO()
         import_module("kio.serial").entity_writer(message_class)(buffer, message_class(**fields))
         return self.send(api, version, buffer.getvalue())

@@ -1,0 +1,172 @@
+"""Every fault does what its verb says, as often as it was told to."""
+
+import struct
+
+from aioproducer.testing import ApiKey, Where
+from tests.testing.model_network import Answer, ModelNetwork, batch
+
+PRODUCE = Where(api=ApiKey.PRODUCE)
+
+
+def test_error_is_answered_n_times() -> None:
+    """Nothing is appended meanwhile."""
+    client = ModelNetwork().client()
+    client.network.model.faults.error(7, PRODUCE, times=2)
+
+    codes = [client.produce("t", batch()).error_code for _ in range(3)]
+
+    assert (codes, client.network.partition().log.end_offset) == ([7, 7, 0], 1)
+
+
+def test_error_waits_for_its_turn() -> None:
+    """`skip` lets requests pass."""
+    client = ModelNetwork().client()
+    client.network.model.faults.error(7, PRODUCE, skip=1)
+
+    assert [client.produce("t", batch()).error_code for _ in range(3)] == [0, 7, 0]
+
+
+def test_error_after_append_keeps_the_offset() -> None:
+    """The record is in the log."""
+    client = ModelNetwork().client()
+    client.network.model.faults.error_after_append(20, PRODUCE)
+
+    answer = client.produce("t", batch())
+
+    assert (answer[:2], client.network.partition().log.end_offset) == ((20, 0), 1)
+
+
+def test_unknown_error_code_can_be_sent() -> None:
+    """In Produce and in the messages of kio alike."""
+    client = ModelNetwork().client()
+    client.network.model.faults.error(999, Where())
+    client.send(ApiKey.INIT_PRODUCER_ID, 0, struct.pack(">hi", -1, 0))
+
+    (frame,) = client.frames()
+
+    assert struct.unpack_from(">h", frame, 8) == (999,)
+
+
+def test_records_are_refused_by_index() -> None:
+    """KIP-467."""
+    client = ModelNetwork().client()
+    client.network.model.faults.record_errors({1: "bad"}, PRODUCE)
+
+    assert client.produce("t", batch([b"a", b"b"])) == Answer(87, -1, -1, -1, (1,), None)
+
+
+def test_partition_is_left_out() -> None:
+    """Appended, but not answered for."""
+    client = ModelNetwork().client()
+    client.network.model.faults.omit_partition(Where(topic="t"))
+
+    client.send_produce("t", batch())
+
+    assert client.answer(ApiKey.PRODUCE, 10).responses == ()
+    assert client.network.partition().log.end_offset == 1
+
+
+def test_connection_drops_before_or_after_the_append() -> None:
+    """The client cannot tell; the log can."""
+    network = ModelNetwork()
+    ends = []
+    for after_append in (False, True):
+        network.model.faults.drop_connection(PRODUCE, after_append=after_append)
+        client = network.client()
+        client.send_produce("t", batch())
+        ends.append((client.closed_because is not None, network.partition().log.end_offset))
+
+    assert ends == [(True, 0), (True, 1)]
+
+
+def test_answer_is_delayed() -> None:
+    """The append is not."""
+    client = ModelNetwork().client()
+    client.network.model.faults.delay(2.0, PRODUCE)
+    client.send_produce("t", batch())
+    before = (client.frames(), client.network.partition().log.end_offset)
+
+    client.network.advance(2)
+
+    assert (before, client.produce_answer().error_code) == (([], 1), 0)
+
+
+def test_request_is_delayed() -> None:
+    """The append too."""
+    client = ModelNetwork().client()
+    client.network.model.faults.delay(2.0, PRODUCE, after_append=False)
+    client.send_produce("t", batch())
+    before = client.network.partition().log.end_offset
+
+    client.network.advance(2)
+
+    assert (before, client.network.partition().log.end_offset) == (0, 1)
+
+
+def test_stall_ends_when_it_is_removed() -> None:
+    """Then what was held is served."""
+    client = ModelNetwork().client()
+    stall = client.network.model.faults.stall(Where(node_id=1))
+    client.send_produce("t", batch())
+    client.network.advance(60)
+    before = client.frames()
+
+    client.network.model.faults.remove(stall)
+    client.network.advance(0)
+
+    assert (before, client.produce_answer().error_code) == ([], 0)
+
+
+def test_half_a_frame_is_sent() -> None:
+    """Then the connection closes."""
+    client = ModelNetwork().client()
+    client.network.model.faults.half_frame(PRODUCE)
+
+    client.send_produce("t", batch())
+
+    (size,) = struct.unpack_from(">i", client.received)
+    assert 0 < len(client.received) < size + 4
+    assert client.closed_because == "fault: half a frame"
+
+
+def test_lies_of_the_frame() -> None:
+    """A correlation id nobody asked with, bytes that are no answer, and a size of 2 GiB."""
+    faults = (network := ModelNetwork()).model.faults
+    first_bytes = []
+    for lie in (faults.wrong_correlation_id, faults.oversized_frame):
+        lie(PRODUCE)
+        client = network.client()
+        client.send_produce("t", batch())
+        first_bytes.append(struct.unpack_from(">ii", client.received))
+    faults.garbage(b"HTTP/1.1 400", PRODUCE)
+    client.send_produce("t", batch())
+
+    assert first_bytes[0][1] == 1_000_001
+    assert first_bytes[1] == (2**31 - 1, 1)
+    assert client.received.endswith(b"HTTP/1.1 400")
+
+
+def test_throttle_is_told_and_kept() -> None:
+    """KIP-219: the broker says how long, and reads nothing meanwhile."""
+    client = ModelNetwork().client()
+    client.network.model.faults.throttle(300, PRODUCE)
+    client.send_produce("t", batch())
+    told = client.answer(ApiKey.PRODUCE, 10).throttle_time.total_seconds()
+    client.send_produce("t", batch())
+    at_once = client.frames()
+
+    client.network.advance(0.3)
+
+    assert (told, at_once, client.produce_answer().error_code) == (0.3, [], 0)
+
+
+def test_fault_counts_its_hits() -> None:
+    """So that a test can tell that it happened."""
+    client = ModelNetwork().client()
+    fault = client.network.model.faults.error(7, Where(topic="t", partition=0), times=None)
+    for _ in range(3):
+        client.produce("t", batch())
+
+    client.network.model.faults.clear()
+
+    assert (fault.hits, client.produce("t", batch()).error_code) == (3, 0)

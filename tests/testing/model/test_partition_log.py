@@ -1,0 +1,90 @@
+"""A log grows at its end and is cut at both."""
+
+from aioproducer.testing.model.partition_log import LoggedBatch, PartitionLog
+from aioproducer.testing.model.record_batch import placed
+from tests.testing.model_network import batch
+
+
+def log_of(*sizes: int) -> PartitionLog:
+    """A log of batches with so many records each; timestamps are 1000, 2000, ... and epochs 0, 1, ..."""
+    log = PartitionLog()
+    for number, size in enumerate(sizes):
+        data = memoryview(batch([b"v"] * size, timestamp=1000 * (number + 1)))
+        base = log.end_offset
+        log.append(
+            LoggedBatch(
+                base_offset=base,
+                last_offset=base + size - 1,
+                max_timestamp=1000 * (number + 1),
+                leader_epoch=number,
+                producer_id=-1,
+                producer_epoch=-1,
+                base_sequence=-1,
+                last_sequence=-1,
+                data=placed(data, base_offset=base, leader_epoch=number),
+            )
+        )
+    return log
+
+
+def test_records_have_their_offsets() -> None:
+    """They are the batch's base offset and the place in it."""
+    assert [record.offset for record in log_of(2, 1, 3).records()] == [0, 1, 2, 3, 4, 5]
+
+
+def test_retention_drops_whole_batches_and_moves_the_start() -> None:
+    """And never the last one."""
+    log = log_of(2, 1, 3)
+
+    log.drop_front(keep_bytes=0)
+
+    assert (log.start_offset, [record.offset for record in log.records()]) == (3, [3, 4, 5])
+
+
+def test_retention_keeps_what_it_must() -> None:
+    """A batch goes only while what is left is enough without it."""
+    log = log_of(1, 1, 1)
+    one = log.size_bytes // 3
+
+    log.drop_front(keep_bytes=2 * one)
+
+    assert (log.start_offset, log.size_bytes) == (1, 2 * one)
+
+
+def test_reading_goes_on_after_retention() -> None:
+    """Many batches, most of them dropped."""
+    log = log_of(*[1] * 3000)
+
+    log.drop_front(keep_bytes=log.size_bytes // 10)
+
+    assert len(log.read(log.start_offset, limit=3000, max_bytes=10**9)) == 3000 - log.start_offset
+
+
+def test_truncation_cuts_at_a_batch_boundary() -> None:
+    """A batch that reaches past the offset goes as a whole."""
+    log = log_of(2, 2, 2)
+
+    cut = log.truncate(3)
+
+    assert (cut, log.end_offset) == (True, 2)
+
+
+def test_truncation_at_the_end_cuts_nothing() -> None:
+    """Says so."""
+    assert log_of(2).truncate(2) is False
+
+
+def test_time_finds_the_first_record_at_or_after_it() -> None:
+    """None when all are older or hidden."""
+    log = log_of(2, 2)
+
+    found = [log.find_time(1500, limit=4), log.find_time(2001, limit=4), log.find_time(1500, limit=2)]
+
+    assert [record and record.offset for record in found] == [2, None, None]
+
+
+def test_epoch_ends_where_the_next_begins() -> None:
+    """An epoch without records is answered by the one before."""
+    log = log_of(2, 2, 1)
+
+    assert [log.end_of_epoch(epoch) for epoch in (-1, 0, 1, 7)] == [(-1, -1), (0, 2), (1, 4), (2, 5)]
