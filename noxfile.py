@@ -100,10 +100,13 @@ def examples(session: nox.Session) -> None:
 def lint(session: nox.Session) -> None:
     """Check format, style, native sources and spelling."""
     install(session, group="lint", package=False)
-    session.run("ruff", "format", "--check", ".")
-    session.run("ruff", "check", ".")
-    session.run("cython-lint", "aioproducer")
-    session.run("codespell")
+    run_all(
+        session,
+        ["ruff", "format", "--check", "."],
+        ["ruff", "check", "."],
+        ["cython-lint", "aioproducer"],
+        ["codespell"],
+    )
 
 
 @nox.session
@@ -117,8 +120,8 @@ def types(session: nox.Session) -> None:
 def architecture(session: nox.Session) -> None:
     """Check that imports go downward, that sizes hold and that the public names are those promised."""
     install(session, extras="cli", group="architecture")
-    session.run("lint-imports", "--no-logo")
-    session.run("pytest", "-q", "tests/test_architecture.py", "tests/test_exports.py", *session.posargs)
+    tests = ["pytest", "-q", "tests/test_architecture.py", "tests/test_exports.py", *session.posargs]
+    run_all(session, ["lint-imports", "--no-logo"], tests)
 
 
 @nox.session
@@ -194,6 +197,18 @@ def source_digest() -> str:
         *sorted((ROOT / "aioproducer" / "_native").glob("*.p[yx][xd]")),
     ]
     return hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()
+
+
+def run_all(session: nox.Session, *commands: list[str]) -> None:
+    """Run every command, also after one failed, and then fail if one did."""
+    failed = []
+    for command in commands:
+        try:
+            session.run(*command)
+        except nox.command.CommandFailed:
+            failed.append(command[0])
+    if failed:
+        session.error(f"failed: {', '.join(failed)}")
 
 
 def present(*paths: str) -> list[str]:
