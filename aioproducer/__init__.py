@@ -5,6 +5,7 @@ what only some programs need (the fake cluster, the command line, aiokafka) is i
 is used.
 """
 
+from aioproducer._native.delivery import Delivery
 from aioproducer.config import ProducerConfig, ProducerOptions
 from aioproducer.errors import (
     AuthenticationError,
@@ -44,6 +45,7 @@ from aioproducer.errors import (
 from aioproducer.interceptors import ProducerInterceptor
 from aioproducer.metrics import ProducerStatistics
 from aioproducer.partitioners import Partitioner, RoundRobinPartitioner, partition_for_key
+from aioproducer.producer import Producer
 from aioproducer.records import ProducerRecord, RecordMetadata, TopicPartition
 from aioproducer.serializers import BytesSerializer, JsonSerializer, Serializer, StringSerializer
 
@@ -60,6 +62,7 @@ __all__ = [
     "ClusterAuthorizationError",
     "ConfigurationError",
     "ConfigurationTypeError",
+    "Delivery",
     "DeliveryTimeoutError",
     "IllegalStateError",
     "InvalidPartitionError",
@@ -73,6 +76,7 @@ __all__ = [
     "NotEnoughReplicasError",
     "Outcome",
     "Partitioner",
+    "Producer",
     "ProducerClosedError",
     "ProducerConfig",
     "ProducerFencedError",

@@ -41,7 +41,7 @@ cdef class TopicSlots:
 
 
 cdef class RecordAppender:
-    cdef readonly dict topics                # name -> TopicSlots
+    cdef readonly dict topics                # name -> TopicSlots; the accumulator's own
     cdef object _accumulator                 # asked once a batch: make_room, batch_full, choose_partition
     cdef object _wall_clock                  # callable -> ms since the epoch; None = the system's clock
     cdef object _refuse                      # called to raise when `closed`, or on another thread

@@ -14,6 +14,9 @@ Headers = Iterable[tuple[str, bytes | None]]
 class Accumulator(Protocol):
     """What the appender asks, once a batch."""
 
+    topics: dict[str, TopicSlots]
+    """Those in use, by name; the appender looks them up here."""
+
     def make_room(self, slot: PartitionSlot, size: int) -> bool:
         """Give `slot` a builder with room for `size` bytes; False: no memory now."""
     def batch_full(self, slot: PartitionSlot) -> None:
@@ -70,7 +73,7 @@ class RecordAppender:
     """Puts records into batches: one call a record.
 
     Args:
-        accumulator: asked once a batch.
+        accumulator: owns the topics; asked once a batch.
         refuse: called to raise when the producer takes no records, or on a thread other than the loop's.
         batch_size: bytes of a batch, its 61-byte header included.
         max_record_size: bytes that a batch of one record may have.
@@ -90,7 +93,7 @@ class RecordAppender:
         self,
         accumulator: Accumulator,
         *,
-        refuse: Callable[[], NoReturn],
+        refuse: Callable[[], object],
         batch_size: int,
         max_record_size: int,
         wall_clock: Callable[[], int] | None = None,
@@ -150,11 +153,11 @@ def murmur2(key: bytes) -> int:
 def partition_for_key(key: bytes, partition_count: int) -> int:
     """The partition that Kafka's own clients choose for `key`."""
 
-def copy_records(records: Buffer, start: int, first: int, count: int, into: Chunk) -> tuple[int, int]:
-    """Copy `count` records, from byte `start` and offset delta `first` on, renumbered from 0.
+def renumber_records(chunk: Chunk, start: int, first: int, count: int) -> int:
+    """Rewrite in place `count` records, at byte `start` with offset delta `first`, to begin with offset delta 0.
 
     Returns:
-        (bytes written, byte after the last record read).
+        The bytes they take now, which is never more.
 
     Raises:
         ValueError: the bytes are not such records.

@@ -23,7 +23,7 @@ from cpython.object cimport PyObject
 from cpython.unicode cimport PyUnicode_AsUTF8AndSize
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.stdlib cimport free, realloc
-from libc.string cimport memcpy
+from libc.string cimport memcpy, memmove
 
 from aioproducer._native.delivery cimport BatchResult, Delivery, new_delivery
 from aioproducer._native.memory cimport Chunk
@@ -227,7 +227,7 @@ cdef class RecordAppender:
 
     def __cinit__(self, accumulator, *, refuse, Py_ssize_t batch_size, Py_ssize_t max_record_size,
                   wall_clock=None, bint ignore_keys=False):
-        self.topics = {}
+        self.topics = accumulator.topics
         self._accumulator = accumulator
         self._refuse = refuse
         self.batch_size = batch_size
@@ -464,25 +464,25 @@ cdef bytes header_value(pair):
 
 # Splitting
 
-def copy_records(records, Py_ssize_t start, int first, int count, Chunk into not None):
-    """Copies `count` records that begin at byte `start` with offset delta `first`, renumbered from 0.
+def renumber_records(Chunk chunk not None, Py_ssize_t start, int first, int count):
+    """Rewrites, in place, `count` records that begin at byte `start` with offset delta `first`, to begin with 0.
 
-    Returns (bytes written, byte after the last record read). Only the offset deltas change.
+    Returns the bytes they take now. Only the offset deltas and lengths change, and none gets longer.
     """
-    cdef const unsigned char[::1] view = records
-    cdef const char* begin = <const char*>&view[0]
-    cdef const char* end = begin + view.shape[0]
-    cdef const char* at = begin + start
+    cdef const char* end = chunk.data + chunk.capacity
+    cdef const char* at = chunk.data + start
     cdef const char* body
     cdef const char* rest
-    cdef char* out = into.data
+    cdef char* out = chunk.data + start
+    cdef char attributes
     cdef int64_t length, timestamp_delta, offset_delta
     cdef int index
     for index in range(count):
         body = get_varint(at, end, &length)
-        if body == NULL or length < 0 or length > end - body:
+        if body == NULL or length < 1 or length > end - body:
             raise ValueError(f"record {first + index} does not fit its batch")
         at = body + length
+        attributes = body[0]
         rest = get_varint(body + 1, at, &timestamp_delta)
         if rest != NULL:
             rest = get_varint(rest, at, &offset_delta)
@@ -490,12 +490,12 @@ def copy_records(records, Py_ssize_t start, int first, int count, Chunk into not
             raise ValueError(f"record {first + index} is not where its batch says")
         length -= varint_size(offset_delta) - varint_size(index)
         out = put_varint(out, length)
-        out[0] = body[0]
+        out[0] = attributes
         out = put_varint(out + 1, timestamp_delta)
         out = put_varint(out, index)
-        memcpy(out, rest, at - rest)
+        memmove(out, rest, at - rest)
         out += at - rest
-    return out - into.data, at - begin
+    return out - (chunk.data + start)
 
 
 def record_starts(records, int count):

@@ -18,6 +18,12 @@ class Delivery(asyncio.Future[RecordMetadata]):
     @property
     def timestamp(self) -> int:
         """The record's own timestamp, milliseconds since the epoch."""
+    @property
+    def home(self) -> BatchResult:
+        """The result it belongs to now."""
+    @property
+    def position(self) -> int:
+        """The record's index in that result."""
     def has_waiters(self) -> bool:
         """Whether somebody awaits it or left a callback."""
 

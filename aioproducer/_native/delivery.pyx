@@ -322,6 +322,15 @@ cdef class Delivery:
     def timestamp(self):
         return self._timestamp
 
+    @property
+    def home(self):
+        return self.settle()
+
+    @property
+    def position(self):
+        self.settle()
+        return self._index
+
     def __repr__(self):
         cdef BatchResult result = self.settle()
         if self._cancelled:

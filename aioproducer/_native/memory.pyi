@@ -21,5 +21,11 @@ class Chunk(Buffer):
 
     def __init__(self, capacity: int) -> None: ...
     def __buffer__(self, flags: int, /) -> memoryview: ...
+    def fill(self, data: Buffer) -> None:
+        """Copy `data` to the start of the block.
+
+        Raises:
+            ValueError: it does not fit.
+        """
     def when_returned(self, callback: Callable[[Chunk], None]) -> None:
         """Call `callback(self)` once, now or as soon as no memoryview of the block is alive."""

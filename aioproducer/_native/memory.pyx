@@ -8,6 +8,7 @@ used again only when it is zero (the bug class of KAFKA-19012).
 
 from cpython.buffer cimport PyBuffer_FillInfo
 from libc.stdlib cimport free, malloc
+from libc.string cimport memcpy
 
 
 cdef class Chunk:
@@ -34,6 +35,13 @@ cdef class Chunk:
         if self.exports == 0 and self._when_returned is not None:
             callback, self._when_returned = self._when_returned, None
             callback(self)
+
+    def fill(self, data):
+        cdef const unsigned char[::1] view = data
+        if view.shape[0] > self.capacity:
+            raise ValueError(f"{view.shape[0]} bytes do not fit a chunk of {self.capacity}")
+        if view.shape[0]:
+            memcpy(self.data, &view[0], view.shape[0])
 
     def when_returned(self, callback):
         if self.exports == 0:

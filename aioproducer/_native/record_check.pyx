@@ -141,7 +141,7 @@ cdef int walk_record(Cursor* batch, int64_t index, Limits* limits, Findings* fin
     if not record.fault and read_varint(&record, 5) != index:
         return record.fault if record.fault else BAD_OFFSET_DELTA
     if not record.fault:
-        note_timestamp(index, limits.base_timestamp + delta, limits, findings)
+        note_timestamp(index, <int64_t>(<uint64_t>limits.base_timestamp + <uint64_t>delta), limits, findings)
         if skip_bytes(&record, True) < 0 and limits.keys_required and not record.fault:
             note_missing_key(index, findings)
     if not record.fault:

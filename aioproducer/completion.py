@@ -1,0 +1,159 @@
+"""Ends batches: their deliveries complete or fail, callbacks run, memory goes back. Nothing else does.
+
+Step 11 of docs/explanation/life_of_a_record.md. No code of the user runs inside the sender's step: ending a batch
+sets its result and schedules one call that runs its callbacks and wakes those who wait, in record order.
+
+Source: ProducerBatch.completeFutureAndFireCallbacks in Apache Kafka.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aioproducer.core.unseen_failures import UnseenFailures
+from aioproducer.errors import DeliveryTimeoutError, KafkaError, Outcome
+
+if TYPE_CHECKING:
+    import asyncio
+    from typing import Protocol
+
+    from aioproducer._native.delivery import BatchResult
+    from aioproducer.core.buffer_pool import BufferPool
+    from aioproducer.core.flush_generations import FlushGenerations
+    from aioproducer.core.produce_outcome import Complete
+    from aioproducer.core.producer_batch import ProducerBatch
+    from aioproducer.metrics import LatencyHistogram
+
+    class EventLog(Protocol):
+        """What is used of a structlog logger."""
+
+        def warning(self, event: str, **values: object) -> object:
+            """Log what someone should look at."""
+
+        def error(self, event: str, **values: object) -> object:
+            """Log what someone must look at."""
+
+
+class DeliveryCounts:
+    """Totals of records and batches that ended, under Kafka's meanings."""
+
+    __slots__ = (
+        "batch_bytes",
+        "batch_records_failed",
+        "batches",
+        "records_acknowledged",
+        "records_failed",
+        "records_filtered",
+    )
+
+    def __init__(self) -> None:
+        """Start at zero."""
+        self.records_acknowledged = 0
+        self.records_failed = 0
+        self.batch_records_failed = 0
+        self.records_filtered = 0
+        self.batches = 0
+        self.batch_bytes = 0
+
+
+class Completion:
+    """Ends batches.
+
+    Args:
+        loop: runs callbacks.
+        pool: gets memory back.
+        generations: told that a unit of work ended.
+        latency: of deliveries, from the call of a batch's oldest record.
+        log: one event a failed batch.
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        pool: BufferPool,
+        generations: FlushGenerations,
+        *,
+        latency: LatencyHistogram,
+        log: EventLog,
+    ) -> None:
+        self._loop = loop
+        self._pool = pool
+        self._generations = generations
+        self._latency = latency
+        self._log = log
+        self.unseen = UnseenFailures()
+        self.counts = DeliveryCounts()
+
+    def complete(self, batch: ProducerBatch, outcome: Complete, now: float) -> None:
+        """Deliver the records of a batch that is in the log, and give its memory back."""
+        self.counts.records_acknowledged += batch.count
+        self.counts.batches += 1
+        self.counts.batch_bytes += batch.wire_size
+        self._latency.record(now - batch.called_at, batch.count)
+        batch.result.complete(outcome.base_offset, outcome.log_append_time, outcome.log_start_offset, batch.count)
+        self._loop.call_soon(self._tell, batch.result)
+        self.release(batch)
+        self._generations.leave(batch.generation)
+
+    def fail(self, batch: ProducerBatch, error: KafkaError, now: float) -> None:
+        """Fail the records of a batch with `error`, completed by what is known of the batch.
+
+        The memory stays with the batch; `release` gives it back when no connection owns it.
+        """
+        place = batch.queue.topic_partition
+        detailed = error.with_details(
+            topic=place.topic,
+            partition=place.partition,
+            attempts=batch.attempts,
+            elapsed_s=now - batch.called_at,
+            last_broker_error=batch.last_error if batch.last_error is not error else None,
+        )
+        self._log.warning(
+            "batch_failed",
+            topic=place.topic,
+            partition=place.partition,
+            records=batch.count,
+            attempts=batch.attempts,
+            outcome=error.outcome.value if error.outcome is not None else None,
+            error=f"{type(error).__name__}: {error}",
+        )
+        self.counts.batch_records_failed += batch.count
+        self.fail_result(batch.result, detailed, count=batch.count, generation=batch.generation)
+        self._generations.leave(batch.generation)
+
+    def fail_result(self, result: BatchResult, error: KafkaError, *, count: int, generation: int) -> None:
+        """Fail `count` records that share a result; for those that never joined a batch, too."""
+        self.counts.records_failed += count
+        result.fail(error, count)
+        self.unseen.record(result, generation)
+        self._loop.call_soon(self._tell, result)
+
+    def filter(self, result: BatchResult, error: KafkaError) -> None:
+        """Fail a record that an interceptor dropped; no flush raises that."""
+        self.counts.records_filtered += 1
+        result.fail(error, 1)
+        self._loop.call_soon(self._tell, result)
+
+    def release(self, batch: ProducerBatch) -> None:
+        """Give the memory of a batch back; it must be owned by nobody else any more."""
+        self._pool.give_back(batch.chunk)
+
+    def _tell(self, result: BatchResult) -> None:
+        for index, timestamp, callback in result.take_callbacks():
+            try:
+                if result.error is None:
+                    callback(result.metadata_of(index, timestamp), None)
+                else:
+                    callback(None, result.error.fresh())
+            except Exception as error:  # noqa: BLE001  # the user's own code, whatever it raises
+                self._log.error("on_delivery_failed", error=f"{type(error).__name__}: {error}", exc_info=error)
+        result.wake()
+
+
+def deadline_error(batch: ProducerBatch, timeout_s: float, why: str) -> DeliveryTimeoutError:
+    """The error of a batch that was not acknowledged in time; `why` says what it was waiting for."""
+    is_unknown = batch.is_unresolved
+    message = (
+        f"not acknowledged within delivery_timeout_ms={round(timeout_s * 1000)} after {batch.attempts} attempts: {why}"
+    )
+    return DeliveryTimeoutError(message, outcome=Outcome.UNKNOWN if is_unknown else Outcome.NOT_WRITTEN)

@@ -1,0 +1,121 @@
+"""Takes a batch apart: into halves when it was too large (KIP-126), or around records that were refused (KIP-467).
+
+The parts share the batch's chunk: renumbering records from 0 never makes one longer, so each part is rewritten
+where it stands and no memory is needed. Only a compressed batch has to be unpacked into memory lent for it first;
+without that the batch fails.
+
+Source: RecordAccumulator.splitAndReenqueue in Apache Kafka.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple
+
+from aioproducer._native.append import record_starts, renumber_records
+from aioproducer._native.delivery import BatchResult
+from aioproducer.core.producer_batch import ProducerBatch
+from aioproducer.core.record_batch_header import NO_IDENTITY, BatchIdentity, sequence_after
+from aioproducer.protocol.compression import CompressionType, decompress
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from aioproducer.core.buffer_pool import BufferPool
+    from aioproducer.core.flush_generations import FlushGenerations
+
+
+class Range(NamedTuple):
+    """Records `first` up to, not including, `stop` of a batch."""
+
+    first: int
+    stop: int
+
+
+def halves(batch: ProducerBatch) -> list[Range]:
+    """Near the middle by bytes; a batch of two records or more."""
+    starts = record_starts(uncompressed(batch), batch.count)
+    middle = next((index for index, start in enumerate(starts) if start * 2 >= starts[-1]), 1)
+    middle = min(max(middle, 1), batch.count - 1)
+    return [Range(0, middle), Range(middle, batch.count)]
+
+
+def around(batch: ProducerBatch, refused: Sequence[int]) -> list[Range]:
+    """Ranges that hold each refused record alone, and what lies between them together."""
+    edges = {0, batch.count}
+    for index in refused:
+        edges |= {index, index + 1}
+    return [Range(first, stop) for first, stop in pairwise(sorted(edges))]
+
+
+def uncompressed(batch: ProducerBatch) -> memoryview:
+    """The records of a batch as they were before sealing."""
+    if not batch.compression:
+        return batch.records()
+    return memoryview(decompress(CompressionType(batch.compression), batch.records()))
+
+
+class BatchSplitter:
+    """Makes parts of batches.
+
+    Args:
+        pool: lends the parts' memory.
+        generations: the parts belong to the flush generation of their batch.
+    """
+
+    def __init__(self, pool: BufferPool, generations: FlushGenerations) -> None:
+        self._pool = pool
+        self._generations = generations
+
+    def split(self, batch: ProducerBatch, ranges: Sequence[Range], *, keeps_sequences: bool) -> list[ProducerBatch]:
+        """Replace a batch, taken from the wire, by queued parts.
+
+        Args:
+            batch: known not to be in the log; gives up its chunk.
+            ranges: contiguous, covering all its records.
+            keeps_sequences: the parts keep the sequence numbers of their records; else they get new ones.
+
+        Returns:
+            The parts, in order; empty if there is no memory to unpack the batch, and then nothing has changed.
+        """
+        if batch.compression and not self._unpack(batch):
+            return []
+        starts = record_starts(batch.records(), batch.count)
+        self._pool.share(batch.chunk, len(ranges))
+        parts = [self._part(batch, each, starts[each.first]) for each in ranges]
+        if keeps_sequences:
+            for part, each in zip(parts, ranges, strict=True):
+                part.identity = _identity_from(batch, each.first)
+        batch.result.move([(each.first, part.result, 0) for each, part in zip(ranges, parts, strict=True)])
+        self._generations.leave(batch.generation)
+        return parts
+
+    def _unpack(self, batch: ProducerBatch) -> bool:
+        data = uncompressed(batch)
+        chunk = self._pool.try_lend(len(data), batch.queue.leader_id)
+        if chunk is None:
+            return False
+        chunk.fill(data)
+        self._pool.give_back(batch.chunk)
+        batch.replace_records(chunk, len(data), 0)
+        return True
+
+    def _part(self, batch: ProducerBatch, records: Range, start: int) -> ProducerBatch:
+        result = BatchResult(batch.result.loop, batch.result.topic_partition)
+        part = ProducerBatch(
+            batch.queue, result, batch.chunk, order=batch.order + records.first, called_at=batch.called_at
+        )
+        count = records.stop - records.first
+        size = renumber_records(batch.chunk, batch.start + start, records.first, count)
+        part.hold(batch.start + start, size, count=count, times=batch.times)
+        part.generation = batch.generation
+        part.last_error = batch.last_error
+        part.is_part = True
+        self._generations.enter_again(batch.generation)
+        return part
+
+
+def _identity_from(batch: ProducerBatch, first: int) -> BatchIdentity:
+    if not batch.is_stamped:
+        return NO_IDENTITY
+    return batch.identity._replace(base_sequence=sequence_after(batch.identity.base_sequence, first))

@@ -1,0 +1,182 @@
+"""The memory of unsent and unanswered records, and its hard bound.
+
+Bytes count from the moment a chunk is lent until it is given back *and* no transport holds a view of it; a chunk
+is lent again only after that (the bug class of KAFKA-19012). Sizes are powers of two up to `batch_size`, each with
+a list of free chunks; larger ones are allocated alone and freed at once.
+
+With more than one node a quarter of the memory is divided into reserves, one for each node that leads topics in
+use: a node that answers nothing can take the common three quarters and its own reserve, never the others'. Nothing
+that was lent is ever revoked.
+
+    total = common (3/4) + reserve of node 1 + reserve of node 2 + ...        one node: all is common
+
+Source: BufferPool in Apache Kafka, without its lock; waiting is the business of `waiting_lines.py`.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Collection
+from typing import Final
+
+from aioproducer._native.memory import Chunk
+
+SMALLEST_CHUNK: Final = 1024
+_COMMON: Final = None  # where a loan counts that no reserve carries
+
+
+class BufferPool:
+    """Lends chunks within a bound.
+
+    Args:
+        total_bytes: `buffer.memory`.
+        batch_size: bytes of the largest chunk that is kept for the next use.
+        on_return: called each time bytes come back; must only note it, since it may run while a transport lets go.
+    """
+
+    def __init__(self, total_bytes: int, batch_size: int, *, on_return: Callable[[], None]) -> None:
+        """Start with everything unallocated and a single node."""
+        self.total_bytes = total_bytes
+        self._on_return = on_return
+        self._sizes = _chunk_sizes(batch_size)
+        self._free: dict[int, list[Chunk]] = {size: [] for size in self._sizes}
+        self._free_bytes = 0
+        self._lent: dict[Chunk, int | None] = {}
+        self._holders: dict[Chunk, int] = {}
+        self._used: dict[int | None, int] = {_COMMON: 0}
+        self._common_limit = total_bytes
+        self._reserve_limit = 0
+        self._nodes: frozenset[int] = frozenset()
+
+    # The bound
+
+    def set_nodes(self, node_ids: Collection[int]) -> None:
+        """Divide the reserves among the nodes that lead topics in use; what is lent stays lent."""
+        nodes = frozenset(node_ids)
+        if nodes == self._nodes:
+            return
+        self._nodes = nodes
+        divided = len(nodes) > 1
+        self._common_limit = self.total_bytes - self.total_bytes // 4 if divided else self.total_bytes
+        self._reserve_limit = (self.total_bytes - self._common_limit) // len(nodes) if divided else 0
+        for node_id in nodes:
+            self._used.setdefault(node_id, 0)
+
+    # Lending
+
+    def try_lend(self, size: int, node_id: int | None) -> Chunk | None:
+        """Lend a chunk of at least `size` bytes for a partition that `node_id` leads; None: no room now."""
+        capacity = self.capacity_for(size)
+        if self.lent_bytes + capacity > self.total_bytes:
+            return None
+        for payer in (_COMMON, node_id):
+            if self._used.get(payer, 0) + capacity <= self._limit_of(payer):
+                chunk = self._chunk(capacity)
+                self._lent[chunk] = payer
+                self._used[payer] += capacity
+                return chunk
+        return None
+
+    def share(self, chunk: Chunk, holders: int) -> None:
+        """Let `holders` batches hold the chunk: it is back when each of them has given it back."""
+        self._holders[chunk] = self._holders.get(chunk, 1) + holders - 1
+
+    def give_back(self, chunk: Chunk) -> None:
+        """Take the chunk back as soon as no memoryview of it is alive; until then its bytes count."""
+        holders = self._holders.pop(chunk, 1)
+        if holders > 1:
+            self._holders[chunk] = holders - 1
+            return
+        chunk.when_returned(self._returned)
+
+    def replace(self, chunk: Chunk, data: bytes) -> Chunk:
+        """Exchange a lent chunk for a smaller one that holds `data`; the loan shrinks to its size.
+
+        For compressed batches: while this runs both exist, which is what the sealing reserve outside of
+        `buffer_memory` is for.
+        """
+        assert chunk not in self._holders, "a shared chunk is never compressed"
+        payer = self._lent.pop(chunk)
+        smaller = Chunk(max(len(data), 1))
+        smaller.fill(data)
+        self._lent[smaller] = payer
+        self._used[payer] += smaller.capacity - chunk.capacity
+        self._keep(chunk)
+        self._on_return()
+        return smaller
+
+    def capacity_for(self, size: int) -> int:
+        """The bytes that a loan of `size` bytes takes from the bound."""
+        index = bisect_left(self._sizes, size)
+        return self._sizes[index] if index < len(self._sizes) else size
+
+    # What there is
+
+    @property
+    def free_bytes(self) -> int:
+        """Bytes in chunks that wait for their next use."""
+        return self._free_bytes
+
+    @property
+    def unallocated_bytes(self) -> int:
+        """Bytes that no chunk was made of yet."""
+        return self.total_bytes - self.lent_bytes - self._free_bytes
+
+    @property
+    def available_bytes(self) -> int:
+        """Bytes that are not lent: free and unallocated ones."""
+        return self.total_bytes - self.lent_bytes
+
+    @property
+    def lent_bytes(self) -> int:
+        """Bytes in batches that are not answered yet."""
+        return sum(self._used.values())
+
+    def __repr__(self) -> str:
+        """Show how much is lent."""
+        return f"<BufferPool lent={self.lent_bytes} free={self._free_bytes} total={self.total_bytes}>"
+
+    # Inside
+
+    def _limit_of(self, payer: int | None) -> int:
+        if payer is _COMMON:
+            return self._common_limit
+        return self._reserve_limit if payer in self._nodes else 0
+
+    def _chunk(self, capacity: int) -> Chunk:
+        free = self._free.get(capacity)
+        if free:
+            self._free_bytes -= capacity
+            return free.pop()
+        self._shrink_free_lists(self.unallocated_bytes - capacity)
+        return Chunk(capacity)
+
+    def _shrink_free_lists(self, spare: int) -> None:
+        """Free chunks of other sizes while `spare`, what would be left unallocated, is negative; largest first."""
+        for size in reversed(self._sizes):
+            chunks = self._free[size]
+            while spare < 0 and chunks:
+                chunks.pop()
+                self._free_bytes -= size
+                spare += size
+
+    def _returned(self, chunk: Chunk) -> None:
+        payer = self._lent.pop(chunk)
+        self._used[payer] -= chunk.capacity
+        self._keep(chunk)
+        self._on_return()
+
+    def _keep(self, chunk: Chunk) -> None:
+        free = self._free.get(chunk.capacity)
+        if free is not None and not chunk.exports and self.unallocated_bytes >= chunk.capacity:
+            free.append(chunk)
+            self._free_bytes += chunk.capacity
+
+
+def _chunk_sizes(batch_size: int) -> tuple[int, ...]:
+    sizes = [SMALLEST_CHUNK]
+    while sizes[-1] * 2 <= batch_size:
+        sizes.append(sizes[-1] * 2)
+    if batch_size > sizes[-1]:
+        sizes.append(batch_size)
+    return tuple(sizes)

@@ -1,0 +1,63 @@
+"""What a flush waits for: exactly the records accepted before it.
+
+Every unit of work (a batch, or a record that waits in line) belongs to the generation in which it was accepted and
+is counted there until it ends. A flush closes the current generation and waits until it and all before it are at
+zero. Two plain counters of accepted and finished records would let later records stand in for an earlier one.
+
+Source: RecordAccumulator.awaitFlushCompletion and IncompleteBatches in Apache Kafka, which copy the set instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+
+class FlushGenerations:
+    """Counts unfinished work by generation.
+
+    Args:
+        on_finished: called with no arguments when the oldest unfinished generation came to its end.
+    """
+
+    def __init__(self, on_finished: Callable[[], None]) -> None:
+        """Start in generation 0, with nothing unfinished."""
+        self.current = 0
+        self._unfinished: dict[int, int] = {}
+        self._on_finished = on_finished
+
+    def enter(self) -> int:
+        """Count one unit of work and return its generation."""
+        self._unfinished[self.current] = self._unfinished.get(self.current, 0) + 1
+        return self.current
+
+    def enter_again(self, generation: int) -> None:
+        """Count one unit more in a generation that still has some: a split batch, a record that left the line."""
+        self._unfinished[generation] = self._unfinished.get(generation, 0) + 1
+
+    def leave(self, generation: int) -> None:
+        """Count one unit of work as ended."""
+        left = self._unfinished[generation] - 1
+        if left:
+            self._unfinished[generation] = left
+            return
+        del self._unfinished[generation]
+        self._on_finished()
+
+    def close(self) -> int:
+        """End the current generation and return it; what is accepted from now on belongs to the next."""
+        closed = self.current
+        self.current += 1
+        return closed
+
+    def is_finished(self, generation: int) -> bool:
+        """Whether nothing of this generation or an earlier one is unfinished."""
+        return all(unfinished > generation for unfinished in self._unfinished)
+
+    @property
+    def unfinished(self) -> int:
+        """Units of work that did not end yet."""
+        return sum(self._unfinished.values())
+
+    def __repr__(self) -> str:
+        """Show the generation and what it waits for."""
+        return f"<FlushGenerations current={self.current} unfinished={self._unfinished}>"

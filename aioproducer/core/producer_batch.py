@@ -1,0 +1,198 @@
+"""Records of one partition that travel, are answered and end together.
+
+                 drain                 answer: complete, fail, split
+    OPEN ─────────────────► ON_WIRE ─────────────────────────────────► DONE
+      │ full, flush           │  ▲                                       ▲
+      ▼                       │  │ drain                                 │
+    QUEUED ◄──────────────────┘  │           deadline, close             │
+      │  ▲    retry, lost        │                                       │
+      │  │ sealed                │                                       │
+      ▼  │                       │                                       │
+    SEALING ─────────────────────┴───────────────────────────────────────┘
+
+The caller's view may end earlier than the wire's: at its deadline a batch on the wire fails its deliveries
+(`is_abandoned`) and stays ON_WIRE, owning its memory and its sequence, until its answer or the loss of its connection.
+
+Source: ProducerBatch in Apache Kafka.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import TYPE_CHECKING, Final
+
+from aioproducer.core.record_batch_header import HEADER_SIZE, NO_IDENTITY, BatchIdentity, BatchTimes, encode_header
+
+if TYPE_CHECKING:
+    from aioproducer._native.append import RecordBatchBuilder
+    from aioproducer._native.delivery import BatchResult
+    from aioproducer._native.memory import Chunk
+    from aioproducer.core.partition_queue import PartitionQueue
+    from aioproducer.errors import KafkaError
+
+
+ORDER_STEP: Final = 2**31
+"""More than a batch can have records."""
+
+
+class BatchState(Enum):
+    """Where a batch is."""
+
+    OPEN = "open"
+    QUEUED = "queued"
+    SEALING = "sealing"
+    ON_WIRE = "on_wire"
+    DONE = "done"
+
+
+TRANSITIONS: Final[Mapping[BatchState, frozenset[BatchState]]] = {
+    BatchState.OPEN: frozenset({BatchState.QUEUED, BatchState.DONE}),
+    BatchState.QUEUED: frozenset({BatchState.SEALING, BatchState.ON_WIRE, BatchState.DONE}),
+    BatchState.SEALING: frozenset({BatchState.QUEUED, BatchState.DONE}),
+    BatchState.ON_WIRE: frozenset({BatchState.QUEUED, BatchState.DONE}),
+    BatchState.DONE: frozenset(),
+}
+
+
+class ProducerBatch:
+    """One batch. Its records are in `chunk`, its deliveries in `result`."""
+
+    __slots__ = (
+        "attempts",
+        "called_at",
+        "chunk",
+        "compression",
+        "connection",
+        "count",
+        "first_sent_at",
+        "generation",
+        "identity",
+        "is_abandoned",
+        "is_part",
+        "is_ready",
+        "is_sealed",
+        "last_error",
+        "maybe_written",
+        "not_before",
+        "order",
+        "queue",
+        "result",
+        "size",
+        "start",
+        "state",
+        "times",
+        "_builder",
+    )
+
+    def __init__(self, queue: PartitionQueue, result: BatchResult, chunk: Chunk, *, order: int, called_at: float) -> None:
+        """Begin a batch.
+
+        Args:
+            queue: of its partition.
+            result: of its deliveries.
+            chunk: holds its records; given back to the pool when the batch is over.
+            order: its place among the partition's batches, also across retries; sequences wrap, this does not.
+                Spaced by `ORDER_STEP`, so that parts of a split batch find room between.
+            called_at: monotonic seconds of the call that brought its oldest record.
+        """
+        self.queue = queue
+        self.result = result
+        self.chunk = chunk
+        self.order = order
+        self.called_at = called_at
+        self.generation = 0
+        self.state = BatchState.OPEN
+        self.count = 0
+        self.start = 0
+        self.size = 0
+        self.times = BatchTimes(-1, -1)
+        self.compression = 0
+        self.identity: BatchIdentity = NO_IDENTITY
+        self.attempts = 0
+        self.maybe_written = False
+        self.not_before = 0.0
+        self.first_sent_at = 0.0
+        self.connection = 0
+        self.is_ready = False
+        self.is_sealed = False
+        self.is_part = False
+        self.is_abandoned = False
+        self.last_error: KafkaError | None = None
+        self._builder: RecordBatchBuilder | None = None
+
+    # Filling
+
+    def write_with(self, builder: RecordBatchBuilder) -> None:
+        """Let `builder` write the records while the batch is open."""
+        self._builder = builder
+
+    def close(self) -> None:
+        """Take no more records; the batch is queued."""
+        builder = self._builder
+        assert builder is not None, "a batch is closed once"
+        self._builder = None
+        self.chunk = builder.chunk
+        self.count = builder.count
+        self.size = builder.size
+        self.times = BatchTimes(builder.base_timestamp, builder.max_timestamp)
+        self.move_to(BatchState.QUEUED)
+
+    def hold(self, start: int, size: int, *, count: int, times: BatchTimes) -> None:
+        """Take over `size` bytes of records that stand at `start` in the chunk: the part of a split batch."""
+        self.start = start
+        self.size = size
+        self.count = count
+        self.times = times
+        self.move_to(BatchState.QUEUED)
+
+    def replace_records(self, chunk: Chunk, size: int, compression: int) -> None:
+        """Hold the same records in another form: `compression` is Kafka's number of the codec."""
+        self.chunk = chunk
+        self.start = 0
+        self.size = size
+        self.compression = compression
+
+    # Sending
+
+    @property
+    def is_stamped(self) -> bool:
+        """Whether the batch was given a sequence."""
+        return self.identity is not NO_IDENTITY
+
+    @property
+    def is_unresolved(self) -> bool:
+        """Whether the log may hold it and its end is not known: on the wire, or ambiguous and waiting."""
+        if self.state is BatchState.ON_WIRE:
+            return True
+        return self.maybe_written and self.state is not BatchState.DONE
+
+    @property
+    def wire_size(self) -> int:
+        """Bytes of header and records."""
+        return HEADER_SIZE + self.size
+
+    def records(self) -> memoryview:
+        """The records section; valid until the chunk is given back."""
+        return memoryview(self.chunk)[self.start : self.start + self.size]
+
+    def header(self) -> bytes:
+        """The 61-byte header under the present identity."""
+        return encode_header(self.records(), self.count, self.times, self.identity, self.compression)
+
+    def unstamp(self) -> None:
+        """Lose an identity under which it is known not to be written."""
+        assert not self.maybe_written, "an ambiguous batch never changes its identity"
+        self.identity = NO_IDENTITY
+
+    def move_to(self, state: BatchState) -> None:
+        """Change the state; anything the table does not hold is our own bug."""
+        assert state in TRANSITIONS[self.state], f"{self!r} cannot become {state.value}"
+        self.state = state
+
+    def __repr__(self) -> str:
+        """Show where it is and under what identity."""
+        return (
+            f"<ProducerBatch {self.result.topic_partition} order={self.order} {self.state.value} records={self.count} "
+            f"attempts={self.attempts} identity={tuple(self.identity)} maybe_written={self.maybe_written}>"
+        )

@@ -1,0 +1,174 @@
+"""Who sends, as brokers deduplicate it: the producer's id, and each partition's own epoch and next sequence.
+
+Brokers keep their state per (producer id, partition), so one partition's trouble is repaired for that partition
+alone: it takes a new epoch, the others neither stop nor change. The rules, each tried on real brokers
+(docs/explanation/ordering_and_idempotence.md):
+
+* A batch gets its sequence when it is drained, once, and is resent under it byte for byte.
+* A partition sends one batch at a time until its present leader's connection has acknowledged one under its
+  present identity, and again after any trouble: a broker without state accepts any sequence, so a rejected first
+  batch could be overtaken by its accepted successor.
+* When a batch that had a sequence ends unacknowledged, the partition gives no new sequences until none of its
+  batches is unresolved, then takes a new epoch and starts at sequence 0.
+
+Source: TransactionManager and TxnPartitionEntry in Apache Kafka (KIP-98, KIP-360, KIP-679), with the epoch bumped
+per partition instead of for the whole producer.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from aioproducer.core.record_batch_header import NO_IDENTITY, NO_PRODUCER_ID, BatchIdentity, sequence_after
+
+if TYPE_CHECKING:
+    from aioproducer.core.producer_batch import ProducerBatch
+
+LAST_EPOCH: Final = 32_767
+QUIET_TOO_LONG_S: Final = 3600.0
+"""After this long without an acknowledgement a broker may have expired its state: `producer.id.expiration.ms`."""
+
+
+class ProducerIdentity:
+    """The producer's id, and the source of epochs."""
+
+    __slots__ = ("_first_epoch", "_last_epoch", "is_enabled", "producer_id")
+
+    def __init__(self, *, is_enabled: bool) -> None:
+        """Start without an id; `is_enabled` is `enable.idempotence`."""
+        self.is_enabled = is_enabled
+        self.producer_id: int | None = None
+        self._first_epoch = 0
+        self._last_epoch = 0
+
+    @property
+    def is_missing(self) -> bool:
+        """Whether an id must be asked of a broker before anything can be sent."""
+        return self.is_enabled and self.producer_id is None
+
+    def assign(self, producer_id: int, epoch: int) -> None:
+        """Take what InitProducerId answered."""
+        self.producer_id = producer_id
+        self._first_epoch = epoch
+        self._last_epoch = epoch
+
+    def discard(self, producer_id: int) -> None:
+        """Give up an id whose epochs are used up or that brokers forgot; each partition moves over on its own."""
+        if self.producer_id == producer_id:
+            self.producer_id = None
+
+    def next_epoch(self, epoch: int) -> int | None:
+        """Return an epoch above `epoch` that no partition has used, or None when there is none left."""
+        self._last_epoch = max(self._last_epoch, epoch) + 1
+        return self._last_epoch if self._last_epoch <= LAST_EPOCH else None
+
+    @property
+    def first_epoch(self) -> int:
+        """The epoch with which a partition begins under the present id."""
+        return self._first_epoch
+
+    def __repr__(self) -> str:
+        """Show the id and the highest epoch."""
+        return f"<ProducerIdentity producer_id={self.producer_id} last_epoch={self._last_epoch}>"
+
+
+class PartitionIdentity:
+    """One partition's producer id, epoch and next sequence."""
+
+    __slots__ = (
+        "_confirmed_at",
+        "_confirmed_on",
+        "_producer",
+        "epoch",
+        "is_changing",
+        "last_acked_order",
+        "next_offset",
+        "next_sequence",
+        "producer_id",
+    )
+
+    def __init__(self, producer: ProducerIdentity) -> None:
+        """Start without an identity; the first `stamp` takes one."""
+        self._producer = producer
+        self.producer_id: int | None = None
+        self.epoch = -1
+        self.next_sequence = 0
+        self.is_changing = False
+        self.last_acked_order = -1
+        self.next_offset = -1
+        self._confirmed_on = 0
+        self._confirmed_at = 0.0
+
+    @property
+    def can_stamp(self) -> bool:
+        """Whether a batch can be given an identity now."""
+        if not self._producer.is_enabled:
+            return True
+        return not self.is_changing and (self.producer_id is not None or not self._producer.is_missing)
+
+    def stamp(self, count: int) -> BatchIdentity:
+        """Return the identity of the next batch of `count` records, and move on."""
+        if not self._producer.is_enabled:
+            return NO_IDENTITY
+        if self.producer_id is None:
+            self._join()
+        assert self.producer_id is not None, "stamped before a producer id was known"
+        identity = BatchIdentity(self.producer_id, self.epoch, self.next_sequence)
+        self.next_sequence = sequence_after(self.next_sequence, count)
+        return identity
+
+    # What the present leader has confirmed
+
+    def acknowledge(self, batch: ProducerBatch, base_offset: int, now: float) -> None:
+        """Note that a batch is in the log: what follows on its connection may be pipelined."""
+        self.last_acked_order = max(self.last_acked_order, batch.order)
+        if batch.identity.producer_id == (self.producer_id or NO_PRODUCER_ID) and batch.identity.epoch == self.epoch:
+            self._confirmed_on = batch.connection
+            self._confirmed_at = now
+        if base_offset >= 0:
+            self.next_offset = base_offset + batch.count
+
+    def has_seen(self, base_offset: int, batch: ProducerBatch) -> bool:
+        """Whether an offset was given to an earlier batch on this batch's connection."""
+        return self._confirmed_on == batch.connection and 0 <= base_offset < self.next_offset
+
+    def doubt(self) -> None:
+        """One batch at a time again: an error answer, a lost connection, another leader."""
+        self._confirmed_on = 0
+
+    def is_confirmed(self, connection: int, now: float) -> bool:
+        """Whether several batches may be on the wire on this connection."""
+        return self._confirmed_on == connection != 0 and now - self._confirmed_at < QUIET_TOO_LONG_S
+
+    # Changing it
+
+    def begin_change(self) -> None:
+        """Give no more sequences; `finish_change` follows once nothing of the partition is unresolved."""
+        if self._producer.is_enabled:
+            self.is_changing = True
+            self.doubt()
+
+    def finish_change(self) -> None:
+        """Take a new epoch, or leave for the producer's next id when epochs are used up."""
+        assert self.producer_id is not None
+        epoch = self._producer.next_epoch(self.epoch) if self.producer_id == self._producer.producer_id else None
+        if epoch is None:
+            self._producer.discard(self.producer_id)
+            self.producer_id = None
+        else:
+            self.epoch = epoch
+        self.next_sequence = 0
+        self.next_offset = -1
+        self.is_changing = False
+
+    def _join(self) -> None:
+        self.producer_id = self._producer.producer_id
+        self.epoch = self._producer.first_epoch
+        self.next_sequence = 0
+
+    def __repr__(self) -> str:
+        """Show the identity."""
+        return (
+            f"<PartitionIdentity producer_id={self.producer_id} epoch={self.epoch} "
+            f"next_sequence={self.next_sequence} is_changing={self.is_changing}>"
+        )

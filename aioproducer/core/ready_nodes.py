@@ -1,0 +1,82 @@
+"""Which partitions have something to send, by the node that leads them.
+
+A partition enters its leader's queue at the moment its first batch becomes sendable, and leaves it from the front
+when it is drained. Nothing ever looks through partitions that have nothing to send, so ten thousand idle ones cost
+nothing; and no partition starves, because one that has more goes to the end.
+
+Source: the `ready` and `drain` scans of RecordAccumulator in Apache Kafka, kept as it changes instead.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from aioproducer.core.partition_queue import PartitionQueue
+
+
+class ReadyNodes:
+    """Queues of ready partitions by node id, and the ready partitions that no node leads."""
+
+    def __init__(self) -> None:
+        """Start with nothing ready."""
+        self._by_node: dict[int, deque[PartitionQueue]] = {}
+        self._leaderless: dict[PartitionQueue, None] = {}
+
+    def offer(self, queue: PartitionQueue) -> None:
+        """Put a partition at the end of its leader's queue, unless it stands there already."""
+        if queue.is_offered:
+            return
+        queue.is_offered = True
+        if queue.leader_id is None:
+            self._leaderless[queue] = None
+        else:
+            self._by_node.setdefault(queue.leader_id, deque()).append(queue)
+
+    def offer_first(self, queue: PartitionQueue) -> None:
+        """Put a partition back at the front: it was its turn, but the request had no room left."""
+        assert queue.leader_id is not None
+        queue.is_offered = True
+        self._by_node.setdefault(queue.leader_id, deque()).appendleft(queue)
+
+    def take_first(self, node_id: int) -> PartitionQueue | None:
+        """Take the partition whose turn it is out of a node's queue, or None."""
+        ready = self._by_node.get(node_id)
+        if not ready:
+            return None
+        queue = ready.popleft()
+        queue.is_offered = False
+        return queue
+
+    def withdraw(self, queue: PartitionQueue) -> bool:
+        """Take a partition out wherever it stands, before its leader changes; whether it stood anywhere."""
+        if not queue.is_offered:
+            return False
+        queue.is_offered = False
+        if queue.leader_id is None:
+            del self._leaderless[queue]
+        else:
+            self._by_node[queue.leader_id].remove(queue)
+        return True
+
+    @property
+    def node_ids(self) -> list[int]:
+        """Nodes that lead at least one ready partition."""
+        return [node_id for node_id, ready in self._by_node.items() if ready]
+
+    def count(self, node_id: int) -> int:
+        """How many ready partitions a node leads."""
+        return len(self._by_node.get(node_id, ()))
+
+    @property
+    def leaderless(self) -> Collection[PartitionQueue]:
+        """Partitions that have something to send and nobody to send it to."""
+        return self._leaderless.keys()
+
+    def __repr__(self) -> str:
+        """Show how many partitions are ready at which node."""
+        counts = {node_id: len(ready) for node_id, ready in self._by_node.items() if ready}
+        return f"<ReadyNodes {counts} leaderless={len(self._leaderless)}>"

@@ -1,0 +1,92 @@
+"""The 61 bytes before the records of a batch, format v2.
+
+    offset  size  field
+         0     8  baseOffset             0; the broker assigns it
+         8     4  batchLength            bytes that follow this field
+        12     4  partitionLeaderEpoch   -1; the broker assigns it
+        16     1  magic                  2
+        17     4  crc                    CRC-32C of everything from attributes on
+        21     2  attributes             bits 0-2 compression, 3 timestamp type, 4 transactional, 5 control
+        23     4  lastOffsetDelta        records - 1
+        27     8  baseTimestamp          of the first record, ms
+        35     8  maxTimestamp           ms
+        43     8  producerId             -1 when not idempotent
+        51     2  producerEpoch          -1 when not idempotent
+        53     4  baseSequence           -1 when not idempotent
+        57     4  recordsCount
+        61        records
+
+The header is an object of its own beside the records, so that a batch can be given another identity while a
+transport still reads the old one.
+
+Source: DefaultRecordBatch in Apache Kafka.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from crc32c import crc32c
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+HEADER_SIZE: Final = 61
+MAX_SEQUENCE: Final = 2**31 - 1
+NO_PRODUCER_ID: Final = -1
+NO_PRODUCER_EPOCH: Final = -1
+NO_SEQUENCE: Final = -1
+
+_BEFORE_CRC: Final = Struct(">qiibI")
+_AFTER_CRC: Final = Struct(">hiqqqhii")
+_NOT_COUNTED_IN_LENGTH: Final = 12
+
+
+class BatchIdentity(NamedTuple):
+    """Under what a batch is deduplicated."""
+
+    producer_id: int = NO_PRODUCER_ID
+    epoch: int = NO_PRODUCER_EPOCH
+    base_sequence: int = NO_SEQUENCE
+
+
+NO_IDENTITY: Final = BatchIdentity()
+
+
+class BatchTimes(NamedTuple):
+    """The timestamps of a batch's first and latest record, ms since the epoch."""
+
+    base_timestamp: int
+    max_timestamp: int
+
+
+def encode_header(records: Buffer, count: int, times: BatchTimes, identity: BatchIdentity, compression: int) -> bytes:
+    """Return the header of a batch.
+
+    Args:
+        records: the batch's records section, compressed already if it is.
+        count: records in it, at least one.
+        times: of the records.
+        identity: `NO_IDENTITY` without idempotence.
+        compression: Kafka's number of the codec, 0..4.
+    """
+    body = memoryview(records)
+    after = _AFTER_CRC.pack(
+        compression,
+        count - 1,
+        times.base_timestamp,
+        times.max_timestamp,
+        identity.producer_id,
+        identity.epoch,
+        identity.base_sequence,
+        count,
+    )
+    crc = crc32c(body, crc32c(after))
+    length = HEADER_SIZE - _NOT_COUNTED_IN_LENGTH + body.nbytes
+    return _BEFORE_CRC.pack(0, length, -1, 2, crc) + after
+
+
+def sequence_after(sequence: int, count: int) -> int:
+    """The sequence number `count` records later; wraps from 2**31 - 1 to 0. Source: DefaultRecordBatch."""
+    return (sequence + count) % (MAX_SEQUENCE + 1)

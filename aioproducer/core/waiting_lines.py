@@ -1,0 +1,345 @@
+"""Records that cannot be appended yet: a line for each unknown topic, and a line for each partition without memory.
+
+Served first come, first served per partition, and among all whom memory can be granted: the earliest call first,
+but a record whose node has taken its share (`buffer_pool.py`) does not hold back records of other nodes. A keyless
+record stands in a line of its own kind and chooses its partition when it is granted memory.
+
+What nobody waits for is bounded in records and in bytes; a record whose delivery somebody awaits is not counted.
+Each line has one timer, for the record at its front: `max.block.ms` is the same for all, so none behind it is due
+earlier.
+
+Source: the `waiters` of BufferPool and `waitOnMetadata` of KafkaProducer in Apache Kafka.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from heapq import heappop, heappush
+from itertools import count
+from typing import TYPE_CHECKING
+
+from aioproducer.core.record_accumulator import queue_of
+from aioproducer.core.waiting_line import WaitingLine, WaitingRecord
+from aioproducer.errors import BufferFullError, BufferTimeoutError, KafkaError, MetadataTimeoutError, Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from aioproducer._native.append import PartitionSlot, RecordAppender
+    from aioproducer._native.delivery import BatchResult, Delivery
+    from aioproducer.core.flush_generations import FlushGenerations
+    from aioproducer.core.record_accumulator import RecordAccumulator
+    from aioproducer.core.timer_heap import TimerHeap
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitingLimits:
+    """Bounds of the lines."""
+
+    max_records: int
+    """Records that wait without anybody waiting for them."""
+    max_bytes: int
+    max_block_s: float
+    """Seconds that a record waits for metadata and memory together."""
+
+
+class WaitingLines:
+    """All lines of a producer.
+
+    Args:
+        appender: places records.
+        accumulator: told when memory is short.
+        generations: each waiting record is a unit of work of the flush that covers it.
+        timers: for `max.block.ms`.
+        limits: see there.
+        on_failed: called with a record that leaves its line without a place, and the error.
+        explain: says why a topic is still unknown, for the error's text.
+    """
+
+    def __init__(  # noqa: PLR0913  # the parts it stands between
+        self,
+        appender: RecordAppender,
+        accumulator: RecordAccumulator,
+        generations: FlushGenerations,
+        timers: TimerHeap,
+        *,
+        limits: WaitingLimits,
+        on_failed: Callable[[WaitingRecord, KafkaError], None],
+        explain: Callable[[str], str],
+    ) -> None:
+        self._appender = appender
+        self._accumulator = accumulator
+        self._generations = generations
+        self._timers = timers
+        self._limits = limits
+        self._on_failed = on_failed
+        self._explain = explain
+        self._topics: dict[str, WaitingLine] = {}
+        self._memory: dict[PartitionSlot | None, WaitingLine] = {}
+        self._fronts: dict[int | None, list[tuple[int, int, PartitionSlot | None]]] = {}
+        self._order = count()
+        self._by_result: dict[BatchResult, WaitingRecord] = {}
+        self.records = 0
+        self.bytes = 0
+        self.exhausted = 0
+        self._counted_records = 0
+        self._counted_bytes = 0
+
+    # Joining
+
+    def check_room(self, size: int) -> None:
+        """Refuse a record of `size` bytes that nobody would wait for, if the lines are full of such records.
+
+        Raises:
+            BufferFullError: nothing was accepted.
+        """
+        if self._counted_records < self._limits.max_records and self._counted_bytes + size <= self._limits.max_bytes:
+            return
+        self.exhausted += 1
+        message = (
+            f"{self._counted_records} records ({self._counted_bytes} bytes) wait for metadata or memory and nobody "
+            f"awaits them; the bounds are max_waiting_records={self._limits.max_records} and "
+            f"max_waiting_bytes={self._limits.max_bytes}: use `await producer.enqueue(...)`, which waits for room"
+        )
+        raise BufferFullError(message, outcome=Outcome.NOT_WRITTEN)
+
+    def join(self, record: WaitingRecord, *, is_counted: bool) -> None:
+        """Put a record in the line of its topic or partition.
+
+        Args:
+            record: with its content.
+            is_counted: nobody waits for it, so it counts towards the bounds until somebody does.
+        """
+        record.call_order = next(self._order)
+        record.generation = self._generations.enter()
+        self.records += 1
+        self.bytes += record.size
+        if is_counted:
+            self._count(record)
+        if record.topic in self._appender.topics:
+            self._join_memory(record)
+        else:
+            line = self._topics.setdefault(record.topic, WaitingLine())
+            line.join(record)
+            self._watch(line, partial(self._topic_too_late, record.topic))
+
+    def withdraw(self, record: WaitingRecord) -> bool:
+        """Take a record out because its caller gave up; False: it has its place already, or has failed."""
+        if not record.is_waiting:
+            return False
+        self._leave(record)
+        self._generations.leave(record.generation)
+        return True
+
+    # Topics
+
+    @property
+    def unknown_topics(self) -> list[str]:
+        """Topics that records wait for."""
+        return [topic for topic, line in self._topics.items() if len(line)]
+
+    def topic_known(self, topic: str) -> None:
+        """Append the records that waited for a topic, in order; those without memory go on waiting."""
+        line = self._topics.pop(topic, None)
+        if line is None:
+            return
+        self._stop_watching(line)
+        for record in line:
+            record.line = None
+            self._join_memory(record)
+        self.serve()
+
+    def topic_failed(self, topic: str, error: KafkaError) -> None:
+        """Fail the records that wait for a topic."""
+        for record in self._topics.get(topic, ()):
+            self._fail(record, error)
+
+    # Memory
+
+    def serve(self) -> None:
+        """Place as many records as memory allows; call it when some came back."""
+        if self._fronts:
+            for leader_id in list(self._fronts):
+                self._serve_node(leader_id)
+            self._accumulator.memory_is_short = bool(self._fronts)
+
+    def leaders_changed(self) -> None:
+        """Stand in line for the new leaders' memory."""
+        self._fronts.clear()
+        for slot, line in self._memory.items():
+            self._show_front(slot, line)
+
+    def _serve_node(self, leader_id: int | None) -> None:
+        fronts = self._fronts[leader_id]
+        while fronts:
+            _, _, slot = fronts[0]
+            line = self._memory.get(slot)
+            record = line.first() if line is not None else None
+            if line is None or record is None:
+                heappop(fronts)
+                self._memory.pop(slot, None)
+            elif self._place(record):
+                heappop(fronts)
+                self._show_front(slot, line)
+            else:
+                return
+        del self._fronts[leader_id]
+
+    def _join_memory(self, record: WaitingRecord) -> None:
+        try:
+            slot = self._slot_of(record)
+        except (KafkaError, ValueError) as error:
+            self._fail(record, _as_kafka_error(error))
+            return
+        record.slot = slot
+        if slot is not None:
+            slot.line += 1
+        line = self._memory.get(slot)
+        is_front = line is None
+        line = line or self._memory.setdefault(slot, WaitingLine())
+        line.join(record)
+        self._watch(line, partial(self._memory_too_late, slot))
+        if is_front:
+            self._show_front(slot, line)
+        if not self._accumulator.memory_is_short:
+            self._accumulator.memory_is_short = True
+            self._accumulator.hurry()
+
+    def _slot_of(self, record: WaitingRecord) -> PartitionSlot | None:
+        if record.choose_partition is not None:
+            record.partition = record.choose_partition()
+            record.choose_partition = None
+        topic = self._appender.topics[record.topic]
+        partition = self._appender.partition_of(record.topic, record.key, record.partition)
+        if partition is not None and partition >= len(topic.slots):
+            self._accumulator.unknown_partition(topic, partition)
+        return None if partition is None else topic.slots[partition]
+
+    def _show_front(self, slot: PartitionSlot | None, line: WaitingLine) -> None:
+        record = line.first()
+        if record is None:
+            self._memory.pop(slot, None)
+            return
+        leader_id = None if slot is None else queue_of(slot).leader_id
+        heappush(self._fronts.setdefault(leader_id, []), (record.call_order, id(slot), slot))
+
+    def _place(self, record: WaitingRecord) -> bool:
+        delivery = self._appender.place(
+            record.topic, record.value, record.key, record.partition, record.timestamp, record.headers
+        )
+        if delivery is None:
+            if record.slot is None:
+                self._appender.topics[record.topic].choose_again()
+            return False
+        self._move(record, delivery)
+        return True
+
+    def _move(self, record: WaitingRecord, delivery: Delivery) -> None:
+        self._leave(record)
+        self._accumulator.adopt(delivery, record.generation, record.called_at)
+        record.result.move([(0, delivery.home, delivery.position)])
+        self._generations.leave(record.generation)
+
+    # Leaving
+
+    def fail_all(self, error: KafkaError) -> None:
+        """Fail every record that waits; the producer closes or has failed."""
+        for line in (*self._topics.values(), *self._memory.values()):
+            for record in line:
+                self._fail(record, error)
+
+    def _fail(self, record: WaitingRecord, error: KafkaError) -> None:
+        self._leave(record)
+        self._on_failed(
+            record, error.with_details(topic=record.topic, partition=record.partition, outcome=Outcome.NOT_WRITTEN)
+        )
+        self._generations.leave(record.generation)
+
+    def _leave(self, record: WaitingRecord) -> None:
+        self.records -= 1
+        self.bytes -= record.size
+        self._uncount(record)
+        if record.line is not None:
+            record.line.leave(record)
+        if record.slot is not None:
+            record.slot.line -= 1
+        record.forget_content()
+        if record.on_left is not None:
+            on_left, record.on_left = record.on_left, None
+            on_left()
+
+    # Bounds
+
+    def _count(self, record: WaitingRecord) -> None:
+        record.is_counted = True
+        self._counted_records += 1
+        self._counted_bytes += record.size
+        self._by_result[record.result] = record
+        record.result.on_wanted = self._somebody_waits
+
+    def _uncount(self, record: WaitingRecord) -> None:
+        if record.is_counted:
+            record.is_counted = False
+            self._counted_records -= 1
+            self._counted_bytes -= record.size
+            del self._by_result[record.result]
+
+    def _somebody_waits(self, result: BatchResult) -> None:
+        record = self._by_result.get(result)
+        if record is not None:
+            self._uncount(record)
+
+    # Time
+
+    def _watch(self, line: WaitingLine, too_late: Callable[[float], None]) -> None:
+        record = line.first()
+        if line.timer is None and record is not None:
+            line.timer = self._timers.schedule(record.called_at + self._limits.max_block_s, too_late)
+
+    def _stop_watching(self, line: WaitingLine) -> None:
+        if line.timer is not None:
+            line.timer.cancel()
+            line.timer = None
+
+    def _late(self, line: WaitingLine, now: float) -> Iterator[WaitingRecord]:
+        line.timer = None
+        while (record := line.first()) is not None and record.called_at + self._limits.max_block_s <= now:
+            yield record
+
+    def _topic_too_late(self, topic: str, now: float) -> None:
+        line = self._topics.get(topic)
+        if line is None:
+            return
+        for record in self._late(line, now):
+            message = f"topic {topic!r} is still unknown after max_block_ms={self._block_ms}: {self._explain(topic)}"
+            self._fail(record, MetadataTimeoutError(message, elapsed_s=now - record.called_at))
+        self._watch(line, partial(self._topic_too_late, topic))
+
+    def _memory_too_late(self, slot: PartitionSlot | None, now: float) -> None:
+        line = self._memory.get(slot)
+        if line is None:
+            return
+        for record in self._late(line, now):
+            self.exhausted += 1
+            message = (
+                f"no room for a record of {record.size} bytes within max_block_ms={self._block_ms}: the buffer holds "
+                "records that the brokers have not answered; raise buffer_memory or max_block_ms, or send less"
+            )
+            self._fail(record, BufferTimeoutError(message, elapsed_s=now - record.called_at))
+        self._watch(line, partial(self._memory_too_late, slot))
+
+    @property
+    def _block_ms(self) -> int:
+        return round(self._limits.max_block_s * 1000)
+
+    def __repr__(self) -> str:
+        """Show how much waits for what."""
+        return (
+            f"<WaitingLines records={self.records} bytes={self.bytes} unknown_topics={len(self.unknown_topics)} "
+            f"partitions={len(self._memory)}>"
+        )
+
+
+def _as_kafka_error(error: KafkaError | ValueError) -> KafkaError:
+    return error if isinstance(error, KafkaError) else KafkaError(str(error))

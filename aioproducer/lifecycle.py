@@ -1,0 +1,96 @@
+"""The states of a producer, and why a call is refused in each.
+
+    NEW ──► STARTING ──► RUNNING ──► CLOSING ──► CLOSED
+     │          │            │           │          ▲
+     │          └────────────┴─► FAILED ◄┘          │
+     └──────────────────────────────┴───────────────┘
+
+FAILED means that something the producer cannot do without has died; every call says so and names the cause.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import Final, NoReturn
+
+from aioproducer.errors import IllegalStateError, KafkaError, ProducerClosedError
+
+
+class ProducerState(Enum):
+    """Where a producer is in its life."""
+
+    NEW = "new"
+    STARTING = "starting"
+    RUNNING = "running"
+    CLOSING = "closing"
+    CLOSED = "closed"
+    FAILED = "failed"
+
+
+TRANSITIONS: Final[Mapping[ProducerState, frozenset[ProducerState]]] = {
+    ProducerState.NEW: frozenset({ProducerState.STARTING, ProducerState.CLOSED}),
+    ProducerState.STARTING: frozenset({ProducerState.RUNNING, ProducerState.CLOSING, ProducerState.FAILED}),
+    ProducerState.RUNNING: frozenset({ProducerState.CLOSING, ProducerState.FAILED}),
+    ProducerState.CLOSING: frozenset({ProducerState.CLOSED, ProducerState.FAILED}),
+    ProducerState.FAILED: frozenset({ProducerState.CLOSED}),
+    ProducerState.CLOSED: frozenset(),
+}
+
+
+class Lifecycle:
+    """One producer's state, and the errors of calls that do not fit it."""
+
+    __slots__ = ("cause", "is_forked", "name", "state")
+
+    def __init__(self, name: str) -> None:
+        """Begin NEW; `name` is the client id, for messages."""
+        self.name = name
+        self.state = ProducerState.NEW
+        self.cause: BaseException | None = None
+        self.is_forked = False
+
+    def move_to(self, state: ProducerState) -> None:
+        """Change the state; anything the table does not hold is our own bug."""
+        assert state in TRANSITIONS[self.state], f"a producer cannot go from {self.state.value} to {state.value}"
+        self.state = state
+
+    def fail(self, cause: BaseException) -> None:
+        """Note the death of something the producer needs; the first cause counts."""
+        if self.state in {ProducerState.CLOSED, ProducerState.FAILED, ProducerState.NEW}:
+            return
+        self.cause = cause
+        self.move_to(ProducerState.FAILED)
+
+    def failure(self) -> KafkaError:
+        """The error of everything that the cause of FAILED brings down."""
+        if isinstance(self.cause, KafkaError):
+            return self.cause.fresh()
+        error = IllegalStateError(f"producer {self.name!r} has failed: {type(self.cause).__name__}: {self.cause}")
+        error.__cause__ = self.cause
+        return error
+
+    def refuse(self, *, on_loop_thread: bool) -> NoReturn:
+        """Raise what a call gets that cannot be served now.
+
+        Raises:
+            IllegalStateError: not started, forked, or on another thread.
+            ProducerClosedError: closing or closed.
+            KafkaError: the cause, once failed.
+        """
+        if self.is_forked:
+            text = f"producer {self.name!r} was made before a fork: its connections belong to the parent; make one here"
+            raise IllegalStateError(text)
+        if self.state in {ProducerState.NEW, ProducerState.STARTING}:
+            text = f"producer {self.name!r} is not started: use `async with Producer(...)`, or await producer.start()"
+            raise IllegalStateError(text)
+        if self.state is ProducerState.FAILED:
+            raise self.failure()
+        if not on_loop_thread:
+            text = (
+                f"producer {self.name!r} was called from another thread than its event loop's: use "
+                "producer.send_threadsafe(...), or a BlockingProducer for threads and scripts"
+            )
+            raise IllegalStateError(text)
+        text = f"producer {self.name!r} is {self.state.value}: it takes no more records"
+        raise ProducerClosedError(text)

@@ -1,0 +1,172 @@
+"""What happens to a record before the append, when the producer has code of the user's to run.
+
+    interceptors ──► serializers ──► partitioner
+
+A producer without any of them never comes here. A failing interceptor is skipped; a failing serializer or
+partitioner is the error of that call, before anything was accepted.
+
+Source: KafkaProducer.doSend in Apache Kafka.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+from aioproducer.partitioners import check_choice
+from aioproducer.records import ProducerRecord, TopicPartition, check_topic_name, normalize_headers
+from aioproducer.serializers import bind_serializer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aioproducer._native.append import Headers
+    from aioproducer._native.delivery import OnDelivery
+    from aioproducer.core.cluster import Cluster
+    from aioproducer.errors import KafkaError
+    from aioproducer.interceptors import InterceptorChain
+    from aioproducer.partitioners import Partitioner
+    from aioproducer.records import RecordMetadata
+    from aioproducer.serializers import BoundSerializer, SerializerArgument
+
+
+class PreparedRecord(NamedTuple):
+    """The arguments of the append, in its order, and a partition that is chosen once the topic is known."""
+
+    topic: str
+    value: bytes | None
+    key: bytes | None
+    partition: int | None
+    timestamp: int | None
+    headers: Headers | None
+    on_delivery: OnDelivery | None
+    choose_partition: Callable[[], int] | None = None
+
+
+class Preparation:
+    """The user's code around a record.
+
+    Args:
+        interceptors: may be empty.
+        key_serializer: None takes bytes.
+        value_serializer: None takes bytes.
+        partitioner: None leaves the choice to the native append.
+        cluster: what is known now.
+    """
+
+    def __init__(
+        self,
+        interceptors: InterceptorChain,
+        *,
+        key_serializer: SerializerArgument | None,
+        value_serializer: SerializerArgument | None,
+        partitioner: Partitioner | None,
+        cluster: Callable[[], Cluster],
+    ) -> None:
+        self._interceptors = interceptors
+        self._serialize_key = _bound("key_serializer", key_serializer)
+        self._serialize_value = _bound("value_serializer", value_serializer)
+        self._partitioner = partitioner
+        self._cluster = cluster
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether there is anything to run."""
+        return bool(len(self._interceptors) or self._serialize_key or self._serialize_value or self._partitioner)
+
+    def prepare(self, record: PreparedRecord) -> PreparedRecord | None:
+        """Run the user's code on a record whose key and value are still the caller's.
+
+        Returns:
+            What to append; None: an interceptor dropped the record.
+
+        Raises:
+            SerializationError: a serializer failed.
+            ValueError: the partitioner returned what is no partition.
+        """
+        check_topic_name(record.topic)
+        if len(self._interceptors):
+            intercepted = self._intercept(record)
+            if intercepted is None:
+                return None
+            record = intercepted
+        key, value = record.key, record.value
+        key_bytes = self._serialize_key(record.topic, key) if self._serialize_key and key is not None else key
+        value_bytes = (
+            self._serialize_value(record.topic, value) if self._serialize_value and value is not None else value
+        )
+        prepared = record._replace(key=key_bytes, value=value_bytes)
+        if self._partitioner is None or record.partition is not None:
+            return prepared
+        choose = partial(self._choose, self._partitioner, record, prepared)
+        if self._cluster().partition_count(record.topic) is None:
+            return prepared._replace(choose_partition=choose)
+        return prepared._replace(partition=choose())
+
+    def dropped(self, record: PreparedRecord, error: KafkaError) -> None:
+        """Tell the interceptors of a record that one of them dropped."""
+        self._interceptors.on_error(TopicPartition(record.topic, -1), error, ())
+
+    @property
+    def interceptor_failures(self) -> int:
+        """How often an interceptor failed."""
+        return self._interceptors.failures
+
+    def close(self) -> None:
+        """Close interceptors and partitioner."""
+        self._interceptors.close()
+        close = getattr(self._partitioner, "close", None)
+        if callable(close):
+            close()
+
+    def _intercept(self, record: PreparedRecord) -> PreparedRecord | None:
+        headers = normalize_headers(record.headers)
+        answer = self._interceptors.on_send(
+            ProducerRecord(
+                record.topic,
+                record.value,
+                key=record.key,
+                partition=record.partition,
+                timestamp=record.timestamp,
+                headers=headers,
+            )
+        )
+        if answer is None:
+            return None
+        on_delivery = partial(self._tell, answer, record.on_delivery)
+        return PreparedRecord(
+            answer.topic, answer.value, answer.key, answer.partition, answer.timestamp, answer.headers, on_delivery
+        )
+
+    def _tell(
+        self,
+        record: ProducerRecord,
+        on_delivery: OnDelivery | None,
+        metadata: RecordMetadata | None,
+        error: KafkaError | None,
+    ) -> None:
+        if metadata is not None:
+            self._interceptors.on_acknowledgement(metadata, record.headers)
+        elif error is not None:
+            partition = -1 if error.partition is None else error.partition
+            self._interceptors.on_error(TopicPartition(record.topic, partition), error, record.headers)
+        if on_delivery is not None:
+            on_delivery(metadata, error)
+
+    def _choose(self, partitioner: Partitioner, record: PreparedRecord, prepared: PreparedRecord) -> int:
+        cluster = self._cluster()
+        choice = partitioner.partition(
+            record.topic, record.key, prepared.key, record.value, prepared.value, cluster
+        )
+        count = cluster.partition_count(record.topic) or 0
+        return check_choice(partitioner, choice, topic=record.topic, partition_count=count)
+
+    def batch_closed(self, topic_partition: TopicPartition) -> None:
+        """Tell the partitioner that the next records of a topic may go elsewhere."""
+        on_new_batch = getattr(self._partitioner, "on_new_batch", None)
+        if callable(on_new_batch):
+            on_new_batch(topic_partition.topic, self._cluster(), topic_partition.partition)
+
+
+def _bound(option: str, serializer: SerializerArgument | None) -> BoundSerializer | None:
+    return None if serializer is None else bind_serializer(option, serializer)

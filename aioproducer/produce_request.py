@@ -1,0 +1,94 @@
+"""One Produce request on its way: which batches it carries, and which answer belongs to which."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from aioproducer.protocol.messages import PRODUCE
+from aioproducer.protocol.produce import (
+    NO_TOPIC_ID,
+    BatchToSend,
+    PartitionAnswer,
+    ProduceResponse,
+    encode_produce_request,
+    request_is_flexible,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Sequence
+
+    from aioproducer.core.cluster import Cluster
+    from aioproducer.core.producer_batch import ProducerBatch
+    from aioproducer.protocol.produce import Buffer
+
+LAST_VERSION_BY_NAME: Final = 12
+"""From the next version on topics are named by their ids (KIP-516)."""
+
+
+class ProduceRequest:
+    """Batches of different partitions, for one node.
+
+    Args:
+        node_id: the leader of all of them.
+        batches: at most one a partition.
+        cluster: for topic ids.
+    """
+
+    def __init__(self, node_id: int, batches: Sequence[ProducerBatch], cluster: Cluster) -> None:
+        self.node_id = node_id
+        self.batches = batches
+        self._topic_ids = {topic: cluster.topic_id(topic) for topic in {topic_of(batch) for batch in batches}}
+        self._names = {topic_id: topic for topic, topic_id in self._topic_ids.items()}
+
+    @property
+    def topics(self) -> Collection[str]:
+        """The topics it writes to."""
+        return self._topic_ids.keys()
+
+    @property
+    def highest_version(self) -> int:
+        """The last version that can say what must be said: topic ids may be unknown."""
+        return LAST_VERSION_BY_NAME if NO_TOPIC_ID in self._names else PRODUCE.max_version
+
+    def encode(self, version: int, *, acks: int, timeout_ms: int) -> list[Buffer]:
+        """Return the body in pieces; the batches' records are not copied."""
+        return encode_produce_request(
+            version, acks=acks, timeout_ms=timeout_ms, transactional_id=None, batches=self._to_send()
+        )
+
+    def is_flexible(self, version: int) -> bool:
+        """Whether this version has tagged fields."""
+        return request_is_flexible(version)
+
+    def answers(self, response: ProduceResponse) -> Callable[[ProducerBatch], PartitionAnswer | None]:
+        """Return a look-up of the answer to a batch; None where the response left it out. The first answer counts."""
+        found: dict[tuple[str | None, int], PartitionAnswer] = {}
+        for answer in response.partitions:
+            found.setdefault((self._topic_of(answer), answer.partition), answer)
+        return lambda batch: found.get((topic_of(batch), batch.queue.topic_partition.partition))
+
+    def _topic_of(self, answer: PartitionAnswer) -> str | None:
+        if answer.topic is not None or answer.topic_id is None:
+            return answer.topic
+        return self._names.get(answer.topic_id)
+
+    def _to_send(self) -> list[BatchToSend]:
+        return [
+            BatchToSend(
+                topic_of(batch),
+                self._topic_ids[topic_of(batch)],
+                batch.queue.topic_partition.partition,
+                batch.header(),
+                batch.records(),
+            )
+            for batch in self.batches
+        ]
+
+    def __repr__(self) -> str:
+        """Show where it goes and how much it carries."""
+        return f"<ProduceRequest node={self.node_id} batches={len(self.batches)}>"
+
+
+def topic_of(batch: ProducerBatch) -> str:
+    """The topic of a batch."""
+    return batch.queue.topic_partition.topic

@@ -1,0 +1,102 @@
+"""Fetches the producer id in the background, whenever idempotent records wait for one.
+
+A fresh cluster answers the first InitProducerId with COORDINATOR_LOAD_IN_PROGRESS for about a second, so this asks
+again, with backoff, until there is an id or the cluster says that there never will be one.
+
+Source: TransactionManager.InitProducerIdHandler in Apache Kafka (KIP-98).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from aioproducer.errors import BrokerError, KafkaError, Outcome, UnsupportedVersionError
+from aioproducer.protocol.error_codes import ErrorCode
+from aioproducer.protocol.messages import (
+    INIT_PRODUCER_ID,
+    ProducerIdAnswer,
+    decode_init_producer_id_response,
+    encode_init_producer_id_request,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aioproducer.core.producer_identity import ProducerIdentity
+    from aioproducer.core.retry_backoff import ExponentialBackoff
+    from aioproducer.network.environment import EventLog
+    from aioproducer.network.network_client import NetworkClient
+
+
+class ProducerIdSource:
+    """Assigns the identity an id when it is asked for one.
+
+    Args:
+        client: asks the least loaded broker.
+        identity: gets the id.
+        backoff: between attempts.
+        on_assigned: called when partitions that waited may go on.
+        log: one event an id.
+    """
+
+    def __init__(
+        self,
+        client: NetworkClient,
+        identity: ProducerIdentity,
+        backoff: ExponentialBackoff,
+        *,
+        on_assigned: Callable[[], None],
+        log: EventLog,
+    ) -> None:
+        self._client = client
+        self._identity = identity
+        self._backoff = backoff
+        self._on_assigned = on_assigned
+        self._log = log
+        self._wanted = asyncio.Event()
+
+    def ask(self) -> None:
+        """Fetch an id soon, unless one is being fetched."""
+        self._wanted.set()
+
+    async def run(self) -> None:
+        """Serve until cancelled.
+
+        Raises:
+            KafkaError: no id will ever be given: the right is missing, or brokers are too old.
+        """
+        while True:
+            await self._wanted.wait()
+            attempts = 0
+            while self._identity.is_missing and not await self._fetch():
+                await asyncio.sleep(self._backoff.delay_s(attempts))
+                attempts += 1
+            self._wanted.clear()
+
+    async def _fetch(self) -> bool:
+        try:
+            answer = await self._client.request(
+                INIT_PRODUCER_ID,
+                encode_init_producer_id_request,
+                lambda answer: decode_init_producer_id_response(answer.version, answer.payload),
+            )
+        except UnsupportedVersionError:
+            raise
+        except KafkaError as error:
+            self._log.debug("producer_id_not_fetched", reason=str(error))
+            return False
+        return self._take(answer)
+
+    def _take(self, answer: ProducerIdAnswer) -> bool:
+        code = ErrorCode.of(answer.error_code)
+        if code is ErrorCode.NONE and answer.producer_id >= 0 and answer.producer_epoch >= 0:
+            self._identity.assign(answer.producer_id, answer.producer_epoch)
+            self._log.info("producer_id_assigned", producer_id=answer.producer_id, epoch=answer.producer_epoch)
+            self._on_assigned()
+            return True
+        if code is not None and code.fatal:
+            text = f"no producer id: {code.name}: {code.meaning}; grant it, or set enable_idempotence=False"
+            raise BrokerError.of(answer.error_code, text, outcome=Outcome.NOT_WRITTEN)
+        self._log.debug("producer_id_refused", code=answer.error_code)
+        return False

@@ -1,0 +1,462 @@
+"""Everything that exists between the start and the close of a producer: the parts of the send path, wired together.
+
+`Producer` is the face; this knows which part is told of what. It holds no reference to the face, so that a
+producer that was dropped unclosed can be noticed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from aioproducer._native.append import RecordAppender
+from aioproducer._native.delivery import BatchResult
+from aioproducer.completion import Completion
+from aioproducer.core.batch_splitter import BatchSplitter
+from aioproducer.core.buffer_pool import BufferPool
+from aioproducer.core.flush_generations import FlushGenerations
+from aioproducer.core.produce_outcome import Policy
+from aioproducer.core.producer_identity import ProducerIdentity
+from aioproducer.core.record_accumulator import AccumulatorSettings, RecordAccumulator, Surroundings
+from aioproducer.core.retry_backoff import ExponentialBackoff
+from aioproducer.core.timer_heap import TimerHeap
+from aioproducer.core.waiting_line import WaitingRecord
+from aioproducer.core.waiting_lines import WaitingLimits, WaitingLines
+from aioproducer.errors import BrokerError, KafkaError, Outcome, ProducerClosedError
+from aioproducer.lifecycle import Lifecycle, ProducerState
+from aioproducer.metrics import LatencyHistogram, ProducerStatistics
+from aioproducer.network.metadata_refresher import MetadataRefresher, MetadataSettings
+from aioproducer.network.network_client import NetworkClient
+from aioproducer.network.environment import NetworkSettings
+from aioproducer.preparation import Preparation
+from aioproducer.producer_id_source import ProducerIdSource
+from aioproducer.protocol.compression import CompressionType
+from aioproducer.protocol.error_codes import ErrorCode
+from aioproducer.sealing import Sealing
+from aioproducer.sender import Sender, SenderSettings, SendPath
+from aioproducer.supervisor import Supervisor
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Callable
+
+    from aioproducer.config import ProducerConfig
+    from aioproducer.core.cluster import Cluster
+    from aioproducer.interceptors import InterceptorChain
+    from aioproducer.logs import EventLog
+    from aioproducer.records import TopicPartition
+
+
+class RunningProducer:
+    """The parts of one producer.
+
+    Args:
+        config: checked.
+        lifecycle: shared with the face.
+        interceptors: the user's.
+        random: of all jitter and choices.
+        wall_clock: milliseconds since the epoch; None reads the system's clock natively.
+        log: bound to the client id.
+    """
+
+    def __init__(
+        self,
+        config: ProducerConfig,
+        lifecycle: Lifecycle,
+        *,
+        interceptors: InterceptorChain,
+        random: random.Random,
+        wall_clock: Callable[[], int] | None,
+        log: EventLog,
+    ) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.lifecycle = lifecycle
+        self._config = config
+        self._random = random
+        self._log = log
+        self._metadata_waiters: list[asyncio.Future[None]] = []
+        self._flushes: list[tuple[int, asyncio.Future[None]]] = []
+        self.timers = TimerHeap()
+        self.generations = FlushGenerations(self._generation_finished)
+        self.identity = ProducerIdentity(is_enabled=config.enable_idempotence)
+        self.latency = LatencyHistogram()
+        self.pool = BufferPool(config.buffer_memory, self._batch_size, on_return=self.wake)
+        self.accumulator = self._make_accumulator()
+        self.appender = RecordAppender(
+            self.accumulator,
+            refuse=self.refuse,
+            batch_size=self._batch_size,
+            max_record_size=self._max_record_size,
+            wall_clock=wall_clock,
+            ignore_keys=config.partitioner_ignore_keys,
+        )
+        self.completion = Completion(self.loop, self.pool, self.generations, latency=self.latency, log=log)
+        self.client = self._make_client()
+        self.metadata = self._make_metadata()
+        self.lines = self._make_lines()
+        self.producer_ids = ProducerIdSource(
+            self.client, self.identity, self._backoff(), on_assigned=self._producer_id_assigned, log=log
+        )
+        self.sender = self._make_sender()
+        self.preparation = Preparation(
+            interceptors,
+            key_serializer=config.key_serializer,
+            value_serializer=config.value_serializer,
+            partitioner=config.partitioner,
+            cluster=lambda: self.metadata.cluster,
+        )
+        self._supervisor = Supervisor(lifecycle.name, self.fail)
+
+    # Making the parts
+
+    @property
+    def _batch_size(self) -> int:
+        return min(self._config.batch_size, self._config.buffer_memory // 4)
+
+    @property
+    def _max_record_size(self) -> int:
+        return min(self._config.max_request_size, self._config.buffer_memory // 4 * 3)
+
+    def _backoff(self) -> ExponentialBackoff:
+        config = self._config
+        return ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms, random=self._random)
+
+    def _make_accumulator(self) -> RecordAccumulator:
+        config = self._config
+        limited_by_request = self._max_record_size == config.max_request_size
+        settings = AccumulatorSettings(
+            batch_size=self._batch_size,
+            max_record_size=self._max_record_size,
+            max_record_option="max_request_size" if limited_by_request else "buffer_memory",
+            linger_s=config.linger_ms / 1000,
+            delivery_timeout_s=config.delivery_timeout_ms / 1000,
+            max_in_flight=config.max_in_flight_requests_per_connection if config.enable_idempotence else 1,
+            max_request_size=config.max_request_size,
+            compression=self._codec.value,
+            is_adaptive=config.partitioner_adaptive_partitioning_enable,
+        )
+        surroundings = Surroundings(
+            pool=self.pool,
+            timers=self.timers,
+            generations=self.generations,
+            producer_identity=self.identity,
+            random=self._random,
+            clock=self.loop.time,
+            wake=self.wake,
+            loop=self.loop,
+        )
+        accumulator = RecordAccumulator(settings, surroundings)
+        accumulator.batch_was_closed = self._batch_closed
+        return accumulator
+
+    @property
+    def _codec(self) -> CompressionType:
+        return CompressionType[self._config.compression_type.upper()]
+
+    @property
+    def _compression_level(self) -> int | None:
+        levels = {
+            CompressionType.GZIP: self._config.compression_gzip_level,
+            CompressionType.ZSTD: self._config.compression_zstd_level,
+        }
+        return levels.get(self._codec)
+
+    def _make_client(self) -> NetworkClient:
+        config = self._config
+        settings = NetworkSettings(
+            request_timeout_ms=config.request_timeout_ms,
+            max_in_flight=config.max_in_flight_requests_per_connection,
+            reconnect_backoff_ms=config.reconnect_backoff_ms,
+            reconnect_backoff_max_ms=config.reconnect_backoff_max_ms,
+            connection_setup_timeout_ms=config.socket_connection_setup_timeout_ms,
+            connection_setup_timeout_max_ms=config.socket_connection_setup_timeout_max_ms,
+            connections_max_idle_ms=config.connections_max_idle_ms,
+            send_buffer_bytes=config.send_buffer_bytes,
+            receive_buffer_bytes=config.receive_buffer_bytes,
+        )
+        return NetworkClient(
+            bootstrap=config.bootstrap,
+            settings=settings,
+            timers=self.timers,
+            random=self._random,
+            wake=self.wake,
+            log=self._log,
+            client_id=self.lifecycle.name,
+        )
+
+    def _make_metadata(self) -> MetadataRefresher:
+        config = self._config
+        settings = MetadataSettings(
+            metadata_max_age_ms=config.metadata_max_age_ms,
+            metadata_max_idle_ms=config.metadata_max_idle_ms,
+            retry_backoff_ms=config.retry_backoff_ms,
+            retry_backoff_max_ms=config.retry_backoff_max_ms,
+            metadata_recovery_rebootstrap_trigger_ms=config.metadata_recovery_rebootstrap_trigger_ms,
+        )
+        metadata = MetadataRefresher(self.client, settings, random=self._random, log=self._log)
+        metadata.on_update(self._cluster_changed)
+        return metadata
+
+    def _make_lines(self) -> WaitingLines:
+        config = self._config
+        limits = WaitingLimits(
+            max_records=config.max_waiting_records,
+            max_bytes=config.max_waiting_bytes,
+            max_block_s=min(config.max_block_ms, config.delivery_timeout_ms) / 1000,
+        )
+        return WaitingLines(
+            self.appender,
+            self.accumulator,
+            self.generations,
+            self.timers,
+            limits=limits,
+            on_failed=self._waiting_failed,
+            explain=self.explain_topic,
+        )
+
+    def _make_sender(self) -> Sender:
+        config = self._config
+        policy = Policy(acks=config.acks, is_idempotent=config.enable_idempotence, retries=config.retries)
+        settings = SenderSettings(
+            policy=policy,
+            request_timeout_ms=config.request_timeout_ms,
+            delivery_timeout_s=config.delivery_timeout_ms / 1000,
+        )
+        sealing = Sealing(
+            self.loop, self.accumulator, codec=self._codec, level=self._compression_level, wake=self.wake
+        )
+        path = SendPath(
+            accumulator=self.accumulator,
+            lines=self.lines,
+            splitter=BatchSplitter(self.pool, self.generations),
+            sealing=sealing,
+            identity=self.identity,
+            timers=self.timers,
+            backoff=self._backoff(),
+            completion=self.completion,
+            client=self.client,
+            metadata=self.metadata,
+        )
+        return Sender(
+            settings, path, self.loop, ask_producer_id=self.producer_ids.ask, on_fatal=self._fail_for_good
+        )
+
+    # Start and end
+
+    async def start(self, *, wait: bool) -> None:
+        """Begin to work; with `wait`, until a broker has answered or `max_block_ms` are over.
+
+        Raises:
+            MetadataTimeoutError: no broker answered.
+            KafkaError: what a broker said that ends it all.
+        """
+        self.client.start(self.loop)
+        jobs = {"sender": self.sender.run, "metadata": self.metadata.run}
+        if self.identity.is_enabled:
+            jobs["producer-id"] = self.producer_ids.run
+            self.producer_ids.ask()
+        self._supervisor.start(jobs)
+        if wait:
+            await self.metadata.first_answer(self._config.max_block_ms / 1000)
+        self.appender.open()
+        self.lifecycle.move_to(ProducerState.RUNNING)
+        self._log.info("producer_started", bootstrap_servers=list(self._config.bootstrap_servers))
+
+    async def close(self, timeout_s: float) -> None:
+        """Deliver what was accepted, for at most `timeout_s` seconds; fail the rest; let everything go.
+
+        Raises:
+            UndeliveredError: records failed and nobody looked.
+        """
+        if self.lifecycle.state in {ProducerState.STARTING, ProducerState.RUNNING}:
+            self.lifecycle.move_to(ProducerState.CLOSING)
+        self.appender.closed = True
+        failed = self.completion.unseen.begin_flush(self.close_generation())
+        try:
+            if timeout_s > 0 and self.lifecycle.state is ProducerState.CLOSING:
+                await self._drain(timeout_s)
+            self._fail_rest(timeout_s)
+            await self.client.close()
+            await self._supervisor.stop()
+            self.preparation.close()
+            self.lifecycle.move_to(ProducerState.CLOSED)
+        finally:
+            error = failed.take_error()
+            self.completion.unseen.end_flush(failed)
+        self._log.info("producer_closed", records_undelivered=error.count if error is not None else 0)
+        if error is not None:
+            raise error
+
+    async def _drain(self, timeout_s: float) -> None:
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self.wait_for_generation(self.generations.current)
+        except TimeoutError:
+            self._log.warning("close_timed_out", timeout_s=timeout_s, unfinished=self.generations.unfinished)
+
+    def _fail_rest(self, timeout_s: float) -> None:
+        if self.generations.unfinished:
+            text = f"the producer was closed before the record was delivered (timeout {timeout_s:g} s)"
+            self.sender.fail_everything(ProducerClosedError(text))
+
+    def abandon(self) -> None:
+        """Stop without waiting: the face was dropped unclosed."""
+        self._supervisor.abandon()
+
+    def fail(self, cause: BaseException) -> None:
+        """Fail everything, now and later, with `cause`: a background task has died."""
+        self.lifecycle.fail(cause)
+        self.appender.closed = True
+        if self.lifecycle.state is ProducerState.FAILED:
+            self._log.error("producer_failed", error=f"{type(cause).__name__}: {cause}")
+            self.sender.fail_everything(self.lifecycle.failure())
+
+    def _fail_for_good(self, error: KafkaError) -> None:
+        self.fail(error)
+        self._supervisor.abandon()
+
+    # Flushing
+
+    def close_generation(self) -> int:
+        """Close the open batches; what was accepted until now is unfinished up to the returned generation."""
+        generation = self.generations.close()
+        self.accumulator.close_all_open()
+        return generation
+
+    async def wait_for_generation(self, generation: int) -> None:
+        """Wait until nothing accepted up to this flush generation is unfinished."""
+        while not self.generations.is_finished(generation):
+            finished = self.loop.create_future()
+            entry = (generation, finished)
+            self._flushes.append(entry)
+            try:
+                await finished
+            finally:
+                if entry in self._flushes:
+                    self._flushes.remove(entry)
+
+    def _generation_finished(self) -> None:
+        for generation, finished in list(self._flushes):
+            if not finished.done() and self.generations.is_finished(generation):
+                finished.set_result(None)
+
+    # What parts tell each other
+
+    def wake(self) -> None:
+        """Tell the sender that something may have become possible."""
+        self.sender.wake()
+
+    def refuse(self) -> None:
+        """Raise what a call gets that cannot be served now."""
+        self.lifecycle.refuse(on_loop_thread=self.appender.on_loop_thread())
+
+    def _batch_closed(self, topic_partition: TopicPartition) -> None:
+        self.appender.batch_closed = True
+        self.preparation.batch_closed(topic_partition)
+
+    def _cluster_changed(self, cluster: Cluster) -> None:
+        usable = self.accumulator.update_cluster(cluster)
+        for topic in usable:
+            self.lines.topic_known(topic)
+        self.lines.leaders_changed()
+        for topic in self.lines.unknown_topics:
+            error = self.topic_refusal(topic)
+            if error is not None:
+                self.lines.topic_failed(topic, error)
+        waiting, self._metadata_waiters = self._metadata_waiters, []
+        for future in waiting:
+            if not future.done():
+                future.set_result(None)
+        self.wake()
+
+    def topic_refusal(self, topic: str) -> BrokerError | None:
+        """The error of a topic that brokers will never describe to us; None while there is hope."""
+        code = ErrorCode.of(self.metadata.topic_error(topic))
+        if code is None or code is ErrorCode.NONE or code.retriable:
+            return None
+        text = f"topic {topic!r}: {code.name}: {code.meaning}"
+        return BrokerError.of(int(code), text, topic=topic, outcome=Outcome.NOT_WRITTEN)
+
+    async def next_metadata(self, deadline: float) -> bool:
+        """Wait for the next metadata answer; False: `deadline` (monotonic seconds) came first."""
+        answered = self.loop.create_future()
+        self._metadata_waiters.append(answered)
+        try:
+            async with asyncio.timeout_at(deadline):
+                await answered
+        except TimeoutError:
+            return False
+        return True
+
+    def _producer_id_assigned(self) -> None:
+        for queue in self.accumulator.queues():
+            self.accumulator.offer(queue)
+        self.wake()
+
+    def _waiting_failed(self, record: WaitingRecord, error: KafkaError) -> None:
+        self.completion.fail_result(record.result, error, count=1, generation=record.generation)
+
+    def explain_topic(self, topic: str) -> str:
+        """Say why a topic is still unknown."""
+        if self.metadata.last_error is not None:
+            return str(self.metadata.last_error)
+        code = ErrorCode.of(self.metadata.topic_error(topic))
+        if code is None or code is ErrorCode.NONE:
+            return "no broker has described it yet"
+        return f"brokers answer {code.name}: {code.meaning}"
+
+    # Records that wait
+
+    def stand_in_line(self, record: WaitingRecord, *, is_counted: bool) -> None:
+        """Let a record wait for its topic or for memory."""
+        if record.topic not in self.appender.topics:
+            self.metadata.add_topic(record.topic, record.called_at)
+        self.lines.join(record, is_counted=is_counted)
+        self.wake()
+
+    def new_result(self) -> BatchResult:
+        """The result of a record that is in no batch yet."""
+        return BatchResult(self.loop, None)
+
+    # Looking
+
+    def statistics(self) -> ProducerStatistics:
+        """A frozen snapshot."""
+        counts, network = self.completion.counts, self.client.counters
+        accepted = self.accumulator.records
+        node_ids = self.metadata.cluster.nodes
+        in_flight = {node_id: self.client.in_flight_count(node_id) for node_id in node_ids}
+        updated_at = self.metadata.cluster.updated_at
+        return ProducerStatistics(
+            client_id=self.lifecycle.name,
+            records_sent=accepted,
+            records_acknowledged=counts.records_acknowledged,
+            records_failed=counts.records_failed,
+            records_retried=self.sender.counts.records_retried,
+            records_filtered=counts.records_filtered,
+            records_pending=max(accepted - counts.records_acknowledged - counts.batch_records_failed, 0),
+            records_waiting=self.lines.records,
+            waiting_bytes=self.lines.bytes,
+            batches_sent=counts.batches,
+            batches_split=self.sender.counts.batches_split,
+            batch_bytes=counts.batch_bytes,
+            buffer_total_bytes=self.pool.total_bytes,
+            buffer_available_bytes=self.pool.available_bytes,
+            buffer_free_bytes=self.pool.free_bytes,
+            buffer_unallocated_bytes=self.pool.unallocated_bytes,
+            buffer_exhausted=self.lines.exhausted,
+            requests_sent=network.requests,
+            requests_in_flight=sum(in_flight.values()),
+            requests_in_flight_by_node=in_flight,
+            bytes_sent=network.bytes_out,
+            bytes_received=network.bytes_in,
+            connections=network.connections_created - network.connections_closed,
+            connections_created=network.connections_created,
+            connections_closed=network.connections_closed,
+            metadata_age_s=self.loop.time() - updated_at if updated_at else None,
+            interceptor_failures=self.preparation.interceptor_failures,
+            delivery_latency_p50_s=self.latency.quantile_s(0.5),
+            delivery_latency_p99_s=self.latency.quantile_s(0.99),
+        )
+
+

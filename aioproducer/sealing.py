@@ -1,0 +1,89 @@
+"""Compresses batches: small ones at once, large ones in a thread, so that the loop never stands still for one.
+
+Two at most are in threads at the same time. Each needs memory for its output while its input is still there; that
+is the sealing reserve of two largest batches, set apart from `buffer_memory`, without which a full buffer of
+uncompressed batches could never be compressed, sent and freed.
+
+Source: the Compressor of MemoryRecordsBuilder in Apache Kafka, which compresses as records are appended.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+from aioproducer.protocol.compression import CompressionType, compress
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable, Iterable
+
+    from aioproducer.core.producer_batch import ProducerBatch
+    from aioproducer.core.record_accumulator import RecordAccumulator
+
+IN_LOOP_BYTES: Final = 64 * 1024
+AT_ONCE: Final = 2
+
+
+class Sealing:
+    """Takes closed batches and gives them back compressed.
+
+    Args:
+        loop: for `run_in_executor`.
+        accumulator: gets them back.
+        codec: `NONE` makes everything a no-op.
+        level: the codec's own; None = its default.
+        wake: called when a thread has finished one.
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        accumulator: RecordAccumulator,
+        *,
+        codec: CompressionType,
+        level: int | None,
+        wake: Callable[[], None],
+    ) -> None:
+        self._loop = loop
+        self._accumulator = accumulator
+        self._codec = codec
+        self._level = level
+        self._wake = wake
+        self._waiting: deque[ProducerBatch] = deque()
+        self._running: set[asyncio.Future[bytes]] = set()
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether batches are compressed at all."""
+        return self._codec is not CompressionType.NONE
+
+    def seal(self, batches: Iterable[ProducerBatch]) -> None:
+        """Compress batches and give each back to the accumulator, now or later."""
+        for batch in batches:
+            if batch.size <= IN_LOOP_BYTES:
+                self._finish(batch, compress(self._codec, self._level, batch.records()))
+            else:
+                self._waiting.append(batch)
+        self._start()
+
+    def _start(self) -> None:
+        while self._waiting and len(self._running) < AT_ONCE:
+            batch = self._waiting.popleft()
+            job = self._loop.run_in_executor(None, compress, self._codec, self._level, batch.records())
+            self._running.add(job)
+            job.add_done_callback(lambda job, batch=batch: self._done(job, batch))
+
+    def _done(self, job: asyncio.Future[bytes], batch: ProducerBatch) -> None:
+        self._running.discard(job)
+        self._finish(batch, None if job.cancelled() or job.exception() is not None else job.result())
+        self._start()
+        self._wake()
+
+    def _finish(self, batch: ProducerBatch, data: bytes | None) -> None:
+        is_smaller = data is not None and len(data) < batch.size
+        self._accumulator.sealed(batch, data if is_smaller else None)
+
+    def __repr__(self) -> str:
+        """Show how much is being compressed."""
+        return f"<Sealing {self._codec.name} running={len(self._running)} waiting={len(self._waiting)}>"
