@@ -29,6 +29,15 @@ def running(*arguments: str) -> Iterator[tuple["subprocess.Popen[str]", list[int
             process.kill()
 
 
+def rest_of(process: "subprocess.Popen[str]") -> tuple[str, str]:
+    """What an ending process still says on both streams, once it has ended."""
+    assert process.stdout is not None
+    assert process.stderr is not None
+    said = process.stdout.read(), process.stderr.read()
+    process.wait(10)
+    return said
+
+
 def refused(*arguments: str, path: str | None = None) -> tuple[int, list[str]]:
     """Exit code and lines on standard error of a command that cannot start."""
     environment = None if path is None else {"PATH": path}
@@ -44,7 +53,7 @@ async def test_embedded_cluster_runs_until_told_to_stop(end: signal.Signals) -> 
         view = await ask_for_cluster("127.0.0.1", ports[0])
 
         process.send_signal(end)
-        rest, errors = process.communicate(timeout=10)
+        rest, errors = rest_of(process)
 
     assert view is not None
     assert view.brokers == 2
@@ -119,7 +128,7 @@ async def test_real_kafka_is_gone_after_sigterm() -> None:
         view = await ask_for_cluster("127.0.0.1", ports[0])
 
         process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=10)
+        rest_of(process)
 
     assert view is not None
     assert process.returncode == 0
