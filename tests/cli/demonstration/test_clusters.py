@@ -1,0 +1,84 @@
+"""The embedded brokers' process: starts, lets a broker die, and leaves nothing."""
+
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+
+import psutil
+import pytest
+
+from aioproducer.broker.free_ports import is_free
+from aioproducer.broker.readiness import ask_for_cluster
+from aioproducer.cli.demonstration.clusters import EmbeddedClusterError, EmbeddedClusterProcess
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+async def embedded() -> AsyncIterator[EmbeddedClusterProcess]:
+    """Three brokers in a child process."""
+    cluster = EmbeddedClusterProcess()
+    await cluster.start()
+    yield cluster
+    await cluster.stop()
+
+
+def ports_of(cluster: EmbeddedClusterProcess) -> list[int]:
+    """Where its brokers listen."""
+    return [int(server.rpartition(":")[2]) for server in cluster.bootstrap_servers.split(",")]
+
+
+async def test_killed_broker_is_gone_and_the_others_live(embedded: EmbeddedClusterProcess) -> None:
+    """Its port is closed when `kill` returns, and the cluster has two brokers left."""
+    await embedded.kill(2)
+
+    first, second, third = ports_of(embedded)
+    view = await ask_for_cluster("127.0.0.1", third)
+    assert [is_free(port) for port in (first, second, third)] == [False, True, False]
+    assert view is not None
+    assert view.brokers == 2
+
+
+async def test_stop_leaves_no_process_and_no_port(embedded: EmbeddedClusterProcess) -> None:
+    """And may be called again."""
+    ports = ports_of(embedded)
+
+    await embedded.stop()
+    await embedded.stop()
+
+    assert psutil.Process().children() == []
+    assert all(is_free(port) for port in ports)
+
+
+async def test_process_that_ended_is_an_error(embedded: EmbeddedClusterProcess) -> None:
+    """Not a wait without end."""
+    (child,) = psutil.Process().children()
+    child.kill()
+
+    with pytest.raises(EmbeddedClusterError, match="ended unexpectedly"):
+        await embedded.kill(1)
+
+
+async def test_not_started_is_an_error() -> None:
+    """It says so."""
+    with pytest.raises(EmbeddedClusterError, match="not started"):
+        await EmbeddedClusterProcess().kill(1)
+
+
+def test_brokers_end_with_the_process_that_started_them() -> None:
+    """Even if that is killed without a chance to clean up."""
+    program = (
+        "import asyncio\nfrom aioproducer.cli.demonstration.clusters import EmbeddedClusterProcess\n"
+        "async def main():\n cluster = EmbeddedClusterProcess()\n await cluster.start()\n"
+        " print(cluster.bootstrap_servers, flush=True)\n await asyncio.sleep(60)\nasyncio.run(main())"
+    )
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        ready = parent.stdout.readline()
+        (child,) = psutil.Process(parent.pid).children()
+
+        parent.kill()
+        ended, _ = psutil.wait_procs([child], 5)
+
+    assert ended == [child]
+    assert all(is_free(int(server.rpartition(":")[2])) for server in ready.split(","))
