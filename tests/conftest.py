@@ -1,12 +1,14 @@
 """Brokers to test against: the embedded cluster, and real Apache Kafka where Java and Maven are there."""
 
 import asyncio
+import functools
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from aioproducer.broker import KafkaCluster, MissingToolError
+from aioproducer.broker.kafka_jars import require_kafka_prerequisites
 from aioproducer.testing.pytest_plugin import cluster
 
 __all__ = ["cluster"]  # the fixture that users get too: three embedded brokers
@@ -14,6 +16,23 @@ __all__ = ["cluster"]  # the fixture that users get too: three embedded brokers
 FAKE = "fake"
 REAL_VERSIONS = ("3.9.1", "4.3.1")
 ANY_BROKER = [FAKE, *(pytest.param(version, marks=pytest.mark.kafka) for version in REAL_VERSIONS)]
+
+
+@functools.cache
+def missing_for_real_kafka() -> str:
+    """What this machine lacks for the versions we test on, with what to install; empty if nothing."""
+    try:
+        for version in REAL_VERSIONS:
+            require_kafka_prerequisites(version)
+    except MissingToolError as missing:
+        return str(missing)
+    return ""
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip the tests marked `kafka` where the machine cannot run it, and say why."""
+    if item.get_closest_marker("kafka") is not None and missing_for_real_kafka():
+        pytest.skip(missing_for_real_kafka())
 
 
 @pytest.fixture(scope="session")
@@ -27,12 +46,9 @@ def kafka_thread() -> Iterator[ThreadPoolExecutor]:
 
 
 def running_kafka(version: str, thread: ThreadPoolExecutor, *, nodes: int = 1) -> Iterator[KafkaCluster]:
-    """A running cluster of real Apache Kafka; skips, with what to install, where the machine cannot run it."""
+    """A running cluster of real Apache Kafka."""
     kafka = KafkaCluster(version, nodes=nodes)
-    try:
-        thread.submit(lambda: asyncio.run(kafka.start())).result()
-    except MissingToolError as missing:
-        pytest.skip(str(missing))
+    thread.submit(lambda: asyncio.run(kafka.start())).result()
     yield kafka
     thread.submit(lambda: asyncio.run(kafka.stop())).result()
 

@@ -11,7 +11,6 @@ from contextlib import contextmanager
 import pytest
 
 from aioproducer.broker.free_ports import is_free
-from aioproducer.broker.prerequisites import missing_for_kafka
 from aioproducer.broker.readiness import ask_for_cluster
 
 COMMAND = [sys.executable, "-c", "from aioproducer.cli.main import app; app()", "broker"]
@@ -121,7 +120,6 @@ def test_missing_java_is_one_line() -> None:
 
 @pytest.mark.kafka
 @pytest.mark.slow
-@pytest.mark.skipif(bool(missing_for_kafka()), reason="; ".join(missing_for_kafka()))
 async def test_real_kafka_is_gone_after_sigterm() -> None:
     """With the topics asked for made before it says it is ready."""
     with running("--kafka", "4.3.1", "--port", "0", "--topic", "orders:6") as (process, ports):
