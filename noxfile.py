@@ -180,7 +180,8 @@ def passes_tests(session: nox.Session, version: str, interpreter: str) -> bool:
     is_ours = version == f"{sys.version_info.major}.{sys.version_info.minor}"
     home = ROOT / ".nox" / ("tests" if is_ours else f"tests_all-{version}")
     if not home.exists():
-        session.run(sys.executable, "-m", "virtualenv", "-q", "-p", interpreter, str(home), external=True)
+        python = sys.executable if is_ours else interpreter
+        session.run(sys.executable, "-m", "virtualenv", "-q", "-p", python, str(home), external=True)
     try:
         install(session, home, extras="demo", group="test")
         session.run(str(home / "bin" / "python"), "-m", "pytest", *session.posargs, external=True)
