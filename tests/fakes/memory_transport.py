@@ -1,0 +1,91 @@
+"""Two transports joined back to back, in memory, with a buffer that a test can stop from emptying."""
+
+import asyncio
+from collections.abc import Iterable
+
+
+class MemoryTransport(asyncio.Transport):
+    """Hands what is written to the other end in the loop's next turn, unless it is stuck."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, protocol: asyncio.Protocol) -> None:
+        super().__init__()
+        self.loop = loop
+        self.protocol = protocol
+        self.peer: MemoryTransport | None = None
+        self.is_stuck = False
+        self.written = 0
+        self._buffer = bytearray()
+        self._high = 64 * 1024
+        self._is_paused = False
+        self._is_closing = False
+        self._is_lost = False
+
+    def write(self, data) -> None:  # type: ignore[no-untyped-def]
+        assert not self._is_closing
+        self.written += len(data)
+        self._buffer += data
+        if len(self._buffer) > self._high and not self._is_paused:
+            self._is_paused = True
+            self.protocol.pause_writing()
+        self.loop.call_soon(self.flush)
+
+    def writelines(self, list_of_data: Iterable[bytes]) -> None:
+        self.write(b"".join(list_of_data))
+
+    def flush(self, limit: int | None = None) -> None:
+        if self._is_closing or not self._buffer or (self.is_stuck and limit is None):
+            return
+        sent = bytes(self._buffer[:limit])
+        del self._buffer[:limit]
+        if self._is_paused and len(self._buffer) <= self._high // 4:
+            self._is_paused = False
+            self.loop.call_soon(self.protocol.resume_writing)
+        assert self.peer is not None
+        self.loop.call_soon(self.peer.feed, sent)
+
+    def feed(self, data: bytes) -> None:
+        if not self._is_closing:
+            self.protocol.data_received(data)
+
+    def abort(self) -> None:
+        self._close(None)
+
+    def close(self) -> None:
+        self._close(None)
+
+    def _close(self, exc: Exception | None) -> None:
+        if self._is_closing:
+            return
+        self._is_closing = True
+        self._buffer.clear()
+        self.loop.call_soon(self._lose, exc)
+        assert self.peer is not None
+        self.loop.call_soon(self.peer._close, None)
+
+    def _lose(self, exc: Exception | None) -> None:
+        if not self._is_lost:
+            self._is_lost = True
+            self.protocol.connection_lost(exc)
+
+    def is_closing(self) -> bool:
+        return self._is_closing
+
+    def get_write_buffer_size(self) -> int:
+        return len(self._buffer)
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        self._high = 64 * 1024 if high is None else high
+
+    def get_extra_info(self, name: str, default: object = None) -> object:
+        return default
+
+
+def connect_in_memory(
+    loop: asyncio.AbstractEventLoop, client: asyncio.Protocol, server: asyncio.Protocol
+) -> tuple[MemoryTransport, asyncio.Protocol]:
+    """Join two protocols; what `loop.create_connection` returns for the first."""
+    ours, theirs = MemoryTransport(loop, client), MemoryTransport(loop, server)
+    ours.peer, theirs.peer = theirs, ours
+    server.connection_made(theirs)
+    client.connection_made(ours)
+    return ours, client

@@ -1,0 +1,108 @@
+"""A connection or a whole client, on a virtual loop, with everything injected."""
+
+import asyncio
+import random
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from aioproducer.errors import KafkaError
+from aioproducer.network.connection import BrokerConnection
+from aioproducer.network.environment import NetworkEnvironment, NetworkSettings
+from aioproducer.network.network_client import NetworkClient
+from aioproducer.network.outgoing_request import OutgoingRequest
+from tests.fakes.event_log import EventList
+from tests.fakes.memory_transport import MemoryTransport, connect_in_memory
+from tests.fakes.scripted_broker import ScriptedBroker
+from tests.fakes.timer_driver import TimerDriver
+from tests.fakes.virtual_loop import VirtualLoop, virtual_loop
+
+
+class Ends:
+    """How requests ended, in order: (name, how), where how is the answer's bytes, "written", or the error."""
+
+    def __init__(self) -> None:
+        self.all: list[tuple[str, object]] = []
+
+    def request(self, name: str, *, acks: int = -1, body: bytes = b"body") -> OutgoingRequest:
+        """A Produce request that notes here how it ends."""
+        return OutgoingRequest(
+            api_key=0,
+            version=13,
+            flexible=True,
+            buffers=[body],
+            expects_response=acks != 0,
+            on_response=lambda payload, _now: self.all.append((name, bytes(payload))),
+            on_lost=lambda error: self.all.append((name, error)),
+            on_written=lambda: self.all.append((name, "written")),
+        )
+
+    def names(self) -> list[str]:
+        """Names of the requests that have ended, in that order."""
+        return [name for name, _ in self.all]
+
+    def errors(self) -> list[KafkaError]:
+        """Errors of those lost, in that order."""
+        return [how for _, how in self.all if isinstance(how, KafkaError)]
+
+
+class Pair(NamedTuple):
+    """A connection and the broker at its other end."""
+
+    connection: BrokerConnection
+    broker: ScriptedBroker
+    transport: MemoryTransport
+    environment: NetworkEnvironment
+
+
+def environment(settings: NetworkSettings | None = None) -> NetworkEnvironment:
+    """Everything injected, on the running loop."""
+    loop = asyncio.get_running_loop()
+    driver = TimerDriver(loop)
+    return NetworkEnvironment(
+        loop=loop,
+        timers=driver.heap,
+        random=random.Random(1),
+        wake=driver.wake,
+        log=EventList(),
+        client_id="tests",
+        settings=settings or NetworkSettings(),
+    )
+
+
+async def connected(broker: ScriptedBroker | None = None, settings: NetworkSettings | None = None) -> Pair:
+    """A connection that has shaken hands."""
+    surroundings = environment(settings)
+    broker = broker or ScriptedBroker()
+    connection = BrokerConnection(surroundings, "broker 1 at host:9092")
+    transport, _ = connect_in_memory(surroundings.loop, connection, broker)
+    await connection.ready
+    return Pair(connection, broker, transport, surroundings)
+
+
+class ClientAndNetwork(NamedTuple):
+    """A client, and the network that it is on."""
+
+    client: NetworkClient
+    loop: VirtualLoop
+    driver: TimerDriver
+    log: EventList
+
+
+def client_on(
+    *, bootstrap: Sequence[tuple[str, int]] = (("seed", 9092),), settings: NetworkSettings | None = None
+) -> ClientAndNetwork:
+    """A started client on the running virtual loop."""
+    loop = virtual_loop()
+    driver = TimerDriver(loop)
+    log = EventList()
+    client = NetworkClient(
+        bootstrap=bootstrap,
+        settings=settings or NetworkSettings(),
+        timers=driver.heap,
+        random=random.Random(1),
+        wake=driver.wake,
+        log=log,
+        client_id="tests",
+    )
+    client.start(loop)
+    return ClientAndNetwork(client, loop, driver, log)

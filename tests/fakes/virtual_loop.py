@@ -1,0 +1,79 @@
+"""An event loop whose clock jumps, and a network that is a dictionary.
+
+Nothing sleeps: when no callback is ready, the clock moves to the next timer. A test that would wait for a day takes
+a millisecond, and the same seed gives the same run.
+"""
+
+import asyncio
+import selectors
+import socket
+from collections.abc import Callable, Coroutine, Mapping
+from typing import TypeVar
+
+from tests.fakes.memory_transport import connect_in_memory
+
+ResultT = TypeVar("ResultT")
+
+ServerFactory = Callable[[], asyncio.Protocol]
+
+
+class _JumpingSelector(selectors.SelectSelector):
+    """Waits for nothing; tells the loop how far it would have waited."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 1000.0
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        if timeout is None:
+            raise AssertionError("nothing will ever happen again: the test would hang")
+        self.now += max(timeout, 0.0)
+        return []
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    """An asyncio loop in virtual time, with servers by (address, port) and names by host."""
+
+    def __init__(self) -> None:
+        self._clock = _JumpingSelector()
+        super().__init__(self._clock)
+        self.servers: dict[tuple[str, int], ServerFactory] = {}
+        self.names: dict[str, list[str]] = {}
+        self.black_holes: set[str] = set()
+        self.connects: list[tuple[float, str, int]] = []
+
+    def time(self) -> float:
+        return self._clock.now
+
+    async def getaddrinfo(self, host, port, **_):  # type: ignore[no-untyped-def,override]  # of what is used
+        if host in self.names and not self.names[host]:
+            raise socket.gaierror(-2, "Name or service not known")
+        addresses = self.names.get(host, [host])
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port)) for address in addresses]
+
+    async def create_connection(self, factory, host, port):  # type: ignore[no-untyped-def,override]
+        self.connects.append((self.time(), host, port))
+        if host in self.black_holes:
+            await self.create_future()
+        await asyncio.sleep(0.001)
+        server = self.servers.get((host, port))
+        if server is None:
+            raise ConnectionRefusedError(111, "Connection refused")
+        return connect_in_memory(self, factory(), server())
+
+
+def run(coroutine: Coroutine[object, object, ResultT]) -> ResultT:
+    """Run a coroutine to its end on a loop of its own."""
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        return runner.run(coroutine)
+
+
+def virtual_loop() -> VirtualLoop:
+    """The running loop, as what it is."""
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualLoop)
+    return loop
+
+
+def no_names() -> Mapping[str, list[str]]:
+    return {}

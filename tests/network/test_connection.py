@@ -1,0 +1,364 @@
+"""One connection, on a memory transport in virtual time."""
+
+import asyncio
+import struct
+
+import pytest
+
+from aioproducer.errors import BrokerConnectionError, KafkaError, ProtocolError, TlsError, UnsupportedVersionError
+from aioproducer.network.connection import TRANSITIONS, BrokerConnection, ConnectionState
+from aioproducer.network.environment import NetworkSettings
+from aioproducer.protocol.messages import PRODUCE
+from tests.fakes.memory_transport import connect_in_memory
+from tests.fakes.network import Ends, connected, environment
+from tests.fakes.scripted_broker import Heard, ScriptedBroker
+from tests.fakes.virtual_loop import run
+
+
+def echo(broker: ScriptedBroker, heard: Heard) -> None:
+    """Answer a request with its own end."""
+    broker.answer(heard, heard.body[-4:])
+
+
+async def refused(broker: ScriptedBroker) -> KafkaError:
+    """Why a connection to this broker does not become ready."""
+    surroundings = environment()
+    connection = BrokerConnection(surroundings, "broker 1 at host:9092")
+    connect_in_memory(surroundings.loop, connection, broker)
+    with pytest.raises(KafkaError) as caught:
+        await connection.ready
+    await connection.closed
+    return caught.value
+
+
+async def lost_after(answer: bytes, *, settings: NetworkSettings | None = None) -> tuple[list[str], KafkaError]:
+    """What happens to two requests when the broker says this after them."""
+    pair = await connected(settings=settings)
+    ends = Ends()
+    pair.connection.send(ends.request("a"))
+    pair.connection.send(ends.request("b"))
+    await asyncio.sleep(0.01)
+    pair.broker.say(answer)
+    await pair.connection.closed
+    return ends.names(), ends.errors()[0]
+
+
+def test_versions_are_known_when_it_is_ready() -> None:
+    """The handshake asks the broker what it speaks."""
+
+    async def story() -> int:
+        pair = await connected()
+        return pair.connection.versions.highest_common(PRODUCE)
+
+    assert run(story()) == 13
+
+
+def test_answers_come_in_order() -> None:
+    """Five requests are pipelined; each gets its own answer."""
+
+    async def story() -> list[tuple[str, object]]:
+        pair = await connected(ScriptedBroker(echo))
+        ends = Ends()
+        for name in "abcde":
+            pair.connection.send(ends.request(name, body=b"...." + name.encode() * 4))
+        await asyncio.sleep(0.01)
+        return ends.all
+
+    assert run(story()) == [(name, name.encode() * 4) for name in "abcde"]
+
+
+def test_takes_no_more_than_max_in_flight() -> None:
+    """A full connection says so; an answer makes room."""
+
+    async def story() -> list[bool]:
+        pair = await connected(settings=NetworkSettings(max_in_flight=2))
+        ends = Ends()
+        can_send = [pair.connection.can_send]
+        pair.connection.send(ends.request("a"))
+        pair.connection.send(ends.request("b"))
+        can_send.append(pair.connection.can_send)
+        await asyncio.sleep(0.01)
+        pair.broker.answer(pair.broker.requests[0], b"")
+        await asyncio.sleep(0.01)
+        return [*can_send, pair.connection.can_send]
+
+    assert run(story()) == [True, False, True]
+
+
+@pytest.mark.parametrize(
+    "answer, kind, text",
+    [
+        (struct.pack(">i", 2**31 - 1) + b"x" * 100, ProtocolError, "2147483647 bytes"),
+        (struct.pack(">i", -5), ProtocolError, "-5 bytes"),
+        (struct.pack(">i", 3), ProtocolError, "3 bytes"),
+        (struct.pack(">iib", 5, 77, 0), ProtocolError, "answered request 77"),
+        (struct.pack(">iib", 5, 2, 0), ProtocolError, "oldest unanswered is 1"),
+        (struct.pack(">iib", 5, 1, 5), ProtocolError, "tagged fields"),
+    ],
+)
+def test_nonsense_closes_and_loses_all_in_flight(answer: bytes, kind: type[KafkaError], text: str) -> None:
+    """What is no answer to the oldest request ends the connection; both requests are lost, oldest first."""
+    names, error = run(lost_after(answer))
+
+    assert names == ["a", "b"]
+    assert type(error) is kind
+    assert "broker 1 at host:9092" in str(error)
+    assert text in str(error)
+
+
+def test_large_frame_is_refused_at_its_size() -> None:
+    """Four bytes are enough; nothing is kept of what follows."""
+    _, error = run(lost_after(struct.pack(">i", 2000), settings=NetworkSettings(max_frame_bytes=1024)))
+
+    assert "1024 allowed" in str(error)
+
+
+@pytest.mark.parametrize(
+    "words, kind, text",
+    [
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", ProtocolError, "an HTTP server"),
+        (b"<html><body>no</body></html>", ProtocolError, "an HTTP server"),
+        (b"SSH-2.0-OpenSSH_9.6\r\n", ProtocolError, "an SSH server"),
+        (b"\x15\x03\x03\x00\x02\x02\x46", TlsError, "speaks TLS"),
+        (b"\xff" * 40, ProtocolError, "-1 bytes"),
+    ],
+)
+def test_other_server_on_the_port_is_named(words: bytes, kind: type[KafkaError], text: str) -> None:
+    """Whoever is there instead of Kafka, the error says so."""
+    error = run(refused(ScriptedBroker(lambda broker, _: broker.say(words), greets=False)))
+
+    assert type(error) is kind
+    assert text in str(error)
+
+
+def test_silent_hang_up_in_the_handshake_hints_at_tls() -> None:
+    """A TLS listener often just closes."""
+    error = run(refused(ScriptedBroker(lambda broker, _: broker.transport.close(), greets=False)))
+
+    assert "without TLS" in str(error)
+
+
+def test_broker_too_old_is_named() -> None:
+    """A broker without a common version of Produce is not used."""
+    error = run(refused(ScriptedBroker(spoken=((0, 0, 2), (3, 0, 13), (18, 0, 4)))))
+
+    assert type(error) is UnsupportedVersionError
+    assert "too old" in str(error)
+
+
+def test_garbled_answer_is_lost_with_those_behind_it() -> None:
+    """An `on_response` that raises ProtocolError counts as not called: first lost of all."""
+
+    async def story() -> list[str]:
+        pair = await connected()
+        ends = Ends()
+        garbled = ends.request("a")
+
+        def cannot_read(_payload: memoryview, _now: float) -> None:
+            raise ProtocolError("garbled")
+
+        garbled.on_response = cannot_read
+        pair.connection.send(garbled)
+        pair.connection.send(ends.request("b"))
+        await asyncio.sleep(0.01)
+        for heard in pair.broker.requests:
+            pair.broker.answer(heard, b"")
+        await pair.connection.closed
+        return [f"{name}: {how}" for name, how in ends.all]
+
+    assert run(story()) == [f"{name}: broker 1 at host:9092: garbled" for name in "ab"]
+
+
+def test_callback_may_close_the_connection() -> None:
+    """Answers that came in the same bytes, behind the one whose callback closed, are not handed out."""
+
+    async def story() -> list[str]:
+        pair = await connected()
+        ends = Ends()
+        first = ends.request("a")
+        first.on_response = lambda _payload, _now: pair.connection.close(BrokerConnectionError("omitted a partition"))
+        pair.connection.send(first)
+        pair.connection.send(ends.request("b"))
+        await asyncio.sleep(0.01)
+        one, two = pair.broker.requests
+        pair.broker.say(struct.pack(">iib", 5, one.correlation_id, 0) + struct.pack(">iib", 5, two.correlation_id, 0))
+        await pair.connection.closed
+        return [f"{name}: {how}" for name, how in ends.all]
+
+    assert run(story()) == ["b: broker 1 at host:9092: omitted a partition"]
+
+
+def test_answer_before_all_bytes_left_closes() -> None:
+    """Memory that the transport still holds is never given back by an early answer."""
+
+    async def story() -> KafkaError:
+        pair = await connected()
+        ends = Ends()
+        pair.transport.is_stuck = True
+        pair.connection.send(ends.request("a"))
+        pair.broker.say(struct.pack(">iib", 5, 1, 0))
+        await pair.connection.closed
+        return ends.errors()[0]
+
+    assert "before it had all of it" in str(run(story()))
+
+
+def test_request_times_out_from_when_it_became_the_oldest() -> None:
+    """Sent together, answered one after 0.9 s: the second has a time-out of its own from then."""
+
+    async def story() -> tuple[list[str], float]:
+        pair = await connected(settings=NetworkSettings(request_timeout_ms=1000))
+        ends = Ends()
+        pair.connection.send(ends.request("a"))
+        pair.connection.send(ends.request("b"))
+        start = pair.environment.loop.time()
+        await asyncio.sleep(0.9)
+        pair.broker.answer(pair.broker.requests[0], b"")
+        await pair.connection.closed
+        assert "request_timeout_ms=1000" in str(ends.errors()[0])
+        return ends.names(), pair.environment.loop.time() - start
+
+    names, elapsed_s = run(story())
+
+    assert names == ["a", "b"]
+    assert elapsed_s == pytest.approx(1.9, abs=0.01)
+
+
+def test_idle_connection_closes_after_its_time() -> None:
+    """Unused for connections_max_idle_ms, counted from the last answer."""
+
+    async def story() -> float:
+        pair = await connected(ScriptedBroker(echo), NetworkSettings(connections_max_idle_ms=60_000))
+        start = pair.environment.loop.time()
+        await asyncio.sleep(50)
+        pair.connection.send(Ends().request("a"))
+        await pair.connection.closed
+        return pair.environment.loop.time() - start
+
+    assert run(story()) == pytest.approx(110, abs=0.1)
+
+
+def test_idle_connection_stays_when_told_so() -> None:
+    """A negative limit is none."""
+
+    async def story() -> bool:
+        pair = await connected(settings=NetworkSettings(connections_max_idle_ms=-1))
+        await asyncio.sleep(100_000)
+        return pair.connection.is_open
+
+    assert run(story())
+
+
+def test_acks_0_ends_when_its_bytes_have_left() -> None:
+    """No answer is awaited; the end is when the transport holds nothing of it, found by polling."""
+
+    async def story() -> tuple[list[tuple[str, object]], list[tuple[str, object]]]:
+        pair = await connected()
+        ends = Ends()
+        pair.transport.is_stuck = True
+        pair.connection.send(ends.request("a", acks=0))
+        pair.connection.send(ends.request("b", acks=0))
+        await asyncio.sleep(1)
+        before = list(ends.all)
+        pair.transport.flush(pair.transport.get_write_buffer_size() - 1)
+        await asyncio.sleep(1)
+        return before, ends.all
+
+    assert run(story()) == ([], [("a", "written")])
+
+
+def test_acks_0_counts_as_in_flight_until_written() -> None:
+    """Otherwise nothing would bound what waits for a broker that does not read."""
+
+    async def story() -> tuple[bool, bool]:
+        pair = await connected(settings=NetworkSettings(max_in_flight=1))
+        pair.transport.is_stuck = True
+        pair.connection.send(Ends().request("a", acks=0))
+        stuck = pair.connection.can_send
+        pair.transport.is_stuck = False
+        pair.transport.flush()
+        await asyncio.sleep(0.2)
+        return stuck, pair.connection.can_send
+
+    assert run(story()) == (False, True)
+
+
+def test_acks_0_to_a_broker_that_does_not_read_closes() -> None:
+    """A write buffer that has not moved for request_timeout is given up."""
+
+    async def story() -> tuple[float, str]:
+        pair = await connected(settings=NetworkSettings(request_timeout_ms=1000))
+        ends = Ends()
+        pair.transport.is_stuck = True
+        start = pair.environment.loop.time()
+        pair.connection.send(ends.request("a", acks=0))
+        await pair.connection.closed
+        return pair.environment.loop.time() - start, str(ends.errors()[0])
+
+    elapsed_s, text = run(story())
+
+    assert elapsed_s == pytest.approx(1, abs=0.2)
+    assert "has read nothing" in text
+
+
+def test_choked_transport_takes_no_request() -> None:
+    """Above the mark the connection is not ready; below it again, it is, and the sender is woken."""
+
+    async def story() -> list[bool]:
+        pair = await connected(settings=NetworkSettings(write_buffer_bytes=1000))
+        pair.transport.is_stuck = True
+        pair.connection.send(Ends().request("a", body=bytes(2000)))
+        choked = pair.connection.can_send
+        pair.transport.is_stuck = False
+        pair.transport.flush()
+        await asyncio.sleep(0.01)
+        return [choked, pair.connection.can_send]
+
+    assert run(story()) == [False, True]
+
+
+def test_failing_on_lost_does_not_keep_others_waiting() -> None:
+    """The failure goes to the loop's handler, the next request ends all the same."""
+
+    async def story() -> tuple[list[str], list[str]]:
+        pair = await connected()
+        complaints: list[str] = []
+        pair.environment.loop.set_exception_handler(lambda _loop, context: complaints.append(context["message"]))
+        ends = Ends()
+        broken = ends.request("a")
+
+        def fail(_error: KafkaError) -> None:
+            raise RuntimeError("a defect")
+
+        broken.on_lost = fail
+        pair.connection.send(broken)
+        pair.connection.send(ends.request("b"))
+        pair.connection.close(BrokerConnectionError("enough"))
+        await pair.connection.closed
+        return ends.names(), complaints
+
+    names, complaints = run(story())
+
+    assert names == ["b"]
+    assert len(complaints) == 1
+
+
+def test_losses_come_from_the_loop_not_from_close() -> None:
+    """Who closes in the middle of a step is not called back inside it."""
+
+    async def story() -> tuple[list[str], list[str]]:
+        pair = await connected()
+        ends = Ends()
+        pair.connection.send(ends.request("a"))
+        pair.connection.close(BrokerConnectionError("enough"))
+        at_once = ends.names()
+        await pair.connection.closed
+        return at_once, ends.names()
+
+    assert run(story()) == ([], ["a"])
+
+
+@pytest.mark.parametrize("state", ConnectionState)
+def test_closed_is_the_end_of_every_state(state: ConnectionState) -> None:
+    """Every open state can close, and nothing comes after that."""
+    assert (ConnectionState.CLOSED in TRANSITIONS[state]) is (state is not ConnectionState.CLOSED)

@@ -1,0 +1,326 @@
+"""What is known about the cluster, and how often it is asked, on a virtual network."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+
+import pytest
+
+from aioproducer.core.cluster import Cluster, PartitionView
+from aioproducer.errors import MetadataTimeoutError, UnsupportedVersionError
+from aioproducer.network.environment import NetworkSettings
+from aioproducer.network.metadata_refresher import MetadataRefresher, MetadataSettings
+from tests.fakes.network import ClientAndNetwork, client_on
+from tests.fakes.scripted_broker import Heard, ScriptedBroker, metadata_body
+from tests.fakes.virtual_loop import run
+
+ID = b"i" * 16
+Topics = Sequence[tuple[int, str, bytes, Sequence[tuple[int, int]]]]
+
+
+class Answers:
+    """A broker's answers to Metadata, one after another, the last one for ever; and when it was asked for what."""
+
+    def __init__(self, *topics: Topics, nodes: Sequence[tuple[int, str, int]] = ((1, "seed", 9092),)) -> None:
+        self.asked: list[tuple[float, bytes]] = []
+        self.nodes = nodes
+        self.error_code = 0
+        self._topics = list(topics) or [()]
+
+    def __call__(self, broker: ScriptedBroker, heard: Heard) -> None:
+        """Answer one request."""
+        topics = self._topics.pop(0) if len(self._topics) > 1 else self._topics[0]
+        self.asked.append((asyncio.get_running_loop().time(), heard.body))
+        broker.answer(heard, metadata_body(self.nodes, topics, self.error_code))
+
+
+@asynccontextmanager
+async def refreshing(
+    answers: Callable[[ScriptedBroker, Heard], None] | None, settings: MetadataSettings | None = None
+) -> AsyncIterator[tuple[MetadataRefresher, ClientAndNetwork]]:
+    """A running refresher on a network with one broker, or without."""
+    network = client_on(settings=NetworkSettings(connection_setup_timeout_ms=1000))
+    if answers is not None:
+        network.loop.servers["seed", 9092] = lambda: ScriptedBroker(answers)
+    refresher = MetadataRefresher(
+        network.client, settings or MetadataSettings(), random=random.Random(1), log=network.log
+    )
+    task = asyncio.create_task(refresher.run())
+    try:
+        yield refresher, network
+    finally:
+        task.cancel()
+        await asyncio.wait((task,))
+        await network.client.close()
+    assert task.cancelled()
+
+
+def test_first_answer_names_nodes_before_any_topic() -> None:
+    """A producer can start without topics."""
+
+    async def story() -> Cluster:
+        async with refreshing(Answers()) as (refresher, _):
+            await refresher.first_answer(5)
+            return refresher.cluster
+
+    assert list(run(story()).nodes) == [1]
+
+
+def test_first_answer_that_never_comes_says_why() -> None:
+    """Bounded, and with the reason of the last attempt."""
+
+    async def story() -> float:
+        async with refreshing(None) as (refresher, network):
+            start = network.loop.time()
+            with pytest.raises(MetadataTimeoutError, match=r"within 5 s: .*Connection refused"):
+                await refresher.first_answer(5)
+            return network.loop.time() - start
+
+    assert run(story()) == pytest.approx(5, abs=0.01)
+
+
+def test_first_answer_does_not_wait_for_what_time_cannot_heal() -> None:
+    """A broker too old is told at once."""
+
+    async def story() -> None:
+        async with refreshing(None) as (refresher, network):
+            network.loop.servers["seed", 9092] = lambda: ScriptedBroker(spoken=((0, 0, 1), (3, 0, 1), (18, 0, 0)))
+            with pytest.raises(UnsupportedVersionError):
+                await refresher.first_answer(50)
+
+    run(story())
+
+
+def test_new_topic_is_asked_for_at_once_and_alone() -> None:
+    """No pause since the last refresh, and only the new one."""
+
+    async def story() -> list[tuple[float, bytes]]:
+        topic_a, topic_b = (0, "a", ID, [(1, 0)]), (0, "b", ID, [(1, 0)])
+        answers = Answers([], [topic_a], [topic_b])
+        async with refreshing(answers) as (refresher, network):
+            await refresher.first_answer(5)
+            refresher.add_topic("a", network.loop.time())
+            await asyncio.sleep(0.01)
+            refresher.add_topic("b", network.loop.time())
+            await asyncio.sleep(0.01)
+            assert refresher.cluster.leader_of("a", 0) == refresher.cluster.leader_of("b", 0) == 1
+            return answers.asked
+
+    asked = run(story())
+
+    assert len(asked) == 3
+    assert asked[2][0] - asked[0][0] < 0.03
+    assert b"\x02a" not in asked[2][1]
+    assert b"\x02b" in asked[2][1]
+
+
+def test_topic_made_on_first_use_is_there_soon() -> None:
+    """Unknown first, without a leader then, ready at last: asked again by itself, without a busy loop."""
+
+    async def story() -> tuple[int, float]:
+        unknown: Topics = [(3, "a", bytes(16), [])]
+        answers = Answers([], unknown, unknown, [(5, "a", ID, [(-1, 0)])], [(0, "a", ID, [(1, 1)])])
+        async with refreshing(answers) as (refresher, network):
+            await refresher.first_answer(5)
+            start = network.loop.time()
+            refresher.add_topic("a", start)
+            while refresher.cluster.leader_of("a", 0) is None:
+                await asyncio.sleep(0.01)
+            elapsed_s = network.loop.time() - start
+            await asyncio.sleep(60)
+            return len(answers.asked), elapsed_s
+
+    count, elapsed_s = run(story())
+
+    assert count == 5
+    assert elapsed_s < 1.0
+
+
+def test_topic_that_never_comes_is_asked_for_once_a_second() -> None:
+    """The pauses grow to retry_backoff_max_ms."""
+
+    async def story() -> int:
+        answers = Answers([(3, "a", bytes(16), [])])
+        async with refreshing(answers) as (refresher, network):
+            refresher.add_topic("a", network.loop.time())
+            await asyncio.sleep(60)
+            assert refresher.topic_error("a") == 3
+            return len(answers.asked)
+
+    assert 55 <= run(story()) <= 85
+
+
+def test_forbidden_topic_is_not_asked_for_again_by_itself() -> None:
+    """Only when someone sends to it once more."""
+
+    async def story() -> list[int]:
+        answers = Answers([(29, "a", bytes(16), [])])
+        async with refreshing(answers) as (refresher, network):
+            refresher.add_topic("a", network.loop.time())
+            await asyncio.sleep(60)
+            assert refresher.topic_error("a") == 29
+            counts = [len(answers.asked)]
+            refresher.add_topic("a", network.loop.time())
+            await asyncio.sleep(60)
+            return [*counts, len(answers.asked)]
+
+    before, after = run(story())
+
+    assert after == before + 1
+
+
+def test_requests_for_updates_are_joined() -> None:
+    """A thousand wishes in a second are about ten refreshes, one at a time."""
+
+    async def story() -> int:
+        answers = Answers()
+        async with refreshing(answers) as (refresher, _):
+            await refresher.first_answer(5)
+            for _ in range(1000):
+                refresher.request_update("not_leader")
+                await asyncio.sleep(0.001)
+            return len(answers.asked)
+
+    assert 8 <= run(story()) <= 14
+
+
+def test_never_two_refreshes_at_once() -> None:
+    """A broker that takes its time is not asked again meanwhile."""
+
+    async def story() -> int:
+        heard: list[Heard] = []
+        async with refreshing(lambda _, request: heard.append(request)) as (refresher, network):
+            for name in "abcdef":
+                refresher.add_topic(name, network.loop.time())
+                refresher.request_update("impatience")
+                await asyncio.sleep(1)
+            return len(heard)
+
+    assert run(story()) == 1
+
+
+def test_old_metadata_is_refreshed() -> None:
+    """Every metadata_max_age_ms, of all topics in use."""
+
+    async def story() -> list[tuple[float, bytes]]:
+        answers = Answers([(0, "a", ID, [(1, 0)])])
+        async with refreshing(answers, MetadataSettings(metadata_max_age_ms=10_000)) as (refresher, network):
+            refresher.add_topic("a", network.loop.time())
+            await asyncio.sleep(35)
+            return answers.asked
+
+    asked = run(story())
+
+    assert len(asked) == 4
+    assert all(b"\x02a" in body for _, body in asked)
+
+
+def test_topic_not_used_is_forgotten() -> None:
+    """After metadata_max_idle_ms without a touch."""
+
+    async def story() -> list[str]:
+        answers = Answers([(0, "a", ID, [(1, 0)]), (0, "b", ID, [(1, 0)])])
+        settings = MetadataSettings(metadata_max_age_ms=10_000, metadata_max_idle_ms=30_000)
+        async with refreshing(answers, settings) as (refresher, network):
+            refresher.add_topic("a", network.loop.time())
+            refresher.add_topic("b", network.loop.time())
+            for _ in range(6):
+                await asyncio.sleep(10)
+                refresher.touch(["a"], network.loop.time())
+            return list(refresher.cluster.topics)
+
+    assert run(story()) == ["a"]
+
+
+def test_leader_hint_is_published() -> None:
+    """Listeners see the new leader without a refresh; the same hint again is no news."""
+
+    async def story() -> tuple[list[bool], int | None, int]:
+        answers = Answers([(0, "a", ID, [(1, 5)])], nodes=[(1, "seed", 9092), (2, "other", 2)])
+        async with refreshing(answers) as (refresher, network):
+            refresher.add_topic("a", network.loop.time())
+            await asyncio.sleep(1)
+            seen: list[Cluster] = []
+            refresher.on_update(seen.append)
+            news = [refresher.apply_leader_hint("a", 0, leader=PartitionView(2, 6)) for _ in range(2)]
+            return news, refresher.cluster.leader_of("a", 0), len(seen)
+
+    assert run(story()) == ([True, False], 2, 1)
+
+
+def test_broker_down_is_asked_ever_more_slowly() -> None:
+    """No busy loop in any state: a minute without a broker is some sixty attempts."""
+
+    async def story() -> int:
+        async with refreshing(None) as (_, network):
+            await asyncio.sleep(60)
+            return len(network.loop.connects)
+
+    assert 25 <= run(story()) <= 80
+
+
+def test_answer_without_a_broker_is_a_failure() -> None:
+    """Kafka answers like that while it starts; what was known stays."""
+
+    async def story() -> tuple[int, list[int]]:
+        answers = Answers()
+        async with refreshing(answers) as (refresher, _):
+            await refresher.first_answer(5)
+            answers.nodes = ()
+            refresher.request_update("test")
+            await asyncio.sleep(1)
+            return refresher.refreshes, list(refresher.cluster.nodes)
+
+    assert run(story()) == (1, [1])
+
+
+def test_rebootstrap_when_a_broker_asks_for_it() -> None:
+    """Error 129 (KIP-1102): back to the bootstrap addresses."""
+
+    async def story() -> list[tuple[str, int]]:
+        answers = Answers(nodes=[(1, "old", 1)])
+        async with refreshing(answers) as (refresher, network):
+            network.loop.servers["old", 1] = lambda: ScriptedBroker(answers)
+            await refresher.first_answer(5)
+            answers.error_code = 129
+            network.loop.connects.clear()
+            refresher.request_update("test")
+            await asyncio.sleep(2)
+            return [(host, port) for _, host, port in network.loop.connects]
+
+    assert ("seed", 9092) in run(story())
+
+
+def test_rebootstrap_when_all_brokers_were_replaced() -> None:
+    """The old brokers are gone, the name leads to new ones (KIP-899)."""
+
+    async def story() -> list[int]:
+        old, new = Answers(nodes=[(1, "old", 1)]), Answers(nodes=[(7, "new", 7)])
+        async with refreshing(old) as (refresher, network):
+            await refresher.first_answer(5)
+            network.loop.servers["seed", 9092] = lambda: ScriptedBroker(new)
+            refresher.request_update("test")
+            await asyncio.sleep(5)
+            return list(refresher.cluster.nodes)
+
+    assert run(story()) == [7]
+
+
+def test_rebootstrap_after_too_long_without_metadata() -> None:
+    """Nodes that take connections but answer nothing useful do not hold the client for ever (KIP-1102)."""
+
+    async def story() -> list[int]:
+        stuck, new = Answers(nodes=[(1, "stuck", 1)]), Answers(nodes=[(7, "new", 7)])
+        settings = MetadataSettings(metadata_recovery_rebootstrap_trigger_ms=20_000)
+        async with refreshing(stuck, settings) as (refresher, network):
+            network.loop.servers["stuck", 1] = lambda: ScriptedBroker(stuck)
+            await refresher.first_answer(5)
+            stuck.error_code = -1
+            network.loop.servers["seed", 9092] = lambda: ScriptedBroker(new)
+            refresher.request_update("test")
+            await asyncio.sleep(30)
+            assert "rebootstrapping" in network.log.names()
+            return list(refresher.cluster.nodes)
+
+    assert run(story()) == [7]

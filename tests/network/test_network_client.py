@@ -1,0 +1,384 @@
+"""All connections of a client, on a virtual network."""
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from aioproducer.core.cluster import Cluster, Node
+from aioproducer.errors import BrokerConnectionError, KafkaError, ProtocolError, UnsupportedVersionError
+from aioproducer.network.environment import NetworkSettings
+from aioproducer.protocol.messages import (
+    INIT_PRODUCER_ID,
+    MetadataAnswer,
+    ProducerIdAnswer,
+    decode_init_producer_id_response,
+    encode_init_producer_id_request,
+)
+from tests.fakes.network import ClientAndNetwork, Ends, client_on
+from tests.fakes.scripted_broker import Heard, ScriptedBroker
+from tests.fakes.virtual_loop import run
+
+PRODUCER_ID_77 = bytes(6) + (77).to_bytes(8, "big") + bytes(2) + b"\x00"
+
+
+def cluster_of(*nodes: Node) -> Cluster:
+    """A cluster of these nodes and no topics."""
+    return Cluster.empty().merge(MetadataAnswer(-1, nodes, ()), 0.0)
+
+
+def gives_ids(broker: ScriptedBroker, heard: Heard) -> None:
+    """Answer InitProducerId."""
+    broker.answer(heard, PRODUCER_ID_77)
+
+
+async def producer_id(network: ClientAndNetwork, node_id: int | None = None) -> ProducerIdAnswer:
+    """Ask for a producer id."""
+    return await network.client.request(
+        INIT_PRODUCER_ID,
+        encode_init_producer_id_request,
+        lambda answer: decode_init_producer_id_response(answer.version, answer.payload),
+        node_id=node_id,
+    )
+
+
+async def until(network: ClientAndNetwork, condition: Callable[[], bool], limit_s: float = 100.0) -> None:
+    """Let the clock run until something holds."""
+    deadline = network.loop.time() + limit_s
+    while not condition():
+        assert network.loop.time() < deadline
+        await asyncio.sleep(0.001)
+
+
+def test_request_connects_and_asks_any_broker() -> None:
+    """Nothing is connected before; the bootstrap address is enough."""
+
+    async def story() -> ProducerIdAnswer:
+        network = client_on()
+        network.loop.servers["seed", 9092] = lambda: ScriptedBroker(gives_ids)
+        answer = await producer_id(network)
+        await network.client.close()
+        return answer
+
+    assert run(story()).producer_id == 77
+
+
+def test_every_address_of_a_name_is_tried() -> None:
+    """A name with a dead and a living address works."""
+
+    async def story() -> list[str]:
+        network = client_on()
+        network.loop.names["seed"] = ["10.0.0.1", "10.0.0.2"]
+        network.loop.servers["10.0.0.2", 9092] = lambda: ScriptedBroker(gives_ids)
+        await producer_id(network)
+        await network.client.close()
+        return [host for _, host, _ in network.loop.connects]
+
+    assert run(story()) == ["10.0.0.1", "10.0.0.2"]
+
+
+def test_unreachable_address_is_given_up_for_the_next() -> None:
+    """An address that swallows packets costs its set-up time-out, not the request."""
+
+    async def story() -> float:
+        network = client_on(settings=NetworkSettings(connection_setup_timeout_ms=2000))
+        network.loop.names["seed"] = ["10.0.0.1", "10.0.0.2"]
+        network.loop.black_holes.add("10.0.0.1")
+        network.loop.servers["10.0.0.2", 9092] = lambda: ScriptedBroker(gives_ids)
+        start = network.loop.time()
+        await producer_id(network)
+        await network.client.close()
+        return network.loop.time() - start
+
+    assert 1.5 < run(story()) < 2.5
+
+
+def test_second_bootstrap_broker_is_tried_beside_a_slow_first() -> None:
+    """Nobody waits out a black hole while another broker would answer."""
+
+    async def story() -> float:
+        network = client_on(bootstrap=[("slow", 1), ("slow2", 2), ("good", 3)])
+        network.loop.black_holes.update(("slow", "slow2"))
+        network.loop.servers["good", 3] = lambda: ScriptedBroker(gives_ids)
+        start = network.loop.time()
+        await producer_id(network)
+        await network.client.close()
+        return network.loop.time() - start
+
+    assert run(story()) < 3.5
+
+
+def test_nobody_reachable_says_why_for_each() -> None:
+    """One attempt for every bootstrap broker, then an error that names them all."""
+
+    async def story() -> KafkaError:
+        network = client_on(bootstrap=[("one", 1), ("two", 2)])
+        network.loop.names["two"] = []
+        with pytest.raises(BrokerConnectionError) as caught:
+            await producer_id(network)
+        await network.client.close()
+        return caught.value
+
+    text = str(run(story()))
+
+    assert "one:1: one: Connection refused" in text
+    assert "cannot resolve 'two'" in text
+
+
+def test_broker_too_old_is_told_as_such() -> None:
+    """Not as a connection that failed: time will not heal it."""
+
+    async def story() -> None:
+        network = client_on()
+        network.loop.servers["seed", 9092] = lambda: ScriptedBroker(spoken=((0, 0, 2), (3, 0, 5), (18, 0, 2)))
+        with pytest.raises(UnsupportedVersionError, match="too old"):
+            await producer_id(network)
+        await network.client.close()
+
+    run(story())
+
+
+def test_unreadable_answer_is_an_error_of_the_question() -> None:
+    """And closes the connection."""
+
+    async def story() -> str:
+        network = client_on()
+        network.loop.servers["seed", 9092] = lambda: ScriptedBroker(lambda broker, heard: broker.answer(heard, b"?"))
+        with pytest.raises(ProtocolError) as caught:
+            await producer_id(network)
+        await network.client.close()
+        return str(caught.value)
+
+    assert "InitProducerId v5 cannot be read" in run(story())
+
+
+def test_reconnects_with_growing_pauses() -> None:
+    """A broker that is down is tried 50 ms after, then 100, 200, ... up to a second, each by a fifth more or less."""
+
+    async def story() -> list[float]:
+        network = client_on()
+        network.client.update_nodes(cluster_of(Node(1, "dead", 1)))
+        end = network.loop.time() + 60
+        while network.loop.time() < end:
+            network.client.connect(1)
+            await asyncio.sleep(0.005)
+        await network.client.close()
+        times = [when for when, host, _ in network.loop.connects if host == "dead"]
+        return [later - earlier for earlier, later in zip(times, times[1:], strict=False)]
+
+    pauses = run(story())
+
+    expected_s = [0.05, 0.1, 0.2, 0.4, 0.8, *[1.0] * (len(pauses) - 5)]
+    assert all(0.79 * plain <= pause <= 1.2 * plain + 0.02 for pause, plain in zip(pauses, expected_s, strict=True))
+    assert len({round(pause, 3) for pause in pauses[5:]}) > 5
+
+
+def test_broker_that_answers_nothing_but_the_handshake_is_as_good_as_down() -> None:
+    """Connections that it takes and drops follow the same growing pauses."""
+
+    async def story() -> int:
+        network = client_on()
+        network.loop.servers["mad", 1] = lambda: ScriptedBroker(lambda broker, _: broker.transport.close())
+        network.client.update_nodes(cluster_of(Node(1, "mad", 1)))
+        end = network.loop.time() + 60
+        while network.loop.time() < end:
+            network.client.connect(1)
+            if network.client.is_ready(1):
+                network.client.send(1, Ends().request("a"))
+            await asyncio.sleep(0.005)
+        await network.client.close()
+        return len(network.loop.connects)
+
+    assert 55 <= run(story()) <= 85
+
+
+def test_wish_to_connect_is_kept_through_the_pause() -> None:
+    """Asked once during the pause, it connects when the pause is over, and wakes the sender."""
+
+    async def story() -> tuple[bool, KafkaError | None]:
+        network = client_on()
+        network.client.update_nodes(cluster_of(Node(1, "late", 1)))
+        network.client.connect(1)
+        await until(network, lambda: network.client.last_error(1) is not None)
+        network.loop.servers["late", 1] = ScriptedBroker
+        network.client.connect(1)
+        await asyncio.sleep(0.1)
+        ready = network.client.is_ready(1), network.client.last_error(1)
+        await network.client.close()
+        return ready
+
+    assert run(story()) == (True, None)
+
+
+def test_connection_id_changes_with_every_connection() -> None:
+    """0 while there is none."""
+
+    async def story() -> list[int]:
+        network = client_on()
+        network.loop.servers["a", 1] = ScriptedBroker
+        network.client.update_nodes(cluster_of(Node(1, "a", 1)))
+        ids = [network.client.connection_id(1)]
+        for _ in range(2):
+            network.client.connect(1)
+            await until(network, lambda: network.client.is_ready(1))
+            ids.append(network.client.connection_id(1))
+            network.client.disconnect(1, BrokerConnectionError("enough"))
+            await asyncio.sleep(0.01)
+            ids.append(network.client.connection_id(1))
+        await network.client.close()
+        return ids
+
+    none, first, after_first, second, after_second = run(story())
+
+    assert (none, after_first, after_second) == (0, 0, 0)
+    assert 0 < first < second
+
+
+def test_throttled_node_is_not_ready_until_its_pause_is_over() -> None:
+    """As long as the broker asks, at most a minute (KIP-219)."""
+
+    async def story() -> list[bool]:
+        network = client_on()
+        network.loop.servers["a", 1] = ScriptedBroker
+        network.client.update_nodes(cluster_of(Node(1, "a", 1)))
+        network.client.connect(1)
+        await until(network, lambda: network.client.is_ready(1))
+        network.client.throttle(1, 2**31 - 1, network.loop.time())
+        seen = [network.client.is_ready(1)]
+        for pause_s in (59.0, 1.1):
+            await asyncio.sleep(pause_s)
+            seen.append(network.client.is_ready(1))
+        await network.client.close()
+        return seen
+
+    assert run(story()) == [False, False, True]
+
+
+def test_bootstrap_connection_becomes_the_nodes() -> None:
+    """One connection, not two, when metadata names the address that was asked."""
+
+    async def story() -> tuple[bool, int]:
+        network = client_on()
+        network.loop.servers["seed", 9092] = lambda: ScriptedBroker(gives_ids)
+        await producer_id(network)
+        network.client.update_nodes(cluster_of(Node(5, "seed", 9092)))
+        ready = network.client.is_ready(5)
+        await network.client.close()
+        return ready, len(network.loop.connects)
+
+    assert run(story()) == (True, 1)
+
+
+def test_node_that_left_is_closed_when_nothing_is_in_flight() -> None:
+    """Its last answer still counts."""
+
+    async def story() -> tuple[bool, list[tuple[str, object]], bool]:
+        network = client_on()
+        brokers: list[ScriptedBroker] = []
+
+        def server() -> ScriptedBroker:
+            brokers.append(ScriptedBroker())
+            return brokers[-1]
+
+        network.loop.servers["a", 1] = server
+        network.client.update_nodes(cluster_of(Node(1, "a", 1)))
+        network.client.connect(1)
+        await until(network, lambda: network.client.is_ready(1))
+        ends = Ends()
+        network.client.send(1, ends.request("a"))
+        await asyncio.sleep(0.01)
+        network.client.update_nodes(cluster_of(Node(2, "b", 2)))
+        ready = network.client.is_ready(1)
+        brokers[0].answer(brokers[0].requests[0], b"late")
+        await asyncio.sleep(0.01)
+        still_connected = brokers[0].is_connected
+        await network.client.close()
+        return ready, ends.all, still_connected
+
+    assert run(story()) == (False, [("a", b"late")], False)
+
+
+def test_bootstrap_addresses_are_asked_again_when_all_nodes_are_gone() -> None:
+    """All brokers were replaced; their name leads to the new ones (KIP-899)."""
+
+    async def story() -> int:
+        network = client_on()
+        network.client.update_nodes(cluster_of(Node(1, "old1", 1), Node(2, "old2", 2)))
+        with pytest.raises(BrokerConnectionError, match="none of 3 brokers"):
+            await producer_id(network)
+        network.loop.servers["seed", 9092] = lambda: ScriptedBroker(gives_ids)
+        answer = await producer_id(network)
+        await network.client.close()
+        return answer.producer_id
+
+    assert run(story()) == 77
+
+
+def test_least_loaded_node_is_asked() -> None:
+    """Of two connected nodes the one with fewer requests in flight."""
+
+    async def story() -> list[int]:
+        network = client_on()
+        asked: list[int] = []
+
+        def server(node_id: int) -> Callable[[], ScriptedBroker]:
+            def on_request(broker: ScriptedBroker, heard: Heard) -> None:
+                if heard.api_key == INIT_PRODUCER_ID.key:
+                    asked.append(node_id)
+                    gives_ids(broker, heard)
+
+            return lambda: ScriptedBroker(on_request)
+
+        network.client.update_nodes(cluster_of(Node(1, "a", 1), Node(2, "b", 2)))
+        for node_id, host in ((1, "a"), (2, "b")):
+            network.loop.servers[host, node_id] = server(node_id)
+            network.client.connect(node_id)
+        await until(network, lambda: network.client.is_ready(1) and network.client.is_ready(2))
+        network.client.send(1, Ends().request("busy"))
+        for _ in range(5):
+            await producer_id(network)
+        await network.client.close()
+        return asked
+
+    assert run(story()) == [2] * 5
+
+
+def test_close_ends_connecting_and_in_flight() -> None:
+    """Nothing is left running, and everybody is told."""
+
+    async def story() -> tuple[list[str], int]:
+        network = client_on()
+        network.loop.black_holes.add("hole")
+        network.loop.servers["a", 1] = ScriptedBroker
+        network.client.update_nodes(cluster_of(Node(1, "a", 1), Node(2, "hole", 2)))
+        network.client.connect(1)
+        network.client.connect(2)
+        await until(network, lambda: network.client.is_ready(1))
+        ends = Ends()
+        network.client.send(1, ends.request("a"))
+        await network.client.close()
+        await network.client.close()
+        return [str(error) for error in ends.errors()], len(asyncio.all_tasks())
+
+    errors, tasks = run(story())
+
+    assert errors == ["broker 1 at a:1: the producer was closed"]
+    assert tasks == 1
+
+
+def test_counters_count() -> None:
+    """Requests, answers, bytes and connections."""
+
+    async def story() -> ClientAndNetwork:
+        network = client_on()
+        network.loop.servers["seed", 9092] = lambda: ScriptedBroker(gives_ids)
+        await producer_id(network)
+        await network.client.close()
+        return network
+
+    counters = run(story()).client.counters
+
+    assert (counters.requests, counters.responses) == (2, 2)
+    assert (counters.connections_created, counters.connections_closed, counters.reconnects) == (1, 1, 0)
+    assert counters.bytes_out > 0
+    assert counters.bytes_in > 0
