@@ -80,7 +80,7 @@ class RunningProducer:
         self.generations = FlushGenerations(self._generation_finished)
         self.identity = ProducerIdentity(is_enabled=config.enable_idempotence)
         self.latency = LatencyHistogram()
-        self.pool = BufferPool(config.buffer_memory, self._batch_size, on_return=self.wake)
+        self.pool = BufferPool(config.buffer_memory, self._batch_size, on_return=self._memory_returned)
         self.accumulator = self._make_accumulator()
         self.appender = RecordAppender(
             self.accumulator,
@@ -345,6 +345,10 @@ class RunningProducer:
     def wake(self) -> None:
         """Tell the sender that something may have become possible."""
         self.sender.wake()
+
+    def _memory_returned(self) -> None:
+        if self.lines.records:
+            self.wake()
 
     def refuse(self) -> None:
         """Raise what a call gets that cannot be served now."""

@@ -240,13 +240,18 @@ class Sender:
             if answer is None:
                 text = f"node {request.node_id} answered Produce without {batch.queue.topic_partition}"
                 self._client.disconnect(request.node_id, ProtocolError(text))
-        self.wake()
+        self._wake_if_held_back(request.node_id)
+
+    def _wake_if_held_back(self, node_id: int) -> None:
+        """A request has ended: there is work if something waited for its place on the wire, or for its memory."""
+        if self._accumulator.ready.count(node_id) or self._lines.records:
+            self.wake()
 
     def _written(self, request: ProduceRequest) -> None:
         now = self._loop.time()
         for batch in request.batches:
             self._apply(batch, Complete(-1), now)
-        self.wake()
+        self._wake_if_held_back(request.node_id)
 
     def _lost(self, request: ProduceRequest, error: KafkaError) -> None:
         now = self._loop.time()
