@@ -78,7 +78,9 @@ class ModelClient:
         """The one answer that has arrived, as kio reads it."""
         (frame,) = self.frames()
         has_tags = api.is_flexible(version) and api is not ApiKey.API_VERSIONS
-        entity, _ = import_module("kio.serial").entity_reader(schema(api, version, "response"))(frame, 5 if has_tags else 4)
+        entity, _ = import_module("kio.serial").entity_reader(schema(api, version, "response"))(
+            frame, 5 if has_tags else 4
+        )
         return entity
 
     def ask(self, api: ApiKey, version: int, **fields: object):  # noqa: ANN201 - as above
@@ -86,7 +88,9 @@ class ModelClient:
         self.send_message(api, version, **fields)
         return self.answer(api, version)
 
-    def send_produce(self, topic: str, batch: bytes | None, *, acks: int = -1, version: int = 10, timeout_ms: int = 1000) -> int:
+    def send_produce(
+        self, topic: str, batch: bytes | None, *, acks: int = -1, version: int = 10, timeout_ms: int = 1000
+    ) -> int:
         """Send one batch to partition 0."""
         message = import_module(f"kio.schema.produce.v{version}.request")
         partition = message.PartitionProduceData(index=0, records=batch)
@@ -177,11 +181,12 @@ def schema(api: ApiKey, version: int, kind: str):  # noqa: ANN201 - one of kio's
 
 
 def batch(
-    values: Sequence[bytes | None] = (b"a",), *, timestamp: int = WALL_CLOCK_MS, identity: tuple[int, int, int] = (-1, -1, -1)
+    values: Sequence[bytes | None] = (b"a",),
+    *,
+    timestamp: int = WALL_CLOCK_MS,
+    identity: tuple[int, int, int] = (-1, -1, -1),
 ) -> bytes:
     """A batch of these values; `identity` is producer id, epoch and first sequence."""
     producer_id, epoch, sequence = identity
     records = tuple(Record(b"k", value, timestamp) for value in values)
-    return encode_batch(
-        Batch(records, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence)
-    )
+    return encode_batch(Batch(records, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence))

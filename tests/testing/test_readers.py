@@ -24,7 +24,9 @@ def write(bootstrap_servers: str, *, codec: str = "none") -> None:
         {"bootstrap.servers": bootstrap_servers, "compression.type": codec, "enable.idempotence": True, "linger.ms": 5}
     )
     for number, value in enumerate(VALUES):
-        producer.produce("t", value, b"key", partition=number % 2, headers=HEADERS, timestamp=1_700_000_000_000 + number)
+        producer.produce(
+            "t", value, b"key", partition=number % 2, headers=HEADERS, timestamp=1_700_000_000_000 + number
+        )
     assert producer.flush(10) == 0
 
 
@@ -87,6 +89,7 @@ async def test_records_are_decoded_for_tests(codec: str) -> None:
     assert [record.sequence for record in records] == list(range(30))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("profile", PROFILES)
 async def test_every_profile_is_read_by_confluent(profile: str) -> None:
     """Old and new request versions alike."""
@@ -96,6 +99,7 @@ async def test_every_profile_is_read_by_confluent(profile: str) -> None:
         assert sorted(await asyncio.to_thread(read_with_confluent, cluster.bootstrap_servers)) == sorted(VALUES)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("profile", PROFILES)
 async def test_every_profile_is_read_by_aiokafka(profile: str) -> None:
     """Old and new request versions alike."""
@@ -105,6 +109,7 @@ async def test_every_profile_is_read_by_aiokafka(profile: str) -> None:
         assert sorted(await read_with_aiokafka(cluster.bootstrap_servers)) == sorted(VALUES)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize("profile", ["4.3.1", "2.1"])
 async def test_kafka_python_reads(profile: str) -> None:
@@ -151,7 +156,7 @@ async def test_group_shares_partitions_and_goes_on_where_it_was() -> None:
 async def until(condition: Callable[[], bool]) -> None:
     """Wait for something that other tasks bring about."""
     async with asyncio.timeout(10):
-        while not condition():
+        while not condition():  # noqa: ASYNC110 - consumers tell nobody
             await asyncio.sleep(0.01)
 
 
@@ -168,7 +173,9 @@ async def test_java_reads(version: str) -> None:
     async with FakeCluster(2, topics={"t": 2}) as cluster:
         await asyncio.to_thread(write, cluster.bootstrap_servers)
         command = ["java", "-cp", f"{jars}/*", source, cluster.bootstrap_servers, "t", str(len(VALUES))]
-        java = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL)
+        java = await asyncio.create_subprocess_exec(
+            *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
+        )
         output, _ = await asyncio.wait_for(java.communicate(), 60)
 
     assert sorted(line.split()[2] for line in output.decode().splitlines()) == sorted(v.decode() for v in VALUES)

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from aioproducer.testing.model.topic_configs import TOPIC_CONFIG_DEFAULTS
 from aioproducer.testing.model.version_profiles import PROFILES, VersionProfile
 
 NEWEST = next(iter(PROFILES))
@@ -49,6 +50,11 @@ class ClusterSettings:
 
     wall_clock_at_zero_ms: float = 0.0
     """Wall-clock time, in ms since 1970, when `now` was 0."""
+
+    def topic_defaults(self) -> dict[str, str]:
+        """Every setting of a topic, for one that sets none."""
+        replicas = {"min.insync.replicas": str(self.min_insync_replicas)}
+        return {**TOPIC_CONFIG_DEFAULTS, **self.profile.topic_defaults, **replicas}
 
     def wall_clock_ms(self, now: float) -> int:
         """Wall-clock time at `now`, in ms since 1970."""

@@ -46,24 +46,34 @@ TOPIC_CONFIG_DEFAULTS: Mapping[str, str] = MappingProxyType(
 `message.timestamp.*`, `min.insync.replicas`, `retention.bytes`, `segment.bytes` (largest batch) and
 `unclean.leader.election.enable`; the rest is kept and described, no more."""
 
+BEFORE_4_0: Mapping[str, str] = MappingProxyType(
+    {
+        "message.downconversion.enable": "true",
+        "message.format.version": "3.0-IV1",
+        "message.timestamp.after.max.ms": _LONG_MAX,
+        "message.timestamp.difference.max.ms": _LONG_MAX,
+    }
+)
+"""What Kafka 3 had besides, or with another default."""
+
 
 class TopicConfig:
     """One topic's settings: what was set, over the cluster's defaults.
 
     Args:
         overrides: set for this topic.
-        min_insync_replicas: the cluster's default.
+        defaults: every setting there is, as the cluster has it.
 
     Raises:
         ValueError: a name that Kafka does not know.
     """
 
-    def __init__(self, overrides: Mapping[str, str], *, min_insync_replicas: int) -> None:
+    def __init__(self, overrides: Mapping[str, str], defaults: Mapping[str, str]) -> None:
         for name in overrides:
-            if name not in TOPIC_CONFIG_DEFAULTS:
+            if name not in defaults:
                 raise ValueError(f"Unknown topic config name: {name}")
         self.overrides = dict(overrides)
-        self._defaults = {**TOPIC_CONFIG_DEFAULTS, "min.insync.replicas": str(min_insync_replicas)}
+        self._defaults = defaults
         values = self.values()
         self.max_message_bytes = int(values["max.message.bytes"])
         self.segment_bytes = int(values["segment.bytes"])

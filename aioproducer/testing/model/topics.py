@@ -107,7 +107,7 @@ class TopicCatalogue:
         if request.name in self._by_name:
             raise TopicRefusedError(TOPIC_ALREADY_EXISTS, f"Topic '{request.name}' already exists.")
         try:
-            config = TopicConfig(request.configs, min_insync_replicas=self._settings.min_insync_replicas)
+            config = TopicConfig(request.configs, self._settings.topic_defaults())
         except ValueError as error:
             raise TopicRefusedError(INVALID_CONFIG, str(error)) from error
         topic = Topic(request.name, uuid.UUID(int=self._random.getrandbits(128), version=4), config)

@@ -7,10 +7,11 @@ those brokers list versions 0-2 and refuse them (KAFKA-18659), and so does this 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from aioproducer.testing.model.api_keys import ApiKey
+from aioproducer.testing.model.topic_configs import BEFORE_4_0
 
 _RELEASES = ("4.3.1", "3.9.1", "2.8", "2.4", "2.1")
 
@@ -56,6 +57,9 @@ class VersionProfile:
     auto_create_answer: int = 3
     """What Metadata says of a topic that it has just begun to create; 5 before Kafka 2.8."""
 
+    topic_defaults: Mapping[str, str] = field(default_factory=dict)
+    """Settings of topics that differ from those of 4.3.1."""
+
     def supports(self, api: ApiKey, version: int) -> bool:
         """Whether a request of this version is answered at all."""
         low, high = self.versions[api]
@@ -70,13 +74,21 @@ def _listed(release: str) -> Mapping[ApiKey, tuple[int, int]]:
     return MappingProxyType({api: (int(low), int(high)) for api, (low, high) in bounds.items()})
 
 
+def _before_4_0(release: str) -> VersionProfile:
+    return VersionProfile(release, _listed(release), topic_defaults=BEFORE_4_0)
+
+
+def _before_2_5(release: str) -> VersionProfile:
+    return replace(_before_4_0(release), sequence_must_start_at_zero=True, auto_create_answer=5)
+
+
 PROFILES: Mapping[str, VersionProfile] = MappingProxyType(
     {
         "4.3.1": VersionProfile("4.3.1", _listed("4.3.1")),
-        "3.9.1": VersionProfile("3.9.1", _listed("3.9.1")),
-        "2.8": VersionProfile("2.8", _listed("2.8")),
-        "2.4": VersionProfile("2.4", _listed("2.4"), sequence_must_start_at_zero=True, auto_create_answer=5),
-        "2.1": VersionProfile("2.1", _listed("2.1"), sequence_must_start_at_zero=True, auto_create_answer=5),
+        "3.9.1": _before_4_0("3.9.1"),
+        "2.8": _before_4_0("2.8"),
+        "2.4": _before_2_5("2.4"),
+        "2.1": _before_2_5("2.1"),
     }
 )
 """By release. A newer one comes first."""

@@ -12,7 +12,13 @@ from tests.testing.model_network import ModelClient, ModelNetwork, batch
 
 
 def send_fetch(
-    client: ModelClient, offset: int, *, version: int = 11, max_wait_ms: int = 0, min_bytes: int = 1, max_bytes: int = 10**6
+    client: ModelClient,
+    offset: int,
+    *,
+    version: int = 11,
+    max_wait_ms: int = 0,
+    min_bytes: int = 1,
+    max_bytes: int = 10**6,
 ) -> None:
     """Ask for partition 0 of topic `t`."""
     message = import_module(f"kio.schema.fetch.v{version}.request")
