@@ -293,7 +293,7 @@ class Producer:
         if delivery is None:
             record = PreparedRecord(topic, value, key, partition, timestamp, headers, on_delivery)
             return await self._wait_for_place(record)
-        if self._running.appender.batch_closed:  # type: ignore[union-attr]  # running, or the append had raised
+        if self._running.appender.pause_wanted:  # type: ignore[union-attr]  # running, or the append had raised
             await self._let_sender_work()
         return delivery
 
@@ -533,9 +533,9 @@ class Producer:
         return record.delivery
 
     async def _let_sender_work(self) -> None:
-        """Give the loop one turn: a batch became full, and a loop of `enqueue` never waits otherwise."""
+        """Give the loop one turn: enough was written, and a loop of `enqueue` never waits otherwise."""
         assert self._running is not None
-        self._running.appender.batch_closed = False
+        self._running.appender.pause_wanted = False
         await asyncio.sleep(0)
 
     def _why_not_now(self, record: PreparedRecord) -> MetadataNotReadyError | BufferFullError:

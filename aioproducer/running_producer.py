@@ -7,13 +7,13 @@ producer that was dropped unclosed can be noticed.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from aioproducer._native.append import RecordAppender
 from aioproducer._native.delivery import BatchResult
 from aioproducer.completion import Completion
 from aioproducer.core.batch_splitter import BatchSplitter
-from aioproducer.core.buffer_pool import BufferPool
+from aioproducer.core.buffer_pool import SMALLEST_CHUNK, BufferPool
 from aioproducer.core.flush_generations import FlushGenerations
 from aioproducer.core.produce_outcome import Policy
 from aioproducer.core.producer_identity import ProducerIdentity
@@ -47,6 +47,10 @@ if TYPE_CHECKING:
     from aioproducer.records import TopicPartition
 
 
+PAUSE_AFTER_BYTES: Final = 64 * 1024
+"""After full batches of this many bytes a loop of `enqueue` lets the event loop run once, so that they are sent."""
+
+
 class RunningProducer:
     """The parts of one producer.
 
@@ -75,6 +79,7 @@ class RunningProducer:
         self._random = random
         self._log = log
         self._metadata_waiters: list[asyncio.Future[None]] = []
+        self._closed_bytes = 0
         self._flushes: list[tuple[int, asyncio.Future[None]]] = []
         self.timers = TimerHeap()
         self.generations = FlushGenerations(self._generation_finished)
@@ -354,8 +359,11 @@ class RunningProducer:
         """Raise what a call gets that cannot be served now."""
         self.lifecycle.refuse(on_loop_thread=self.appender.on_loop_thread())
 
-    def _batch_closed(self, topic_partition: TopicPartition) -> None:
-        self.appender.batch_closed = True
+    def _batch_closed(self, topic_partition: TopicPartition, size: int) -> None:
+        self._closed_bytes += max(size, SMALLEST_CHUNK)
+        if self._closed_bytes >= PAUSE_AFTER_BYTES:
+            self._closed_bytes = 0
+            self.appender.pause_wanted = True
         self.preparation.batch_closed(topic_partition)
 
     def _cluster_changed(self, cluster: Cluster) -> None:

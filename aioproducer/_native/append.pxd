@@ -50,7 +50,7 @@ cdef class RecordAppender:
     cdef readonly Py_ssize_t max_record_size # bytes
     cdef bint _ignore_keys
     cdef public bint closed                  # every append calls `refuse`
-    cdef public bint batch_closed            # a batch became full since the last pause
+    cdef public bint pause_wanted            # enough was written that the loop should run once
     cdef char* _scratch                      # headers section of the record at hand
     cdef Py_ssize_t _scratch_size
     cdef Py_ssize_t _scratch_capacity

@@ -86,8 +86,8 @@ class RecordAppender:
     max_record_size: int
     closed: bool
     """Every append calls `refuse`."""
-    batch_closed: bool
-    """A batch became full since this was last set to False."""
+    pause_wanted: bool
+    """Enough was written that a loop of `enqueue` should let the event loop run once."""
 
     def __init__(
         self,

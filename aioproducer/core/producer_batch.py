@@ -45,6 +45,8 @@ class BatchState(Enum):
     ON_WIRE = "on_wire"
     DONE = "done"
 
+    __hash__ = object.__hash__  # Enum's own is Python code, and states are looked up for every batch
+
 
 TRANSITIONS: Final[Mapping[BatchState, frozenset[BatchState]]] = {
     BatchState.OPEN: frozenset({BatchState.QUEUED, BatchState.DONE}),

@@ -97,7 +97,7 @@ class RecordAccumulator:
         self.topics: dict[str, TopicSlots] = {}
         self.ready = ReadyNodes()
         self.memory_is_short = False
-        self.batch_was_closed: Callable[[TopicPartition], None] = _nothing
+        self.batch_was_closed: Callable[[TopicPartition, int], None] = _nothing
 
     # Topics and leaders
 
@@ -155,15 +155,12 @@ class RecordAccumulator:
         if queue.open_batch is not None:
             if self._grow(queue, queue.open_batch, size):
                 return True
-            self.close_open(queue)
-            self.batch_was_closed(queue.topic_partition)
+            self._close_full(queue)
         return self._open_batch(queue, size)
 
     def batch_full(self, slot: PartitionSlot) -> None:
         """Queue the open batch: it takes no more."""
-        queue = queue_of(slot)
-        self.close_open(queue)
-        self.batch_was_closed(queue.topic_partition)
+        self._close_full(queue_of(slot))
 
     def choose_partition(self, topic: TopicSlots, previous: int) -> int:  # noqa: ARG002  # adaptive, not rotating
         """Choose the next sticky partition: the shorter queue of two at random, leaders known first.
@@ -284,6 +281,11 @@ class RecordAccumulator:
             return
         self._note_closed(queue, batch)
         self.offer(queue)
+
+    def _close_full(self, queue: PartitionQueue) -> None:
+        batch = queue.open_batch
+        self.close_open(queue)
+        self.batch_was_closed(queue.topic_partition, batch.size if batch is not None else 0)
 
     def _note_closed(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
         self._open.pop(queue, None)
@@ -457,5 +459,5 @@ def queue_of(slot: PartitionSlot) -> PartitionQueue:
     return queue
 
 
-def _nothing(_: TopicPartition) -> None:
+def _nothing(_: TopicPartition, _size: int) -> None:
     """Stands for a listener that nobody has set."""
