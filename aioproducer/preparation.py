@@ -155,9 +155,7 @@ class Preparation:
 
     def _choose(self, partitioner: Partitioner, record: PreparedRecord, prepared: PreparedRecord) -> int:
         cluster = self._cluster()
-        choice = partitioner.partition(
-            record.topic, record.key, prepared.key, record.value, prepared.value, cluster
-        )
+        choice = partitioner.partition(record.topic, record.key, prepared.key, record.value, prepared.value, cluster)
         count = cluster.partition_count(record.topic) or 0
         return check_choice(partitioner, choice, topic=record.topic, partition_count=count)
 

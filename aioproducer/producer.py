@@ -225,9 +225,7 @@ class Producer:
         if headers is not None and not isinstance(headers, (list, tuple)):
             headers = normalize_headers(headers)
         if self._prepare is not None:
-            return self._send_prepared(
-                PreparedRecord(topic, value, key, partition, timestamp, headers, on_delivery)
-            )
+            return self._send_prepared(PreparedRecord(topic, value, key, partition, timestamp, headers, on_delivery))
         delivery = self._append(topic, value, key, partition, timestamp, headers, on_delivery)
         if delivery is not None:
             return delivery

@@ -25,9 +25,9 @@ from aioproducer.core.waiting_lines import WaitingLimits, WaitingLines
 from aioproducer.errors import BrokerError, KafkaError, Outcome, ProducerClosedError
 from aioproducer.lifecycle import Lifecycle, ProducerState
 from aioproducer.metrics import LatencyHistogram, ProducerStatistics
+from aioproducer.network.environment import NetworkSettings
 from aioproducer.network.metadata_refresher import MetadataRefresher, MetadataSettings
 from aioproducer.network.network_client import NetworkClient
-from aioproducer.network.environment import NetworkSettings
 from aioproducer.preparation import Preparation
 from aioproducer.producer_id_source import ProducerIdSource
 from aioproducer.protocol.compression import CompressionType
@@ -227,9 +227,7 @@ class RunningProducer:
             request_timeout_ms=config.request_timeout_ms,
             delivery_timeout_s=config.delivery_timeout_ms / 1000,
         )
-        sealing = Sealing(
-            self.loop, self.accumulator, codec=self._codec, level=self._compression_level, wake=self.wake
-        )
+        sealing = Sealing(self.loop, self.accumulator, codec=self._codec, level=self._compression_level, wake=self.wake)
         path = SendPath(
             accumulator=self.accumulator,
             lines=self.lines,
@@ -242,9 +240,7 @@ class RunningProducer:
             client=self.client,
             metadata=self.metadata,
         )
-        return Sender(
-            settings, path, self.loop, ask_producer_id=self.producer_ids.ask, on_fatal=self._fail_for_good
-        )
+        return Sender(settings, path, self.loop, ask_producer_id=self.producer_ids.ask, on_fatal=self._fail_for_good)
 
     # Start and end
 
@@ -470,5 +466,3 @@ class RunningProducer:
             delivery_latency_p50_s=self.latency.quantile_s(0.5),
             delivery_latency_p99_s=self.latency.quantile_s(0.99),
         )
-
-

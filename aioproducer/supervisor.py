@@ -35,7 +35,9 @@ class Supervisor:
 
     def start(self, jobs: Mapping[str, Callable[[], Coroutine[object, object, None]]]) -> None:
         """Begin; the keys become parts of the tasks' names."""
-        self._task = asyncio.get_running_loop().create_task(self._run(jobs), name=f"aioproducer-supervisor | {self._name}")
+        self._task = asyncio.get_running_loop().create_task(
+            self._run(jobs), name=f"aioproducer-supervisor | {self._name}"
+        )
 
     async def stop(self) -> None:
         """End all tasks and wait for that; may be called again."""

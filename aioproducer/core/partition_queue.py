@@ -203,5 +203,3 @@ class PartitionQueue:
             f"<PartitionQueue {self.topic_partition.topic}-{self.topic_partition.partition} leader={self.leader_id} "
             f"queued={len(self.queued)} on_wire={len(self.on_wire)} open={self.open_batch is not None}>"
         )
-
-

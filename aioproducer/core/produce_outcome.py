@@ -179,7 +179,7 @@ def _too_large_or_refused(
     if is_divisible and row.split:
         return Split()
     refused = tuple(sorted({index: text for index, text in answer.record_errors}.items()))
-    if is_divisible and refused and 0 <= refused[0][0] and refused[-1][0] < facts.records:
+    if is_divisible and refused and refused[0][0] >= 0 and refused[-1][0] < facts.records:
         return Refuse(refused)
     return Fail(outcome, int(row), _reason(row, answer))
 

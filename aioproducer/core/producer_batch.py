@@ -61,6 +61,7 @@ class ProducerBatch:
     """One batch. Its records are in `chunk`, its deliveries in `result`."""
 
     __slots__ = (
+        "_builder",
         "attempts",
         "called_at",
         "chunk",
@@ -84,10 +85,11 @@ class ProducerBatch:
         "start",
         "state",
         "times",
-        "_builder",
     )
 
-    def __init__(self, queue: PartitionQueue, result: BatchResult, chunk: Chunk, *, order: int, called_at: float) -> None:
+    def __init__(
+        self, queue: PartitionQueue, result: BatchResult, chunk: Chunk, *, order: int, called_at: float
+    ) -> None:
         """Begin a batch.
 
         Args:

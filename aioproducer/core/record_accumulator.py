@@ -236,7 +236,9 @@ class RecordAccumulator:
         needed = builder.size + size
         if needed > builder.limit or builder.limit > self._limit_of(queue):
             return False
-        chunk = self._pool.try_lend(min(max(needed, 4 * builder.chunk.capacity), self._limit_of(queue)), queue.leader_id)
+        chunk = self._pool.try_lend(
+            min(max(needed, 4 * builder.chunk.capacity), self._limit_of(queue)), queue.leader_id
+        )
         if chunk is None:
             return False
         old = builder.chunk
