@@ -1,0 +1,182 @@
+"""`aioproducer produce`: lines, JSON lines or CSV, from files or standard input, into a topic."""
+
+import logging
+import math
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated
+
+import anyio
+import structlog
+import typer
+
+from aioproducer.cli.producing.feed import FeedSettings
+from aioproducer.cli.producing.formats import Format
+from aioproducer.cli.producing.inputs import find_inputs
+from aioproducer.cli.producing.output import Output
+from aioproducer.cli.producing.report import Ending
+from aioproducer.cli.producing.run import Run
+from aioproducer.cli.producing.tally import Tally
+from aioproducer.cli.running import usage_error
+from aioproducer.config import ProducerConfig
+from aioproducer.errors import ConfigurationError
+from aioproducer.records import MAX_PARTITION, check_topic_name
+
+DEFAULT_PROPERTIES: Mapping[str, str] = {
+    "client.id": "aioproducer-produce",
+    "max.block.ms": "10000",  # a wrong address or topic is known after ten seconds, not after a minute
+}
+
+
+def produce(
+    topic: Annotated[str, typer.Argument(help="Where the records go.", show_default=False)],
+    files: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[FILE]...", help="What to send; - or none is standard input.", show_default=False),
+    ] = None,
+    bootstrap_server: Annotated[
+        str, typer.Option("--bootstrap-server", "-b", metavar="HOST:PORT", help="A broker, or several with commas.")
+    ] = "127.0.0.1:9092",
+    input_format: Annotated[
+        Format,
+        typer.Option(
+            "--format",
+            "-f",
+            help="lines: each line is a value, byte for byte; an empty line is an empty value. "
+            "jsonl: each line is a JSON text and the value as it stands; blank lines are passed over. "
+            "csv: the first row names the fields, each other becomes a JSON object of strings.",
+        ),
+    ] = Format.LINES,
+    key: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FIELD",
+            help="The jsonl or csv field that becomes the key; customer.id is a field within a field. "
+            "null, or an empty csv cell, is no key.",
+        ),
+    ] = None,
+    header: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="A header of every record; may be given again.")
+    ] = None,
+    partition: Annotated[
+        int | None, typer.Option(min=0, max=MAX_PARTITION, help="Send everything to this partition.")
+    ] = None,
+    properties: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--property", "-X", metavar="NAME=VALUE", help="An option of the producer by Kafka's name: linger.ms=20."
+        ),
+    ] = None,
+    rate: Annotated[float | None, typer.Option(metavar="N", help="At most so many records a second.")] = None,
+    skip_bad_lines: Annotated[
+        bool,
+        typer.Option(
+            "--skip-bad-lines",
+            help="Go on after a line that is no record, or a record that the broker refuses for itself; "
+            "without it the first one ends the run, and what was before it is delivered.",
+        ),
+    ] = False,
+    report_to: Annotated[
+        str | None, typer.Option("--report", metavar="FILE", help="Write a report as JSON; - is standard output.")
+    ] = None,
+    drain_timeout: Annotated[
+        float, typer.Option(metavar="SECONDS", help="After Ctrl-C, how long what was accepted may take.")
+    ] = 10.0,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Show the producer's log on standard error.")
+    ] = False,
+) -> None:
+    """Send lines, JSON lines or CSV rows to a topic, in constant memory.
+
+    Exit code: 0 when everything was delivered; 1 when something was not, and then it says which lines and why;
+    2 for what was asked wrongly; 130 after Ctrl-C and 143 after SIGTERM, once what was accepted is delivered
+    or --drain-timeout is over. A second Ctrl-C ends at once.
+    """
+    inputs, problems = find_inputs(files or [])
+    settings = FeedSettings(
+        topic=topic,
+        inputs=inputs,
+        format=input_format,
+        key=key,
+        partition=partition,
+        headers=tuple((name, value.encode()) for name, value in _pairs("--header", header or [], problems)),
+        skip_bad_lines=skip_bad_lines,
+        records_per_s=rate,
+    )
+    problems += _contradictions(settings, drain_timeout)
+    output = Output(report_to)
+    if (clash := output.problem(inputs)) is not None:
+        problems.append(clash)
+    config = _config(bootstrap_server, _pairs("--property", properties or [], problems), problems)
+    if config is None or problems:
+        usage_error(problems)
+    _show_logs(verbose=verbose)
+    try:
+        with output:
+            ending, tally = _run(config, settings, drain_timeout)
+            output.write(ending, tally)
+    except OSError as error:
+        usage_error(f"--report {report_to}: {error.strerror or error}")
+    sys.exit(ending.exit_code)
+
+
+def _pairs(option: str, arguments: Sequence[str], problems: list[str]) -> list[tuple[str, str]]:
+    """The NAME=VALUE arguments; those that are none become problems."""
+    pairs = []
+    for argument in arguments:
+        name, equals, value = argument.partition("=")
+        if name and equals:
+            pairs.append((name, value))
+        else:
+            problems.append(f"{option} {argument!r}: not like NAME=VALUE")
+    return pairs
+
+
+def _contradictions(settings: FeedSettings, drain_timeout_s: float) -> Iterator[str]:
+    """What cannot be, a line each."""
+    try:
+        check_topic_name(settings.topic)
+    except ValueError as error:
+        yield str(error)
+    if settings.key is not None and settings.format is Format.LINES:
+        yield "--key needs --format jsonl or csv: a plain line has no fields"
+    if settings.records_per_s is not None and not 0 < settings.records_per_s < math.inf:
+        yield f"--rate {settings.records_per_s:g}: must be above 0"
+    if not 0 <= drain_timeout_s < math.inf:
+        yield f"--drain-timeout {drain_timeout_s:g}: must be 0 or more seconds"
+
+
+def _config(bootstrap_server: str, properties: Sequence[tuple[str, str]], problems: list[str]) -> ProducerConfig | None:
+    """The configuration; what is wrong with it becomes a problem."""
+    given = dict(properties)
+    spelled = {name.replace("_", ".") for name in given}
+    if "bootstrap.servers" in spelled:
+        problems.append("--property bootstrap.servers: use --bootstrap-server")
+        return None
+    defaults = {name: value for name, value in DEFAULT_PROPERTIES.items() if name not in spelled}
+    try:
+        return ProducerConfig.from_kafka_properties({"bootstrap.servers": bootstrap_server, **defaults, **given})
+    except ConfigurationError as error:
+        problems.append(str(error))
+        return None
+
+
+def _show_logs(*, verbose: bool) -> None:
+    """Send the producer's log to standard error, or nowhere: the command itself says what went wrong."""
+    structlog.configure(
+        wrapper_class=structlog.make_filtering_bound_logger(logging.DEBUG if verbose else logging.CRITICAL),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )
+
+
+def _run(config: ProducerConfig, settings: FeedSettings, drain_timeout_s: float) -> tuple[Ending, Tally]:
+    is_typed = any(source.path is None for source in settings.inputs) and sys.stdin.isatty()
+    if is_typed:
+        print("reading what you type; Ctrl-D on an empty line ends it", file=sys.stderr)
+    has_progress = sys.stderr.isatty() and not is_typed
+
+    async def run() -> tuple[Ending, Tally]:
+        this = Run(config, settings, drain_timeout_s=drain_timeout_s, has_progress=has_progress)
+        return await this.to_end(), this.tally
+
+    return anyio.run(run, backend_options={"use_uvloop": sys.platform != "win32"})

@@ -1,0 +1,210 @@
+"""From inputs to the producer: read, understand, hand over, and count what becomes of each line."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from functools import partial
+
+from aioproducer.cli.producing.formats import BadHeaderError, BadLineError, Content, Format, LineFormat, line_format
+from aioproducer.cli.producing.inputs import Chunk, Input, read_chunks
+from aioproducer.cli.producing.line_splitter import LineSplitter
+from aioproducer.cli.producing.pace import Pace
+from aioproducer.cli.producing.tally import Tally
+from aioproducer.errors import (
+    BufferTimeoutError,
+    InvalidRecordError,
+    KafkaError,
+    MetadataTimeoutError,
+    RecordTooLargeError,
+)
+from aioproducer.producer import Producer
+from aioproducer.records import RecordMetadata
+
+MAX_UNDER_WAY = 100_000
+"""Records handed over and not answered; small records would otherwise fit the buffer by the million."""
+
+RECORDS_A_TURN = 256
+"""After so many the event loop gets a turn, also when nothing had to be waited for."""
+
+SINGLE_RECORD_ERRORS = (RecordTooLargeError, InvalidRecordError)
+"""The record is refused, not its topic or the whole connection: the next one may well go."""
+
+
+@dataclass(frozen=True, slots=True)
+class FeedSettings:
+    """What is sent, and how."""
+
+    topic: str
+    inputs: Sequence[Input]
+    format: Format = Format.LINES
+    key: str | None = None
+    partition: int | None = None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+    skip_bad_lines: bool = False
+    records_per_s: float | None = None
+
+
+class Feed:
+    """Hands the records of all inputs to a producer.
+
+    Args:
+        producer: started.
+        settings: what is sent, and how.
+        tally: told of every line.
+        on_failure: called when a record failed and sending on makes no sense; `run` is then to be cancelled.
+    """
+
+    def __init__(
+        self, producer: Producer, settings: FeedSettings, *, tally: Tally, on_failure: Callable[[], object]
+    ) -> None:
+        self._producer = producer
+        self._settings = settings
+        self._tally = tally
+        self._on_failure = on_failure
+        self._max_record_bytes = producer.config.max_request_size
+        self._patience_s = producer.config.delivery_timeout_ms / 1000
+        self._has_room = asyncio.Event()
+        self._has_room.set()
+        self._loop = asyncio.get_running_loop()
+        self._pace = Pace(settings.records_per_s, self._loop.time()) if settings.records_per_s else None
+        self._first: int | None = None  # the line on which an unfinished record begins
+        self.bytes_read = 0
+
+    async def run(self) -> None:
+        """Send everything; returns when the last record was handed over, or at the first line that is no record.
+
+        Raises:
+            InputReadError: an input could not be read.
+            KafkaError: a record could not be handed over; it is in the tally.
+        """
+        async with aclosing(read_chunks(self._settings.inputs)) as chunks:
+            try:
+                await self._send_inputs(chunks)
+            except BadLineError:
+                return  # in the tally
+
+    async def _send_inputs(self, chunks: AsyncGenerator[Chunk]) -> None:
+        splitter = LineSplitter(self._max_record_bytes)
+        reader = self._open_input(0)
+        async for index, data in chunks:
+            self.bytes_read += len(data)
+            if data:
+                await self._send_lines(splitter.feed(data), reader)
+                continue
+            await self._send_lines(splitter.finish(), reader)
+            self._finish(reader)
+            splitter = LineSplitter(self._max_record_bytes)
+            if index + 1 < len(self._settings.inputs):
+                reader = self._open_input(index + 1)
+
+    def _open_input(self, index: int) -> LineFormat:
+        settings = self._settings
+        self._tally.open_input(settings.inputs[index].name)
+        return line_format(settings.format, key=settings.key, max_record_bytes=self._max_record_bytes)
+
+    async def _send_lines(self, lines: Iterable[bytes | None], reader: LineFormat) -> None:
+        for line in lines:
+            number = self._tally.read_line()
+            first = self._first or number
+            try:
+                content = self._read(line, reader)
+            except BadLineError as error:
+                self._first = None
+                self._note_bad(first, error)
+                continue
+            self._first = first if reader.is_open else None
+            if content is not None:
+                await self._send(first, content)
+            elif not reader.is_open:
+                self._tally.blank()
+
+    def _read(self, line: bytes | None, reader: LineFormat) -> Content | None:
+        if line is None:
+            reader.finish()  # a row that was to go on in this line has no end
+            limit = f"{self._max_record_bytes:,} bytes; the limit is --property max.request.size"
+            raise BadLineError("longer than a record may be", limit)
+        return reader.read(line)
+
+    def _finish(self, reader: LineFormat) -> None:
+        try:
+            reader.finish()
+        except BadLineError as error:
+            self._note_bad(self._first or self._tally.lines, error)
+            self._first = None
+
+    def _note_bad(self, first: int, error: BadLineError) -> None:
+        """Count a bad line; ends the run unless such lines are to be passed over."""
+        is_skipped = self._settings.skip_bad_lines and not isinstance(error, BadHeaderError)
+        self._tally.bad(first, error, is_skipped=is_skipped)
+        if not is_skipped:
+            raise error
+
+    async def _send(self, first: int, content: Content) -> None:
+        if self._pace is not None:
+            await self._wait_for_turn(self._pace)
+        if not self._has_room.is_set():
+            await self._has_room.wait()
+        self._tally.sent(first)
+        try:
+            await self._enqueue(first, content)
+        except KafkaError as error:
+            self._note_failure(first, error)
+            if not self._passes_over(error):
+                raise
+        if len(self._tally.under_way) >= MAX_UNDER_WAY:
+            self._has_room.clear()
+        if first % RECORDS_A_TURN == 0:
+            await asyncio.sleep(0)
+
+    async def _enqueue(self, first: int, content: Content) -> None:
+        """Hand over one record; waits for room as long as a record may live.
+
+        A shorter `max.block.ms` makes a wrong address known soon; a broker that stands still for longer is no reason
+        to give up.
+
+        Raises:
+            BufferTimeoutError: no room for so long.
+            MetadataTimeoutError: the topic has become unknown for so long.
+            KafkaError: what `enqueue` raises of the record.
+        """
+        settings = self._settings
+        give_up_at: float | None = None
+        while True:
+            try:
+                await self._producer.enqueue(
+                    settings.topic,
+                    content.value,
+                    key=content.key,
+                    partition=settings.partition,
+                    headers=settings.headers,
+                    on_delivery=partial(self._answered, first),
+                )
+            except (BufferTimeoutError, MetadataTimeoutError):
+                give_up_at = give_up_at or self._loop.time() + self._patience_s
+                if self._loop.time() >= give_up_at:
+                    raise
+            else:
+                return
+
+    async def _wait_for_turn(self, pace: Pace) -> None:
+        delay_s = pace.next_delay_s(self._loop.time())
+        if delay_s > 0:
+            await asyncio.sleep(delay_s)
+
+    def _answered(self, first: int, metadata: RecordMetadata | None, error: KafkaError | None) -> None:
+        """What became of the record that begins at line `first`."""
+        if metadata is not None:
+            self._tally.delivered_at(first, metadata)
+        elif error is not None and not isinstance(error, (BufferTimeoutError, MetadataTimeoutError)):
+            self._note_failure(first, error)
+            if not self._passes_over(error):
+                self._on_failure()
+        if not self._has_room.is_set() and len(self._tally.under_way) <= MAX_UNDER_WAY // 2:
+            self._has_room.set()
+
+    def _note_failure(self, first: int, error: KafkaError) -> None:
+        self._tally.failed(first, error, is_skipped=self._passes_over(error))
+
+    def _passes_over(self, error: KafkaError) -> bool:
+        return self._settings.skip_bad_lines and isinstance(error, SINGLE_RECORD_ERRORS)

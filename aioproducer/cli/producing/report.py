@@ -1,0 +1,139 @@
+"""Tells how a run of `aioproducer produce` ended: lines for people, JSON for programs."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import islice
+
+from aioproducer.cli.producing.tally import Problem, Tally
+
+MAX_RANGES_SHOWN = 8
+"""Line ranges of one problem that people are shown; the JSON has all that are kept."""
+
+MAX_PROBLEMS_SHOWN = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a run ended, besides its tally."""
+
+    topic: str
+    bootstrap_servers: str
+    started_at: datetime
+    elapsed_s: float
+    bytes_read: int
+    acks: int
+    interrupted_by: str | None = None
+    """Name of the signal."""
+
+    error: str | None = None
+    """What ended it early and is no matter of a line."""
+
+    exit_code: int = 0
+
+
+def report(ending: Ending, tally: Tally) -> dict[str, object]:
+    """The report as JSON values; see `docs/how-to/produce_files.md` for the meaning of each field."""
+    input_name, line = tally.place(tally.complete_to)
+    return {
+        "topic": ending.topic,
+        "bootstrap_servers": ending.bootstrap_servers,
+        "started_at": ending.started_at.isoformat(timespec="milliseconds"),
+        "elapsed_s": round(ending.elapsed_s, 3),
+        "exit_code": ending.exit_code,
+        "interrupted_by": ending.interrupted_by,
+        "error": ending.error,
+        "acks": ending.acks,
+        "inputs": [{"name": source.name, "lines_read": source.lines} for source in tally.inputs],
+        "bytes_read": ending.bytes_read,
+        "lines_read": tally.lines,
+        "delivered": tally.delivered,
+        "not_delivered": tally.not_delivered,
+        "complete_to": {"input": input_name, "line": line} if line else None,
+        "partitions": {
+            str(partition): {
+                "records": count.records,
+                "first_offset": count.first_offset,
+                "last_offset": count.last_offset,
+            }
+            for partition, count in sorted(tally.partitions.items())
+        },
+        "problems": [_problem(problem, tally) for problem in tally.problems.values()],
+    }
+
+
+def summary(ending: Ending, tally: Tally) -> Iterator[str]:
+    """Lines for people: what was delivered, what was not and why, and how far it got."""
+    if ending.error is not None:
+        yield ending.error
+    yield from _problem_lines(tally)
+    yield f"{_delivered(ending, tally)}{_speed(ending, tally)}"
+    if ending.exit_code and tally.inputs:
+        yield _how_far(tally)
+
+
+def _problem_lines(tally: Tally) -> Iterator[str]:
+    problems = sorted(tally.problems.values(), key=lambda problem: next(iter(problem.lines)))
+    for problem in problems[:MAX_PROBLEMS_SHOWN]:
+        yield f"{_places(problem, tally)}: {_what(problem)}"
+    if len(problems) > MAX_PROBLEMS_SHOWN:
+        yield f"{len(problems) - MAX_PROBLEMS_SHOWN} more reasons; --report FILE has them all"
+
+
+def _what(problem: Problem) -> str:
+    """The problem in words; of several records the first is the example."""
+    skipped = "skipped, " if problem.is_skipped else ""
+    if problem.records == 1:
+        return f"{skipped}{problem.example}"
+    return f"{skipped}{problem.records:,} records: {problem.reason}; the first: {problem.example}"
+
+
+def _places(problem: Problem, tally: Tally) -> str:
+    """`a.csv:3-5,9 b.csv:1`, and how many lines more."""
+    shown, name, parts = 0, None, []
+    for source, first, last in islice(tally.places(problem.lines), MAX_RANGES_SHOWN):
+        shown += last - first + 1
+        lines = f"{first}" if first == last else f"{first}-{last}"
+        parts.append(f",{lines}" if source == name else f"{' ' if name else ''}{source}:{lines}")
+        name = source
+    more = problem.lines.count - shown
+    return "".join(parts) + (f" and {more:,} lines more" if more else "")
+
+
+def _delivered(ending: Ending, tally: Tally) -> str:
+    verb = "delivered" if ending.acks else "sent (acks=0: nobody confirmed them)"
+    count = f"{tally.delivered:,} {'record' if tally.delivered == 1 else 'records'} {verb} to {ending.topic}"
+    if ending.interrupted_by is not None:
+        count = f"interrupted: {count}"
+    return f"{count}, {tally.not_delivered:,} not" if tally.not_delivered else count
+
+
+def _speed(ending: Ending, tally: Tally) -> str:
+    elapsed_s = max(ending.elapsed_s, 1e-3)
+    return (
+        f" in {elapsed_s:.1f} s ({tally.delivered / elapsed_s:,.0f} records/s,"
+        f" {ending.bytes_read / elapsed_s / 1e6:,.1f} MB/s read)"
+    )
+
+
+def _how_far(tally: Tally) -> str:
+    name, line = tally.place(tally.complete_to)
+    if line:
+        return f"complete to {name}:{line}: nothing before it is missing"
+    return "nothing is certain to have been delivered from the first line on"
+
+
+def _problem(problem: Problem, tally: Tally) -> dict[str, object]:
+    return {
+        "reason": problem.reason,
+        "error": problem.error,
+        "outcome": problem.outcome.value,
+        "example": problem.example,
+        "skipped": problem.is_skipped,
+        "records": problem.records,
+        "lines": problem.lines.count,
+        "ranges": [
+            {"input": name, "first_line": first, "last_line": last} for name, first, last in tally.places(problem.lines)
+        ],
+        "lines_left_out": problem.lines.left_out,
+    }
