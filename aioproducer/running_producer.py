@@ -397,7 +397,7 @@ class RunningProducer:
         return True
 
     def _producer_id_assigned(self) -> None:
-        for queue in self.accumulator.queues():
+        for queue in self.accumulator.partitions.queues():
             self.accumulator.offer(queue)
         self.wake()
 

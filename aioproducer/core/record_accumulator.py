@@ -14,36 +14,31 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, NoReturn, Protocol
+from typing import TYPE_CHECKING, NoReturn
 
-from aioproducer._native.append import PartitionSlot, RecordBatchBuilder, TopicSlots
+from aioproducer._native.append import RecordBatchBuilder
 from aioproducer._native.delivery import BatchResult
 from aioproducer.core.buffer_pool import SMALLEST_CHUNK
-from aioproducer.core.partition_queue import PartitionQueue
+from aioproducer.core.partitions_in_use import PartitionsInUse, queue_of
 from aioproducer.core.producer_batch import ORDER_STEP, BatchState, ProducerBatch
-from aioproducer.core.producer_identity import PartitionIdentity
 from aioproducer.core.ready_nodes import ReadyNodes
 from aioproducer.core.record_batch_header import HEADER_SIZE
 from aioproducer.errors import InvalidPartitionError, Outcome, RecordTooLargeError
-from aioproducer.records import TopicPartition
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
 
+    from aioproducer._native.append import PartitionSlot, TopicSlots
     from aioproducer._native.delivery import Delivery
     from aioproducer.core.buffer_pool import BufferPool
     from aioproducer.core.cluster import Cluster
     from aioproducer.core.flush_generations import FlushGenerations
+    from aioproducer.core.partitions_in_use import RandomChoice
     from aioproducer.core.producer_identity import ProducerIdentity
+    from aioproducer.core.partition_queue import PartitionQueue
     from aioproducer.core.timer_heap import TimerHeap
-
-
-class RandomChoice(Protocol):
-    """What is used of `random.Random`."""
-
-    def randrange(self, stop: int, /) -> int:
-        """A number from 0 to `stop` - 1."""
+    from aioproducer.records import TopicPartition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,8 +79,6 @@ class RecordAccumulator:
         self._pool = surroundings.pool
         self._timers = surroundings.timers
         self._generations = surroundings.generations
-        self._producer_identity = surroundings.producer_identity
-        self._random = surroundings.random
         self._clock = surroundings.clock
         self._wake = surroundings.wake
         self._loop = surroundings.loop
@@ -94,52 +87,31 @@ class RecordAccumulator:
         self._unsealed: list[ProducerBatch] = []
         self._batch_limits: dict[str, int] = {}
         self._records_closed = 0
-        self.topics: dict[str, TopicSlots] = {}
+        self.partitions = PartitionsInUse(
+            surroundings.producer_identity,
+            max_in_flight=settings.max_in_flight,
+            random=surroundings.random,
+            set_leader=self._set_leader,
+            is_adaptive=settings.is_adaptive,
+        )
         self.ready = ReadyNodes()
         self.memory_is_short = False
         self.batch_was_closed: Callable[[TopicPartition, int], None] = _nothing
 
     # Topics and leaders
 
-    def update_cluster(self, cluster: Cluster) -> list[str]:
-        """Follow new metadata: partitions join, leaders move.
+    @property
+    def topics(self) -> dict[str, TopicSlots]:
+        """Those in use, by name; the appender looks them up here."""
+        return self.partitions.topics
 
-        Returns:
-            Topics that became usable: records may have waited for them.
-        """
-        fresh = [name for name, view in cluster.topics.items() if view.partitions and name not in self.topics]
-        for name, view in cluster.topics.items():
-            if view.partitions:
-                self._update_topic(cluster, name, len(view.partitions))
-        self._pool.set_nodes({queue.leader_id for queue in self.queues() if queue.leader_id is not None})
+    def update_cluster(self, cluster: Cluster) -> list[str]:
+        """Follow new metadata; returns the topics that became usable."""
+        fresh = self.partitions.update(cluster)
+        self._pool.set_nodes(self.partitions.leaders)
         return fresh
 
-    def queues(self) -> list[PartitionQueue]:
-        """Every partition in use."""
-        return [queue_of(slot) for topic in self.topics.values() for slot in topic.slots]
-
-    def queue(self, topic: str, partition: int) -> PartitionQueue:
-        """One partition in use."""
-        return queue_of(self.topics[topic].slots[partition])
-
-    def _update_topic(self, cluster: Cluster, name: str, count: int) -> None:
-        topic = self.topics.get(name)
-        if topic is None:
-            topic = self.topics[name] = TopicSlots(name)
-        for number in range(len(topic.slots), count):
-            topic.slots.append(self._new_slot(TopicPartition(name, number)))
-        for slot in topic.slots:
-            self._set_leader(queue_of(slot), cluster.leader_of(name, slot.partition))
-
-    def _new_slot(self, topic_partition: TopicPartition) -> PartitionSlot:
-        identity = PartitionIdentity(self._producer_identity)
-        queue = PartitionQueue(topic_partition, identity, max_in_flight=self._settings.max_in_flight)
-        queue.slot = PartitionSlot(topic_partition.partition, queue)
-        return queue.slot
-
     def _set_leader(self, queue: PartitionQueue, leader_id: int | None) -> None:
-        if queue.leader_id == leader_id:
-            return
         self.ready.withdraw(queue)
         queue.leader_id = leader_id
         queue.identity.doubt()
@@ -163,15 +135,8 @@ class RecordAccumulator:
         self._close_full(queue_of(slot))
 
     def choose_partition(self, topic: TopicSlots, previous: int) -> int:  # noqa: ARG002  # adaptive, not rotating
-        """Choose the next sticky partition: the shorter queue of two at random, leaders known first.
-
-        Kafka weighs all partitions by queue length (KIP-794); two at random have nearly the same effect without a
-        look at all of them.
-        """
-        first, second = (self._random_queue(topic) for _ in range(2))
-        if self._settings.is_adaptive and second.backlog < first.backlog:
-            return second.topic_partition.partition
-        return first.topic_partition.partition
+        """Choose the next sticky partition of keyless records."""
+        return self.partitions.choose(topic)
 
     def unknown_partition(self, topic: TopicSlots, partition: int) -> NoReturn:
         """Refuse a partition number that the topic does not have.
@@ -192,15 +157,6 @@ class RecordAccumulator:
         )
         return RecordTooLargeError(message, size_bytes=size, limit_bytes=limit, option=option, topic=topic)
 
-    def _random_queue(self, topic: TopicSlots) -> PartitionQueue:
-        count = len(topic.slots)
-        start = self._random.randrange(count)
-        for step in range(count):
-            queue = queue_of(topic.slots[(start + step) % count])
-            if queue.leader_id is not None:
-                return queue
-        return queue_of(topic.slots[start])
-
     def adopt(self, delivery: Delivery, generation: int, called_at: float) -> None:
         """Let the batch that a waiting record has just joined answer for that record's flush and deadline.
 
@@ -209,14 +165,10 @@ class RecordAccumulator:
             generation: of flushes, in which the record was accepted.
             called_at: monotonic seconds of its call.
         """
-        topic, partition = delivery.home.topic_partition or ("", 0)
-        queue = self.queue(topic, partition)
-        for batch in (queue.open_batch, *reversed(queue.queued)):
-            if batch is not None and batch.result is delivery.home:
-                break
-        else:
-            message = "a record that was appended has no batch"
-            raise AssertionError(message)
+        assert delivery.home.topic_partition is not None
+        queue = self.partitions.queue(delivery.home.topic_partition)
+        batches = (queue.open_batch, *reversed(queue.queued))
+        batch = next(batch for batch in batches if batch is not None and batch.result is delivery.home)
         batch.called_at = min(batch.called_at, called_at)
         if generation < batch.generation:
             self._generations.enter_again(generation)
@@ -325,8 +277,8 @@ class RecordAccumulator:
             self.offer(queue)
 
     def _wanted(self, result: BatchResult) -> None:
-        topic, partition = result.topic_partition or ("", 0)
-        queue = self.queue(topic, partition)
+        assert result.topic_partition is not None
+        queue = self.partitions.queue(result.topic_partition)
         if queue.open_batch is not None and queue.open_batch.result is result:
             self._make_ready(queue, queue.open_batch)
 
@@ -447,18 +399,11 @@ class RecordAccumulator:
     def unfinished(self) -> list[ProducerBatch]:
         """Every batch that was accepted and has no end, after closing the open ones."""
         self.close_all_open()
-        return [batch for queue in self.queues() for batch in (*queue.on_wire, *queue.queued)]
+        return [batch for queue in self.partitions.queues() for batch in (*queue.on_wire, *queue.queued)]
 
     def __repr__(self) -> str:
         """Show what is ready."""
         return f"<RecordAccumulator topics={len(self.topics)} open={len(self._open)} {self.ready!r}>"
-
-
-def queue_of(slot: PartitionSlot) -> PartitionQueue:
-    """The partition behind a native slot."""
-    queue = slot.queue
-    assert isinstance(queue, PartitionQueue)
-    return queue
 
 
 def _nothing(_: TopicPartition, _size: int) -> None:

@@ -19,7 +19,7 @@ from heapq import heappop, heappush
 from itertools import count
 from typing import TYPE_CHECKING
 
-from aioproducer.core.record_accumulator import queue_of
+from aioproducer.core.partitions_in_use import queue_of
 from aioproducer.core.waiting_line import WaitingLine, WaitingRecord
 from aioproducer.errors import BufferFullError, BufferTimeoutError, KafkaError, MetadataTimeoutError, Outcome
 

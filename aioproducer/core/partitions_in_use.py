@@ -1,0 +1,155 @@
+"""The topics that records were sent to, their partitions, and who leads each.
+
+A partition that is in use stays in use: its identity (epoch, next sequence) must survive a topic that metadata
+loses for a moment, or the broker would take its next records for copies of old ones.
+
+Source: the topic map of RecordAccumulator, and BuiltInPartitioner, in Apache Kafka.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Protocol
+
+from aioproducer._native.append import PartitionSlot, TopicSlots
+from aioproducer.core.partition_queue import PartitionQueue
+from aioproducer.core.producer_identity import PartitionIdentity
+from aioproducer.records import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+    from aioproducer.core.cluster import Cluster, TopicView
+    from aioproducer.core.producer_identity import ProducerIdentity
+
+
+class RandomChoice(Protocol):
+    """What is used of `random.Random`."""
+
+    def randrange(self, stop: int, /) -> int:
+        """A number from 0 to `stop` - 1."""
+
+
+class PartitionsInUse:
+    """Partitions by topic and number, each with its queue.
+
+    Args:
+        producer_identity: of idempotence.
+        max_in_flight: batches of a partition that may be on the wire.
+        random: chooses partitions of keyless records.
+        set_leader: called with a partition and its new leader (None: nobody), when that changes.
+        is_adaptive: prefer partitions with fewer batches; `partitioner.adaptive.partitioning.enable`.
+    """
+
+    def __init__(
+        self,
+        producer_identity: ProducerIdentity,
+        *,
+        max_in_flight: int,
+        random: RandomChoice,
+        set_leader: Callable[[PartitionQueue, int | None], None],
+        is_adaptive: bool,
+    ) -> None:
+        self.topics: dict[str, TopicSlots] = {}
+        self._producer_identity = producer_identity
+        self._max_in_flight = max_in_flight
+        self._random = random
+        self._set_leader = set_leader
+        self._is_adaptive = is_adaptive
+        self._views: dict[str, TopicView] = {}
+        self._node_ids: Collection[int] = ()
+        self._led: Counter[int] = Counter()
+
+    # Following metadata
+
+    def update(self, cluster: Cluster) -> list[str]:
+        """Follow new metadata: partitions join, leaders move; topics in which nothing changed cost nothing.
+
+        Returns:
+            Topics that became usable: records may have waited for them.
+        """
+        nodes_changed = cluster.nodes.keys() != self._node_ids
+        self._node_ids = cluster.nodes.keys()
+        changed = [
+            (name, view)
+            for name, view in cluster.topics.items()
+            if view.partitions and (nodes_changed or self._views.get(name) is not view)
+        ]
+        fresh = [name for name, _ in changed if name not in self.topics]
+        for name, view in changed:
+            self._views[name] = view
+            self._update_topic(cluster, name, len(view.partitions))
+        return fresh
+
+    @property
+    def leaders(self) -> Collection[int]:
+        """Nodes that lead at least one partition in use."""
+        return self._led.keys()
+
+    def _update_topic(self, cluster: Cluster, name: str, count: int) -> None:
+        topic = self.topics.get(name)
+        if topic is None:
+            topic = self.topics[name] = TopicSlots(name)
+        for number in range(len(topic.slots), count):
+            topic.slots.append(self._new_slot(TopicPartition(name, number)))
+        for slot in topic.slots:
+            self._follow_leader(queue_of(slot), cluster.leader_of(name, slot.partition))
+
+    def _new_slot(self, topic_partition: TopicPartition) -> PartitionSlot:
+        identity = PartitionIdentity(self._producer_identity)
+        queue = PartitionQueue(topic_partition, identity, max_in_flight=self._max_in_flight)
+        queue.slot = PartitionSlot(topic_partition.partition, queue)
+        return queue.slot
+
+    def _follow_leader(self, queue: PartitionQueue, leader_id: int | None) -> None:
+        if queue.leader_id == leader_id:
+            return
+        if queue.leader_id is not None:
+            self._led[queue.leader_id] -= 1
+            self._led += Counter()  # drops those that lead nothing
+        if leader_id is not None:
+            self._led[leader_id] += 1
+        self._set_leader(queue, leader_id)
+
+    # Looking up
+
+    def queues(self) -> list[PartitionQueue]:
+        """Every partition in use."""
+        return [queue_of(slot) for topic in self.topics.values() for slot in topic.slots]
+
+    def queue(self, topic_partition: TopicPartition) -> PartitionQueue:
+        """One partition in use."""
+        return queue_of(self.topics[topic_partition.topic].slots[topic_partition.partition])
+
+    # Choosing
+
+    def choose(self, topic: TopicSlots) -> int:
+        """Choose a partition for the next keyless records: the shorter queue of two at random, leaders known first.
+
+        Kafka weighs all partitions by queue length (KIP-794); two at random have nearly the same effect without a
+        look at all of them.
+        """
+        first, second = (self._random_queue(topic) for _ in range(2))
+        if self._is_adaptive and second.backlog < first.backlog:
+            return second.topic_partition.partition
+        return first.topic_partition.partition
+
+    def _random_queue(self, topic: TopicSlots) -> PartitionQueue:
+        count = len(topic.slots)
+        start = self._random.randrange(count)
+        for step in range(count):
+            queue = queue_of(topic.slots[(start + step) % count])
+            if queue.leader_id is not None:
+                return queue
+        return queue_of(topic.slots[start])
+
+    def __repr__(self) -> str:
+        """Show how many topics and partitions."""
+        return f"<PartitionsInUse topics={len(self.topics)} leaders={dict(self._led)}>"
+
+
+def queue_of(slot: PartitionSlot) -> PartitionQueue:
+    """The partition behind a native slot."""
+    queue = slot.queue
+    assert isinstance(queue, PartitionQueue)
+    return queue
