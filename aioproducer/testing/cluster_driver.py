@@ -49,7 +49,7 @@ class FrameReader:
         frames: list[memoryview] = []
         start = 0
         while (end := self._end_of_frame(start)) is not None:
-            frames.append(memoryview(bytes(self._buffer[start + _LENGTH_BYTES : end])))
+            frames.append(memoryview(bytes(memoryview(self._buffer)[start + _LENGTH_BYTES : end])))
             start = end
         self._keep_from(start)
         return frames
@@ -92,7 +92,7 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def __init__(self, driver: "ClusterDriver", node_id: int) -> None:
         self._driver = driver
-        self._node_id = node_id
+        self.node_id = node_id
         self._number = 0
         self._reader = FrameReader(driver.model.settings.max_request_bytes)
         self.transport: asyncio.Transport | None = None
@@ -100,7 +100,7 @@ class ClientConnection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Tell the broker."""
         self.transport = cast("asyncio.Transport", transport)
-        self._number = self._driver.connected(self._node_id, self)
+        self._number = self._driver.connected(self.node_id, self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Where the loop may write."""
@@ -114,7 +114,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         except ValueError:
             self.close(is_abrupt=True)
             return
-        self._driver.received(self._node_id, self._number, frames)
+        self._driver.received(self.node_id, self._number, frames)
 
     def eof_received(self) -> bool:
         """Close with the client."""
@@ -123,7 +123,7 @@ class ClientConnection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell the broker."""
         del exc
-        self._driver.disconnected(self._node_id, self._number)
+        self._driver.disconnected(self.node_id, self._number)
 
     def send(self, buffers: list[Buffer]) -> None:
         """Write an answer."""
@@ -169,7 +169,10 @@ class ClusterDriver:
         broker.host, broker.port = host, int(server.sockets[0].getsockname()[1])
 
     async def close_port(self, node_id: int) -> None:
-        """Close a broker's port; its connections have been closed before."""
+        """Close a broker's port, and at once whatever connection still has something to send."""
+        for connection in list(self._connections.values()):
+            if connection.node_id == node_id:
+                connection.close(is_abrupt=True)
         server = self._servers.pop(node_id, None)
         if server is not None:
             server.close()
@@ -177,8 +180,6 @@ class ClusterDriver:
 
     async def stop(self) -> None:
         """Close every port and connection, and forget what was planned."""
-        for connection in list(self._connections.values()):
-            connection.close(is_abrupt=True)
         for node_id in list(self._servers):
             await self.close_port(node_id)
         if self._timer is not None:

@@ -22,7 +22,7 @@ from aioproducer.testing.model.faults import Faults
 from aioproducer.testing.model.partition import Partition
 from aioproducer.testing.model.record_batch import LoggedRecord
 from aioproducer.testing.model.settings import ClusterSettings
-from aioproducer.testing.model.topics import Topic, TopicRequest
+from aioproducer.testing.model.topics import Topic, TopicRefusedError, TopicRequest
 from aioproducer.testing.model.version_profiles import profile_named
 
 _SEED = 20_260_101
@@ -108,19 +108,20 @@ class FakeCluster:  # noqa: PLR0904 - one face for everything a test does to a c
 
         Raises:
             OSError: a port is taken; those opened before are closed again.
+            TopicRefusedError: a topic cannot be made.
         """
         loop = asyncio.get_running_loop()
         settings = dataclasses.replace(self._settings, wall_clock_at_zero_ms=self._clock() - loop.time() * 1000)
         model = ModelCluster(self._nodes, settings, random=Random(_SEED), wake=lambda: self._wake(loop))  # noqa: S311
         self._driver = driver = ClusterDriver(model, loop)
         try:
+            for name, partitions in self._topics.items():
+                model.topics.create(TopicRequest(name=name, partitions=partitions))
             for node_id, port in enumerate(self._ports, start=1):
                 await driver.listen(node_id, host=self._host, port=port)
-        except OSError:
+        except (OSError, TopicRefusedError):
             await self.stop()
             raise
-        for name, partitions in self._topics.items():
-            model.topics.create(TopicRequest(name=name, partitions=partitions))
 
     async def stop(self) -> None:
         """Close everything; the records are gone with the next `start`."""
@@ -209,7 +210,7 @@ class FakeCluster:  # noqa: PLR0904 - one face for everything a test does to a c
         self._running().do(lambda now: moved.move_leader(node_id, now))
 
     def hold_replication(self, node_id: int, *, held: bool = True) -> None:
-        """Let a broker stop copying what others append, or go on."""
+        """Let a broker stop copying what others append, or go on; for the partitions there are now."""
         driver = self._running()
         driver.do(lambda now: driver.model.hold_replication(node_id, now, held=held))
 

@@ -68,6 +68,9 @@ class Broker:
         self.host = ""
         self.port = 0
         self.is_alive = True
+        self.incarnation = 0
+        """Goes up with every death, so that what was held for a dead broker does not reach its successor."""
+
         self._connections: dict[int, _Connection] = {}
         self._stalled: list[tuple[Fault, Exchange]] = []
 
@@ -104,6 +107,7 @@ class Broker:
     def die(self) -> None:
         """Stop at once; every connection closes."""
         self.is_alive = False
+        self.incarnation += 1
         self._stalled.clear()
         for number in self._connections:
             self.cluster.emit(Close(number, "the broker died", is_abrupt=True))
@@ -156,7 +160,7 @@ class Broker:
         return Exchange(self, connection.number, header, payload=payload, now=now)
 
     def _answer(self, exchange: Exchange, now: float) -> None:
-        if not self.is_alive:
+        if exchange.incarnation != self.incarnation:
             return
         exchange.now = now
         if exchange.fault(FaultKind.DROP_REQUEST) is not None:

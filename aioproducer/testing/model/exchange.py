@@ -52,7 +52,7 @@ class Exchange:
         now: when it began, in seconds.
     """
 
-    __slots__ = ("api", "broker", "connection_id", "header", "now", "payload", "throttle_ms", "version")
+    __slots__ = ("api", "broker", "connection_id", "header", "incarnation", "now", "payload", "throttle_ms", "version")
 
     def __init__(
         self, broker: "Broker", connection_id: int, header: RequestHeader, *, payload: memoryview, now: float
@@ -63,6 +63,7 @@ class Exchange:
         self.api = ApiKey(header.api_number)
         self.version = header.version
         self.payload = payload
+        self.incarnation = broker.incarnation
         self.now = now
         self.throttle_ms = 0
 
@@ -119,7 +120,8 @@ class Exchange:
 
     def fault(self, kind: FaultKind, topic: str | None = None, partition: int | None = None) -> Fault | None:
         """The rule of this kind that applies here and now, if any."""
-        return self.cluster.faults.take(kind, self.place(topic, partition))
+        faults = self.broker.cluster.faults
+        return faults.take(kind, self.place(topic, partition)) if faults.has_rules else None
 
     def injected_error(self, topic: str | None = None, partition: int | None = None) -> int:
         """The error code to answer on a test's wish; 0: none."""

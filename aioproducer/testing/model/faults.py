@@ -108,6 +108,11 @@ class Faults:  # noqa: PLR0904 - one verb a fault
         self._rules: list[Fault] = []
         self._released = released
 
+    @property
+    def has_rules(self) -> bool:
+        """Whether there is anything to ask for."""
+        return bool(self._rules)
+
     def add(self, fault: Fault) -> Fault:
         """Lay down a rule as it is."""
         self._rules.append(fault)
@@ -126,8 +131,6 @@ class Faults:  # noqa: PLR0904 - one verb a fault
 
     def take(self, kind: FaultKind, place: Where) -> Fault | None:
         """The rule of this kind that applies to a request now, if any."""
-        if not self._rules:
-            return None
         return next((rule for rule in self._rules if rule.kind is kind and rule.applies(place)), None)
 
     def error(

@@ -4,6 +4,7 @@ A topic that does not exist yet is answered with 3 UNKNOWN_TOPIC_OR_PARTITION (5
 is begun; a later request finds it. Version 0 asks for all topics with an empty list, later ones with null.
 """
 
+import contextlib
 import uuid
 from typing import TYPE_CHECKING, cast
 
@@ -58,8 +59,7 @@ def _answered(exchange: Exchange, asked: "MetadataRequestTopic", *, may_create: 
         return _unknown(asked.name, None, refusal.code)
     error = exchange.injected_error(asked.name)
     if error == 0 and may_create:
-        _begin_creation(exchange, asked.name)
-        error = exchange.cluster.settings.profile.auto_create_answer
+        error = _begin_creation(exchange, asked.name)
     return _unknown(asked.name, None, error or UNKNOWN_TOPIC_OR_PARTITION)
 
 
@@ -67,15 +67,21 @@ def _unknown(name: str | None, topic_id: uuid.UUID | None, error: int) -> Tree:
     return {"error_code": error, "name": name, "topic_id": topic_id, "is_internal": False, "partitions": []}
 
 
-def _begin_creation(exchange: Exchange, name: str) -> None:
+def _begin_creation(exchange: Exchange, name: str) -> int:
+    """Have a topic made in a moment; returns what is answered meanwhile."""
     cluster = exchange.cluster
+    try:
+        cluster.topics.create(TopicRequest(name=name), validate_only=True)
+    except TopicRefusedError as refusal:
+        return refusal.code
 
     def create(now: float) -> None:
         del now
-        if cluster.topics.named(name) is None:
+        with contextlib.suppress(TopicRefusedError):  # made by somebody else, or too few brokers by now
             cluster.topics.create(TopicRequest(name=name))
 
     cluster.schedule.at(exchange.now + cluster.settings.auto_create_delay_s, create)
+    return cluster.settings.profile.auto_create_answer
 
 
 def _described(exchange: Exchange, topic: Topic) -> Tree:

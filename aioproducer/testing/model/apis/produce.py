@@ -196,7 +196,9 @@ class _ProduceJob:
             else:
                 self._exchange.hang_up(f"acks=0 and error {failed.error_code}", now)
             return
-        answered = [result for result in self._results if not self._is_omitted(result)]
+        answered = self._results
+        if self._exchange.cluster.faults.has_rules:
+            answered = [result for result in self._results if not self._is_omitted(result)]
         for result in answered:
             self._complete(result)
         writer = Writer(flexible=self._exchange.is_flexible)
