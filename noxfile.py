@@ -142,7 +142,7 @@ def build(session: nox.Session) -> None:
     shutil.rmtree(ROOT / "dist", ignore_errors=True)
     session.run("python", "-m", "build", "--outdir", "dist", silent=True)
     (wheel,) = (ROOT / "dist").glob("*.whl")
-    session.run("check-wheel-contents", "--ignore", "W002", str(wheel))
+    session.run("check-wheel-contents", str(wheel))
     session.install("-q", "--force-reinstall", f"{wheel}[cli]")
     with session.chdir(session.create_tmp()):
         session.run("python", "-c", "import aioproducer; print(aioproducer.__file__)")
