@@ -37,6 +37,8 @@ class ProduceRequest:
     def __init__(self, node_id: int, batches: Sequence[ProducerBatch], cluster: Cluster) -> None:
         self.node_id = node_id
         self.batches = batches
+        self.version = 0
+        """Of the request as sent, so of its answer; set when the connection is known."""
         self._topic_ids = {topic: cluster.topic_id(topic) for topic in {topic_of(batch) for batch in batches}}
         self._names = {topic_id: topic for topic, topic_id in self._topic_ids.items()}
 

@@ -15,25 +15,32 @@ from aioproducer.completion import Completion
 from aioproducer.core.batch_splitter import BatchSplitter
 from aioproducer.core.buffer_pool import SMALLEST_CHUNK, BufferPool
 from aioproducer.core.flush_generations import FlushGenerations
-from aioproducer.core.produce_outcome import Policy
 from aioproducer.core.producer_identity import ProducerIdentity
-from aioproducer.core.record_accumulator import AccumulatorSettings, RecordAccumulator, Surroundings
-from aioproducer.core.retry_backoff import ExponentialBackoff
+from aioproducer.core.record_accumulator import RecordAccumulator, Surroundings
 from aioproducer.core.timer_heap import TimerHeap
 from aioproducer.core.waiting_line import WaitingRecord
-from aioproducer.core.waiting_lines import WaitingLimits, WaitingLines
+from aioproducer.core.waiting_lines import WaitingLines
 from aioproducer.errors import BrokerError, KafkaError, Outcome, ProducerClosedError
 from aioproducer.lifecycle import Lifecycle, ProducerState
 from aioproducer.metrics import LatencyHistogram, ProducerStatistics
-from aioproducer.network.environment import NetworkSettings
-from aioproducer.network.metadata_refresher import MetadataRefresher, MetadataSettings
+from aioproducer.network.metadata_refresher import MetadataRefresher
 from aioproducer.network.network_client import NetworkClient
 from aioproducer.preparation import Preparation
 from aioproducer.producer_id_source import ProducerIdSource
-from aioproducer.protocol.compression import CompressionType
 from aioproducer.protocol.error_codes import ErrorCode
 from aioproducer.sealing import Sealing
-from aioproducer.sender import Sender, SenderSettings, SendPath
+from aioproducer.sender import Sender, SendPath
+from aioproducer.settings import (
+    accumulator_settings,
+    codec,
+    compression_level,
+    metadata_settings,
+    network_settings,
+    produce_policy,
+    retry_backoff,
+    waiting_limits,
+)
+from aioproducer.settlement import Settlement
 from aioproducer.supervisor import Supervisor
 
 if TYPE_CHECKING:
@@ -76,7 +83,6 @@ class RunningProducer:
         self.loop = asyncio.get_running_loop()
         self.lifecycle = lifecycle
         self._config = config
-        self._random = random
         self._log = log
         self._metadata_waiters: list[asyncio.Future[None]] = []
         self._closed_bytes = 0
@@ -85,22 +91,65 @@ class RunningProducer:
         self.generations = FlushGenerations(self._generation_finished)
         self.identity = ProducerIdentity(is_enabled=config.enable_idempotence)
         self.latency = LatencyHistogram()
-        self.pool = BufferPool(config.buffer_memory, self._batch_size, on_return=self._memory_returned)
-        self.accumulator = self._make_accumulator()
+        batching = accumulator_settings(config)
+        self.pool = BufferPool(config.buffer_memory, batching.batch_size, on_return=self._memory_returned)
+        self.accumulator = RecordAccumulator(
+            batching,
+            Surroundings(
+                pool=self.pool,
+                timers=self.timers,
+                generations=self.generations,
+                producer_identity=self.identity,
+                random=random,
+                clock=self.loop.time,
+                wake=self.wake,
+                loop=self.loop,
+            ),
+        )
+        self.accumulator.batch_was_closed = self._batch_closed
         self.appender = RecordAppender(
             self.accumulator,
             refuse=self.refuse,
-            batch_size=self._batch_size,
-            max_record_size=self._max_record_size,
+            batch_size=batching.batch_size,
+            max_record_size=batching.max_record_size,
             wall_clock=wall_clock,
             ignore_keys=config.partitioner_ignore_keys,
         )
         self.completion = Completion(self.loop, self.pool, self.generations, latency=self.latency, log=log)
-        self.client = self._make_client()
-        self.metadata = self._make_metadata()
-        self.lines = self._make_lines()
+        self.client = NetworkClient(
+            bootstrap=config.bootstrap,
+            settings=network_settings(config),
+            timers=self.timers,
+            random=random,
+            wake=self.wake,
+            log=log,
+            client_id=lifecycle.name,
+        )
+        self.metadata = MetadataRefresher(self.client, metadata_settings(config), random=random, log=log)
+        self.metadata.on_update(self._cluster_changed)
+        self.lines = WaitingLines(
+            self.appender,
+            self.accumulator,
+            self.generations,
+            self.timers,
+            limits=waiting_limits(config),
+            on_failed=self._waiting_failed,
+            explain=self.explain_topic,
+        )
+        backoff = retry_backoff(config, random)
         self.producer_ids = ProducerIdSource(
-            self.client, self.identity, self._backoff(), on_assigned=self._producer_id_assigned, log=log
+            self.client, self.identity, backoff, on_assigned=self._producer_id_assigned, log=log
+        )
+        self.settlement = Settlement(
+            accumulator=self.accumulator,
+            splitter=BatchSplitter(self.pool, self.generations),
+            identity=self.identity,
+            backoff=backoff,
+            completion=self.completion,
+            delivery_timeout_s=batching.delivery_timeout_s,
+            refresh_metadata=lambda topic: self.metadata.request_update("produce_refused", topic=topic),
+            explain=lambda batch: self.sender.explain(batch),
+            on_fatal=self._fail_for_good,
         )
         self.sender = self._make_sender()
         self.preparation = Preparation(
@@ -112,135 +161,28 @@ class RunningProducer:
         )
         self._supervisor = Supervisor(lifecycle.name, self.fail)
 
-    # Making the parts
-
-    @property
-    def _batch_size(self) -> int:
-        return min(self._config.batch_size, self._config.buffer_memory // 4)
-
-    @property
-    def _max_record_size(self) -> int:
-        return min(self._config.max_request_size, self._config.buffer_memory // 4 * 3)
-
-    def _backoff(self) -> ExponentialBackoff:
-        config = self._config
-        return ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms, random=self._random)
-
-    def _make_accumulator(self) -> RecordAccumulator:
-        config = self._config
-        limited_by_request = self._max_record_size == config.max_request_size
-        settings = AccumulatorSettings(
-            batch_size=self._batch_size,
-            max_record_size=self._max_record_size,
-            max_record_option="max_request_size" if limited_by_request else "buffer_memory",
-            linger_s=config.linger_ms / 1000,
-            delivery_timeout_s=config.delivery_timeout_ms / 1000,
-            max_in_flight=config.max_in_flight_requests_per_connection if config.enable_idempotence else 1,
-            max_request_size=config.max_request_size,
-            compression=self._codec.value,
-            is_adaptive=config.partitioner_adaptive_partitioning_enable,
-        )
-        surroundings = Surroundings(
-            pool=self.pool,
-            timers=self.timers,
-            generations=self.generations,
-            producer_identity=self.identity,
-            random=self._random,
-            clock=self.loop.time,
-            wake=self.wake,
-            loop=self.loop,
-        )
-        accumulator = RecordAccumulator(settings, surroundings)
-        accumulator.batch_was_closed = self._batch_closed
-        return accumulator
-
-    @property
-    def _codec(self) -> CompressionType:
-        return CompressionType[self._config.compression_type.upper()]
-
-    @property
-    def _compression_level(self) -> int | None:
-        levels = {
-            CompressionType.GZIP: self._config.compression_gzip_level,
-            CompressionType.ZSTD: self._config.compression_zstd_level,
-        }
-        return levels.get(self._codec)
-
-    def _make_client(self) -> NetworkClient:
-        config = self._config
-        settings = NetworkSettings(
-            request_timeout_ms=config.request_timeout_ms,
-            max_in_flight=config.max_in_flight_requests_per_connection,
-            reconnect_backoff_ms=config.reconnect_backoff_ms,
-            reconnect_backoff_max_ms=config.reconnect_backoff_max_ms,
-            connection_setup_timeout_ms=config.socket_connection_setup_timeout_ms,
-            connection_setup_timeout_max_ms=config.socket_connection_setup_timeout_max_ms,
-            connections_max_idle_ms=config.connections_max_idle_ms,
-            send_buffer_bytes=config.send_buffer_bytes,
-            receive_buffer_bytes=config.receive_buffer_bytes,
-        )
-        return NetworkClient(
-            bootstrap=config.bootstrap,
-            settings=settings,
-            timers=self.timers,
-            random=self._random,
-            wake=self.wake,
-            log=self._log,
-            client_id=self.lifecycle.name,
-        )
-
-    def _make_metadata(self) -> MetadataRefresher:
-        config = self._config
-        settings = MetadataSettings(
-            metadata_max_age_ms=config.metadata_max_age_ms,
-            metadata_max_idle_ms=config.metadata_max_idle_ms,
-            retry_backoff_ms=config.retry_backoff_ms,
-            retry_backoff_max_ms=config.retry_backoff_max_ms,
-            metadata_recovery_rebootstrap_trigger_ms=config.metadata_recovery_rebootstrap_trigger_ms,
-        )
-        metadata = MetadataRefresher(self.client, settings, random=self._random, log=self._log)
-        metadata.on_update(self._cluster_changed)
-        return metadata
-
-    def _make_lines(self) -> WaitingLines:
-        config = self._config
-        limits = WaitingLimits(
-            max_records=config.max_waiting_records,
-            max_bytes=config.max_waiting_bytes,
-            max_block_s=min(config.max_block_ms, config.delivery_timeout_ms) / 1000,
-        )
-        return WaitingLines(
-            self.appender,
-            self.accumulator,
-            self.generations,
-            self.timers,
-            limits=limits,
-            on_failed=self._waiting_failed,
-            explain=self.explain_topic,
-        )
-
     def _make_sender(self) -> Sender:
         config = self._config
-        policy = Policy(acks=config.acks, is_idempotent=config.enable_idempotence, retries=config.retries)
-        settings = SenderSettings(
-            policy=policy,
-            request_timeout_ms=config.request_timeout_ms,
-            delivery_timeout_s=config.delivery_timeout_ms / 1000,
+        sealing = Sealing(
+            self.loop, self.accumulator, codec=codec(config), level=compression_level(config), wake=self.wake
         )
-        sealing = Sealing(self.loop, self.accumulator, codec=self._codec, level=self._compression_level, wake=self.wake)
         path = SendPath(
             accumulator=self.accumulator,
             lines=self.lines,
-            splitter=BatchSplitter(self.pool, self.generations),
             sealing=sealing,
+            settlement=self.settlement,
             identity=self.identity,
             timers=self.timers,
-            backoff=self._backoff(),
-            completion=self.completion,
             client=self.client,
             metadata=self.metadata,
         )
-        return Sender(settings, path, self.loop, ask_producer_id=self.producer_ids.ask, on_fatal=self._fail_for_good)
+        return Sender(
+            produce_policy(config),
+            path,
+            self.loop,
+            request_timeout_ms=config.request_timeout_ms,
+            ask_producer_id=self.producer_ids.ask,
+        )
 
     # Start and end
 
@@ -298,7 +240,7 @@ class RunningProducer:
     def _fail_rest(self, timeout_s: float) -> None:
         if self.generations.unfinished:
             text = f"the producer was closed before the record was delivered (timeout {timeout_s:g} s)"
-            self.sender.fail_everything(ProducerClosedError(text))
+            self._fail_everything(ProducerClosedError(text))
 
     def abandon(self) -> None:
         """Stop without waiting: the face was dropped unclosed."""
@@ -310,7 +252,11 @@ class RunningProducer:
         self.appender.closed = True
         if self.lifecycle.state is ProducerState.FAILED:
             self._log.error("producer_failed", error=f"{type(cause).__name__}: {cause}")
-            self.sender.fail_everything(self.lifecycle.failure())
+            self._fail_everything(self.lifecycle.failure())
+
+    def _fail_everything(self, error: KafkaError) -> None:
+        self.lines.fail_all(error)
+        self.settlement.fail_everything(error, self.loop.time())
 
     def _fail_for_good(self, error: KafkaError) -> None:
         self.fail(error)
@@ -440,13 +386,13 @@ class RunningProducer:
             records_sent=accepted,
             records_acknowledged=counts.records_acknowledged,
             records_failed=counts.records_failed,
-            records_retried=self.sender.counts.records_retried,
+            records_retried=self.settlement.counts.records_retried,
             records_filtered=counts.records_filtered,
             records_pending=max(accepted - counts.records_acknowledged - counts.batch_records_failed, 0),
             records_waiting=self.lines.records,
             waiting_bytes=self.lines.bytes,
             batches_sent=counts.batches,
-            batches_split=self.sender.counts.batches_split,
+            batches_split=self.settlement.counts.batches_split,
             batch_bytes=counts.batch_bytes,
             buffer_total_bytes=self.pool.total_bytes,
             buffer_available_bytes=self.pool.available_bytes,

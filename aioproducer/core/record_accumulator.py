@@ -155,7 +155,9 @@ class RecordAccumulator:
             f"the record for topic {topic!r} takes up to {size} bytes, more than the {limit} bytes that {option} "
             f"allows; raise {option}, or send less in one record"
         )
-        return RecordTooLargeError(message, size_bytes=size, limit_bytes=limit, option=option, topic=topic)
+        return RecordTooLargeError(
+            message, size_bytes=size, limit_bytes=limit, option=option, topic=topic, outcome=Outcome.NOT_WRITTEN
+        )
 
     def adopt(self, delivery: Delivery, generation: int, called_at: float) -> None:
         """Let the batch that a waiting record has just joined answer for that record's flush and deadline.

@@ -1,0 +1,235 @@
+"""Ends or requeues batches: does what an outcome says, at deadlines and at the end of the producer too.
+
+`decide` (`core/produce_outcome.py`) says what an answer means for a batch; here that is done, to the batch, to its
+partition's order and identity, to its memory and its callers. Step 10 of docs/explanation/life_of_a_record.md.
+
+Source: Sender.completeBatch, reenqueueBatch, failBatch in Apache Kafka.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, assert_never
+
+from aioproducer.completion import deadline_error
+from aioproducer.core.batch_splitter import around, halves
+from aioproducer.core.produce_outcome import BatchFacts, Complete, Fail, ProduceOutcome, Refuse, Retry, Split
+from aioproducer.core.producer_batch import BatchState
+from aioproducer.errors import BrokerConnectionError, BrokerError, KafkaError, Outcome
+from aioproducer.produce_request import topic_of
+from aioproducer.protocol.error_codes import ErrorCode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aioproducer.completion import Completion
+    from aioproducer.core.batch_splitter import BatchSplitter
+    from aioproducer.core.producer_batch import ProducerBatch
+    from aioproducer.core.producer_identity import ProducerIdentity
+    from aioproducer.core.record_accumulator import RecordAccumulator
+    from aioproducer.core.retry_backoff import ExponentialBackoff
+    from aioproducer.protocol.produce import PartitionAnswer
+
+
+@dataclass(slots=True, kw_only=True)
+class SettlementCounts:
+    """Totals, under Kafka's meanings."""
+
+    records_retried: int = 0
+    batches_split: int = 0
+
+
+class Settlement:
+    """Applies outcomes.
+
+    Args:
+        accumulator: takes batches that are sent again.
+        splitter: takes batches apart.
+        identity: loses its producer id when brokers forgot it.
+        backoff: before another attempt.
+        completion: tells callers, and gives memory back.
+        delivery_timeout_s: for the text of errors.
+        refresh_metadata: called with the topic that a broker refused because leaders or topics have changed.
+        explain: says what a batch was waiting for, for the text of errors.
+        on_fatal: called with the error after which nothing can be sent any more.
+    """
+
+    def __init__(  # noqa: PLR0913  # what a batch can end in
+        self,
+        *,
+        accumulator: RecordAccumulator,
+        splitter: BatchSplitter,
+        identity: ProducerIdentity,
+        backoff: ExponentialBackoff,
+        completion: Completion,
+        delivery_timeout_s: float,
+        refresh_metadata: Callable[[str], None],
+        explain: Callable[[ProducerBatch], str],
+        on_fatal: Callable[[KafkaError], None],
+    ) -> None:
+        self.counts = SettlementCounts()
+        self._accumulator = accumulator
+        self._splitter = splitter
+        self._identity = identity
+        self._backoff = backoff
+        self._completion = completion
+        self._delivery_timeout_s = delivery_timeout_s
+        self._refresh_metadata = refresh_metadata
+        self._explain = explain
+        self._on_fatal = on_fatal
+
+    # Outcomes
+
+    def facts(self, batch: ProducerBatch, answer: PartitionAnswer | None) -> BatchFacts:
+        """What is known of a batch when an answer, or none, has come for it."""
+        identity = batch.queue.identity
+        return BatchFacts(
+            attempts=batch.attempts,
+            records=batch.count,
+            maybe_written=batch.maybe_written,
+            is_first_unresolved=answer is None or not answer.error_code or batch.queue.is_first_unresolved(batch),
+            successor_acked=identity.last_acked_order > batch.order,
+            repeats_offset=answer is not None and batch.is_stamped and identity.has_seen(answer.base_offset, batch),
+        )
+
+    def apply(self, batch: ProducerBatch, outcome: ProduceOutcome, now: float) -> None:
+        """Do what an outcome says to a batch that comes back from the wire."""
+        queue = batch.queue
+        queue.take_from_wire(batch)
+        if isinstance(outcome, Complete):
+            queue.identity.acknowledge(batch, outcome.base_offset, now)
+        else:
+            queue.identity.doubt()
+        if batch.is_abandoned:
+            self._end(batch)
+        else:
+            self._apply_to_waiting(batch, outcome, now)
+        self._settle(batch, now)
+
+    def _apply_to_waiting(self, batch: ProducerBatch, outcome: ProduceOutcome, now: float) -> None:
+        match outcome:
+            case Complete():
+                batch.move_to(BatchState.DONE)
+                self._completion.complete(batch, outcome, now)
+                self._end_part(batch)
+            case Retry():
+                self._retry(batch, outcome, now)
+            case Split():
+                self._split(batch, now)
+            case Refuse():
+                self._refuse(batch, outcome, now)
+            case Fail():
+                self._fail_answered(batch, outcome, now)
+            case _:
+                assert_never(outcome)
+
+    def _retry(self, batch: ProducerBatch, outcome: Retry, now: float) -> None:
+        batch.maybe_written = batch.maybe_written or outcome.maybe_written
+        self.counts.records_retried += batch.count
+        if outcome.loses_producer_id:
+            self._identity.discard(batch.identity.producer_id)
+        if outcome.changes_epoch:
+            batch.queue.identity.begin_change()
+        if outcome.refresh_metadata:
+            self._refresh_metadata(topic_of(batch))
+        self._accumulator.put_back(batch, not_before=now + self._backoff.delay_s(batch.attempts - 1))
+
+    def _split(self, batch: ProducerBatch, now: float) -> None:
+        self._accumulator.lower_limit(topic_of(batch), batch.size)
+        self._take_apart(batch, keeps_sequences=True, now=now)
+
+    def _take_apart(self, batch: ProducerBatch, *, keeps_sequences: bool, now: float) -> None:
+        parts = self._splitter.split(batch, halves(batch), keeps_sequences=keeps_sequences)
+        if not parts:
+            text = f"a batch of {batch.wire_size} bytes is too large for the topic, and there is no room to unpack it"
+            self._fail(batch, KafkaError(text, outcome=Outcome.NOT_WRITTEN), now)
+            return
+        self.counts.batches_split += 1
+        self._replace(batch, parts)
+
+    def _refuse(self, batch: ProducerBatch, outcome: Refuse, now: float) -> None:
+        """Fail the records that the broker named, and send the others again without them."""
+        reasons = dict(outcome.records)
+        ranges = around(batch, list(reasons))
+        parts = self._splitter.split(batch, ranges, keeps_sequences=False)
+        if not parts:
+            text = "the broker refused a record of the batch, and the buffer has no room to take it out"
+            self._fail(batch, KafkaError(text, outcome=Outcome.NOT_WRITTEN), now)
+            return
+        batch.queue.identity.begin_change()
+        self._replace(batch, parts)
+        for part, records in zip(parts, ranges, strict=True):
+            if records.first in reasons:
+                text = f"the broker refused the record: {reasons[records.first] or 'no reason given'}"
+                batch.queue.remove(part)
+                self._fail(part, BrokerError.of(ErrorCode.INVALID_RECORD, text, outcome=Outcome.NOT_WRITTEN), now)
+
+    def _replace(self, batch: ProducerBatch, parts: list[ProducerBatch]) -> None:
+        batch.move_to(BatchState.DONE)
+        batch.queue.parts += len(parts) - (1 if batch.is_part else 0)
+        for part in parts:
+            part.is_sealed = True
+            batch.queue.insert(part)
+
+    def _fail_answered(self, batch: ProducerBatch, outcome: Fail, now: float) -> None:
+        place = batch.queue.topic_partition
+        text = f"{place.topic}-{place.partition}: {outcome.reason}"
+        error: KafkaError = BrokerError.of(outcome.code, text, outcome=outcome.outcome)
+        if isinstance(batch.last_error, BrokerConnectionError) and outcome.code == ErrorCode.NETWORK_EXCEPTION:
+            error = BrokerConnectionError(f"{text} ({batch.last_error})", outcome=outcome.outcome)
+        if outcome.loses_producer_id:
+            self._identity.discard(batch.identity.producer_id)
+        self._fail(batch, error, now)
+        if outcome.is_fatal:
+            self._on_fatal(error)
+
+    def _fail(self, batch: ProducerBatch, error: KafkaError, now: float) -> None:
+        """Fail a batch that no connection holds any more."""
+        self._completion.fail(batch, error, now)
+        self._end(batch)
+
+    def _end(self, batch: ProducerBatch) -> None:
+        """Let go of a batch whose caller knows already."""
+        was_sealing = batch.state is BatchState.SEALING
+        batch.move_to(BatchState.DONE)
+        if batch.is_stamped:
+            batch.queue.identity.begin_change()
+        self._end_part(batch)
+        if not was_sealing:  # else the thread that compresses it owns the memory
+            self._completion.release(batch)
+
+    def _end_part(self, batch: ProducerBatch) -> None:
+        if batch.is_part:
+            batch.queue.parts -= 1
+
+    def _settle(self, batch: ProducerBatch, now: float) -> None:
+        """Let the partition go on: a new epoch if it was waiting for this, then the next batch."""
+        for overtaken in batch.queue.restamp_if_resolved():
+            text = "a later batch was acknowledged before this one could be sent again, and order is kept"
+            self._fail(overtaken, KafkaError(text, outcome=Outcome.NOT_WRITTEN), now)
+        self._accumulator.offer(batch.queue)
+
+    # Ends without an answer
+
+    def expire(self, batch: ProducerBatch, now: float) -> None:
+        """Fail a batch at its deadline; one on the wire stays the wire's until its answer or the connection's loss."""
+        self._give_up(batch, deadline_error(batch, self._delivery_timeout_s, self._explain(batch)), now)
+        self._accumulator.arm_expiry(batch.queue)
+
+    def fail_everything(self, error: KafkaError, now: float) -> None:
+        """Fail all that was accepted and has no end: the producer closes, or something it needs has died."""
+        for batch in self._accumulator.unfinished():
+            if not batch.is_abandoned:
+                outcome = Outcome.UNKNOWN if batch.is_unresolved else Outcome.NOT_WRITTEN
+                self._give_up(batch, error.with_details(outcome=outcome), now)
+
+    def _give_up(self, batch: ProducerBatch, error: KafkaError, now: float) -> None:
+        if batch.state is BatchState.ON_WIRE:
+            batch.is_abandoned = True
+            self._completion.fail(batch, error, now)
+            if batch.is_stamped:
+                batch.queue.identity.begin_change()
+            return
+        batch.queue.remove(batch)
+        self._fail(batch, error, now)
+        self._settle(batch, now)
