@@ -1,0 +1,111 @@
+"""`aioproducer tail`: what arrives in a topic, over aiokafka's consumer."""
+
+import sys
+from collections.abc import Callable
+from typing import Annotated
+
+import anyio
+import typer
+from aiokafka.errors import KafkaError
+
+from aioproducer.cli.running import run_until_signal, usage_error
+from aioproducer.cli.tailing.consumer_log import ConsumerLog
+from aioproducer.cli.tailing.reading import Tail, TailSettings, Unreachable, started_tail
+from aioproducer.cli.tailing.record_text import Record, TailFormat, line_writer
+from aioproducer.cli.tailing.standard_output import ReaderGoneError, is_reader_gone, write
+from aioproducer.config.bootstrap_servers import parse_bootstrap_servers
+from aioproducer.errors import ConfigurationError
+from aioproducer.records import check_topic_name
+
+EXIT_FAILED = 1
+EVERYTHING = 2**63 - 1
+TOPIC_POLL_S = 0.5
+
+
+def tail(
+    topic: Annotated[str, typer.Argument(help="What to read.", show_default=False)],
+    bootstrap_server: Annotated[
+        str, typer.Option("--bootstrap-server", "-b", metavar="HOST:PORT", help="A broker, or several with commas.")
+    ] = "127.0.0.1:9092",
+    from_beginning: Annotated[
+        bool,
+        typer.Option(
+            "--from-beginning", help="Begin with the oldest records; a group that has read before goes on from there."
+        ),
+    ] = False,
+    group: Annotated[
+        str | None, typer.Option(metavar="GROUP", help="Read as a member of this group, and commit what was shown.")
+    ] = None,
+    read_committed: Annotated[
+        bool, typer.Option("--read-committed", help="Leave out records of transactions that are open or aborted.")
+    ] = False,
+    output_format: Annotated[
+        TailFormat,
+        typer.Option(
+            "--format",
+            "-f",
+            help="text: PARTITION:OFFSET, key and value with tabs between; bytes that are no text as 0x... "
+            'json: an object with every field; bytes that are no text as {"base64": "..."}. '
+            "value: the bytes of the value.",
+        ),
+    ] = TailFormat.TEXT,
+    max_records: Annotated[
+        int | None, typer.Option("--max", "-n", min=1, metavar="N", help="End after so many records.")
+    ] = None,
+) -> None:
+    """Show what arrives in a topic, until Ctrl-C; waits for a topic that does not exist yet.
+
+    Exit code: 0 when it was ended, or has shown what was asked for; 1 when no broker answers or one refuses;
+    2 for what was asked wrongly.
+    """
+    _check(topic, bootstrap_server)
+    settings = TailSettings(
+        topic, bootstrap_server, from_beginning=from_beginning, group=group, read_committed=read_committed
+    )
+    log = ConsumerLog()
+    try:
+        run_until_signal(lambda: _follow(settings, log, line_writer(output_format), max_records or EVERYTHING))
+    except ReaderGoneError:
+        return
+    except Unreachable as unreachable:
+        _fail(f"{unreachable}: {log.last}" if log.last else str(unreachable))
+    except (KafkaError, OSError) as error:
+        _fail(str(error) or type(error).__name__)
+
+
+async def _follow(settings: TailSettings, log: ConsumerLog, line: Callable[[Record], bytes], max_records: int) -> None:
+    async with started_tail(settings) as tailed:
+        log.is_shown = True
+        await _wait_for_topic(tailed, settings.topic)
+        await tailed.subscribe()
+        print(f"aioproducer: reading {settings.topic}; Ctrl-C ends", file=sys.stderr)
+        left = max_records
+        while left:
+            records = await tailed.next_batch(left)
+            if records:
+                await write(b"".join(map(line, records)))
+                tailed.done(records)
+                left -= len(records)
+            elif is_reader_gone():
+                return
+
+
+async def _wait_for_topic(tailed: Tail, topic: str) -> None:
+    if await tailed.has_topic():
+        return
+    print(f"aioproducer: there is no topic {topic} yet; waiting for it, Ctrl-C ends", file=sys.stderr)
+    while not await tailed.has_topic():  # noqa: ASYNC110 - nothing tells of it but asking
+        await anyio.sleep(TOPIC_POLL_S)
+
+
+def _check(topic: str, bootstrap_server: str) -> None:
+    try:
+        check_topic_name(topic)
+        parse_bootstrap_servers(bootstrap_server)
+    except (ValueError, ConfigurationError) as error:
+        usage_error(str(error))
+
+
+def _fail(line: str) -> None:
+    print(f"aioproducer: {line}", file=sys.stderr)
+    sys.exit(EXIT_FAILED)
