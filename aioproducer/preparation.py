@@ -11,10 +11,10 @@ Source: KafkaProducer.doSend in Apache Kafka.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from aioproducer.partitioners import check_choice
-from aioproducer.records import ProducerRecord, TopicPartition, check_topic_name, normalize_headers
+from aioproducer.records import ProducerRecord, TopicPartition, check_callback, check_topic_name, normalize_headers
 from aioproducer.serializers import bind_serializer
 
 if TYPE_CHECKING:
@@ -31,11 +31,14 @@ if TYPE_CHECKING:
 
 
 class PreparedRecord(NamedTuple):
-    """The arguments of the append, in its order, and a partition that is chosen once the topic is known."""
+    """The arguments of the append, in its order, and a partition that is chosen once the topic is known.
+
+    Before `prepare`, key and value are whatever the caller gave.
+    """
 
     topic: str
-    value: bytes | None
-    key: bytes | None
+    value: Any
+    key: Any
     partition: int | None
     timestamp: int | None
     headers: Headers | None
@@ -68,11 +71,8 @@ class Preparation:
         self._serialize_value = _bound("value_serializer", value_serializer)
         self._partitioner = partitioner
         self._cluster = cluster
-
-    @property
-    def is_needed(self) -> bool:
+        self.is_needed = bool(len(interceptors) or key_serializer or value_serializer or partitioner)
         """Whether there is anything to run."""
-        return bool(len(self._interceptors) or self._serialize_key or self._serialize_value or self._partitioner)
 
     def prepare(self, record: PreparedRecord) -> PreparedRecord | None:
         """Run the user's code on a record whose key and value are still the caller's.
@@ -85,6 +85,7 @@ class Preparation:
             ValueError: the partitioner returned what is no partition.
         """
         check_topic_name(record.topic)
+        check_callback(record.on_delivery)
         if len(self._interceptors):
             intercepted = self._intercept(record)
             if intercepted is None:

@@ -16,18 +16,13 @@ import sys
 import warnings
 import weakref
 from random import Random
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
-from aioproducer._native.delivery import Delivery
+from aioproducer.admission import Admission
 from aioproducer.config import ProducerConfig
-from aioproducer.core.waiting_line import WaitingRecord
 from aioproducer.errors import (
-    BufferFullError,
-    MetadataNotReadyError,
     MetadataTimeoutError,
-    Outcome,
     ProducerClosedError,
-    RecordFilteredError,
     UndeliveredError,
 )
 from aioproducer.interceptors import InterceptorChain
@@ -44,10 +39,15 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Unpack
 
-    from aioproducer._native.append import Headers
-    from aioproducer._native.delivery import OnDelivery
+    from aioproducer._native.append import Headers, RecordAppender
+    from aioproducer._native.delivery import Delivery, OnDelivery
     from aioproducer.config import ProducerOptions
     from aioproducer.records import RecordMetadata
+
+    Append = Callable[
+        [str, Any, Any, int | None, int | None, Headers | None, OnDelivery | None],
+        Delivery | None,
+    ]
 
 CLOSE_AFTER_ERROR_S = 5.0
 """How long `async with` waits for deliveries when its body raised or was cancelled."""
@@ -77,8 +77,9 @@ class Producer:
         self._config = ProducerConfig.of(bootstrap_servers, options)
         self._lifecycle = Lifecycle(self._config.name_client())
         self._running: RunningProducer | None = None
-        self._append: Callable[..., Delivery | None] = self._not_started
-        self._prepare: Callable[[PreparedRecord], PreparedRecord | None] | None = None
+        self._append: Append = self._not_started
+        self._admission: Admission
+        self._appender: RecordAppender
         self._closing: asyncio.Task[None] | None = None
         self._starting: asyncio.Task[None] | None = None
         self._random = Random()  # noqa: S311  # jitter and partition choice, not secrets
@@ -130,9 +131,9 @@ class Producer:
         except BaseException:
             await running.close(0)
             raise
-        self._append = running.appender.append
-        if running.preparation.is_needed:
-            self._prepare = running.preparation.prepare
+        self._appender = running.appender
+        self._admission = Admission(running)
+        self._append = _prepare_first if running.preparation.is_needed else running.appender.append
 
     async def _abort_start(self) -> None:
         starting = self._starting
@@ -224,13 +225,10 @@ class Producer:
         """
         if headers is not None and not isinstance(headers, (list, tuple)):
             headers = normalize_headers(headers)
-        if self._prepare is not None:
-            return self._send_prepared(PreparedRecord(topic, value, key, partition, timestamp, headers, on_delivery))
         delivery = self._append(topic, value, key, partition, timestamp, headers, on_delivery)
         if delivery is not None:
             return delivery
-        record = PreparedRecord(topic, value, key, partition, timestamp, headers, on_delivery)
-        return self._wait_in_line(record, is_counted=True).delivery
+        return self._admission.send(PreparedRecord(topic, value, key, partition, timestamp, headers, on_delivery))
 
     async def send_and_wait(  # noqa: PLR0913  # as send
         self,
@@ -283,16 +281,12 @@ class Producer:
         """
         if headers is not None and not isinstance(headers, (list, tuple)):
             headers = normalize_headers(headers)
-        if self._prepare is not None:
-            return await self._enqueue_prepared(
-                PreparedRecord(topic, value, key, partition, timestamp, headers, on_delivery)
-            )
         delivery = self._append(topic, value, key, partition, timestamp, headers, on_delivery)
         if delivery is None:
             record = PreparedRecord(topic, value, key, partition, timestamp, headers, on_delivery)
-            return await self._wait_for_place(record)
-        if self._running.appender.pause_wanted:  # type: ignore[union-attr]  # running, or the append had raised
-            await self._let_sender_work()
+            return await self._admission.enqueue(record)
+        if self._appender.pause_wanted:
+            await self._admission.let_sender_work()
         return delivery
 
     def send_nowait(  # noqa: PLR0913  # as send
@@ -314,17 +308,11 @@ class Producer:
         """
         if headers is not None and not isinstance(headers, (list, tuple)):
             headers = normalize_headers(headers)
-        record: PreparedRecord | None = PreparedRecord(topic, value, key, partition, timestamp, headers, on_delivery)
-        if self._prepare is not None and record is not None:
-            given = record
-            record = self._prepare(given)
-            if record is None:
-                return self._filtered(given)
-        assert record is not None
-        delivery = self._append(*record[:7])
+        delivery = self._append(topic, value, key, partition, timestamp, headers, on_delivery)
         if delivery is not None:
             return delivery
-        raise self._why_not_now(record)
+        record = PreparedRecord(topic, value, key, partition, timestamp, headers, on_delivery)
+        return self._admission.send_nowait(record)
 
     def send_threadsafe(  # noqa: PLR0913  # as send
         self,
@@ -450,7 +438,7 @@ class Producer:
 
     # Inside
 
-    def _not_started(self, *_: object) -> None:
+    def _not_started(self, *_: object) -> NoReturn:
         self._lifecycle.refuse(on_loop_thread=True)
 
     def _open_running(self) -> RunningProducer:
@@ -459,97 +447,9 @@ class Producer:
             self._lifecycle.refuse(on_loop_thread=running is None or running.appender.on_loop_thread())
         return running
 
-    def _send_prepared(self, given: PreparedRecord) -> Delivery:
-        record = self._prepare_now(given)
-        if record is None:
-            return self._filtered(given)
-        if record.choose_partition is None:
-            delivery = self._append(*record[:7])
-            if delivery is not None:
-                return delivery
-        return self._wait_in_line(record, is_counted=True).delivery
 
-    async def _enqueue_prepared(self, given: PreparedRecord) -> Delivery:
-        record = self._prepare_now(given)
-        if record is None:
-            return self._filtered(given)
-        if record.choose_partition is None:
-            delivery = self._append(*record[:7])
-            if delivery is not None:
-                return delivery
-        return await self._wait_for_place(record)
-
-    def _prepare_now(self, given: PreparedRecord) -> PreparedRecord | None:
-        self._open_running()
-        assert self._prepare is not None
-        return self._prepare(given)
-
-    def _filtered(self, given: PreparedRecord) -> Delivery:
-        running = self._open_running()
-        result = running.new_result()
-        if given.on_delivery is not None:
-            result.add_callback(0, given.timestamp or -1, given.on_delivery)
-        error = RecordFilteredError(
-            f"an interceptor dropped the record for topic {given.topic!r}",
-            topic=given.topic,
-            outcome=Outcome.NOT_WRITTEN,
-        )
-        running.completion.filter(result, error)
-        return result.delivery(0, given.timestamp or -1)
-
-    def _wait_in_line(self, given: PreparedRecord, *, is_counted: bool) -> WaitingRecord:
-        running = self._open_running()
-        headers = None if given.headers is None else normalize_headers(given.headers)
-        value, key, timestamp, size = running.appender.measure(
-            given.topic, given.value, given.key, given.partition, given.timestamp, headers
-        )
-        if is_counted:
-            running.lines.check_room(size)
-        result = running.new_result()
-        record = WaitingRecord(given.topic, result, timestamp=timestamp, size=size, called_at=running.loop.time())
-        record.value, record.key, record.headers = value, key, headers
-        record.partition, record.choose_partition = given.partition, given.choose_partition
-        if given.on_delivery is not None:
-            result.add_callback(0, timestamp, given.on_delivery)
-        running.stand_in_line(record, is_counted=is_counted)
-        return record
-
-    async def _wait_for_place(self, given: PreparedRecord) -> Delivery:
-        """Wait in line; cancelled meanwhile, the record is withdrawn."""
-        record = self._wait_in_line(given, is_counted=False)
-        running = self._open_running()
-        if record.is_waiting:
-            placed = running.loop.create_future()
-            record.on_left = lambda: None if placed.done() else placed.set_result(None)
-            try:
-                await placed
-            except asyncio.CancelledError:
-                running.lines.withdraw(record)
-                raise
-        if record.delivery.done() and (error := record.delivery.exception()) is not None:
-            raise error
-        return record.delivery
-
-    async def _let_sender_work(self) -> None:
-        """Give the loop one turn: enough was written, and a loop of `enqueue` never waits otherwise."""
-        assert self._running is not None
-        self._running.appender.pause_wanted = False
-        await asyncio.sleep(0)
-
-    def _why_not_now(self, record: PreparedRecord) -> MetadataNotReadyError | BufferFullError:
-        running = self._open_running()
-        if record.topic not in running.appender.topics:
-            running.metadata.add_topic(record.topic, running.loop.time())
-            return MetadataNotReadyError(
-                f"topic {record.topic!r} is not known yet; it is being asked for", outcome=Outcome.NOT_WRITTEN
-            )
-        running.lines.exhausted += 1
-        return BufferFullError(
-            f"no room for the record: {running.pool.available_bytes} of buffer_memory={running.pool.total_bytes} bytes "
-            f"are available and {running.lines.records} records wait; use `await producer.enqueue(...)`",
-            topic=record.topic,
-            outcome=Outcome.NOT_WRITTEN,
-        )
+def _prepare_first(*_: object) -> None:
+    """Stands for the append of a producer whose records go through the user's code first."""
 
 
 def _caller() -> str:

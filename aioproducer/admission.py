@@ -1,0 +1,148 @@
+"""Takes records that were prepared: into a batch at once, into a waiting line, or not at all.
+
+What the producer's verbs do when one native append is not the whole story: the topic is unknown, memory is short,
+others of the partition wait already, or the user's own code ran first.
+
+Source: KafkaProducer.doSend in Apache Kafka, which blocks its caller instead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from aioproducer.core.waiting_line import WaitingRecord
+from aioproducer.errors import BufferFullError, MetadataNotReadyError, Outcome, RecordFilteredError
+from aioproducer.records import normalize_headers
+
+if TYPE_CHECKING:
+    from aioproducer._native.delivery import Delivery
+    from aioproducer.preparation import PreparedRecord
+    from aioproducer.running_producer import RunningProducer
+
+
+class Admission:
+    """The way in.
+
+    Args:
+        running: the parts of a producer that runs.
+    """
+
+    def __init__(self, running: RunningProducer) -> None:
+        self._running = running
+
+    def send(self, given: PreparedRecord) -> Delivery:
+        """Append a record, or let it wait in line within the bounds of records nobody waits for.
+
+        Raises:
+            BufferFullError: those bounds are reached.
+        """
+        record = self._prepare(given)
+        if record is None:
+            return self._filtered(given)
+        delivery = self._try_append(record)
+        return delivery if delivery is not None else self._stand_in_line(record, is_counted=True).delivery
+
+    async def enqueue(self, given: PreparedRecord) -> Delivery:
+        """Append a record, waiting in line if need be; cancelled meanwhile, the record is withdrawn.
+
+        Raises:
+            MetadataTimeoutError: the topic is still unknown after `max_block_ms`.
+            BufferTimeoutError: no room within `max_block_ms`.
+        """
+        record = self._prepare(given)
+        if record is None:
+            return self._filtered(given)
+        delivery = self._try_append(record)
+        if delivery is not None:
+            await self.let_sender_work()
+            return delivery
+        waiting = self._stand_in_line(record, is_counted=False)
+        await self._leaving(waiting)
+        if waiting.delivery.done() and (error := waiting.delivery.exception()) is not None:
+            raise error
+        return waiting.delivery
+
+    def send_nowait(self, given: PreparedRecord) -> Delivery:
+        """Append a record without waiting for anything.
+
+        Raises:
+            MetadataNotReadyError: the topic is not known yet; it is being asked for.
+            BufferFullError: no room, or others wait for it.
+        """
+        record = self._prepare(given)
+        if record is None:
+            return self._filtered(given)
+        delivery = self._try_append(record)
+        if delivery is None:
+            raise self._why_not_now(record.topic)
+        return delivery
+
+    async def let_sender_work(self) -> None:
+        """Give the loop one turn if enough was written: a loop of `enqueue` never waits otherwise."""
+        if self._running.appender.pause_wanted:
+            self._running.appender.pause_wanted = False
+            await asyncio.sleep(0)
+
+    def _prepare(self, given: PreparedRecord) -> PreparedRecord | None:
+        running = self._running
+        if running.appender.closed or not running.appender.on_loop_thread():
+            running.refuse()
+        return running.preparation.prepare(given) if running.preparation.is_needed else given
+
+    def _try_append(self, record: PreparedRecord) -> Delivery | None:
+        if record.choose_partition is not None:  # the topic is unknown, and its partitions with it
+            return None
+        return self._running.appender.append(*record[:7])
+
+    def _filtered(self, given: PreparedRecord) -> Delivery:
+        running = self._running
+        result = running.new_result()
+        timestamp = given.timestamp or -1
+        if given.on_delivery is not None:
+            result.add_callback(0, timestamp, given.on_delivery)
+        text = f"an interceptor dropped the record for topic {given.topic!r}"
+        running.completion.filter(result, RecordFilteredError(text, topic=given.topic, outcome=Outcome.NOT_WRITTEN))
+        return result.delivery(0, timestamp)
+
+    def _stand_in_line(self, given: PreparedRecord, *, is_counted: bool) -> WaitingRecord:
+        running = self._running
+        headers = None if given.headers is None else normalize_headers(given.headers)
+        value, key, timestamp, size = running.appender.measure(
+            given.topic, given.value, given.key, given.partition, given.timestamp, headers
+        )
+        if is_counted:
+            running.lines.check_room(size)
+        result = running.new_result()
+        record = WaitingRecord(given.topic, result, timestamp=timestamp, size=size, called_at=running.loop.time())
+        record.value, record.key, record.headers = value, key, headers
+        record.partition, record.choose_partition = given.partition, given.choose_partition
+        if given.on_delivery is not None:
+            result.add_callback(0, timestamp, given.on_delivery)
+        running.stand_in_line(record, is_counted=is_counted)
+        return record
+
+    async def _leaving(self, record: WaitingRecord) -> None:
+        """Wait until a record has left its line."""
+        if not record.is_waiting:
+            return
+        left = self._running.loop.create_future()
+        record.on_left = lambda: None if left.done() else left.set_result(None)
+        try:
+            await left
+        except asyncio.CancelledError:
+            self._running.lines.withdraw(record)
+            raise
+
+    def _why_not_now(self, topic: str) -> MetadataNotReadyError | BufferFullError:
+        running = self._running
+        if topic not in running.appender.topics:
+            running.metadata.add_topic(topic, running.loop.time())
+            text = f"topic {topic!r} is not known yet; it is being asked for"
+            return MetadataNotReadyError(text, topic=topic, outcome=Outcome.NOT_WRITTEN)
+        running.lines.exhausted += 1
+        text = (
+            f"no room for the record: {running.pool.available_bytes} of buffer_memory={running.pool.total_bytes} bytes "
+            f"are available and {running.lines.records} records wait; use `await producer.enqueue(...)`"
+        )
+        return BufferFullError(text, topic=topic, outcome=Outcome.NOT_WRITTEN)
