@@ -1,0 +1,155 @@
+"""`aioproducer demo`: several hundred thousand real records, a broker that dies, and every record read back."""
+
+import os
+import sys
+from typing import Annotated, Protocol
+
+import anyio
+import typer
+from aiokafka.errors import KafkaError as ReaderError
+from rich.console import Console
+from rich.text import Text
+
+from aioproducer import KafkaError
+from aioproducer.broker import BrokerStartError, KafkaCluster, MissingToolError
+from aioproducer.cli.demonstration.clusters import EmbeddedClusterError, EmbeddedClusterProcess, ShowCluster
+from aioproducer.cli.demonstration.flights import FLIGHTS
+from aioproducer.cli.demonstration.leader_watch import TopicNotMadeError
+from aioproducer.cli.demonstration.live_screen import LiveScreen
+from aioproducer.cli.demonstration.log_tail import LogTail
+from aioproducer.cli.demonstration.plain_lines import PlainLines
+from aioproducer.cli.demonstration.progress import Progress
+from aioproducer.cli.demonstration.show import Plan, Show
+from aioproducer.cli.demonstration.tampering import Harm
+from aioproducer.cli.demonstration.verdict import Verdict, verdict_lines
+from aioproducer.cli.running import run_until_signal, usage_error
+
+EXIT_FAILED = 1
+EXIT_INTERRUPTED = 130
+"""What a shell shows for a program that Ctrl-C ended."""
+
+PACED_S = 25.0
+"""How long the sending takes unless told otherwise; with the rest about half a minute."""
+
+LEAST_RECORDS = 1_000
+
+STOPPERS = (KafkaError, ReaderError, BrokerStartError, EmbeddedClusterError, TopicNotMadeError, OSError)
+"""What may stop a demo without being a bug."""
+
+
+class Screen(Protocol):
+    """Where a demo is seen."""
+
+    async def follow(self, progress: Progress) -> None:
+        """Show it until cancelled."""
+
+    def finish(self, progress: Progress) -> None:
+        """Show the last of it."""
+
+
+def demo(
+    speed: Annotated[
+        str, typer.Option(metavar="paced|max|N", help="About 30 s in all, as fast as it goes, or N records/s.")
+    ] = "paced",
+    kafka: Annotated[
+        str | None, typer.Option(metavar="VERSION", help="On three nodes of real Apache Kafka, such as 4.3.1.")
+    ] = None,
+    records: Annotated[int, typer.Option(help="Send only so many.")] = FLIGHTS,
+    tamper: Annotated[Harm | None, typer.Option(help="Harm what was read back, to see the check fail.")] = None,
+    plain: Annotated[bool, typer.Option("--plain", help="Plain lines, also on a terminal.")] = False,
+) -> None:
+    """Stream 336,776 real flights while a broker dies, and read every one back. Exit code 0 only if all came."""
+    if not LEAST_RECORDS <= records <= FLIGHTS:
+        usage_error(f"--records {records}: must be {LEAST_RECORDS} to {FLIGHTS}")
+    plan = Plan(records=records, records_per_s=_records_per_s(speed, records), tamper=tamper)
+    cluster: ShowCluster = EmbeddedClusterProcess() if kafka is None else KafkaCluster(kafka, nodes=3)
+    where = "3 embedded brokers" if kafka is None else f"Apache Kafka {kafka}, 3 nodes"
+    console = Console()
+    is_live = console.is_terminal and not console.is_dumb_terminal and not plain
+    try:
+        verdict = _play(plan, cluster, where, LiveScreen(console) if is_live else PlainLines(sys.stdout))
+    except KeyboardInterrupt:  # before the event loop took over the signal
+        verdict = None
+    except BrokenPipeError:  # as in `aioproducer demo | head`: nobody reads on, and Python must not say so at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(EXIT_FAILED)
+    if verdict is None:
+        print("\ninterrupted; nothing is left running", file=sys.stderr)
+        sys.exit(EXIT_INTERRUPTED)
+    _pronounce(verdict, console)
+    sys.exit(0 if verdict.holds else EXIT_FAILED)
+
+
+def _records_per_s(speed: str, records: int) -> float | None:
+    """The pace that `--speed` asks for; ends with a usage error for one that is none."""
+    if speed == "max":
+        return None
+    if speed == "paced":
+        return records / PACED_S
+    if not speed.isdecimal() or int(speed) == 0:
+        usage_error(f"--speed {speed!r}: must be paced, max, or a number of records a second")
+    return float(speed)
+
+
+def _play(plan: Plan, cluster: ShowCluster, where: str, screen: Screen) -> Verdict | None:
+    """Play the demo; None if a signal ended it. Ends with a line and a code where it cannot go on."""
+    verdict: Verdict | None = None
+    tail = LogTail()
+    tail.install()
+
+    async def play() -> None:
+        nonlocal verdict
+        progress = Progress(cluster=where, total=plan.records)
+        async with anyio.create_task_group() as group:
+            group.start_soon(screen.follow, progress)
+            verdict = await Show(plan, cluster, progress).run()
+            group.cancel_scope.cancel()
+        screen.finish(progress)
+
+    try:
+        run_until_signal(play)
+    except Exception as raised:
+        _explain(_cause(raised), tail)
+        raise
+    if verdict is not None and not verdict.holds:
+        _say_last_events(tail)
+    return verdict
+
+
+def _cause(raised: Exception) -> BaseException:
+    """The exception that task groups have wrapped, the first where there are several."""
+    cause: BaseException = raised
+    while isinstance(cause, BaseExceptionGroup):
+        cause = cause.exceptions[0]
+    return cause
+
+
+def _explain(cause: BaseException, tail: LogTail) -> None:
+    """End with a line on what stopped the demo, if that is something a user can understand; return if it is a bug.
+
+    Raises:
+        BrokenPipeError: nobody reads what the demo says.
+    """
+    if isinstance(cause, BrokenPipeError):
+        raise cause
+    if isinstance(cause, MissingToolError):
+        usage_error(cause.missing)
+    if isinstance(cause, STOPPERS):
+        _say_last_events(tail)
+        print(f"aioproducer demo: {cause}", file=sys.stderr)
+        sys.exit(EXIT_FAILED)
+
+
+def _say_last_events(tail: LogTail) -> None:
+    """Show the end of the producer's log."""
+    for line in tail.lines:
+        print(f"  log: {line}", file=sys.stderr)
+
+
+def _pronounce(verdict: Verdict, console: Console) -> None:
+    """Print the verdict, its first line in green or red where there are colours."""
+    sentence, *figures = verdict_lines(verdict)
+    console.print()
+    console.print(Text(sentence, "bold green" if verdict.holds else "bold red"), soft_wrap=True)
+    for line in figures:
+        console.print(Text(line), soft_wrap=True)

@@ -1,0 +1,63 @@
+"""The cluster as its brokers describe it, asked with aiokafka's admin client: who leads which partition now."""
+
+import contextlib
+from collections.abc import AsyncIterator
+
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.errors import KafkaError
+
+REQUEST_TIMEOUT_MS = 3_000
+
+
+class TopicNotMadeError(RuntimeError):
+    """The cluster refused to make the demo's topic."""
+
+
+class LeaderWatch:
+    """Makes the topic and tells its leaders."""
+
+    def __init__(self, admin: AIOKafkaAdminClient, topic: str) -> None:
+        """Ask through `admin`, which is started."""
+        self._admin = admin
+        self._topic = topic
+
+    async def make_topic(self, partitions: int) -> None:
+        """Make the topic, with three replicas of which two must have a record before it counts as written.
+
+        Raises:
+            TopicNotMadeError: the cluster's reason.
+        """
+        topic = NewTopic(self._topic, partitions, 3, topic_configs={"min.insync.replicas": "2"})
+        answer = await self._admin.create_topics([topic])
+        for name, error_code, reason in answer.topic_errors:
+            if error_code != 0:
+                raise TopicNotMadeError(f"topic {name} could not be made: {reason} (error {error_code})")
+
+    async def nodes(self) -> tuple[int, ...]:
+        """The brokers that live now, in order."""
+        cluster = await self._admin.describe_cluster()
+        return tuple(sorted(broker["node_id"] for broker in cluster["brokers"]))
+
+    async def leaders(self) -> dict[int, int]:
+        """Partition -> node id of its leader, -1 for none; empty if nobody could tell now.
+
+        The client asks a broker at random, also one that has just died: then the next question finds another.
+        """
+        try:
+            (topic,) = await self._admin.describe_topics([self._topic])
+        except (KafkaError, OSError, TimeoutError):
+            return {}
+        return {partition["partition"]: partition["leader"] for partition in topic["partitions"]}
+
+
+@contextlib.asynccontextmanager
+async def leader_watch(bootstrap_servers: str, topic: str) -> AsyncIterator[LeaderWatch]:
+    """A watch with a client of its own."""
+    admin = AIOKafkaAdminClient(
+        bootstrap_servers=bootstrap_servers, request_timeout_ms=REQUEST_TIMEOUT_MS, metadata_max_age_ms=1_000
+    )
+    await admin.start()
+    try:
+        yield LeaderWatch(admin, topic)
+    finally:
+        await admin.close()
