@@ -3,7 +3,7 @@
 import asyncio
 import struct
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 SPOKEN = ((0, 3, 13), (3, 0, 13), (18, 0, 4), (22, 0, 5))
 
@@ -35,8 +35,7 @@ class ScriptedBroker(asyncio.Protocol):
         self._bytes = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
+        self.transport = cast("asyncio.Transport", transport)  # uvloop's is none by descent
         self.is_connected = True
 
     def connection_lost(self, exc: Exception | None) -> None:
