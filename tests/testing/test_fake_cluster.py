@@ -5,6 +5,7 @@ import contextlib
 import struct
 
 import pytest
+import uvloop
 
 from aioproducer.testing import ApiKey, FakeCluster, TopicRefusedError, Where
 
@@ -143,3 +144,22 @@ async def test_stop_leaves_no_connection() -> None:
 
     assert await client.reader.read() == b""
     await client.close()
+
+
+def test_uvloop_runs_it_too() -> None:
+    """Start, answer, kill, restart, answer, stop."""
+
+    async def story() -> list[int]:
+        async with FakeCluster(2) as cluster:
+            first = await connect(cluster)
+            answers = [await first.ask()]
+            await cluster.kill(1)
+            await cluster.restart(1)
+            second = await connect(cluster)
+            answers.append(await second.ask())
+            await first.close()
+            await second.close()
+            return answers
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        assert runner.run(story()) == [7, 7]
