@@ -11,7 +11,7 @@ Source: KafkaProducer.doSend in Apache Kafka.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from aioproducer.partitioners import check_choice
 from aioproducer.records import ProducerRecord, TopicPartition, check_callback, check_topic_name, normalize_headers
@@ -37,8 +37,8 @@ class PreparedRecord(NamedTuple):
     """
 
     topic: str
-    value: Any
-    key: Any
+    value: object
+    key: object
     partition: int | None
     timestamp: int | None
     headers: Headers | None
@@ -139,7 +139,7 @@ class Preparation:
             answer.topic, answer.value, answer.key, answer.partition, answer.timestamp, answer.headers, on_delivery
         )
 
-    def _tell(
+    def _tell(  # noqa: PLR0917  # bound before a user's callback sees the rest
         self,
         record: ProducerRecord,
         on_delivery: OnDelivery | None,
@@ -156,7 +156,10 @@ class Preparation:
 
     def _choose(self, partitioner: Partitioner, record: PreparedRecord, prepared: PreparedRecord) -> int:
         cluster = self._cluster()
-        choice = partitioner.partition(record.topic, record.key, prepared.key, record.value, prepared.value, cluster)
+        check_payload("key", prepared.key)
+        check_payload("value", prepared.value)
+        key_bytes, value_bytes = cast("bytes | None", prepared.key), cast("bytes | None", prepared.value)
+        choice = partitioner.partition(record.topic, record.key, key_bytes, record.value, value_bytes, cluster)
         count = cluster.partition_count(record.topic) or 0
         return check_choice(partitioner, choice, topic=record.topic, partition_count=count)
 

@@ -11,49 +11,35 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import os
-import sys
-import warnings
-import weakref
-from random import Random
-from typing import TYPE_CHECKING, Any, NoReturn, Self
+from typing import TYPE_CHECKING, NoReturn
 
 from aioproducer.admission import Admission
 from aioproducer.config import ProducerConfig
-from aioproducer.errors import (
-    MetadataTimeoutError,
-    ProducerClosedError,
-    UndeliveredError,
-)
-from aioproducer.interceptors import InterceptorChain
-from aioproducer.lifecycle import Lifecycle, ProducerState
-from aioproducer.logs import event_log
+from aioproducer.errors import MetadataTimeoutError
+from aioproducer.lifetime import ProducerLifetime, caller
 from aioproducer.metrics import ProducerStatistics
 from aioproducer.preparation import PreparedRecord
 from aioproducer.records import check_topic_name, normalize_headers
-from aioproducer.running_producer import RunningProducer
+from aioproducer.snapshot import take_snapshot
 
 if TYPE_CHECKING:
     import concurrent.futures
     from collections.abc import Callable, Sequence
-    from types import TracebackType
     from typing import Unpack
 
     from aioproducer._native.append import Headers, RecordAppender
     from aioproducer._native.delivery import Delivery, OnDelivery
     from aioproducer.config import ProducerOptions
     from aioproducer.records import RecordMetadata
+    from aioproducer.running_producer import RunningProducer
 
     Append = Callable[
-        [str, Any, Any, int | None, int | None, Headers | None, OnDelivery | None],
+        [str, object, object, int | None, int | None, Headers | None, OnDelivery | None],
         Delivery | None,
     ]
 
-CLOSE_AFTER_ERROR_S = 5.0
-"""How long `async with` waits for deliveries when its body raised or was cancelled."""
 
-
-class Producer:
+class Producer(ProducerLifetime):
     """Gets records into Apache Kafka.
 
     ```python
@@ -74,128 +60,19 @@ class Producer:
     def __init__(
         self, bootstrap_servers: str | Sequence[str] | ProducerConfig, **options: Unpack[ProducerOptions]
     ) -> None:
-        self._config = ProducerConfig.of(bootstrap_servers, options)
-        self._lifecycle = Lifecycle(self._config.name_client())
-        self._running: RunningProducer | None = None
+        super().__init__(ProducerConfig.of(bootstrap_servers, options), made_at=caller())
         self._append: Append = self._not_started
         self._admission: Admission
         self._appender: RecordAppender
-        self._closing: asyncio.Task[None] | None = None
-        self._starting: asyncio.Task[None] | None = None
-        self._random = Random()  # noqa: S311  # jitter and partition choice, not secrets
-        self._wall_clock: Callable[[], int] | None = None
-        self._made_at = _caller()
-        _PRODUCERS.add(self)
-
-    # Start and end
-
-    async def start(self, *, wait: bool = True) -> Self:
-        """Connect; a second call does nothing.
-
-        Args:
-            wait: until a broker has answered, at most `max_block_ms`; False returns at once.
-
-        Raises:
-            MetadataTimeoutError: no broker answered; everything is cleaned up.
-            ProducerClosedError: it was closed.
-        """
-        if self._lifecycle.state is ProducerState.CLOSED:
-            raise ProducerClosedError(f"producer {self._lifecycle.name!r} was closed; make a new one")
-        if self._starting is None:
-            self._starting = asyncio.get_running_loop().create_task(
-                self._start(wait=wait), name=f"aioproducer-start | {self._lifecycle.name}"
-            )
-        try:
-            await asyncio.shield(self._starting)
-        except asyncio.CancelledError:
-            await self._abort_start()
-            raise
-        return self
-
-    async def _start(self, *, wait: bool) -> None:
-        self._lifecycle.move_to(ProducerState.STARTING)
-        log = event_log(self._lifecycle.name)
-        for adjustment in self._config.adjustments:
-            log.info("option_adjusted", option=adjustment.option, value=adjustment.value, reason=adjustment.reason)
-        running = RunningProducer(
-            self._config,
-            self._lifecycle,
-            interceptors=InterceptorChain(self._config.interceptors, log),
-            random=self._random,
-            wall_clock=self._wall_clock,
-            log=log,
-        )
-        self._running = running
-        try:
-            await running.start(wait=wait)
-        except BaseException:
-            await running.close(0)
-            raise
-        self._appender = running.appender
-        self._admission = Admission(running)
-        self._append = _prepare_first if running.preparation.is_needed else running.appender.append
-
-    async def _abort_start(self) -> None:
-        starting = self._starting
-        if starting is not None and not starting.done():
-            starting.cancel()
-            await asyncio.wait([starting])
-
-    async def close(self, timeout: float | None = None) -> None:  # noqa: ASYNC109  # part of the promise: the rest fails
-        """Deliver what was accepted, then let everything go; a second call joins the first.
-
-        Cancelling ends the wait alone: closing goes on, and may be awaited again.
-
-        Args:
-            timeout: seconds for delivering, then what is left fails with its outcome; None is `close_timeout_ms`,
-                0 fails it at once.
-
-        Raises:
-            UndeliveredError: records failed and nobody looked at their deliveries.
-            ValueError: a negative timeout.
-        """
-        timeout_s = self._config.close_timeout_ms / 1000 if timeout is None else timeout
-        if not timeout_s >= 0:
-            raise ValueError(f"timeout must be 0 or more seconds, got {timeout}")
-        if self._running is None:
-            if self._lifecycle.state is ProducerState.NEW:
-                self._lifecycle.move_to(ProducerState.CLOSED)
-            return
-        if self._closing is None:
-            await self._abort_start()
-            self._closing = self._running.loop.create_task(
-                self._close(self._running, timeout_s), name=f"aioproducer-close | {self._lifecycle.name}"
-            )
-        await asyncio.shield(self._closing)
-
-    async def _close(self, running: RunningProducer, timeout_s: float) -> None:
-        if self._lifecycle.state is not ProducerState.CLOSED:
-            await running.close(timeout_s)
-
-    async def __aenter__(self) -> Self:
-        """Start."""
-        return await self.start()
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        """Close. The body's own exception wins; records that were not delivered become its notes."""
-        if error is None:
-            await self.close()
-            return
-        try:
-            await self.close(min(CLOSE_AFTER_ERROR_S, self._config.close_timeout_ms / 1000))
-        except UndeliveredError as undelivered:
-            error.add_note(f"aioproducer: {undelivered}")
 
     # Sending
 
     def send(  # noqa: PLR0913  # a record has that many parts
         self,
         topic: str,
-        value: bytes | None = None,
+        value: object = None,
         *,
-        key: bytes | None = None,
+        key: object = None,
         partition: int | None = None,
         timestamp: int | None = None,
         headers: Headers | None = None,
@@ -233,9 +110,9 @@ class Producer:
     async def send_and_wait(  # noqa: PLR0913  # as send
         self,
         topic: str,
-        value: bytes | None = None,
+        value: object = None,
         *,
-        key: bytes | None = None,
+        key: object = None,
         partition: int | None = None,
         timestamp: int | None = None,
         headers: Headers | None = None,
@@ -260,9 +137,9 @@ class Producer:
     async def enqueue(  # noqa: PLR0913  # as send
         self,
         topic: str,
-        value: bytes | None = None,
+        value: object = None,
         *,
-        key: bytes | None = None,
+        key: object = None,
         partition: int | None = None,
         timestamp: int | None = None,
         headers: Headers | None = None,
@@ -292,9 +169,9 @@ class Producer:
     def send_nowait(  # noqa: PLR0913  # as send
         self,
         topic: str,
-        value: bytes | None = None,
+        value: object = None,
         *,
-        key: bytes | None = None,
+        key: object = None,
         partition: int | None = None,
         timestamp: int | None = None,
         headers: Headers | None = None,
@@ -317,9 +194,9 @@ class Producer:
     def send_threadsafe(  # noqa: PLR0913  # as send
         self,
         topic: str,
-        value: bytes | None = None,
+        value: object = None,
         *,
-        key: bytes | None = None,
+        key: object = None,
         partition: int | None = None,
         timestamp: int | None = None,
         headers: Headers | None = None,
@@ -399,18 +276,7 @@ class Producer:
         """Return a frozen snapshot of counters and gauges; Kafka's names in its fields' docs."""
         if self._running is None:
             return ProducerStatistics(client_id=self._lifecycle.name)
-        return self._running.statistics()
-
-    @property
-    def config(self) -> ProducerConfig:
-        """The configuration in effect."""
-        return self._config
-
-    def mark_forked(self) -> None:
-        """Refuse every call from now on: this process is a fork of the one that owns the connections."""
-        self._lifecycle.is_forked = True
-        if self._running is not None:
-            self._running.appender.closed = True
+        return take_snapshot(self._running)
 
     def __repr__(self) -> str:
         """Show state and load in one line."""
@@ -421,40 +287,19 @@ class Producer:
             f"waiting={statistics.records_waiting} acknowledged={statistics.records_acknowledged}>"
         )
 
-    def __del__(self) -> None:
-        """Warn when it was dropped without being closed."""
-        running = getattr(self, "_running", None)
-        if running is None or self._lifecycle.state in {ProducerState.CLOSED, ProducerState.CLOSING}:
-            return
-        warnings.warn(
-            f"producer {self._lifecycle.name!r}, made at {self._made_at}, was dropped without close(): records that "
-            "were not delivered yet are lost",
-            ResourceWarning,
-            stacklevel=2,
-            source=self,
-        )
-        if not running.loop.is_closed() and not self._lifecycle.is_forked:
-            running.loop.call_soon_threadsafe(running.abandon)
-
     # Inside
+
+    def _opened(self, running: RunningProducer) -> None:
+        self._appender = running.appender
+        self._admission = Admission(running)
+        self._append = _prepare_first if running.preparation.is_needed else running.appender.append
 
     def _not_started(self, *_: object) -> NoReturn:
         self._lifecycle.refuse(on_loop_thread=True)
 
-    def _open_running(self) -> RunningProducer:
-        running = self._running
-        if running is None or running.appender.closed or not running.appender.on_loop_thread():
-            self._lifecycle.refuse(on_loop_thread=running is None or running.appender.on_loop_thread())
-        return running
-
 
 def _prepare_first(*_: object) -> None:
     """Stands for the append of a producer whose records go through the user's code first."""
-
-
-def _caller() -> str:
-    frame = sys._getframe(2)  # noqa: SLF001  # the only way to say where a dropped producer was made
-    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
 
 def _mark_as_coroutine_function() -> None:
@@ -466,14 +311,4 @@ def _mark_as_coroutine_function() -> None:
         Producer.send._is_coroutine = asyncio.coroutines._is_coroutine  # type: ignore[attr-defined]  # noqa: SLF001
 
 
-_PRODUCERS: weakref.WeakSet[Producer] = weakref.WeakSet()
-
-
-def _after_fork() -> None:
-    for producer in list(_PRODUCERS):
-        producer.mark_forked()
-
-
 _mark_as_coroutine_function()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)

@@ -177,6 +177,17 @@ def check_payload(name: str, payload: object) -> None:
     raise TypeError(text)
 
 
+def check_callback(callback: object) -> None:
+    """Refuse an `on_delivery` that could not be called when it is too late to tell anyone.
+
+    Raises:
+        TypeError: neither `None` nor callable.
+    """
+    if callback is not None and not callable(callback):
+        text = f"on_delivery must be a function of (metadata, error) or None, not {_kind(callback)}"
+        raise TypeError(text)
+
+
 def normalize_headers(headers: object) -> Headers:
     """Return headers as a tuple of (name, value) pairs, taking any iterable once.
 

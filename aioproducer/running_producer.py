@@ -22,7 +22,7 @@ from aioproducer.core.waiting_line import WaitingRecord
 from aioproducer.core.waiting_lines import WaitingLines
 from aioproducer.errors import BrokerError, KafkaError, Outcome, ProducerClosedError
 from aioproducer.lifecycle import Lifecycle, ProducerState
-from aioproducer.metrics import LatencyHistogram, ProducerStatistics
+from aioproducer.metrics import LatencyHistogram
 from aioproducer.network.metadata_refresher import MetadataRefresher
 from aioproducer.network.network_client import NetworkClient
 from aioproducer.preparation import Preparation
@@ -49,6 +49,8 @@ if TYPE_CHECKING:
 
     from aioproducer.config import ProducerConfig
     from aioproducer.core.cluster import Cluster
+    from aioproducer.core.producer_batch import ProducerBatch
+    from aioproducer.core.retry_backoff import ExponentialBackoff
     from aioproducer.interceptors import InterceptorChain
     from aioproducer.logs import EventLog
     from aioproducer.records import TopicPartition
@@ -140,17 +142,7 @@ class RunningProducer:
         self.producer_ids = ProducerIdSource(
             self.client, self.identity, backoff, on_assigned=self._producer_id_assigned, log=log
         )
-        self.settlement = Settlement(
-            accumulator=self.accumulator,
-            splitter=BatchSplitter(self.pool, self.generations),
-            identity=self.identity,
-            backoff=backoff,
-            completion=self.completion,
-            delivery_timeout_s=batching.delivery_timeout_s,
-            refresh_metadata=lambda topic: self.metadata.request_update("produce_refused", topic=topic),
-            explain=lambda batch: self.sender.explain(batch),
-            on_fatal=self._fail_for_good,
-        )
+        self.settlement = self._make_settlement(backoff)
         self.sender = self._make_sender()
         self.preparation = Preparation(
             interceptors,
@@ -160,6 +152,22 @@ class RunningProducer:
             cluster=lambda: self.metadata.cluster,
         )
         self._supervisor = Supervisor(lifecycle.name, self.fail)
+
+    def _make_settlement(self, backoff: ExponentialBackoff) -> Settlement:
+        return Settlement(
+            accumulator=self.accumulator,
+            splitter=BatchSplitter(self.pool, self.generations),
+            identity=self.identity,
+            backoff=backoff,
+            completion=self.completion,
+            delivery_timeout_s=self._config.delivery_timeout_ms / 1000,
+            refresh_metadata=lambda topic: self.metadata.request_update("produce_refused", topic=topic),
+            explain=self._explain,
+            on_fatal=self._fail_for_good,
+        )
+
+    def _explain(self, batch: ProducerBatch) -> str:
+        return self.sender.explain(batch)
 
     def _make_sender(self) -> Sender:
         config = self._config
@@ -371,44 +379,3 @@ class RunningProducer:
     def new_result(self) -> BatchResult:
         """The result of a record that is in no batch yet."""
         return BatchResult(self.loop, None)
-
-    # Looking
-
-    def statistics(self) -> ProducerStatistics:
-        """A frozen snapshot."""
-        counts, network = self.completion.counts, self.client.counters
-        accepted = self.accumulator.records
-        node_ids = self.metadata.cluster.nodes
-        in_flight = {node_id: self.client.in_flight_count(node_id) for node_id in node_ids}
-        updated_at = self.metadata.cluster.updated_at
-        return ProducerStatistics(
-            client_id=self.lifecycle.name,
-            records_sent=accepted,
-            records_acknowledged=counts.records_acknowledged,
-            records_failed=counts.records_failed,
-            records_retried=self.settlement.counts.records_retried,
-            records_filtered=counts.records_filtered,
-            records_pending=max(accepted - counts.records_acknowledged - counts.batch_records_failed, 0),
-            records_waiting=self.lines.records,
-            waiting_bytes=self.lines.bytes,
-            batches_sent=counts.batches,
-            batches_split=self.settlement.counts.batches_split,
-            batch_bytes=counts.batch_bytes,
-            buffer_total_bytes=self.pool.total_bytes,
-            buffer_available_bytes=self.pool.available_bytes,
-            buffer_free_bytes=self.pool.free_bytes,
-            buffer_unallocated_bytes=self.pool.unallocated_bytes,
-            buffer_exhausted=self.lines.exhausted,
-            requests_sent=network.requests,
-            requests_in_flight=sum(in_flight.values()),
-            requests_in_flight_by_node=in_flight,
-            bytes_sent=network.bytes_out,
-            bytes_received=network.bytes_in,
-            connections=network.connections_created - network.connections_closed,
-            connections_created=network.connections_created,
-            connections_closed=network.connections_closed,
-            metadata_age_s=self.loop.time() - updated_at if updated_at else None,
-            interceptor_failures=self.preparation.interceptor_failures,
-            delivery_latency_p50_s=self.latency.quantile_s(0.5),
-            delivery_latency_p99_s=self.latency.quantile_s(0.99),
-        )

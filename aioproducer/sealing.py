@@ -10,6 +10,7 @@ Source: the Compressor of MemoryRecordsBuilder in Apache Kafka, which compresses
 from __future__ import annotations
 
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from aioproducer.protocol.compression import CompressionType, compress
@@ -72,9 +73,9 @@ class Sealing:
             batch = self._waiting.popleft()
             job = self._loop.run_in_executor(None, compress, self._codec, self._level, batch.records())
             self._running.add(job)
-            job.add_done_callback(lambda job, batch=batch: self._done(job, batch))
+            job.add_done_callback(partial(self._done, batch))
 
-    def _done(self, job: asyncio.Future[bytes], batch: ProducerBatch) -> None:
+    def _done(self, batch: ProducerBatch, job: asyncio.Future[bytes]) -> None:
         self._running.discard(job)
         self._finish(batch, None if job.cancelled() or job.exception() is not None else job.result())
         self._start()

@@ -14,9 +14,9 @@ Headers = Iterable[tuple[str, bytes | None]]
 class Accumulator(Protocol):
     """What the appender asks, once a batch."""
 
-    topics: dict[str, TopicSlots]
-    """Those in use, by name; the appender looks them up here."""
-
+    @property
+    def topics(self) -> dict[str, TopicSlots]:
+        """Those in use, by name; the appender looks them up here."""
     def make_room(self, slot: PartitionSlot, size: int) -> bool:
         """Give `slot` a builder with room for `size` bytes; False: no memory now."""
     def batch_full(self, slot: PartitionSlot) -> None:
@@ -108,8 +108,8 @@ class RecordAppender:
     def append(
         self,
         topic: str,
-        value: Buffer | None,
-        key: Buffer | None,
+        value: object,
+        key: object,
         partition: int | None,
         timestamp: int | None,
         headers: Headers | None,
@@ -125,8 +125,8 @@ class RecordAppender:
     def measure(
         self,
         topic: str,
-        value: Buffer | None,
-        key: Buffer | None,
+        value: object,
+        key: object,
         partition: int | None,
         timestamp: int | None,
         headers: Headers | None,

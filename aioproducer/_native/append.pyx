@@ -29,7 +29,7 @@ from aioproducer._native.delivery cimport BatchResult, Delivery, new_delivery
 from aioproducer._native.memory cimport Chunk
 
 from aioproducer.errors import RecordTooLargeError
-from aioproducer.records import check_topic_name
+from aioproducer.records import check_callback, check_topic_name
 
 cdef extern from "pythread.h":
     unsigned long PyThread_get_thread_ident() noexcept nogil
@@ -271,6 +271,8 @@ cdef class RecordAppender:
             check_topic_name(topic)
         value_bytes = as_bytes(value, "value")
         key_bytes = as_bytes(key, "key")
+        if on_delivery is not None and not callable(on_delivery):
+            check_callback(on_delivery)
         self._unpack(&record, topic, key_bytes, value_bytes, partition, timestamp, headers)
         if slots is NULL:
             return None
@@ -323,7 +325,10 @@ cdef class RecordAppender:
         self._scratch_size = put_varint(self._scratch, len(pairs)) - self._scratch
         for pair in pairs:
             data = header_value(pair)
-            name = PyUnicode_AsUTF8AndSize(pair[0], &name_size)
+            try:
+                name = PyUnicode_AsUTF8AndSize(pair[0], &name_size)
+            except UnicodeEncodeError as error:
+                raise ValueError(f"headers: the name {pair[0]!r} cannot be encoded as UTF-8: {error.reason}") from None
             self._scratch_room(self._scratch_size + name_size + nullable_size(data) + 21)
             at = put_bytes(self._scratch + self._scratch_size, name, name_size)
             at = put_bytes(at, nullable_data(data), nullable_size(data))

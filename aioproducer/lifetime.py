@@ -1,0 +1,212 @@
+"""Start and end of a producer: what `Producer` is apart from its verbs.
+
+It belongs to the event loop that starts it. A failed or cancelled start leaves nothing behind; a close can be
+cancelled, joined and repeated; a producer that is dropped unclosed warns; one that is carried through a fork refuses
+every call in the child.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import warnings
+import weakref
+from random import Random
+from typing import TYPE_CHECKING, Final, Self
+
+from aioproducer.errors import ProducerClosedError, UndeliveredError
+from aioproducer.interceptors import InterceptorChain
+from aioproducer.lifecycle import Lifecycle, ProducerState
+from aioproducer.logs import event_log
+from aioproducer.running_producer import RunningProducer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+    from aioproducer.config import ProducerConfig
+
+CLOSE_AFTER_ERROR_S: Final = 5.0
+"""How long `async with` waits for deliveries when its body raised or was cancelled."""
+
+_ALIVE: Final[weakref.WeakSet[ProducerLifetime]] = weakref.WeakSet()
+
+
+class ProducerLifetime:
+    """What starts, runs and closes; `Producer` adds what it does meanwhile.
+
+    Args:
+        config: checked.
+        made_at: where in the user's code it was made.
+    """
+
+    def __init__(self, config: ProducerConfig, *, made_at: str) -> None:
+        self._config = config
+        self._lifecycle = Lifecycle(config.name_client())
+        self._running: RunningProducer | None = None
+        self._starting: asyncio.Task[None] | None = None
+        self._closing: asyncio.Task[None] | None = None
+        self._random = Random()  # noqa: S311  # jitter and partition choice, not secrets
+        self._wall_clock: Callable[[], int] | None = None
+        self._made_at = made_at
+        _ALIVE.add(self)
+
+    def use_sources(self, *, random: Random, wall_clock: Callable[[], int]) -> Self:
+        """Take chance and the time of day from elsewhere: with a loop in virtual time, every run is the same.
+
+        Args:
+            random: of jitter and partition choice.
+            wall_clock: milliseconds since the epoch, for records without a timestamp.
+        """
+        self._random = random
+        self._wall_clock = wall_clock
+        return self
+
+    async def start(self, *, wait: bool = True) -> Self:
+        """Connect; a second call does nothing.
+
+        Args:
+            wait: until a broker has answered, at most `max_block_ms`; False returns at once.
+
+        Raises:
+            MetadataTimeoutError: no broker answered; everything is cleaned up.
+            ProducerClosedError: it was closed.
+            CancelledError: the caller was cancelled; everything is cleaned up.
+        """
+        if self._lifecycle.state is ProducerState.CLOSED:
+            raise ProducerClosedError(f"producer {self._lifecycle.name!r} was closed; make a new one")
+        if self._starting is None:
+            self._starting = asyncio.get_running_loop().create_task(
+                self._start(wait=wait), name=f"aioproducer-start | {self._lifecycle.name}"
+            )
+        try:
+            await asyncio.shield(self._starting)
+        except asyncio.CancelledError:
+            await self._abort_start()
+            raise
+        return self
+
+    async def _start(self, *, wait: bool) -> None:
+        self._lifecycle.move_to(ProducerState.STARTING)
+        log = event_log(self._lifecycle.name)
+        for adjustment in self._config.adjustments:
+            log.info("option_adjusted", option=adjustment.option, value=adjustment.value, reason=adjustment.reason)
+        running = RunningProducer(
+            self._config,
+            self._lifecycle,
+            interceptors=InterceptorChain(self._config.interceptors, log),
+            random=self._random,
+            wall_clock=self._wall_clock,
+            log=log,
+        )
+        self._running = running
+        try:
+            await running.start(wait=wait)
+        except BaseException:
+            await running.close(0)
+            raise
+        self._opened(running)
+
+    def _opened(self, running: RunningProducer) -> None:
+        """Note that records are taken from now on."""
+
+    async def _abort_start(self) -> None:
+        starting = self._starting
+        if starting is not None and not starting.done():
+            starting.cancel()
+            await asyncio.wait([starting])
+
+    async def close(self, timeout: float | None = None) -> None:  # noqa: ASYNC109  # part of the promise: the rest fails
+        """Deliver what was accepted, then let everything go; a second call joins the first.
+
+        Cancelling ends the wait alone: closing goes on, and may be awaited again.
+
+        Args:
+            timeout: seconds for delivering, then what is left fails with its outcome; None is `close_timeout_ms`,
+                0 fails it at once.
+
+        Raises:
+            UndeliveredError: records failed and nobody looked at their deliveries.
+            ValueError: a negative timeout.
+        """
+        timeout_s = self._config.close_timeout_ms / 1000 if timeout is None else timeout
+        if not timeout_s >= 0:
+            raise ValueError(f"timeout must be 0 or more seconds, got {timeout}")
+        if self._running is None:
+            if self._lifecycle.state is ProducerState.NEW:
+                self._lifecycle.move_to(ProducerState.CLOSED)
+            return
+        if self._closing is None:
+            await self._abort_start()
+            self._closing = self._running.loop.create_task(
+                self._close(self._running, timeout_s), name=f"aioproducer-close | {self._lifecycle.name}"
+            )
+        await asyncio.shield(self._closing)
+
+    async def _close(self, running: RunningProducer, timeout_s: float) -> None:
+        if self._lifecycle.state is not ProducerState.CLOSED:
+            await running.close(timeout_s)
+
+    async def __aenter__(self) -> Self:
+        """Start."""
+        return await self.start()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Close. The body's own exception wins; records that were not delivered become its notes."""
+        if error is None:
+            await self.close()
+            return
+        try:
+            await self.close(min(CLOSE_AFTER_ERROR_S, self._config.close_timeout_ms / 1000))
+        except UndeliveredError as undelivered:
+            error.add_note(f"aioproducer: {undelivered}")
+
+    @property
+    def config(self) -> ProducerConfig:
+        """The configuration in effect."""
+        return self._config
+
+    def mark_forked(self) -> None:
+        """Refuse every call from now on: this process is a fork of the one that owns the connections."""
+        self._lifecycle.is_forked = True
+        if self._running is not None:
+            self._running.appender.closed = True
+
+    def __del__(self) -> None:
+        """Warn when it was dropped without being closed."""
+        running = getattr(self, "_running", None)
+        if running is None or self._lifecycle.state in {ProducerState.CLOSED, ProducerState.CLOSING}:
+            return
+        warnings.warn(
+            f"producer {self._lifecycle.name!r}, made at {self._made_at}, was dropped without close(): records that "
+            "were not delivered yet are lost",
+            ResourceWarning,
+            stacklevel=2,
+            source=self,
+        )
+        if not running.loop.is_closed() and not self._lifecycle.is_forked:
+            running.loop.call_soon_threadsafe(running.abandon)
+
+    def _open_running(self) -> RunningProducer:
+        running = self._running
+        if running is None or running.appender.closed or not running.appender.on_loop_thread():
+            self._lifecycle.refuse(on_loop_thread=running is None or running.appender.on_loop_thread())
+        return running
+
+
+def caller() -> str:
+    """Return file and line of the code that called the caller of this."""
+    frame = sys._getframe(2)  # noqa: SLF001  # the only way to say where a dropped producer was made
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+def _after_fork() -> None:
+    for producer in list(_ALIVE):
+        producer.mark_forked()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,50 @@
+"""Reads a running producer into the frozen numbers that `Producer.statistics()` returns."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aioproducer.metrics import ProducerStatistics
+
+if TYPE_CHECKING:
+    from aioproducer.running_producer import RunningProducer
+
+
+def take_snapshot(running: RunningProducer) -> ProducerStatistics:
+    """One moment of a producer; costs a look at each open batch."""
+    counts, network = running.completion.counts, running.client.counters
+    accepted = running.accumulator.records
+    node_ids = running.metadata.cluster.nodes
+    in_flight = {node_id: running.client.in_flight_count(node_id) for node_id in node_ids}
+    updated_at = running.metadata.cluster.updated_at
+    return ProducerStatistics(
+        client_id=running.lifecycle.name,
+        records_sent=accepted,
+        records_acknowledged=counts.records_acknowledged,
+        records_failed=counts.records_failed,
+        records_retried=running.settlement.counts.records_retried,
+        records_filtered=counts.records_filtered,
+        records_pending=max(accepted - counts.records_acknowledged - counts.batch_records_failed, 0),
+        records_waiting=running.lines.records,
+        waiting_bytes=running.lines.bytes,
+        batches_sent=counts.batches,
+        batches_split=running.settlement.counts.batches_split,
+        batch_bytes=counts.batch_bytes,
+        buffer_total_bytes=running.pool.total_bytes,
+        buffer_available_bytes=running.pool.available_bytes,
+        buffer_free_bytes=running.pool.free_bytes,
+        buffer_unallocated_bytes=running.pool.unallocated_bytes,
+        buffer_exhausted=running.lines.exhausted,
+        requests_sent=network.requests,
+        requests_in_flight=sum(in_flight.values()),
+        requests_in_flight_by_node=in_flight,
+        bytes_sent=network.bytes_out,
+        bytes_received=network.bytes_in,
+        connections=network.connections_created - network.connections_closed,
+        connections_created=network.connections_created,
+        connections_closed=network.connections_closed,
+        metadata_age_s=running.loop.time() - updated_at if updated_at else None,
+        interceptor_failures=running.preparation.interceptor_failures,
+        delivery_latency_p50_s=running.latency.quantile_s(0.5),
+        delivery_latency_p99_s=running.latency.quantile_s(0.99),
+    )
