@@ -145,7 +145,7 @@ class NodeLink:
         if self.connection is not None:
             connection = self.connection
             connection.close(error)
-            await connection.closed
+            await asyncio.wait((connection.closed,))  # cancelling this wait leaves the future alone
 
     def __repr__(self) -> str:
         """Show the node and how things stand."""
@@ -211,6 +211,7 @@ class NodeLink:
             await connection.ready
         except asyncio.CancelledError:
             connection.close(BrokerConnectionError("the handshake was not finished in time"))
+            await asyncio.wait((connection.closed,))
             raise
         if connection.error is not None:  # closed between its last answer and this task's turn
             raise connection.error
@@ -229,7 +230,7 @@ class NodeLink:
         connection, self.connection = self.connection, None
         if connection is not None and connection.answers:
             self._failures_in_a_row = 0
-        if isinstance(error, IdleConnectionError):
+        if self._is_closed or isinstance(error, IdleConnectionError):
             self._environment.log.debug("connection_closed", node_id=self.node.id, reason=str(error))
         else:
             self._note_failure(error)
@@ -248,8 +249,6 @@ class NodeLink:
     def _end_throttle(self, _now: float) -> None:
         self._throttle_timer = None
         self.is_throttled = False
-        self.failures = 0
-        """Attempts and connections that failed, ever."""
         self._environment.wake()
 
 

@@ -52,6 +52,7 @@ class BrokerConversation(Generic[ContextT]):
     Args:
         client_id: sent with every request; brokers log it and count quotas by it.
         max_frame_bytes: a larger answer ends the conversation as soon as its size is read.
+        first_correlation_id: of the first request; the ids start again at 0 after 2^31 - 1.
 
     A context is whatever the caller wants back with the answer; it is kept, never looked into.
     """
@@ -67,11 +68,13 @@ class BrokerConversation(Generic[ContextT]):
         "_start",
     )
 
-    def __init__(self, client_id: str, max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES) -> None:
+    def __init__(
+        self, client_id: str, max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES, *, first_correlation_id: int = 0
+    ) -> None:
         encoded = client_id.encode()
         self._client_id = struct.pack(">h", len(encoded)) + encoded
         self._max_frame_bytes = max_frame_bytes
-        self._correlation_id = -1
+        self._correlation_id = first_correlation_id  # of the next request
         self._in_flight: deque[tuple[int, bool, ContextT]] = deque()  # (correlation id, header has tags, context)
         self._start = b""  # of a frame: fewer bytes than its size takes
         self._chunks: list[memoryview] = []  # of a frame whose size is known
@@ -106,9 +109,8 @@ class BrokerConversation(Generic[ContextT]):
         Returns:
             The whole frame in pieces, to be written in this order.
         """
-        correlation_id = self._correlation_id = (
-            0 if self._correlation_id == _LAST_CORRELATION_ID else (self._correlation_id + 1)
-        )
+        correlation_id = self._correlation_id
+        self._correlation_id = 0 if correlation_id == _LAST_CORRELATION_ID else correlation_id + 1
         first = self._client_id + b"\x00" + buffers[0] if flexible else self._client_id + buffers[0]
         size = _REQUEST_START_BYTES + len(first) + sum(map(len, buffers[1:]))
         if expects_response:

@@ -1,0 +1,214 @@
+"""What old news may and may not do to what is known."""
+
+import pytest
+
+from aioproducer.core.cluster import NO_EPOCH, NO_LEADER, Cluster, MetadataAnswer, Node, PartitionView, TopicView
+from aioproducer.protocol.produce import NO_TOPIC_ID
+
+ID, OTHER_ID = b"1" * 16, b"2" * 16
+NODES = tuple(Node(number, f"host{number}", 9092) for number in (1, 2, 3))
+
+
+def seen(*partitions: tuple[int, int], topic_id: bytes = ID, error_code: int = 0) -> TopicView:
+    """Topic "a" with (leader, epoch) by partition."""
+    return TopicView("a", topic_id, tuple(PartitionView(*each) for each in partitions), error_code)
+
+
+def answer(*topics: TopicView, from_node: int = 1, nodes: tuple[Node, ...] = NODES) -> MetadataAnswer:
+    """One broker's answer."""
+    return MetadataAnswer(from_node, nodes, topics, "cluster", 1)
+
+
+def knowing(*topics: TopicView) -> Cluster:
+    """The cluster after one answer."""
+    return Cluster.empty().merge(answer(*topics), 1.0)
+
+
+def test_nothing_is_known_at_first() -> None:
+    """No leader, no count, no id."""
+    cluster = Cluster.empty()
+
+    assert cluster.leader_of("a", 0) is None
+    assert cluster.leader_epoch_of("a", 0) == NO_EPOCH
+    assert cluster.partition_count("a") is None
+    assert cluster.topic_id("a") == NO_TOPIC_ID
+    assert cluster.topic_named(ID) is None
+
+
+def test_answer_names_leaders() -> None:
+    """By topic and partition."""
+    cluster = knowing(seen((1, 5), (2, 6)))
+
+    assert [cluster.leader_of("a", number) for number in (0, 1, 2, -1)] == [1, 2, None, None]
+    assert [cluster.leader_epoch_of("a", number) for number in (0, 1, 2)] == [5, 6, NO_EPOCH]
+    assert cluster.partition_count("a") == 2
+    assert cluster.topic_id("a") == ID
+    assert cluster.topic_named(ID) == "a"
+    assert (cluster.cluster_id, cluster.controller_id, cluster.updated_at) == ("cluster", 1, 1.0)
+
+
+def test_leader_that_is_no_known_node_counts_as_none() -> None:
+    """There is nowhere to send to."""
+    assert knowing(seen((99, 5))).leader_of("a", 0) is None
+    assert knowing(seen((NO_LEADER, 5))).leader_of("a", 0) is None
+
+
+def test_unusable_nodes_are_left_out() -> None:
+    """A broker's word is not enough."""
+    cluster = Cluster.empty().merge(answer(nodes=(Node(1, "", 1), Node(2, "h", 70_000), Node(3, "h", 1))), 1.0)
+
+    assert list(cluster.nodes) == [3]
+
+
+@pytest.mark.parametrize(
+    "epoch, expected",
+    [(4, 1), (5, 2), (6, 2), (NO_EPOCH, 2)],
+    ids=["lower", "same", "higher", "none given"],
+)
+def test_leader_epoch_never_goes_back(epoch: int, expected: int) -> None:
+    """An answer with a lower one is old news."""
+    cluster = knowing(seen((1, 5))).merge(answer(seen((2, epoch))), 2.0)
+
+    assert cluster.leader_of("a", 0) == expected
+
+
+def test_new_topic_id_replaces_everything() -> None:
+    """Deleted and made again: epochs and partitions begin anew."""
+    cluster = knowing(seen((1, 50), (1, 50))).merge(answer(seen((2, 0), topic_id=OTHER_ID)), 2.0)
+
+    assert cluster.leader_of("a", 0) == 2
+    assert cluster.partition_count("a") == 1
+    assert cluster.topic_id("a") == OTHER_ID
+
+
+def test_id_learned_later_is_no_new_topic() -> None:
+    """An old broker gives none."""
+    cluster = knowing(seen((1, 5), topic_id=NO_TOPIC_ID)).merge(answer(seen((2, 4))), 2.0)
+
+    assert cluster.leader_of("a", 0) == 1
+    assert cluster.topic_id("a") == ID
+
+
+def test_id_once_known_is_kept() -> None:
+    """Also when an old broker answers next."""
+    cluster = knowing(seen((1, 5))).merge(answer(seen((2, 6), topic_id=NO_TOPIC_ID)), 2.0)
+
+    assert (cluster.topic_id("a"), cluster.leader_of("a", 0)) == (ID, 2)
+
+
+def test_partitions_are_added_never_removed() -> None:
+    """A shorter answer is old news."""
+    cluster = knowing(seen((1, 5))).merge(answer(seen((1, 5), (2, 0))), 2.0)
+    assert cluster.partition_count("a") == 2
+
+    assert cluster.merge(answer(seen((1, 5))), 3.0).partition_count("a") == 2
+
+
+def test_topic_in_error_keeps_what_was_known() -> None:
+    """A broker that has just restarted may not know it yet."""
+    cluster = knowing(seen((1, 5))).merge(answer(seen(topic_id=NO_TOPIC_ID, error_code=3)), 2.0)
+
+    assert (cluster.leader_of("a", 0), cluster.topics["a"].error_code) == (1, 3)
+    assert cluster.merge(answer(seen((1, 5))), 3.0).topics["a"].error_code == 0
+
+
+def test_topics_not_named_stay_and_nodes_not_named_go() -> None:
+    """An answer about one topic is about all nodes."""
+    cluster = knowing(seen((1, 5))).merge(answer(nodes=NODES[1:]), 2.0)
+
+    assert cluster.partition_count("a") == 1
+    assert list(cluster.nodes) == [2, 3]
+
+
+def test_unchanged_topic_is_the_same_object() -> None:
+    """So that who keeps a view sees at once whether it is the present one."""
+    cluster = knowing(seen((1, 5)))
+
+    assert cluster.merge(answer(seen((1, 5))), 2.0).topics["a"] is cluster.topics["a"]
+
+
+class TestWithoutTopicIds:
+    """Brokers before 2.8: a topic made again cannot be told from old news."""
+
+    OLD = seen((1, 5), topic_id=NO_TOPIC_ID)
+    LOWER = seen((2, 0), topic_id=NO_TOPIC_ID)
+
+    def after(self, *steps: tuple[int, bool], nodes: tuple[Node, ...] = NODES) -> int | None:
+        """The leader after answers with the lower epoch, each (from which broker, is the topic suspected)."""
+        cluster = Cluster.empty().merge(answer(self.OLD, nodes=nodes), 1.0)
+        for from_node, is_suspected in steps:
+            suspected = {"a"} if is_suspected else set[str]()
+            cluster = cluster.merge(answer(self.LOWER, from_node=from_node, nodes=nodes), 2.0, suspected=suspected)
+        return cluster.leader_of("a", 0)
+
+    def test_lower_epoch_is_old_news_unless_suspected(self) -> None:
+        """However many say so."""
+        assert self.after((1, False), (2, False), (3, False)) == 1
+
+    def test_two_brokers_must_agree(self) -> None:
+        """One that is behind says the same again and again."""
+        assert self.after((1, True)) == 1
+        assert self.after((1, True), (1, True)) == 1
+        assert self.after((1, True), (2, True)) == 2
+
+    def test_only_broker_cannot_be_behind_itself(self) -> None:
+        """With one node there is nobody to agree."""
+        assert self.after((1, True), nodes=(NODES[0],)) is None
+        lone = seen((1, 0), topic_id=NO_TOPIC_ID)
+        cluster = Cluster.empty().merge(answer(self.OLD, nodes=NODES[:1]), 1.0)
+        cluster = cluster.merge(answer(lone, nodes=NODES[:1]), 2.0, suspected={"a"})
+        assert cluster.leader_epoch_of("a", 0) == 0
+
+    def test_news_ends_the_doubt(self) -> None:
+        """What one broker said before it is forgotten."""
+        cluster = Cluster.empty().merge(answer(self.OLD), 1.0)
+        cluster = cluster.merge(answer(self.LOWER, from_node=1), 2.0, suspected={"a"})
+        assert len(cluster.doubts) == 1
+
+        assert cluster.merge(answer(seen((3, 6), topic_id=NO_TOPIC_ID)), 3.0).doubts == {}
+
+
+class TestLeaderHint:
+    """What a produce answer says about a new leader (KIP-951)."""
+
+    def test_newer_one_is_taken(self) -> None:
+        """The other partitions stay."""
+        cluster = knowing(seen((1, 5), (1, 5))).with_leader_hint("a", 1, leader=PartitionView(2, 6))
+
+        assert [cluster.leader_of("a", number) for number in (0, 1)] == [1, 2]
+
+    def test_node_may_come_with_it(self) -> None:
+        """A broker that metadata has not named yet."""
+        cluster = knowing(seen((1, 5)))
+
+        hinted = cluster.with_leader_hint("a", 0, leader=PartitionView(9, 6), endpoints=[Node(9, "new", 1)])
+
+        assert hinted.leader_of("a", 0) == 9
+
+    @pytest.mark.parametrize(
+        "topic, partition, leader, endpoints",
+        [
+            ("a", 0, PartitionView(2, 5), []),
+            ("a", 0, PartitionView(2, 4), []),
+            ("a", 0, PartitionView(9, 6), []),
+            ("a", 0, PartitionView(9, 6), [Node(9, "", 1)]),
+            ("a", 7, PartitionView(2, 6), []),
+            ("a", -1, PartitionView(2, 6), []),
+            ("b", 0, PartitionView(2, 6), []),
+        ],
+    )
+    def test_others_change_nothing(
+        self, topic: str, partition: int, leader: PartitionView, endpoints: list[Node]
+    ) -> None:
+        """Not newer, nowhere to go, or about nothing known: the very same cluster."""
+        cluster = knowing(seen((1, 5)))
+
+        assert cluster.with_leader_hint(topic, partition, leader=leader, endpoints=endpoints) is cluster
+
+
+def test_forgotten_topics_are_gone() -> None:
+    """With whatever was in doubt about them."""
+    cluster = knowing(seen((1, 5)), TopicView("b", OTHER_ID, (PartitionView(1, 0),)))
+
+    assert list(cluster.without_topics({"a"}).topics) == ["b"]
+    assert cluster.without_topics(set()) is cluster

@@ -1,0 +1,63 @@
+"""Codecs, read by other readers than our own."""
+
+import random
+
+import pytest
+from aiokafka import codec as aiokafka_codec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aioproducer.errors import SerializationError
+from aioproducer.protocol.compression import CompressionType, compress, decompress
+
+CODECS = list(CompressionType)
+READERS = {
+    CompressionType.GZIP: aiokafka_codec.gzip_decode,
+    CompressionType.SNAPPY: aiokafka_codec.snappy_decode,
+    CompressionType.LZ4: aiokafka_codec.lz4_decode,
+    CompressionType.ZSTD: aiokafka_codec.zstd_decode,
+}
+LONG = b"hello kafka " * 20_000
+
+
+@given(st.sampled_from(CODECS), st.sampled_from([None, 1, 9]), st.binary(max_size=500))
+def test_what_was_packed_is_unpacked(codec: CompressionType, level: int | None, data: bytes) -> None:
+    """Any bytes, any codec, any level that all of them know."""
+    assert decompress(codec, compress(codec, level, memoryview(data))) == data
+
+
+@pytest.mark.parametrize("codec", READERS)
+@pytest.mark.parametrize("size", [1, 32 * 1024, 32 * 1024 + 1, len(LONG)])
+def test_other_readers_understand_it(codec: CompressionType, size: int) -> None:
+    """Also across the blocks of snappy."""
+    assert READERS[codec](compress(codec, None, LONG[:size])) == LONG[:size]
+
+
+def test_lz4_blocks_are_independent() -> None:
+    """Java's reader refuses linked ones: bit 5 of the frame's flags."""
+    packed = compress(CompressionType.LZ4, None, LONG)
+
+    assert packed[:4] == b"\x04\x22\x4d\x18"
+    assert packed[4] & 0x20
+
+
+def test_levels_matter_where_there_are_some() -> None:
+    """A higher one is smaller or equal; Kafka's 17 for lz4 is more than the library's scale has."""
+    words = random.Random(1).choices([b"alpha ", b"beta ", b"gamma ", b"delta ", b"epsilon "], k=20_000)
+    data = b"".join(words)
+
+    assert len(compress(CompressionType.GZIP, 9, data)) < len(compress(CompressionType.GZIP, 1, data))
+    assert len(compress(CompressionType.LZ4, 17, data)) < len(compress(CompressionType.LZ4, None, data))
+    assert len(compress(CompressionType.ZSTD, 19, data)) < len(compress(CompressionType.ZSTD, -50, data))
+
+
+@pytest.mark.parametrize("codec", READERS)
+def test_garbage_is_refused(codec: CompressionType) -> None:
+    """With one kind of error."""
+    with pytest.raises(SerializationError, match=codec.name.lower()):
+        decompress(codec, b"garbage" * 10)
+
+
+def test_codecs_have_kafkas_names_and_numbers() -> None:
+    """Names from the configuration, numbers in a batch's attributes."""
+    assert [CompressionType.named(name) for name in ("none", "gzip", "snappy", "lz4", "zstd")] == [0, 1, 2, 3, 4]

@@ -1,0 +1,213 @@
+"""The requests beside Produce: equal to what Kafka's own descriptions make of them, in every version."""
+
+import importlib
+import io
+import struct
+import uuid
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kio.serial import entity_reader, entity_writer
+
+from aioproducer.errors import ProtocolError
+from aioproducer.protocol.messages import (
+    NO_EPOCH,
+    MetadataAnswer,
+    Node,
+    PartitionView,
+    decode_api_versions_response,
+    decode_init_producer_id_response,
+    decode_metadata_response,
+    encode_api_versions_request,
+    encode_init_producer_id_request,
+    encode_metadata_request,
+)
+from tests.fakes.scripted_broker import api_versions_body, metadata_body
+
+ID = uuid.UUID(int=7)
+
+DECODERS: dict[str, Callable[[int, bytes], object]] = {
+    "api_versions": decode_api_versions_response,
+    "metadata": lambda version, payload: decode_metadata_response(version, payload, from_node=1),
+    "init_producer_id": decode_init_producer_id_response,
+}
+
+
+def read_by_kio(message: str, name: str, version: int, data: bytes):  # type: ignore[no-untyped-def]  # noqa: ANN201
+    """The generated decoder's view of a request; it must take every byte."""
+    kind = getattr(importlib.import_module(f"kio.schema.{message}.v{version}"), name)
+    entity, size = entity_reader(kind)(data, 0)
+    assert size == len(data)
+    buffer = io.BytesIO()
+    entity_writer(kind)(buffer, entity)
+    assert buffer.getvalue() == data
+    return entity
+
+
+@pytest.mark.parametrize("version", range(4, 14))
+def test_metadata_request_is_what_kafka_describes(version: int) -> None:
+    """Topics by name, creation as asked."""
+    data = encode_metadata_request(version, ["a", "bb"], allow_auto_topic_creation=False)
+
+    entity = read_by_kio("metadata", "MetadataRequest", version, data)
+
+    assert [topic.name for topic in entity.topics] == ["a", "bb"]
+    assert entity.allow_auto_topic_creation is False
+
+
+@pytest.mark.parametrize("version", range(6))
+def test_producer_id_request_is_what_kafka_describes(version: int) -> None:
+    """Without a transactional id."""
+    entity = read_by_kio("init_producer_id", "InitProducerIdRequest", version, encode_init_producer_id_request(version))
+
+    assert entity.transactional_id is None
+
+
+@pytest.mark.parametrize("version", range(5))
+def test_api_versions_request_is_what_kafka_describes(version: int) -> None:
+    """With our name, where there is a field for it."""
+    data = encode_api_versions_request(version, software_version="1.2")
+
+    entity = read_by_kio("api_versions", "ApiVersionsRequest", version, data)
+
+    if version >= 3:
+        assert (entity.client_software_name, entity.client_software_version) == ("aioproducer", "1.2")
+
+
+def metadata_by_kio(version: int) -> bytes:
+    """An answer with two nodes and a topic of two partitions, written by the generated encoder."""
+    schema = importlib.import_module(f"kio.schema.metadata.v{version}.response")
+    defaults = importlib.import_module("kio.schema.errors").ErrorCode.none
+    millis = importlib.import_module("datetime").timedelta(milliseconds=5)
+    epoch = {"leader_epoch": 4} if version >= 7 else {}
+    offline = {"offline_replicas": (2,)} if version >= 5 else {}
+    partitions = tuple(
+        schema.MetadataResponsePartition(
+            error_code=defaults,
+            partition_index=number,
+            leader_id=leader,
+            replica_nodes=(1, 2),
+            isr_nodes=(1,),
+            **epoch,
+            **offline,
+        )
+        for number, leader in ((1, 2), (0, 1))
+    )
+    topic_id = {"topic_id": ID} if version >= 10 else {}
+    topic = schema.MetadataResponseTopic(
+        error_code=defaults, name="a", is_internal=False, partitions=partitions, **topic_id
+    )
+    error = {"error_code": defaults} if version >= 13 else {}
+    response = schema.MetadataResponse(
+        throttle_time=millis,
+        brokers=(
+            schema.MetadataResponseBroker(node_id=1, host="h1", port=9092, rack="r"),
+            schema.MetadataResponseBroker(node_id=2, host="h2", port=9093, rack=None),
+        ),
+        cluster_id="c",
+        controller_id=2,
+        topics=(topic,),
+        **error,
+    )
+    buffer = io.BytesIO()
+    entity_writer(schema.MetadataResponse)(buffer, response)
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize("version", range(4, 14))
+def test_metadata_answer_is_read(version: int) -> None:
+    """Nodes, topics, leaders; partitions by number in whatever order they come."""
+    answer = decode_metadata_response(version, metadata_by_kio(version), from_node=9)
+
+    epoch = 4 if version >= 7 else NO_EPOCH
+    assert answer.from_node == 9
+    assert answer.nodes == (Node(1, "h1", 9092, "r"), Node(2, "h2", 9093, None))
+    assert (answer.cluster_id, answer.controller_id, answer.throttle_time_ms) == ("c", 2, 5)
+    assert answer.topics[0].partitions == (PartitionView(1, epoch), PartitionView(2, epoch))
+    assert answer.topics[0].topic_id == (ID.bytes if version >= 10 else bytes(16))
+
+
+def test_partition_numbers_that_cannot_be_are_left_out() -> None:
+    """A claim of partition 2^31 - 1 makes no two thousand million partitions."""
+    body = bytearray(metadata_body([(1, "h", 1)], [(0, "a", bytes(16), [(1, 0), (1, 0)])]))
+    at = body.index(struct.pack(">hiii", 0, 1, 1, 0))
+    body[at : at + 6] = struct.pack(">hi", 0, 2**31 - 1)
+
+    answer = decode_metadata_response(13, bytes(body), from_node=1)
+
+    assert answer.topics[0].partitions == (PartitionView(1, 0), PartitionView())
+
+
+def test_unknown_error_codes_are_passed_on() -> None:
+    """A code newer than this client spoils one topic, not the answer."""
+    body = metadata_body([(1, "h", 1)], [(999, "a", bytes(16), []), (0, "b", bytes(16), [(1, 0)])])
+
+    answer = decode_metadata_response(13, body, from_node=1)
+
+    assert [topic.error_code for topic in answer.topics] == [999, 0]
+    assert isinstance(answer, MetadataAnswer)
+
+
+def test_api_versions_answer_is_read() -> None:
+    """By api key."""
+    answer = decode_api_versions_response(4, api_versions_body(((0, 3, 13), (3, 0, 12))))
+
+    assert answer.versions == {0: (3, 13), 3: (0, 12)}
+
+
+def test_api_versions_answer_in_the_oldest_shape_is_read() -> None:
+    """What follows error 35."""
+    answer = decode_api_versions_response(0, struct.pack(">hihhh", 35, 1, 18, 0, 2))
+
+    assert (answer.error_code, answer.versions) == (35, {18: (0, 2)})
+
+
+@pytest.mark.parametrize("version", range(6))
+def test_producer_id_answer_is_read(version: int) -> None:
+    """The same fields in every version."""
+    payload = struct.pack(">ihqh", 3, 0, 77, 5) + (b"\x00" if version >= 2 else b"")
+
+    assert decode_init_producer_id_response(version, payload) == (3, 0, 77, 5)
+
+
+@given(st.sampled_from(list(DECODERS)), st.integers(4, 5), st.binary(max_size=200))
+@settings(max_examples=500)
+def test_garbage_never_gets_through_as_another_error(message: str, version: int, payload: bytes) -> None:
+    """Any bytes: an answer or a ProtocolError, and never a dead process."""
+    try:
+        DECODERS[message](4 if message == "api_versions" else version, payload)
+    except ProtocolError:
+        pass
+
+
+@given(st.integers(4, 13), st.integers(0, 400), st.binary(min_size=1, max_size=8))
+@settings(max_examples=500)
+def test_damaged_metadata_never_gets_through_as_another_error(version: int, at: int, damage: bytes) -> None:
+    """A real answer with some bytes replaced."""
+    payload = bytearray(metadata_by_kio(version))
+    at %= len(payload)
+    payload[at : at + len(damage)] = damage
+    try:
+        decode_metadata_response(version, bytes(payload), from_node=1)
+    except ProtocolError:
+        pass
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        Node(-1, "h", 1),
+        Node(1, "", 1),
+        Node(1, "h" * 256, 1),
+        Node(1, "a b", 1),
+        Node(1, "a\nb", 1),
+        Node(1, "h", 0),
+        Node(1, "h", 70_000),
+        Node(1, "h", -9092),
+    ],
+)
+def test_node_that_cannot_be_is_known_as_such(node: Node) -> None:
+    """A broker's word is not enough for a socket call or a log line."""
+    assert not node.is_valid

@@ -1,0 +1,167 @@
+"""Produce by hand: equal to what Kafka's own description of the message makes of it, and safe against anything."""
+
+import importlib
+import struct
+import uuid
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kio.serial import entity_reader
+
+from aioproducer.errors import ProtocolError
+from aioproducer.protocol.produce import (
+    NO_TOPIC_ID,
+    BatchToSend,
+    NodeEndpoint,
+    PartitionAnswer,
+    decode_produce_response,
+    encode_produce_request,
+    request_is_flexible,
+)
+
+VERSIONS = range(3, 14)
+HEADER = b"h" * 61
+ID_A, ID_B = uuid.UUID(int=1), uuid.UUID(int=2)
+
+
+def batch(topic: str, partition: int, body: bytes = b"body") -> BatchToSend:
+    """A batch of topic "a" or another."""
+    return BatchToSend(topic, (ID_A if topic == "a" else ID_B).bytes, partition, HEADER, memoryview(body))
+
+
+def plain_answer(index: int, offset: int, *, version: int, code: int = 0) -> bytes:
+    """A partition's part of an answer, without errors of records, without a leader."""
+    answer = struct.pack(">ihqq", index, code, offset, -1)
+    answer += struct.pack(">q", 0) if version >= 5 else b""
+    if version >= 9:
+        return answer + b"\x01\x00\x00"
+    return answer + (struct.pack(">ih", 0, -1) if version >= 8 else b"")
+
+
+def whole_answer(version: int, *partitions: bytes) -> bytes:
+    """An answer about one topic."""
+    if version < 9:
+        body = b"".join(partitions)
+        return struct.pack(">ih", 1, 1) + b"a" + struct.pack(">i", len(partitions)) + body + struct.pack(">i", 7)
+    name = ID_A.bytes if version >= 13 else b"\x02a"
+    return (
+        b"\x02" + name + bytes((len(partitions) + 1,)) + b"".join(partitions) + b"\x00" + struct.pack(">i", 7) + b"\x00"
+    )
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_request_is_what_kafka_describes(version: int) -> None:
+    """Read back by the generated decoder, topics are grouped and every byte is accounted for."""
+    batches = [batch("a", 0), batch("b", 7, b"x" * 300), batch("a", 1, b"")]
+
+    request = b"".join(
+        encode_produce_request(version, acks=-1, timeout_ms=20_000, transactional_id="tx", batches=batches)
+    )
+
+    kind = importlib.import_module(f"kio.schema.produce.v{version}").ProduceRequest
+    read, size = entity_reader(kind)(request, 0)
+    topics = [topic.topic_id if version >= 13 else topic.name for topic in read.topic_data]
+    records = [[(each.index, each.records) for each in topic.partition_data] for topic in read.topic_data]
+    assert size == len(request)
+    assert (read.transactional_id, read.acks, read.timeout.total_seconds()) == ("tx", -1, 20)
+    assert topics == ([ID_A, ID_B] if version >= 13 else ["a", "b"])
+    assert records == [[(0, HEADER + b"body"), (1, HEADER)], [(7, HEADER + b"x" * 300)]]
+
+
+def test_bodies_are_passed_on_uncopied() -> None:
+    """The very objects, each behind its glue and header."""
+    batches = [batch("a", 0), batch("b", 0)]
+
+    pieces = encode_produce_request(13, acks=1, timeout_ms=1, transactional_id=None, batches=batches)
+
+    assert [piece for piece in pieces if isinstance(piece, memoryview)] == [each.body for each in batches]
+    assert pieces[1] is batches[0].body
+    assert pieces[3] is batches[1].body
+
+
+def test_no_topic_id_is_sixteen_zeros() -> None:
+    """What Kafka means by none."""
+    assert bytes(16) == NO_TOPIC_ID
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_plain_answer_is_read(version: int) -> None:
+    """Two partitions, one refused."""
+    payload = whole_answer(version, plain_answer(0, 42, version=version), plain_answer(3, -1, version=version, code=6))
+
+    response = decode_produce_response(version, memoryview(payload))
+
+    name = (None, ID_A.bytes) if version >= 13 else ("a", None)
+    log_start = 0 if version >= 5 else -1
+    assert response.throttle_time_ms == 7
+    assert response.nodes == {}
+    assert response.partitions == [
+        PartitionAnswer(*name, 0, 0, 42, -1, log_start, (), None, -1, -1),
+        PartitionAnswer(*name, 3, 6, -1, -1, log_start, (), None, -1, -1),
+    ]
+
+
+def test_record_errors_are_read() -> None:
+    """KIP-467, in both dialects."""
+    flexible = (
+        struct.pack(">ihqqq", 0, 87, -1, -1, -1) + b"\x02" + struct.pack(">i", 5) + b"\x04bad\x00" + b"\x04all\x00"
+    )
+    plain = (
+        struct.pack(">ihqqq", 0, 87, -1, -1, -1) + struct.pack(">iih", 1, 5, 3) + b"bad" + struct.pack(">h", 3) + b"all"
+    )
+
+    for version, partition in ((9, flexible), (8, plain)):
+        (answer,) = decode_produce_response(version, whole_answer(version, partition)).partitions
+        assert (answer.record_errors, answer.error_message) == (((5, "bad"),), "all")
+
+
+def test_new_leader_and_its_address_are_read() -> None:
+    """KIP-951: in tagged fields, among others that are passed over."""
+    hint = b"\x02" + b"\x00\x09" + struct.pack(">ii", 2, 8) + b"\x00" + b"\x05\x01x"
+    partition = struct.pack(">ihqqq", 0, 6, -1, -1, -1) + b"\x01\x00" + hint
+    node = struct.pack(">i", 2) + b"\x05host" + struct.pack(">i", 9092) + b"\x00\x00"
+    nodes = b"\x01\x00" + bytes((len(node) + 1,)) + b"\x02" + node
+    payload = whole_answer(12, partition)[:-1] + nodes
+
+    response = decode_produce_response(12, payload)
+
+    assert (response.partitions[0].leader_id, response.partitions[0].leader_epoch) == (2, 8)
+    assert response.nodes == {2: NodeEndpoint("host", 9092, None)}
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        b"",
+        b"\x02",
+        whole_answer(13, plain_answer(0, 1, version=13)) + b"\x00",
+        whole_answer(13, plain_answer(0, 1, version=13))[:-1],
+        whole_answer(13, plain_answer(0, -2, version=13)),
+        b"\xff\xff\xff\xff\x0f" + bytes(50),
+        b"\xff\xff\xff\xff\xff\x0f" + bytes(50),
+        whole_answer(13, plain_answer(0, 1, version=13)[:-1] + b"\x01\x00\x02\x00\x00" + bytes(8)),
+    ],
+    ids=["empty", "short", "long", "cut", "offset", "count", "varint", "tag"],
+)
+def test_what_is_no_answer_is_refused(payload: bytes) -> None:
+    """With one kind of error, whatever is wrong."""
+    with pytest.raises(ProtocolError, match="Produce v13"):
+        decode_produce_response(13, payload)
+
+
+@given(st.sampled_from(list(VERSIONS)), st.binary(max_size=200))
+@settings(max_examples=500)
+def test_garbage_never_gets_through_as_another_error(version: int, payload: bytes) -> None:
+    """Any bytes: an answer or a ProtocolError."""
+    try:
+        response = decode_produce_response(version, payload)
+    except ProtocolError:
+        return
+    assert len(response.partitions) <= len(payload)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_flexible_from_version_9(version: int) -> None:
+    """KIP-482."""
+    assert request_is_flexible(version) is (version >= 9)
