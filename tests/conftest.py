@@ -1,15 +1,22 @@
 """Brokers to test against: the embedded cluster, and real Apache Kafka where Java and Maven are there."""
 
 import asyncio
+import contextlib
 import functools
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
 
 import pytest
 
 from aioproducer.broker import KafkaCluster, MissingToolError
 from aioproducer.broker.kafka_jars import require_kafka_prerequisites
+from aioproducer.errors import UndeliveredError
 from aioproducer.testing.pytest_plugin import cluster
+
+if TYPE_CHECKING:
+    from aioproducer import Producer
+    from aioproducer.testing import FakeCluster
 
 __all__ = ["cluster"]  # the fixture that users get too: three embedded brokers
 
@@ -96,6 +103,27 @@ async def broker(real_broker: KafkaCluster | None) -> AsyncIterator[str]:
 
     async with FakeCluster(nodes=1) as fake:
         yield fake.bootstrap_servers
+
+
+@pytest.fixture
+async def one_broker() -> "AsyncIterator[FakeCluster]":
+    """One embedded broker with a topic of three partitions, "orders"; other topics must be made by the test."""
+    from aioproducer.testing import FakeCluster
+
+    async with FakeCluster(nodes=1, topics={"orders": 3}, auto_create_topics=False) as running:
+        yield running
+
+
+@pytest.fixture
+async def producer(one_broker: "FakeCluster") -> "AsyncIterator[Producer]":
+    """A started producer with the defaults on `one_broker`, closed without waiting for what is left."""
+    from aioproducer import Producer
+
+    made = Producer(one_broker.bootstrap_servers)
+    await made.start()
+    yield made
+    with contextlib.suppress(UndeliveredError):
+        await made.close(0)
 
 
 @pytest.fixture

@@ -1,0 +1,303 @@
+"""What nobody should send: an error that names the argument, nothing on the wire, and the producer goes on."""
+
+import math
+from collections.abc import Iterator
+
+import pytest
+
+from aioproducer import (
+    InvalidTopicError,
+    MetadataTimeoutError,
+    Outcome,
+    Producer,
+    RecordTooLargeError,
+    TopicAuthorizationError,
+    UndeliveredError,
+)
+from aioproducer.testing import ApiKey, FakeCluster, Where
+from tests.produced import VERBS, give, produce_requests, values
+
+TOPIC_AUTHORIZATION_FAILED = 29
+INVALID_TOPIC = 17
+
+
+class BadPairs:
+    """An iterable of headers, the second of which is none."""
+
+    def __iter__(self) -> Iterator[tuple[str, object]]:
+        yield "a", b"1"
+        yield "b", 5
+
+
+BAD_RECORDS = [
+    # topic
+    ({"topic": ""}, ValueError, "topic"),
+    ({"topic": "."}, ValueError, "topic"),
+    ({"topic": ".."}, ValueError, "topic"),
+    ({"topic": "a b"}, ValueError, "topic"),
+    ({"topic": "a/b"}, ValueError, "topic"),
+    ({"topic": "x" * 250}, ValueError, "topic"),
+    ({"topic": "caf\u00e9"}, ValueError, "topic"),
+    ({"topic": "a\x00"}, ValueError, "topic"),
+    ({"topic": None}, TypeError, "topic"),
+    ({"topic": 5}, TypeError, "topic"),
+    ({"topic": b"orders"}, TypeError, "topic"),
+    ({"topic": ["orders"]}, TypeError, "topic"),
+    # key and value
+    ({"value": "text"}, TypeError, r"value=value\.encode\(\).*value_serializer"),
+    ({"value": 5}, TypeError, "value"),
+    ({"value": [1]}, TypeError, "value"),
+    ({"value": {"a": 1}}, TypeError, "value"),
+    ({"key": "text"}, TypeError, r"key=key\.encode\(\).*key_serializer"),
+    ({"key": 5}, TypeError, "key"),
+    # partition
+    ({"partition": -1}, ValueError, "partition"),
+    ({"partition": 3}, ValueError, r"partition.*0\.\.2"),
+    ({"partition": 99}, ValueError, r"partition.*99"),
+    ({"partition": 2**31}, ValueError, "partition"),
+    ({"partition": 2**70}, ValueError, "partition"),
+    ({"partition": 0.0}, TypeError, "partition"),
+    ({"partition": "0"}, TypeError, "partition"),
+    ({"partition": True}, TypeError, "partition"),
+    # timestamp
+    ({"timestamp": -5}, ValueError, "timestamp"),
+    ({"timestamp": -1}, ValueError, "timestamp"),
+    ({"timestamp": 2**63}, ValueError, "timestamp"),
+    ({"timestamp": 2**70}, ValueError, "timestamp"),
+    ({"timestamp": "1"}, TypeError, "timestamp"),
+    ({"timestamp": 1.5}, TypeError, "timestamp"),
+    ({"timestamp": math.nan}, TypeError, "timestamp"),
+    ({"timestamp": True}, TypeError, "timestamp"),
+    # headers
+    ({"headers": {"a": b"1"}}, TypeError, "headers"),
+    ({"headers": "ab"}, TypeError, "headers"),
+    ({"headers": b"ab"}, TypeError, "headers"),
+    ({"headers": 5}, TypeError, "headers"),
+    ({"headers": [("a", "1")]}, TypeError, "header"),
+    ({"headers": [("a", 1)]}, TypeError, "header"),
+    ({"headers": [(b"a", b"1")]}, TypeError, "header"),
+    ({"headers": [(None, b"1")]}, TypeError, "header"),
+    ({"headers": [("a",)]}, ValueError, "header"),
+    ({"headers": [("a", b"1", b"2")]}, ValueError, "header"),
+    ({"headers": [5]}, TypeError, "header"),
+    ({"headers": ["ab"]}, TypeError, "header"),
+    ({"headers": [("\ud800", b"1")]}, ValueError, "header"),
+    ({"headers": BadPairs()}, TypeError, "header"),
+    # on_delivery
+    ({"on_delivery": 5}, TypeError, "on_delivery"),
+    ({"on_delivery": "print"}, TypeError, "on_delivery"),
+    # size
+    ({"value": bytes(1_048_577)}, RecordTooLargeError, "max_request_size"),
+    ({"key": bytes(1_048_577)}, RecordTooLargeError, "max_request_size"),
+    ({"headers": [("a", bytes(1_048_577))]}, RecordTooLargeError, "max_request_size"),
+    ({"headers": [("name", b"value")] * 100_000}, RecordTooLargeError, "max_request_size"),
+]
+
+
+def name_of(value: object) -> str | None:
+    """A short test id."""
+    return repr(value)[:40] if isinstance(value, dict) else None
+
+
+@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("arguments, kind, message", BAD_RECORDS, ids=name_of)
+async def test_bad_record_is_refused_at_the_call(  # noqa: PLR0913, PLR0917  # fixtures, and the parts of a row
+    producer: Producer,
+    one_broker: FakeCluster,
+    verb: str,
+    arguments: dict[str, object],
+    kind: type[Exception],
+    message: str,
+) -> None:
+    """The right class, the argument's name, nothing sent, and the next valid record goes through."""
+    await producer.partitions_for("orders")
+    record = {"topic": "orders", "value": b"bad", **arguments}
+    topic = record.pop("topic")
+
+    with pytest.raises(kind, match=f"(?s){message}"):
+        await give(producer, verb, topic, **record)
+
+    assert produce_requests(one_broker) == 0
+    await give(producer, verb, "orders", b"valid")
+    assert values(one_broker, "orders") == [b"valid"]
+    await producer.flush()
+
+
+@pytest.mark.parametrize("arguments, kind, message", BAD_RECORDS, ids=name_of)
+async def test_bad_record_is_refused_before_its_topic_is_known(
+    producer: Producer, one_broker: FakeCluster, arguments: dict[str, object], kind: type[Exception], message: str
+) -> None:
+    """As the very first call of a producer, too; a partition too many is found out with the topic."""
+    record = {"topic": "orders", "value": b"bad", **arguments}
+    topic = record.pop("topic")
+
+    with pytest.raises(kind, match=f"(?s){message}"):
+        await give(producer, "send", topic, **record)
+
+    assert produce_requests(one_broker) == 0
+    await producer.send("orders", b"valid")
+    assert values(one_broker, "orders") == [b"valid"]
+
+
+async def test_too_large_record_says_what_became_of_it(producer: Producer) -> None:
+    """Sizes, the limit's name, and that it is certainly not in the log."""
+    with pytest.raises(RecordTooLargeError) as caught:
+        producer.send("orders", bytes(2_000_000))
+
+    error = caught.value
+    assert (error.outcome, error.topic, error.option) == (Outcome.NOT_WRITTEN, "orders", "max_request_size")
+    assert (error.limit_bytes, (error.size_bytes or 0) > 2_000_000) == (1_048_576, True)
+
+
+async def test_record_larger_than_the_buffer_can_ever_give_is_refused(one_broker: FakeCluster) -> None:
+    """At the call, naming the option; waiting would be for ever."""
+    async with Producer(one_broker.bootstrap_servers, buffer_memory=100_000) as small:
+        with pytest.raises(RecordTooLargeError, match="buffer_memory"):
+            small.send("orders", bytes(90_000))
+
+        await small.send("orders", b"valid")
+
+
+@pytest.mark.parametrize("kind", [bytearray, memoryview])
+async def test_value_changed_after_the_call_is_sent_as_it_was(
+    producer: Producer, one_broker: FakeCluster, kind: type[bytearray] | type[memoryview]
+) -> None:
+    """Also while the record waits for its topic."""
+    own = bytearray(b"original")
+    waiting = producer.send("orders", kind(own), key=kind(own), headers=[("h", kind(own))])
+    own[:] = b"tampered"
+    await waiting
+    own[:] = b"original"
+    known = producer.send("orders", kind(own), key=kind(own), headers=[("h", kind(own))])
+    own[:] = b"tampered"
+    await known
+
+    records = [record for number in range(3) for record in one_broker.records("orders", number)]
+    assert [(record.value, record.key, dict(record.headers)) for record in records] == [
+        (b"original", b"original", {"h": b"original"})
+    ] * 2
+
+
+@pytest.mark.parametrize("verb", VERBS)
+async def test_headers_may_come_from_a_generator_and_be_null(
+    producer: Producer, one_broker: FakeCluster, verb: str
+) -> None:
+    """Consumed once, kept in order, names may repeat."""
+    await producer.partitions_for("orders")
+    pairs = [("a", b"1"), ("a", None), ("", b"")]
+
+    await give(producer, verb, "orders", b"v", partition=0, headers=(pair for pair in pairs))
+
+    assert list(one_broker.records("orders", 0)[0].headers) == pairs
+
+
+async def test_record_may_be_a_tombstone_or_empty(producer: Producer, one_broker: FakeCluster) -> None:
+    """None is null, b"" is empty; both are allowed."""
+    await producer.send("orders", None, key=b"", partition=0)
+    await producer.send("orders", b"", partition=0, timestamp=0)
+    await producer.send("orders", partition=0)
+
+    assert [(record.key, record.value) for record in one_broker.records("orders", 0)] == [
+        (b"", None),
+        (None, b""),
+        (None, None),
+    ]
+
+
+async def test_unknown_topic_is_an_error_after_max_block(one_broker: FakeCluster) -> None:
+    """Where brokers make no topics; others are not held up."""
+    async with Producer(one_broker.bootstrap_servers, max_block_ms=200) as impatient:
+        lost = impatient.send("nowhere", b"v")
+        await impatient.send("orders", b"valid")
+        with pytest.raises(MetadataTimeoutError, match=r"(?s)'nowhere'.*max_block_ms=200.*UNKNOWN_TOPIC") as caught:
+            await lost
+
+        assert (caught.value.outcome, caught.value.topic) == (Outcome.NOT_WRITTEN, "nowhere")
+        with pytest.raises(MetadataTimeoutError, match="'nowhere'"):
+            await impatient.enqueue("nowhere", b"v")
+        with pytest.raises(MetadataTimeoutError, match="'nowhere'"):
+            await impatient.partitions_for("nowhere")
+
+
+@pytest.mark.parametrize(
+    "code, kind", [(TOPIC_AUTHORIZATION_FAILED, TopicAuthorizationError), (INVALID_TOPIC, InvalidTopicError)]
+)
+async def test_topic_that_the_broker_refuses_fails_at_once(
+    producer: Producer, one_broker: FakeCluster, code: int, kind: type[Exception]
+) -> None:
+    """Not after max_block_ms; other topics are fine; and it works once the broker has changed its mind."""
+    one_broker.create_topic("secret", 1)
+    fault = one_broker.faults.error(code, Where(api=ApiKey.METADATA, topic="secret"), times=None)
+
+    with pytest.raises(kind, match="secret"):
+        await producer.send("secret", b"v")
+    with pytest.raises(kind, match="secret"):
+        await producer.enqueue("secret", b"v")
+    with pytest.raises(kind, match="secret"):
+        await producer.partitions_for("secret")
+    await producer.send("orders", b"valid")
+    one_broker.faults.remove(fault)
+
+    assert (await producer.send("secret", b"now")).offset == 0
+
+
+async def test_topic_that_may_not_be_written_fails_its_records_alone(
+    producer: Producer, one_broker: FakeCluster
+) -> None:
+    """The answer to Produce says so; the topic's next record is asked about again."""
+    one_broker.faults.error(TOPIC_AUTHORIZATION_FAILED, Where(api=ApiKey.PRODUCE, topic="orders"))
+
+    with pytest.raises(TopicAuthorizationError, match="orders") as caught:
+        await producer.send("orders", b"refused")
+
+    assert (caught.value.code, caught.value.outcome) == (TOPIC_AUTHORIZATION_FAILED, Outcome.NOT_WRITTEN)
+    await producer.send("orders", b"valid")
+    assert values(one_broker, "orders") == [b"valid"]
+
+
+@pytest.mark.parametrize("timeout", [-1, -0.001, math.nan])
+async def test_flush_refuses_a_timeout_below_zero(producer: Producer, timeout: float) -> None:
+    """And names it."""
+    with pytest.raises(ValueError, match="timeout"):
+        await producer.flush(timeout)
+    with pytest.raises(ValueError, match="timeout"):
+        await producer.close(timeout)
+
+    await producer.send("orders", b"valid")
+
+
+@pytest.mark.parametrize("timeout", ["1", [1], True], ids=repr)
+async def test_timeout_of_another_type_is_refused(producer: Producer, timeout: object) -> None:
+    """A TypeError that names it."""
+    with pytest.raises(TypeError, match="timeout"):
+        await producer.flush(timeout)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="timeout"):
+        await producer.close(timeout)  # type: ignore[arg-type]
+
+    await producer.send("orders", b"valid")
+
+
+async def test_flush_and_close_without_time_do_not_wait(producer: Producer, one_broker: FakeCluster) -> None:
+    """0 is legal: done already, or not."""
+    await producer.send("orders", b"valid")
+    await producer.flush(0)
+    one_broker.faults.stall(Where(api=ApiKey.PRODUCE))
+    await producer.enqueue("orders", b"stalled")
+
+    with pytest.raises(TimeoutError, match="flush"):
+        await producer.flush(0)
+    with pytest.raises(UndeliveredError, match="1 record was not delivered"):
+        await producer.close(0)
+
+
+@pytest.mark.parametrize("topic", ["", None, 5, "a b"])
+async def test_partitions_for_checks_the_topic(producer: Producer, topic: object) -> None:
+    """As send does."""
+    with pytest.raises((TypeError, ValueError), match="topic"):
+        await producer.partitions_for(topic)  # type: ignore[arg-type]
+
+
+async def test_unknown_keyword_is_a_type_error(producer: Producer) -> None:
+    """Python's own words name it."""
+    with pytest.raises(TypeError, match="headrs"):
+        producer.send("orders", b"v", headrs=[])  # type: ignore[call-arg]
