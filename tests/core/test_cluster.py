@@ -198,7 +198,7 @@ class TestLeaderHint:
         ],
     )
     def test_others_change_nothing(
-        self, topic: str, partition: int, leader: PartitionView, endpoints: list[Node]
+        self, topic: str, partition: int, *, leader: PartitionView, endpoints: list[Node]
     ) -> None:
         """Not newer, nowhere to go, or about nothing known: the very same cluster."""
         cluster = knowing(seen((1, 5)))

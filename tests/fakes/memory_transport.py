@@ -18,9 +18,9 @@ class MemoryTransport(asyncio.Transport):
         self._high = 64 * 1024
         self._is_paused = False
         self._is_closing = False
-        self._is_lost = False
 
-    def write(self, data) -> None:  # type: ignore[no-untyped-def]
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Take bytes; the other end gets them in the next turn."""
         assert not self._is_closing
         self.written += len(data)
         self._buffer += data
@@ -29,10 +29,12 @@ class MemoryTransport(asyncio.Transport):
             self.protocol.pause_writing()
         self.loop.call_soon(self.flush)
 
-    def writelines(self, list_of_data: Iterable[bytes]) -> None:
+    def writelines(self, list_of_data: Iterable[bytes | bytearray | memoryview]) -> None:
+        """Take bytes in pieces."""
         self.write(b"".join(list_of_data))
 
     def flush(self, limit: int | None = None) -> None:
+        """Let the buffer empty; with a limit, so much of it, stuck or not."""
         if self._is_closing or not self._buffer or (self.is_stuck and limit is None):
             return
         sent = bytes(self._buffer[:limit])
@@ -44,39 +46,38 @@ class MemoryTransport(asyncio.Transport):
         self.loop.call_soon(self.peer.feed, sent)
 
     def feed(self, data: bytes) -> None:
+        """Hand bytes from the other end to the protocol."""
         if not self._is_closing:
             self.protocol.data_received(data)
 
     def abort(self) -> None:
-        self._close(None)
+        """Close, and forget what is in the buffer."""
+        self.close()
 
     def close(self) -> None:
-        self._close(None)
-
-    def _close(self, exc: Exception | None) -> None:
+        """Close both ends."""
         if self._is_closing:
             return
         self._is_closing = True
         self._buffer.clear()
-        self.loop.call_soon(self._lose, exc)
+        self.loop.call_soon(self.protocol.connection_lost, None)
         assert self.peer is not None
-        self.loop.call_soon(self.peer._close, None)
-
-    def _lose(self, exc: Exception | None) -> None:
-        if not self._is_lost:
-            self._is_lost = True
-            self.protocol.connection_lost(exc)
+        self.loop.call_soon(self.peer.close)
 
     def is_closing(self) -> bool:
+        """Whether it was closed, by either side."""
         return self._is_closing
 
     def get_write_buffer_size(self) -> int:
+        """Bytes that have not left yet."""
         return len(self._buffer)
 
-    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:  # noqa: ARG002
+        """Set the mark above which the protocol is paused; the lower one is a quarter of it."""
         self._high = 64 * 1024 if high is None else high
 
-    def get_extra_info(self, name: str, default: object = None) -> object:
+    def get_extra_info(self, name: str, default: object = None) -> object:  # noqa: ARG002
+        """There is no socket."""
         return default
 
 

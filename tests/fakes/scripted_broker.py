@@ -35,13 +35,16 @@ class ScriptedBroker(asyncio.Protocol):
         self._bytes = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Take the transport."""
         self.transport = cast("asyncio.Transport", transport)  # uvloop's is none by descent
         self.is_connected = True
 
-    def connection_lost(self, exc: Exception | None) -> None:
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
+        """Note that the client has gone."""
         self.is_connected = False
 
     def data_received(self, data: bytes) -> None:
+        """Cut requests out of the bytes."""
         self._bytes += data
         while len(self._bytes) >= 4 and len(self._bytes) >= 4 + int.from_bytes(self._bytes[:4], "big"):
             end = 4 + int.from_bytes(self._bytes[:4], "big")

@@ -7,10 +7,10 @@ a millisecond, and the same seed gives the same run.
 import asyncio
 import selectors
 import socket
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine
 from typing import TypeVar
 
-from tests.fakes.memory_transport import connect_in_memory
+from tests.fakes.memory_transport import MemoryTransport, connect_in_memory
 
 ResultT = TypeVar("ResultT")
 
@@ -43,15 +43,30 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self.connects: list[tuple[float, str, int]] = []
 
     def time(self) -> float:
+        """Virtual seconds."""
         return self._clock.now
 
-    async def getaddrinfo(self, host, port, **_):  # type: ignore[no-untyped-def,override]  # of what is used
-        if host in self.names and not self.names[host]:
-            raise socket.gaierror(-2, "Name or service not known")
+    async def getaddrinfo(  # type: ignore[override]  # as much of it as is used
+        self, host: str, port: int, **_: object
+    ) -> list[tuple[socket.AddressFamily, socket.SocketKind, int, str, tuple[str, int]]]:
+        """Look a name up in `names`; one that is not there is an address.
+
+        Raises:
+            socket.gaierror: the name is there without addresses.
+        """
         addresses = self.names.get(host, [host])
+        if not addresses:
+            raise socket.gaierror(-2, "Name or service not known")
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port)) for address in addresses]
 
-    async def create_connection(self, factory, host, port):  # type: ignore[no-untyped-def,override]
+    async def create_connection(  # type: ignore[override]  # as much of it as is used
+        self, factory: Callable[[], asyncio.Protocol], host: str, port: int
+    ) -> tuple[MemoryTransport, asyncio.Protocol]:
+        """Connect to one of `servers`, after a millisecond, or never to one of `black_holes`.
+
+        Raises:
+            ConnectionRefusedError: there is no server.
+        """
         self.connects.append((self.time(), host, port))
         if host in self.black_holes:
             await self.create_future()
@@ -73,7 +88,3 @@ def virtual_loop() -> VirtualLoop:
     loop = asyncio.get_running_loop()
     assert isinstance(loop, VirtualLoop)
     return loop
-
-
-def no_names() -> Mapping[str, list[str]]:
-    return {}

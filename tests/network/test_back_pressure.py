@@ -152,7 +152,7 @@ def test_interpreters_whose_writelines_never_pauses_are_known(version: tuple[int
 
 
 def test_other_loops_bring_their_own_transports() -> None:
-    """uvloop's writelines pauses on every interpreter."""
+    """The writelines of uvloop pauses on every interpreter."""
     loop = uvloop.new_event_loop()
     try:
         assert honours_back_pressure(loop, (3, 12, 0))

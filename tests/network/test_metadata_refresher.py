@@ -125,7 +125,7 @@ def test_topic_made_on_first_use_is_there_soon() -> None:
             await refresher.first_answer(5)
             start = network.loop.time()
             refresher.add_topic("a", start)
-            while refresher.cluster.leader_of("a", 0) is None:
+            while refresher.cluster.leader_of("a", 0) is None:  # noqa: ASYNC110  # virtual time
                 await asyncio.sleep(0.01)
             elapsed_s = network.loop.time() - start
             await asyncio.sleep(60)

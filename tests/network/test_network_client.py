@@ -1,6 +1,7 @@
 """All connections of a client, on a virtual network."""
 
 import asyncio
+import itertools
 from collections.abc import Callable
 
 import pytest
@@ -164,7 +165,7 @@ def test_reconnects_with_growing_pauses() -> None:
             await asyncio.sleep(0.005)
         await network.client.close()
         times = [when for when, host, _ in network.loop.connects if host == "dead"]
-        return [later - earlier for earlier, later in zip(times, times[1:], strict=False)]
+        return [later - earlier for earlier, later in itertools.pairwise(times)]
 
     pauses = run(story())
 

@@ -1,5 +1,6 @@
 """Frames and correlation ids, without a connection."""
 
+import itertools
 import struct
 
 import pytest
@@ -45,7 +46,7 @@ def test_any_split_of_the_bytes_gives_the_same_answers(bodies: list[bytes], cuts
 
     answers = [
         (context, bytes(payload))
-        for start, end in zip(edges, edges[1:], strict=False)
+        for start, end in itertools.pairwise(edges)
         for context, payload in conversation.receive(stream[start:end])
     ]
 

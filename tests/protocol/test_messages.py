@@ -1,5 +1,6 @@
 """The requests beside Produce: equal to what Kafka's own descriptions make of them, in every version."""
 
+import contextlib
 import importlib
 import io
 import struct
@@ -35,7 +36,7 @@ DECODERS: dict[str, Callable[[int, bytes], object]] = {
 }
 
 
-def read_by_kio(message: str, name: str, version: int, data: bytes):  # type: ignore[no-untyped-def]  # noqa: ANN201
+def read_by_kio(message: str, name: str, *, version: int, data: bytes):  # type: ignore[no-untyped-def]  # noqa: ANN201
     """The generated decoder's view of a request; it must take every byte."""
     kind = getattr(importlib.import_module(f"kio.schema.{message}.v{version}"), name)
     entity, size = entity_reader(kind)(data, 0)
@@ -51,7 +52,7 @@ def test_metadata_request_is_what_kafka_describes(version: int) -> None:
     """Topics by name, creation as asked."""
     data = encode_metadata_request(version, ["a", "bb"], allow_auto_topic_creation=False)
 
-    entity = read_by_kio("metadata", "MetadataRequest", version, data)
+    entity = read_by_kio("metadata", "MetadataRequest", version=version, data=data)
 
     assert [topic.name for topic in entity.topics] == ["a", "bb"]
     assert entity.allow_auto_topic_creation is False
@@ -60,7 +61,9 @@ def test_metadata_request_is_what_kafka_describes(version: int) -> None:
 @pytest.mark.parametrize("version", range(6))
 def test_producer_id_request_is_what_kafka_describes(version: int) -> None:
     """Without a transactional id."""
-    entity = read_by_kio("init_producer_id", "InitProducerIdRequest", version, encode_init_producer_id_request(version))
+    entity = read_by_kio(
+        "init_producer_id", "InitProducerIdRequest", version=version, data=encode_init_producer_id_request(version)
+    )
 
     assert entity.transactional_id is None
 
@@ -70,7 +73,7 @@ def test_api_versions_request_is_what_kafka_describes(version: int) -> None:
     """With our name, where there is a field for it."""
     data = encode_api_versions_request(version, software_version="1.2")
 
-    entity = read_by_kio("api_versions", "ApiVersionsRequest", version, data)
+    entity = read_by_kio("api_versions", "ApiVersionsRequest", version=version, data=data)
 
     if version >= 3:
         assert (entity.client_software_name, entity.client_software_version) == ("aioproducer", "1.2")
@@ -176,10 +179,8 @@ def test_producer_id_answer_is_read(version: int) -> None:
 @settings(max_examples=500)
 def test_garbage_never_gets_through_as_another_error(message: str, version: int, payload: bytes) -> None:
     """Any bytes: an answer or a ProtocolError, and never a dead process."""
-    try:
+    with contextlib.suppress(ProtocolError):
         DECODERS[message](4 if message == "api_versions" else version, payload)
-    except ProtocolError:
-        pass
 
 
 @given(st.integers(4, 13), st.integers(0, 400), st.binary(min_size=1, max_size=8))
@@ -189,10 +190,8 @@ def test_damaged_metadata_never_gets_through_as_another_error(version: int, at: 
     payload = bytearray(metadata_by_kio(version))
     at %= len(payload)
     payload[at : at + len(damage)] = damage
-    try:
+    with contextlib.suppress(ProtocolError):
         decode_metadata_response(version, bytes(payload), from_node=1)
-    except ProtocolError:
-        pass
 
 
 @pytest.mark.parametrize(
