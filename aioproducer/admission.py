@@ -123,7 +123,11 @@ class Admission:
         return record
 
     async def _leaving(self, record: WaitingRecord) -> None:
-        """Wait until a record has left its line."""
+        """Wait until a record has left its line.
+
+        Raises:
+            CancelledError: the caller gave up; the record is withdrawn.
+        """
         if not record.is_waiting:
             return
         left = self._running.loop.create_future()

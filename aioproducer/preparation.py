@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from aioproducer.partitioners import check_choice
-from aioproducer.records import ProducerRecord, TopicPartition, check_callback, check_topic_name, normalize_headers
+from aioproducer.records import check_payload, ProducerRecord, TopicPartition, check_callback, check_topic_name, normalize_headers
 from aioproducer.serializers import bind_serializer
 
 if TYPE_CHECKING:

@@ -72,7 +72,7 @@ class RunningProducer:
         log: bound to the client id.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0915  # the one place that wires the parts
         self,
         config: ProducerConfig,
         lifecycle: Lifecycle,

@@ -152,16 +152,3 @@ def murmur2(key: bytes) -> int:
 
 def partition_for_key(key: bytes, partition_count: int) -> int:
     """The partition that Kafka's own clients choose for `key`."""
-
-def renumber_records(chunk: Chunk, start: int, first: int, count: int) -> int:
-    """Rewrite in place `count` records, at byte `start` with offset delta `first`, to begin with offset delta 0.
-
-    Returns:
-        The bytes they take now, which is never more.
-
-    Raises:
-        ValueError: the bytes are not such records.
-    """
-
-def record_starts(records: Buffer, count: int) -> list[int]:
-    """The byte offset of each of `count` records, and of the end."""

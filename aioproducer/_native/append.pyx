@@ -21,12 +21,14 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.dict cimport PyDict_GetItem
 from cpython.object cimport PyObject
 from cpython.unicode cimport PyUnicode_AsUTF8AndSize
-from libc.stdint cimport int64_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint32_t
 from libc.stdlib cimport free, realloc
-from libc.string cimport memcpy, memmove
+from libc.string cimport memcpy
 
+from aioproducer._native.arguments cimport as_bytes, as_partition, as_timestamp, check_headers, header_value
 from aioproducer._native.delivery cimport BatchResult, Delivery, new_delivery
 from aioproducer._native.memory cimport Chunk
+from aioproducer._native.varint cimport put_varint, varint_size
 
 from aioproducer.errors import RecordTooLargeError
 from aioproducer.records import check_callback, check_topic_name
@@ -45,45 +47,10 @@ cdef extern from "<time.h>" nogil:
 cdef enum:
     RECORD_OVERHEAD = 31          # length 5, attributes 1, timestamp 10, offset 5, key length 5, value length 5
     BATCH_HEADER_SIZE = 61        # what stands before the records of a batch
-    MAX_TIMESTAMP_DIGITS = 19
 
-cdef int64_t MAX_INT64 = 0x7FFFFFFFFFFFFFFF
 
 
 # Bytes
-
-cdef inline char* put_varint(char* at, int64_t value) noexcept nogil:
-    cdef uint64_t zigzag = (<uint64_t>value << 1) ^ <uint64_t>(value >> 63)
-    while zigzag >= 0x80:
-        at[0] = <char>(zigzag | 0x80)
-        zigzag >>= 7
-        at += 1
-    at[0] = <char>zigzag
-    return at + 1
-
-
-cdef inline Py_ssize_t varint_size(int64_t value) noexcept nogil:
-    cdef uint64_t zigzag = (<uint64_t>value << 1) ^ <uint64_t>(value >> 63)
-    cdef Py_ssize_t size = 1
-    while zigzag >= 0x80:
-        zigzag >>= 7
-        size += 1
-    return size
-
-
-cdef inline const char* get_varint(const char* at, const char* end, int64_t* value) noexcept nogil:
-    """NULL when the bytes end inside it, or when it is longer than ten bytes."""
-    cdef uint64_t zigzag = 0
-    cdef int shift = 0
-    while at < end and shift < 70:
-        zigzag |= <uint64_t>(<unsigned char>at[0] & 0x7F) << shift
-        shift += 7
-        at += 1
-        if not (<unsigned char>(at - 1)[0] & 0x80):
-            value[0] = <int64_t>(zigzag >> 1) ^ -<int64_t>(zigzag & 1)
-            return at
-    return NULL
-
 
 cdef inline char* put_bytes(char* at, const char* data, Py_ssize_t size) noexcept nogil:
     """`size` -1 is null."""
@@ -137,47 +104,6 @@ def murmur2(bytes key not None):
 
 def partition_for_key(bytes key not None, int partition_count):
     return (murmur2(key) & 0x7FFFFFFF) % partition_count
-
-
-# Arguments
-
-cdef bytes as_bytes(value, str name):
-    if value is None or type(value) is bytes:
-        return <bytes>value
-    if isinstance(value, (bytearray, memoryview)):
-        return bytes(value)
-    if isinstance(value, bytes):
-        return bytes(value)
-    if isinstance(value, str):
-        raise TypeError(
-            f"{name} must be bytes, got str: pass {name}={name}.encode(), or give the producer a {name}_serializer"
-        )
-    raise TypeError(
-        f"{name} must be bytes, bytearray, memoryview or None, got {type(value).__name__}: "
-        f"give the producer a {name}_serializer for other types"
-    )
-
-
-cdef Py_ssize_t as_partition(partition) except -2:
-    if partition is None:
-        return -1
-    if type(partition) is not int:
-        raise TypeError(f"partition must be an int or None, got {type(partition).__name__} ({partition!r})")
-    if partition < 0:
-        raise ValueError(f"partition must be 0 or more, or None to have it chosen, got {partition}")
-    if partition > 0x7FFFFFFF:
-        raise ValueError(f"partition must be below 2**31, got {partition}")
-    return partition
-
-
-cdef int64_t as_timestamp(timestamp) except -2:
-    if type(timestamp) is not int:
-        raise TypeError(
-            f"timestamp must be an int of milliseconds since the epoch, got {type(timestamp).__name__} ({timestamp!r})"
-        )
-    if timestamp < 0 or timestamp > MAX_INT64:
-        raise ValueError(f"timestamp must be 0..2**63-1 milliseconds since the epoch, got {timestamp}")
-    return timestamp
 
 
 cdef class RecordBatchBuilder:
@@ -435,86 +361,3 @@ cdef void write_record(RecordBatchBuilder builder, RecordBytes* record, const ch
     builder.count += 1
     if record.timestamp > builder.max_timestamp:
         builder.max_timestamp = record.timestamp
-
-
-cdef object check_headers(headers):
-    if isinstance(headers, (dict, str, bytes)):
-        raise TypeError(
-            f"headers must be an iterable of (str, bytes | None) pairs, got {type(headers).__name__}: "
-            "pass list(headers.items()) for a dict"
-        )
-    if type(headers) is list or type(headers) is tuple:
-        return headers
-    try:
-        return list(headers)
-    except TypeError:
-        raise TypeError(
-            f"headers must be an iterable of (str, bytes | None) pairs, got {type(headers).__name__}"
-        ) from None
-
-
-cdef bytes header_value(pair):
-    if type(pair) is not tuple and not isinstance(pair, (tuple, list)):
-        raise TypeError(f"headers must hold (str, bytes | None) pairs, got {type(pair).__name__}")
-    if len(pair) != 2:
-        raise ValueError(f"headers must hold (str, bytes | None) pairs, got one of {len(pair)} elements")
-    if type(pair[0]) is not str:
-        raise TypeError(f"headers: a name must be str, got {type(pair[0]).__name__}")
-    if isinstance(pair[1], str):
-        raise TypeError(f"headers: the value of {pair[0]!r} must be bytes or None, got str: use .encode()")
-    if pair[1] is not None and not isinstance(pair[1], (bytes, bytearray, memoryview)):
-        raise TypeError(f"headers: the value of {pair[0]!r} must be bytes or None, got {type(pair[1]).__name__}")
-    return None if pair[1] is None else bytes(pair[1])
-
-
-# Splitting
-
-def renumber_records(Chunk chunk not None, Py_ssize_t start, int first, int count):
-    """Rewrites, in place, `count` records that begin at byte `start` with offset delta `first`, to begin with 0.
-
-    Returns the bytes they take now. Only the offset deltas and lengths change, and none gets longer.
-    """
-    cdef const char* end = chunk.data + chunk.capacity
-    cdef const char* at = chunk.data + start
-    cdef const char* body
-    cdef const char* rest
-    cdef char* out = chunk.data + start
-    cdef char attributes
-    cdef int64_t length, timestamp_delta, offset_delta
-    cdef int index
-    for index in range(count):
-        body = get_varint(at, end, &length)
-        if body == NULL or length < 1 or length > end - body:
-            raise ValueError(f"record {first + index} does not fit its batch")
-        at = body + length
-        attributes = body[0]
-        rest = get_varint(body + 1, at, &timestamp_delta)
-        if rest != NULL:
-            rest = get_varint(rest, at, &offset_delta)
-        if rest == NULL or offset_delta != first + index:
-            raise ValueError(f"record {first + index} is not where its batch says")
-        length -= varint_size(offset_delta) - varint_size(index)
-        out = put_varint(out, length)
-        out[0] = attributes
-        out = put_varint(out + 1, timestamp_delta)
-        out = put_varint(out, index)
-        memmove(out, rest, at - rest)
-        out += at - rest
-    return out - (chunk.data + start)
-
-
-def record_starts(records, int count):
-    """The byte offset of each of the `count` records, and of the end: list of count + 1 ints."""
-    cdef const unsigned char[::1] view = records
-    cdef const char* begin = <const char*>&view[0]
-    cdef const char* end = begin + view.shape[0]
-    cdef const char* at = begin
-    cdef int64_t length
-    starts = [0]
-    for _ in range(count):
-        at = get_varint(at, end, &length)
-        if at == NULL or length < 0 or length > end - at:
-            raise ValueError("the records do not fit their batch")
-        at += length
-        starts.append(at - begin)
-    return starts

@@ -37,6 +37,7 @@ class OneChunkEach:
     """Gives every partition one large chunk, and keyless records partition 0."""
 
     def __init__(self) -> None:
+        self.topics: dict[str, TopicSlots] = {}
         self._loop = asyncio.new_event_loop()
 
     def close(self) -> None:

@@ -1,0 +1,1 @@
+"""Checks of what callers pass for a record; called from native code only."""

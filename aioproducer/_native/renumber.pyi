@@ -1,0 +1,18 @@
+"""Taking the records of a batch apart, in place."""
+
+from typing_extensions import Buffer
+
+from aioproducer._native.memory import Chunk
+
+def renumber_records(chunk: Chunk, start: int, first: int, count: int) -> int:
+    """Rewrite in place `count` records, at byte `start` with offset delta `first`, to begin with offset delta 0.
+
+    Returns:
+        The bytes they take now, which is never more.
+
+    Raises:
+        ValueError: the bytes are not such records.
+    """
+
+def record_starts(records: Buffer, count: int) -> list[int]:
+    """The byte offset of each of `count` records, and of the end."""

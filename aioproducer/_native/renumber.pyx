@@ -1,0 +1,59 @@
+# cython: language_level=3
+"""Taking the records of a batch apart, in place: for a batch that was too large, or held a record to be left out."""
+
+from libc.stdint cimport int64_t
+from libc.string cimport memmove
+
+from aioproducer._native.memory cimport Chunk
+from aioproducer._native.varint cimport get_varint, put_varint, varint_size
+
+
+def renumber_records(Chunk chunk not None, Py_ssize_t start, int first, int count):
+    """Rewrites, in place, `count` records that begin at byte `start` with offset delta `first`, to begin with 0.
+
+    Returns the bytes they take now. Only the offset deltas and lengths change, and none gets longer.
+    """
+    cdef const char* end = chunk.data + chunk.capacity
+    cdef const char* at = chunk.data + start
+    cdef const char* body
+    cdef const char* rest
+    cdef char* out = chunk.data + start
+    cdef char attributes
+    cdef int64_t length, timestamp_delta, offset_delta
+    cdef int index
+    for index in range(count):
+        body = get_varint(at, end, &length)
+        if body == NULL or length < 1 or length > end - body:
+            raise ValueError(f"record {first + index} does not fit its batch")
+        at = body + length
+        attributes = body[0]
+        rest = get_varint(body + 1, at, &timestamp_delta)
+        if rest != NULL:
+            rest = get_varint(rest, at, &offset_delta)
+        if rest == NULL or offset_delta != first + index:
+            raise ValueError(f"record {first + index} is not where its batch says")
+        length -= varint_size(offset_delta) - varint_size(index)
+        out = put_varint(out, length)
+        out[0] = attributes
+        out = put_varint(out + 1, timestamp_delta)
+        out = put_varint(out, index)
+        memmove(out, rest, at - rest)
+        out += at - rest
+    return out - (chunk.data + start)
+
+
+def record_starts(records, int count):
+    """The byte offset of each of the `count` records, and of the end: list of count + 1 ints."""
+    cdef const unsigned char[::1] view = records
+    cdef const char* begin = <const char*>&view[0]
+    cdef const char* end = begin + view.shape[0]
+    cdef const char* at = begin
+    cdef int64_t length
+    starts = [0]
+    for _ in range(count):
+        at = get_varint(at, end, &length)
+        if at == NULL or length < 0 or length > end - at:
+            raise ValueError("the records do not fit their batch")
+        at += length
+        starts.append(at - begin)
+    return starts
