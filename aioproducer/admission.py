@@ -136,6 +136,7 @@ class Admission:
             await left
         except asyncio.CancelledError:
             self._running.lines.withdraw(record)
+            self._running.wake()  # whoever stood behind it may fit where it did not
             raise
 
     def _why_not_now(self, topic: str) -> MetadataNotReadyError | BufferFullError:

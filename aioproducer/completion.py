@@ -8,6 +8,8 @@ Source: ProducerBatch.completeFutureAndFireCallbacks in Apache Kafka.
 
 from __future__ import annotations
 
+from asyncio import CancelledError
+from types import CoroutineType
 from typing import TYPE_CHECKING
 
 from aioproducer.core.unseen_failures import UnseenFailures
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
     import asyncio
     from typing import Protocol
 
-    from aioproducer._native.delivery import BatchResult
+    from aioproducer._native.delivery import BatchResult, OnDelivery
     from aioproducer.core.buffer_pool import BufferPool
     from aioproducer.core.flush_generations import FlushGenerations
     from aioproducer.core.produce_outcome import Complete
@@ -139,15 +141,23 @@ class Completion:
         self._pool.give_back(batch.chunk)
 
     def _tell(self, result: BatchResult) -> None:
-        for index, timestamp, callback in result.take_callbacks():
-            try:
-                if result.error is None:
-                    callback(result.metadata_of(index, timestamp), None)
-                else:
-                    callback(None, result.error.fresh())
-            except Exception as error:  # noqa: BLE001  # the user's own code, whatever it raises
-                self._log.error("on_delivery_failed", error=f"{type(error).__name__}: {error}", exc_info=error)
-        result.wake()
+        try:
+            for index, timestamp, callback in result.take_callbacks():
+                self._call(callback, result, index, timestamp)
+        finally:
+            result.wake()  # whatever a callback did, nobody may wait for ever
+
+    def _call(self, callback: OnDelivery, result: BatchResult, index: int, timestamp: int) -> None:  # noqa: PLR0917
+        try:
+            if result.error is None:
+                answer = callback(result.metadata_of(index, timestamp), None)
+            else:
+                answer = callback(None, result.error.fresh())
+            if answer is not None and isinstance(answer, CoroutineType):
+                answer.close()
+                raise TypeError("on_delivery must not be async: nobody awaits it")  # noqa: TRY301  # logged below
+        except (Exception, CancelledError) as error:  # noqa: BLE001  # the user's own code, whatever it raises
+            self._log.error("on_delivery_failed", error=f"{type(error).__name__}: {error}", exc_info=error)
 
 
 def deadline_error(batch: ProducerBatch, timeout_s: float, why: str) -> DeliveryTimeoutError:

@@ -38,6 +38,26 @@ TRANSITIONS: Final[Mapping[ProducerState, frozenset[ProducerState]]] = {
 }
 
 
+def check_timeout(timeout: object) -> None:
+    """Refuse what is no time to wait.
+
+    Args:
+        timeout: seconds, or `None`.
+
+    Raises:
+        TypeError: not a number.
+        ValueError: negative, or not a number of the float kind.
+    """
+    if timeout is None:
+        return
+    if not isinstance(timeout, int | float) or isinstance(timeout, bool):
+        text = f"timeout must be a number of seconds or None, not {type(timeout).__name__}"
+        raise TypeError(text)
+    if not timeout >= 0:
+        text = f"timeout must be 0 or more seconds, not {timeout}"
+        raise ValueError(text)
+
+
 class Lifecycle:
     """One producer's state, and the errors of calls that do not fit it."""
 
@@ -69,6 +89,39 @@ class Lifecycle:
         error = IllegalStateError(f"producer {self.name!r} has failed: {type(self.cause).__name__}: {self.cause}")
         error.__cause__ = self.cause
         return error
+
+    def close_unstarted(self) -> None:
+        """Close what has nothing to let go."""
+        if self.state is ProducerState.NEW:
+            self.move_to(ProducerState.CLOSED)
+
+    def check_place(self, *, on_its_loop: bool) -> None:
+        """Refuse to start or close from elsewhere than the producer's own event loop.
+
+        Raises:
+            IllegalStateError: in a forked child, or on another event loop.
+        """
+        if self.is_forked:
+            self.refuse(on_loop_thread=True)
+        if not on_its_loop:
+            text = (
+                f"producer {self.name!r} belongs to the event loop that started it: start and close it there, or use "
+                "a BlockingProducer for threads and scripts"
+            )
+            raise IllegalStateError(text)
+
+    def check_may_start(self, *, is_closing: bool) -> None:
+        """Refuse to start what has come to its end.
+
+        Raises:
+            ProducerClosedError: closed or closing.
+            KafkaError: the cause, once failed.
+        """
+        if is_closing or self.state in {ProducerState.CLOSING, ProducerState.CLOSED}:
+            text = f"producer {self.name!r} was closed; make a new one"
+            raise ProducerClosedError(text)
+        if self.state is ProducerState.FAILED:
+            raise self.failure()
 
     def refuse(self, *, on_loop_thread: bool) -> NoReturn:
         """Raise what a call gets that cannot be served now.

@@ -15,9 +15,9 @@ import weakref
 from random import Random
 from typing import TYPE_CHECKING, Final, Self
 
-from aioproducer.errors import ProducerClosedError, UndeliveredError
+from aioproducer.errors import KafkaError, ProducerClosedError, UndeliveredError
 from aioproducer.interceptors import InterceptorChain
-from aioproducer.lifecycle import Lifecycle, ProducerState
+from aioproducer.lifecycle import Lifecycle, ProducerState, check_timeout
 from aioproducer.logs import event_log
 from aioproducer.running_producer import RunningProducer
 
@@ -46,7 +46,9 @@ class ProducerLifetime:
         self._lifecycle = Lifecycle(config.name_client())
         self._running: RunningProducer | None = None
         self._starting: asyncio.Task[None] | None = None
-        self._closing: asyncio.Task[None] | None = None
+        self._starters = 0
+        self._closing: asyncio.Task[UndeliveredError | None] | None = None
+        self._is_close_told = False
         self._random = Random()  # noqa: S311  # jitter and partition choice, not secrets
         self._wall_clock: Callable[[], int] | None = None
         self._made_at = made_at
@@ -74,17 +76,23 @@ class ProducerLifetime:
             ProducerClosedError: it was closed.
             CancelledError: the caller was cancelled; everything is cleaned up.
         """
-        if self._lifecycle.state is ProducerState.CLOSED:
-            raise ProducerClosedError(f"producer {self._lifecycle.name!r} was closed; make a new one")
+        self._check_place()
+        self._lifecycle.check_may_start(is_closing=self._closing is not None)
         if self._starting is None:
             self._starting = asyncio.get_running_loop().create_task(
                 self._start(wait=wait), name=f"aioproducer-start | {self._lifecycle.name}"
             )
+        self._starters += 1
         try:
             await asyncio.shield(self._starting)
         except asyncio.CancelledError:
-            await self._abort_start()
+            if self._closing is not None and self._starting.cancelled():
+                raise ProducerClosedError(f"producer {self._lifecycle.name!r} was closed while it started") from None
+            if self._starters == 1:  # else others still want it
+                await self._abort_start()
             raise
+        finally:
+            self._starters -= 1
         return self
 
     async def _start(self, *, wait: bool) -> None:
@@ -128,25 +136,36 @@ class ProducerLifetime:
 
         Raises:
             UndeliveredError: records failed and nobody looked at their deliveries.
-            ValueError: a negative timeout.
+            IllegalStateError: another event loop's, or in a forked child.
+            TypeError, ValueError: a timeout that is no number, or negative.
         """
-        timeout_s = self._config.close_timeout_ms / 1000 if timeout is None else timeout
-        if not timeout_s >= 0:
-            raise ValueError(f"timeout must be 0 or more seconds, got {timeout}")
-        if self._running is None:
-            if self._lifecycle.state is ProducerState.NEW:
-                self._lifecycle.move_to(ProducerState.CLOSED)
+        check_timeout(timeout)
+        self._check_place()
+        if self._starting is None:
+            self._lifecycle.close_unstarted()
             return
+        timeout_s = self._config.close_timeout_ms / 1000 if timeout is None else timeout
         if self._closing is None:
-            await self._abort_start()
-            self._closing = self._running.loop.create_task(
-                self._close(self._running, timeout_s), name=f"aioproducer-close | {self._lifecycle.name}"
+            self._closing = asyncio.get_running_loop().create_task(
+                self._close(timeout_s), name=f"aioproducer-close | {self._lifecycle.name}"
             )
-        await asyncio.shield(self._closing)
+        was_closed = self._closing.done()
+        undelivered = await asyncio.shield(self._closing)
+        if undelivered is not None and not (was_closed and self._is_close_told):
+            self._is_close_told = True
+            raise undelivered.fresh()
 
-    async def _close(self, running: RunningProducer, timeout_s: float) -> None:
-        if self._lifecycle.state is not ProducerState.CLOSED:
-            await running.close(timeout_s)
+    async def _close(self, timeout_s: float) -> UndeliveredError | None:
+        """Close, once; what it returns is raised to everyone who waits for it, else to the next who asks."""
+        await self._abort_start()
+        if self._running is None or self._lifecycle.state is ProducerState.CLOSED:
+            self._lifecycle.close_unstarted()
+            return None
+        try:
+            await self._running.close(timeout_s)
+        except UndeliveredError as undelivered:
+            return undelivered
+        return None
 
     async def __aenter__(self) -> Self:
         """Start."""
@@ -161,8 +180,8 @@ class ProducerLifetime:
             return
         try:
             await self.close(min(CLOSE_AFTER_ERROR_S, self._config.close_timeout_ms / 1000))
-        except UndeliveredError as undelivered:
-            error.add_note(f"aioproducer: {undelivered}")
+        except KafkaError as failed:
+            error.add_note(f"aioproducer: {failed}")
 
     @property
     def config(self) -> ProducerConfig:
@@ -170,7 +189,13 @@ class ProducerLifetime:
         return self._config
 
     def mark_forked(self) -> None:
-        """Refuse every call from now on: this process is a fork of the one that owns the connections."""
+        """Refuse every call from now on: this process is a fork of the one that owns the connections.
+
+        A producer that was not started yet owns none, and may be started on both sides.
+        """
+        if self._starting is None:
+            self._random.seed()
+            return
         self._lifecycle.is_forked = True
         if self._running is not None:
             self._running.appender.closed = True
@@ -178,7 +203,7 @@ class ProducerLifetime:
     def __del__(self) -> None:
         """Warn when it was dropped without being closed."""
         running = getattr(self, "_running", None)
-        if running is None or self._lifecycle.state in {ProducerState.CLOSED, ProducerState.CLOSING}:
+        if running is None or self._lifecycle.is_forked or self._lifecycle.state is ProducerState.CLOSED:
             return
         warnings.warn(
             f"producer {self._lifecycle.name!r}, made at {self._made_at}, was dropped without close(): records that "
@@ -187,8 +212,13 @@ class ProducerLifetime:
             stacklevel=2,
             source=self,
         )
-        if not running.loop.is_closed() and not self._lifecycle.is_forked:
+        if not running.loop.is_closed():
             running.loop.call_soon_threadsafe(running.abandon)
+
+    def _check_place(self) -> None:
+        """Starting and closing wait for tasks of the loop that the producer belongs to: no other loop can."""
+        loop = self._running.loop if self._running is not None else None
+        self._lifecycle.check_place(on_its_loop=loop is None or loop is asyncio.get_running_loop())
 
     def _open_running(self) -> RunningProducer:
         running = self._running

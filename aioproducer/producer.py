@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NoReturn
 from aioproducer.admission import Admission
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import MetadataTimeoutError
+from aioproducer.lifecycle import check_timeout
 from aioproducer.lifetime import ProducerLifetime, caller
 from aioproducer.metrics import ProducerStatistics
 from aioproducer.preparation import PreparedRecord
@@ -207,7 +208,7 @@ class Producer(ProducerLifetime):
         Raises:
             IllegalStateError: not started.
         """
-        if self._running is None:
+        if self._running is None or self._running.appender.closed:
             self._lifecycle.refuse(on_loop_thread=True)
         sending = self.send_and_wait(
             topic,
@@ -229,10 +230,9 @@ class Producer(ProducerLifetime):
         Raises:
             UndeliveredError: records failed and nobody looked at their deliveries.
             TimeoutError: the time is over; the records go on.
-            ValueError: a negative timeout.
+            TypeError, ValueError: a timeout that is no number, or negative.
         """
-        if timeout is not None and not timeout >= 0:
-            raise ValueError(f"timeout must be 0 or more seconds, got {timeout}")
+        check_timeout(timeout)
         running = self._open_running()
         generation = running.close_generation()
         failed = running.completion.unseen.begin_flush(generation)
@@ -262,7 +262,9 @@ class Producer(ProducerLifetime):
             error = running.topic_refusal(topic)
             if error is not None:
                 raise error
-            if not await running.next_metadata(deadline):
+            is_answered = await running.next_metadata(deadline)
+            self._open_running()  # closed or failed meanwhile: raises
+            if not is_answered:
                 raise MetadataTimeoutError(
                     f"topic {topic!r} is still unknown after max_block_ms={self._config.max_block_ms}: "
                     f"{running.explain_topic(topic)}",

@@ -89,6 +89,7 @@ class RunningProducer:
         self._metadata_waiters: list[asyncio.Future[None]] = []
         self._closed_bytes = 0
         self._flushes: list[tuple[int, asyncio.Future[None]]] = []
+        self._last_breath: asyncio.Task[None] | None = None
         self.timers = TimerHeap()
         self.generations = FlushGenerations(self._generation_finished)
         self.identity = ProducerIdentity(is_enabled=config.enable_idempotence)
@@ -209,6 +210,8 @@ class RunningProducer:
         self._supervisor.start(jobs)
         if wait:
             await self.metadata.first_answer(self._config.max_block_ms / 1000)
+        if self.lifecycle.state is ProducerState.FAILED:
+            raise self.lifecycle.failure()
         self.appender.open()
         self.lifecycle.move_to(ProducerState.RUNNING)
         self._log.info("producer_started", bootstrap_servers=list(self._config.bootstrap_servers))
@@ -227,6 +230,7 @@ class RunningProducer:
             if timeout_s > 0 and self.lifecycle.state is ProducerState.CLOSING:
                 await self._drain(timeout_s)
             self._fail_rest(timeout_s)
+            self._end_metadata_waits()
             await self.client.close()
             await self._supervisor.stop()
             self.preparation.close()
@@ -253,6 +257,7 @@ class RunningProducer:
     def abandon(self) -> None:
         """Stop without waiting: the face was dropped unclosed."""
         self._supervisor.abandon()
+        self._last_breath = self.loop.create_task(self.client.close())
 
     def fail(self, cause: BaseException) -> None:
         """Fail everything, now and later, with `cause`: a background task has died."""
@@ -261,6 +266,8 @@ class RunningProducer:
         if self.lifecycle.state is ProducerState.FAILED:
             self._log.error("producer_failed", error=f"{type(cause).__name__}: {cause}")
             self._fail_everything(self.lifecycle.failure())
+            self.metadata.fail_waiting(self.lifecycle.failure())
+            self._end_metadata_waits()
 
     def _fail_everything(self, error: KafkaError) -> None:
         self.lines.fail_all(error)
@@ -325,11 +332,14 @@ class RunningProducer:
             error = self.topic_refusal(topic)
             if error is not None:
                 self.lines.topic_failed(topic, error)
+        self._end_metadata_waits()
+        self.wake()
+
+    def _end_metadata_waits(self) -> None:
         waiting, self._metadata_waiters = self._metadata_waiters, []
         for future in waiting:
             if not future.done():
                 future.set_result(None)
-        self.wake()
 
     def topic_refusal(self, topic: str) -> BrokerError | None:
         """The error of a topic that brokers will never describe to us; None while there is hope."""

@@ -33,6 +33,12 @@ class FailedBatches:
         if len(self._results) > KEPT:
             self._uncounted += self._results.popleft().unseen()
 
+    def add_all(self, later: FailedBatches) -> None:
+        """Take over what another one holds."""
+        self._uncounted += later._uncounted  # noqa: SLF001  # of the same class
+        for result in later._results:  # noqa: SLF001
+            self.add(result)
+
     def take_error(self) -> UndeliveredError | None:
         """Forget all, and return the error to raise for records nobody looked at; None if there are none."""
         unseen = [result for result in self._results if result.unseen()]
@@ -71,4 +77,5 @@ class UnseenFailures:
         """Collect no more for a flush. What it did not take, because it was cancelled, is kept for the next."""
         del self._flushes[failed]
         if len(failed):
+            failed.add_all(self._kept)
             self._kept = failed

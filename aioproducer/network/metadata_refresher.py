@@ -160,6 +160,10 @@ class MetadataRefresher:
                 self.last_error or error
             )
 
+    def fail_waiting(self, error: KafkaError) -> None:
+        """Fail those who wait for the first answer: it will never come."""
+        self._end_first_answers(error)
+
     # The task
 
     async def run(self) -> None:
