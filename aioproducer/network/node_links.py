@@ -76,7 +76,8 @@ class NodeLinks:
             async with asyncio.timeout(timeout_s):
                 await future
         except TimeoutError:
-            self._waiting.remove(future)
+            if future in self._waiting:  # a change in the same turn of the loop has taken it out already
+                self._waiting.remove(future)
 
     async def close(self, error: KafkaError) -> None:
         """Close all links and wait until they are."""
