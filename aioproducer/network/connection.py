@@ -308,7 +308,7 @@ class BrokerConnection(asyncio.Protocol):
         self.close(BrokerConnectionError(text))
 
     def _move_to(self, state: ConnectionState) -> None:
-        assert state in TRANSITIONS[self._state], f"{self._state} to {state}"  # noqa: S101  # our own defect
+        assert state in TRANSITIONS[self._state], f"{self._state} to {state}"  # our own defect
         self._state = state
 
 

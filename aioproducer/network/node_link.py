@@ -17,6 +17,7 @@ addresses), KIP-601 (setup time-out), KIP-219 (throttling).
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 from collections.abc import Callable
 from functools import partial
@@ -187,7 +188,7 @@ class NodeLink:
             except BrokerConnectionError:
                 raise  # connected, and then something was wrong: its text says what, and who
             except OSError as error:
-                reasons.append(f"{host}: {error.strerror or error}")
+                reasons.append(f"{host}: {os.strerror(error.errno) if error.errno else error}")
         raise BrokerConnectionError(f"cannot connect to {label}: {'; '.join(reasons)}")
 
     async def _addresses(self, timeout_s: float) -> list[tuple[str, int]]:

@@ -92,13 +92,13 @@ def test_plain_answer_is_read(version: int) -> None:
 
     response = decode_produce_response(version, memoryview(payload))
 
-    name = (None, ID_A.bytes) if version >= 13 else ("a", None)
+    name, topic_id = (None, ID_A.bytes) if version >= 13 else ("a", None)
     log_start = 0 if version >= 5 else -1
     assert response.throttle_time_ms == 7
     assert response.nodes == {}
     assert response.partitions == [
-        PartitionAnswer(*name, 0, 0, 42, -1, log_start, (), None, -1, -1),
-        PartitionAnswer(*name, 3, 6, -1, -1, log_start, (), None, -1, -1),
+        PartitionAnswer(name, topic_id, 0, 0, 42, -1, log_start, (), None, -1, -1),
+        PartitionAnswer(name, topic_id, 3, 6, -1, -1, log_start, (), None, -1, -1),
     ]
 
 
