@@ -118,13 +118,20 @@ class Sender:
         """
         self.turns += 1
         self._timers.fire(now)
-        for batch in self._accumulator.take_expired(now):
-            self._settlement.expire(batch, now)
+        self._end_overdue(now)
         self._lines.serve()
         self._ask_for_what_is_missing(now)
         for node_id in self._accumulator.ready.node_ids:
             self._send_to(node_id, now)
         self._seal(now)
+
+    def _end_overdue(self, now: float) -> None:
+        deadlines = self._accumulator.deadlines
+        for queue in deadlines.take_due():
+            self._accumulator.close_overdue(queue, now)
+            for batch in deadlines.overdue(queue, now):
+                self._settlement.expire(batch, now)
+            deadlines.watch(queue)
 
     async def _sleep_until(self, when: float | None) -> None:
         if self._is_woken:
@@ -158,6 +165,8 @@ class Sender:
             if not batches:
                 return
             self._send(ProduceRequest(node_id, batches, self._metadata.cluster), now)
+        if not self._client.connection_id(node_id) and self._client.last_error(node_id) is not None:
+            self._metadata.request_update("broker_unreachable")  # others may lead its partitions by now
 
     def _send(self, request: ProduceRequest, now: float) -> None:
         acks = self._policy.acks
@@ -192,9 +201,8 @@ class Sender:
     # Answers
 
     def _answered(self, request: ProduceRequest, payload: memoryview, now: float) -> None:
-        response = decode_produce_response(
-            request.version, payload
-        )  # what it raises closes the connection: _lost follows
+        # What decoding raises closes the connection, and `_lost` follows.
+        response = decode_produce_response(request.version, payload)
         if response.throttle_time_ms:
             self._client.throttle(request.node_id, response.throttle_time_ms, now)
         answer_to = request.answers(response)

@@ -214,7 +214,6 @@ class Settlement:
     def expire(self, batch: ProducerBatch, now: float) -> None:
         """Fail a batch at its deadline; one on the wire stays the wire's until its answer or the connection's loss."""
         self._give_up(batch, deadline_error(batch, self._delivery_timeout_s, self._explain(batch)), now)
-        self._accumulator.arm_expiry(batch.queue)
 
     def fail_everything(self, error: KafkaError, now: float) -> None:
         """Fail all that was accepted and has no end: the producer closes, or something it needs has died."""

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, NoReturn
 from aioproducer._native.append import RecordBatchBuilder
 from aioproducer._native.delivery import BatchResult
 from aioproducer.core.buffer_pool import SMALLEST_CHUNK
+from aioproducer.core.delivery_deadlines import DeliveryDeadlines
 from aioproducer.core.partitions_in_use import PartitionsInUse, queue_of
 from aioproducer.core.producer_batch import ORDER_STEP, BatchState, ProducerBatch
 from aioproducer.core.ready_nodes import ReadyNodes
@@ -83,7 +84,7 @@ class RecordAccumulator:
         self._wake = surroundings.wake
         self._loop = surroundings.loop
         self._open: dict[PartitionQueue, None] = {}
-        self._expiring: list[PartitionQueue] = []
+        self.deadlines = DeliveryDeadlines(surroundings.timers, settings.delivery_timeout_s)
         self._unsealed: list[ProducerBatch] = []
         self._batch_limits: dict[str, int] = {}
         self._records_closed = 0
@@ -228,7 +229,7 @@ class RecordAccumulator:
         if not queue.linger_armed:
             queue.linger_armed = True
             self._timers.schedule(batch.called_at + self._settings.linger_s, partial(self._linger_over, queue))
-        self.arm_expiry(queue)
+        self.deadlines.watch(queue)
 
     def close_open(self, queue: PartitionQueue) -> None:
         """Take the open batch off the appender and queue it; nothing happens if there is none."""
@@ -364,7 +365,7 @@ class RecordAccumulator:
         batch.not_before = not_before
         batch.queue.put_back(batch)
         self._timers.schedule(not_before, partial(self._backoff_over, batch.queue))
-        self.arm_expiry(batch.queue)
+        self.deadlines.watch(batch.queue)
 
     def _backoff_over(self, queue: PartitionQueue, now: float) -> None:  # noqa: ARG002  # a timer's callback
         self.offer(queue)
@@ -374,29 +375,12 @@ class RecordAccumulator:
         limit = self._batch_limits.get(topic, self._settings.batch_size)
         self._batch_limits[topic] = max(min(limit, size // 2), SMALLEST_CHUNK // 2)
 
-    # Deadlines
+    # Ends
 
-    def arm_expiry(self, queue: PartitionQueue) -> None:
-        """Look at the partition when its oldest batch reaches its deadline; one timer a partition."""
-        oldest = None if queue.expiry_armed else queue.oldest()
-        if oldest is not None:
-            queue.expiry_armed = True
-            self._timers.schedule(oldest.called_at + self._settings.delivery_timeout_s, partial(self._expire, queue))
-
-    def _expire(self, queue: PartitionQueue, now: float) -> None:  # noqa: ARG002  # a timer's callback
-        queue.expiry_armed = False
-        self._expiring.append(queue)
-
-    def take_expired(self, now: float) -> list[ProducerBatch]:
-        """Take the batches whose deadline has come; each must be failed or abandoned."""
-        queues, self._expiring = self._expiring, []
-        latest = now - self._settings.delivery_timeout_s
-        expired: list[ProducerBatch] = []
-        for queue in queues:
-            if queue.open_batch is not None and queue.open_batch.called_at <= latest:
-                self.close_open(queue)
-            expired += [batch for batch in (*queue.on_wire, *queue.queued) if batch.called_at <= latest]
-        return [batch for batch in expired if not batch.is_abandoned]
+    def close_overdue(self, queue: PartitionQueue, now: float) -> None:
+        """Close the open batch of a partition if its deadline has come."""
+        if queue.open_batch is not None and self.deadlines.is_over(queue.open_batch, now):
+            self.close_open(queue)
 
     def unfinished(self) -> list[ProducerBatch]:
         """Every batch that was accepted and has no end, after closing the open ones."""
