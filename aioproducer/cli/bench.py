@@ -1,0 +1,115 @@
+"""`aioproducer bench`: this producer and its peers, measured one after another on one broker."""
+
+import datetime as dt
+import json
+import sys
+from collections.abc import Collection, Sequence
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from aioproducer.broker import BrokerStartError, MissingToolError
+from aioproducer.broker.kafka_jars import TESTED_VERSIONS, kafka_jars
+from aioproducer.cli.benchmark.bench_run import Bench
+from aioproducer.cli.benchmark.brokers import BrokerUnderTest, embedded_broker, given_broker, real_broker
+from aioproducer.cli.benchmark.machine import machine, versions
+from aioproducer.cli.benchmark.report import BenchReport
+from aioproducer.cli.benchmark.scenarios.enqueue import WORK as CLIENTS
+from aioproducer.cli.benchmark.scenarios.registry import SCENARIOS
+from aioproducer.cli.benchmark.sizes import FULL, QUICK
+from aioproducer.cli.benchmark.tables import WIDTH, print_report
+from aioproducer.cli.running import run_until_signal, usage_error
+
+KAFKA_VERSION = TESTED_VERSIONS[0]
+
+EXIT_FAILED = 1
+"""Exit code when a client failed or counted otherwise than the broker; a missed bar is a figure, not a failure."""
+
+
+def bench(
+    bootstrap_servers: Annotated[
+        str | None, typer.Option("--bootstrap-servers", "-b", help="Measure on this broker instead of starting one.")
+    ] = None,
+    embedded: Annotated[
+        bool, typer.Option("--embedded", help="Measure on the embedded cluster, which needs no Java.")
+    ] = False,
+    only: Annotated[list[str] | None, typer.Option(help=f"Only this scenario: {', '.join(SCENARIOS)}.")] = None,
+    client: Annotated[list[str] | None, typer.Option(help=f"Only this client: {', '.join(CLIENTS)}.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="A short run that only shows that everything works.")] = False,
+    json_file: Annotated[Path | None, typer.Option("--json", help="Write what was found to this file.")] = None,
+) -> None:
+    """Measure this producer beside its peers, on real Kafka 4.3.1 unless told otherwise, for about 15 minutes."""
+    names = _known("--only", only or list(SCENARIOS), SCENARIOS)
+    clients = _known("--client", client or [], CLIENTS)
+    starting = _broker(bootstrap_servers, embedded=embedded)
+    report = BenchReport(
+        started=dt.datetime.now().astimezone().isoformat(timespec="seconds"),
+        command=" ".join(sys.argv[2:]),
+        machine=machine(),
+        versions=versions(),
+    )
+    failures: list[str] = []
+
+    async def measure() -> None:
+        async with starting as broker:
+            report.broker = broker.name
+            sizes = QUICK if quick else FULL
+            runs = Bench(broker, sizes, _say, java_jars=await _java_jars(), clients=clients, failures=failures)
+            report.settings.update(runs.settings())
+            await runs.warm_up_broker()
+            for name in names:
+                _say(f"--- {name}")
+                report.scenarios.append(await SCENARIOS[name](runs))
+
+    try:
+        run_until_signal(measure)
+    except MissingToolError as missing:
+        usage_error([*missing.missing, "or measure on the embedded cluster: aioproducer bench --embedded"])
+    except BrokerStartError as failed:
+        usage_error(str(failed))
+    _publish(report, failures, json_file)
+
+
+def _publish(report: BenchReport, failures: Sequence[str], json_file: Path | None) -> None:
+    """Print and write the report; exits with 1 if a client failed."""
+    print_report(Console(width=WIDTH), report)
+    if json_file is not None:
+        json_file.write_text(json.dumps(report.to_document(), indent=1) + "\n", "utf-8")
+    for failure in failures:
+        _say(f"failed: {failure}")
+    if failures:
+        sys.exit(EXIT_FAILED)
+
+
+def _broker(bootstrap_servers: str | None, *, embedded: bool) -> AbstractAsyncContextManager[BrokerUnderTest]:
+    """The broker that was asked for, not started yet; ends with a usage error if two were."""
+    if bootstrap_servers is None:
+        return embedded_broker() if embedded else real_broker(KAFKA_VERSION)
+    if embedded:
+        usage_error("--bootstrap-servers and --embedded exclude each other")
+    return given_broker(bootstrap_servers)
+
+
+async def _java_jars() -> str:
+    """The class path of Java's load generator; empty, with the reason, where it cannot be had."""
+    try:
+        return str(await kafka_jars(KAFKA_VERSION, tools=True))
+    except BrokerStartError as missing:
+        _say(f"without the Java producer: {missing}")
+        return ""
+
+
+def _known(option: str, names: Sequence[str], known: Collection[str]) -> Sequence[str]:
+    """The names as given; ends with a usage error for one that does not exist."""
+    for name in names:
+        if name not in known:
+            usage_error(f"{option} {name}: must be one of {', '.join(known)}")
+    return names
+
+
+def _say(line: str) -> None:
+    """Show progress, apart from the result."""
+    print(line, file=sys.stderr, flush=True)

@@ -1,0 +1,82 @@
+"""How much is measured: the full bench, and a short one that only shows that everything runs."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sizes:
+    """Numbers of records, rounds and seconds; a run of a client should last a few seconds."""
+
+    rounds: int
+    enqueue_records: dict[str, int]
+    """By the client's name: each gets what keeps it busy for about the same time."""
+
+    warmup_records: int
+    java_warmup_records: int
+    """More, because the JVM compiles what it finds hot while it runs."""
+
+    broker_warmup_records: int
+    """Sent by the raw socket and thrown away, so that the first client does not meet a cold broker."""
+
+    task_records: int
+    aiokafka_task_records: int
+    latency_records: int
+    many_partitions: int
+    spread_records: int
+    stall_s: float
+    stall_buffer: int
+    """`buffer_memory` of the stalled producer, in bytes."""
+
+    lag_s: float
+    import_rounds: int
+
+
+FULL = Sizes(
+    rounds=5,
+    enqueue_records={
+        "aioproducer": 4_000_000,
+        "raw socket": 6_000_000,
+        "Java producer": 2_000_000,
+        "confluent-kafka": 1_200_000,
+        "confluent-kafka, no callback": 2_000_000,
+        "aiokafka": 150_000,
+        "kafka-python": 60_000,
+    },
+    warmup_records=5_000,
+    java_warmup_records=600_000,
+    broker_warmup_records=10_000_000,
+    task_records=1_000_000,
+    aiokafka_task_records=100_000,
+    latency_records=3_000,
+    many_partitions=10_000,
+    spread_records=100_000,
+    stall_s=20.0,
+    stall_buffer=33_554_432,
+    lag_s=5.0,
+    import_rounds=15,
+)
+
+QUICK = Sizes(
+    rounds=1,
+    enqueue_records={
+        "aioproducer": 200_000,
+        "raw socket": 400_000,
+        "Java producer": 100_000,
+        "confluent-kafka": 60_000,
+        "confluent-kafka, no callback": 100_000,
+        "aiokafka": 10_000,
+        "kafka-python": 4_000,
+    },
+    warmup_records=1_000,
+    java_warmup_records=20_000,
+    broker_warmup_records=200_000,
+    task_records=100_000,
+    aiokafka_task_records=10_000,
+    latency_records=200,
+    many_partitions=1_000,
+    spread_records=5_000,
+    stall_s=2.0,
+    stall_buffer=4_194_304,
+    lag_s=0.5,
+    import_rounds=3,
+)
