@@ -15,8 +15,9 @@ from aioproducer.completion import Completion
 from aioproducer.core.batch_splitter import BatchSplitter
 from aioproducer.core.buffer_pool import SMALLEST_CHUNK, BufferPool
 from aioproducer.core.flush_generations import FlushGenerations
+from aioproducer.core.open_batches import Surroundings
 from aioproducer.core.producer_identity import ProducerIdentity
-from aioproducer.core.record_accumulator import RecordAccumulator, Surroundings
+from aioproducer.core.record_accumulator import RecordAccumulator
 from aioproducer.core.timer_heap import TimerHeap
 from aioproducer.core.waiting_line import WaitingRecord
 from aioproducer.core.waiting_lines import WaitingLines
@@ -109,9 +110,10 @@ class RunningProducer:
                 loop=self.loop,
             ),
         )
-        self.accumulator.batch_was_closed = self._batch_closed
+        self.open_batches = self.accumulator.open_batches
+        self.open_batches.on_full = self._batch_closed
         self.appender = RecordAppender(
-            self.accumulator,
+            self.open_batches,
             refuse=self.refuse,
             batch_size=batching.batch_size,
             max_record_size=batching.max_record_size,
@@ -132,7 +134,7 @@ class RunningProducer:
         self.metadata.on_update(self._cluster_changed)
         self.lines = WaitingLines(
             self.appender,
-            self.accumulator,
+            self.open_batches,
             self.generations,
             self.timers,
             limits=waiting_limits(config),
@@ -282,7 +284,7 @@ class RunningProducer:
     def close_generation(self) -> int:
         """Close the open batches; what was accepted until now is unfinished up to the returned generation."""
         generation = self.generations.close()
-        self.accumulator.close_all_open()
+        self.open_batches.close_all()
         return generation
 
     async def wait_for_generation(self, generation: int) -> None:

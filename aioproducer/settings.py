@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from aioproducer.core.open_batches import AccumulatorSettings
 from aioproducer.core.produce_outcome import Policy
-from aioproducer.core.record_accumulator import AccumulatorSettings
 from aioproducer.core.retry_backoff import ExponentialBackoff, RandomSource
 from aioproducer.core.waiting_lines import WaitingLimits
 from aioproducer.network.environment import NetworkSettings

@@ -135,7 +135,7 @@ class Settlement:
         self._accumulator.put_back(batch, not_before=now + self._backoff.delay_s(batch.attempts - 1))
 
     def _split(self, batch: ProducerBatch, now: float) -> None:
-        self._accumulator.lower_limit(topic_of(batch), batch.size)
+        self._accumulator.open_batches.lower_limit(topic_of(batch), batch.size)
         self._take_apart(batch, keeps_sequences=True, now=now)
 
     def _take_apart(self, batch: ProducerBatch, *, keeps_sequences: bool, now: float) -> None:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 def take_snapshot(running: RunningProducer) -> ProducerStatistics:
     """One moment of a producer; costs a look at each open batch."""
     counts, network = running.completion.counts, running.client.counters
-    accepted = running.accumulator.records
+    accepted = running.open_batches.records
     node_ids = running.metadata.cluster.nodes
     in_flight = {node_id: running.client.in_flight_count(node_id) for node_id in node_ids}
     updated_at = running.metadata.cluster.updated_at

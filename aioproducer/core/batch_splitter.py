@@ -12,8 +12,8 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
-from aioproducer._native.renumber import record_starts, renumber_records
 from aioproducer._native.delivery import BatchResult
+from aioproducer._native.renumber import record_starts, renumber_records
 from aioproducer.core.producer_batch import ProducerBatch
 from aioproducer.core.record_batch_header import NO_IDENTITY, BatchIdentity, sequence_after
 from aioproducer.protocol.compression import CompressionType, decompress

@@ -106,7 +106,9 @@ class Fail:
 ProduceOutcome = Complete | Retry | Split | Refuse | Fail
 
 
-def decide(answer: PartitionAnswer | None, facts: BatchFacts, policy: Policy) -> ProduceOutcome:
+def decide(  # noqa: PLR0911  # one return for each kind of answer
+    answer: PartitionAnswer | None, facts: BatchFacts, policy: Policy
+) -> ProduceOutcome:
     """Say what becomes of a batch.
 
     Args:
@@ -126,7 +128,7 @@ def decide(answer: PartitionAnswer | None, facts: BatchFacts, policy: Policy) ->
     ambiguous = not (row.not_written and (answer.base_offset == NO_OFFSET or policy.acks == 1))
     outcome = Outcome.UNKNOWN if ambiguous or facts.maybe_written else Outcome.NOT_WRITTEN
     if row.split or row.per_record:
-        return _too_large_or_refused(row, answer, facts, outcome)
+        return _too_large_or_refused(row, answer, facts, outcome=outcome)
     if _may_retry(row, facts, policy):
         return Retry(maybe_written=ambiguous, refresh_metadata=row.refresh_metadata)
     return Fail(outcome, int(row), _reason(row, answer), is_fatal=row.fatal)
@@ -173,12 +175,12 @@ def _sequence_error(row: ErrorCode, answer: PartitionAnswer, facts: BatchFacts) 
 
 
 def _too_large_or_refused(
-    row: ErrorCode, answer: PartitionAnswer, facts: BatchFacts, outcome: Outcome
+    row: ErrorCode, answer: PartitionAnswer, facts: BatchFacts, *, outcome: Outcome
 ) -> ProduceOutcome:
     is_divisible = facts.records > 1 and outcome is Outcome.NOT_WRITTEN and not facts.successor_acked
     if is_divisible and row.split:
         return Split()
-    refused = tuple(sorted({index: text for index, text in answer.record_errors}.items()))
+    refused = tuple(sorted(dict(answer.record_errors).items()))
     if is_divisible and refused and refused[0][0] >= 0 and refused[-1][0] < facts.records:
         return Refuse(refused)
     return Fail(outcome, int(row), _reason(row, answer))

@@ -182,7 +182,9 @@ class ProducerBatch:
 
     def header(self) -> bytes:
         """The 61-byte header under the present identity."""
-        return encode_header(self.records(), self.count, self.times, self.identity, self.compression)
+        return encode_header(
+            self.records(), self.count, times=self.times, identity=self.identity, compression=self.compression
+        )
 
     def unstamp(self) -> None:
         """Lose an identity under which it is known not to be written."""

@@ -61,7 +61,9 @@ class BatchTimes(NamedTuple):
     max_timestamp: int
 
 
-def encode_header(records: Buffer, count: int, times: BatchTimes, identity: BatchIdentity, compression: int) -> bytes:
+def encode_header(
+    records: Buffer, count: int, *, times: BatchTimes, identity: BatchIdentity, compression: int
+) -> bytes:
     """Return the header of a batch.
 
     Args:

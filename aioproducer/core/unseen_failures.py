@@ -35,8 +35,8 @@ class FailedBatches:
 
     def add_all(self, later: FailedBatches) -> None:
         """Take over what another one holds."""
-        self._uncounted += later._uncounted  # noqa: SLF001  # of the same class
-        for result in later._results:  # noqa: SLF001
+        self._uncounted += later._uncounted  # of the same class
+        for result in later._results:
             self.add(result)
 
     def take_error(self) -> UndeliveredError | None:

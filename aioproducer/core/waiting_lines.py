@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from aioproducer._native.append import PartitionSlot, RecordAppender
     from aioproducer._native.delivery import BatchResult, Delivery
     from aioproducer.core.flush_generations import FlushGenerations
-    from aioproducer.core.record_accumulator import RecordAccumulator
+    from aioproducer.core.open_batches import OpenBatches
     from aioproducer.core.timer_heap import TimerHeap
 
 
@@ -49,7 +49,7 @@ class WaitingLines:
 
     Args:
         appender: places records.
-        accumulator: told when memory is short.
+        open_batches: told when memory is short.
         generations: each waiting record is a unit of work of the flush that covers it.
         timers: for `max.block.ms`.
         limits: see there.
@@ -57,10 +57,10 @@ class WaitingLines:
         explain: says why a topic is still unknown, for the error's text.
     """
 
-    def __init__(  # noqa: PLR0913  # the parts it stands between
+    def __init__(  # noqa: PLR0913, PLR0917  # the parts it stands between
         self,
         appender: RecordAppender,
-        accumulator: RecordAccumulator,
+        open_batches: OpenBatches,
         generations: FlushGenerations,
         timers: TimerHeap,
         *,
@@ -69,7 +69,7 @@ class WaitingLines:
         explain: Callable[[str], str],
     ) -> None:
         self._appender = appender
-        self._accumulator = accumulator
+        self._open_batches = open_batches
         self._generations = generations
         self._timers = timers
         self._limits = limits
@@ -162,7 +162,7 @@ class WaitingLines:
         if self._fronts:
             for leader_id in list(self._fronts):
                 self._serve_node(leader_id)
-            self._accumulator.memory_is_short = bool(self._fronts)
+            self._open_batches.memory_is_short = bool(self._fronts)
 
     def leaders_changed(self) -> None:
         """Stand in line for the new leaders' memory."""
@@ -202,9 +202,9 @@ class WaitingLines:
         self._watch(line, partial(self._memory_too_late, slot))
         if is_front:
             self._show_front(slot, line)
-        if not self._accumulator.memory_is_short:
-            self._accumulator.memory_is_short = True
-            self._accumulator.hurry()
+        if not self._open_batches.memory_is_short:
+            self._open_batches.memory_is_short = True
+            self._open_batches.hurry()
 
     def _slot_of(self, record: WaitingRecord) -> PartitionSlot | None:
         if record.choose_partition is not None:
@@ -213,7 +213,7 @@ class WaitingLines:
         topic = self._appender.topics[record.topic]
         partition = self._appender.partition_of(record.topic, record.key, record.partition)
         if partition is not None and partition >= len(topic.slots):
-            self._accumulator.unknown_partition(topic, partition)
+            self._open_batches.unknown_partition(topic, partition)
         return None if partition is None else topic.slots[partition]
 
     def _show_front(self, slot: PartitionSlot | None, line: WaitingLine) -> None:
@@ -237,7 +237,7 @@ class WaitingLines:
 
     def _move(self, record: WaitingRecord, delivery: Delivery) -> None:
         self._leave(record)
-        self._accumulator.adopt(delivery, record.generation, record.called_at)
+        self._open_batches.adopt(delivery, record.generation, record.called_at)
         record.result.move([(0, delivery.home, delivery.position)])
         self._generations.leave(record.generation)
 

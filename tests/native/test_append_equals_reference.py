@@ -118,7 +118,7 @@ def test_whole_batch_equals_the_references(records: list[Record], identity: Batc
     body = body_of(builder)
     times = BatchTimes(builder.base_timestamp, builder.max_timestamp)
 
-    header = encode_header(body, builder.count, times, identity, 0)
+    header = encode_header(body, builder.count, times=times, identity=identity, compression=0)
 
     batch = Batch(
         tuple(records),

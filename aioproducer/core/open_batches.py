@@ -1,0 +1,301 @@
+"""The batches that records are being written into: one a partition, opened on demand, grown, and closed.
+
+This is what the native `RecordAppender` asks, once a batch: room for a record, a partition for keyless ones. A batch
+begins with a small chunk and grows by factors of four up to its limit, each chunk lent before it is used; one that
+cannot grow is closed, not failed. It becomes ready when its linger is over, when someone awaits one of its records,
+or at once while memory is short; it is closed when it is full, when it is drained, by a flush, and when its oldest
+record is a tenth of `delivery.timeout.ms` old, so that no record's deadline is far from its batch's.
+
+Source: the append side of RecordAccumulator in Apache Kafka, without its locks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, NoReturn
+
+from aioproducer._native.append import RecordBatchBuilder
+from aioproducer._native.delivery import BatchResult
+from aioproducer.core.buffer_pool import SMALLEST_CHUNK
+from aioproducer.core.partitions_in_use import queue_of
+from aioproducer.core.producer_batch import ORDER_STEP, ProducerBatch
+from aioproducer.core.record_batch_header import HEADER_SIZE
+from aioproducer.errors import InvalidPartitionError, Outcome, RecordTooLargeError
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable
+
+    from aioproducer._native.append import PartitionSlot, TopicSlots
+    from aioproducer._native.delivery import Delivery
+    from aioproducer.core.buffer_pool import BufferPool
+    from aioproducer.core.delivery_deadlines import DeliveryDeadlines
+    from aioproducer.core.flush_generations import FlushGenerations
+    from aioproducer.core.partition_queue import PartitionQueue
+    from aioproducer.core.partitions_in_use import PartitionsInUse, RandomChoice
+    from aioproducer.core.producer_identity import ProducerIdentity
+    from aioproducer.core.timer_heap import TimerHeap
+    from aioproducer.records import TopicPartition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccumulatorSettings:
+    """The values of the configuration that batching depends on; times in seconds, sizes in bytes."""
+
+    batch_size: int
+    max_record_size: int
+    max_record_option: str
+    linger_s: float
+    delivery_timeout_s: float
+    max_in_flight: int
+    max_request_size: int
+    compression: int = 0
+    is_adaptive: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What the accumulator works with."""
+
+    pool: BufferPool
+    timers: TimerHeap
+    generations: FlushGenerations
+    producer_identity: ProducerIdentity
+    random: RandomChoice
+    clock: Callable[[], float]
+    wake: Callable[[], None]
+    loop: asyncio.AbstractEventLoop
+
+
+class OpenBatches:
+    """Open batches of all partitions in use.
+
+    Args:
+        settings: see there.
+        surroundings: see there.
+        partitions: in use.
+        deadlines: told of each new batch.
+        offer: called with a partition that may have something to send now.
+    """
+
+    def __init__(
+        self,
+        settings: AccumulatorSettings,
+        surroundings: Surroundings,
+        *,
+        partitions: PartitionsInUse,
+        deadlines: DeliveryDeadlines,
+        offer: Callable[[PartitionQueue], None],
+    ) -> None:
+        self._settings = settings
+        self._pool = surroundings.pool
+        self._timers = surroundings.timers
+        self._generations = surroundings.generations
+        self._clock = surroundings.clock
+        self._loop = surroundings.loop
+        self._partitions = partitions
+        self._deadlines = deadlines
+        self._offer = offer
+        self._open: dict[PartitionQueue, None] = {}
+        self._limits: dict[str, int] = {}
+        self._records_closed = 0
+        self.memory_is_short = False
+        """Records wait for memory: what is opened is ready at once."""
+        self.on_full: Callable[[TopicPartition, int], None] = _nothing
+        """Called with the partition and the bytes of each batch that became full."""
+
+    @property
+    def topics(self) -> dict[str, TopicSlots]:
+        """Those in use, by name; the appender looks them up here."""
+        return self._partitions.topics
+
+    # What the appender asks
+
+    def make_room(self, slot: PartitionSlot, size: int) -> bool:
+        """Give the partition a builder with room for a record of at most `size` bytes; False: no memory now."""
+        queue = queue_of(slot)
+        if queue.open_batch is not None:
+            if self._grow(queue, queue.open_batch, size):
+                return True
+            self._close_full(queue)
+        return self._open_batch(queue, size)
+
+    def batch_full(self, slot: PartitionSlot) -> None:
+        """Queue the open batch: it takes no more."""
+        self._close_full(queue_of(slot))
+
+    def choose_partition(self, topic: TopicSlots, previous: int) -> int:  # noqa: ARG002  # adaptive, not rotating
+        """Choose the next sticky partition of keyless records."""
+        return self._partitions.choose(topic)
+
+    def unknown_partition(self, topic: TopicSlots, partition: int) -> NoReturn:
+        """Refuse a partition number that the topic does not have.
+
+        Raises:
+            InvalidPartitionError: always.
+        """
+        message = f"partition must be 0..{len(topic.slots) - 1} for topic {topic.topic!r}, got {partition}"
+        raise InvalidPartitionError(message, topic=topic.topic, partition=partition, outcome=Outcome.NOT_WRITTEN)
+
+    def too_large(self, topic: str, size: int) -> RecordTooLargeError:
+        """The error of a record that no batch can hold."""
+        limit = self._settings.max_record_size
+        option = self._settings.max_record_option
+        message = (
+            f"the record for topic {topic!r} takes up to {size} bytes, more than the {limit} bytes that {option} "
+            f"allows; raise {option}, or send less in one record"
+        )
+        return RecordTooLargeError(
+            message, size_bytes=size, limit_bytes=limit, option=option, topic=topic, outcome=Outcome.NOT_WRITTEN
+        )
+
+    def adopt(self, delivery: Delivery, generation: int, called_at: float) -> None:
+        """Let the batch that a waiting record has just joined answer for that record's flush and deadline.
+
+        Args:
+            delivery: of the record, in its batch.
+            generation: of flushes, in which the record was accepted.
+            called_at: monotonic seconds of its call.
+        """
+        assert delivery.home.topic_partition is not None
+        queue = self._partitions.queue(delivery.home.topic_partition)
+        batches = (queue.open_batch, *reversed(queue.queued))
+        batch = next(batch for batch in batches if batch is not None and batch.result is delivery.home)
+        batch.called_at = min(batch.called_at, called_at)
+        if generation < batch.generation:
+            self._generations.enter_again(generation)
+            self._generations.leave(batch.generation)
+            batch.generation = generation
+        if batch is queue.open_batch and generation < self._generations.current:
+            self._make_ready(queue, batch)
+
+    # Opening and closing batches
+
+    def _limit_of(self, queue: PartitionQueue) -> int:
+        return self._limits.get(queue.topic_partition.topic, self._settings.batch_size)
+
+    def _grow(self, queue: PartitionQueue, batch: ProducerBatch, size: int) -> bool:
+        builder = queue.slot.builder
+        assert builder is not None
+        needed = builder.size + size
+        if needed > builder.limit or builder.limit > self._limit_of(queue):
+            return False
+        chunk = self._pool.try_lend(
+            min(max(needed, 4 * builder.chunk.capacity), self._limit_of(queue)), queue.leader_id
+        )
+        if chunk is None:
+            return False
+        old = builder.chunk
+        builder.move_to(chunk)
+        batch.chunk = chunk
+        self._pool.give_back(old)
+        return True
+
+    def _open_batch(self, queue: PartitionQueue, size: int) -> bool:
+        limit = self._limit_of(queue)
+        hint = min(queue.capacity_hint, limit) if self._pool.available_bytes > self._pool.total_bytes // 2 else 0
+        chunk = self._pool.try_lend(max(size, hint, min(SMALLEST_CHUNK, limit)), queue.leader_id)
+        if chunk is None:
+            chunk = self._pool.try_lend(size, queue.leader_id)
+        if chunk is None:
+            return False
+        now = self._clock()
+        result = BatchResult(self._loop, queue.topic_partition)
+        batch = ProducerBatch(queue, result, chunk, order=queue.next_order, called_at=now)
+        queue.next_order += ORDER_STEP
+        batch.generation = self._generations.enter()
+        builder = RecordBatchBuilder(chunk, result, max(limit - HEADER_SIZE, 0))
+        batch.write_with(builder)
+        queue.open_batch, queue.slot.builder = batch, builder
+        self._open[queue] = None
+        result.on_wanted = self._wanted
+        self._arm_timers(queue, batch)
+        return True
+
+    def _arm_timers(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
+        if self._settings.linger_s <= 0 or self.memory_is_short:
+            self._make_ready(queue, batch)
+        if not queue.linger_armed:
+            queue.linger_armed = True
+            self._timers.schedule(batch.called_at + self._settings.linger_s, partial(self._linger_over, queue))
+        self._deadlines.watch(queue)
+
+    def close(self, queue: PartitionQueue) -> None:
+        """Take the open batch off the appender and queue it; nothing happens if there is none."""
+        batch = queue.take_open()
+        if batch is None:
+            return
+        self.note_closed(queue, batch)
+        self._offer(queue)
+
+    def _close_full(self, queue: PartitionQueue) -> None:
+        batch = queue.open_batch
+        self.close(queue)
+        self.on_full(queue.topic_partition, batch.size if batch is not None else 0)
+
+    def note_closed(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
+        """Forget an open batch that was closed by draining it."""
+        self._open.pop(queue, None)
+        queue.capacity_hint = batch.chunk.capacity
+        self._records_closed += batch.count
+
+    @property
+    def records(self) -> int:
+        """Records that were ever appended."""
+        builders = (queue.slot.builder for queue in self._open)
+        return self._records_closed + sum(builder.count for builder in builders if builder is not None)
+
+    def close_all(self) -> None:
+        """Queue every open batch: a flush is running."""
+        for queue in list(self._open):
+            self.close(queue)
+
+    def hurry(self) -> None:
+        """Make every open batch ready: memory is short, and half-empty batches would wait out their linger."""
+        for queue in self._open:
+            if queue.open_batch is not None:
+                self._make_ready(queue, queue.open_batch)
+
+    def lower_limit(self, topic: str, size: int) -> None:
+        """Make later batches of a topic smaller: the broker refused one of `size` bytes."""
+        limit = self._limits.get(topic, self._settings.batch_size)
+        self._limits[topic] = max(min(limit, size // 2), SMALLEST_CHUNK // 2)
+
+    # Becoming ready
+
+    def _make_ready(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
+        if not batch.is_ready:
+            batch.is_ready = True
+            self._offer(queue)
+
+    def _wanted(self, result: BatchResult) -> None:
+        assert result.topic_partition is not None
+        queue = self._partitions.queue(result.topic_partition)
+        if queue.open_batch is not None and queue.open_batch.result is result:
+            self._make_ready(queue, queue.open_batch)
+
+    def _linger_over(self, queue: PartitionQueue, now: float) -> None:
+        """Runs when a linger may be over, and once more when the batch must close to keep its deadline tight."""
+        queue.linger_armed = False
+        batch = queue.open_batch
+        if batch is None:
+            return
+        if now < batch.called_at + self._settings.linger_s:
+            due = batch.called_at + self._settings.linger_s
+        elif now < batch.called_at + self._settings.delivery_timeout_s / 10:
+            self._make_ready(queue, batch)
+            due = batch.called_at + self._settings.delivery_timeout_s / 10
+        else:
+            self.close(queue)
+            return
+        queue.linger_armed = True
+        self._timers.schedule(due, partial(self._linger_over, queue))
+
+    def __repr__(self) -> str:
+        """Show how many are open."""
+        return f"<OpenBatches open={len(self._open)} memory_is_short={self.memory_is_short}>"
+
+
+def _nothing(_: TopicPartition, _size: int) -> None:
+    """Stands for a listener that nobody has set."""
