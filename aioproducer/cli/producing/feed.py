@@ -64,8 +64,7 @@ class Feed:
         self._on_failure = on_failure
         self._max_record_bytes = producer.config.max_request_size
         self._patience_s = producer.config.delivery_timeout_ms / 1000
-        self._has_room = asyncio.Event()
-        self._has_room.set()
+        self._room: asyncio.Future[None] | None = None  # set while the feed waits for answers
         self._loop = asyncio.get_running_loop()
         self._pace = Pace(settings.records_per_s, self._loop.time()) if settings.records_per_s else None
         self._first: int | None = None  # the line on which an unfinished record begins
@@ -143,8 +142,8 @@ class Feed:
     async def _send(self, first: int, content: Content) -> None:
         if self._pace is not None:
             await self._wait_for_turn(self._pace)
-        if not self._has_room.is_set():
-            await self._has_room.wait()
+        if len(self._tally.under_way) >= MAX_UNDER_WAY:
+            await self._wait_for_room()
         self._tally.sent(first)
         try:
             await self._enqueue(first, content)
@@ -152,10 +151,14 @@ class Feed:
             self._note_failure(first, error)
             if not self._passes_over(error):
                 raise
-        if len(self._tally.under_way) >= MAX_UNDER_WAY:
-            self._has_room.clear()
         if first % RECORDS_A_TURN == 0:
             await asyncio.sleep(0)
+
+    async def _wait_for_room(self) -> None:
+        """Wait until half of what is under way has its answer."""
+        self._room = self._loop.create_future()
+        await self._room
+        self._room = None
 
     async def _enqueue(self, first: int, content: Content) -> None:
         """Hand over one record; waits for room as long as a record may live.
@@ -200,8 +203,9 @@ class Feed:
             self._note_failure(first, error)
             if not self._passes_over(error):
                 self._on_failure()
-        if not self._has_room.is_set() and len(self._tally.under_way) <= MAX_UNDER_WAY // 2:
-            self._has_room.set()
+        room = self._room
+        if room is not None and not room.done() and len(self._tally.under_way) <= MAX_UNDER_WAY // 2:
+            room.set_result(None)
 
     def _note_failure(self, first: int, error: KafkaError) -> None:
         self._tally.failed(first, error, is_skipped=self._passes_over(error))

@@ -12,6 +12,9 @@ MAX_RANGES_SHOWN = 8
 
 MAX_PROBLEMS_SHOWN = 10
 
+MIN_SPEED_S = 1.0
+"""A shorter run says nothing about speed."""
+
 
 @dataclass(frozen=True, slots=True)
 class Ending:
@@ -66,9 +69,11 @@ def summary(ending: Ending, tally: Tally) -> Iterator[str]:
     """Lines for people: what was delivered, what was not and why, and how far it got."""
     if ending.error is not None:
         yield ending.error
+    if not tally.inputs and ending.interrupted_by is None:
+        return  # it never came to reading
     yield from _problem_lines(tally)
-    yield f"{_delivered(ending, tally)}{_speed(ending, tally)}"
-    if ending.exit_code and tally.inputs:
+    yield f"{_delivered(ending, tally)} in {ending.elapsed_s:.1f} s{_speed(ending, tally)}"
+    if ending.interrupted_by is not None or tally.complete_to < tally.lines:
         yield _how_far(tally)
 
 
@@ -109,18 +114,18 @@ def _delivered(ending: Ending, tally: Tally) -> str:
 
 
 def _speed(ending: Ending, tally: Tally) -> str:
-    elapsed_s = max(ending.elapsed_s, 1e-3)
-    return (
-        f" in {elapsed_s:.1f} s ({tally.delivered / elapsed_s:,.0f} records/s,"
-        f" {ending.bytes_read / elapsed_s / 1e6:,.1f} MB/s read)"
-    )
+    if ending.elapsed_s < MIN_SPEED_S:
+        return ""  # connecting is most of it
+    records, megabytes = tally.delivered / ending.elapsed_s, ending.bytes_read / ending.elapsed_s / 1e6
+    return f" ({records:,.0f} records/s, {megabytes:,.1f} MB/s read)"
 
 
 def _how_far(tally: Tally) -> str:
     name, line = tally.place(tally.complete_to)
-    if line:
-        return f"complete to {name}:{line}: nothing before it is missing"
-    return "nothing is certain to have been delivered from the first line on"
+    if not line:
+        return "the very first line is missing" if tally.delivered else "nothing was delivered"
+    skipped = " or skipped" if any(problem.is_skipped for problem in tally.problems.values()) else ""
+    return f"everything up to {name}:{line} was delivered{skipped}"
 
 
 def _problem(problem: Problem, tally: Tally) -> dict[str, object]:

@@ -3,6 +3,7 @@
 The first Ctrl-C or SIGTERM stops the reading and gives what was handed over a bounded time; the second ends that.
 """
 
+import asyncio
 import signal
 import sys
 from collections.abc import AsyncIterator
@@ -23,6 +24,9 @@ from aioproducer.producer import Producer
 EXIT_UNDELIVERED = 1
 EXIT_SIGNAL = 128
 """Plus the number of the signal, as shells do it."""
+
+HINT_AFTER_S = 2.0
+"""For connecting; who waits longer is told for what."""
 
 CLOSE_TIMEOUT_S = 2.0
 """For letting connections go; everything that matters has happened by then."""
@@ -104,13 +108,21 @@ class Run:
                 await producer.close(timeout=0)
 
     async def _work(self, producer: Producer) -> None:
-        await producer.start()
-        await self._check_partition(producer)
+        hint = asyncio.get_running_loop().call_later(HINT_AFTER_S, self._say_waiting)
+        try:
+            await producer.start()
+            await self._check_partition(producer)
+        finally:
+            hint.cancel()
         self._feed = feed = Feed(producer, self._settings, tally=self.tally, on_failure=self._feeding.cancel)
         async with self._progress():
             with self._feeding:
                 await self._run_feed(feed)
             await _flush(producer)
+
+    def _say_waiting(self) -> None:
+        servers, wait_s = ",".join(self._config.bootstrap_servers), self._config.max_block_ms / 1000
+        print(f"aioproducer: waiting for {self._settings.topic} on {servers}, {wait_s:g} s at most", file=sys.stderr)
 
     async def _run_feed(self, feed: Feed) -> None:
         try:

@@ -6,6 +6,7 @@ of ranges for each reason), and totals.
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from aioproducer.cli.producing.formats import BadLineError
 from aioproducer.cli.producing.line_ranges import LineRanges
@@ -19,15 +20,14 @@ OTHER_REASONS = "other reasons"
 NOT_ACKNOWLEDGED = "not acknowledged before the command ended"
 
 
-@dataclass(slots=True)
-class InputLines:
+class InputLines(NamedTuple):
     """One input, as far as it was read."""
 
     name: str
     before: int
     """Lines of the inputs before it."""
 
-    lines: int = 0
+    lines: int
     """Lines read of it."""
 
 
@@ -63,7 +63,6 @@ class Tally:
     """What became of the lines so far."""
 
     def __init__(self) -> None:
-        self.inputs: list[InputLines] = []
         self.under_way: dict[int, int] = {}
         """First line -> last line of each record that was handed over and has no answer; ascending."""
 
@@ -75,6 +74,7 @@ class Tally:
         self.delivered = 0
         """Records delivered."""
 
+        self._inputs: list[tuple[str, int]] = []  # name, lines before it
         self._done_to = 0  # the last line that is under way, delivered, bad or blank
         self._first_missing: int | None = None
 
@@ -82,11 +82,10 @@ class Tally:
 
     def open_input(self, name: str) -> None:
         """The next lines are of this input."""
-        self.inputs.append(InputLines(name, self.lines))
+        self._inputs.append((name, self.lines))
 
     def read_line(self) -> int:
         """Count one line; returns its number."""
-        self.inputs[-1].lines += 1
         self.lines += 1
         return self.lines
 
@@ -136,6 +135,12 @@ class Tally:
     # Looking
 
     @property
+    def inputs(self) -> list[InputLines]:
+        """Those that were opened."""
+        ends = [*(before for _, before in self._inputs[1:]), self.lines][: len(self._inputs)]
+        return [InputLines(name, before, end - before) for (name, before), end in zip(self._inputs, ends, strict=True)]
+
+    @property
     def not_delivered(self) -> int:
         """Records, and lines that are none, that were not delivered; those under way are not among them."""
         return sum(problem.records for problem in self.problems.values())
@@ -163,8 +168,9 @@ class Tally:
 
     def places(self, lines: LineRanges) -> Iterator[tuple[str, int, int]]:
         """Input, first and last line there, of each range that is kept; a range over two inputs is two."""
+        inputs = self.inputs
         for first, last in lines:
-            for source in self.inputs:
+            for source in inputs:
                 low, high = max(first, source.before + 1), min(last, source.before + source.lines)
                 if low <= high:
                     yield source.name, low - source.before, high - source.before

@@ -1,0 +1,53 @@
+"""Runs the `aioproducer` command as a process of its own, while brokers live on the test's event loop."""
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import NamedTuple
+
+TIMEOUT_S = 20
+PROGRAM = [sys.executable, "-c", "from aioproducer.cli.main import app; app()"]
+
+
+class Ended(NamedTuple):
+    """How a command ended."""
+
+    code: int
+    output: str
+    errors: list[str]
+    """Lines on standard error, without the command's name in front, nor what a busy machine adds: `waiting for ...`."""
+
+
+@asynccontextmanager
+async def started(*arguments: str) -> AsyncIterator[asyncio.subprocess.Process]:
+    """The command with pipes to its standard streams; killed if it has not ended by itself."""
+    process = await asyncio.create_subprocess_exec(
+        *PROGRAM,
+        *arguments,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env={**os.environ, "NO_COLOR": "1"},
+    )
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.communicate()
+
+
+async def ended(process: asyncio.subprocess.Process, stdin: bytes | None = None) -> Ended:
+    """Feed a command, close its standard input, and wait for its end."""
+    output, errors = await asyncio.wait_for(process.communicate(stdin), TIMEOUT_S)
+    assert process.returncode is not None
+    lines = [line.removeprefix("aioproducer: ") for line in errors.decode().splitlines() if line]
+    return Ended(process.returncode, output.decode(), [line for line in lines if not line.startswith("waiting for ")])
+
+
+async def run(*arguments: str, stdin: bytes = b"") -> Ended:
+    """Run a command to its end."""
+    async with started(*arguments) as process:
+        return await ended(process, stdin)

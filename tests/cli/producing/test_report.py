@@ -1,0 +1,121 @@
+"""What people and programs are told of a run."""
+
+import json
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+
+from aioproducer.cli.producing.formats import BadLineError
+from aioproducer.cli.producing.report import MAX_RANGES_SHOWN, Ending, report, summary
+from aioproducer.cli.producing.tally import Tally
+from aioproducer.errors import DeliveryTimeoutError, Outcome
+from aioproducer.records import RecordMetadata, TopicPartition
+
+ENDING = Ending(
+    topic="orders",
+    bootstrap_servers="h:1",
+    started_at=datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC),
+    elapsed_s=0.25,
+    bytes_read=90,
+    acks=-1,
+)
+
+
+@pytest.fixture
+def tally() -> Tally:
+    """Line 1 of `a.csv` delivered, lines 2 to 40 each handed over."""
+    result = Tally()
+    result.open_input("a.csv")
+    for _ in range(40):
+        result.sent(result.read_line())
+    result.delivered_at(1, RecordMetadata("orders", 3, TopicPartition("orders", 3), 17, 0, 0, 0))
+    return result
+
+
+def fail(tally: Tally, *lines: int) -> None:
+    """These lines were not delivered."""
+    for line in lines:
+        tally.failed(line, DeliveryTimeoutError(f"late: {line}", outcome=Outcome.UNKNOWN), is_skipped=False)
+
+
+def test_people_are_told_which_lines_and_why(tally: Tally) -> None:
+    """As ranges, with the first as the example, and how far all is well."""
+    fail(tally, *range(2, 41))
+
+    assert list(summary(replace(ENDING, exit_code=1), tally)) == [
+        "a.csv:2-40: 39 records: DeliveryTimeoutError; the first: late: 2",
+        "1 record delivered to orders, 39 not in 0.2 s",
+        "everything up to a.csv:1 was delivered",
+    ]
+
+
+def test_people_are_not_drowned_in_ranges(tally: Tally) -> None:
+    """Past a few, lines are only counted."""
+    fail(tally, *range(2, 41, 2))
+
+    line = next(summary(ENDING, tally))
+
+    assert line.startswith("a.csv:2,4,6,8,10,12,14,16 and 12 lines more: 20 records")
+    assert MAX_RANGES_SHOWN == 8
+
+
+def test_programs_are_told_everything(tally: Tally) -> None:
+    """As JSON values, with every range that is kept."""
+    fail(tally, *range(2, 41, 2))
+
+    told = json.loads(json.dumps(report(replace(ENDING, exit_code=1), tally)))
+
+    (problem,) = told.pop("problems")
+    assert len(problem.pop("ranges")) == 20
+    assert problem == {
+        "reason": "DeliveryTimeoutError",
+        "error": "DeliveryTimeoutError",
+        "outcome": "unknown",
+        "example": "late: 2",
+        "skipped": False,
+        "records": 20,
+        "lines": 20,
+        "lines_left_out": 0,
+    }
+    assert told == {
+        "topic": "orders",
+        "bootstrap_servers": "h:1",
+        "started_at": "2026-01-02T03:04:05.000+00:00",
+        "elapsed_s": 0.25,
+        "exit_code": 1,
+        "interrupted_by": None,
+        "error": None,
+        "acks": -1,
+        "inputs": [{"name": "a.csv", "lines_read": 40}],
+        "bytes_read": 90,
+        "lines_read": 40,
+        "delivered": 1,
+        "not_delivered": 20,
+        "complete_to": {"input": "a.csv", "line": 1},
+        "partitions": {"3": {"records": 1, "first_offset": 17, "last_offset": 17}},
+    }
+
+
+def test_error_before_reading_stands_alone() -> None:
+    """Nothing was read, so there is nothing to count."""
+    assert list(summary(replace(ENDING, error="no broker"), Tally())) == ["no broker"]
+
+
+def test_unconfirmed_is_not_called_delivered(tally: Tally) -> None:
+    """With `acks=0` nobody knows."""
+    assert next(summary(replace(ENDING, acks=0), tally)).startswith("1 record sent (acks=0: nobody confirmed them)")
+
+
+def test_first_line_missing_is_said() -> None:
+    """There is no place up to which all is well."""
+    tally = Tally()
+    tally.open_input("a")
+    tally.bad(tally.read_line(), BadLineError("not JSON", "why"), is_skipped=False)
+
+    assert list(summary(ENDING, tally)) == [
+        "a:1: not JSON: why",
+        "0 records delivered to orders, 1 not in 0.2 s",
+        "nothing was delivered",
+    ]
+    assert report(ENDING, tally)["complete_to"] is None

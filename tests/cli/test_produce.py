@@ -1,0 +1,415 @@
+"""`aioproducer produce`, as users meet it: a process, a cluster, and what goes wrong between them."""
+
+import asyncio
+import json
+import os
+import signal
+import socket
+from asyncio.subprocess import Process
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from aioproducer.testing import FakeCluster
+from tests.cli.commands import ended, run, started
+
+pytestmark = pytest.mark.slow  # each starts a process
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[FakeCluster]:
+    """Two brokers; topic `t` has one partition, so that order can be seen."""
+    async with FakeCluster(2, topics={"t": 1}) as running:
+        yield running
+
+
+def values(cluster: FakeCluster, topic: str = "t") -> list[bytes | None]:
+    """The values in partition 0."""
+    return [record.value for record in cluster.records(topic, 0)]
+
+
+async def arrival(cluster: FakeCluster, count: int) -> None:
+    """Wait until so many records are in the log."""
+    async with asyncio.timeout(15):
+        while cluster.end_offset("t", 0) < count:
+            await asyncio.sleep(0.01)
+
+
+async def feed(process: Process, lines: bytes) -> None:
+    """Write to a command's standard input and leave it open."""
+    assert process.stdin is not None
+    process.stdin.write(lines)
+    await process.stdin.drain()
+
+
+# What is sent
+
+
+async def test_lines_of_files_and_standard_input_are_sent_in_order(cluster: FakeCluster, tmp_path: Path) -> None:
+    """An empty line is an empty value, CR is part of the line end, the last line needs none."""
+    (tmp_path / "a").write_bytes(b"1\r\n\n\xff\n")
+    (tmp_path / "b").write_bytes(b"2\n3")
+
+    command = await run("produce", "t", f"{tmp_path}/a", "-", f"{tmp_path}/b", "-b", cluster.bootstrap_servers, stdin=b"x")
+
+    assert values(cluster) == [b"1", b"", b"\xff", b"x", b"2", b"3"]
+    assert command.code == 0
+    assert command.errors[0].startswith("6 records delivered to t in ")
+
+
+async def test_key_headers_and_partition(cluster: FakeCluster) -> None:
+    """Headers may repeat and be empty; the partition is the one asked for."""
+    cluster.create_topic("wide", 5)
+    arguments = "--format jsonl --key id --header a=1 --header a=b=c --header e= --partition 0".split()
+
+    command = await run("produce", "wide", "-b", cluster.bootstrap_servers, *arguments, stdin=b'{"id": 7}\n{"id": null}')
+
+    assert command.code == 0
+    first, second = cluster.records("wide", 0)
+    assert (first.key, second.key) == (b"7", None)
+    assert list(first.headers) == [("a", b"1"), ("a", b"b=c"), ("e", b"")]
+
+
+async def test_csv_has_a_header_in_each_file(cluster: FakeCluster, tmp_path: Path) -> None:
+    """Columns may be in another order in the next one."""
+    (tmp_path / "a.csv").write_text("id,n\n1,x\n")
+    (tmp_path / "b.csv").write_text("n,id\ny,2\n")
+
+    command = await run(
+        *f"produce t {tmp_path}/a.csv {tmp_path}/b.csv --format csv --key id -b {cluster.bootstrap_servers}".split()
+    )
+
+    assert command.code == 0
+    assert [record.key for record in cluster.records("t", 0)] == [b"1", b"2"]
+
+
+async def test_empty_input_is_no_failure(cluster: FakeCluster) -> None:
+    """Everything was delivered: nothing."""
+    command = await run("produce", "t", "-b", cluster.bootstrap_servers)
+
+    assert (command.code, command.output) == (0, "")
+    assert command.errors[0].startswith("0 records delivered to t")
+
+
+async def test_what_is_typed_is_sent_at_once(cluster: FakeCluster) -> None:
+    """A pipe that stays open holds nothing back; its end ends the command."""
+    async with started("produce", "t", "-b", cluster.bootstrap_servers) as process:
+        await feed(process, b"a\nb\nc")
+        await arrival(cluster, 2)
+
+        command = await ended(process)
+
+    assert command.code == 0
+    assert values(cluster) == [b"a", b"b", b"c"]
+
+
+async def test_rate_is_a_limit(cluster: FakeCluster) -> None:
+    """Eleven records at twenty a second take half a second."""
+    command = await run(
+        "produce", "t", "-b", cluster.bootstrap_servers, "--rate", "20", "--report", "-", stdin=b"\n" * 11
+    )
+
+    assert json.loads(command.output)["elapsed_s"] >= 0.5
+
+
+async def test_report_says_where_everything_went(cluster: FakeCluster, tmp_path: Path) -> None:
+    """In a file, when one is named."""
+    command = await run(
+        "produce", "t", "-b", cluster.bootstrap_servers, "--report", f"{tmp_path}/r.json", stdin=b"a\nb\n"
+    )
+
+    report = json.loads((tmp_path / "r.json").read_text())
+    assert command.output == ""
+    assert report["exit_code"] == 0
+    assert report["partitions"] == {"0": {"records": 2, "first_offset": 0, "last_offset": 1}}
+    assert report["complete_to"] == {"input": "standard input", "line": 2}
+
+
+async def test_report_into_a_closed_pipe_is_no_failure(cluster: FakeCluster) -> None:
+    """As with `| head -0`; the records are what counts."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    process = await asyncio.create_subprocess_exec(
+        *(await _program()), "produce", "t", "-b", cluster.bootstrap_servers, "--report", "-",
+        stdin=asyncio.subprocess.DEVNULL, stdout=writing, stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    os.close(writing)
+
+    command = await ended(process)
+
+    assert command.code == 0
+    assert len(command.errors) == 1
+
+
+async def _program() -> list[str]:
+    from tests.cli.commands import PROGRAM
+
+    return PROGRAM
+
+
+# Bad lines
+
+BAD_JSON = b'{"a":1}\n{"a":2}\nnot\n{"a":3}\nworse\n'
+
+
+async def test_bad_line_ends_the_run_and_what_was_before_is_delivered(cluster: FakeCluster) -> None:
+    """It is named, with what is wrong."""
+    command = await run("produce", "t", "-b", cluster.bootstrap_servers, "--format", "jsonl", stdin=BAD_JSON)
+
+    assert command.code == 1
+    assert values(cluster) == [b'{"a":1}', b'{"a":2}']
+    assert command.errors[0] == "standard input:3: not JSON: Expecting value at character 1"
+    assert command.errors[2] == "everything up to standard input:2 was delivered"
+
+
+async def test_bad_lines_are_skipped_on_request(cluster: FakeCluster) -> None:
+    """They are all told, and the exit code says that not everything was delivered."""
+    command = await run(
+        "produce", "t", "-b", cluster.bootstrap_servers, "--format", "jsonl", "--skip-bad-lines", stdin=BAD_JSON
+    )
+
+    assert command.code == 1
+    assert values(cluster) == [b'{"a":1}', b'{"a":2}', b'{"a":3}']
+    assert command.errors[0].startswith("standard input:3,5: skipped, 2 records: not JSON; the first: not JSON: ")
+
+
+async def test_line_longer_than_a_record_may_be(cluster: FakeCluster) -> None:
+    """The option is named; its neighbours are delivered."""
+    long = b"x" * 5_000
+    command = await run(
+        *f"produce t -b {cluster.bootstrap_servers} --property max.request.size=1000 --skip-bad-lines".split(),
+        stdin=b"a\n" + long + b"\nb\n" + b"y" * 999 + b"\nc\n",
+    )
+
+    assert command.code == 1
+    assert values(cluster) == [b"a", b"b", b"c"]
+    assert [line.partition(":")[2].partition(" ")[0] for line in command.errors[:2]] == ["2:", "4:"]
+    assert "max.request.size" in command.errors[0]
+
+
+async def test_record_that_the_broker_refuses_is_named(cluster: FakeCluster) -> None:
+    """With `--skip-bad-lines` the others are delivered all the same."""
+    cluster.create_topic("small", 1, configs={"max.message.bytes": "1000"})
+
+    command = await run(
+        *f"produce small -b {cluster.bootstrap_servers} --skip-bad-lines --property batch.size=0".split(),
+        stdin=b"a\n" + b"x" * 2_000 + b"\nb\n",
+    )
+
+    assert command.code == 1
+    assert values(cluster, "small") == [b"a", b"b"]
+    assert command.errors[0].startswith("standard input:2: skipped, ")
+
+
+# What cannot be
+
+
+async def test_everything_asked_wrongly_is_said_at_once(cluster: FakeCluster, tmp_path: Path) -> None:
+    """A line each, exit code 2, nothing sent."""
+    command = await run(
+        *f"produce t {tmp_path}/gone {tmp_path} -b {cluster.bootstrap_servers} --key id --rate 0 --header x".split(),
+        *("--property", "linger.mss=5"),
+    )
+
+    assert command.code == 2
+    assert command.errors == [
+        f"{tmp_path}/gone: no such file or directory",
+        f"{tmp_path}: is a directory",
+        "--header 'x': not like NAME=VALUE",
+        "--key needs --format jsonl or csv: a plain line has no fields",
+        "--rate 0: must be above 0",
+        "there is no option 'linger.mss'; did you mean 'linger.ms'?",
+    ]
+
+
+@pytest.mark.parametrize(
+    "arguments, said",
+    [
+        (["t", "-b", "localhost"], "'localhost' is not host:port"),
+        (["a b", "-b", "h:1"], "topic 'a b' has the character ' '"),
+        (["t", "-b", "h:1", "--property", "linger.ms=soon"], "linger_ms"),
+        (["t", "-b", "h:1", "--property", "bootstrap.servers=h:1"], "use --bootstrap-server"),
+        (["t", "-b", "h:1", "--drain-timeout", "-1"], "--drain-timeout -1"),
+        (["t", "-b", "h:1", "--report", "/nonexistent/r"], "--report /nonexistent/r: No such file or directory"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+async def test_wrong_argument_is_one_line(arguments: list[str], said: str) -> None:
+    """Exit code 2, nothing connected."""
+    command = await run("produce", *arguments)
+
+    assert command.code == 2
+    assert len(command.errors) == 1
+    assert said in command.errors[0]
+
+
+async def test_report_over_an_input_is_refused(tmp_path: Path) -> None:
+    """The input is as it was."""
+    (tmp_path / "a").write_text("1\n")
+
+    command = await run("produce", "t", f"{tmp_path}/a", "--report", f"{tmp_path}/../{tmp_path.name}/a")
+
+    assert command.code == 2
+    assert command.errors[0].endswith("that is an input")
+    assert (tmp_path / "a").read_text() == "1\n"
+
+
+async def test_partition_that_is_not_there_is_one_line(cluster: FakeCluster) -> None:
+    """With those that are; exit code 2."""
+    command = await run("produce", "t", "-b", cluster.bootstrap_servers, "--partition", "1", stdin=b"a\n")
+
+    assert (command.code, command.errors) == (2, ["--partition 1: topic t has partitions 0 to 0"])
+
+
+async def test_wrong_address_is_known_in_a_bounded_time() -> None:
+    """With the reason; exit code 1."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+
+    command = await run("produce", "t", "-b", f"127.0.0.1:{port}", "--property", "max.block.ms=500", stdin=b"a\n")
+
+    assert command.code == 1
+    assert len(command.errors) == 1
+    assert f"127.0.0.1:{port}" in command.errors[0]
+    assert "refused" in command.errors[0]
+
+
+async def test_topic_that_nobody_makes_is_one_line() -> None:
+    """Where brokers do not make topics on first use."""
+    async with FakeCluster(1, auto_create_topics=False) as cluster:
+        command = await run(
+            *f"produce gone -b {cluster.bootstrap_servers} --property max.block.ms=500".split(), stdin=b"a\n"
+        )
+
+    assert command.code == 1
+    assert len(command.errors) == 1
+    assert "UNKNOWN_TOPIC_OR_PARTITION" in command.errors[0]
+
+
+# Interrupted
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+async def test_signal_delivers_what_was_accepted(cluster: FakeCluster, number: signal.Signals) -> None:
+    """A long linger is not waited out; the report says how far it got."""
+    arguments = "--property linger.ms=3600000 --property delivery.timeout.ms=7200000 --report -".split()
+    async with started("produce", "t", "-b", cluster.bootstrap_servers, *arguments) as process:
+        await feed(process, b"a\nb\nc")
+        await connection(cluster)
+        process.send_signal(number)
+
+        command = await ended(process)
+
+    report = json.loads(command.output)
+    assert values(cluster) == [b"a", b"b"]
+    assert (command.code, report["exit_code"]) == (128 + number, 128 + number)
+    assert report["interrupted_by"] == number.name
+    assert report["complete_to"] == {"input": "standard input", "line": 2}
+
+
+async def connection(cluster: FakeCluster) -> None:
+    """Wait until a command knows its producer id: then it has begun to read."""
+    async with asyncio.timeout(15):
+        while not any(request.api_key == INIT_PRODUCER_ID for request in cluster.requests):
+            await asyncio.sleep(0.01)
+    await asyncio.sleep(0.3)
+
+
+INIT_PRODUCER_ID = 22
+
+
+async def test_wait_after_a_signal_is_bounded(cluster: FakeCluster) -> None:
+    """What has no answer by then is told as such."""
+    arguments = "--drain-timeout 0.3 --report -".split()
+    async with started("produce", "t", "-b", cluster.bootstrap_servers, *arguments) as process:
+        await feed(process, b"a\n")
+        await arrival(cluster, 1)
+        for node_id in (1, 2):
+            await cluster.kill(node_id)
+        await feed(process, b"b\nc\n")
+        await asyncio.sleep(0.3)
+        process.send_signal(signal.SIGINT)
+
+        command = await ended(process)
+
+    report = json.loads(command.output)
+    (problem,) = report["problems"]
+    assert command.code == 130
+    assert problem["reason"] == "not acknowledged before the command ended"
+    assert problem["ranges"] == [{"input": "standard input", "first_line": 2, "last_line": 3}]
+    assert report["complete_to"] == {"input": "standard input", "line": 1}
+
+
+async def test_second_signal_ends_at_once(cluster: FakeCluster) -> None:
+    """Whatever the drain time-out."""
+    async with started("produce", "t", "-b", cluster.bootstrap_servers, "--drain-timeout", "600") as process:
+        await feed(process, b"a\n")
+        await arrival(cluster, 1)
+        for node_id in (1, 2):
+            await cluster.kill(node_id)
+        await feed(process, b"b\n")
+        await asyncio.sleep(0.3)
+        process.send_signal(signal.SIGINT)
+        assert process.stderr is not None
+        await process.stderr.readuntil(b"again to end at once\n")
+        process.send_signal(signal.SIGINT)
+
+        command = await asyncio.wait_for(ended(process), 5)
+
+    assert command.code == 130
+    assert command.errors[-1] == "everything up to standard input:1 was delivered"
+
+
+async def test_signal_while_connecting_ends_at_once() -> None:
+    """Nothing was read, nothing is lost."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        async with started("produce", "t", "-b", f"127.0.0.1:{silent.getsockname()[1]}") as process:
+            assert process.stderr is not None
+            await process.stderr.readuntil(b"at most\n")
+            process.send_signal(signal.SIGINT)
+
+            command = await asyncio.wait_for(ended(process), 5)
+
+    assert command.code == 130
+
+
+# Brokers that fail
+
+
+async def test_leader_that_dies_costs_nothing(cluster: FakeCluster, tmp_path: Path) -> None:
+    """Every line arrives once and in order."""
+    lines = [b"%d" % number for number in range(3_000)]
+    (tmp_path / "lines").write_bytes(b"\n".join(lines))
+    cluster.create_topic("pair", 1, replication_factor=2)
+
+    async with started(*f"produce pair {tmp_path}/lines -b {cluster.bootstrap_servers} --rate 2000".split()) as process:
+        async with asyncio.timeout(15):
+            while cluster.end_offset("pair", 0) < 500:
+                await asyncio.sleep(0.01)
+        await cluster.kill(cluster.leader_of("pair", 0))
+
+        command = await ended(process)
+
+    assert command.code == 0
+    assert values(cluster, "pair") == lines
+
+
+async def test_failed_delivery_ends_the_run(cluster: FakeCluster) -> None:
+    """The lines that were under way are named, with the reason and what became of them."""
+    arguments = "--property delivery.timeout.ms=600 --property request.timeout.ms=500 --property linger.ms=0 --report -"
+    async with started("produce", "t", "-b", cluster.bootstrap_servers, *arguments.split()) as process:
+        await feed(process, b"a\n")
+        await arrival(cluster, 1)
+        for node_id in (1, 2):
+            await cluster.kill(node_id)
+        await feed(process, b"b\nc\n")  # standard input stays open: the failure alone ends it
+
+        assert process.stdout is not None
+        output = await asyncio.wait_for(process.stdout.read(), 15)
+
+    report = json.loads(output)
+    assert report["exit_code"] == 1
+    assert {problem["error"] for problem in report["problems"]} == {"DeliveryTimeoutError"}
+    assert sum(problem["records"] for problem in report["problems"]) == 2
+    assert report["complete_to"] == {"input": "standard input", "line": 1}
