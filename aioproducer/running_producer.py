@@ -15,7 +15,7 @@ from aioproducer.completion import Completion
 from aioproducer.core.batch_splitter import BatchSplitter
 from aioproducer.core.buffer_pool import SMALLEST_CHUNK, BufferPool
 from aioproducer.core.flush_generations import FlushGenerations
-from aioproducer.core.open_batches import Surroundings
+from aioproducer.core.open_batches import AccumulatorSettings, Surroundings
 from aioproducer.core.producer_identity import ProducerIdentity
 from aioproducer.core.record_accumulator import RecordAccumulator
 from aioproducer.core.timer_heap import TimerHeap
@@ -97,19 +97,7 @@ class RunningProducer:
         self.latency = LatencyHistogram()
         batching = accumulator_settings(config)
         self.pool = BufferPool(config.buffer_memory, batching.batch_size, on_return=self._memory_returned)
-        self.accumulator = RecordAccumulator(
-            batching,
-            Surroundings(
-                pool=self.pool,
-                timers=self.timers,
-                generations=self.generations,
-                producer_identity=self.identity,
-                random=random,
-                clock=self.loop.time,
-                wake=self.wake,
-                loop=self.loop,
-            ),
-        )
+        self.accumulator = self._make_accumulator(batching, random)
         self.open_batches = self.accumulator.open_batches
         self.open_batches.on_full = self._batch_closed
         self.appender = RecordAppender(
@@ -121,40 +109,62 @@ class RunningProducer:
             ignore_keys=config.partitioner_ignore_keys,
         )
         self.completion = Completion(self.loop, self.pool, self.generations, latency=self.latency, log=log)
-        self.client = NetworkClient(
-            bootstrap=config.bootstrap,
-            settings=network_settings(config),
-            timers=self.timers,
-            random=random,
-            wake=self.wake,
-            log=log,
-            client_id=lifecycle.name,
-        )
+        self.client = self._make_client(random)
         self.metadata = MetadataRefresher(self.client, metadata_settings(config), random=random, log=log)
         self.metadata.on_update(self._cluster_changed)
-        self.lines = WaitingLines(
-            self.appender,
-            self.open_batches,
-            self.generations,
-            self.timers,
-            limits=waiting_limits(config),
-            on_failed=self._waiting_failed,
-            explain=self.explain_topic,
-        )
+        self.lines = self._make_lines()
         backoff = retry_backoff(config, random)
         self.producer_ids = ProducerIdSource(
             self.client, self.identity, backoff, on_assigned=self._producer_id_assigned, log=log
         )
         self.settlement = self._make_settlement(backoff)
         self.sender = self._make_sender()
-        self.preparation = Preparation(
+        self.preparation = self._make_preparation(interceptors)
+        self._supervisor = Supervisor(lifecycle.name, self.fail)
+
+    def _make_accumulator(self, batching: AccumulatorSettings, random: random.Random) -> RecordAccumulator:
+        surroundings = Surroundings(
+            pool=self.pool,
+            timers=self.timers,
+            generations=self.generations,
+            producer_identity=self.identity,
+            random=random,
+            clock=self.loop.time,
+            wake=self.wake,
+            loop=self.loop,
+        )
+        return RecordAccumulator(batching, surroundings)
+
+    def _make_client(self, random: random.Random) -> NetworkClient:
+        return NetworkClient(
+            bootstrap=self._config.bootstrap,
+            settings=network_settings(self._config),
+            timers=self.timers,
+            random=random,
+            wake=self.wake,
+            log=self._log,
+            client_id=self.lifecycle.name,
+        )
+
+    def _make_lines(self) -> WaitingLines:
+        return WaitingLines(
+            self.appender,
+            self.open_batches,
+            self.generations,
+            self.timers,
+            limits=waiting_limits(self._config),
+            on_failed=self._waiting_failed,
+            explain=self.explain_topic,
+        )
+
+    def _make_preparation(self, interceptors: InterceptorChain) -> Preparation:
+        return Preparation(
             interceptors,
-            key_serializer=config.key_serializer,
-            value_serializer=config.value_serializer,
-            partitioner=config.partitioner,
+            key_serializer=self._config.key_serializer,
+            value_serializer=self._config.value_serializer,
+            partitioner=self._config.partitioner,
             cluster=lambda: self.metadata.cluster,
         )
-        self._supervisor = Supervisor(lifecycle.name, self.fail)
 
     def _make_settlement(self, backoff: ExponentialBackoff) -> Settlement:
         return Settlement(

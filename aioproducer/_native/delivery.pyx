@@ -179,6 +179,11 @@ cdef wake_delivery(Delivery delivery, BatchResult result):
 @cython.freelist(256)
 @cython.final
 cdef class Delivery:
+    """The handle of one record: done when the broker answered for it, or when it failed for good.
+
+    Awaiting it (also by `gather`, `wait`, `add_done_callback`) ends the linger of its batch. Cancelling a task that
+    awaits it ends that wait alone; `cancel()` cancels the handle. The record goes on either way.
+    """
 
     # The state that asyncio asks for
 
