@@ -238,7 +238,7 @@ class Producer(ProducerLifetime):
         failed = running.completion.unseen.begin_flush(generation)
         try:
             async with asyncio.timeout(timeout):
-                await running.wait_for_generation(generation)
+                await running.flushes.wait_for(generation)
             error = failed.take_error()
         except TimeoutError:
             text = f"flush: {running.generations.unfinished} batches and waiting records unfinished after {timeout} s"

@@ -14,7 +14,6 @@ from aioproducer._native.delivery import BatchResult
 from aioproducer.completion import Completion
 from aioproducer.core.batch_splitter import BatchSplitter
 from aioproducer.core.buffer_pool import SMALLEST_CHUNK, BufferPool
-from aioproducer.core.flush_generations import FlushGenerations
 from aioproducer.core.open_batches import AccumulatorSettings, Surroundings
 from aioproducer.core.producer_identity import ProducerIdentity
 from aioproducer.core.record_accumulator import RecordAccumulator
@@ -22,6 +21,7 @@ from aioproducer.core.timer_heap import TimerHeap
 from aioproducer.core.waiting_line import WaitingRecord
 from aioproducer.core.waiting_lines import WaitingLines
 from aioproducer.errors import BrokerError, KafkaError, Outcome, ProducerClosedError
+from aioproducer.flush_waiters import FlushWaiters
 from aioproducer.lifecycle import Lifecycle, ProducerState
 from aioproducer.metrics import LatencyHistogram
 from aioproducer.network.metadata_refresher import MetadataRefresher
@@ -89,10 +89,10 @@ class RunningProducer:
         self._log = log
         self._metadata_waiters: list[asyncio.Future[None]] = []
         self._closed_bytes = 0
-        self._flushes: list[tuple[int, asyncio.Future[None]]] = []
         self._last_breath: asyncio.Task[None] | None = None
         self.timers = TimerHeap()
-        self.generations = FlushGenerations(self._generation_finished)
+        self.flushes = FlushWaiters(self.loop)
+        self.generations = self.flushes.generations
         self.identity = ProducerIdentity(is_enabled=config.enable_idempotence)
         self.latency = LatencyHistogram()
         batching = accumulator_settings(config)
@@ -257,7 +257,7 @@ class RunningProducer:
     async def _drain(self, timeout_s: float) -> None:
         try:
             async with asyncio.timeout(timeout_s):
-                await self.wait_for_generation(self.generations.current)
+                await self.flushes.wait_for(self.generations.current)
         except TimeoutError:
             self._log.warning("close_timed_out", timeout_s=timeout_s, unfinished=self.generations.unfinished)
 
@@ -296,23 +296,6 @@ class RunningProducer:
         generation = self.generations.close()
         self.open_batches.close_all()
         return generation
-
-    async def wait_for_generation(self, generation: int) -> None:
-        """Wait until nothing accepted up to this flush generation is unfinished."""
-        while not self.generations.is_finished(generation):
-            finished = self.loop.create_future()
-            entry = (generation, finished)
-            self._flushes.append(entry)
-            try:
-                await finished
-            finally:
-                if entry in self._flushes:
-                    self._flushes.remove(entry)
-
-    def _generation_finished(self) -> None:
-        for generation, finished in list(self._flushes):
-            if not finished.done() and self.generations.is_finished(generation):
-                finished.set_result(None)
 
     # What parts tell each other
 
