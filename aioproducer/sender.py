@@ -93,7 +93,10 @@ class Sender:
         self._replica_timeout_ms = request_timeout_ms * 2 // 3
         self._ask_producer_id = ask_producer_id
         self._sleep: asyncio.Future[None] | None = None
+        self._alarm: asyncio.TimerHandle | None = None
+        self._alarm_at = 0.0
         self._is_woken = True
+        path.timers.on_earlier = self._set_alarm
 
     # The task
 
@@ -131,21 +134,33 @@ class Sender:
             self._accumulator.close_overdue(queue, now)
             for batch in deadlines.overdue(queue, now):
                 self._settlement.expire(batch, now)
-            deadlines.watch(queue)
+            deadlines.watch_again(queue)
 
     async def _sleep_until(self, when: float | None) -> None:
         if self._is_woken:
             self._is_woken = False
             when = self._loop.time()
         self._sleep = self._loop.create_future()
-        longest = self._loop.time() + LONGEST_SLEEP_S
-        alarm = self._loop.call_at(min(when, longest), self.wake) if when is not None else None
+        if when is not None:
+            self._set_alarm(when)
         try:
             await self._sleep
         finally:
             self._sleep = None
-            if alarm is not None:
-                alarm.cancel()
+            self._stop_alarm()
+
+    def _set_alarm(self, when: float) -> None:
+        """Sleep no longer than until `when`; whoever sets a timer while the sender sleeps need not wake it."""
+        if self._sleep is None or (self._alarm is not None and self._alarm_at <= when):
+            return
+        self._stop_alarm()
+        self._alarm_at = min(when, self._loop.time() + LONGEST_SLEEP_S)
+        self._alarm = self._loop.call_at(self._alarm_at, self.wake)
+
+    def _stop_alarm(self) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
 
     # Sending
 

@@ -1,7 +1,7 @@
-"""`delivery.timeout.ms`, in every state of a batch: one timer a partition, for its oldest batch.
+"""`delivery.timeout.ms`, in every state of a batch: one timer a partition, due no later than its oldest batch.
 
-A batch ends with its oldest record. When a timer fires and that batch is long done, the partition is looked at
-again for the one that is the oldest then.
+A batch ends with its oldest record. When a timer fires and the batch it was set for is long done, the partition is
+looked at again for the one that is the oldest then.
 """
 
 from __future__ import annotations
@@ -28,15 +28,23 @@ class DeliveryDeadlines:
         self._timeout_s = timeout_s
         self._due: list[PartitionQueue] = []
 
-    def watch(self, queue: PartitionQueue) -> None:
-        """Look at a partition when its oldest batch reaches its deadline; does nothing if that is arranged."""
-        oldest = None if queue.expiry_armed else queue.oldest()
+    def watch(self, batch: ProducerBatch) -> None:
+        """Look at a partition when this batch of it reaches its deadline, or before."""
+        queue, when = batch.queue, batch.called_at + self._timeout_s
+        if queue.expiry_timer is not None and queue.expiry_timer.is_pending:
+            if queue.expiry_timer.when <= when:
+                return
+            queue.expiry_timer.cancel()
+        queue.expiry_timer = self._timers.schedule(when, partial(self._fall_due, queue))
+
+    def watch_again(self, queue: PartitionQueue) -> None:
+        """Set the next timer of a partition whose timer fired and whose overdue batches have ended."""
+        oldest = queue.oldest()
         if oldest is not None:
-            queue.expiry_armed = True
-            self._timers.schedule(oldest.called_at + self._timeout_s, partial(self._fall_due, queue))
+            self.watch(oldest)
 
     def take_due(self) -> list[PartitionQueue]:
-        """Take the partitions whose timers fired; `watch` each again when its overdue batches have ended."""
+        """Take the partitions whose timers fired; `watch_again` each when its overdue batches have ended."""
         due, self._due = self._due, []
         return due
 
@@ -50,5 +58,4 @@ class DeliveryDeadlines:
         return [batch for batch in batches if not batch.is_abandoned and self.is_over(batch, now)]
 
     def _fall_due(self, queue: PartitionQueue, now: float) -> None:  # noqa: ARG002  # a timer's callback
-        queue.expiry_armed = False
         self._due.append(queue)

@@ -100,6 +100,7 @@ class OpenBatches:
         self._open: dict[PartitionQueue, None] = {}
         self._limits: dict[str, int] = {}
         self._records_closed = 0
+        self._closing_age_s = settings.delivery_timeout_s / 10
         self.memory_is_short = False
         """Records wait for memory: what is opened is ready at once."""
         self.on_full: Callable[[TopicPartition, int], None] = _nothing
@@ -163,6 +164,7 @@ class OpenBatches:
         batches = (queue.open_batch, *reversed(queue.queued))
         batch = next(batch for batch in batches if batch is not None and batch.result is delivery.home)
         batch.called_at = min(batch.called_at, called_at)
+        self._deadlines.watch(batch)
         if generation < batch.generation:
             self._generations.enter_again(generation)
             self._generations.leave(batch.generation)
@@ -216,10 +218,8 @@ class OpenBatches:
     def _arm_timers(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
         if self._settings.linger_s <= 0 or self.memory_is_short:
             self._make_ready(queue, batch)
-        if not queue.linger_armed:
-            queue.linger_armed = True
-            self._timers.schedule(batch.called_at + self._settings.linger_s, partial(self._linger_over, queue))
-        self._deadlines.watch(queue)
+        self._watch(queue, batch)
+        self._deadlines.watch(batch)
 
     def close(self, queue: PartitionQueue) -> None:
         """Take the open batch off the appender and queue it; nothing happens if there is none."""
@@ -275,22 +275,29 @@ class OpenBatches:
         if queue.open_batch is not None and queue.open_batch.result is result:
             self._make_ready(queue, queue.open_batch)
 
-    def _linger_over(self, queue: PartitionQueue, now: float) -> None:
-        """Runs when a linger may be over, and once more when the batch must close to keep its deadline tight."""
-        queue.linger_armed = False
+    def _watch(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
+        """Look at the open batch when its linger is over, then when its records are too far apart to take more.
+
+        One timer a partition: one that is due earlier stays, and looks at whatever batch is open then.
+        """
+        age = self._closing_age_s if batch.is_ready else min(self._settings.linger_s, self._closing_age_s)
+        when = batch.called_at + age
+        if queue.open_timer is not None and queue.open_timer.is_pending:
+            if queue.open_timer.when <= when:
+                return
+            queue.open_timer.cancel()
+        queue.open_timer = self._timers.schedule(when, partial(self._look, queue))
+
+    def _look(self, queue: PartitionQueue, now: float) -> None:
         batch = queue.open_batch
         if batch is None:
             return
-        if now < batch.called_at + self._settings.linger_s:
-            due = batch.called_at + self._settings.linger_s
-        elif now < batch.called_at + self._settings.delivery_timeout_s / 10:
-            self._make_ready(queue, batch)
-            due = batch.called_at + self._settings.delivery_timeout_s / 10
-        else:
+        if now >= batch.called_at + self._closing_age_s:
             self.close(queue)
             return
-        queue.linger_armed = True
-        self._timers.schedule(due, partial(self._linger_over, queue))
+        if now >= batch.called_at + self._settings.linger_s:
+            self._make_ready(queue, batch)
+        self._watch(queue, batch)
 
     def __repr__(self) -> str:
         """Show how many are open."""

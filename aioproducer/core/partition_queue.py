@@ -26,6 +26,7 @@ from aioproducer.core.producer_batch import BatchState, ProducerBatch
 if TYPE_CHECKING:
     from aioproducer._native.append import PartitionSlot
     from aioproducer.core.producer_identity import PartitionIdentity
+    from aioproducer.core.timer_heap import Timer
     from aioproducer.records import TopicPartition
 
 _by_order = attrgetter("order")
@@ -36,15 +37,15 @@ class PartitionQueue:
 
     __slots__ = (
         "capacity_hint",
-        "expiry_armed",
+        "expiry_timer",
         "identity",
         "is_offered",
         "leader_id",
-        "linger_armed",
         "max_in_flight",
         "next_order",
         "on_wire",
         "open_batch",
+        "open_timer",
         "parts",
         "queued",
         "slot",
@@ -70,8 +71,8 @@ class PartitionQueue:
         self.parts = 0
         self.next_order = 0
         self.is_offered = False
-        self.linger_armed = False
-        self.expiry_armed = False
+        self.open_timer: Timer | None = None
+        self.expiry_timer: Timer | None = None
         self.capacity_hint = 0
 
     # Which may go
@@ -181,9 +182,8 @@ class PartitionQueue:
         return overtaken
 
     def oldest(self) -> ProducerBatch | None:
-        """Return the batch whose deadline comes first and was not reached yet."""
-        candidates = [batch for batch in self.on_wire if not batch.is_abandoned]
-        candidates += [self.queued[0]] if self.queued else []
+        """Return the batch whose deadline comes first and was not reached yet; a look at all of them."""
+        candidates = [batch for batch in (*self.on_wire, *self.queued) if not batch.is_abandoned]
         candidates += [self.open_batch] if self.open_batch is not None else []
         return min(candidates, key=lambda batch: batch.called_at, default=None)
 

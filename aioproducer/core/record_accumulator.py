@@ -137,7 +137,6 @@ class RecordAccumulator:
         batch.not_before = not_before
         batch.queue.put_back(batch)
         self._timers.schedule(not_before, partial(self._backoff_over, batch.queue))
-        self.deadlines.watch(batch.queue)
 
     def _backoff_over(self, queue: PartitionQueue, now: float) -> None:  # noqa: ARG002  # a timer's callback
         self.offer(queue)

@@ -47,18 +47,22 @@ class Timer:
 class TimerHeap:
     """Timers by time; takes the time from its caller."""
 
-    __slots__ = ("_cancelled", "_heap", "_order")
+    __slots__ = ("_cancelled", "_heap", "_order", "on_earlier")
 
     def __init__(self) -> None:
         """Start with no timers."""
         self._heap: list[tuple[float, int, Timer]] = []
         self._order = count()
         self._cancelled = 0
+        self.on_earlier: Callable[[float], None] = _nothing
+        """Called with the time of a new timer that is due before all others: who sleeps must sleep less."""
 
     def schedule(self, when: float, callback: Callable[[float], None]) -> Timer:
         """Call `callback(now)` in the first `fire` at or after `when` (monotonic seconds)."""
         timer = Timer(when, callback, self)
         heappush(self._heap, (when, next(self._order), timer))
+        if self._heap[0][2] is timer:
+            self.on_earlier(when)
         return timer
 
     def next_at(self) -> float | None:
@@ -88,3 +92,7 @@ class TimerHeap:
     def __repr__(self) -> str:
         """Show how many are pending and when the first is due."""
         return f"<TimerHeap pending={len(self)} next_at={self.next_at()}>"
+
+
+def _nothing(_: float) -> None:
+    """Stands for a listener that nobody has set."""

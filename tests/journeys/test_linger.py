@@ -1,0 +1,50 @@
+"""Records that nobody awaits leave when their linger is over, not before and not at some later occasion."""
+
+import asyncio
+
+import pytest
+
+from aioproducer import Producer
+from aioproducer.testing import FakeCluster
+
+
+@pytest.mark.slow
+async def test_lone_records_leave_after_their_linger_each_time(cluster: FakeCluster) -> None:
+    """The timer of an earlier batch of the partition does not stand in for theirs."""
+    loop = asyncio.get_running_loop()
+    took: list[float] = []
+    async with Producer(cluster.bootstrap_servers, linger_ms=40) as producer:
+        await producer.partitions_for("orders")
+        for number in range(4):
+            left: asyncio.Future[float] = loop.create_future()
+            began = loop.time()
+            producer.send("orders", b"%d" % number, partition=0, on_delivery=lambda *_: left.set_result(loop.time()))
+            took.append(await asyncio.wait_for(left, 5) - began)
+
+    assert all(0.04 <= seconds < 0.5 for seconds in took), took
+
+
+async def test_flush_does_not_wait_out_a_linger(cluster: FakeCluster) -> None:
+    """Aiokafka took as long as the linger (B7)."""
+    async with Producer(cluster.bootstrap_servers, linger_ms=10_000) as producer:
+        producer.send("orders", b"x")
+        await asyncio.wait_for(producer.flush(), 5)
+
+        assert producer.statistics().records_acknowledged == 1
+
+
+async def test_awaiting_ends_a_linger(cluster: FakeCluster) -> None:
+    """Whoever waits wants it now."""
+    async with Producer(cluster.bootstrap_servers, linger_ms=10_000) as producer:
+        metadata = await asyncio.wait_for(producer.send("orders", b"x"), 5)
+
+    assert metadata.offset == 0
+
+
+async def test_records_of_one_turn_leave_in_one_batch_although_awaited(cluster: FakeCluster) -> None:
+    """Awaiting does not make tiny batches."""
+    async with Producer(cluster.bootstrap_servers, linger_ms=10_000) as producer:
+        await producer.partitions_for("orders")
+        await asyncio.gather(*(producer.send("orders", b"x", partition=0) for _ in range(100)))
+
+        assert producer.statistics().batches_sent == 1
