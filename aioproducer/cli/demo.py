@@ -28,7 +28,7 @@ EXIT_FAILED = 1
 EXIT_INTERRUPTED = 130
 """What a shell shows for a program that Ctrl-C ended."""
 
-PACED_S = 25.0
+PACED_S = 24.0
 """How long the sending takes unless told otherwise; with the rest about half a minute."""
 
 LEAST_RECORDS = 1_000

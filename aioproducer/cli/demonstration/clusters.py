@@ -74,7 +74,7 @@ class EmbeddedClusterProcess:
             EmbeddedClusterError: the process is gone.
         """
         stdin = self._running().stdin
-        assert stdin is not None  # noqa: S101 - it was asked for
+        assert stdin is not None
         stdin.write(b"kill %d\n" % node_id)
         await self._answer("killed")
 
@@ -90,7 +90,7 @@ class EmbeddedClusterProcess:
     @staticmethod
     async def _end(process: asyncio.subprocess.Process) -> None:
         """Close its standard input, which ends it, or kill it."""
-        assert process.stdin is not None  # noqa: S101 - it was asked for
+        assert process.stdin is not None
         process.stdin.close()
         try:
             async with asyncio.timeout(EXIT_TIMEOUT_S):
@@ -106,7 +106,7 @@ class EmbeddedClusterProcess:
             EmbeddedClusterError: it ended or said something else; with what it said.
         """
         stdout = self._running().stdout
-        assert stdout is not None  # noqa: S101 - it was asked for
+        assert stdout is not None
         said, _, rest = (await stdout.readline()).decode().strip().partition(" ")
         if said != word:
             raise EmbeddedClusterError(f"the embedded brokers ended unexpectedly:\n{self._said()}")

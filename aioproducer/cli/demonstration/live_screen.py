@@ -16,6 +16,9 @@ from aioproducer.metrics import ProducerStatistics
 DRAW_EVERY_S = 0.125
 MAX_WIDTH = 100
 EVENTS_SHOWN = 4
+FIGURE_WIDTHS = (12, 19, 20)
+"""Least widths, so that figures do not jump sideways while they change."""
+
 _NO_LEADER = -1
 
 
@@ -74,17 +77,17 @@ def _bar(progress: Progress) -> RenderableType:
 
 def _figures(progress: Progress) -> RenderableType:
     """Rates, latencies, buffer: two lines of three."""
-    figures = Table.grid(padding=(0, 2), expand=True)
-    for _ in range(3):
-        figures.add_column(ratio=1, no_wrap=True)
+    figures = Table.grid(padding=(0, 2))
+    for width in FIGURE_WIDTHS:
+        figures.add_column(min_width=width, no_wrap=True)
     figures.add_row(
         f"{progress.done:,}", f"{progress.records_per_s:,.0f} records/s", f"{megabytes(progress.bytes_per_s)}/s"
     )
     statistics = progress.statistics
     if progress.phase is Phase.SENDING and statistics is not None:
         figures.add_row(
-            f"p50 {milliseconds(statistics.delivery_latency_p50_s)}",
-            f"p99 {milliseconds(statistics.delivery_latency_p99_s)}",
+            f"p50 {milliseconds(progress.latency.quantile_s(0.5))}",
+            f"p99 {milliseconds(progress.latency.quantile_s(0.99))}",
             _buffer(statistics),
         )
     return figures
@@ -104,12 +107,11 @@ def _brokers(progress: Progress) -> RenderableType:
     brokers.add_column(ratio=1)
     brokers.add_column(justify="right", width=10)
     brokers.add_row(Text("broker", "dim"), Text("leads partitions", "dim"), Text("in flight", "dim"))
-    in_flight = progress.statistics.requests_in_flight_by_node if progress.statistics else {}
     for node_id in progress.nodes:
         is_dead = node_id == progress.killed
         style = "red" if is_dead else ""
         led = _led_by(progress, node_id)
-        requests = "" if is_dead else str(in_flight.get(node_id, 0))
+        requests = "" if is_dead else str(progress.in_flight.get(node_id, 0))
         brokers.add_row(Text(f"{node_id} killed" if is_dead else f"{node_id}", style), Text(led, style), requests)
     without = _led_by(progress, _NO_LEADER)
     if without:

@@ -44,15 +44,18 @@ class PlainLines:
 def plain_line(progress: Progress) -> str:
     """One line for where a demo is now."""
     if progress.phase is Phase.PREPARING:
-        return f"preparing: {progress.cluster}; {progress.done:,} records loaded"
+        loaded = f"; {progress.done:,} records loaded" if progress.done else ""
+        return f"preparing: {progress.cluster}{loaded}"
     line = f"{progress.phase}: {progress.done:,} of {progress.total:,} records, {progress.records_per_s:,.0f}/s, "
     line += f"{megabytes(progress.bytes_per_s)}/s"
     statistics = progress.statistics
     if progress.phase is Phase.READING or statistics is None:
         return line
-    latency = (
-        f"p50 {milliseconds(statistics.delivery_latency_p50_s)}, p99 {milliseconds(statistics.delivery_latency_p99_s)}"
-    )
-    in_flight = sum(statistics.requests_in_flight_by_node.values())
+    p50, p99 = (milliseconds(progress.latency.quantile_s(fraction)) for fraction in (0.5, 0.99))
+    in_flight = " ".join(f"{node_id}:{count}" for node_id, count in progress.in_flight.items())
+    leads = " ".join(f"{number}:{leader}" for number, leader in progress.leaders.items())
     used = statistics.buffer_total_bytes - statistics.buffer_available_bytes
-    return f"{progress.elapsed_s:5.1f} s  {line}, {latency}, {in_flight} in flight, {megabytes(used)} buffered"
+    return (
+        f"{progress.elapsed_s:5.1f} s  {line}, p50 {p50}, p99 {p99}, {megabytes(used)} buffered, "
+        f"in flight {in_flight or 0}, leaders {leads or 'unknown'}"
+    )

@@ -4,7 +4,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from aioproducer.metrics import ProducerStatistics
+from aioproducer.metrics import LatencyHistogram, ProducerStatistics
 
 WINDOW_S = 2.0
 """Rates are those of so long a time before now."""
@@ -40,7 +40,13 @@ class Progress:
 
     records_per_s: float = 0.0
     bytes_per_s: float = 0.0
+    latency: LatencyHistogram = field(default_factory=LatencyHistogram)
+    """Of a sample of the records delivered in the last `WINDOW_S`."""
+
     statistics: ProducerStatistics | None = None
+    in_flight: dict[int, int] = field(default_factory=dict)
+    """Broker -> the most requests on their way to it at once, of late."""
+
     nodes: tuple[int, ...] = ()
     """All brokers there were at the start."""
 

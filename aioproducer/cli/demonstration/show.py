@@ -16,6 +16,7 @@ from aioproducer import Producer, UndeliveredError
 from aioproducer.cli.demonstration.clusters import ShowCluster
 from aioproducer.cli.demonstration.delivery_check import DeliveryCheck, DeliveryReport
 from aioproducer.cli.demonstration.flights import flight_records, flights_file
+from aioproducer.cli.demonstration.gauges import Gauges
 from aioproducer.cli.demonstration.leader_watch import LeaderWatch, leader_watch
 from aioproducer.cli.demonstration.loading import load_records
 from aioproducer.cli.demonstration.progress import Phase, Progress, RateMeter
@@ -27,7 +28,7 @@ from aioproducer.cli.demonstration.verdict import BrokerDeath, Verdict
 
 TOPIC = "flights"
 PARTITIONS = 6
-MEASURE_EVERY_S = 0.1
+LOOK_EVERY_S = 0.1
 MOVE_TIMEOUT_S = 30.0
 """How long after a broker's death its partitions may be without a leader."""
 
@@ -53,6 +54,7 @@ class Show:
         self._plan = plan
         self._cluster = cluster
         self._progress = progress
+        self._gauges = Gauges(progress)
         self._half_given = asyncio.Event()
         self._death: BrokerDeath | None = None
         self._sent_in_s = self._read_in_s = 0.0
@@ -105,10 +107,15 @@ class Show:
         self._progress.begin(Phase.SENDING)
         began_at = asyncio.get_running_loop().time()
         async with asyncio.TaskGroup() as group:
-            measuring = group.create_task(self._measure(producer, began_at))
+            measuring = group.create_task(self._gauges.watch(producer, began_at))
             drama = group.create_task(self._drama(watch))
             undelivered = await send_all(
-                producer, records, topic=TOPIC, records_per_s=self._plan.records_per_s, given=self._given
+                producer,
+                records,
+                topic=TOPIC,
+                records_per_s=self._plan.records_per_s,
+                given=self._given,
+                took=self._gauges.took,
             )
             self._sent_in_s = asyncio.get_running_loop().time() - began_at
             await drama
@@ -119,21 +126,6 @@ class Show:
         if count * 2 >= self._progress.total:
             self._half_given.set()
 
-    async def _measure(self, producer: Producer, began_at: float) -> None:
-        """Keep the figures of the progress up to date."""
-        meter = RateMeter()
-        clock = asyncio.get_running_loop().time
-        while True:
-            now = clock()
-            statistics = producer.statistics()
-            self._progress.elapsed_s = now - began_at
-            self._progress.statistics = statistics
-            self._progress.done = statistics.records_acknowledged
-            self._progress.records_per_s, self._progress.bytes_per_s = meter.rates(
-                now, statistics.records_acknowledged, statistics.batch_bytes
-            )
-            await asyncio.sleep(MEASURE_EVERY_S)
-
     # The drama
 
     async def _drama(self, watch: LeaderWatch) -> None:
@@ -141,7 +133,7 @@ class Show:
         while not self._half_given.is_set():
             await self._look(watch)
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._half_given.wait(), MEASURE_EVERY_S * 5)
+                await asyncio.wait_for(self._half_given.wait(), LOOK_EVERY_S * 5)
         before = self._progress.leaders
         victim = before[0]
         self._death = BrokerDeath(victim, tuple(p for p, leader in before.items() if leader == victim))
@@ -158,7 +150,7 @@ class Show:
                 moved = ", ".join(f"{p} to broker {leaders[p]}" for p in self._death.led)
                 self._progress.happened(f"leaders moved: {moved}")
                 return
-            await asyncio.sleep(MEASURE_EVERY_S)
+            await asyncio.sleep(LOOK_EVERY_S)
 
     async def _look(self, watch: LeaderWatch) -> None:
         """Ask who leads; what nobody can tell now stays as it was."""

@@ -57,7 +57,7 @@ def verdict_lines(verdict: Verdict) -> Iterator[str]:
     yield (
         f"  latency    p50 {milliseconds(statistics.delivery_latency_p50_s)}, "
         f"p99 {milliseconds(statistics.delivery_latency_p99_s)}; "
-        f"{count_of(statistics.records_retried, 'record')} sent again"
+        f"{statistics.records_retried:,} sent again"
     )
     yield from _death(verdict.death)
     if verdict.undelivered is not None:
@@ -100,4 +100,4 @@ def _death(death: BrokerDeath | None) -> Iterator[str]:
         yield f"  broker {death.node_id} killed; its partitions found no new leader"
     else:
         led = count_of(len(death.led), "partition")
-        yield f"  broker {death.node_id} killed; its {led} led by others after {death.moved_after_s:.1f} s"
+        yield f"  broker {death.node_id} killed; its {led} moved within {death.moved_after_s:.1f} s"
