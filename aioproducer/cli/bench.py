@@ -1,5 +1,6 @@
 """`aioproducer bench`: this producer and its peers, measured one after another on one broker."""
 
+import dataclasses
 import datetime as dt
 import json
 import sys
@@ -38,6 +39,7 @@ def bench(
     ] = False,
     only: Annotated[list[str] | None, typer.Option(help=f"Only this scenario: {', '.join(SCENARIOS)}.")] = None,
     client: Annotated[list[str] | None, typer.Option(help=f"Only this client: {', '.join(CLIENTS)}.")] = None,
+    rounds: Annotated[int, typer.Option(min=0, help="How often each client is measured; 0: as the bench says.")] = 0,
     quick: Annotated[bool, typer.Option("--quick", help="A short run that only shows that everything works.")] = False,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write what was found to this file.")] = None,
 ) -> None:
@@ -52,11 +54,13 @@ def bench(
         versions=versions(),
     )
     failures: list[str] = []
+    sizes = QUICK if quick else FULL
+    if rounds:
+        sizes = dataclasses.replace(sizes, rounds=rounds)
 
     async def measure() -> None:
         async with starting as broker:
             report.broker = broker.name
-            sizes = QUICK if quick else FULL
             runs = Bench(broker, sizes, _say, java_jars=await _java_jars(), clients=clients, failures=failures)
             report.settings.update(runs.settings())
             await runs.warm_up_broker()

@@ -13,7 +13,7 @@ from aioproducer.broker import tether
 from aioproducer.cli.benchmark import worker
 from aioproducer.cli.benchmark.job import Job, Outcome
 
-WORK_TIMEOUT_S = 600.0
+WORK_TIMEOUT_S = 180.0
 """How long any one job may take before it counts as hung."""
 
 SAID_LINES = 8

@@ -115,9 +115,7 @@ def prepared_request(job: Job, batch_size: int, *, partitions: int | None = None
     """
     body, records = _records(job.value, batch_size - HEADER_SIZE)
     now_ms = time.time_ns() // 1_000_000
-    header = encode_header(
-        body, records, times=BatchTimes(now_ms, now_ms), identity=NO_IDENTITY, compression=0
-    )
+    header = encode_header(body, records, times=BatchTimes(now_ms, now_ms), identity=NO_IDENTITY, compression=0)
     numbers = range(partitions or job.partitions)
     batches = [BatchToSend(job.topic, NO_TOPIC_ID, number, header, body) for number in numbers]
     pieces = encode_produce_request(

@@ -1,0 +1,62 @@
+"""`aioproducer bench` on the embedded cluster, short: every scenario runs, and every count is the broker's."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+COMMAND = [sys.executable, "-c", "from aioproducer.cli.main import app; app()", "bench"]
+
+
+def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    """Run the command to its end."""
+    return subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, check=False, timeout=120)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scenario", ["tasks", "latency", "partitions", "stalled", "loop-lag", "import"])
+def test_scenario_runs_on_the_embedded_cluster(scenario: str, tmp_path: Path) -> None:
+    """With figures for ours, and every bar that needs no peer measured."""
+    file = tmp_path / "bench.json"
+    ended = run("--embedded", "--quick", "--only", scenario, "--client", "aioproducer", "--json", str(file))
+
+    assert ended.returncode == 0, ended.stderr
+    (found,) = json.loads(file.read_text("utf-8"))["scenarios"]
+    assert found["name"] == scenario
+    assert {row["client"] for row in found["rows"]} == {"aioproducer"}
+
+
+@pytest.mark.slow
+def test_clients_are_measured_side_by_side(tmp_path: Path) -> None:
+    """With ratios: confluent-kafka is there, the others are not asked for."""
+    file = tmp_path / "bench.json"
+    clients = ["--client", "aioproducer", "--client", "confluent-kafka", "--client", "raw socket"]
+
+    ended = run("--embedded", "--quick", "--only", "enqueue", *clients, "--json", str(file))
+
+    assert ended.returncode == 0, ended.stderr
+    (found,) = json.loads(file.read_text("utf-8"))["scenarios"]
+    measured = {bar["measure"] for bar in found["bars"] if bar["value"] is not None}
+    assert "defaults: rate / confluent-kafka" in measured
+    assert "256 KiB: CPU / confluent-kafka" in measured
+    assert "256 KiB: rate / raw socket" in measured
+    assert "defaults: rate / aiokafka" not in measured
+
+
+@pytest.mark.parametrize(
+    "arguments, names",
+    [
+        (["--only", "everything"], "--only everything: must be one of enqueue, "),
+        (["--client", "nobody"], "--client nobody: must be one of aioproducer, "),
+        (["-b", "127.0.0.1:1", "--embedded"], "--bootstrap-servers and --embedded"),
+    ],
+)
+def test_bad_argument_is_one_line(arguments: list[str], names: str) -> None:
+    """It names the argument, and nothing is started."""
+    ended = run(*arguments)
+
+    assert ended.returncode == 2
+    assert len(ended.stderr.splitlines()) == 1
+    assert names in ended.stderr

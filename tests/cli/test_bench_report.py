@@ -1,0 +1,95 @@
+"""What is shown and written: bars, lines of tables, the JSON document."""
+
+import json
+
+import pytest
+from rich.console import Console
+
+from aioproducer.cli.benchmark.bars import Bar, Verdict
+from aioproducer.cli.benchmark.figures import Row
+from aioproducer.cli.benchmark.report import BenchReport, ScenarioReport
+from aioproducer.cli.benchmark.tables import bar_cells, print_report, row_cells
+
+OURS = Row("aioproducer", "defaults", {"records_per_s": [900_000.0, 1_000_000.0, 1_100_000.0]}, {"linger_ms": "5"})
+PEER = Row("peer", "defaults", {"records_per_s": [250_000.0]})
+REPORT = BenchReport(
+    started="2026-01-01T00:00:00+00:00",
+    command="--quick",
+    machine={"cores": "2"},
+    versions={"peer": "1.0"},
+    broker="a broker",
+    scenarios=[ScenarioReport("enqueue", "How many", [OURS, PEER], [Bar("rate / peer", 4.0, 3.0, 5.0)], ["a note"])],
+)
+
+
+@pytest.mark.parametrize(
+    "value, verdict",
+    [
+        (None, Verdict.NOT_MEASURED),
+        (2.9, Verdict.MISSED),
+        (3.0, Verdict.REACHED),
+        (4.9, Verdict.REACHED),
+        (5.0, Verdict.AIM_REACHED),
+    ],
+)
+def test_bar_says_where_a_figure_stands(value: float | None, verdict: Verdict) -> None:
+    """More is better."""
+    assert Bar("rate", value, must=3.0, aim=5.0).verdict is verdict
+
+
+@pytest.mark.parametrize("value, verdict", [(1.6, Verdict.MISSED), (1.5, Verdict.REACHED), (1.2, Verdict.AIM_REACHED)])
+def test_upper_limit_turns_the_bar_round(value: float, verdict: Verdict) -> None:
+    """Less is better."""
+    assert Bar("cost", value, must=1.5, aim=1.2, is_upper_limit=True).verdict is verdict
+
+
+@pytest.mark.parametrize("value, verdict", [(0.69, Verdict.BELOW_AIM), (0.7, Verdict.AIM_REACHED)])
+def test_bar_with_an_aim_alone_is_never_missed(value: float, verdict: Verdict) -> None:
+    """It is only below its aim."""
+    assert Bar("rate", value, must=None, aim=0.7).verdict is verdict
+
+
+def test_bar_without_an_aim_is_reached() -> None:
+    """There is nothing beyond."""
+    assert Bar("lag", 4.0, must=5.0, is_upper_limit=True).verdict is Verdict.REACHED
+
+
+def test_line_of_a_row_has_median_range_and_ratio() -> None:
+    """Ours has no ratio to itself; one round has no range."""
+    rows = [OURS, PEER]
+
+    assert row_cells(rows, OURS, ["records_per_s"]) == [
+        "aioproducer",
+        "defaults",
+        "1,000,000 (900,000 - 1,100,000)",
+        "",
+    ]
+    assert row_cells(rows, PEER, ["records_per_s"]) == ["peer", "defaults", "250,000", "4.00"]
+
+
+def test_line_of_a_bar_has_its_marks() -> None:
+    """With sign and unit; empty where there is none."""
+    line = bar_cells(Bar("lag", 4.25, must=5.0, unit="ms", is_upper_limit=True))
+
+    assert line == ["lag", "4.25 ms", "<= 5 ms", "", "reached"]
+
+
+def test_document_has_rounds_medians_and_verdicts() -> None:
+    """It goes through JSON as it is."""
+    document = json.loads(json.dumps(REPORT.to_document()))
+
+    (scenario,) = document["scenarios"]
+    assert document["versions"] == {"peer": "1.0"}
+    assert scenario["rows"][0]["rounds"] == {"records_per_s": [900_000.0, 1_000_000.0, 1_100_000.0]}
+    assert scenario["rows"][0]["medians"] == {"records_per_s": 1_000_000.0}
+    assert scenario["bars"][0]["verdict"] == "reached"
+
+
+def test_print_names_machine_settings_and_configurations() -> None:
+    """A table without them says nothing."""
+    console = Console(width=130)
+    with console.capture() as captured:
+        print_report(console, REPORT)
+
+    shown = captured.get()
+    assert all(part in shown for part in ["cores 2", "peer 1.0", "a broker", "a note", "linger_ms 5", "rate / peer"])
