@@ -5,7 +5,7 @@ import os
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 TIMEOUT_S = 20
 PROGRAM = [sys.executable, "-c", "from aioproducer.cli.main import app; app()"]
@@ -19,15 +19,21 @@ class Ended(NamedTuple):
     errors: list[str]
     """Lines on standard error, without the command's name in front, nor what a busy machine adds: `waiting for ...`."""
 
+    @classmethod
+    def of(cls, code: int, output: str, errors: str) -> Self:
+        """What a command said, as lines."""
+        lines = [line.removeprefix("aioproducer: ") for line in errors.splitlines() if line]
+        return cls(code, output, [line for line in lines if not line.startswith("waiting for ")])
+
 
 @asynccontextmanager
-async def started(*arguments: str) -> AsyncIterator[asyncio.subprocess.Process]:
+async def started(*arguments: str, stdout: int = asyncio.subprocess.PIPE) -> AsyncIterator[asyncio.subprocess.Process]:
     """The command with pipes to its standard streams; killed if it has not ended by itself."""
     process = await asyncio.create_subprocess_exec(
         *PROGRAM,
         *arguments,
         stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
+        stdout=stdout,
         stderr=asyncio.subprocess.PIPE,
         env={**os.environ, "NO_COLOR": "1"},
     )
@@ -43,8 +49,7 @@ async def ended(process: asyncio.subprocess.Process, stdin: bytes | None = None)
     """Feed a command, close its standard input, and wait for its end."""
     output, errors = await asyncio.wait_for(process.communicate(stdin), TIMEOUT_S)
     assert process.returncode is not None
-    lines = [line.removeprefix("aioproducer: ") for line in errors.decode().splitlines() if line]
-    return Ended(process.returncode, output.decode(), [line for line in lines if not line.startswith("waiting for ")])
+    return Ended.of(process.returncode, (output or b"").decode(), errors.decode())
 
 
 async def run(*arguments: str, stdin: bytes = b"") -> Ended:

@@ -10,9 +10,11 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from aioproducer.cli.main import command_line
 from aioproducer.testing import FakeCluster
-from tests.cli.commands import ended, run, started
+from tests.cli.commands import Ended, ended, run, started
 
 pytestmark = pytest.mark.slow  # each starts a process
 
@@ -29,10 +31,10 @@ def values(cluster: FakeCluster, topic: str = "t") -> list[bytes | None]:
     return [record.value for record in cluster.records(topic, 0)]
 
 
-async def arrival(cluster: FakeCluster, count: int) -> None:
+async def arrival(cluster: FakeCluster, count: int, topic: str = "t") -> None:
     """Wait until so many records are in the log."""
     async with asyncio.timeout(15):
-        while cluster.end_offset("t", 0) < count:
+        while cluster.end_offset(topic, 0) < count:  # noqa: ASYNC110 - another process sends
             await asyncio.sleep(0.01)
 
 
@@ -51,7 +53,9 @@ async def test_lines_of_files_and_standard_input_are_sent_in_order(cluster: Fake
     (tmp_path / "a").write_bytes(b"1\r\n\n\xff\n")
     (tmp_path / "b").write_bytes(b"2\n3")
 
-    command = await run("produce", "t", f"{tmp_path}/a", "-", f"{tmp_path}/b", "-b", cluster.bootstrap_servers, stdin=b"x")
+    command = await run(
+        "produce", "t", f"{tmp_path}/a", "-", f"{tmp_path}/b", "-b", cluster.bootstrap_servers, stdin=b"x"
+    )
 
     assert values(cluster) == [b"1", b"", b"\xff", b"x", b"2", b"3"]
     assert command.code == 0
@@ -61,9 +65,24 @@ async def test_lines_of_files_and_standard_input_are_sent_in_order(cluster: Fake
 async def test_key_headers_and_partition(cluster: FakeCluster) -> None:
     """Headers may repeat and be empty; the partition is the one asked for."""
     cluster.create_topic("wide", 5)
-    arguments = "--format jsonl --key id --header a=1 --header a=b=c --header e= --partition 0".split()
+    arguments = [
+        "--format",
+        "jsonl",
+        "--key",
+        "id",
+        "--header",
+        "a=1",
+        "--header",
+        "a=b=c",
+        "--header",
+        "e=",
+        "--partition",
+        "0",
+    ]
 
-    command = await run("produce", "wide", "-b", cluster.bootstrap_servers, *arguments, stdin=b'{"id": 7}\n{"id": null}')
+    command = await run(
+        "produce", "wide", "-b", cluster.bootstrap_servers, *arguments, stdin=b'{"id": 7}\n{"id": null}'
+    )
 
     assert command.code == 0
     first, second = cluster.records("wide", 0)
@@ -98,7 +117,7 @@ async def test_what_is_typed_is_sent_at_once(cluster: FakeCluster) -> None:
         await feed(process, b"a\nb\nc")
         await arrival(cluster, 2)
 
-        command = await ended(process)
+        command = await ended(process, b"")
 
     assert command.code == 0
     assert values(cluster) == [b"a", b"b", b"c"]
@@ -130,22 +149,13 @@ async def test_report_into_a_closed_pipe_is_no_failure(cluster: FakeCluster) -> 
     """As with `| head -0`; the records are what counts."""
     reading, writing = os.pipe()
     os.close(reading)
-    process = await asyncio.create_subprocess_exec(
-        *(await _program()), "produce", "t", "-b", cluster.bootstrap_servers, "--report", "-",
-        stdin=asyncio.subprocess.DEVNULL, stdout=writing, stderr=asyncio.subprocess.PIPE,
-    )  # fmt: skip
-    os.close(writing)
 
-    command = await ended(process)
+    async with started("produce", "t", "-b", cluster.bootstrap_servers, "--report", "-", stdout=writing) as process:
+        os.close(writing)
+        command = await ended(process, b"a\n")
 
     assert command.code == 0
     assert len(command.errors) == 1
-
-
-async def _program() -> list[str]:
-    from tests.cli.commands import PROGRAM
-
-    return PROGRAM
 
 
 # Bad lines
@@ -205,12 +215,17 @@ async def test_record_that_the_broker_refuses_is_named(cluster: FakeCluster) -> 
 # What cannot be
 
 
-async def test_everything_asked_wrongly_is_said_at_once(cluster: FakeCluster, tmp_path: Path) -> None:
-    """A line each, exit code 2, nothing sent."""
-    command = await run(
-        *f"produce t {tmp_path}/gone {tmp_path} -b {cluster.bootstrap_servers} --key id --rate 0 --header x".split(),
-        *("--property", "linger.mss=5"),
-    )
+def refused(*arguments: str) -> Ended:
+    """Run the command in this process, which nothing is connected from."""
+    result = CliRunner().invoke(command_line(["produce"]), ["produce", *arguments])
+    return Ended.of(result.exit_code, result.stdout, result.stderr)
+
+
+def test_everything_asked_wrongly_is_said_at_once(tmp_path: Path) -> None:
+    """A line each, exit code 2."""
+    arguments = f"t {tmp_path}/gone {tmp_path} -b h:1 --key id --rate 0 --header x --property linger.mss=5"
+
+    command = refused(*arguments.split())
 
     assert command.code == 2
     assert command.errors == [
@@ -235,20 +250,20 @@ async def test_everything_asked_wrongly_is_said_at_once(cluster: FakeCluster, tm
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-async def test_wrong_argument_is_one_line(arguments: list[str], said: str) -> None:
-    """Exit code 2, nothing connected."""
-    command = await run("produce", *arguments)
+def test_wrong_argument_is_one_line(arguments: list[str], said: str) -> None:
+    """Exit code 2."""
+    command = refused(*arguments)
 
     assert command.code == 2
     assert len(command.errors) == 1
     assert said in command.errors[0]
 
 
-async def test_report_over_an_input_is_refused(tmp_path: Path) -> None:
+def test_report_over_an_input_is_refused(tmp_path: Path) -> None:
     """The input is as it was."""
     (tmp_path / "a").write_text("1\n")
 
-    command = await run("produce", "t", f"{tmp_path}/a", "--report", f"{tmp_path}/../{tmp_path.name}/a")
+    command = refused("t", f"{tmp_path}/a", "--report", f"{tmp_path}/../{tmp_path.name}/a")
 
     assert command.code == 2
     assert command.errors[0].endswith("that is an input")
@@ -293,35 +308,25 @@ async def test_topic_that_nobody_makes_is_one_line() -> None:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 async def test_signal_delivers_what_was_accepted(cluster: FakeCluster, number: signal.Signals) -> None:
     """A long linger is not waited out; the report says how far it got."""
-    arguments = "--property linger.ms=3600000 --property delivery.timeout.ms=7200000 --report -".split()
-    async with started("produce", "t", "-b", cluster.bootstrap_servers, *arguments) as process:
-        await feed(process, b"a\nb\nc")
-        await connection(cluster)
+    arguments = "--property linger.ms=3600000 --property delivery.timeout.ms=7200000 --property batch.size=1000"
+    fills_a_batch = b"x" * 2_000
+    async with started("produce", "t", "-b", cluster.bootstrap_servers, "--report", "-", *arguments.split()) as process:
+        await feed(process, fills_a_batch + b"\na\nb\nc")
+        await arrival(cluster, 1)
         process.send_signal(number)
 
         command = await ended(process)
 
     report = json.loads(command.output)
-    assert values(cluster) == [b"a", b"b"]
+    assert values(cluster) == [fills_a_batch, b"a", b"b"]
     assert (command.code, report["exit_code"]) == (128 + number, 128 + number)
     assert report["interrupted_by"] == number.name
-    assert report["complete_to"] == {"input": "standard input", "line": 2}
-
-
-async def connection(cluster: FakeCluster) -> None:
-    """Wait until a command knows its producer id: then it has begun to read."""
-    async with asyncio.timeout(15):
-        while not any(request.api_key == INIT_PRODUCER_ID for request in cluster.requests):
-            await asyncio.sleep(0.01)
-    await asyncio.sleep(0.3)
-
-
-INIT_PRODUCER_ID = 22
+    assert report["complete_to"] == {"input": "standard input", "line": 3}
 
 
 async def test_wait_after_a_signal_is_bounded(cluster: FakeCluster) -> None:
     """What has no answer by then is told as such."""
-    arguments = "--drain-timeout 0.3 --report -".split()
+    arguments = ["--drain-timeout", "0.3", "--report", "-"]
     async with started("produce", "t", "-b", cluster.bootstrap_servers, *arguments) as process:
         await feed(process, b"a\n")
         await arrival(cluster, 1)
@@ -384,9 +389,7 @@ async def test_leader_that_dies_costs_nothing(cluster: FakeCluster, tmp_path: Pa
     cluster.create_topic("pair", 1, replication_factor=2)
 
     async with started(*f"produce pair {tmp_path}/lines -b {cluster.bootstrap_servers} --rate 2000".split()) as process:
-        async with asyncio.timeout(15):
-            while cluster.end_offset("pair", 0) < 500:
-                await asyncio.sleep(0.01)
+        await arrival(cluster, 500, "pair")
         await cluster.kill(cluster.leader_of("pair", 0))
 
         command = await ended(process)

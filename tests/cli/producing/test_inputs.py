@@ -68,7 +68,7 @@ async def test_file_that_goes_meanwhile_is_named(tmp_path: Path) -> None:
     inputs, _ = find_inputs([f"{tmp_path}/a"])
     (tmp_path / "a").unlink()
 
-    with pytest.raises(InputReadError, match="/a: no such file or directory$"):
+    with pytest.raises(InputReadError, match=r"/a: no such file or directory$"):
         await anext(aiter(read_chunks(inputs)))
 
 

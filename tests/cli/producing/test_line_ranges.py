@@ -1,5 +1,7 @@
 """Line numbers are kept as ranges, the lowest first when there are too many."""
 
+from itertools import pairwise
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,7 +17,7 @@ def test_neighbours_become_one_range(order: list[int], count: int) -> None:
 
     kept = list(ranges)
     assert [line for first, last in kept for line in range(first, last + 1)] == sorted(order[:count])
-    assert all(last + 1 < first for (_, last), (first, _) in zip(kept, kept[1:], strict=False))
+    assert all(last + 1 < first for (_, last), (first, _) in pairwise(kept))
     assert (ranges.count, ranges.left_out) == (count, 0)
 
 
