@@ -16,11 +16,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from aioproducer.core.cluster import Node, PartitionView
-from aioproducer.core.produce_outcome import Complete, Policy, decide, decide_lost
+from aioproducer.core.produce_outcome import NO_OFFSET, Complete, Fail, Policy, Retry, decide, decide_lost
 from aioproducer.core.producer_batch import BatchState
-from aioproducer.errors import KafkaError, ProtocolError
+from aioproducer.errors import BrokerError, KafkaError, Outcome, ProtocolError, UnsupportedVersionError
 from aioproducer.network.outgoing_request import OutgoingRequest
 from aioproducer.produce_request import ProduceRequest
+from aioproducer.protocol.error_codes import ErrorCode
 from aioproducer.protocol.messages import PRODUCE
 from aioproducer.protocol.produce import decode_produce_response
 
@@ -201,7 +202,18 @@ class Sender:
                 self._metadata.add_topic(topic, now)
             self._client.send(request.node_id, outgoing)
         except KafkaError as error:
-            self._lost(request, error)
+            self._not_sent(request, error)
+
+    def _not_sent(self, request: ProduceRequest, error: KafkaError) -> None:
+        """Nothing was handed to a transport: the batches stay what they were, or end if no attempt can succeed."""
+        now = self._loop.time()
+        for batch in request.batches:
+            batch.last_error = error
+            outcome: Fail | Retry = Retry(maybe_written=False)
+            if isinstance(error, UnsupportedVersionError):
+                outcome = Fail(_outcome_before(batch), int(ErrorCode.UNSUPPORTED_VERSION), str(error))
+            self._settlement.apply(batch, outcome, now)
+        self.wake()
 
     # Sealing: compression, in a thread where it is large
 
@@ -223,18 +235,19 @@ class Sender:
         answer_to = request.answers(response)
         for batch in request.batches:
             answer = answer_to(batch)
-            facts = self._settlement.facts(batch, answer)
-            self._settlement.apply(batch, decide(answer, facts, self._policy), now)
+            outcome = decide(answer, self._settlement.facts(batch, answer), self._policy)
+            batch.last_error = _said(answer) or batch.last_error
+            self._settlement.apply(batch, outcome, now)
             if answer is not None and answer.leader_id >= 0 and answer.error_code:
                 self._take_hint(batch, answer, response)
-            if answer is None:
-                text = f"node {request.node_id} answered Produce without {batch.queue.topic_partition}"
+            if answer is None or answer.base_offset < NO_OFFSET:
+                text = f"node {request.node_id} answered Produce without a word on {batch.queue.topic_partition}"
                 self._client.disconnect(request.node_id, ProtocolError(text))
         self._wake_if_held_back(request.node_id)
 
     def _wake_if_held_back(self, node_id: int) -> None:
         """A request has ended: there is work if something waited for its place on the wire, or for its memory."""
-        if self._accumulator.ready.count(node_id) or self._lines.records:
+        if self._accumulator.ready.count(node_id) or self._lines.records or self._identity.is_missing:
             self.wake()
 
     def _written(self, request: ProduceRequest) -> None:
@@ -278,3 +291,16 @@ class Sender:
     def __repr__(self) -> str:
         """Show what is ready and whether it sleeps."""
         return f"<Sender sleeping={self._sleep is not None} {self._accumulator.ready!r}>"
+
+
+def _said(answer: PartitionAnswer | None) -> KafkaError | None:
+    """What a broker said of a batch that it did not take, for the errors of later."""
+    if answer is None or not answer.error_code:
+        return None
+    row = ErrorCode.of(answer.error_code)
+    name, meaning = (row.name, row.meaning) if row is not None else ("an error code this client does not know", "")
+    return BrokerError.of(answer.error_code, f"{name} ({answer.error_code}): {answer.error_message or meaning}")
+
+
+def _outcome_before(batch: ProducerBatch) -> Outcome:
+    return Outcome.UNKNOWN if batch.maybe_written else Outcome.NOT_WRITTEN

@@ -15,7 +15,7 @@ from aioproducer.completion import deadline_error
 from aioproducer.core.batch_splitter import around, halves
 from aioproducer.core.produce_outcome import BatchFacts, Complete, Fail, ProduceOutcome, Refuse, Retry, Split
 from aioproducer.core.producer_batch import BatchState
-from aioproducer.errors import BrokerConnectionError, BrokerError, KafkaError, Outcome
+from aioproducer.errors import BrokerConnectionError, BrokerError, KafkaError, Outcome, UnsupportedVersionError
 from aioproducer.produce_request import topic_of
 from aioproducer.protocol.error_codes import ErrorCode
 
@@ -90,6 +90,7 @@ class Settlement:
             is_first_unresolved=answer is None or not answer.error_code or batch.queue.is_first_unresolved(batch),
             successor_acked=identity.last_acked_order > batch.order,
             repeats_offset=answer is not None and batch.is_stamped and identity.has_seen(answer.base_offset, batch),
+            max_timestamp=batch.times.max_timestamp,
         )
 
     def apply(self, batch: ProducerBatch, outcome: ProduceOutcome, now: float) -> None:
@@ -132,7 +133,9 @@ class Settlement:
             batch.queue.identity.begin_change()
         if outcome.refresh_metadata:
             self._refresh_metadata(topic_of(batch))
-        self._accumulator.put_back(batch, not_before=now + self._backoff.delay_s(batch.attempts - 1))
+        leader_moved = batch.queue.leader_id not in {None, batch.node_id}
+        pause_s = 0.0 if leader_moved else self._backoff.delay_s(batch.attempts - 1)
+        self._accumulator.put_back(batch, not_before=now + pause_s)
 
     def _split(self, batch: ProducerBatch, now: float) -> None:
         self._accumulator.open_batches.lower_limit(topic_of(batch), batch.size)
@@ -162,7 +165,8 @@ class Settlement:
             if records.first in reasons:
                 text = f"the broker refused the record: {reasons[records.first] or 'no reason given'}"
                 batch.queue.remove(part)
-                self._fail(part, BrokerError.of(ErrorCode.INVALID_RECORD, text, outcome=Outcome.NOT_WRITTEN), now)
+                part.attempts = batch.attempts
+                self._fail(part, BrokerError.of(outcome.code, text, outcome=Outcome.NOT_WRITTEN), now)
 
     def _replace(self, batch: ProducerBatch, parts: list[ProducerBatch]) -> None:
         batch.move_to(BatchState.DONE)
@@ -177,6 +181,8 @@ class Settlement:
         error: KafkaError = BrokerError.of(outcome.code, text, outcome=outcome.outcome)
         if isinstance(batch.last_error, BrokerConnectionError) and outcome.code == ErrorCode.NETWORK_EXCEPTION:
             error = BrokerConnectionError(f"{text} ({batch.last_error})", outcome=outcome.outcome)
+        if isinstance(batch.last_error, UnsupportedVersionError):
+            error = UnsupportedVersionError(text, outcome=outcome.outcome)
         if outcome.loses_producer_id:
             self._identity.discard(batch.identity.producer_id)
         self._fail(batch, error, now)

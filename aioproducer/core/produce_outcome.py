@@ -12,7 +12,7 @@ source and tried on 3.9.1 and 4.3.1.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from aioproducer.errors import Outcome
@@ -51,6 +51,8 @@ class BatchFacts:
     """A later batch of the partition is in the log."""
     repeats_offset: bool = False
     """The answer's offset was given to an earlier batch, on the same connection."""
+    max_timestamp: int = -1
+    """The latest timestamp of its records, ms."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +89,7 @@ class Split:
 class Refuse:
     """Some records were refused; the others may go on without them."""
 
+    code: int
     records: tuple[tuple[int, str | None], ...]
     """(index in the batch, the broker's word on it), ascending."""
 
@@ -123,9 +126,10 @@ def decide(  # noqa: PLR0911  # one return for each kind of answer
         return Fail(Outcome.UNKNOWN, answer.error_code, "an error code this client does not know")
     if row is ErrorCode.NONE:
         return _written(answer, facts)
-    if row.sequence:
-        return _sequence_error(row, answer, facts)
     ambiguous = not (row.not_written and (answer.base_offset == NO_OFFSET or policy.acks == 1))
+    if row.sequence:
+        known = replace(facts, maybe_written=facts.maybe_written or answer.base_offset != NO_OFFSET)
+        return _sequence_error(row, answer, known, may_retry=facts.attempts <= policy.retries)
     outcome = Outcome.UNKNOWN if ambiguous or facts.maybe_written else Outcome.NOT_WRITTEN
     if row.split or row.per_record:
         return _too_large_or_refused(row, answer, facts, outcome=outcome)
@@ -135,8 +139,8 @@ def decide(  # noqa: PLR0911  # one return for each kind of answer
 
 
 def decide_lost(facts: BatchFacts, policy: Policy) -> ProduceOutcome:
-    """Say what becomes of a batch whose connection was lost before its answer came."""
-    if facts.attempts <= policy.retries:
+    """Say what becomes of a batch whose connection was lost before its answer came, or its bytes had left (acks=0)."""
+    if facts.attempts <= policy.retries and policy.acks != 0:
         return Retry(maybe_written=True, refresh_metadata=True)
     return Fail(
         Outcome.UNKNOWN, int(ErrorCode.NETWORK_EXCEPTION), "the connection was lost before the broker's answer came"
@@ -157,18 +161,21 @@ def _written(answer: PartitionAnswer, facts: BatchFacts) -> ProduceOutcome:
             int(ErrorCode.DUPLICATE_SEQUENCE_NUMBER),
             "the broker took the batch for a copy of an earlier one: its producer id is used twice",
         )
-    return Complete(answer.base_offset, answer.log_append_time, answer.log_start_offset)
+    # To a copy brokers answer the batch's own latest timestamp as if the log had given it.
+    is_echo = facts.attempts > 1 and answer.log_append_time == facts.max_timestamp
+    return Complete(answer.base_offset, -1 if is_echo else answer.log_append_time, answer.log_start_offset)
 
 
-def _sequence_error(row: ErrorCode, answer: PartitionAnswer, facts: BatchFacts) -> ProduceOutcome:
+def _sequence_error(row: ErrorCode, answer: PartitionAnswer, facts: BatchFacts, *, may_retry: bool) -> ProduceOutcome:
     if row is ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
         if facts.attempts > 1:
             return Complete(NO_OFFSET, answer.log_append_time, answer.log_start_offset)
         return Fail(Outcome.UNKNOWN, int(row), _reason(row, answer))
-    if row is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and not facts.is_first_unresolved:
-        return Retry(maybe_written=False)
+    if row is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and not facts.is_first_unresolved and may_retry:
+        return Retry(maybe_written=facts.maybe_written)
     loses_producer_id = row is ErrorCode.UNKNOWN_PRODUCER_ID
-    if row is ErrorCode.INVALID_PRODUCER_EPOCH or facts.maybe_written or facts.successor_acked:
+    cannot_restamp = facts.maybe_written or facts.successor_acked
+    if row is ErrorCode.INVALID_PRODUCER_EPOCH or cannot_restamp or not may_retry:
         outcome = Outcome.UNKNOWN if facts.maybe_written else Outcome.NOT_WRITTEN
         return Fail(outcome, int(row), _reason(row, answer), loses_producer_id=loses_producer_id)
     return Retry(maybe_written=False, changes_epoch=True, loses_producer_id=loses_producer_id)
@@ -182,7 +189,7 @@ def _too_large_or_refused(
         return Split()
     refused = tuple(sorted(dict(answer.record_errors).items()))
     if is_divisible and refused and refused[0][0] >= 0 and refused[-1][0] < facts.records:
-        return Refuse(refused)
+        return Refuse(int(row), refused)
     return Fail(outcome, int(row), _reason(row, answer))
 
 

@@ -77,6 +77,7 @@ class ProducerBatch:
         "is_sealed",
         "last_error",
         "maybe_written",
+        "node_id",
         "not_before",
         "order",
         "queue",
@@ -87,7 +88,7 @@ class ProducerBatch:
         "times",
     )
 
-    def __init__(
+    def __init__(  # noqa: PLR0915  # one line a fact
         self, queue: PartitionQueue, result: BatchResult, chunk: Chunk, *, order: int, called_at: float
     ) -> None:
         """Begin a batch.
@@ -118,6 +119,7 @@ class ProducerBatch:
         self.not_before = 0.0
         self.first_sent_at = 0.0
         self.connection = 0
+        self.node_id: int | None = None
         self.is_ready = False
         self.is_sealed = False
         self.is_part = False

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 LAST_EPOCH: Final = 32_767
 QUIET_TOO_LONG_S: Final = 3600.0
 """After this long without an acknowledgement a broker may have expired its state: `producer.id.expiration.ms`."""
+REMEMBERED: Final = 5
+"""Batches of which a broker keeps the sequence: to a copy of one of them it answers that one's offset."""
 
 
 class ProducerIdentity:
@@ -79,10 +81,10 @@ class PartitionIdentity:
         "_confirmed_at",
         "_confirmed_on",
         "_producer",
+        "_recent_offsets",
         "epoch",
         "is_changing",
         "last_acked_order",
-        "next_offset",
         "next_sequence",
         "producer_id",
     )
@@ -95,9 +97,9 @@ class PartitionIdentity:
         self.next_sequence = 0
         self.is_changing = False
         self.last_acked_order = -1
-        self.next_offset = -1
         self._confirmed_on = 0
         self._confirmed_at = 0.0
+        self._recent_offsets: tuple[int, ...] = ()
 
     @property
     def can_stamp(self) -> bool:
@@ -126,11 +128,11 @@ class PartitionIdentity:
             self._confirmed_on = batch.connection
             self._confirmed_at = now
         if base_offset >= 0:
-            self.next_offset = base_offset + batch.count
+            self._recent_offsets = (*self._recent_offsets[1 - REMEMBERED :], base_offset)
 
     def has_seen(self, base_offset: int, batch: ProducerBatch) -> bool:
         """Whether an offset was given to an earlier batch on this batch's connection."""
-        return self._confirmed_on == batch.connection and 0 <= base_offset < self.next_offset
+        return self._confirmed_on == batch.connection and base_offset in self._recent_offsets
 
     def doubt(self) -> None:
         """One batch at a time again: an error answer, a lost connection, another leader."""
@@ -158,7 +160,7 @@ class PartitionIdentity:
         else:
             self.epoch = epoch
         self.next_sequence = 0
-        self.next_offset = -1
+        self._recent_offsets = ()
         self.is_changing = False
 
     def _join(self) -> None:

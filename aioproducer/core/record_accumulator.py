@@ -96,6 +96,7 @@ class RecordAccumulator:
                 self.ready.offer_first(queue)
                 break
             queue.put_on_wire(batch, connection, now)
+            batch.node_id = node_id
             drained.append(batch)
             size += batch.wire_size
             again.append(queue)
