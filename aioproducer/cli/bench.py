@@ -2,7 +2,6 @@
 
 import dataclasses
 import datetime as dt
-import json
 import sys
 from collections.abc import Collection, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -81,7 +80,7 @@ def _publish(report: BenchReport, failures: Sequence[str], json_file: Path | Non
     """Print and write the report; exits with 1 if a client failed."""
     print_report(Console(width=WIDTH), report)
     if json_file is not None:
-        json_file.write_text(json.dumps(report.to_document(), indent=1) + "\n", "utf-8")
+        json_file.write_text(report.to_json(), "utf-8")
     for failure in failures:
         _say(f"failed: {failure}")
     if failures:

@@ -1,0 +1,183 @@
+"""Writes `explanation/performance.md` and its plot from the figures of `aioproducer bench`.
+
+aioproducer bench --json docs/explanation/performance.json
+python docs/generate_performance.py
+
+No figure is typed by hand: a test fails while page or plot are not those of the JSON beside them.
+"""
+# ruff: noqa: INP001  # a script beside the pages, not a package
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from xml.sax.saxutils import escape
+
+from aioproducer.cli.benchmark.bars import Verdict
+from aioproducer.cli.benchmark.bench_run import OURS
+from aioproducer.cli.benchmark.figures import FIGURES, Row
+from aioproducer.cli.benchmark.report import BenchReport, ScenarioReport
+from aioproducer.cli.benchmark.tables import bar_cells, row_cells
+
+FOLDER = Path(__file__).parent / "explanation"
+FIGURES_FILE = FOLDER / "performance.json"
+PAGE = FOLDER / "performance.md"
+PLOT = FOLDER / "performance.svg"
+
+_INTRODUCTION = """\
+<!-- Written by docs/generate_performance.py from performance.json: run `aioproducer bench`, not an editor. -->
+
+# Performance
+
+What this producer does in a second, what a record costs, and what it does when things go wrong,
+beside its peers on the same broker.
+Figures of such runs differ by a factor of two from one machine to the next and from one hour to the next:
+compare only within one run, as the ratios here do.
+
+```
+aioproducer bench                                                 # about 15 minutes; --quick shows that it runs
+aioproducer bench --json docs/explanation/performance.json        # what this page is made from
+python docs/generate_performance.py
+```
+"""
+
+_METHOD = """\
+## How it is measured
+
+- Every run of a client is a fresh process.
+  It connects, sends a warm-up and flushes it; then the clock starts, and it stops when the flush after the last
+  record has returned.
+  Connection, metadata and producer id are not in the figures of any client.
+- Clients run one after another, never two at a time, all of them once a round;
+  each round begins with another client. What is shown is the median of the rounds, with the lowest and the highest.
+- What counts is acknowledged records.
+  Each run has a topic of its own, and its client's count must be what aiokafka's consumer reads as end offsets;
+  a client that counts otherwise has no figure.
+- The raw socket is a blocking socket that sends record batches made beforehand: what the broker can take.
+  It does the same work in every round: where its own figure moves by more than 30 % between rounds,
+  the machine did something else, and the whole run is repeated, at most twice.
+- CPU is the process time of the client, all threads, from the same start to the same end.
+  Java's is that of the whole JVM, with its start and the compiling of its warm-up;
+  its rate is that of its load generator's "steady state", after that warm-up.
+- Every client has `acks=all`, is idempotent and lingers for 5 ms.
+  Under *defaults* it is otherwise as it comes; under *256 KiB* that is every client's batch size.
+  Ours and aiokafka run on uvloop. The configuration of each is at the end of this page.
+"""
+
+
+def page(report: BenchReport) -> str:
+    """Return the whole page."""
+    return "\n".join(
+        [
+            _INTRODUCTION,
+            f"Measured {report.started} on {report.broker}.\n",
+            *(_facts(facts) for facts in (report.machine, report.versions, report.settings)),
+            f"\n![Acknowledged records a second by client]({PLOT.name})\n",
+            "## Where it stands\n",
+            *_standing(report.scenarios),
+            _METHOD,
+            *(_scenario(scenario) for scenario in report.scenarios),
+            "## Configurations\n",
+            *_configurations(report.scenarios),
+            "",
+        ]
+    )
+
+
+def _facts(facts: Mapping[str, str]) -> str:
+    return "- " + ", ".join(f"{name} {value}" for name, value in facts.items())
+
+
+def _standing(scenarios: Sequence[ScenarioReport]) -> Iterator[str]:
+    """Yield the sentence that says how many bars are reached, then those that are not, then all of them."""
+    bars = [(scenario.name, bar) for scenario in scenarios for bar in scenario.bars]
+    missed = [(name, bar) for name, bar in bars if bar.verdict is Verdict.MISSED]
+    required = [bar for _, bar in bars if bar.must is not None and bar.verdict is not Verdict.NOT_MEASURED]
+    aims = sum(bar.verdict is Verdict.AIM_REACHED for _, bar in bars)
+    yield f"{len(required) - len(missed)} of {len(required)} bars are reached, {aims} of them as high as aimed at."
+    if missed:
+        yield "Behind are:\n"
+        yield from (f"- {name}, {bar.measure}: {' instead of '.join(bar_cells(bar)[1:3])}" for name, bar in missed)
+    cells = [[name, *bar_cells(bar)] for name, bar in bars]
+    yield "\n" + _table(["scenario", "measure", "measured", "must reach", "aim", "verdict"], cells) + "\n"
+
+
+def _scenario(scenario: ScenarioReport) -> str:
+    figures = [name for name in FIGURES if any(name in row.rounds for row in scenario.rows)]
+    lines = [row_cells(scenario.rows, row, figures) for row in scenario.rows]
+    headings = ["client", "settings", *(FIGURES[name].heading for name in figures), "ours / it"]
+    width = len(headings) if any(line[-1] for line in lines) else len(headings) - 1
+    table = _table(headings[:width], [line[:width] for line in lines])
+    notes = "".join(f"\n- {note}" for note in scenario.notes)
+    return f"## {scenario.title}\n\n{table}\n{notes}"
+
+
+def _configurations(scenarios: Sequence[ScenarioReport]) -> Iterator[str]:
+    """Yield what each client was given, once for all scenarios that gave it the same."""
+    seen: dict[str, None] = {}
+    for scenario in scenarios:
+        for row in scenario.rows:
+            given = ", ".join(f"`{name}={value}`" for name, value in row.configuration.items())
+            if given:
+                seen[f"- {row.client}, {row.variant}: {given}"] = None
+    yield from seen
+
+
+def _table(headings: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    """A Markdown table; what the first two columns name is on the left, figures on the right."""
+    rule = ["---" if number < 2 else "--:" for number in range(len(headings))]  # noqa: PLR2004 - two columns of names
+    return "\n".join("| " + " | ".join(line) + " |" for line in [headings, rule, *lines])
+
+
+# The plot: a bar a client, a panel a variant, a whisker from the lowest to the highest round.
+
+_WIDTH, _LABELS, _BAR, _GAP, _HEAD = 860, 220, 22, 8, 44
+_SCALE = _WIDTH - _LABELS - 130
+_COLOURS = {OURS: "#0b6e4f", "raw socket": "#9aa5b1"}
+_OTHERS = "#3b6fb6"
+
+
+def plot(report: BenchReport) -> str:
+    """Return the plot as SVG: acknowledged records a second, every client under every variant."""
+    rows = [row for scenario in report.scenarios if scenario.name == "enqueue" for row in scenario.rows]
+    most = max((max(row.rounds["records_per_s"]) for row in rows), default=1.0)
+    variants = list(dict.fromkeys(row.variant for row in rows))
+    parts, top = [], 0
+    for variant in variants:
+        panel = sorted((row for row in rows if row.variant == variant), key=_rate, reverse=True)
+        parts.append(_text(8, top + 28, f"acknowledged records/s, {variant}", weight="bold"))
+        parts += [_bar(row, top + _HEAD + number * (_BAR + _GAP), most) for number, row in enumerate(panel)]
+        top += _HEAD + len(panel) * (_BAR + _GAP)
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {top + 8}" font-family="sans-serif">'
+    background = f'<rect width="{_WIDTH}" height="{top + 8}" fill="#ffffff"/>'
+    return "\n".join([head, background, *parts, "</svg>", ""])
+
+
+def _rate(row: Row) -> float:
+    return row.median("records_per_s") or 0.0
+
+
+def _bar(row: Row, y: int, most: float) -> str:
+    rates = row.rounds["records_per_s"]
+    length, low, high = (_SCALE * rate / most for rate in (_rate(row), min(rates), max(rates)))
+    middle = y + _BAR // 2
+    colour = _COLOURS.get(row.client, _OTHERS)
+    return "\n".join(
+        [
+            _text(_LABELS - 8, middle + 5, row.client, anchor="end"),
+            f'<rect x="{_LABELS}" y="{y}" width="{length:.1f}" height="{_BAR}" fill="{colour}"/>',
+            f'<path d="M{_LABELS + low:.1f} {middle}H{_LABELS + high:.1f}" stroke="#222222" stroke-width="1.5"/>',
+            _text(_LABELS + int(max(length, high)) + 8, middle + 5, f"{_rate(row):,.0f}"),
+        ]
+    )
+
+
+def _text(x: int, y: int, text: str, *, anchor: str = "start", weight: str = "normal") -> str:
+    style = f'font-size="14" text-anchor="{anchor}" font-weight="{weight}" fill="#222222"'
+    return f'<text x="{x}" y="{y}" {style}>{escape(text)}</text>'
+
+
+if __name__ == "__main__":
+    measured = BenchReport.from_json(FIGURES_FILE.read_text("utf-8"))
+    PAGE.write_text(page(measured), "utf-8")
+    PLOT.write_text(plot(measured), "utf-8")

@@ -1,0 +1,12 @@
+"""The page of figures is made from the JSON beside it, and current."""
+
+from aioproducer.cli.benchmark.report import BenchReport
+from docs.generate_performance import FIGURES_FILE, PAGE, PLOT, page, plot
+
+
+def test_performance_page_and_plot_are_current() -> None:
+    """Else: python docs/generate_performance.py."""
+    measured = BenchReport.from_json(FIGURES_FILE.read_text("utf-8"))
+
+    assert PAGE.read_text("utf-8") == page(measured)
+    assert PLOT.read_text("utf-8") == plot(measured)
