@@ -52,7 +52,10 @@ def demo(
         str, typer.Option(metavar="paced|max|N", help="About 30 s in all, as fast as it goes, or N records/s.")
     ] = "paced",
     kafka: Annotated[
-        str | None, typer.Option(metavar="VERSION", help="On three nodes of real Apache Kafka, such as 4.3.1.")
+        str | None,
+        typer.Option(
+            metavar="VERSION", help="On three nodes of real Apache Kafka, such as 4.3.1; the first time it is fetched."
+        ),
     ] = None,
     records: Annotated[int, typer.Option(help="Send only so many.")] = FLIGHTS,
     tamper: Annotated[Harm | None, typer.Option(help="Harm what was read back, to see the check fail.")] = None,

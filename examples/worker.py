@@ -1,0 +1,47 @@
+"""A worker that produces until it is told to stop, and loses nothing then: `python worker.py [HOST:PORT]`.
+
+SIGTERM is what Kubernetes, systemd and Docker send. The loop ends at its next turn, and leaving `async with`
+delivers what was accepted, for at most `close_timeout_ms`: keep that below the time your platform gives you.
+"""
+
+import asyncio
+import contextlib
+import json
+import signal
+import sys
+from itertools import count
+
+from aioproducer import Producer
+
+TOPIC = "measurements"
+EVERY_S = 0.005
+CLOSE_TIMEOUT_MS = 20_000
+"""Kubernetes kills after 30 s."""
+
+
+async def main(bootstrap_servers: str) -> None:
+    """Measure until SIGTERM or Ctrl-C."""
+    stopping = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stopping.set)
+    async with Producer(bootstrap_servers, client_id="worker", close_timeout_ms=CLOSE_TIMEOUT_MS) as producer:
+        print("working", flush=True)
+        await work(producer, stopping)
+        print("stopping", flush=True)
+    print(f"{producer.statistics().records_acknowledged} records delivered")  # all, or leaving the block had raised
+
+
+async def work(producer: Producer, stopping: asyncio.Event) -> None:
+    """Send one measurement after the other, each under its sensor's key, so that a sensor's keep their order."""
+    for number in count():
+        measurement = {"sensor": number % 7, "value": number}
+        await producer.enqueue(TOPIC, json.dumps(measurement).encode(), key=b"sensor-%d" % (number % 7))
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(EVERY_S):
+                await stopping.wait()
+        if stopping.is_set():
+            return
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1] if len(sys.argv) > 1 else "localhost:9092"))

@@ -1,0 +1,156 @@
+"""Every example runs, against the embedded cluster."""
+
+import asyncio
+import importlib.util
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx
+import pytest
+from fastapi import FastAPI
+
+from aioproducer.testing import FakeCluster
+
+EXAMPLES = Path(__file__).parent.parent.parent / "examples"
+
+pytestmark = pytest.mark.slow
+
+
+async def started(name: str, *arguments: str) -> asyncio.subprocess.Process:
+    """An example as its user runs it."""
+    return await asyncio.create_subprocess_exec(
+        sys.executable, str(EXAMPLES / name), *arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+
+
+async def output_of(process: asyncio.subprocess.Process) -> tuple[int | None, list[str], str]:
+    """Exit code, lines and errors of an example that ends."""
+    output, errors = await process.communicate()
+    return process.returncode, output.decode().splitlines(), errors.decode()
+
+
+def values_in(cluster: FakeCluster, topic: str) -> list[bytes | None]:
+    """Everything in a topic, by partition."""
+    count = len(cluster.model.topics.named(topic).partitions)  # type: ignore[union-attr]
+    return [record.value for number in range(count) for record in cluster.records(topic, number)]
+
+
+def test_every_example_is_tested() -> None:
+    """A new file here needs a test."""
+    assert {path.name for path in EXAMPLES.glob("*.py")} == {
+        "demo.py",
+        "fastapi_service.py",
+        "one_screen.py",
+        "worker.py",
+    }
+
+
+async def test_one_screen(cluster: FakeCluster) -> None:
+    """It delivers what it says."""
+    ended = await output_of(await started("one_screen.py", cluster.bootstrap_servers))
+
+    assert ended == (0, ["delivered to partition 3 at offset 0", "1001 records delivered"], "")
+    assert len(values_in(cluster, "orders")) == 1001
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_worker_delivers_everything_when_told_to_stop(cluster: FakeCluster, number: signal.Signals) -> None:
+    """What it says it delivered is what the brokers have."""
+    process = await started("worker.py", cluster.bootstrap_servers)
+    assert process.stdout is not None
+    assert await process.stdout.readline() == b"working\n"
+    await asyncio.sleep(0.2)
+
+    process.send_signal(number)
+    code, lines, errors = await output_of(process)
+
+    assert (code, lines[0], errors) == (0, "stopping", "")
+    assert lines[1] == f"{len(values_in(cluster, 'measurements'))} records delivered"
+
+
+async def test_demo() -> None:
+    """It is the command."""
+    code, lines, errors = await output_of(await started("demo.py", "--records", "2000", "--speed", "max"))
+
+    assert (code, errors) == (0, "")
+    assert "PASSED: every record came back, once, unaltered, in order." in lines
+
+
+# --------------------------------------------------------------------------------------------------- FastAPI
+
+
+def service(bootstrap_servers: str, **options: int) -> FastAPI:
+    """The application of the example."""
+    spec = importlib.util.spec_from_file_location("fastapi_service", EXAMPLES / "fastapi_service.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    app: FastAPI = module.create_app(bootstrap_servers, **options)
+    return app
+
+
+def client_of(app: FastAPI) -> httpx.AsyncClient:
+    """A web client that talks to the application without a socket."""
+    return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://orders")
+
+
+async def test_service_answers_when_the_record_is_delivered(cluster: FakeCluster) -> None:
+    """With its place; and it is healthy."""
+    app = service(cluster.bootstrap_servers)
+    async with app.router.lifespan_context(app), client_of(app) as client:
+        placed = await client.post("/orders/customer-7", content=b"tea")
+        health = await client.get("/health")
+
+    assert (placed.status_code, placed.json()) == (201, {"partition": 3, "offset": 0})
+    assert [record.value for record in cluster.records("orders", 3)] == [b"tea"]
+    assert health.status_code == 200
+    assert health.json()["connections"] > 0
+
+
+async def test_service_says_come_back_later_when_the_buffer_is_full(cluster: FakeCluster) -> None:
+    """What was accepted before is delivered as soon as the brokers go on; what was refused is not there."""
+    cluster.create_topic("orders", 1, configs={"min.insync.replicas": "2"})
+    app = service(cluster.bootstrap_servers, buffer_memory=65_536, batch_size=16_384, max_block_ms=200)
+    async with app.router.lifespan_context(app), client_of(app) as client:
+        assert (await client.post("/orders/a", content=b"first")).status_code == 201
+        hold_followers(cluster, held=True)
+        sending = [asyncio.create_task(client.post("/orders/a", content=b"x" * 10_000)) for _ in range(20)]
+        await asyncio.wait(sending, timeout=1.0)
+        refused = [task.result() for task in sending if task.done()]
+        hold_followers(cluster, held=False)
+        answers = await asyncio.gather(*sending)
+
+    assert refused
+    assert {(answer.status_code, answer.headers["Retry-After"]) for answer in refused} == {(503, "1")}
+    assert len(values_in(cluster, "orders")) == 1 + sum(answer.status_code == 201 for answer in answers)
+
+
+def hold_followers(cluster: FakeCluster, *, held: bool) -> None:
+    """Let those that do not lead stop copying, so that nothing is acknowledged, or go on."""
+    leader = cluster.leader_of("orders", 0)
+    for node_id in {1, 2, 3} - {leader}:
+        cluster.hold_replication(node_id, held=held)
+
+
+async def test_service_refuses_what_is_too_large(cluster: FakeCluster) -> None:
+    """As the client's fault."""
+    app = service(cluster.bootstrap_servers)
+    async with app.router.lifespan_context(app), client_of(app) as client:
+        answer = await client.post("/orders/a", content=b"x" * 2_000_000)
+
+    assert answer.status_code == 413
+    assert "max_request_size" in answer.json()["detail"]
+
+
+async def test_service_without_brokers_is_up_and_not_healthy() -> None:
+    """It comes up, says so, and answers every order in bounded time."""
+    app = service("127.0.0.1:1", max_block_ms=200)
+    async with app.router.lifespan_context(app), client_of(app) as client:
+        health = await client.get("/health")
+        order = await client.post("/orders/a", content=b"tea")
+
+    assert health.status_code == 503
+    assert (order.status_code, order.json()["outcome"]) == (502, "NOT_WRITTEN")
