@@ -242,7 +242,10 @@ class Sender:
                 self._take_hint(batch, answer, response)
             if answer is None or answer.base_offset < NO_OFFSET:
                 text = f"node {request.node_id} answered Produce without a word on {batch.queue.topic_partition}"
+                batch.last_error = ProtocolError(text)
                 self._client.disconnect(request.node_id, ProtocolError(text))
+            elif answer.error_code:
+                batch.last_error = _error_of(batch, answer)
         self._wake_if_held_back(request.node_id)
 
     def _wake_if_held_back(self, node_id: int) -> None:
@@ -285,7 +288,9 @@ class Sender:
             return f"the partition has no leader ({self._metadata.last_error or 'as far as metadata says'})"
         if self._identity.is_missing and not batch.is_stamped:
             return "no broker has given the producer an id yet"
-        error = batch.last_error or self._client.last_error(node_id)
+        error = self._client.last_error(node_id)
+        if error is None and batch.last_error is not None:
+            return f"the last attempt failed: {batch.last_error}"
         return f"node {node_id} could not be sent to ({error or 'it was busy with earlier requests'})"
 
     def __repr__(self) -> str:
@@ -304,3 +309,14 @@ def _said(answer: PartitionAnswer | None) -> KafkaError | None:
 
 def _outcome_before(batch: ProducerBatch) -> Outcome:
     return Outcome.UNKNOWN if batch.maybe_written else Outcome.NOT_WRITTEN
+
+
+def _error_of(batch: ProducerBatch, answer: PartitionAnswer) -> BrokerError:
+    """What a node has just said of a batch that may be sent again."""
+    place, code = batch.queue.topic_partition, ErrorCode.of(answer.error_code)
+    what = f"{code.name}: {code.meaning}" if code is not None else f"unknown error {answer.error_code}"
+    text = f"{place.topic}-{place.partition}: {what}"
+    is_retriable = code is not None and code.retriable
+    return BrokerError.of(
+        answer.error_code, text, retriable=is_retriable, topic=place.topic, partition=place.partition
+    )
