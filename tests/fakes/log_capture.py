@@ -1,0 +1,31 @@
+"""Everything the library logs, as text, whatever the level."""
+
+import logging
+
+
+class LogCapture(logging.Handler):
+    """Keeps the formatted lines of the logger "aioproducer" while it is installed."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.DEBUG)
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep a line."""
+        self.lines.append(self.format(record))
+
+    def __enter__(self) -> "LogCapture":
+        logger = logging.getLogger("aioproducer")
+        self._level = logger.level
+        logger.setLevel(logging.DEBUG)
+        logger.addHandler(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        logger = logging.getLogger("aioproducer")
+        logger.removeHandler(self)
+        logger.setLevel(self._level)
+
+    def naming(self, word: str) -> list[str]:
+        """The lines that have a word in them."""
+        return [line for line in self.lines if word in line]
