@@ -43,10 +43,23 @@ def test_good_verdict_has_its_figures() -> None:
     assert max(map(len, verdict_lines(GOOD))) <= 60
 
 
-@pytest.mark.parametrize("kind", ["missing", "doubled", "altered", "disordered", "unknown"])
-def test_any_fault_fails(kind: str) -> None:
+FAULT = Fault(2, [7, 9])
+
+
+@pytest.mark.parametrize(
+    "report",
+    [
+        replace(REPORT, missing=FAULT),
+        replace(REPORT, doubled=FAULT),
+        replace(REPORT, altered=FAULT),
+        replace(REPORT, disordered=FAULT),
+        replace(REPORT, unknown=FAULT),
+    ],
+    ids=["missing", "doubled", "altered", "disordered", "unknown"],
+)
+def test_any_fault_fails(report: DeliveryReport) -> None:
     """And is shown with where to look."""
-    verdict = replace(GOOD, report=replace(REPORT, **{kind: Fault(2, [7, 9])}))
+    verdict = replace(GOOD, report=report)
 
     lines = list(verdict_lines(verdict))
 

@@ -1,0 +1,115 @@
+"""The first tutorial, done as it says: every block is run, in order, and prints what it says."""
+
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from aioproducer.broker.free_ports import free_ports
+
+TUTORIAL = Path(__file__).parent.parent.parent / "docs" / "tutorials" / "first_record.md"
+BLOCK = re.compile(r"(?P<before>[^\n]*)\n\n```(?P<language>\w+)\n(?P<text>.*?)^```", re.DOTALL | re.MULTILINE)
+NAME = re.compile(r"[Ss]ave this as `(?P<name>\w+\.py)`")
+AIOPRODUCER = [sys.executable, "-c", "from aioproducer.cli.main import app; app()"]
+
+pytestmark = pytest.mark.slow
+
+
+class Command(NamedTuple):
+    """One command of the tutorial and what it is said to print."""
+
+    words: list[str]
+    output: str
+
+
+@pytest.fixture
+def port() -> int:
+    """What the tutorial's 9092 is here, where tests run side by side."""
+    return free_ports(1)[0]
+
+
+@pytest.fixture
+def page(port: int) -> str:
+    """The tutorial."""
+    return TUTORIAL.read_text("utf-8").replace("9092", str(port))
+
+
+def programs(page: str) -> dict[str, str]:
+    """The Python blocks, by the name they are to be saved under."""
+    found = {}
+    for block in BLOCK.finditer(page):
+        if block["language"] == "python":
+            name = NAME.search(block["before"])
+            assert name is not None, f"how is this block called? {block['text']}"
+            found[name["name"]] = block["text"]
+    return found
+
+
+def commands(page: str) -> list[Command]:
+    """The console blocks: one command each, and its output."""
+    found = []
+    for block in BLOCK.finditer(page):
+        if block["language"] == "console":
+            command, _, output = block["text"].partition("\n")
+            assert command.startswith("$ ")
+            found.append(Command(command.removeprefix("$ ").split(), output))
+    return found
+
+
+def arguments(command: Command, port: int) -> list[str]:
+    """The command as it runs here: this interpreter, and the port where the tutorial leaves out 9092."""
+    program, *rest = command.words
+    if program == "python":
+        return [sys.executable, *rest]
+    assert program == "aioproducer"
+    option = {"broker": ["--port", str(port)], "tail": ["-b", f"127.0.0.1:{port}"]}
+    return [*AIOPRODUCER, *rest, *option[rest[0]]]
+
+
+@contextmanager
+def running(command: list[str]) -> Iterator[None]:
+    """A broker for as long as the tutorial's first terminal is open."""
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith("ready on")
+        try:
+            yield
+        finally:
+            process.send_signal(signal.SIGINT)
+
+
+def test_every_block_is_of_a_kind_that_is_run(page: str) -> None:
+    """Three programs, and a command for the broker, for each of them, and for the reader."""
+    languages = {block["language"] for block in BLOCK.finditer(page)}
+
+    assert languages == {"python", "console"}
+    assert list(programs(page)) == ["first_record.py", "many_records.py", "failures.py"]
+    assert page.count("```") == 2 * (len(programs(page)) + len(commands(page)))
+
+
+def test_tutorial_does_what_it_says(page: str, port: int, tmp_path: Path) -> None:
+    """From the first terminal to the last output."""
+    for name, program in programs(page).items():
+        (tmp_path / name).write_text(program, "utf-8")
+    broker, *rest = commands(page)
+    printed = []
+    with running(arguments(broker, port)):
+        for command in rest:
+            ended = subprocess.run(
+                arguments(command, port),
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                check=False,
+                cwd=tmp_path,
+                timeout=30,
+            )
+            printed.append((command.words, ended.returncode, ended.stdout))
+
+    assert printed == [(command.words, 0, command.output) for command in rest]
