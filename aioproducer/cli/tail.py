@@ -76,8 +76,8 @@ def tail(
 async def _follow(settings: TailSettings, log: ConsumerLog, line: Callable[[Record], bytes], max_records: int) -> None:
     async with started_tail(settings) as tailed:
         log.is_shown = True
-        await _wait_for_topic(tailed, settings.topic)
-        await tailed.subscribe()
+        is_new = await _wait_for_topic(tailed, settings.topic)
+        await tailed.subscribe(from_beginning=is_new)
         print(f"aioproducer: reading {settings.topic}; Ctrl-C ends", file=sys.stderr)
         left = max_records
         while left:
@@ -90,12 +90,14 @@ async def _follow(settings: TailSettings, log: ConsumerLog, line: Callable[[Reco
                 return
 
 
-async def _wait_for_topic(tailed: Tail, topic: str) -> None:
+async def _wait_for_topic(tailed: Tail, topic: str) -> bool:
+    """Return when the topic is there: whether it was made meanwhile, so that all its records are yet to be shown."""
     if await tailed.has_topic():
-        return
-    print(f"aioproducer: there is no topic {topic} yet; waiting for it, Ctrl-C ends", file=sys.stderr)
+        return False
+    print(f"aioproducer: there is no topic {topic} yet: waiting for it; Ctrl-C ends", file=sys.stderr)
     while not await tailed.has_topic():  # noqa: ASYNC110 - nothing tells of it but asking
         await anyio.sleep(TOPIC_POLL_S)
+    return True
 
 
 def _check(topic: str, bootstrap_server: str) -> None:

@@ -48,14 +48,21 @@ class Tail:
         """Whether the topic exists; asking does not make it."""
         return self._settings.topic in await self._consumer.topics()
 
-    async def subscribe(self) -> None:
-        """Read the topic from now on; without a group, every record that comes after this call is seen."""
+    async def subscribe(self, *, from_beginning: bool) -> None:
+        """Read the topic.
+
+        Without a group, every record that comes after this call is seen, and with `from_beginning` all before it,
+        whatever the settings say; a group knows itself where it is.
+        """
         self._consumer.subscribe([self._settings.topic])
         if self._settings.group is not None:
             return
         while not self._consumer.assignment():  # noqa: ASYNC110 - a metadata answer away, and no event tells of it
             await anyio.sleep(0.01)
-        for partition in self._consumer.assignment():
+        partitions = self._consumer.assignment()
+        if from_beginning:
+            await self._consumer.seek_to_beginning(*partitions)
+        for partition in partitions:
             await self._consumer.position(partition)
 
     async def next_batch(self, at_most: int) -> Sequence[ConsumerRecord]:

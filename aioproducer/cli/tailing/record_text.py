@@ -21,16 +21,31 @@ class TailFormat(StrEnum):
 class Record(Protocol):
     """What is shown of a record: the fields of aiokafka's `ConsumerRecord`."""
 
-    topic: str
-    partition: int
-    offset: int
-    timestamp: int
-    """ms since the epoch."""
+    @property
+    def topic(self) -> str: ...  # noqa: D102
 
-    timestamp_type: int
-    key: bytes | None
-    value: bytes | None
-    headers: Iterable[tuple[str, bytes | None]]
+    @property
+    def partition(self) -> int: ...  # noqa: D102
+
+    @property
+    def offset(self) -> int: ...  # noqa: D102
+
+    @property
+    def timestamp(self) -> int:
+        """Ms since the epoch."""
+
+    @property
+    def timestamp_type(self) -> int:
+        """0: of the producer; 1: of the broker."""
+
+    @property
+    def key(self) -> bytes | None: ...  # noqa: D102
+
+    @property
+    def value(self) -> bytes | None: ...  # noqa: D102
+
+    @property
+    def headers(self) -> Iterable[tuple[str, bytes | None]]: ...  # noqa: D102
 
 
 def line_writer(kind: TailFormat) -> Callable[[Record], bytes]:

@@ -1,0 +1,176 @@
+"""`aioproducer tail`, as users meet it: a process, a cluster, and a pipe to the next program."""
+
+import asyncio
+import json
+import os
+import signal
+import socket
+from asyncio.subprocess import Process
+from collections.abc import AsyncIterator
+
+import pytest
+from typer.testing import CliRunner
+
+from aioproducer.cli.main import command_line
+from aioproducer.producer import Producer
+from aioproducer.testing import FakeCluster
+from tests.cli.commands import Ended, ended, run, started
+
+pytestmark = pytest.mark.slow  # each starts a process
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[FakeCluster]:
+    """Two brokers; topic `t` has one partition, so that order can be seen."""
+    async with FakeCluster(2, topics={"t": 1}) as running:
+        yield running
+
+
+async def send(cluster: FakeCluster, *values: bytes | None, topic: str = "t") -> None:
+    """Put records into a topic, with a key and a header each."""
+    async with Producer(cluster.bootstrap_servers) as producer:
+        for value in values:
+            await producer.enqueue(topic, value, key=b"k", headers=[("h", b"1")])
+
+
+async def reading(process: Process) -> None:
+    """Wait until the command says that it reads."""
+    assert process.stderr is not None
+    async with asyncio.timeout(15):
+        await process.stderr.readuntil(b"; Ctrl-C ends\n")
+
+
+async def test_everything_from_the_beginning(cluster: FakeCluster) -> None:
+    """In order; `--max` ends it."""
+    await send(cluster, b"a", None, b"\xff")
+
+    command = await run("tail", "t", "-b", cluster.bootstrap_servers, "--from-beginning", "--max", "3")
+
+    assert command == Ended(0, "0:0\tk\ta\n0:1\tk\tnull\n0:2\tk\t0xff\n", ["reading t; Ctrl-C ends"])
+
+
+async def test_json_is_for_programs(cluster: FakeCluster) -> None:
+    """Standard output has nothing else."""
+    await send(cluster, b"\xff")
+
+    command = await run(*f"tail t -b {cluster.bootstrap_servers} --from-beginning -n 1 --format json".split())
+
+    record = json.loads(command.output)
+    assert (record["value"], record["headers"]) == ({"base64": "/w=="}, [["h", "1"]])
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+async def test_what_arrives_is_shown_until_a_signal(cluster: FakeCluster, number: signal.Signals) -> None:
+    """Records from before are not; those right after it says that it reads are."""
+    await send(cluster, b"before")
+    async with started("tail", "t", "-b", cluster.bootstrap_servers) as process:
+        await reading(process)
+        await send(cluster, b"after")
+        assert process.stdout is not None
+        shown = await asyncio.wait_for(process.stdout.readline(), 15)
+
+        process.send_signal(number)
+        command = await asyncio.wait_for(ended(process), 5)
+
+    assert shown == b"0:1\tk\tafter\n"
+    assert command == Ended(0, "", [])
+
+
+async def test_topic_is_waited_for_and_not_made(cluster: FakeCluster) -> None:
+    """A line says so; its first record is not missed."""
+    async with started("tail", "later", "-b", cluster.bootstrap_servers, "--max", "1") as process:
+        await reading(process)
+        assert cluster.model.topics.named("later") is None
+        await send(cluster, b"first", topic="later")
+
+        command = await ended(process)
+
+    assert command.code == 0
+    assert command.output.endswith("\tk\tfirst\n")
+
+
+async def test_group_goes_on_after_what_it_has_shown(cluster: FakeCluster) -> None:
+    """Not after what was only fetched."""
+    await send(cluster, b"a", b"b", b"c")
+    arguments = f"tail t -b {cluster.bootstrap_servers} --group g --from-beginning --format value --max".split()
+
+    first = await run(*arguments, "2")
+    second = await run(*arguments, "1")
+
+    assert (first.output, second.output) == ("a\nb\n", "c\n")
+
+
+async def test_reader_that_goes_ends_it(cluster: FakeCluster) -> None:
+    """As `| head` does: without a word, also when nothing arrives any more."""
+    await send(cluster, b"a")
+    reader, writer = os.pipe()
+    async with started("tail", "t", "-b", cluster.bootstrap_servers, "--from-beginning", stdout=writer) as process:
+        os.close(writer)
+        await asyncio.to_thread(os.read, reader, 100)
+        os.close(reader)
+
+        command = await asyncio.wait_for(ended(process), 5)
+
+    assert (command.code, command.errors) == (0, ["reading t; Ctrl-C ends"])
+
+
+async def test_slow_reader_does_not_hold_up_ctrl_c(cluster: FakeCluster) -> None:
+    """As a pager does that shows the first page."""
+    await send(cluster, *[b"x" * 1_000] * 200)
+    reader, writer = os.pipe()
+    async with started("tail", "t", "-b", cluster.bootstrap_servers, "--from-beginning", stdout=writer) as process:
+        os.close(writer)
+        await asyncio.to_thread(os.read, reader, 1)
+        process.send_signal(signal.SIGINT)
+
+        command = await asyncio.wait_for(ended(process), 5)
+    os.close(reader)
+
+    assert command.code == 0
+
+
+async def test_broker_that_is_not_there_is_one_line() -> None:
+    """In a bounded time, exit code 1."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+
+    command = await run("tail", "t", "-b", address)
+
+    assert command.code == 1
+    assert len(command.errors) == 1
+    assert command.errors[0].startswith(f"no broker answers at {address}: ")
+
+
+async def test_broker_that_dies_is_told_and_its_return_too(cluster: FakeCluster) -> None:
+    """Reading goes on where it was."""
+    async with started("tail", "t", "-b", cluster.bootstrap_servers) as process:
+        await reading(process)
+        for node_id in (1, 2):
+            await cluster.kill(node_id)
+        assert process.stderr is not None
+        told = await asyncio.wait_for(process.stderr.readline(), 15)
+        for node_id in (1, 2):
+            await cluster.restart(node_id)
+        await send(cluster, b"back")
+        assert process.stdout is not None
+        shown = await asyncio.wait_for(process.stdout.readline(), 15)
+
+    assert told.startswith(b"aioproducer: ")
+    assert shown == b"0:0\tk\tback\n"
+
+
+@pytest.mark.parametrize(
+    "arguments, said",
+    [
+        (["a b"], "topic 'a b' has the character ' '"),
+        (["t", "-b", "localhost"], "'localhost' is not host:port"),
+        (["t", "--max", "0"], "Invalid value for '--max'"),
+    ],
+    ids=str,
+)
+def test_wrong_argument_is_said(arguments: list[str], said: str) -> None:
+    """Exit code 2."""
+    result = CliRunner().invoke(command_line(["tail"]), ["tail", *arguments])
+
+    assert result.exit_code == 2
+    assert said in result.stderr
