@@ -48,8 +48,7 @@ from aioproducer.partitioners import Partitioner, RoundRobinPartitioner, partiti
 from aioproducer.producer import Producer
 from aioproducer.records import ProducerRecord, RecordMetadata, TopicPartition
 from aioproducer.serializers import BytesSerializer, JsonSerializer, Serializer, StringSerializer
-
-__version__ = "0.1.0"
+from aioproducer.version import VERSION as __version__
 
 __all__ = [
     "AuthenticationError",
@@ -100,5 +99,6 @@ __all__ = [
     "TransactionalIdAuthorizationError",
     "UndeliveredError",
     "UnsupportedVersionError",
+    "__version__",
     "partition_for_key",
 ]

@@ -30,10 +30,13 @@ def event_log(client_id: str) -> EventLog:
     """
     import structlog  # noqa: PLC0415  # costs more than the rest of the package together
 
+    standard = logging.getLogger("aioproducer")
+    if not standard.handlers:
+        standard.addHandler(logging.NullHandler())  # else warnings go to stderr where nobody configured logging
     if structlog.is_configured():
         return cast("EventLog", structlog.get_logger("aioproducer").bind(client_id=client_id))
     wrapped = structlog.wrap_logger(
-        logging.getLogger("aioproducer"),
+        standard,
         processors=[
             structlog.stdlib.filter_by_level,
             structlog.processors.format_exc_info,

@@ -1,4 +1,4 @@
-"""Counters, gauges and their snapshots, named as Kafka names its metrics.
+"""What `Producer.statistics()` shows, by Kafka's names, and the histogram of delivery latencies.
 
 Nothing here is computed once a record: components count once a batch, request or response, and
 gauges are read only when somebody asks. There are no sliding averages: a total and a clock say
@@ -11,103 +11,8 @@ org.apache.kafka.common.network.Selector.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
-
-PRODUCER_METRICS = "producer-metrics"
-PRODUCER_NODE_METRICS = "producer-node-metrics"
-PRODUCER_TOPIC_METRICS = "producer-topic-metrics"
-
-
-class MetricName(NamedTuple):
-    """One metric's identity, as Kafka writes it."""
-
-    name: str
-    """`record-send-total` and so on."""
-
-    group: str = PRODUCER_METRICS
-    """The group Kafka shows it in."""
-
-    tags: tuple[tuple[str, str], ...] = ()
-    """`(("node-id", "3"),)` and so on."""
-
-
-class Counter:
-    """A total that only grows."""
-
-    __slots__ = ("_value",)
-
-    def __init__(self) -> None:
-        self._value = 0
-
-    @property
-    def value(self) -> int:
-        """The total since the producer was made."""
-        return self._value
-
-    def add(self, amount: int = 1) -> None:
-        """Count `amount` more; at least 0."""
-        self._value += amount
-
-    def __repr__(self) -> str:
-        return f"Counter({self._value})"
-
-
-class MetricRegistry:
-    """All metrics of one producer.
-
-    Components take their counters once, at construction, and add to them; gauges are functions
-    that say a value that is kept elsewhere.
-    """
-
-    def __init__(self) -> None:
-        self._counters: dict[MetricName, Counter] = {}
-        self._gauges: dict[MetricName, Callable[[], float]] = {}
-
-    def counter(self, name: str, *, group: str = PRODUCER_METRICS, **tags: str) -> Counter:
-        """Return the counter of that name, group and tags: the same one every time.
-
-        Args:
-            name: Kafka's, `record-send-total`.
-            group: Kafka's group.
-            **tags: Kafka's tags with `_` for `-`, `node_id="3"`.
-
-        Raises:
-            ValueError: a gauge has that name.
-        """
-        key = _metric_name(name, group, tags)
-        if key in self._gauges:
-            raise ValueError(f"{name} is a gauge already")
-        return self._counters.setdefault(key, Counter())
-
-    def gauge(self, name: str, read: Callable[[], float], *, group: str = PRODUCER_METRICS, **tags: str) -> None:
-        """Show what `read` returns under that name, group and tags; a later `read` replaces it.
-
-        Raises:
-            ValueError: a counter has that name.
-        """
-        key = _metric_name(name, group, tags)
-        if key in self._counters:
-            raise ValueError(f"{name} is a counter already")
-        self._gauges[key] = read
-
-    def forget(self, *, group: str, **tags: str) -> None:
-        """Drop the metrics of a node or topic that is gone."""
-        wanted = _tags(tags)
-        for metrics in (self._counters, self._gauges):
-            for key in [key for key in metrics if key.group == group and key.tags == wanted]:
-                del metrics[key]
-
-    def snapshot(self) -> Mapping[MetricName, float]:
-        """Return every metric's value now, counters first."""
-        return dict(self._read_all())
-
-    def _read_all(self) -> Iterator[tuple[MetricName, float]]:
-        for name, counter in self._counters.items():
-            yield name, counter.value
-        for name, read in self._gauges.items():
-            yield name, read()
 
 
 class LatencyHistogram:
@@ -187,7 +92,7 @@ class LatencyHistogram:
 class ProducerStatistics:
     """What `Producer.statistics()` returns: one moment, frozen.
 
-    Totals count from the producer's construction.
+    Totals count from the producer's start.
     """
 
     client_id: str
@@ -208,16 +113,16 @@ class ProducerStatistics:
     """Dropped by an interceptor."""
 
     records_pending: int = 0
-    """Accepted and neither acknowledged nor failed."""
+    """In a batch, and neither acknowledged nor failed."""
 
     records_waiting: int = 0
     """In line for metadata or memory. Kafka: waiting-threads."""
 
     waiting_bytes: int = 0
-    """Keys, values and headers of the records in line that nobody awaits."""
+    """The most that the records in line can take in batches."""
 
     batches_sent: int = 0
-    """Batches acknowledged or failed after at least one attempt."""
+    """Batches acknowledged."""
 
     batches_split: int = 0
     """Kafka: batch-split-total."""
@@ -247,7 +152,7 @@ class ProducerStatistics:
     """Kafka: requests-in-flight."""
 
     requests_in_flight_by_node: Mapping[int, int] = field(default_factory=dict)
-    """node_id -> produce requests on the wire."""
+    """node_id -> requests on the wire, of all kinds."""
 
     bytes_sent: int = 0
     """Kafka: outgoing-byte-total."""
@@ -271,15 +176,10 @@ class ProducerStatistics:
     """How often an interceptor raised."""
 
     delivery_latency_p50_s: float | None = None
-    """Half of the acknowledged records took no longer, from append to answer; `None` before the first."""
+    """Half of the acknowledged records took no longer, from the call of their batch's oldest record to its answer.
+
+    `None` before the first.
+    """
 
     delivery_latency_p99_s: float | None = None
     """99 of 100 acknowledged records took no longer."""
-
-
-def _metric_name(name: str, group: str, tags: Mapping[str, str]) -> MetricName:
-    return MetricName(name, group, _tags(tags))
-
-
-def _tags(tags: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    return tuple(sorted((name.replace("_", "-"), value) for name, value in tags.items()))

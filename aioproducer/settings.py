@@ -11,6 +11,7 @@ from aioproducer.core.waiting_lines import WaitingLimits
 from aioproducer.network.environment import NetworkSettings
 from aioproducer.network.metadata_refresher import MetadataSettings
 from aioproducer.protocol.compression import CompressionType
+from aioproducer.version import VERSION
 
 if TYPE_CHECKING:
     from aioproducer.config import ProducerConfig
@@ -40,7 +41,11 @@ def codec(config: ProducerConfig) -> CompressionType:
 
 def compression_level(config: ProducerConfig) -> int | None:
     """The level of the codec in use; None where it has none to set."""
-    levels = {CompressionType.GZIP: config.compression_gzip_level, CompressionType.ZSTD: config.compression_zstd_level}
+    levels = {
+        CompressionType.GZIP: config.compression_gzip_level,
+        CompressionType.LZ4: config.compression_lz4_level,
+        CompressionType.ZSTD: config.compression_zstd_level,
+    }
     return levels.get(codec(config))
 
 
@@ -56,6 +61,7 @@ def network_settings(config: ProducerConfig) -> NetworkSettings:
         connections_max_idle_ms=config.connections_max_idle_ms,
         send_buffer_bytes=config.send_buffer_bytes,
         receive_buffer_bytes=config.receive_buffer_bytes,
+        software_version=VERSION,
     )
 
 

@@ -15,7 +15,14 @@ from aioproducer.completion import deadline_error
 from aioproducer.core.batch_splitter import around, halves
 from aioproducer.core.produce_outcome import BatchFacts, Complete, Fail, ProduceOutcome, Refuse, Retry, Split
 from aioproducer.core.producer_batch import BatchState
-from aioproducer.errors import BrokerConnectionError, BrokerError, KafkaError, Outcome, UnsupportedVersionError
+from aioproducer.errors import (
+    BrokerConnectionError,
+    BrokerError,
+    KafkaError,
+    MessageTooLargeError,
+    Outcome,
+    UnsupportedVersionError,
+)
 from aioproducer.produce_request import topic_of
 from aioproducer.protocol.error_codes import ErrorCode
 
@@ -178,7 +185,14 @@ class Settlement:
     def _fail_answered(self, batch: ProducerBatch, outcome: Fail, now: float) -> None:
         place = batch.queue.topic_partition
         text = f"{place.topic}-{place.partition}: {outcome.reason}"
-        error: KafkaError = BrokerError.of(outcome.code, text, outcome=outcome.outcome)
+        row = ErrorCode.of(outcome.code)
+        if row is not None and row.split:
+            text = f"{text}; the batch has {batch.wire_size} bytes and {batch.count} records"
+        error: KafkaError = BrokerError.of(
+            outcome.code, text, retriable=row is not None and row.retriable, outcome=outcome.outcome
+        )
+        if isinstance(error, MessageTooLargeError):
+            error.size_bytes, error.option = batch.wire_size, "max.message.bytes"
         if isinstance(batch.last_error, BrokerConnectionError) and outcome.code == ErrorCode.NETWORK_EXCEPTION:
             error = BrokerConnectionError(f"{text} ({batch.last_error})", outcome=outcome.outcome)
         if isinstance(batch.last_error, UnsupportedVersionError):

@@ -1,4 +1,4 @@
-"""Counters, gauges and the latency histogram."""
+"""The latency histogram and the statistics."""
 
 import dataclasses
 
@@ -6,68 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aioproducer.metrics import (
-    PRODUCER_NODE_METRICS,
-    LatencyHistogram,
-    MetricName,
-    MetricRegistry,
-    ProducerStatistics,
-)
-
-
-def test_registry_returns_the_same_counter_for_the_same_name() -> None:
-    """Two components that count one thing share it."""
-    registry = MetricRegistry()
-    registry.counter("record-send-total").add(3)
-    registry.counter("record-send-total").add()
-
-    assert registry.snapshot() == {MetricName("record-send-total"): 4}
-
-
-def test_registry_keeps_counters_apart_by_tags() -> None:
-    """Kafka's tags, written with `_` here."""
-    registry = MetricRegistry()
-    registry.counter("request-total", group=PRODUCER_NODE_METRICS, node_id="1").add(2)
-    registry.counter("request-total", group=PRODUCER_NODE_METRICS, node_id="2").add(5)
-
-    assert registry.snapshot() == {
-        MetricName("request-total", PRODUCER_NODE_METRICS, (("node-id", "1"),)): 2,
-        MetricName("request-total", PRODUCER_NODE_METRICS, (("node-id", "2"),)): 5,
-    }
-
-
-def test_registry_reads_gauges_only_for_a_snapshot() -> None:
-    """A gauge costs nothing until somebody asks."""
-    registry = MetricRegistry()
-    values = iter([1, 2])
-    registry.gauge("buffer-available-bytes", lambda: next(values))
-
-    assert registry.snapshot() == {MetricName("buffer-available-bytes"): 1}
-    assert registry.snapshot() == {MetricName("buffer-available-bytes"): 2}
-
-
-def test_registry_refuses_one_name_for_both() -> None:
-    """A name is a counter or a gauge."""
-    registry = MetricRegistry()
-    registry.counter("a")
-    registry.gauge("b", lambda: 0)
-
-    with pytest.raises(ValueError, match="a is a counter already"):
-        registry.gauge("a", lambda: 0)
-    with pytest.raises(ValueError, match="b is a gauge already"):
-        registry.counter("b")
-
-
-def test_registry_forgets_a_node() -> None:
-    """Brokers come and go; their metrics must not pile up."""
-    registry = MetricRegistry()
-    registry.counter("request-total", group=PRODUCER_NODE_METRICS, node_id="1")
-    registry.gauge("requests-in-flight", lambda: 0, group=PRODUCER_NODE_METRICS, node_id="1")
-    registry.counter("request-total", group=PRODUCER_NODE_METRICS, node_id="2")
-
-    registry.forget(group=PRODUCER_NODE_METRICS, node_id="1")
-
-    assert list(registry.snapshot()) == [MetricName("request-total", PRODUCER_NODE_METRICS, (("node-id", "2"),))]
+from aioproducer.metrics import LatencyHistogram, ProducerStatistics
 
 
 def test_empty_histogram_has_no_quantiles() -> None:

@@ -124,7 +124,8 @@ class PartitionIdentity:
     def acknowledge(self, batch: ProducerBatch, base_offset: int, now: float) -> None:
         """Note that a batch is in the log: what follows on its connection may be pipelined."""
         self.last_acked_order = max(self.last_acked_order, batch.order)
-        if batch.identity.producer_id == (self.producer_id or NO_PRODUCER_ID) and batch.identity.epoch == self.epoch:
+        producer_id = NO_PRODUCER_ID if self.producer_id is None else self.producer_id
+        if batch.identity.producer_id == producer_id and batch.identity.epoch == self.epoch:
             self._confirmed_on = batch.connection
             self._confirmed_at = now
         if base_offset >= 0:

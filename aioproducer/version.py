@@ -1,0 +1,5 @@
+"""The version of this package, for users and for brokers (KIP-511)."""
+
+from typing import Final
+
+VERSION: Final = "0.1.0"
