@@ -1,9 +1,9 @@
 """The documentation does not rot: links lead somewhere, Python in it parses, the README's commands exist."""
 
 import ast
+import importlib.metadata
 import re
 import textwrap
-import tomllib
 from pathlib import Path
 
 import pytest
@@ -45,7 +45,7 @@ def test_readme_has_one_line_for_the_demo_and_one_for_the_tests() -> None:
 
 def test_changelog_has_the_version_or_unreleased_on_top() -> None:
     """Keep a Changelog."""
-    version = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["version"]
+    version = importlib.metadata.version("aioproducer")
     first = re.search(r"^## \[(?P<version>[^\]]+)\]", (ROOT / "CHANGELOG.md").read_text("utf-8"), re.MULTILINE)
 
     assert first is not None
