@@ -236,7 +236,6 @@ class Sender:
         for batch in request.batches:
             answer = answer_to(batch)
             outcome = decide(answer, self._settlement.facts(batch, answer), self._policy)
-            batch.last_error = _said(answer) or batch.last_error
             self._settlement.apply(batch, outcome, now)
             if answer is not None and answer.leader_id >= 0 and answer.error_code:
                 self._take_hint(batch, answer, response)
@@ -298,15 +297,6 @@ class Sender:
         return f"<Sender sleeping={self._sleep is not None} {self._accumulator.ready!r}>"
 
 
-def _said(answer: PartitionAnswer | None) -> KafkaError | None:
-    """What a broker said of a batch that it did not take, for the errors of later."""
-    if answer is None or not answer.error_code:
-        return None
-    row = ErrorCode.of(answer.error_code)
-    name, meaning = (row.name, row.meaning) if row is not None else ("an error code this client does not know", "")
-    return BrokerError.of(answer.error_code, f"{name} ({answer.error_code}): {answer.error_message or meaning}")
-
-
 def _outcome_before(batch: ProducerBatch) -> Outcome:
     return Outcome.UNKNOWN if batch.maybe_written else Outcome.NOT_WRITTEN
 
@@ -317,6 +307,4 @@ def _error_of(batch: ProducerBatch, answer: PartitionAnswer) -> BrokerError:
     what = f"{code.name}: {code.meaning}" if code is not None else f"unknown error {answer.error_code}"
     text = f"{place.topic}-{place.partition}: {what}"
     is_retriable = code is not None and code.retriable
-    return BrokerError.of(
-        answer.error_code, text, retriable=is_retriable, topic=place.topic, partition=place.partition
-    )
+    return BrokerError.of(answer.error_code, text, retriable=is_retriable, topic=place.topic, partition=place.partition)

@@ -1,15 +1,13 @@
 """One record into its partition's open batch."""
 
 from collections.abc import Callable, Iterable
-from typing import NoReturn, Protocol
-
-from typing_extensions import Buffer
+from typing import NoReturn, Protocol, TypeAlias
 
 from aioproducer._native.delivery import BatchResult, Delivery, OnDelivery
 from aioproducer._native.memory import Chunk
 from aioproducer.errors import RecordTooLargeError
 
-Headers = Iterable[tuple[str, bytes | None]]
+Headers: TypeAlias = Iterable[tuple[str, bytes | None]]
 
 class Accumulator(Protocol):
     """What the appender asks, once a batch."""
@@ -66,8 +64,10 @@ class TopicSlots:
     slots: list[PartitionSlot]
 
     def __init__(self, topic: str) -> None: ...
-    def choose_again(self) -> None:
-        """The next keyless record chooses a partition anew."""
+    line: int
+    """Records for any of its partitions that wait in line: later ones queue behind them."""
+    def stick_to(self, partition: int) -> None:
+        """The next keyless records go to this partition."""
 
 class RecordAppender:
     """Puts records into batches: one call a record.

@@ -142,8 +142,9 @@ cdef class TopicSlots:
         self.slots = []
         self.sticky = -1
 
-    def choose_again(self):
-        self.sticky = -1
+    def stick_to(self, int partition):
+        self.sticky = partition
+        self.sticky_bytes = 0
 
     def __repr__(self):
         return f"<TopicSlots {self.topic!r} partitions={len(self.slots)}>"
@@ -295,10 +296,14 @@ cdef class RecordAppender:
         return <PartitionSlot>topic.slots[topic.sticky]
 
     cdef Delivery _append(self, TopicSlots topic, RecordBytes* record):
-        """None: the record must wait in line, for memory or behind others of its partition."""
-        cdef PartitionSlot slot = self._find_slot(topic, record)
-        cdef RecordBatchBuilder builder = slot.builder
+        """None: the record must wait in line, for memory or behind others of its partition or topic."""
+        cdef PartitionSlot slot
+        cdef RecordBatchBuilder builder
         cdef Py_ssize_t end
+        if topic.line and record.partition < 0 and (record.key_size < 0 or self._ignore_keys):
+            return None
+        slot = self._find_slot(topic, record)
+        builder = slot.builder
         if slot.line:
             return None
         if builder is not None:

@@ -58,18 +58,29 @@ class BufferPool:
         self._nodes = nodes
         divided = len(nodes) > 1
         self._common_limit = self.total_bytes - self.total_bytes // 4 if divided else self.total_bytes
-        self._reserve_limit = (self.total_bytes - self._common_limit) // len(nodes) if divided else 0
+        reserve = (self.total_bytes - self._common_limit) // len(nodes) if divided else 0
+        self._reserve_limit = max(reserve, SMALLEST_CHUNK) if divided else 0
         for node_id in nodes:
             self._used.setdefault(node_id, 0)
 
     # Lending
 
-    def try_lend(self, size: int, node_id: int | None) -> Chunk | None:
-        """Lend a chunk of at least `size` bytes for a partition that `node_id` leads; None: no room now."""
+    def try_lend(self, size: int, node_id: int | None, *, may_use_common: bool = True) -> Chunk | None:
+        """Lend a chunk of at least `size` bytes.
+
+        Args:
+            size: bytes.
+            node_id: leads the partition it is for; its reserve is asked after the common memory.
+            may_use_common: whether to ask the common memory at all.
+
+        Returns:
+            None: no room now.
+        """
         capacity = self.capacity_for(size)
         if self.lent_bytes + capacity > self.total_bytes:
             return None
-        for payer in (_COMMON, node_id):
+        payers = (_COMMON, node_id) if may_use_common else (node_id,) if node_id is not _COMMON else ()
+        for payer in payers:
             if self._used.get(payer, 0) + capacity <= self._limit_of(payer):
                 chunk = self._chunk(capacity)
                 self._lent[chunk] = payer

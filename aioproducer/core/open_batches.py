@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from aioproducer._native.append import PartitionSlot, TopicSlots
     from aioproducer._native.delivery import Delivery
+    from aioproducer._native.memory import Chunk
     from aioproducer.core.buffer_pool import BufferPool
     from aioproducer.core.delivery_deadlines import DeliveryDeadlines
     from aioproducer.core.flush_generations import FlushGenerations
@@ -68,7 +69,7 @@ class Surroundings:
     loop: asyncio.AbstractEventLoop
 
 
-class OpenBatches:
+class OpenBatches:  # noqa: PLR0904  # each asked from one place, of one dictionary
     """Open batches of all partitions in use.
 
     Args:
@@ -94,7 +95,7 @@ class OpenBatches:
         self._generations = surroundings.generations
         self._clock = surroundings.clock
         self._loop = surroundings.loop
-        self._partitions = partitions
+        self.partitions = partitions
         self._deadlines = deadlines
         self._offer = offer
         self._open: dict[PartitionQueue, None] = {}
@@ -103,20 +104,23 @@ class OpenBatches:
         self._closing_age_s = settings.delivery_timeout_s / 10
         self.memory_is_short = False
         """Records wait for memory: what is opened is ready at once."""
+        self.may_use_common = True
+        """False: the memory that all nodes share is kept for a record that waits; a node's own reserve is left."""
+        self._aged: list[PartitionQueue] = []
         self.on_full: Callable[[TopicPartition, int], None] = _nothing
         """Called with the partition and the bytes of each batch that became full."""
 
     @property
     def topics(self) -> dict[str, TopicSlots]:
         """Those in use, by name; the appender looks them up here."""
-        return self._partitions.topics
+        return self.partitions.topics
 
     # What the appender asks
 
     def make_room(self, slot: PartitionSlot, size: int) -> bool:
         """Give the partition a builder with room for a record of at most `size` bytes; False: no memory now."""
         queue = queue_of(slot)
-        if queue.open_batch is not None:
+        while queue.open_batch is not None:  # a partitioner that is told of a full batch may itself send to here
             if self._grow(queue, queue.open_batch, size):
                 return True
             self._close_full(queue)
@@ -128,7 +132,7 @@ class OpenBatches:
 
     def choose_partition(self, topic: TopicSlots, previous: int) -> int:  # noqa: ARG002  # adaptive, not rotating
         """Choose the next sticky partition of keyless records."""
-        return self._partitions.choose(topic)
+        return self.partitions.choose(topic)
 
     def unknown_partition(self, topic: TopicSlots, partition: int) -> NoReturn:
         """Refuse a partition number that the topic does not have.
@@ -160,17 +164,35 @@ class OpenBatches:
             called_at: monotonic seconds of its call.
         """
         assert delivery.home.topic_partition is not None
-        queue = self._partitions.queue(delivery.home.topic_partition)
+        queue = self.partitions.queue(delivery.home.topic_partition)
         batches = (queue.open_batch, *reversed(queue.queued))
         batch = next(batch for batch in batches if batch is not None and batch.result is delivery.home)
         batch.called_at = min(batch.called_at, called_at)
         self._deadlines.watch(batch)
+        if batch is queue.open_batch:
+            self._watch(queue, batch)
+            self._aged.append(queue)
         if generation < batch.generation:
             self._generations.enter_again(generation)
             self._generations.leave(batch.generation)
             batch.generation = generation
         if batch is queue.open_batch and generation < self._generations.current:
             self._make_ready(queue, batch)
+
+    def close_if_apart(self, slot: PartitionSlot, called_at: float) -> None:
+        """Close the open batch of a partition if a record called at that time must not share its deadline."""
+        queue = queue_of(slot)
+        if queue.open_batch is not None and abs(queue.open_batch.called_at - called_at) > self._closing_age_s:
+            self.close(queue)
+
+    def close_aged(self) -> None:
+        """Close the batches that waiting records have made too old for fresh ones."""
+        aged, self._aged = self._aged, []
+        if aged:
+            latest = self._clock() - self._closing_age_s
+            for queue in aged:
+                if queue.open_batch is not None and queue.open_batch.called_at <= latest:
+                    self.close(queue)
 
     # Opening and closing batches
 
@@ -183,9 +205,7 @@ class OpenBatches:
         needed = builder.size + size
         if needed > builder.limit or builder.limit > self._limit_of(queue):
             return False
-        chunk = self._pool.try_lend(
-            min(max(needed, 4 * builder.chunk.capacity), self._limit_of(queue)), queue.leader_id
-        )
+        chunk = self._lend(min(max(needed, 4 * builder.chunk.capacity), self._limit_of(queue)), queue.leader_id)
         if chunk is None:
             return False
         old = builder.chunk
@@ -197,9 +217,9 @@ class OpenBatches:
     def _open_batch(self, queue: PartitionQueue, size: int) -> bool:
         limit = self._limit_of(queue)
         hint = min(queue.capacity_hint, limit) if self._pool.available_bytes > self._pool.total_bytes // 2 else 0
-        chunk = self._pool.try_lend(max(size, hint, min(SMALLEST_CHUNK, limit)), queue.leader_id)
+        chunk = self._lend(max(size, hint, min(SMALLEST_CHUNK, limit)), queue.leader_id)
         if chunk is None:
-            chunk = self._pool.try_lend(size, queue.leader_id)
+            chunk = self._lend(size, queue.leader_id)
         if chunk is None:
             return False
         now = self._clock()
@@ -214,6 +234,9 @@ class OpenBatches:
         result.on_wanted = self._wanted
         self._arm_timers(queue, batch)
         return True
+
+    def _lend(self, size: int, leader_id: int | None) -> Chunk | None:
+        return self._pool.try_lend(size, leader_id, may_use_common=self.may_use_common)
 
     def _arm_timers(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
         if self._settings.linger_s <= 0 or self.memory_is_short:
@@ -271,7 +294,7 @@ class OpenBatches:
 
     def _wanted(self, result: BatchResult) -> None:
         assert result.topic_partition is not None
-        queue = self._partitions.queue(result.topic_partition)
+        queue = self.partitions.queue(result.topic_partition)
         if queue.open_batch is not None and queue.open_batch.result is result:
             self._make_ready(queue, queue.open_batch)
 

@@ -9,7 +9,7 @@ Source: the topic map of RecordAccumulator, and BuiltInPartitioner, in Apache Ka
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from aioproducer._native.append import PartitionSlot, TopicSlots
 from aioproducer.core.partition_queue import PartitionQueue
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
     from aioproducer.core.cluster import Cluster, TopicView
     from aioproducer.core.producer_identity import ProducerIdentity
+
+
+_PARTITIONS_LOOKED_AT: Final = 64
 
 
 class RandomChoice(Protocol):
@@ -59,6 +62,7 @@ class PartitionsInUse:
         self._views: dict[str, TopicView] = {}
         self._node_ids: Collection[int] = ()
         self._led: Counter[int] = Counter()
+        self._last_chosen: dict[str, PartitionSlot] = {}
 
     # Following metadata
 
@@ -133,6 +137,28 @@ class PartitionsInUse:
         if self._is_adaptive and second.backlog < first.backlog:
             return second.topic_partition.partition
         return first.topic_partition.partition
+
+    def candidates(self, topic: TopicSlots, at_most: int) -> list[PartitionSlot]:
+        """Return partitions for a record that waited and may go anywhere: one a leader, none in which others wait.
+
+        First the one that the last such record went to, while its batch is open.
+        """
+        count = len(topic.slots)
+        start = self._random.randrange(count)
+        near = (topic.slots[(start + step) % count] for step in range(min(count, _PARTITIONS_LOOKED_AT)))
+        by_leader = {queue_of(slot).leader_id: slot for slot in near if not slot.line}
+        unled = by_leader.pop(None, None)
+        found = list(by_leader.values())[:at_most] or ([unled] if unled is not None else [])
+        last = self._last_chosen.get(topic.topic)
+        if last is not None and last.builder is not None and not last.line:
+            found.insert(0, last)
+        return found
+
+    def note_chosen(self, topic: TopicSlots, slot: PartitionSlot) -> None:
+        """Remember where a record went that might have gone anywhere; the next ones follow it."""
+        if self._last_chosen.get(topic.topic) is not slot:
+            self._last_chosen[topic.topic] = slot
+            topic.stick_to(slot.partition)
 
     def _random_queue(self, topic: TopicSlots) -> PartitionQueue:
         count = len(topic.slots)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from aioproducer._native.append import Headers, PartitionSlot
+    from aioproducer._native.append import Headers, PartitionSlot, TopicSlots
     from aioproducer._native.delivery import BatchResult, Delivery
     from aioproducer.core.timer_heap import Timer
 
@@ -28,9 +28,9 @@ class WaitingRecord:
         "line",
         "on_left",
         "partition",
+        "place",
         "result",
         "size",
-        "slot",
         "timestamp",
         "topic",
         "value",
@@ -57,7 +57,7 @@ class WaitingRecord:
         self.partition: int | None = None
         self.headers: Headers | None = None
         self.choose_partition: Callable[[], int] | None = None
-        self.slot: PartitionSlot | None = None
+        self.place: PartitionSlot | TopicSlots | None = None
         self.generation = 0
         self.call_order = 0
         self.is_counted = False
@@ -104,6 +104,12 @@ class WaitingLine:
         if self._gone * 2 > len(self._records):
             self._records = deque(record for record in self._records if record.line is self)
             self._gone = 0
+
+    def stop_watching(self) -> None:
+        """Cancel the timer."""
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
 
     def __iter__(self) -> Iterator[WaitingRecord]:
         """Iterate over those who wait, first come first."""

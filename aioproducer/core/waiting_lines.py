@@ -15,18 +15,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from heapq import heappop, heappush
 from itertools import count
 from typing import TYPE_CHECKING
 
-from aioproducer.core.partitions_in_use import queue_of
+from aioproducer.core.memory_lines import MemoryLines, Place
 from aioproducer.core.waiting_line import WaitingLine, WaitingRecord
 from aioproducer.errors import BufferFullError, BufferTimeoutError, KafkaError, MetadataTimeoutError, Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from aioproducer._native.append import PartitionSlot, RecordAppender
+    from aioproducer._native.append import RecordAppender
     from aioproducer._native.delivery import BatchResult, Delivery
     from aioproducer.core.flush_generations import FlushGenerations
     from aioproducer.core.open_batches import OpenBatches
@@ -76,8 +75,7 @@ class WaitingLines:
         self._on_failed = on_failed
         self._explain = explain
         self._topics: dict[str, WaitingLine] = {}
-        self._memory: dict[PartitionSlot | None, WaitingLine] = {}
-        self._fronts: dict[int | None, list[tuple[int, int, PartitionSlot | None]]] = {}
+        self._memory = MemoryLines(appender, open_batches, on_placed=self._placed)
         self._order = count()
         self._by_result: dict[BatchResult, WaitingRecord] = {}
         self.records = 0
@@ -119,6 +117,7 @@ class WaitingLines:
             self._count(record)
         if record.topic in self._appender.topics:
             self._join_memory(record)
+            self._memory.note_shortage()
         else:
             line = self._topics.setdefault(record.topic, WaitingLine())
             line.join(record)
@@ -144,11 +143,11 @@ class WaitingLines:
         line = self._topics.pop(topic, None)
         if line is None:
             return
-        self._stop_watching(line)
+        line.stop_watching()
         for record in line:
             record.line = None
             self._join_memory(record)
-        self.serve()
+        self._memory.serve()
 
     def topic_failed(self, topic: str, error: KafkaError) -> None:
         """Fail the records that wait for a topic."""
@@ -158,84 +157,24 @@ class WaitingLines:
     # Memory
 
     def serve(self) -> None:
-        """Place as many records as memory allows; call it when some came back."""
-        if self._fronts:
-            for leader_id in list(self._fronts):
-                self._serve_node(leader_id)
-            self._open_batches.memory_is_short = bool(self._fronts)
+        """Place as many records as memory allows; call it when some came back, or someone left a line."""
+        if len(self._memory):
+            self._memory.serve()
 
     def leaders_changed(self) -> None:
         """Stand in line for the new leaders' memory."""
-        self._fronts.clear()
-        for slot, line in self._memory.items():
-            self._show_front(slot, line)
-
-    def _serve_node(self, leader_id: int | None) -> None:
-        fronts = self._fronts[leader_id]
-        while fronts:
-            _, _, slot = fronts[0]
-            line = self._memory.get(slot)
-            record = line.first() if line is not None else None
-            if line is None or record is None:
-                heappop(fronts)
-                self._memory.pop(slot, None)
-            elif self._place(record):
-                heappop(fronts)
-                self._show_front(slot, line)
-            else:
-                return
-        del self._fronts[leader_id]
+        self._memory.leaders_changed()
 
     def _join_memory(self, record: WaitingRecord) -> None:
         try:
-            slot = self._slot_of(record)
-        except (KafkaError, ValueError) as error:
+            place = self._memory.place_of(record)
+        except Exception as error:  # noqa: BLE001  # the user's own partitioner, whatever it raises
             self._fail(record, _as_kafka_error(error))
             return
-        record.slot = slot
-        if slot is not None:
-            slot.line += 1
-        line = self._memory.get(slot)
-        is_front = line is None
-        line = line or self._memory.setdefault(slot, WaitingLine())
-        line.join(record)
-        self._watch(line, partial(self._memory_too_late, slot))
-        if is_front:
-            self._show_front(slot, line)
-        if not self._open_batches.memory_is_short:
-            self._open_batches.memory_is_short = True
-            self._open_batches.hurry()
+        line = self._memory.join(record, place)
+        self._watch(line, partial(self._memory_too_late, place))
 
-    def _slot_of(self, record: WaitingRecord) -> PartitionSlot | None:
-        if record.choose_partition is not None:
-            record.partition = record.choose_partition()
-            record.choose_partition = None
-        topic = self._appender.topics[record.topic]
-        partition = self._appender.partition_of(record.topic, record.key, record.partition)
-        if partition is not None and partition >= len(topic.slots):
-            self._open_batches.unknown_partition(topic, partition)
-        return None if partition is None else topic.slots[partition]
-
-    def _show_front(self, slot: PartitionSlot | None, line: WaitingLine) -> None:
-        record = line.first()
-        if record is None:
-            self._memory.pop(slot, None)
-            return
-        leader_id = None if slot is None else queue_of(slot).leader_id
-        heappush(self._fronts.setdefault(leader_id, []), (record.call_order, id(slot), slot))
-
-    def _place(self, record: WaitingRecord) -> bool:
-        delivery = self._appender.place(
-            record.topic, record.value, record.key, record.partition, record.timestamp, record.headers
-        )
-        if delivery is None:
-            if record.slot is None:
-                self._appender.topics[record.topic].choose_again()
-            return False
-        self._move(record, delivery)
-        return True
-
-    def _move(self, record: WaitingRecord, delivery: Delivery) -> None:
+    def _placed(self, record: WaitingRecord, delivery: Delivery) -> None:
         self._leave(record)
         self._open_batches.adopt(delivery, record.generation, record.called_at)
         record.result.move([(0, delivery.home, delivery.position)])
@@ -245,9 +184,11 @@ class WaitingLines:
 
     def fail_all(self, error: KafkaError) -> None:
         """Fail every record that waits; the producer closes or has failed."""
-        for line in (*self._topics.values(), *self._memory.values()):
+        for line in list(self._topics.values()):
             for record in line:
                 self._fail(record, error)
+        for record in self._memory:
+            self._fail(record, error)
 
     def _fail(self, record: WaitingRecord, error: KafkaError) -> None:
         self._leave(record)
@@ -262,8 +203,8 @@ class WaitingLines:
         self._uncount(record)
         if record.line is not None:
             record.line.leave(record)
-        if record.slot is not None:
-            record.slot.line -= 1
+        if record.place is not None:
+            record.place.line -= 1
         record.forget_content()
         if record.on_left is not None:
             on_left, record.on_left = record.on_left, None
@@ -297,11 +238,6 @@ class WaitingLines:
         if line.timer is None and record is not None:
             line.timer = self._timers.schedule(record.called_at + self._limits.max_block_s, too_late)
 
-    def _stop_watching(self, line: WaitingLine) -> None:
-        if line.timer is not None:
-            line.timer.cancel()
-            line.timer = None
-
     def _late(self, line: WaitingLine, now: float) -> Iterator[WaitingRecord]:
         line.timer = None
         while (record := line.first()) is not None and record.called_at + self._limits.max_block_s <= now:
@@ -314,10 +250,13 @@ class WaitingLines:
         for record in self._late(line, now):
             message = f"topic {topic!r} is still unknown after max_block_ms={self._block_ms}: {self._explain(topic)}"
             self._fail(record, MetadataTimeoutError(message, elapsed_s=now - record.called_at))
-        self._watch(line, partial(self._topic_too_late, topic))
+        if len(line):
+            self._watch(line, partial(self._topic_too_late, topic))
+        else:
+            del self._topics[topic]
 
-    def _memory_too_late(self, slot: PartitionSlot | None, now: float) -> None:
-        line = self._memory.get(slot)
+    def _memory_too_late(self, place: Place, now: float) -> None:
+        line = self._memory.line(place)
         if line is None:
             return
         for record in self._late(line, now):
@@ -327,7 +266,7 @@ class WaitingLines:
                 "records that the brokers have not answered; raise buffer_memory or max_block_ms, or send less"
             )
             self._fail(record, BufferTimeoutError(message, elapsed_s=now - record.called_at))
-        self._watch(line, partial(self._memory_too_late, slot))
+        self._watch(line, partial(self._memory_too_late, place))
 
     @property
     def _block_ms(self) -> int:
@@ -341,5 +280,9 @@ class WaitingLines:
         )
 
 
-def _as_kafka_error(error: KafkaError | ValueError) -> KafkaError:
-    return error if isinstance(error, KafkaError) else KafkaError(str(error))
+def _as_kafka_error(error: Exception) -> KafkaError:
+    if isinstance(error, KafkaError):
+        return error
+    wrapped = KafkaError(f"the partitioner failed: {type(error).__name__}: {error}")
+    wrapped.__cause__ = error
+    return wrapped

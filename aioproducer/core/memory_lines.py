@@ -1,0 +1,177 @@
+"""Records that wait for memory: a line a partition, and a line a topic for records that may go to any partition.
+
+First come, first served in each line. Among the lines the earliest call is tried first, and as long as it gets
+nothing it has the first claim on the memory that all nodes share; others then live on their own nodes' reserves
+(`buffer_pool.py`). So neither a large record nor one of a slow node is overtaken for ever, and a node that answers
+nothing does not hold back the others.
+
+Source: the `waiters` of BufferPool in Apache Kafka, whose only line is for all partitions.
+"""
+
+from __future__ import annotations
+
+from heapq import heapify, heappop, heappush, heapreplace
+from itertools import count
+from typing import TYPE_CHECKING, Final
+
+from aioproducer._native.append import PartitionSlot, TopicSlots
+from aioproducer.core.partitions_in_use import queue_of
+from aioproducer.core.waiting_line import WaitingLine, WaitingRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from aioproducer._native.append import RecordAppender
+    from aioproducer._native.delivery import Delivery
+    from aioproducer.core.open_batches import OpenBatches
+
+Place = PartitionSlot | TopicSlots
+"""What a line is for: a partition, or any partition of a topic."""
+
+Rival = int | TopicSlots | None
+"""Who competes for memory: the leaders of partitions, and topics whose records go anywhere."""
+
+PARTITIONS_TRIED: Final = 16
+"""For a record that may go anywhere, each time memory has come back."""
+
+
+class MemoryLines:
+    """The lines, and who is served next.
+
+    Args:
+        appender: places records.
+        open_batches: told while memory is short.
+        on_placed: called with a record and its delivery in a batch.
+    """
+
+    def __init__(
+        self,
+        appender: RecordAppender,
+        open_batches: OpenBatches,
+        *,
+        on_placed: Callable[[WaitingRecord, Delivery], None],
+    ) -> None:
+        self._appender = appender
+        self._open_batches = open_batches
+        self._on_placed = on_placed
+        self._lines: dict[Place, WaitingLine] = {}
+        self._fronts: dict[Rival, list[tuple[int, int, Place]]] = {}
+        self._number = count()
+
+    def place_of(self, record: WaitingRecord) -> Place:
+        """Return the line that a record of a known topic belongs to, choosing its partition if that is to be done.
+
+        Raises:
+            InvalidPartitionError: the topic has no such partition.
+            Exception: whatever the user's own partitioner raises.
+        """
+        if record.choose_partition is not None:
+            record.partition = record.choose_partition()
+            record.choose_partition = None
+        topic = self._appender.topics[record.topic]
+        partition = self._appender.partition_of(record.topic, record.key, record.partition)
+        if partition is None:
+            return topic
+        if partition >= len(topic.slots):
+            self._open_batches.unknown_partition(topic, partition)
+        return topic.slots[partition]
+
+    def join(self, record: WaitingRecord, place: Place) -> WaitingLine:
+        """Put a record at the end of a line; later ones of the same place queue behind it."""
+        record.place = place
+        place.line += 1
+        line = self._lines.get(place)
+        if line is None:
+            line = self._lines[place] = WaitingLine()
+            line.join(record)
+            self._show_front(place, line)
+        else:
+            line.join(record)
+        return line
+
+    def line(self, place: Place) -> WaitingLine | None:
+        """The line for a place, if there is one."""
+        return self._lines.get(place)
+
+    def __iter__(self) -> Iterator[WaitingRecord]:
+        """Iterate over all who wait."""
+        return (record for line in list(self._lines.values()) for record in line)
+
+    def __len__(self) -> int:
+        """How many lines there are."""
+        return len(self._lines)
+
+    # Serving
+
+    def serve(self) -> None:
+        """Place as many records as memory allows, earliest call first."""
+        self._open_batches.may_use_common = True
+        rivals = [(fronts[0][0], next(self._number), rival) for rival, fronts in self._fronts.items()]
+        heapify(rivals)
+        while rivals:
+            _, number, rival = rivals[0]
+            if not self._serve_front(rival):
+                self._open_batches.may_use_common = False  # it is kept for the first who got nothing
+                heappop(rivals)
+            elif rival in self._fronts:
+                heapreplace(rivals, (self._fronts[rival][0][0], number, rival))
+            else:
+                heappop(rivals)
+        self.note_shortage()
+
+    def note_shortage(self) -> None:
+        """Tell whether anybody waits: then no batch waits out its linger."""
+        if not self._fronts:
+            self._open_batches.memory_is_short = False
+        elif not self._open_batches.memory_is_short:
+            self._open_batches.memory_is_short = True
+            self._open_batches.hurry()
+        self._open_batches.close_aged()
+
+    def leaders_changed(self) -> None:
+        """Compete under the names of the new leaders."""
+        self._fronts.clear()
+        for place, line in list(self._lines.items()):
+            self._show_front(place, line)
+
+    def _serve_front(self, rival: Rival) -> bool:
+        """Serve the earliest record of a rival; False: no memory for it."""
+        fronts = self._fronts[rival]
+        call_order, _, place = fronts[0]
+        line = self._lines[place]
+        record = line.first()
+        if record is not None and record.call_order == call_order and not self._place(record, place):
+            return False
+        heappop(fronts)
+        if not fronts:
+            del self._fronts[rival]
+        self._show_front(place, line)
+        return True
+
+    def _show_front(self, place: Place, line: WaitingLine) -> None:
+        record = line.first()
+        if record is None:
+            del self._lines[place]
+            line.stop_watching()
+            return
+        rival = place if isinstance(place, TopicSlots) else queue_of(place).leader_id
+        heappush(self._fronts.setdefault(rival, []), (record.call_order, id(place), place))
+
+    def _place(self, record: WaitingRecord, place: Place) -> bool:
+        slots = (
+            [place]
+            if isinstance(place, PartitionSlot)
+            else self._open_batches.partitions.candidates(place, PARTITIONS_TRIED)
+        )
+        for slot in slots:
+            self._open_batches.close_if_apart(slot, record.called_at)
+            delivery = self._appender.place(
+                record.topic, record.value, record.key, slot.partition, record.timestamp, record.headers
+            )
+            if delivery is None:
+                continue
+            if isinstance(place, TopicSlots):
+                self._open_batches.partitions.note_chosen(place, slot)
+            self._on_placed(record, delivery)
+            return True
+        return False

@@ -1,0 +1,287 @@
+"""Records that cannot be appended wait in order, are bounded, and none is forgotten."""
+
+import pytest
+
+from aioproducer.core.waiting_line import WaitingRecord
+from aioproducer.errors import BufferFullError, BufferTimeoutError, KafkaError, MetadataTimeoutError, Outcome
+from tests.fakes.core_parts import CoreParts
+
+CHUNK = b"x" * 900
+"""Fills one of the smallest chunks."""
+
+
+def full(leaders: tuple[int, ...] = (1,), *, chunks: int = 8) -> CoreParts:
+    """A core whose memory is taken by partition 0."""
+    core = CoreParts(leaders=leaders, memory=chunks * 1024, batch_size=1024, max_record_size=6 * 1024)
+    while core.appender.append("t", CHUNK, None, 0, None, None, None) is not None:
+        pass
+    return core
+
+
+def release_one(core: CoreParts) -> None:
+    """Have the oldest batch of partition 0 acknowledged, and the waiting records served."""
+    [batch] = core.drain()
+    core.acknowledge(batch)
+    core.lines.serve()
+
+
+def test_record_without_memory_waits_and_is_placed_when_memory_comes_back() -> None:
+    """Its delivery follows it into its batch."""
+    core = full()
+    record = core.wait_in_line(b"late")
+
+    core.lines.serve()
+    assert record.is_waiting
+    release_one(core)
+
+    assert not record.is_waiting
+    assert record.delivery.home.topic_partition == ("t", 0)
+
+
+def test_record_does_not_overtake_those_that_wait_for_its_partition() -> None:
+    """Although it would fit: the large one before it came first."""
+    core = full()
+    large = core.wait_in_line(b"x" * 3000)
+    small = core.wait_in_line(b"s")
+
+    release_one(core)
+    assert (large.is_waiting, small.is_waiting) == (True, True)
+    for _ in range(3):
+        release_one(core)
+
+    assert (large.is_waiting, small.is_waiting) == (False, False)
+    assert large.delivery.home.topic_partition == small.delivery.home.topic_partition
+
+
+def test_later_append_to_a_partition_with_a_line_goes_to_its_end() -> None:
+    """Even when memory has just come back."""
+    core = full()
+    core.wait_in_line(b"first")
+    [batch] = core.drain()
+    core.acknowledge(batch)
+
+    assert core.appender.append("t", b"second", None, 0, None, None, None) is None
+
+
+def test_keyless_append_does_not_overtake_a_keyless_record_that_waits() -> None:
+    """A topic may have one partition only, and then order is what users see."""
+    core = full()
+    core.wait_in_line(b"first", partition=None)
+    [batch] = core.drain()
+    core.acknowledge(batch)
+
+    assert core.appender.append("t", b"second", None, None, None, None, None) is None
+    core.lines.serve()
+    assert core.appender.append("t", b"third", None, None, None, None, None) is not None
+
+
+def test_keyless_record_goes_where_there_is_room() -> None:
+    """Not to the node that answers nothing, wherever it would have gone first."""
+    core = full(leaders=(1, 2))
+    records = [core.wait_in_line(b"x", partition=None) for _ in range(3)]
+
+    core.lines.serve()
+
+    assert {record.delivery.home.topic_partition for record in records} == {("t", 1)}
+
+
+def test_node_that_answers_nothing_does_not_hold_back_records_of_others() -> None:
+    """These have their own reserve."""
+    core = full(leaders=(1, 2))
+    stuck = core.wait_in_line(b"x", partition=0)
+    free = core.wait_in_line(b"x", partition=1)
+
+    core.lines.serve()
+
+    assert (stuck.is_waiting, free.is_waiting) == (True, False)
+
+
+def test_earliest_call_of_all_nodes_is_served_first() -> None:
+    """Not the node that was the first in some table."""
+    core = full(leaders=(1, 2, 2), chunks=4)
+    core.pool.set_nodes({1})  # no reserves
+    order = [core.wait_in_line(CHUNK, partition=partition) for partition in (1, 0, 2, 0)]
+
+    served = []
+    for _ in range(4):
+        release_one(core)
+        served.append([record.is_waiting for record in order].count(False))
+
+    assert served == [1, 2, 3, 4]
+    assert [record.is_waiting for record in order] == [False] * 4
+
+
+def test_large_record_is_not_starved_by_small_ones_of_other_partitions() -> None:
+    """It has the first claim on the memory that comes back, also before new calls."""
+    core = full(leaders=(1, 1))
+    large = core.wait_in_line(b"x" * 5000, partition=0)
+
+    for _ in range(7):
+        release_one(core)
+        core.appender.append("t", CHUNK, None, 1, None, None, None)
+
+    assert not large.is_waiting
+
+
+def test_withdrawn_record_leaves_without_a_trace() -> None:
+    """And the one behind it is served."""
+    core = full()
+    first, second = core.wait_in_line(b"1"), core.wait_in_line(b"2")
+
+    assert core.lines.withdraw(first)
+    assert not core.lines.withdraw(first)
+    release_one(core)
+
+    assert not second.is_waiting
+    assert (core.lines.records, core.lines.bytes) == (0, 0)
+
+
+def test_leaders_may_change_after_everybody_has_left_the_lines() -> None:
+    """Cancelled callers leave empty lines behind until the next turn."""
+    core = full()
+    core.lines.withdraw(core.wait_in_line(b"1"))
+
+    core.lead((2,), epoch=1)
+
+    assert core.lines.records == 0
+
+
+def test_memory_is_no_longer_short_once_nobody_waits() -> None:
+    """Or lingers would be cut short for ever."""
+    core = full()
+    record = core.wait_in_line(b"1")
+    assert core.open_batches.memory_is_short
+
+    core.lines.withdraw(record)
+    core.lines.serve()
+
+    assert not core.open_batches.memory_is_short
+    assert core.open_batches.may_use_common
+
+
+def test_record_that_got_no_memory_in_time_fails_as_not_written() -> None:
+    """In max.block.ms from its call."""
+    core = full()
+    record = core.wait_in_line(b"1")
+
+    core.pass_time(59.9)
+    assert record.is_waiting
+    core.pass_time(0.1)
+
+    [(failed, error)] = core.failed
+    assert failed is record
+    assert (type(error), error.outcome, error.topic) == (BufferTimeoutError, Outcome.NOT_WRITTEN, "t")
+
+
+def test_records_of_a_topic_that_stays_unknown_fail_in_time() -> None:
+    """And the topic is forgotten with them."""
+    core = CoreParts()
+    core.wait_in_line(topic="nowhere")
+    assert core.lines.unknown_topics == ["nowhere"]
+
+    core.pass_time(60)
+
+    assert [type(error) for _, error in core.failed] == [MetadataTimeoutError]
+    assert core.lines.unknown_topics == []
+    assert len(core.timers) == 0
+
+
+def test_records_of_a_topic_that_becomes_known_are_placed_in_their_order() -> None:
+    """In one batch."""
+    core = CoreParts(leaders=())
+    records = [core.wait_in_line(b"%d" % number) for number in range(5)]
+
+    core.lead((1,))
+
+    assert [record.delivery.position for record in records] == [0, 1, 2, 3, 4]
+
+
+def test_partitioner_that_fails_late_fails_its_record_alone() -> None:
+    """It is the user's own code: the producer and the records behind it go on."""
+    core = CoreParts(leaders=())
+    bad, good = core.wait_in_line(b"bad"), core.wait_in_line(b"good")
+    bad.choose_partition = lambda: 1 // 0
+
+    core.lead((1,))
+
+    [(failed, error)] = core.failed
+    assert (failed, error.outcome) == (bad, Outcome.NOT_WRITTEN)
+    assert "ZeroDivisionError" in str(error)
+    assert not good.is_waiting
+
+
+def test_records_nobody_awaits_are_bounded_and_awaited_ones_are_not() -> None:
+    """Both in number and in bytes."""
+    core = full()
+    for _ in range(1000):
+        core.wait_in_line(b"x")
+
+    with pytest.raises(BufferFullError):
+        core.lines.check_room(1)
+
+
+def test_failing_all_leaves_nobody_in_line() -> None:
+    """For the close of a producer."""
+    core = full()
+    records = [core.wait_in_line(b"x"), core.wait_in_line(b"y", topic="nowhere")]
+
+    core.lines.fail_all(KafkaError("closed"))
+
+    assert [record for record, _ in core.failed] == [records[1], records[0]]
+    assert (core.lines.records, core.lines.unknown_topics) == (0, [])
+
+
+def test_waiting_record_keeps_its_flush_generation() -> None:
+    """A flush called after it waits for it, wherever it is."""
+    core = full()
+    record = core.wait_in_line(b"x")
+    generation = core.flush()
+
+    for _ in range(8):
+        release_one(core)
+    assert not record.is_waiting
+    assert not core.generations.is_finished(generation)
+    release_one(core)
+
+    assert core.generations.is_finished(generation)
+
+
+def test_deadline_of_a_record_that_waited_counts_from_its_call() -> None:
+    """Not from the moment it got its place."""
+    core = full()
+    record = core.wait_in_line(b"x")
+    core.pass_time(50)
+    core.lines.serve()
+    release_one(core)
+    assert not record.is_waiting
+
+    core.pass_time(70)
+
+    due = core.accumulator.deadlines.take_due()
+    overdue = [batch for queue in due for batch in core.accumulator.deadlines.overdue(queue, core.now)]
+    assert record.delivery.home in {batch.result for batch in overdue}
+
+
+def test_fresh_record_does_not_share_the_deadline_of_one_that_waited_long() -> None:
+    """It would expire almost at once."""
+    core = full()
+    waited = core.wait_in_line(b"x")
+    core.pass_time(50)
+    release_one(core)
+
+    fresh = core.send(b"y")
+
+    assert waited.delivery.home is not fresh.home
+
+
+def test_shown_front_of_a_record_that_left_does_not_serve_its_line_out_of_turn() -> None:
+    """The next of its line competes with its own place in the order of calls."""
+    core = full(leaders=(1, 1), chunks=4)
+    first: WaitingRecord = core.wait_in_line(CHUNK, partition=0)
+    second = core.wait_in_line(CHUNK, partition=1)
+    third = core.wait_in_line(CHUNK, partition=0)
+    core.lines.withdraw(first)
+
+    release_one(core)
+
+    assert (second.is_waiting, third.is_waiting) == (False, True)

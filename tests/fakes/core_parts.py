@@ -1,0 +1,180 @@
+"""The core of a producer without an event loop or a network, and a clock that tests set."""
+
+import random
+from collections.abc import Sequence
+from types import MappingProxyType
+from typing import NoReturn
+
+from aioproducer._native.append import RecordAppender
+from aioproducer._native.delivery import Delivery
+from aioproducer.core.batch_splitter import BatchSplitter
+from aioproducer.core.buffer_pool import BufferPool
+from aioproducer.core.cluster import Cluster, Node, PartitionView, TopicView
+from aioproducer.core.flush_generations import FlushGenerations
+from aioproducer.core.open_batches import AccumulatorSettings, Surroundings
+from aioproducer.core.partition_queue import PartitionQueue
+from aioproducer.core.producer_batch import BatchState, ProducerBatch
+from aioproducer.core.producer_identity import ProducerIdentity
+from aioproducer.core.record_accumulator import RecordAccumulator
+from aioproducer.core.timer_heap import TimerHeap
+from aioproducer.core.waiting_line import WaitingRecord
+from aioproducer.core.waiting_lines import WaitingLimits, WaitingLines
+from aioproducer.errors import KafkaError
+from aioproducer.records import TopicPartition
+
+TOPIC_ID = bytes(range(16))
+
+
+def cluster_of(leaders: Sequence[int], *, topic: str = "t", epoch: int = 0, topic_id: bytes = TOPIC_ID) -> Cluster:
+    """One topic whose partitions are led by these nodes, -1 for none."""
+    partitions = tuple(PartitionView(leader, epoch) for leader in leaders)
+    nodes = {node_id: Node(node_id, f"host{node_id}", 9092) for node_id in range(1, 10)}
+    view = TopicView(topic, topic_id, partitions, 0)
+    return Cluster(nodes=MappingProxyType(nodes), topics=MappingProxyType({topic: view}))
+
+
+def refuse() -> NoReturn:
+    """Not reached: the appender is open."""
+    raise AssertionError("the appender is closed")
+
+
+class CoreParts:
+    """Wired as in a producer; `now` is the time, in seconds."""
+
+    def __init__(self, *, leaders: Sequence[int] = (1,), memory: int = 1024 * 1024, **settings: float) -> None:
+        self.now = 1000.0
+        self.wakes = 0
+        self.finished_generations = 0
+        self.failed: list[tuple[WaitingRecord, KafkaError]] = []
+        self.timers = TimerHeap()
+        self.generations = FlushGenerations(self._note_generation)
+        self.identity = ProducerIdentity(is_enabled=bool(settings.pop("idempotent", True)))
+        if self.identity.is_enabled:
+            self.identity.assign(7, 0)
+        self.settings = _settings(settings)
+        self.pool = BufferPool(memory, self.settings.batch_size, on_return=lambda: None)
+        self.accumulator = RecordAccumulator(self.settings, self._surroundings())
+        self.open_batches = self.accumulator.open_batches
+        self.splitter = BatchSplitter(self.pool, self.generations)
+        self.appender = RecordAppender(
+            self.open_batches,
+            refuse=refuse,
+            batch_size=self.settings.batch_size,
+            max_record_size=self.settings.max_record_size,
+            wall_clock=lambda: int(self.now * 1000),
+        )
+        self.appender.open()
+        self.lines = WaitingLines(
+            self.appender,
+            self.open_batches,
+            self.generations,
+            self.timers,
+            limits=WaitingLimits(max_records=1000, max_bytes=1_000_000, max_block_s=60.0),
+            on_failed=lambda record, error: self.failed.append((record, error)),
+            explain=lambda topic: f"nobody knows {topic}",
+        )
+        self.lead(leaders)
+
+    def _surroundings(self) -> Surroundings:
+        return Surroundings(
+            pool=self.pool,
+            timers=self.timers,
+            generations=self.generations,
+            producer_identity=self.identity,
+            random=random.Random(1),
+            clock=lambda: self.now,
+            wake=self._note_wake,
+            loop=None,  # type: ignore[arg-type]  # nobody awaits anything here
+        )
+
+    def _note_wake(self) -> None:
+        self.wakes += 1
+
+    def _note_generation(self) -> None:
+        self.finished_generations += 1
+
+    # What tests do
+
+    def lead(self, leaders: Sequence[int], *, epoch: int = 0) -> None:
+        """Have the partitions of topic t led by these nodes."""
+        for topic in self.accumulator.update_cluster(cluster_of(leaders, epoch=epoch)):
+            self.lines.topic_known(topic)
+        self.lines.leaders_changed()
+
+    def send(self, value: bytes | None = b"v", *, partition: int | None = 0, key: bytes | None = None) -> Delivery:
+        """Append a record, or let it wait in line."""
+        delivery = self.appender.append("t", value, key, partition, None, None, None)
+        return delivery if delivery is not None else self.wait_in_line(value, partition=partition, key=key).delivery
+
+    def wait_in_line(
+        self, value: bytes | None = b"v", *, topic: str = "t", partition: int | None = 0, key: bytes | None = None
+    ) -> WaitingRecord:
+        """Let a record wait."""
+        from aioproducer._native.delivery import BatchResult  # noqa: PLC0415
+
+        _, _, timestamp, size = self.appender.measure(topic, value, key, partition, None, None)
+        result = BatchResult(None, None)  # type: ignore[arg-type]  # as above
+        record = WaitingRecord(topic, result, timestamp=timestamp, size=size, called_at=self.now)
+        record.value, record.key, record.partition = value, key, partition
+        self.lines.join(record, is_counted=True)
+        return record
+
+    def queue(self, partition: int = 0) -> PartitionQueue:
+        """A partition of topic t."""
+        return self.accumulator.partitions.queue(TopicPartition("t", partition))
+
+    def drain(self, node_id: int = 1, connection: int = 1) -> list[ProducerBatch]:
+        """One request's batches."""
+        return self.accumulator.drain(node_id, connection, self.now)
+
+    def pass_time(self, seconds: float) -> None:
+        """Move the clock, and fire what is due."""
+        self.now += seconds
+        self.timers.fire(self.now)
+
+    def flush(self) -> int:
+        """Close the open batches and the generation."""
+        generation = self.generations.close()
+        self.open_batches.close_all()
+        return generation
+
+    def acknowledge(self, batch: ProducerBatch, *, base_offset: int = 0) -> None:
+        """End a batch on the wire well, as the settlement does."""
+        batch.queue.take_from_wire(batch)
+        batch.queue.identity.acknowledge(batch, base_offset, self.now)
+        batch.move_to(BatchState.DONE)
+        batch.result.complete(base_offset, -1, -1, batch.count)
+        self.pool.give_back(batch.chunk)
+        self.generations.leave(batch.generation)
+        self.accumulator.offer(batch.queue)
+
+    def refuse(self, batch: ProducerBatch, *, maybe_written: bool = False, pause_s: float = 0.0) -> None:
+        """Have a batch on the wire tried again, as the settlement does."""
+        batch.queue.take_from_wire(batch)
+        batch.queue.identity.doubt()
+        batch.maybe_written = batch.maybe_written or maybe_written
+        self.accumulator.put_back(batch, not_before=self.now + pause_s)
+        self.accumulator.offer(batch.queue)
+
+
+def _settings(given: dict[str, float]) -> AccumulatorSettings:
+    return AccumulatorSettings(
+        batch_size=int(given.pop("batch_size", 16 * 1024)),
+        max_record_size=int(given.pop("max_record_size", 256 * 1024)),
+        max_record_option="max_request_size",
+        linger_s=given.pop("linger_s", 0.005),
+        delivery_timeout_s=given.pop("delivery_timeout_s", 120.0),
+        max_in_flight=int(given.pop("max_in_flight", 5)),
+        max_request_size=int(given.pop("max_request_size", 1024 * 1024)),
+        compression=int(given.pop("compression", 0)),
+    )
+
+
+def sequences(batches: Sequence[ProducerBatch]) -> list[tuple[int, int]]:
+    """(epoch, base sequence) of each."""
+    return [(batch.identity.epoch, batch.identity.base_sequence) for batch in batches]
+
+
+def values(batches: Sequence[ProducerBatch]) -> list[int]:
+    """How many records each has."""
+    return [batch.count for batch in batches]
