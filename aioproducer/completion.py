@@ -14,26 +14,18 @@ from typing import TYPE_CHECKING
 
 from aioproducer.core.unseen_failures import UnseenFailures
 from aioproducer.errors import DeliveryTimeoutError, KafkaError, Outcome
+from aioproducer.one_by_one import OneByOneWatch
 
 if TYPE_CHECKING:
     import asyncio
-    from typing import Protocol
 
     from aioproducer._native.delivery import BatchResult, OnDelivery
     from aioproducer.core.buffer_pool import BufferPool
     from aioproducer.core.flush_generations import FlushGenerations
     from aioproducer.core.produce_outcome import Complete
     from aioproducer.core.producer_batch import ProducerBatch
+    from aioproducer.logs import EventLog
     from aioproducer.metrics import LatencyHistogram
-
-    class EventLog(Protocol):
-        """What is used of a structlog logger."""
-
-        def warning(self, event: str, **values: object) -> object:
-            """Log what someone should look at."""
-
-        def error(self, event: str, **values: object) -> object:
-            """Log what someone must look at."""
 
 
 class DeliveryCounts:
@@ -85,6 +77,7 @@ class Completion:
         self._log = log
         self.unseen = UnseenFailures()
         self.counts = DeliveryCounts()
+        self._one_by_one = OneByOneWatch(log)
 
     def complete(self, batch: ProducerBatch, outcome: Complete, now: float) -> None:
         """Deliver the records of a batch that is in the log, and give its memory back."""
@@ -92,6 +85,9 @@ class Completion:
         self.counts.batches += 1
         self.counts.batch_bytes += batch.wire_size
         self._latency.record(now - batch.called_at, batch.count)
+        self._one_by_one.note(
+            records=batch.count, is_awaited=batch.result.wanted, called_at=batch.called_at, now=now
+        )
         batch.result.complete(outcome.base_offset, outcome.log_append_time, outcome.log_start_offset, batch.count)
         self._loop.call_soon(self._tell, batch.result)
         self.release(batch)
