@@ -6,6 +6,7 @@ is used.
 """
 
 from aioproducer._native.delivery import Delivery
+from aioproducer.bulk_delivery import BulkDelivery, BulkResult, OffsetRange
 from aioproducer.config import ProducerConfig, ProducerOptions
 from aioproducer.errors import (
     AuthenticationError,
@@ -57,6 +58,8 @@ __all__ = [
     "BrokerError",
     "BufferFullError",
     "BufferTimeoutError",
+    "BulkDelivery",
+    "BulkResult",
     "BytesSerializer",
     "ClusterAuthorizationError",
     "ConfigurationError",
@@ -73,6 +76,7 @@ __all__ = [
     "MetadataNotReadyError",
     "MetadataTimeoutError",
     "NotEnoughReplicasError",
+    "OffsetRange",
     "Outcome",
     "Partitioner",
     "Producer",

@@ -11,9 +11,12 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+from functools import partial
+from itertools import repeat
 from typing import TYPE_CHECKING, NoReturn
 
 from aioproducer.admission import Admission
+from aioproducer.bulk_delivery import BulkDelivery, give_all
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import MetadataTimeoutError
 from aioproducer.lifecycle import check_timeout
@@ -25,7 +28,7 @@ from aioproducer.snapshot import take_snapshot
 
 if TYPE_CHECKING:
     import concurrent.futures
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from typing import Unpack
 
     from aioproducer._native.append import Headers, RecordAppender
@@ -191,6 +194,43 @@ class Producer(ProducerLifetime):
             return delivery
         record = PreparedRecord(topic, value, key, partition, timestamp, headers, on_delivery)
         return self._admission.send_nowait(record)
+
+    async def send_many(  # noqa: PLR0913  # as send
+        self,
+        topic: str,
+        values: Iterable[object],
+        *,
+        keys: Iterable[object] | None = None,
+        partition: int | None = None,
+        timestamp: int | None = None,
+        headers: Headers | None = None,
+    ) -> BulkDelivery:
+        """Enqueue one record for each value; returns when all were accepted, or refused.
+
+        A record that `enqueue` would refuse does not keep the others back: it is in the result, by its position.
+        Cancelled, what was accepted goes on and the rest is never given.
+
+        Args:
+            topic: of all records.
+            values: as `value` of `send`; taken once, in order.
+            keys: as `key` of `send`, one for each value; None is no keys.
+            partition: of all records.
+            timestamp: of all records.
+            headers: of all records.
+
+        Returns:
+            What to await for counts, offsets and errors; it need not be.
+
+        Raises:
+            ValueError: not as many keys as values; the records before were given.
+            MetadataTimeoutError: the topic is still unknown after `max_block_ms`; nothing was given.
+            IllegalStateError: as `send`; nothing was given.
+        """
+        await self.partitions_for(topic)
+        pairs = normalize_headers(headers)
+        enqueue = partial(self.enqueue, topic, partition=partition, timestamp=timestamp, headers=pairs or None)
+        records = zip(values, repeat(None)) if keys is None else zip(values, keys, strict=True)  # noqa: B905  # endless
+        return await give_all(records, lambda value, key: enqueue(value, key=key))
 
     def send_threadsafe(  # noqa: PLR0913  # as send
         self,

@@ -1,0 +1,196 @@
+"""Many records in one call: what `send_many` gives back, and how it gets them in.
+
+Each record goes the way of a record sent alone. What differs is the reckoning: one object for all of them, which
+says how many were delivered, from which to which offset of each partition, and what became of each of the others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+from aioproducer.errors import (
+    BufferTimeoutError,
+    IllegalStateError,
+    KafkaError,
+    MetadataTimeoutError,
+    Outcome,
+    UndeliveredError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable
+
+    from aioproducer._native.delivery import BatchResult, Delivery
+    from aioproducer.records import TopicPartition
+
+
+class OffsetRange(NamedTuple):
+    """The offsets of one call's records in one partition; records of others may lie between."""
+
+    first: int
+    """-1 with `acks=0`, where no broker says it."""
+
+    last: int
+
+    count: int
+    """Records of this call in the partition."""
+
+
+@dataclass(frozen=True, slots=True)
+class BulkResult:
+    """What became of the records of one `send_many`."""
+
+    delivered: int
+    """Records that were acknowledged."""
+
+    offsets: Mapping[TopicPartition, OffsetRange] = field(default_factory=dict)
+    """Where they are."""
+
+    errors: Mapping[int, KafkaError | TypeError | ValueError] = field(default_factory=dict)
+    """Those that were not: position in the call (from 0) -> why, in that order."""
+
+    @property
+    def failed(self) -> int:
+        """Records that were not acknowledged."""
+        return len(self.errors)
+
+    def raise_for_errors(self) -> None:
+        """Do nothing if all were delivered.
+
+        Raises:
+            UndeliveredError: some were not; it has at most 100 of the errors, and the count.
+        """
+        if self.errors:
+            errors = [_as_kafka_error(error) for error in self.errors.values()]
+            raise UndeliveredError.of(errors, count=len(errors))
+
+
+class BulkDelivery:
+    """The records of one `send_many`, accepted and on their way; `await` it for the `BulkResult`.
+
+    Awaiting raises nothing for records that failed: they are in the result. Not awaited, the failures of its records
+    are raised by the next `flush` or `close`, as those of any record. Cancelling the wait recalls nothing.
+    """
+
+    __slots__ = ("_deliveries", "_refused")
+
+    def __init__(self) -> None:
+        self._deliveries: dict[int, Delivery] = {}
+        self._refused: dict[int, KafkaError | TypeError | ValueError] = {}
+
+    @property
+    def accepted(self) -> int:
+        """Records that were taken."""
+        return len(self._deliveries)
+
+    @property
+    def refused(self) -> Mapping[int, KafkaError | TypeError | ValueError]:
+        """Records that were not: position in the call -> what `enqueue` would have raised."""
+        return self._refused
+
+    def done(self) -> bool:
+        """Whether every record has ended."""
+        return all(delivery.done() for delivery in self._deliveries.values())
+
+    def take(self, position: int, delivery: Delivery) -> None:
+        """Note that a record was accepted."""
+        self._deliveries[position] = delivery
+
+    def refuse(self, position: int, error: KafkaError | TypeError | ValueError) -> None:
+        """Note that a record was not accepted."""
+        self._refused[position] = error
+
+    def __await__(self) -> Generator[object, None, BulkResult]:
+        """Wait until every record has ended."""
+        return self._wait().__await__()
+
+    async def _wait(self) -> BulkResult:
+        self._end_lingers()
+        for delivery in self._deliveries.values():
+            if not delivery.done():  # the others of its batch end with it
+                await asyncio.wait([delivery])
+        return self._result()
+
+    def _end_lingers(self) -> None:
+        """Let somebody wait for each batch, once."""
+        first_of: dict[BatchResult, Delivery] = {}
+        for delivery in self._deliveries.values():
+            first_of.setdefault(delivery.home, delivery)
+        for delivery in first_of.values():
+            if not delivery.done():
+                delivery.add_done_callback(_look)
+
+    def _result(self) -> BulkResult:
+        errors = dict(self._refused)
+        offsets: dict[TopicPartition, OffsetRange] = {}
+        for position, delivery in self._deliveries.items():
+            error = delivery.exception()
+            if error is None:
+                _count(offsets, delivery)
+            else:
+                assert isinstance(error, KafkaError)
+                errors[position] = error
+        delivered = sum(found.count for found in offsets.values())
+        return BulkResult(delivered, offsets, dict(sorted(errors.items())))
+
+    def __repr__(self) -> str:
+        """Show how many are on their way."""
+        state = "done" if self.done() else "pending"
+        return f"<BulkDelivery accepted={self.accepted} refused={len(self._refused)} {state}>"
+
+
+async def give_all(
+    records: Iterable[tuple[object, object]], enqueue: Callable[[object, object], Awaitable[Delivery]]
+) -> BulkDelivery:
+    """Enqueue records one after another; one that cannot be taken does not keep the others back.
+
+    Args:
+        records: (value, key) of each.
+        enqueue: takes one record.
+
+    Raises:
+        IllegalStateError: the producer takes nothing any more, and had taken nothing of these.
+    """
+    bulk = BulkDelivery()
+    waited_out: KafkaError | None = None
+    for position, (value, key) in enumerate(records):
+        if waited_out is not None:  # the next would wait as long, and as much in vain
+            bulk.refuse(position, waited_out.fresh())
+            continue
+        try:
+            bulk.take(position, await enqueue(value, key))
+        except (MetadataTimeoutError, BufferTimeoutError, IllegalStateError) as error:
+            if isinstance(error, IllegalStateError) and not bulk.accepted:
+                raise
+            waited_out = error.with_details(outcome=Outcome.NOT_WRITTEN)
+            bulk.refuse(position, error)
+        except (KafkaError, TypeError, ValueError) as error:
+            bulk.refuse(position, error)
+    return bulk
+
+
+def _count(offsets: dict[TopicPartition, OffsetRange], delivery: Delivery) -> None:
+    home = delivery.home
+    place = home.topic_partition
+    assert place is not None, "a record that was delivered is somewhere"
+    offset = home.base_offset + delivery.position if home.base_offset >= 0 else -1
+    found = offsets.get(place)
+    if found is None:
+        offsets[place] = OffsetRange(offset, offset, 1)
+    else:
+        offsets[place] = OffsetRange(min(found.first, offset), max(found.last, offset), found.count + 1)
+
+
+def _as_kafka_error(error: KafkaError | TypeError | ValueError) -> KafkaError:
+    if isinstance(error, KafkaError):
+        return error
+    wrapped = KafkaError(f"{type(error).__name__}: {error}", outcome=Outcome.NOT_WRITTEN)
+    wrapped.__cause__ = error
+    return wrapped
+
+
+def _look(_done: object) -> None:
+    """Stands for somebody who waits."""

@@ -1,0 +1,198 @@
+"""A whole column in one call."""
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+
+from aioproducer import (
+    BulkResult,
+    JsonSerializer,
+    MetadataTimeoutError,
+    Producer,
+    ProducerClosedError,
+    RecordTooLargeError,
+    SerializationError,
+    TopicAuthorizationError,
+    TopicPartition,
+    UndeliveredError,
+)
+from aioproducer.testing import ApiKey, FakeCluster, Where
+from tests.produced import values
+
+PRODUCE = Where(api=ApiKey.PRODUCE)
+FORBIDDEN = 29
+
+
+async def test_all_are_delivered_in_order(producer: Producer, one_broker: FakeCluster) -> None:
+    """Counts, and the first and last offset of each partition."""
+    column = [b"%d" % number for number in range(1_000)]
+
+    bulk = await producer.send_many("orders", column, partition=1)
+    result = await bulk
+
+    place = TopicPartition("orders", 1)
+    assert result == BulkResult(1_000, {place: (0, 999, 1_000)}, {})
+    assert (bulk.accepted, bulk.refused, bulk.done(), result.failed) == (1_000, {}, True, 0)
+    assert values(one_broker, "orders") == column
+    result.raise_for_errors()
+
+
+async def test_keys_go_with_their_values(producer: Producer, one_broker: FakeCluster) -> None:
+    """Generators, too; each partition has its own range."""
+
+    def keys() -> Iterator[bytes]:
+        yield from (b"%d" % (number % 7) for number in range(70))
+
+    bulk = await producer.send_many("orders", (b"v%d" % number for number in range(70)), keys=keys())
+    result = await bulk
+
+    assert sum(found.count for found in result.offsets.values()) == result.delivered == 70
+    for place, found in result.offsets.items():
+        assert (found.first, found.last) == (0, one_broker.end_offset(*place) - 1)
+    pairs = [(record.key, record.value) for number in range(3) for record in one_broker.records("orders", number)]
+    assert all(int(value[1:]) % 7 == int(key) for key, value in pairs if key is not None and value is not None)
+
+
+async def test_common_parts_are_every_records(producer: Producer, one_broker: FakeCluster) -> None:
+    """Headers from a generator are not used up by the first record."""
+    headers = (pair for pair in [("h", b"1")])
+
+    await (await producer.send_many("orders", [b"a", b"b"], partition=0, timestamp=5_000, headers=headers))
+
+    found = [(record.timestamp, list(record.headers)) for record in one_broker.records("orders", 0)]
+    assert found == [(5_000, [("h", b"1")])] * 2
+
+
+async def test_record_that_is_refused_keeps_no_other_back(producer: Producer, one_broker: FakeCluster) -> None:
+    """It is in the result, by its position."""
+    bulk = await producer.send_many("orders", [b"a", "text", bytes(2_000_000), b"b"], partition=0)
+    result = await bulk
+
+    assert [(position, type(error)) for position, error in result.errors.items()] == [
+        (1, TypeError),
+        (2, RecordTooLargeError),
+    ]
+    assert (result.delivered, bulk.accepted) == (2, 2)
+    assert values(one_broker, "orders") == [b"a", b"b"]
+    with pytest.raises(UndeliveredError, match="2 records were not delivered") as caught:
+        result.raise_for_errors()
+    assert [type(error.__cause__ or error) for error in caught.value.exceptions] == [TypeError, RecordTooLargeError]
+    await producer.flush()
+
+
+async def test_failures_are_by_position_and_seen(producer: Producer, one_broker: FakeCluster) -> None:
+    """Awaiting raises nothing, and flush has nothing to add."""
+    one_broker.faults.error(FORBIDDEN, PRODUCE)
+
+    result = await (await producer.send_many("orders", [b"a", b"b"], partition=0))
+
+    assert (result.delivered, list(result.errors)) == (0, [0, 1])
+    assert all(isinstance(error, TopicAuthorizationError) for error in result.errors.values())
+    await producer.flush()
+
+
+async def test_failures_nobody_awaits_are_raised_by_flush(producer: Producer, one_broker: FakeCluster) -> None:
+    """As of any record."""
+    one_broker.faults.error(FORBIDDEN, PRODUCE)
+    await producer.send_many("orders", [b"a", b"b"], partition=0)
+
+    with pytest.raises(UndeliveredError, match="2 records were not delivered"):
+        await producer.flush()
+
+
+async def test_awaiting_does_not_wait_out_the_linger(one_broker: FakeCluster) -> None:
+    """Of any partition."""
+    async with Producer(one_broker.bootstrap_servers, linger_ms=60_000) as slow:
+        bulk = await slow.send_many("orders", [b"v"] * 30, keys=[b"%d" % number for number in range(30)])
+
+        result = await asyncio.wait_for(bulk, 2)
+
+    assert (result.delivered, len(result.offsets)) == (30, 3)
+
+
+async def test_waits_for_room(one_broker: FakeCluster) -> None:
+    """More than the buffer holds goes through it."""
+    async with Producer(one_broker.bootstrap_servers, buffer_memory=200_000, batch_size=10_000) as small:
+        bulk = await small.send_many("orders", [bytes(1_000)] * 2_000)
+        result = await bulk
+
+    assert result.delivered == 2_000
+
+
+async def test_no_room_in_time_refuses_the_rest(one_broker: FakeCluster) -> None:
+    """After one max_block_ms, not one for each record."""
+    stall = one_broker.faults.stall(PRODUCE)
+    async with Producer(
+        one_broker.bootstrap_servers, buffer_memory=100_000, batch_size=10_000, max_block_ms=100
+    ) as small:
+        bulk = await asyncio.wait_for(small.send_many("orders", [bytes(1_000)] * 500), 2)
+        one_broker.faults.remove(stall)
+        result = await bulk
+
+    assert 0 < result.delivered < 150
+    assert result.delivered + result.failed == 500
+    assert list(result.errors) == list(range(result.delivered, 500))
+
+
+@pytest.mark.parametrize("keys", [[b"k"], [b"k"] * 3])
+async def test_keys_must_be_as_many_as_values(producer: Producer, keys: list[bytes]) -> None:
+    """Python's own words."""
+    with pytest.raises(ValueError, match="zip"):
+        await producer.send_many("orders", [b"a", b"b"], keys=keys)
+
+
+async def test_unknown_topic_and_closed_raise_at_the_call(one_broker: FakeCluster) -> None:
+    """Nothing was given."""
+    producer = await Producer(one_broker.bootstrap_servers, max_block_ms=100).start()
+    with pytest.raises(MetadataTimeoutError, match="nowhere"):
+        await producer.send_many("nowhere", [b"v"])
+    with pytest.raises(ValueError, match="topic"):
+        await producer.send_many("", [b"v"])
+    await producer.close()
+
+    with pytest.raises(ProducerClosedError):
+        await producer.send_many("orders", [b"v"])
+
+
+async def test_no_values_are_no_records(producer: Producer) -> None:
+    """And done at once."""
+    bulk = await producer.send_many("orders", [])
+
+    assert (bulk.done(), await bulk) == (True, BulkResult(0, {}, {}))
+
+
+async def test_serializers_are_called_for_each(one_broker: FakeCluster) -> None:
+    """One that fails is that record's error."""
+    async with Producer(one_broker.bootstrap_servers, value_serializer=JsonSerializer()) as typed:
+        result = await (await typed.send_many("orders", [{"a": 1}, {1, 2}, None], partition=0))
+
+    assert [type(error) for error in result.errors.values()] == [SerializationError]
+    assert values(one_broker, "orders") == [b'{"a":1}', None]
+
+
+async def test_split_batches_keep_their_positions(producer: Producer, one_broker: FakeCluster) -> None:
+    """Offsets go on where they should."""
+    one_broker.create_topic("small", 1, configs={"max.message.bytes": "2000"})
+
+    result = await (await producer.send_many("small", [bytes(500)] * 19 + [bytes(3_000)]))
+
+    assert result.offsets == {TopicPartition("small", 0): (0, 18, 19)}
+    assert list(result.errors) == [19]
+
+
+async def test_cancelled_leaves_what_was_accepted(one_broker: FakeCluster) -> None:
+    """And gives no more."""
+    stall = one_broker.faults.stall(PRODUCE)
+    async with Producer(one_broker.bootstrap_servers, buffer_memory=100_000, batch_size=10_000) as small:
+        giving = asyncio.create_task(small.send_many("orders", [bytes(1_000)] * 500))
+        await asyncio.wait([giving], timeout=0.05)
+        giving.cancel()
+        await asyncio.wait([giving])
+        one_broker.faults.remove(stall)
+        await small.flush()
+        sent = small.statistics().records_acknowledged
+
+    assert giving.cancelled()
+    assert 0 < sent < 150
+    assert len(values(one_broker, "orders")) == sent
