@@ -141,21 +141,24 @@ def _is_special(code: ErrorCode) -> bool:
 
 def _action(code: ErrorCode) -> str:
     match _decide(code):
-        case Retry(changes_epoch=True, loses_producer_id=loses_id):
-            return f"sent again under a new {'producer id' if loses_id else 'epoch of the partition'}"
-        case Retry(refresh_metadata=True):
-            return "metadata is refreshed, sent again"
-        case Retry():
-            return f"sent again, {FEW_RETRIES} times at most" if code.few_retries else "sent again"
+        case Retry() as retry:
+            return _retry(code, retry)
         case Split():
             return "split in two, both sent again; a single record fails"
         case Refuse():
             return "the records that the answer names fail, the others are sent again"
         case Fail(is_fatal=True):
             return "fails, and the producer with it"
-        case Fail() if isinstance(_decide(code, attempts=2), Complete):
-            return "fails; after an earlier attempt: delivered, its offset unknown"
-    return "fails"
+    is_copy = isinstance(_decide(code, attempts=2), Complete)
+    return "fails; after an earlier attempt: delivered, its offset unknown" if is_copy else "fails"
+
+
+def _retry(code: ErrorCode, retry: Retry) -> str:
+    if retry.changes_epoch:
+        return f"sent again under a new {'producer id' if retry.loses_producer_id else 'epoch of the partition'}"
+    if retry.refresh_metadata:
+        return "metadata is refreshed, sent again"
+    return f"sent again, {FEW_RETRIES} times at most" if code.few_retries else "sent again"
 
 
 def _ending(code: ErrorCode) -> str:
