@@ -76,6 +76,7 @@ class Completion:
         self._latency = latency
         self._log = log
         self.unseen = UnseenFailures()
+        self._trims_soon = False
         self.counts = DeliveryCounts()
         self._one_by_one = OneByOneWatch(log)
 
@@ -125,6 +126,9 @@ class Completion:
         result.fail(error, count)
         self.unseen.record(result, generation)
         self._loop.call_soon(self._tell, result)
+        if not self._trims_soon:
+            self._trims_soon = True
+            self._loop.call_soon(self._loop.call_soon, self._trim)  # a turn later than all who are told in this one
 
     def filter(self, result: BatchResult, error: KafkaError) -> None:
         """Fail a record that an interceptor dropped; no flush raises that."""
@@ -135,6 +139,10 @@ class Completion:
     def release(self, batch: ProducerBatch) -> None:
         """Give the memory of a batch back; it must be owned by nobody else any more."""
         self._pool.give_back(batch.chunk)
+
+    def _trim(self) -> None:
+        self._trims_soon = False
+        self.unseen.trim()
 
     def _tell(self, result: BatchResult) -> None:
         try:

@@ -14,7 +14,14 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from aioproducer.partitioners import check_choice
-from aioproducer.records import check_payload, ProducerRecord, TopicPartition, check_callback, check_topic_name, normalize_headers
+from aioproducer.records import (
+    ProducerRecord,
+    TopicPartition,
+    check_callback,
+    check_payload,
+    check_topic_name,
+    normalize_headers,
+)
 from aioproducer.serializers import bind_serializer
 
 if TYPE_CHECKING:
@@ -44,6 +51,22 @@ class PreparedRecord(NamedTuple):
     headers: Headers | None
     on_delivery: OnDelivery | None
     choose_partition: Callable[[], int] | None = None
+
+
+class _OnDelivery:
+    """What is called for a record that interceptors saw; that they are told is no look of the user's at a failure."""
+
+    __slots__ = ("_tell", "counts_as_look")
+
+    def __init__(
+        self, tell: Callable[[RecordMetadata | None, KafkaError | None], None], *, counts_as_look: bool
+    ) -> None:
+        self._tell = tell
+        self.counts_as_look = counts_as_look
+
+    def __call__(self, metadata: RecordMetadata | None, error: KafkaError | None) -> None:
+        """Pass on what became of the record."""
+        self._tell(metadata, error)
 
 
 class Preparation:
@@ -134,7 +157,8 @@ class Preparation:
         )
         if answer is None:
             return None
-        on_delivery = partial(self._tell, answer, record.on_delivery)
+        tell = partial(self._tell, answer, record.on_delivery)
+        on_delivery = _OnDelivery(tell, counts_as_look=record.on_delivery is not None)
         return PreparedRecord(
             answer.topic, answer.value, answer.key, answer.partition, answer.timestamp, answer.headers, on_delivery
         )

@@ -63,7 +63,7 @@ class Sealing:
         """Compress batches and give each back to the accumulator, now or later."""
         for batch in batches:
             if batch.size <= IN_LOOP_BYTES:
-                self._finish(batch, compress(self._codec, self._level, batch.records()))
+                self._finish(batch, self._compress_here(batch))
             else:
                 self._waiting.append(batch)
         self._start()
@@ -71,7 +71,7 @@ class Sealing:
     def _start(self) -> None:
         while self._waiting and len(self._running) < AT_ONCE:
             batch = self._waiting.popleft()
-            job = self._loop.run_in_executor(None, compress, self._codec, self._level, batch.records())
+            job = self._loop.run_in_executor(None, _compress, self._codec, self._level, batch.records())
             self._running.add(job)
             job.add_done_callback(partial(self._done, batch))
 
@@ -81,6 +81,12 @@ class Sealing:
         self._start()
         self._wake()
 
+    def _compress_here(self, batch: ProducerBatch) -> bytes | None:
+        try:
+            return _compress(self._codec, self._level, batch.records())
+        except Exception:  # noqa: BLE001  # whatever the codec's library raises: the batch goes as it is
+            return None
+
     def _finish(self, batch: ProducerBatch, data: bytes | None) -> None:
         is_smaller = data is not None and len(data) < batch.size
         self._accumulator.sealed(batch, data if is_smaller else None)
@@ -88,3 +94,9 @@ class Sealing:
     def __repr__(self) -> str:
         """Show how much is being compressed."""
         return f"<Sealing {self._codec.name} running={len(self._running)} waiting={len(self._waiting)}>"
+
+
+def _compress(codec: CompressionType, level: int | None, records: memoryview) -> bytes:
+    """Compress, and let go of the records in this very thread: whoever owns them next must find them free."""
+    with records:
+        return compress(codec, level, records)

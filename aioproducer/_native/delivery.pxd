@@ -13,13 +13,14 @@ cdef class BatchResult:
     cdef readonly bint done
     cdef readonly bint wanted                # someone waits for a record of this batch
     cdef readonly int count                  # records of the batch
-    cdef readonly int seen                   # records whose failure somebody looked at
+    cdef set seen                            # positions of records whose failure somebody looked at; None = none
     cdef public object on_wanted             # called once with self, when the first waiter comes; or None
     cdef list waiting                        # Deliveries of this batch that have waiters or callbacks
     cdef list callbacks                      # (index, timestamp, on_delivery) in record order
     cdef list parts                          # after a move: (first index here, BatchResult, index there)
 
     cdef void want(self)
+    cdef void note_seen(self, int index)
     cdef object error_of(self)
 
 
@@ -30,7 +31,6 @@ cdef class Delivery:
     cdef list _waiters                       # private futures of those who await
     cdef list _callbacks                     # (callable, contextvars.Context)
     cdef bint _cancelled
-    cdef bint _seen
     cdef bint _registered                    # already in _result.waiting
     cdef object _cancel_message_
 

@@ -2,11 +2,12 @@
 
 import asyncio
 from collections.abc import Callable
+from typing import TypeAlias
 
 from aioproducer.errors import KafkaError
 from aioproducer.records import RecordMetadata, TopicPartition
 
-OnDelivery = Callable[[RecordMetadata | None, KafkaError | None], object]
+OnDelivery: TypeAlias = Callable[[RecordMetadata | None, KafkaError | None], object]
 
 class Delivery(asyncio.Future[RecordMetadata]):
     """The handle of one record: done when the broker answered for it, or when it failed for good.
@@ -48,8 +49,6 @@ class BatchResult:
     """Somebody waits for a record of this batch."""
     count: int
     """Records, once done."""
-    seen: int
-    """Records whose failure somebody looked at."""
     on_wanted: Callable[[BatchResult], None] | None
     """Called once, when the first waiter comes."""
 

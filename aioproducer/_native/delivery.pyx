@@ -72,7 +72,10 @@ cdef class BatchResult:
         callbacks, self.callbacks = self.callbacks, None
         if callbacks is None:
             return []
-        self.seen += len(callbacks) if self.error is not None else 0
+        if self.error is not None:
+            for index, _, callback in callbacks:
+                if getattr(callback, "counts_as_look", True):
+                    self.note_seen(index)
         return callbacks
 
     def metadata_of(self, int index, int64_t timestamp):
@@ -81,7 +84,12 @@ cdef class BatchResult:
     def unseen(self):
         if self.error is None:
             return 0
-        return max(self.count - self.seen, 0)
+        return self.count - (0 if self.seen is None else len(self.seen))
+
+    cdef void note_seen(self, int index):
+        if self.seen is None:
+            self.seen = set()
+        self.seen.add(index)
 
     # Moving: records leave the waiting line for a batch, or a batch is split
 
@@ -316,9 +324,8 @@ cdef class Delivery:
         return result
 
     cdef void look(self, BatchResult result):
-        if not self._seen:
-            self._seen = True
-            result.seen += 1
+        if result.error is not None:
+            result.note_seen(self._index)
 
     cdef object metadata(self, BatchResult result):
         return make_metadata(result, self._index, self._timestamp)

@@ -6,13 +6,13 @@ flushes is bounded: the last hundred failed batches, and a count of the records 
 
 from __future__ import annotations
 
-from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from aioproducer.errors import MAX_SUB_ERRORS, UndeliveredError
 
 if TYPE_CHECKING:
     from aioproducer._native.delivery import BatchResult
+    from aioproducer.errors import KafkaError
 
 KEPT: Final = MAX_SUB_ERRORS
 
@@ -20,37 +20,46 @@ KEPT: Final = MAX_SUB_ERRORS
 class FailedBatches:
     """Failed batches in the order of their failing; the oldest give way to a count."""
 
-    __slots__ = ("_results", "_uncounted")
+    __slots__ = ("_example", "_results", "_uncounted")
 
     def __init__(self) -> None:
         """Start empty."""
-        self._results: deque[BatchResult] = deque()
+        self._results: list[BatchResult] = []
         self._uncounted = 0
+        self._example: KafkaError | None = None
 
     def add(self, result: BatchResult) -> None:
         """Keep a failed batch."""
         self._results.append(result)
-        if len(self._results) > KEPT:
-            self._uncounted += self._results.popleft().unseen()
 
     def add_all(self, later: FailedBatches) -> None:
         """Take over what another one holds."""
         self._uncounted += later._uncounted  # of the same class
-        for result in later._results:
-            self.add(result)
+        self._example = self._example or later._example
+        self._results += later._results
+
+    def trim(self) -> None:
+        """Keep no more than a hundred; call it when those who wait for deliveries have been told."""
+        if len(self._results) <= KEPT:
+            return
+        unseen = [result for result in self._results if result.unseen()]
+        self._results = unseen[-KEPT:]
+        for result in unseen[:-KEPT]:
+            self._uncounted += result.unseen()
+            self._example = result.error
 
     def take_error(self) -> UndeliveredError | None:
         """Forget all, and return the error to raise for records nobody looked at; None if there are none."""
         unseen = [result for result in self._results if result.unseen()]
         count = self._uncounted + sum(result.unseen() for result in unseen)
-        self._results.clear()
-        self._uncounted = 0
-        errors = [result.error.fresh() for result in unseen if result.error is not None]
+        found = [result.error for result in unseen] if unseen else [self._example]
+        self._results, self._uncounted, self._example = [], 0, None
+        errors = [error.fresh() for error in found if error is not None][-KEPT:]
         return UndeliveredError.of(errors, count=count) if count and errors else None
 
     def __len__(self) -> int:
-        """How many batches are kept."""
-        return len(self._results)
+        """How many batches are kept, those that only a count is left of as one."""
+        return len(self._results) + bool(self._uncounted)
 
 
 class UnseenFailures:
@@ -66,6 +75,11 @@ class UnseenFailures:
         waiting = [failed for failed, upto in self._flushes.items() if generation <= upto]
         for failed in waiting or [self._kept]:
             failed.add(result)
+
+    def trim(self) -> None:
+        """Bound what is kept; call it when those who wait for deliveries have been told."""
+        for failed in (self._kept, *self._flushes):
+            failed.trim()
 
     def begin_flush(self, generation: int) -> FailedBatches:
         """Return what a flush up to `generation` will raise: what was kept, and what fails while it waits."""

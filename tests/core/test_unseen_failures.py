@@ -1,0 +1,133 @@
+"""Failures that nobody looked at reach exactly the flush that must raise them, and their memory is bounded."""
+
+from aioproducer._native.delivery import BatchResult
+from aioproducer.core.unseen_failures import KEPT, UnseenFailures
+from aioproducer.errors import KafkaError
+from aioproducer.records import TopicPartition
+
+
+def failed_batch(records: int = 1, text: str = "no") -> BatchResult:
+    """A batch that failed, and whose deliveries nobody holds."""
+    result = BatchResult(None, TopicPartition("t", 0))  # type: ignore[arg-type]  # nobody awaits it
+    result.fail(KafkaError(text), records)
+    return result
+
+
+def test_failure_is_raised_by_the_next_flush_and_by_no_other() -> None:
+    """With the number of its records."""
+    unseen = UnseenFailures()
+    unseen.record(failed_batch(3), 0)
+
+    flush = unseen.begin_flush(0)
+    error = flush.take_error()
+    unseen.end_flush(flush)
+
+    assert error is not None
+    assert (error.count, [str(each) for each in error.exceptions]) == (3, ["no"])
+    assert unseen.begin_flush(1).take_error() is None
+
+
+def test_failure_is_raised_by_every_flush_that_waited_for_it() -> None:
+    """And is not kept for a later one."""
+    unseen = UnseenFailures()
+    first, second = unseen.begin_flush(0), unseen.begin_flush(1)
+
+    unseen.record(failed_batch(), 0)
+
+    assert first.take_error() is not None
+    assert second.take_error() is not None
+    assert unseen.begin_flush(2).take_error() is None
+
+
+def test_flush_does_not_raise_what_was_accepted_after_it() -> None:
+    """That is the next one's."""
+    unseen = UnseenFailures()
+    flush = unseen.begin_flush(0)
+    unseen.record(failed_batch(), 1)
+
+    assert flush.take_error() is None
+    unseen.end_flush(flush)
+
+    assert unseen.begin_flush(1).take_error() is not None
+
+
+def test_cancelled_flush_leaves_its_failures_and_later_ones_to_the_next() -> None:
+    """None is lost."""
+    unseen = UnseenFailures()
+    cancelled = unseen.begin_flush(0)
+    unseen.record(failed_batch(text="its own"), 0)
+    unseen.record(failed_batch(text="a later one"), 1)
+
+    unseen.end_flush(cancelled)
+
+    error = unseen.begin_flush(1).take_error()
+    assert error is not None
+    assert {str(each) for each in error.exceptions} == {"its own", "a later one"}
+
+
+def test_failure_that_was_looked_at_is_not_raised() -> None:
+    """By its delivery's exception, here."""
+    unseen = UnseenFailures()
+    batch = failed_batch(2)
+    unseen.record(batch, 0)
+
+    batch.delivery(0, 0).exception()
+
+    error = unseen.begin_flush(0).take_error()
+    assert error is not None
+    assert error.count == 1
+
+
+def test_looking_twice_at_one_record_does_not_hide_another() -> None:
+    """A callback and an awaiter of the same record are one look."""
+    batch = BatchResult(None, TopicPartition("t", 0))  # type: ignore[arg-type]  # nobody awaits it
+    batch.add_callback(0, 0, lambda *_: None)
+    batch.fail(KafkaError("no"), 2)
+
+    batch.take_callbacks()
+    batch.delivery(0, 0).exception()
+    batch.delivery(0, 0).exception()
+
+    assert batch.unseen() == 1
+
+
+def test_what_is_kept_is_bounded_and_nothing_is_left_out_of_the_count() -> None:
+    """A thousand batches, and nobody flushes."""
+    unseen = UnseenFailures()
+    for number in range(1000):
+        unseen.record(failed_batch(2, str(number)), 0)
+        unseen.trim()
+
+    error = unseen.begin_flush(0).take_error()
+
+    assert error is not None
+    assert error.count == 2000
+    assert len(error.exceptions) == KEPT
+
+
+def test_trimmed_failures_are_raised_although_the_kept_ones_were_looked_at() -> None:
+    """A count without an example would be no error at all."""
+    unseen = UnseenFailures()
+    batches = [failed_batch(1, str(number)) for number in range(KEPT + 1)]
+    for batch in batches:
+        unseen.record(batch, 0)
+    unseen.trim()
+    for batch in batches[1:]:
+        batch.delivery(0, 0).exception()
+
+    error = unseen.begin_flush(0).take_error()
+
+    assert error is not None
+    assert (error.count, [str(each) for each in error.exceptions]) == (1, ["0"])
+
+
+def test_trimming_forgets_what_was_looked_at_first() -> None:
+    """However many failed in one turn, those who awaited have been told by then."""
+    unseen = UnseenFailures()
+    batches = [failed_batch() for _ in range(5 * KEPT)]
+    for batch in batches:
+        unseen.record(batch, 0)
+        batch.delivery(0, 0).exception()
+    unseen.trim()
+
+    assert unseen.begin_flush(0).take_error() is None

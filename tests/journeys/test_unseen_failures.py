@@ -1,0 +1,58 @@
+"""A record that failed and that nobody looked at is raised by the next flush or close, whatever else looks on."""
+
+import pytest
+
+from aioproducer import Producer, ProducerInterceptor, UndeliveredError
+from aioproducer.testing import ApiKey, FakeCluster, Where
+
+MESSAGE_TOO_LARGE = 10
+PRODUCE = Where(api=ApiKey.PRODUCE)
+
+
+async def test_callback_and_await_of_one_record_do_not_hide_the_failure_of_another(cluster: FakeCluster) -> None:
+    """Both records are of one batch."""
+    cluster.faults.error(29, PRODUCE)
+    async with Producer(cluster.bootstrap_servers) as producer:
+        looked_at = producer.send("orders", b"1", partition=0, on_delivery=lambda *_: None)
+        producer.send("orders", b"2", partition=0)
+        with pytest.raises(Exception, match="permission"):
+            await looked_at
+
+        with pytest.raises(UndeliveredError) as raised:
+            await producer.flush()
+
+    assert raised.value.count == 1
+
+
+async def test_interceptors_do_not_look_on_behalf_of_the_user(cluster: FakeCluster) -> None:
+    """They are told of every record."""
+    cluster.faults.error(29, PRODUCE)
+    async with Producer(cluster.bootstrap_servers, interceptors=[ProducerInterceptor()]) as producer:
+        producer.send("orders", b"1", partition=0)
+
+        with pytest.raises(UndeliveredError):
+            await producer.flush()
+
+
+async def test_callback_of_the_user_is_a_look_with_interceptors_too(cluster: FakeCluster) -> None:
+    """So the flush is silent."""
+    cluster.faults.error(29, PRODUCE)
+    errors: list[object] = []
+    async with Producer(cluster.bootstrap_servers, interceptors=[ProducerInterceptor()]) as producer:
+        producer.send("orders", b"1", partition=0, on_delivery=lambda _, error: errors.append(error))
+        await producer.flush()
+
+    assert len(errors) == 1
+
+
+async def test_many_failures_that_everybody_awaited_are_not_raised_again(cluster: FakeCluster) -> None:
+    """However many batches fail in one turn."""
+    cluster.create_topic("wide", 300)
+    async with Producer(cluster.bootstrap_servers, linger_ms=10_000) as producer:
+        await producer.partitions_for("wide")
+        deliveries = [producer.send("wide", b"x", partition=number) for number in range(300)]
+        for delivery in deliveries:
+            delivery.add_done_callback(lambda _: None)
+        await producer.close(0)
+
+    assert all(delivery.exception() is not None for delivery in deliveries)
