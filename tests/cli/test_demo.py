@@ -113,7 +113,8 @@ def sending(*arguments: str) -> Iterator["subprocess.Popen[str]"]:
 def wait_for(process: "subprocess.Popen[str]", word: str) -> None:
     """Read lines until one has the word."""
     assert process.stdout is not None
-    assert any(word in line for line in process.stdout)
+    assert process.stderr is not None
+    assert any(word in line for line in process.stdout), process.stderr.read()
 
 
 def interrupt(process: "subprocess.Popen[str]", number: signal.Signals = signal.SIGINT) -> tuple[float, str]:

@@ -1,7 +1,9 @@
 """The clusters the demo can play on: embedded brokers in another process, or real Apache Kafka.
 
-A process of its own keeps the brokers' work off the event loop that sends and draws, and makes the death of a broker
-as sudden for the producer as it is in life.
+A process of its own makes the death of a broker as sudden for the producer as it is in life, and keeps the brokers'
+work off the event loop that sends and draws. Measured on two cores, 100,000 records: at 13,000 records/s the lag of
+that loop is the same as with the brokers on it (p99 1.6 and 5.9 ms against 1.8 and 11 ms, two rounds each, which is
+noise); as fast as it goes, sending takes 0.62 and 0.69 s against 0.70 and 0.83 s.
 """
 
 import asyncio

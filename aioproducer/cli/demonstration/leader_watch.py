@@ -10,6 +10,8 @@ from aiokafka.errors import KafkaError
 REQUEST_TIMEOUT_MS = 3_000
 LEADERS_TIMEOUT_S = 20.0
 LEADERS_POLL_S = 0.05
+UNANSWERED = (KafkaError, OSError, TimeoutError)
+"""What aiokafka raises where the broker it asked does not answer."""
 
 
 class TopicNotMadeError(RuntimeError):
@@ -47,21 +49,22 @@ class LeaderWatch:
         return sum(leader >= 0 for leader in (await self.leaders()).values())
 
     async def nodes(self) -> tuple[int, ...]:
-        """The brokers that live now, in order."""
-        cluster = await self._admin.describe_cluster()
-        return tuple(sorted(broker["node_id"] for broker in cluster["brokers"]))
+        """The brokers that live now, in order; empty if nobody could tell now."""
+        with contextlib.suppress(*UNANSWERED):
+            cluster = await self._admin.describe_cluster()
+            return tuple(sorted(broker["node_id"] for broker in cluster["brokers"]))
+        return ()
 
     async def leaders(self) -> dict[int, int]:
         """Partition -> node id of its leader, -1 for none; empty if nobody could tell now.
 
         The client asks a broker at random, also one that has just died: then the next question finds another.
         """
-        try:
+        with contextlib.suppress(*UNANSWERED):
             (topic,) = await self._admin.describe_topics([self._topic])
-        except (KafkaError, OSError, TimeoutError):
-            return {}
-        leaders = {partition["partition"]: partition["leader"] for partition in topic["partitions"]}
-        return dict(sorted(leaders.items()))
+            leaders = {partition["partition"]: partition["leader"] for partition in topic["partitions"]}
+            return dict(sorted(leaders.items()))
+        return {}
 
 
 @contextlib.asynccontextmanager

@@ -71,7 +71,6 @@ class Show:
             servers = self._cluster.bootstrap_servers
             async with leader_watch(servers, TOPIC) as watch, _producing(servers) as producer:
                 await watch.make_topic(PARTITIONS)
-                self._progress.nodes = await watch.nodes()
                 await self._look(watch)
                 undelivered = await self._send(producer, records, watch)
                 statistics = producer.statistics()
@@ -158,6 +157,7 @@ class Show:
 
     async def _look(self, watch: LeaderWatch) -> None:
         """Ask who leads; what nobody can tell now stays as it was."""
+        self._progress.nodes = self._progress.nodes or await watch.nodes()
         self._progress.leaders = await watch.leaders() or self._progress.leaders
 
     # Reading back

