@@ -97,13 +97,20 @@ class Sender:
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_at = 0.0
         self._is_woken = True
+        self._defect: Exception | None = None
         path.timers.on_earlier = self._set_alarm
 
     # The task
 
     async def run(self) -> None:
-        """Work until cancelled."""
+        """Work until cancelled.
+
+        Raises:
+            Exception: a defect of our own, here or while an answer was applied; the producer cannot go on.
+        """
         while True:
+            if self._defect is not None:
+                raise self._defect
             self._is_woken = False
             self.run_once(self._loop.time())
             await self._sleep_until(self._timers.next_at())
@@ -195,8 +202,8 @@ class Sender:
                 buffers=request.encode(version, acks=acks, timeout_ms=self._replica_timeout_ms),
                 expects_response=acks != 0,
                 on_response=partial(self._answered, request),
-                on_lost=partial(self._lost, request),
-                on_written=partial(self._written, request),
+                on_lost=lambda error: self._guard(partial(self._lost, request, error)),
+                on_written=lambda: self._guard(partial(self._written, request)),
             )
             for topic in request.topics:
                 self._metadata.add_topic(topic, now)
@@ -232,6 +239,17 @@ class Sender:
         response = decode_produce_response(request.version, payload)
         if response.throttle_time_ms:
             self._client.throttle(request.node_id, response.throttle_time_ms, now)
+        self._guard(partial(self._apply, request, response, now))
+
+    def _guard(self, step: Callable[[], None]) -> None:
+        """Let a defect of our own end the sender, and with it the producer: nobody knows what was left undone."""
+        try:
+            step()
+        except Exception as defect:  # noqa: BLE001  # one of the two places that may: everything fails, loudly
+            self._defect = defect
+            self.wake()
+
+    def _apply(self, request: ProduceRequest, response: ProduceResponse, now: float) -> None:
         answer_to = request.answers(response)
         for batch in request.batches:
             answer = answer_to(batch)

@@ -76,8 +76,6 @@ class Retry:
     """The partition must take a new epoch first."""
     loses_producer_id: bool = False
     """The producer must take a new id first."""
-    disconnect: bool = False
-    """The connection cannot be trusted any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +148,7 @@ def decide_lost(facts: BatchFacts, policy: Policy) -> ProduceOutcome:
 def _without_answer(facts: BatchFacts, policy: Policy) -> ProduceOutcome:
     lost = decide_lost(facts, policy)
     if isinstance(lost, Retry):
-        return Retry(maybe_written=True, refresh_metadata=True, disconnect=True)
+        return Retry(maybe_written=True, refresh_metadata=True)
     return lost
 
 
