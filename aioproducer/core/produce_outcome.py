@@ -118,7 +118,7 @@ def decide(  # noqa: PLR0911  # one return for each kind of answer
         policy: of the producer.
     """
     if answer is None or answer.base_offset < NO_OFFSET:
-        return _without_answer(facts, policy)
+        return decide_lost(facts, policy)
     row = ErrorCode.of(answer.error_code)
     if row is None:
         return Fail(Outcome.UNKNOWN, answer.error_code, "an error code this client does not know")
@@ -143,13 +143,6 @@ def decide_lost(facts: BatchFacts, policy: Policy) -> ProduceOutcome:
     return Fail(
         Outcome.UNKNOWN, int(ErrorCode.NETWORK_EXCEPTION), "the connection was lost before the broker's answer came"
     )
-
-
-def _without_answer(facts: BatchFacts, policy: Policy) -> ProduceOutcome:
-    lost = decide_lost(facts, policy)
-    if isinstance(lost, Retry):
-        return Retry(maybe_written=True, refresh_metadata=True)
-    return lost
 
 
 def _written(answer: PartitionAnswer, facts: BatchFacts) -> ProduceOutcome:
