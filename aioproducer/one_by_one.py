@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 STREAK: Final = 500
 """Batches in a row that make a habit."""
 
+AT_ONCE_S: Final = 0.001
+"""A shorter pause is none."""
+
 PAUSE_COSTS: Final = 10
 """Batches that one pause takes off the row: a busy machine makes some, a program with other things to do makes many."""
 
@@ -49,7 +52,7 @@ class OneByOneWatch:
         if records != 1 or not is_awaited or pause < 0.0:
             self._streak = 0
             return
-        if pause > now - called_at:
+        if pause > max(now - called_at, AT_ONCE_S):
             self._streak = max(self._streak - PAUSE_COSTS, 0)
             return
         self._streak += 1
