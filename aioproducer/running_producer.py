@@ -173,6 +173,7 @@ class RunningProducer:
             identity=self.identity,
             backoff=backoff,
             completion=self.completion,
+            clock=self.loop.time,
             delivery_timeout_s=self._config.delivery_timeout_ms / 1000,
             refresh_metadata=lambda topic: self.metadata.request_update("produce_refused", topic=topic),
             explain=self._explain,

@@ -255,14 +255,13 @@ class Sender:
             answer = answer_to(batch)
             outcome = decide(answer, self._settlement.facts(batch, answer), self._policy)
             self._settlement.apply(batch, outcome, now)
-            if answer is not None and answer.leader_id >= 0 and answer.error_code:
-                self._take_hint(batch, answer, response)
             if answer is None or answer.base_offset < NO_OFFSET:
                 text = f"node {request.node_id} answered Produce without a word on {batch.queue.topic_partition}"
                 batch.last_error = ProtocolError(text)
                 self._client.disconnect(request.node_id, ProtocolError(text))
             elif answer.error_code:
                 batch.last_error = _error_of(batch, answer)
+        self._take_hints(request, response)
         self._wake_if_held_back(request.node_id)
 
     def _wake_if_held_back(self, node_id: int) -> None:
@@ -285,14 +284,18 @@ class Sender:
         self._metadata.request_update("connection_lost")
         self.wake()
 
-    def _take_hint(self, batch: ProducerBatch, answer: PartitionAnswer, response: ProduceResponse) -> None:
-        place = batch.queue.topic_partition
-        self._metadata.apply_leader_hint(
-            place.topic,
-            place.partition,
-            leader=PartitionView(answer.leader_id, answer.leader_epoch),
-            endpoints=[Node(node_id, *endpoint) for node_id, endpoint in response.nodes.items()],
-        )
+    def _take_hints(self, request: ProduceRequest, response: ProduceResponse) -> None:
+        """Follow the new leaders that an answer names, all at once: there may be thousands."""
+        answer_to = request.answers(response)
+        answers = [(batch.queue.topic_partition, answer_to(batch)) for batch in request.batches]
+        hints = {
+            place: PartitionView(answer.leader_id, answer.leader_epoch)
+            for place, answer in answers
+            if answer is not None and answer.leader_id >= 0 and answer.error_code
+        }
+        if hints:
+            endpoints = [Node(node_id, *endpoint) for node_id, endpoint in response.nodes.items()]
+            self._metadata.apply_leader_hints(hints, endpoints=endpoints)
 
     # Saying why
 

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from aioproducer.completion import Completion
     from aioproducer.core.batch_splitter import BatchSplitter
+    from aioproducer.core.partition_queue import PartitionQueue
     from aioproducer.core.producer_batch import ProducerBatch
     from aioproducer.core.producer_identity import ProducerIdentity
     from aioproducer.core.record_accumulator import RecordAccumulator
@@ -55,6 +56,7 @@ class Settlement:
         identity: loses its producer id when brokers forgot it.
         backoff: before another attempt.
         completion: tells callers, and gives memory back.
+        clock: monotonic seconds.
         delivery_timeout_s: for the text of errors.
         refresh_metadata: called with the topic that a broker refused because leaders or topics have changed.
         explain: says what a batch was waiting for, for the text of errors.
@@ -69,6 +71,7 @@ class Settlement:
         identity: ProducerIdentity,
         backoff: ExponentialBackoff,
         completion: Completion,
+        clock: Callable[[], float],
         delivery_timeout_s: float,
         refresh_metadata: Callable[[str], None],
         explain: Callable[[ProducerBatch], str],
@@ -80,7 +83,9 @@ class Settlement:
         self._identity = identity
         self._backoff = backoff
         self._completion = completion
+        self._clock = clock
         self._delivery_timeout_s = delivery_timeout_s
+        accumulator.partitions.on_renewed = self.renew
         self._refresh_metadata = refresh_metadata
         self._explain = explain
         self._on_fatal = on_fatal
@@ -112,7 +117,7 @@ class Settlement:
             self._end(batch)
         else:
             self._apply_to_waiting(batch, outcome, now)
-        self._settle(batch, now)
+        self._settle(queue, now)
 
     def _apply_to_waiting(self, batch: ProducerBatch, outcome: ProduceOutcome, now: float) -> None:
         match outcome:
@@ -222,12 +227,32 @@ class Settlement:
         if batch.is_part:
             batch.queue.parts -= 1
 
-    def _settle(self, batch: ProducerBatch, now: float) -> None:
+    def _settle(self, queue: PartitionQueue, now: float) -> None:
         """Let the partition go on: a new epoch if it was waiting for this, then the next batch."""
-        for overtaken in batch.queue.restamp_if_resolved():
+        for overtaken in queue.restamp_if_resolved():
             text = "a later batch was acknowledged before this one could be sent again, and order is kept"
             self._fail(overtaken, KafkaError(text, outcome=Outcome.NOT_WRITTEN), now)
-        self._accumulator.offer(batch.queue)
+        self._accumulator.offer(queue)
+
+    def renew(self, queue: PartitionQueue, exists: bool) -> None:  # noqa: FBT001  # a listener's shape
+        """Go on with a partition of a topic that was deleted and made again.
+
+        What may be written is gone with the old log or is in the new one: it ends. What was never sent goes on under
+        a new identity, unless its partition no longer exists.
+        """
+        now = self._clock()
+        text = "the topic was deleted and made again"
+        if exists:
+            ended = [batch for batch in queue.queued if batch.maybe_written]
+        else:
+            self._accumulator.open_batches.close(queue)
+            ended = [batch for batch in (*queue.on_wire, *queue.queued) if not batch.is_abandoned]
+            text += " without the record's partition"
+        for batch in ended:
+            outcome = Outcome.UNKNOWN if batch.is_unresolved else Outcome.NOT_WRITTEN
+            self._give_up(batch, KafkaError(text, outcome=outcome), now)
+        queue.identity.forget_log()
+        self._settle(queue, now)
 
     # Ends without an answer
 
@@ -251,4 +276,4 @@ class Settlement:
             return
         batch.queue.remove(batch)
         self._fail(batch, error, now)
-        self._settle(batch, now)
+        self._settle(batch.queue, now)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 from aioproducer._native.append import PartitionSlot, TopicSlots
 from aioproducer.core.partitions_in_use import queue_of
 from aioproducer.core.waiting_line import WaitingLine, WaitingRecord
+from aioproducer.errors import KafkaError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -42,6 +43,7 @@ class MemoryLines:
         appender: places records.
         open_batches: told while memory is short.
         on_placed: called with a record and its delivery in a batch.
+        on_refused: called with a record that can never be placed, and why.
     """
 
     def __init__(
@@ -50,10 +52,12 @@ class MemoryLines:
         open_batches: OpenBatches,
         *,
         on_placed: Callable[[WaitingRecord, Delivery], None],
+        on_refused: Callable[[WaitingRecord, KafkaError], None],
     ) -> None:
         self._appender = appender
         self._open_batches = open_batches
         self._on_placed = on_placed
+        self._on_refused = on_refused
         self._lines: dict[Place, WaitingLine] = {}
         self._fronts: dict[Rival, list[tuple[int, int, Place]]] = {}
         self._number = count()
@@ -165,9 +169,13 @@ class MemoryLines:
         )
         for slot in slots:
             self._open_batches.close_if_apart(slot, record.called_at)
-            delivery = self._appender.place(
-                record.topic, record.value, record.key, slot.partition, record.timestamp, record.headers
-            )
+            try:
+                delivery = self._appender.place(
+                    record.topic, record.value, record.key, slot.partition, record.timestamp, record.headers
+                )
+            except KafkaError as error:  # its partition is gone: the topic was made again with fewer
+                self._on_refused(record, error)
+                return True
             if delivery is None:
                 continue
             if isinstance(place, TopicSlots):

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from aioproducer._native.append import PartitionSlot, TopicSlots
 from aioproducer.core.partition_queue import PartitionQueue
 from aioproducer.core.producer_identity import PartitionIdentity
+from aioproducer.protocol.produce import NO_TOPIC_ID
 from aioproducer.records import TopicPartition
 
 if TYPE_CHECKING:
@@ -63,6 +64,8 @@ class PartitionsInUse:
         self._node_ids: Collection[int] = ()
         self._led: Counter[int] = Counter()
         self._last_chosen: dict[str, PartitionSlot] = {}
+        self.on_renewed: Callable[[PartitionQueue, bool], None] = _nothing
+        """Called with each partition of a topic that was deleted and made again, and whether it still exists."""
 
     # Following metadata
 
@@ -72,6 +75,8 @@ class PartitionsInUse:
         Returns:
             Topics that became usable: records may have waited for them.
         """
+        for name in self._views.keys() - cluster.topics.keys():
+            self._forget_leaders(name)
         nodes_changed = cluster.nodes.keys() != self._node_ids
         self._node_ids = cluster.nodes.keys()
         changed = [
@@ -81,8 +86,11 @@ class PartitionsInUse:
         ]
         fresh = [name for name, _ in changed if name not in self.topics]
         for name, view in changed:
-            self._views[name] = view
+            known, self._views[name] = self._views.get(name), view
+            is_new_topic = known is not None and _are_different(known.topic_id, view.topic_id)
             self._update_topic(cluster, name, len(view.partitions))
+            if is_new_topic:
+                self._renew(self.topics[name], len(view.partitions))
         return fresh
 
     @property
@@ -98,6 +106,24 @@ class PartitionsInUse:
             topic.slots.append(self._new_slot(TopicPartition(name, number)))
         for slot in topic.slots:
             self._follow_leader(queue_of(slot), cluster.leader_of(name, slot.partition))
+
+    def _forget_leaders(self, name: str) -> None:
+        """A topic not used for long is no longer followed: whoever sends to it again asks for its leaders first."""
+        del self._views[name]
+        for slot in self.topics[name].slots:
+            self._follow_leader(queue_of(slot), None)
+
+    def _renew(self, topic: TopicSlots, count: int) -> None:
+        """A topic was deleted and made again: nothing that was known of its logs holds."""
+        gone = topic.slots[count:]
+        del topic.slots[count:]
+        if gone:
+            topic.stick_to(-1)
+            self._last_chosen.pop(topic.topic, None)
+        for slot in topic.slots:
+            self.on_renewed(queue_of(slot), True)
+        for slot in gone:
+            self.on_renewed(queue_of(slot), False)
 
     def _new_slot(self, topic_partition: TopicPartition) -> PartitionSlot:
         identity = PartitionIdentity(self._producer_identity)
@@ -179,3 +205,11 @@ def queue_of(slot: PartitionSlot) -> PartitionQueue:
     queue = slot.queue
     assert isinstance(queue, PartitionQueue)
     return queue
+
+
+def _are_different(topic_id: bytes, other: bytes) -> bool:
+    return topic_id != other and NO_TOPIC_ID not in {topic_id, other}
+
+
+def _nothing(_: PartitionQueue, _exists: bool) -> None:  # noqa: FBT001  # a listener's shape
+    """Stands for a listener that nobody has set."""

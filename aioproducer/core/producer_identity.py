@@ -143,6 +143,12 @@ class PartitionIdentity:
         """Whether several batches may be on the wire on this connection."""
         return self._confirmed_on == connection != 0 and now - self._confirmed_at < QUIET_TOO_LONG_S
 
+    def forget_log(self) -> None:
+        """Note that the partition's log is another one: its topic was deleted and made again."""
+        self._recent_offsets = ()
+        if self.producer_id is not None:
+            self.begin_change()
+
     # Changing it
 
     def begin_change(self) -> None:

@@ -9,7 +9,7 @@ Source: the `ready` and `drain` scans of RecordAccumulator in Apache Kafka, kept
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ class ReadyNodes:
 
     def __init__(self) -> None:
         """Start with nothing ready."""
-        self._by_node: dict[int, deque[PartitionQueue]] = {}
+        self._by_node: dict[int, OrderedDict[PartitionQueue, None]] = {}
         self._leaderless: dict[PartitionQueue, None] = {}
 
     def offer(self, queue: PartitionQueue) -> None:
@@ -34,20 +34,22 @@ class ReadyNodes:
         if queue.leader_id is None:
             self._leaderless[queue] = None
         else:
-            self._by_node.setdefault(queue.leader_id, deque()).append(queue)
+            self._of(queue.leader_id)[queue] = None
 
     def offer_first(self, queue: PartitionQueue) -> None:
         """Put a partition back at the front: it was its turn, but the request had no room left."""
         assert queue.leader_id is not None
         queue.is_offered = True
-        self._by_node.setdefault(queue.leader_id, deque()).appendleft(queue)
+        ready = self._of(queue.leader_id)
+        ready[queue] = None
+        ready.move_to_end(queue, last=False)
 
     def take_first(self, node_id: int) -> PartitionQueue | None:
         """Take the partition whose turn it is out of a node's queue, or None."""
         ready = self._by_node.get(node_id)
         if not ready:
             return None
-        queue = ready.popleft()
+        queue, _ = ready.popitem(last=False)
         queue.is_offered = False
         return queue
 
@@ -59,8 +61,14 @@ class ReadyNodes:
         if queue.leader_id is None:
             del self._leaderless[queue]
         else:
-            self._by_node[queue.leader_id].remove(queue)
+            del self._by_node[queue.leader_id][queue]
         return True
+
+    def _of(self, node_id: int) -> OrderedDict[PartitionQueue, None]:
+        ready = self._by_node.get(node_id)
+        if ready is None:
+            ready = self._by_node[node_id] = OrderedDict()
+        return ready
 
     @property
     def node_ids(self) -> list[int]:

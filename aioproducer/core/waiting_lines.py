@@ -75,7 +75,7 @@ class WaitingLines:
         self._on_failed = on_failed
         self._explain = explain
         self._topics: dict[str, WaitingLine] = {}
-        self._memory = MemoryLines(appender, open_batches, on_placed=self._placed)
+        self._memory = MemoryLines(appender, open_batches, on_placed=self._placed, on_refused=self._fail)
         self._order = count()
         self._by_result: dict[BatchResult, WaitingRecord] = {}
         self.records = 0

@@ -16,7 +16,7 @@ KIP-1102.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -34,6 +34,7 @@ from aioproducer.network.network_client import NetworkClient
 from aioproducer.network.question import Answer
 from aioproducer.protocol.error_codes import ErrorCode
 from aioproducer.protocol.messages import METADATA, decode_metadata_response, encode_metadata_request
+from aioproducer.records import TopicPartition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,11 +130,13 @@ class MetadataRefresher:
         self._is_full_wanted = True
         self._wanted.set()
 
-    def apply_leader_hint(
-        self, topic: str, partition: int, *, leader: PartitionView, endpoints: Iterable[Node] = ()
+    def apply_leader_hints(
+        self, hints: Mapping[TopicPartition, PartitionView], *, endpoints: Iterable[Node] = ()
     ) -> bool:
-        """Take a new leader that a produce answer names (KIP-951); tells whether it was news."""
-        cluster = self.cluster.with_leader_hint(topic, partition, leader=leader, endpoints=endpoints)
+        """Take the new leaders that a produce answer names (KIP-951); tells whether there was news."""
+        cluster, nodes = self.cluster, tuple(endpoints)
+        for (topic, partition), leader in hints.items():
+            cluster = cluster.with_leader_hint(topic, partition, leader=leader, endpoints=nodes)
         if cluster is self.cluster:
             return False
         self._publish(cluster)

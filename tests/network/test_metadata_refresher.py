@@ -11,6 +11,7 @@ from aioproducer.core.cluster import Cluster, PartitionView
 from aioproducer.errors import MetadataTimeoutError, UnsupportedVersionError
 from aioproducer.network.environment import NetworkSettings
 from aioproducer.network.metadata_refresher import MetadataRefresher, MetadataSettings
+from aioproducer.records import TopicPartition
 from tests.fakes.network import ClientAndNetwork, client_on
 from tests.fakes.scripted_broker import Heard, ScriptedBroker, metadata_body
 from tests.fakes.virtual_loop import run
@@ -243,7 +244,7 @@ def test_leader_hint_is_published() -> None:
             await asyncio.sleep(1)
             seen: list[Cluster] = []
             refresher.on_update(seen.append)
-            news = [refresher.apply_leader_hint("a", 0, leader=PartitionView(2, 6)) for _ in range(2)]
+            news = [refresher.apply_leader_hints({TopicPartition("a", 0): PartitionView(2, 6)}) for _ in range(2)]
             return news, refresher.cluster.leader_of("a", 0), len(seen)
 
     assert run(story()) == ([True, False], 2, 1)
