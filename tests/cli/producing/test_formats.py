@@ -110,9 +110,11 @@ def test_json_line_after_a_bad_one_is_read() -> None:
 
 def test_csv_row_becomes_an_object_of_strings() -> None:
     """With the header's names; nothing is guessed."""
-    (content,) = contents(Format.CSV, b"\xef\xbb\xbfid,name\r", b"", b'007,"M\xc3\xbcller, ""Jim"""\r', key="id")
+    header = b'\xef\xbb\xbfid,"50%s ""x"""\r'
 
-    assert json.loads(content.value) == {"id": "007", "name": 'Müller, "Jim"'}
+    (content,) = contents(Format.CSV, header, b"", b'007,"M\xc3\xbcller, ""Jim""\t%s"\r', key="id")
+
+    assert json.loads(content.value) == {"id": "007", '50%s "x"': 'Müller, "Jim"\t%s'}
     assert content.key == b"007"
 
 
