@@ -136,8 +136,12 @@ class PartitionIdentity:
         return self._confirmed_on == batch.connection and base_offset in self._recent_offsets
 
     def doubt(self) -> None:
-        """One batch at a time again: an error answer, a lost connection, another leader."""
+        """One batch at a time again: an error answer, a lost connection, another leader.
+
+        Another leader's log may end before this one's, and then it gives offsets again that this one gave.
+        """
         self._confirmed_on = 0
+        self._recent_offsets = ()
 
     def is_confirmed(self, connection: int, now: float) -> bool:
         """Whether several batches may be on the wire on this connection."""
