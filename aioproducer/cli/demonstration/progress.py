@@ -64,6 +64,7 @@ class Progress:
         self.phase = phase
         self.done = 0
         self.records_per_s = self.bytes_per_s = 0.0
+        self.in_flight = {}
 
     def happened(self, what: str) -> None:
         """Note an event, with its time."""

@@ -145,6 +145,7 @@ class Show:
         await self._cluster.kill(victim)
         self._progress.killed = victim
         self._progress.happened(f"broker {victim} killed; it led {_listed(self._death.led)}")
+        self._progress.happened("records wait until the cluster has noticed")
         while clock() - died_at < MOVE_TIMEOUT_S:
             await self._look(watch)
             leaders = self._progress.leaders
