@@ -27,7 +27,7 @@ PYTHONS = [
 ]
 """Versions the project supports, "3.11" first, as its classifiers say."""
 
-CHECK_MACHINE = str(ROOT / "tools" / "check_machine.py")
+CHECK_MACHINE = str(ROOT / ".ci" / "check_machine.py")
 
 
 # ------------------------------------------------------------------------------------------ what users run
@@ -117,7 +117,7 @@ def lint(session: nox.Session) -> None:
 def types(session: nox.Session) -> None:
     """Check the types of the package and of the public interface as users write against it."""
     install(session, extras="demo", group="types")
-    session.run("mypy", "aioproducer", "tools", *present("tests/typing"))
+    session.run("mypy", "aioproducer", ".ci/check_machine.py", *present("tests/typing"))
 
 
 @nox.session

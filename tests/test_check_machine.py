@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-CHECK = Path(__file__).parent.parent / "tools" / "check_machine.py"
+CHECK = Path(__file__).parent.parent / ".ci" / "check_machine.py"
 
 
 def check(**environment: str) -> tuple[int, list[str]]:
