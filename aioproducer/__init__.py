@@ -6,6 +6,7 @@ is used.
 """
 
 from aioproducer._native.delivery import Delivery
+from aioproducer.blocking import BlockingProducer
 from aioproducer.bulk_delivery import BulkDelivery, BulkResult, OffsetRange
 from aioproducer.config import ProducerConfig, ProducerOptions
 from aioproducer.errors import (
@@ -54,6 +55,7 @@ from aioproducer.version import VERSION as __version__
 __all__ = [
     "AuthenticationError",
     "AuthorizationError",
+    "BlockingProducer",
     "BrokerConnectionError",
     "BrokerError",
     "BufferFullError",

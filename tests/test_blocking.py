@@ -1,0 +1,385 @@
+"""The producer for threads and scripts, against a cluster that runs on another thread's loop."""
+
+import asyncio
+import gc
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+import pytest
+
+from aioproducer import (
+    BlockingProducer,
+    BufferTimeoutError,
+    IllegalStateError,
+    KafkaError,
+    MetadataTimeoutError,
+    ProducerClosedError,
+    RecordMetadata,
+    RecordTooLargeError,
+    TopicAuthorizationError,
+    UndeliveredError,
+)
+from aioproducer.testing import ApiKey, FakeCluster, Where
+from tests.produced import values
+
+PRODUCE = Where(api=ApiKey.PRODUCE)
+FORBIDDEN = 29
+
+
+class ClusterElsewhere:
+    """One broker on a loop and thread of its own; what tests do to it is done there."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, cluster: FakeCluster) -> None:
+        self._loop = loop
+        self._cluster = cluster
+        self.bootstrap_servers = cluster.bootstrap_servers
+
+    def do(self, act: Callable[[FakeCluster], object]) -> object:
+        """Do something on the cluster's loop, and wait for it."""
+
+        async def acts() -> object:
+            return act(self._cluster)
+
+        return asyncio.run_coroutine_threadsafe(acts(), self._loop).result(5)
+
+    def values(self) -> list[bytes | None]:
+        """What was written to "orders"."""
+        found = self.do(lambda cluster: values(cluster, "orders"))
+        assert isinstance(found, list)
+        return found
+
+
+@contextmanager
+def cluster_elsewhere() -> Iterator[ClusterElsewhere]:
+    """Run a cluster on a thread."""
+    started: list[ClusterElsewhere] = []
+    ready = threading.Event()
+    stop = asyncio.Event()
+
+    async def run() -> None:
+        async with FakeCluster(1, topics={"orders": 3}, auto_create_topics=False) as cluster:
+            started.append(ClusterElsewhere(asyncio.get_running_loop(), cluster))
+            ready.set()
+            await stop.wait()
+
+    with ThreadPoolExecutor(1) as thread:
+        running = thread.submit(asyncio.run, run())
+        assert ready.wait(10)
+        yield started[0]
+        started[0].do(lambda _cluster: stop.set())
+        running.result(5)
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[ClusterElsewhere]:
+    """One for all tests that count only what they sent themselves."""
+    with cluster_elsewhere() as elsewhere:
+        yield elsewhere
+
+
+@pytest.fixture
+def cluster() -> Iterator[ClusterElsewhere]:
+    """One of the test's own."""
+    with cluster_elsewhere() as elsewhere:
+        yield elsewhere
+
+
+@pytest.fixture
+def blocking(cluster: ClusterElsewhere) -> Iterator[BlockingProducer]:
+    """A started producer with the defaults."""
+    producer = BlockingProducer(cluster.bootstrap_servers).start()
+    yield producer
+    try:
+        producer.close(0)
+    except UndeliveredError:
+        pass
+
+
+def test_one_screen_works(cluster: ClusterElsewhere) -> None:
+    """As the docstring shows it."""
+    with BlockingProducer(cluster.bootstrap_servers) as producer:
+        metadata = producer.send("orders", b"first", key=b"customer-7")
+        for number in range(1_000):
+            producer.enqueue("orders", b"%d" % number, key=b"customer-7")
+        producer.flush()
+
+        assert isinstance(metadata, RecordMetadata)
+        assert cluster.values() == [b"first", *(b"%d" % number for number in range(1_000))]
+        assert producer.statistics().records_acknowledged == 1_001
+    assert "closed" in repr(producer)
+    assert not [thread for thread in threading.enumerate() if thread.name == "aioproducer"]
+
+
+def test_verbs_keep_the_order_of_the_calls(blocking: BlockingProducer, cluster: ClusterElsewhere) -> None:
+    """Whichever they are."""
+    expected = []
+    futures = []
+    for number in range(50):
+        for verb in ("enqueue", "send_threadsafe"):
+            value = f"{verb}-{number}".encode()
+            futures.append(getattr(blocking, verb)("orders", value, partition=0))
+            expected.append(value)
+    blocking.send("orders", b"last", partition=0)
+    offsets = [future.result(5).offset for future in futures if future is not None]
+
+    assert cluster.values() == [*expected, b"last"]
+    assert offsets == list(range(1, 100, 2))
+
+
+def test_many_threads_share_it(blocking: BlockingProducer, cluster: ClusterElsewhere) -> None:
+    """Each keeps its own order."""
+
+    def work(name: int) -> None:
+        for number in range(200):
+            blocking.enqueue("orders", b"%d-%d" % (name, number), partition=0)
+        blocking.send("orders", b"%d-200" % name, partition=0)
+
+    with ThreadPoolExecutor(5) as threads:
+        list(threads.map(work, range(5)))
+
+    written = [value or b"" for value in cluster.values()]
+    assert len(written) == 5 * 201
+    for name in range(5):
+        own = [value for value in written if value.startswith(b"%d-" % name)]
+        assert own == [b"%d-%d" % (name, number) for number in range(201)]
+
+
+def test_send_many_waits_for_all(blocking: BlockingProducer) -> None:
+    """And returns what became of them."""
+    result = blocking.send_many("orders", [b"v"] * 500 + [bytes(2_000_000)], partition=1)
+
+    assert (result.delivered, [type(error) for error in result.errors.values()]) == (500, [RecordTooLargeError])
+
+
+@pytest.mark.parametrize("verb", ["send", "enqueue"])
+@pytest.mark.parametrize(
+    "arguments, kind, word",
+    [
+        ({"topic": ""}, ValueError, "topic"),
+        ({"value": "text"}, TypeError, "value"),
+        ({"key": 5}, TypeError, "key"),
+        ({"partition": 0.0}, TypeError, "partition"),
+        ({"timestamp": -1}, ValueError, "timestamp"),
+        ({"headers": {"a": b"1"}}, TypeError, "headers"),
+        ({"on_delivery": 5}, TypeError, "on_delivery"),
+    ],
+    ids=lambda value: repr(value) if isinstance(value, dict) else None,
+)
+def test_bad_arguments_are_refused_at_the_call(  # noqa: PLR0913, PLR0917  # the parts of a row
+    shared: ClusterElsewhere, verb: str, arguments: dict[str, object], kind: type[Exception], word: str
+) -> None:
+    """As by Producer."""
+    given = {"topic": "orders", "value": b"v", **arguments}
+    with BlockingProducer(shared.bootstrap_servers) as producer:
+        with pytest.raises(kind, match=word):
+            getattr(producer, verb)(given.pop("topic"), **given)
+
+        producer.send("orders", b"valid")
+
+
+def test_failures_of_enqueue_are_raised_by_flush(blocking: BlockingProducer, cluster: ClusterElsewhere) -> None:
+    """Those of the broker, and those that only the loop could find; each once."""
+    cluster.do(lambda fake: fake.faults.error(FORBIDDEN, PRODUCE))
+    blocking.enqueue("orders", bytes(2_000_000))
+    blocking.enqueue("orders", b"refused")
+
+    with pytest.raises(UndeliveredError, match="2 records were not delivered") as caught:
+        blocking.flush()
+
+    assert {type(error) for error in caught.value.exceptions} == {RecordTooLargeError, TopicAuthorizationError}
+    blocking.flush()
+
+
+def test_failures_are_told_to_on_delivery(blocking: BlockingProducer) -> None:
+    """Then flush has nothing to add."""
+    told: list[object] = []
+    blocking.enqueue("orders", bytes(2_000_000), on_delivery=lambda metadata, error: told.append((metadata, type(error))))
+    blocking.enqueue("orders", b"v", partition=0, on_delivery=lambda metadata, error: told.append((metadata[3], error)))
+    blocking.flush()
+
+    assert told == [(None, RecordTooLargeError), (0, None)]
+
+
+def test_mutable_value_is_copied(blocking: BlockingProducer, cluster: ClusterElsewhere) -> None:
+    """Before the call returns."""
+    own = bytearray(b"original")
+    blocking.enqueue("orders", own)
+    own[:] = b"tampered"
+    blocking.flush()
+
+    assert cluster.values() == [b"original"]
+
+
+def test_stalled_cluster_holds_callers_back(cluster: ClusterElsewhere) -> None:
+    """In bounded memory; they get an error after max_block_ms, and everything accepted goes through."""
+    stall = cluster.do(lambda fake: fake.faults.stall(PRODUCE))
+    accepted = 0
+    producer = BlockingProducer(cluster.bootstrap_servers, buffer_memory=1_000_000, max_block_ms=1_000)
+    with producer:
+        with pytest.raises(BufferTimeoutError, match="max_block_ms=1000"):
+            for _ in range(100_000):
+                producer.enqueue("orders", bytes(10_000))
+                accepted += 1
+        cluster.do(lambda fake: fake.faults.remove(stall))  # type: ignore[arg-type]
+        try:
+            producer.flush()
+        except UndeliveredError as late:  # those whose second was over before the stall was
+            accepted -= late.count
+
+        assert 0 < accepted < 1_000
+        assert len(cluster.values()) == accepted
+
+
+def test_flush_has_its_time(blocking: BlockingProducer, cluster: ClusterElsewhere) -> None:
+    """The records go on."""
+    stall = cluster.do(lambda fake: fake.faults.stall(PRODUCE))
+    blocking.enqueue("orders", b"v")
+    with pytest.raises(TimeoutError):
+        blocking.flush(0.05)
+    cluster.do(lambda fake: fake.faults.remove(stall))  # type: ignore[arg-type]
+    blocking.flush()
+
+    assert cluster.values() == [b"v"]
+
+
+def test_close_is_bounded(cluster: ClusterElsewhere) -> None:
+    """What is left fails; so do callers that wait for room."""
+    cluster.do(lambda fake: fake.faults.stall(PRODUCE))
+    producer = BlockingProducer(cluster.bootstrap_servers, buffer_memory=200_000).start()
+    stopped: list[type[Exception]] = []
+
+    def work() -> None:
+        try:
+            while True:
+                producer.enqueue("orders", bytes(10_000))
+        except KafkaError as error:
+            stopped.append(type(error))
+
+    worker = threading.Thread(target=work)
+    worker.start()
+    time.sleep(0.05)
+    begun = time.monotonic()
+
+    with pytest.raises(UndeliveredError, match="not delivered"):
+        producer.close(0.1)
+
+    worker.join(2)
+    assert time.monotonic() - begun < 2
+    assert stopped == [ProducerClosedError]
+    producer.close()
+    with pytest.raises(ProducerClosedError):
+        producer.send("orders", b"v")
+    with pytest.raises(ProducerClosedError):
+        producer.enqueue("orders", b"v")
+    with pytest.raises(ProducerClosedError):
+        producer.start()
+
+
+def test_start_that_fails_leaves_no_thread() -> None:
+    """And says why."""
+    with pytest.raises(MetadataTimeoutError, match="refused"):
+        BlockingProducer("127.0.0.1:9", max_block_ms=100).start()
+
+    assert not [thread for thread in threading.enumerate() if thread.name == "aioproducer"]
+
+
+def test_use_before_start_says_so() -> None:
+    """And closing what was never started is nothing."""
+    producer = BlockingProducer("h:9092")
+
+    with pytest.raises(IllegalStateError, match="with BlockingProducer"):
+        producer.send("orders", b"v")
+    producer.close()
+
+
+def test_callback_that_would_wait_for_itself_is_told(blocking: BlockingProducer) -> None:
+    """Instead of hanging."""
+    told: list[BaseException] = []
+
+    def callback(_metadata: object, _error: object) -> None:
+        try:
+            blocking.send("orders", b"again")
+        except IllegalStateError as error:
+            told.append(error)
+
+    blocking.send("orders", b"v", on_delivery=callback)
+
+    assert "own thread" in str(told[0])
+
+
+def test_body_that_raises_wins(cluster: ClusterElsewhere) -> None:
+    """What was not delivered becomes its note."""
+    cluster.do(lambda fake: fake.faults.error(FORBIDDEN, PRODUCE, times=None))
+
+    with pytest.raises(ZeroDivisionError) as caught, BlockingProducer(cluster.bootstrap_servers) as producer:
+        producer.enqueue("orders", b"v")
+        _ = 1 / 0
+
+    assert "1 record was not delivered" in caught.value.__notes__[0]
+
+
+def test_dropped_unclosed_warns(shared: ClusterElsewhere) -> None:
+    """With the place that made it; the thread ends."""
+    producer = BlockingProducer(shared.bootstrap_servers).start()
+
+    with pytest.warns(ResourceWarning, match=r"test_blocking\.py:\d+ was dropped without close"):
+        del producer
+        gc.collect()
+
+    assert not [thread for thread in threading.enumerate() if thread.name == "aioproducer"]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+def test_child_of_a_fork_is_told(blocking: BlockingProducer) -> None:
+    """At once; the parent's goes on."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # 3.12 on: threads and fork, which is the point here
+        child = os.fork()
+    if child == 0:  # pragma: no cover  # counted in the parent
+        code = 1
+        try:
+            blocking.send("orders", b"child")
+        except IllegalStateError as error:
+            code = 0 if "fork" in str(error) else 2
+        finally:
+            os._exit(code)
+
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    blocking.send("orders", b"parent")
+
+
+CTRL_C = """
+import sys
+from aioproducer import BlockingProducer
+try:
+    with BlockingProducer(sys.argv[1], delivery_timeout_ms=60_000) as producer:
+        producer.enqueue("orders", b"accepted")
+        producer.flush()
+        print("ready", flush=True)
+        producer.send("nowhere", b"waits for its topic")
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+"""
+
+
+def test_ctrl_c_ends_the_wait(cluster: ClusterElsewhere) -> None:
+    """Within the time of closing, with KeyboardInterrupt, and without a thread that keeps the process."""
+    program = subprocess.Popen(
+        [sys.executable, "-c", CTRL_C, cluster.bootstrap_servers], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert program.stdout is not None
+    assert program.stdout.readline() == "ready\n"
+
+    program.send_signal(signal.SIGINT)
+    out, err = program.communicate(timeout=10)
+
+    assert (out, err, program.returncode) == ("interrupted\n", "", 0)
+    assert cluster.values() == [b"accepted"]
