@@ -4,11 +4,11 @@ from typing_extensions import Buffer
 
 from aioproducer._native.memory import Chunk
 
-def renumber_records(chunk: Chunk, start: int, first: int, count: int) -> int:
+def renumber_records(chunk: Chunk, start: int, first: int, count: int) -> tuple[int, int]:
     """Rewrite in place `count` records, at byte `start` with offset delta `first`, to begin with offset delta 0.
 
     Returns:
-        The bytes they take now, which is never more.
+        The bytes they take now, which is never more, and the highest of their timestamp deltas in ms.
 
     Raises:
         ValueError: the bytes are not such records.

@@ -1,7 +1,7 @@
 # cython: language_level=3
 """Taking the records of a batch apart, in place: for a batch that was too large, or held a record to be left out."""
 
-from libc.stdint cimport int64_t
+from libc.stdint cimport INT64_MIN, int64_t
 from libc.string cimport memmove
 
 from aioproducer._native.memory cimport Chunk
@@ -11,7 +11,8 @@ from aioproducer._native.varint cimport get_varint, put_varint, varint_size
 def renumber_records(Chunk chunk not None, Py_ssize_t start, int first, int count):
     """Rewrites, in place, `count` records that begin at byte `start` with offset delta `first`, to begin with 0.
 
-    Returns the bytes they take now. Only the offset deltas and lengths change, and none gets longer.
+    Returns (the bytes they take now, the highest of their timestamp deltas). Only the offset deltas and lengths
+    change, and none gets longer.
     """
     cdef const char* end = chunk.data + chunk.capacity
     cdef const char* at = chunk.data + start
@@ -20,6 +21,7 @@ def renumber_records(Chunk chunk not None, Py_ssize_t start, int first, int coun
     cdef char* out = chunk.data + start
     cdef char attributes
     cdef int64_t length, timestamp_delta, offset_delta
+    cdef int64_t highest = INT64_MIN
     cdef int index
     for index in range(count):
         body = get_varint(at, end, &length)
@@ -32,6 +34,7 @@ def renumber_records(Chunk chunk not None, Py_ssize_t start, int first, int coun
             rest = get_varint(rest, at, &offset_delta)
         if rest == NULL or offset_delta != first + index:
             raise ValueError(f"record {first + index} is not where its batch says")
+        highest = max(highest, timestamp_delta)
         length -= varint_size(offset_delta) - varint_size(index)
         out = put_varint(out, length)
         out[0] = attributes
@@ -39,7 +42,7 @@ def renumber_records(Chunk chunk not None, Py_ssize_t start, int first, int coun
         out = put_varint(out, index)
         memmove(out, rest, at - rest)
         out += at - rest
-    return out - (chunk.data + start)
+    return out - (chunk.data + start), highest
 
 
 def record_starts(records, int count):

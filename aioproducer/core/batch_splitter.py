@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from aioproducer._native.delivery import BatchResult
 from aioproducer._native.renumber import record_starts, renumber_records
 from aioproducer.core.producer_batch import ProducerBatch
-from aioproducer.core.record_batch_header import NO_IDENTITY, BatchIdentity, sequence_after
+from aioproducer.core.record_batch_header import NO_IDENTITY, BatchIdentity, BatchTimes, sequence_after
 from aioproducer.protocol.compression import CompressionType, decompress
 
 if TYPE_CHECKING:
@@ -106,8 +106,10 @@ class BatchSplitter:
             batch.queue, result, batch.chunk, order=batch.order + records.first, called_at=batch.called_at
         )
         count = records.stop - records.first
-        size = renumber_records(batch.chunk, batch.start + start, records.first, count)
-        part.hold(batch.start + start, size, count=count, times=batch.times)
+        size, latest = renumber_records(batch.chunk, batch.start + start, records.first, count)
+        # Timestamps stay relative to the batch's base. To a copy brokers answer the latest of the part itself.
+        times = BatchTimes(batch.times.base_timestamp, batch.times.base_timestamp + latest)
+        part.hold(batch.start + start, size, count=count, times=times)
         part.generation = batch.generation
         part.last_error = batch.last_error
         part.is_part = True

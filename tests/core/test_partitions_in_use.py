@@ -1,0 +1,273 @@
+"""Partitions in use follow metadata, keep their identities, and are chosen for keyless records."""
+
+import random
+from collections import Counter
+from types import MappingProxyType
+
+import pytest
+
+from aioproducer._native.append import TopicSlots
+from aioproducer.core.cluster import Cluster, PartitionView, TopicView
+from aioproducer.core.partition_queue import PartitionQueue
+from aioproducer.core.partitions_in_use import PartitionsInUse, queue_of
+from aioproducer.core.producer_identity import ProducerIdentity
+from aioproducer.records import TopicPartition
+from tests.fakes.core_parts import CoreParts, cluster_of
+
+
+class Moves:
+    """Notes who was given which leader, and gives it."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[int, int | None]] = []
+        self.renewed: list[tuple[int, bool]] = []
+
+    def set_leader(self, queue: PartitionQueue, leader_id: int | None) -> None:
+        """What the accumulator does."""
+        queue.leader_id = leader_id
+        self.seen.append((queue.topic_partition.partition, leader_id))
+
+    def note_renewed(self, queue: PartitionQueue, exists: bool) -> None:  # noqa: FBT001  # a listener's shape
+        """A topic was made again."""
+        self.renewed.append((queue.topic_partition.partition, exists))
+
+
+def in_use(*, is_adaptive: bool = True) -> tuple[PartitionsInUse, Moves]:
+    """No topics yet."""
+    moves = Moves()
+    partitions = PartitionsInUse(
+        ProducerIdentity(is_enabled=True),
+        max_in_flight=5,
+        random=random.Random(1),
+        set_leader=moves.set_leader,
+        is_adaptive=is_adaptive,
+    )
+    partitions.on_renewed = moves.note_renewed
+    return partitions, moves
+
+
+def chosen(partitions: PartitionsInUse, topic: TopicSlots, times: int = 200) -> Counter[int]:
+    """How often each partition was chosen."""
+    return Counter(partitions.choose(topic) for _ in range(times))
+
+
+# Following metadata
+
+
+def test_topic_becomes_usable_once() -> None:
+    """Later news of it wake nobody."""
+    partitions, _ = in_use()
+
+    assert partitions.update(cluster_of((1, 2))) == ["t"]
+    assert partitions.update(cluster_of((2, 1), epoch=1)) == []
+
+
+def test_topic_without_partitions_is_not_usable() -> None:
+    """It is in an error, or being created."""
+    partitions, _ = in_use()
+
+    assert partitions.update(cluster_of(())) == []
+    assert partitions.topics == {}
+
+
+def test_leader_is_set_when_it_changes_and_only_then() -> None:
+    """Nobody, first; then whom metadata names."""
+    partitions, moves = in_use()
+    partitions.update(cluster_of((1, -1)))
+    partitions.update(cluster_of((1, -1), epoch=1))
+    partitions.update(cluster_of((2, 3), epoch=2))
+    partitions.update(cluster_of((-1, 3), epoch=3))
+
+    assert moves.seen == [(0, 1), (0, 2), (1, 3), (0, None)]
+
+
+def test_leaders_are_the_nodes_that_lead_something() -> None:
+    """A node that lost its last partition is none."""
+    partitions, _ = in_use()
+    partitions.update(cluster_of((1, 1, 2)))
+    assert set(partitions.leaders) == {1, 2}
+
+    partitions.update(cluster_of((1, 1, 1), epoch=1))
+
+    assert set(partitions.leaders) == {1}
+
+
+def test_leader_that_left_the_cluster_is_nobody() -> None:
+    """Also when the topic's own view is the same object as before."""
+    partitions, moves = in_use()
+    before = cluster_of((1, 2))
+    partitions.update(before)
+    nodes = {node_id: node for node_id, node in before.nodes.items() if node_id != 2}
+
+    partitions.update(Cluster(nodes=MappingProxyType(nodes), topics=before.topics))
+
+    assert moves.seen[-1] == (1, None)
+
+
+def test_partitions_that_join_keep_those_that_were_there() -> None:
+    """Their epoch and sequence survive."""
+    partitions, _ = in_use()
+    partitions.update(cluster_of((1,)))
+    first = partitions.queue(TopicPartition("t", 0))
+
+    partitions.update(cluster_of((1, 2, 1)))
+
+    assert partitions.queue(TopicPartition("t", 0)) is first
+    assert [queue.leader_id for queue in partitions.queues()] == [1, 2, 1]
+
+
+def test_topic_that_metadata_forgot_keeps_its_partitions_without_leaders() -> None:
+    """Under another identity brokers could take its next records for copies of old ones."""
+    partitions, moves = in_use()
+    known = cluster_of((1,))
+    partitions.update(known)
+    first = partitions.queue(TopicPartition("t", 0))
+
+    partitions.update(Cluster(nodes=known.nodes, topics=MappingProxyType({})))
+    assert (first.leader_id, set(partitions.leaders)) == (None, set())
+    partitions.update(known)
+
+    assert (partitions.queue(TopicPartition("t", 0)), first.leader_id) == (first, 1)
+    assert moves.renewed == []
+
+
+def test_topic_made_again_tells_which_partitions_still_exist() -> None:
+    """Nothing that was known of its logs holds."""
+    partitions, moves = in_use()
+    partitions.update(cluster_of((1, 1, 1)))
+
+    partitions.update(cluster_of((1, 2), topic_id=bytes(15) + b"x"))
+
+    assert moves.renewed == [(0, True), (1, True), (2, False)]
+    assert len(partitions.topics["t"].slots) == 2
+
+
+@pytest.mark.parametrize("before, after", [(bytes(16), b"x" * 16), (b"x" * 16, bytes(16))], ids=["learned", "lost"])
+def test_topic_id_that_was_not_known_is_no_other_topic(before: bytes, after: bytes) -> None:
+    """Old brokers give none; a rolling upgrade shows both."""
+    partitions, moves = in_use()
+    partitions.update(cluster_of((1,), topic_id=before))
+
+    partitions.update(cluster_of((1,), topic_id=after))
+
+    assert moves.renewed == []
+
+
+# Choosing
+
+
+def test_keyless_records_are_spread_over_all_partitions() -> None:
+    """Evenly while all are equally busy."""
+    partitions, _ = in_use()
+    partitions.update(cluster_of((1, 2, 3, 1)))
+
+    counts = chosen(partitions, partitions.topics["t"], 400)
+
+    assert set(counts) == {0, 1, 2, 3}
+    assert min(counts.values()) > 60
+
+
+def test_partition_without_a_leader_is_not_chosen_while_others_have_one() -> None:
+    """Its records would wait."""
+    partitions, _ = in_use()
+    partitions.update(cluster_of((-1, 2, -1)))
+
+    assert set(chosen(partitions, partitions.topics["t"])) == {1}
+
+
+def test_some_partition_is_chosen_although_none_has_a_leader() -> None:
+    """The record waits there for one."""
+    partitions, _ = in_use()
+    partitions.update(cluster_of((-1, -1)))
+
+    assert set(chosen(partitions, partitions.topics["t"])) == {0, 1}
+
+
+@pytest.mark.parametrize("is_adaptive", [True, False])
+def test_busy_partition_is_chosen_less_often_if_adaptive(*, is_adaptive: bool) -> None:
+    """Of two at random the shorter queue (KIP-794)."""
+    core = CoreParts(leaders=(1, 1))
+    core.send(partition=0)
+    core.flush()
+    partitions, _ = in_use(is_adaptive=is_adaptive)
+    partitions.update(cluster_of((1, 1)))
+    partitions.queue(TopicPartition("t", 0)).queued.extend(core.queue(0).queued)
+
+    share = chosen(partitions, partitions.topics["t"], 400)[0] / 400
+
+    assert (share < 0.35) is is_adaptive
+
+
+# Candidates for records that waited
+
+
+def test_candidates_are_one_a_leader() -> None:
+    """Memory that one leader has no share of, another may have."""
+    partitions, _ = in_use()
+    partitions.update(cluster_of((1, 1, 2, 2, 3, -1)))
+
+    leaders = [queue_of(slot).leader_id for slot in partitions.candidates(partitions.topics["t"], 16)]
+
+    assert sorted(leaders, key=str) == [1, 2, 3]
+
+
+def test_candidates_are_bounded() -> None:
+    """By what the caller wants to try."""
+    partitions, _ = in_use()
+    partitions.update(cluster_of(tuple(range(1, 10))))
+
+    assert len(partitions.candidates(partitions.topics["t"], 4)) == 4
+
+
+def test_partition_in_which_others_wait_is_no_candidate() -> None:
+    """The record would overtake them."""
+    partitions, _ = in_use()
+    partitions.update(cluster_of((1, 2)))
+    topic = partitions.topics["t"]
+    topic.slots[0].line = 1
+
+    assert partitions.candidates(topic, 16) == [topic.slots[1]]
+
+
+def test_partition_without_a_leader_is_a_candidate_of_last_resort() -> None:
+    """When there is no other."""
+    partitions, _ = in_use()
+    partitions.update(cluster_of((-1, -1)))
+
+    [candidate] = partitions.candidates(partitions.topics["t"], 16)
+
+    assert queue_of(candidate).leader_id is None
+
+
+def test_last_choice_is_tried_first_while_its_batch_is_open() -> None:
+    """Records that waited fill a batch together; whoever comes next joins them."""
+    core = CoreParts(leaders=(1, 2, 3))
+    topic = core.appender.topics["t"]
+    core.send(partition=1)
+    core.accumulator.partitions.note_chosen(topic, topic.slots[1])
+
+    assert core.accumulator.partitions.candidates(topic, 16)[0] is topic.slots[1]
+    assert core.send(partition=None).home.topic_partition == ("t", 1)
+    core.flush()
+
+    assert len(core.accumulator.partitions.candidates(topic, 16)) == 3
+
+
+def test_partitions_in_use_show_who_leads_how_many() -> None:
+    """In one line."""
+    partitions, _ = in_use()
+    partitions.update(cluster_of((1, 1, 2)))
+
+    assert repr(partitions) == "<PartitionsInUse topics=1 leaders={1: 2, 2: 1}>"
+
+
+def test_topic_of_which_nothing_changed_costs_nothing() -> None:
+    """The same view is not looked into, whatever becomes of other topics."""
+    partitions, moves = in_use()
+    known = cluster_of((1,))
+    partitions.update(known)
+    other = TopicView("u", b"u" * 16, (PartitionView(2, 0),), 0)
+
+    fresh = partitions.update(Cluster(nodes=known.nodes, topics=MappingProxyType({**known.topics, "u": other})))
+
+    assert (fresh, moves.seen) == (["u"], [(0, 1), (0, 2)])
