@@ -53,8 +53,17 @@ def python_names(node: ast.Module | ast.ClassDef, prefix: str = "") -> Iterator[
                 yield from python_names(child, f"{prefix}{name}.")
             case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
                 yield prefix + name
+                yield from (prefix + attribute for attribute in own_attributes(child))
             case ast.AnnAssign(target=ast.Name(id=name)) | ast.Assign(targets=[ast.Name(id=name)]):
                 yield prefix + name
+
+
+def own_attributes(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[str]:
+    """Attributes that an `__init__` sets on `self`."""
+    for node in ast.walk(function) if function.name == "__init__" else ():
+        match node:
+            case ast.Attribute(value=ast.Name(id="self"), attr=name, ctx=ast.Store()):
+                yield name
 
 
 def native_names(text: str) -> Iterator[str]:
