@@ -75,7 +75,9 @@ class Admission:
             return self._filtered(given)
         delivery = self._try_append(record)
         if delivery is None:
-            raise self._why_not_now(record.topic)
+            error = self._why_not_now(record.topic)
+            self._running.preparation.refused(record, error)
+            raise error
         return delivery
 
     async def let_sender_work(self) -> None:
@@ -93,7 +95,11 @@ class Admission:
     def _try_append(self, record: PreparedRecord) -> Delivery | None:
         if record.choose_partition is not None:  # the topic is unknown, and its partitions with it
             return None
-        return self._running.appender.append(*record[:7])
+        try:
+            return self._running.appender.append(*record[:7])
+        except Exception as error:
+            self._running.preparation.refused(record, error)
+            raise
 
     def _filtered(self, given: PreparedRecord) -> Delivery:
         running = self._running
@@ -112,7 +118,7 @@ class Admission:
             given.topic, given.value, given.key, given.partition, given.timestamp, headers
         )
         if is_counted:
-            running.lines.check_room(size)
+            self._check_room(given, size)
         result = running.new_result()
         record = WaitingRecord(given.topic, result, timestamp=timestamp, size=size, called_at=running.loop.time())
         record.value, record.key, record.headers = value, key, headers
@@ -121,6 +127,13 @@ class Admission:
             result.add_callback(0, timestamp, given.on_delivery)
         running.stand_in_line(record, is_counted=is_counted)
         return record
+
+    def _check_room(self, given: PreparedRecord, size: int) -> None:
+        try:
+            self._running.lines.check_room(size)
+        except BufferFullError as error:
+            self._running.preparation.refused(given, error)
+            raise
 
     async def _leaving(self, record: WaitingRecord) -> None:
         """Wait until a record has left its line.

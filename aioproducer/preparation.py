@@ -13,6 +13,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, cast
 
+from aioproducer.errors import InvalidPartitionError, Outcome
 from aioproducer.partitioners import check_choice
 from aioproducer.records import (
     ProducerRecord,
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from aioproducer.core.cluster import Cluster
     from aioproducer.errors import KafkaError
     from aioproducer.interceptors import InterceptorChain
+    from aioproducer.logs import EventLog
     from aioproducer.partitioners import Partitioner
     from aioproducer.records import RecordMetadata
     from aioproducer.serializers import BoundSerializer, SerializerArgument
@@ -78,6 +80,7 @@ class Preparation:
         value_serializer: None takes bytes.
         partitioner: None leaves the choice to the native append.
         cluster: what is known now.
+        log: of what the partitioner does wrong besides choosing.
     """
 
     def __init__(
@@ -88,12 +91,17 @@ class Preparation:
         value_serializer: SerializerArgument | None,
         partitioner: Partitioner | None,
         cluster: Callable[[], Cluster],
+        log: EventLog,
     ) -> None:
         self._interceptors = interceptors
         self._serialize_key = _bound("key_serializer", key_serializer)
         self._serialize_value = _bound("value_serializer", value_serializer)
         self._partitioner = partitioner
         self._cluster = cluster
+        self._log = log
+        on_new_batch = getattr(partitioner, "on_new_batch", None)
+        self._on_new_batch: Callable[[str, Cluster, int], object] | None = on_new_batch
+        self._closed_batches: dict[str, int] = {}  # topic -> partition of its last batch that was closed
         self.is_needed = bool(len(interceptors) or key_serializer or value_serializer or partitioner)
         """Whether there is anything to run."""
 
@@ -105,7 +113,7 @@ class Preparation:
 
         Raises:
             SerializationError: a serializer failed.
-            ValueError: the partitioner returned what is no partition.
+            InvalidPartitionError: the partitioner failed, or returned what is no partition.
         """
         check_topic_name(record.topic)
         check_callback(record.on_delivery)
@@ -114,6 +122,13 @@ class Preparation:
             if intercepted is None:
                 return None
             record = intercepted
+        try:
+            return self._serialize(record)
+        except Exception as error:
+            self.refused(record, error)
+            raise
+
+    def _serialize(self, record: PreparedRecord) -> PreparedRecord:
         key, value = record.key, record.value
         key_bytes = self._serialize_key(record.topic, key) if self._serialize_key and key is not None else key
         value_bytes = (
@@ -127,9 +142,12 @@ class Preparation:
             return prepared._replace(choose_partition=choose)
         return prepared._replace(partition=choose())
 
-    def dropped(self, record: PreparedRecord, error: KafkaError) -> None:
-        """Tell the interceptors of a record that one of them dropped."""
-        self._interceptors.on_error(TopicPartition(record.topic, -1), error, ())
+    def refused(self, record: PreparedRecord, error: Exception) -> None:
+        """Tell the interceptors of a record that they saw and that failed at the call."""
+        if len(self._interceptors):
+            partition = -1 if record.partition is None else record.partition
+            headers = cast("Headers", record.headers or ())
+            self._interceptors.on_error(TopicPartition(record.topic, partition), error, headers)
 
     @property
     def interceptor_failures(self) -> int:
@@ -141,7 +159,7 @@ class Preparation:
         self._interceptors.close()
         close = getattr(self._partitioner, "close", None)
         if callable(close):
-            close()
+            self._guard("close", close)
 
     def _intercept(self, record: PreparedRecord) -> PreparedRecord | None:
         headers = normalize_headers(record.headers)
@@ -183,15 +201,41 @@ class Preparation:
         check_payload("key", prepared.key)
         check_payload("value", prepared.value)
         key_bytes, value_bytes = cast("bytes | None", prepared.key), cast("bytes | None", prepared.value)
-        choice = partitioner.partition(record.topic, record.key, key_bytes, record.value, value_bytes, cluster)
+        self._tell_of_closed_batches()
         count = cluster.partition_count(record.topic) or 0
-        return check_choice(partitioner, choice, topic=record.topic, partition_count=count)
+        try:
+            choice = partitioner.partition(record.topic, record.key, key_bytes, record.value, value_bytes, cluster)
+            return check_choice(partitioner, choice, topic=record.topic, partition_count=count)
+        except Exception as error:
+            text = str(error)
+            if not isinstance(error, ValueError) or type(partitioner).__name__ not in text:
+                text = f"{type(partitioner).__name__}.partition failed: {type(error).__name__}: {error}"
+            raise InvalidPartitionError(text, topic=record.topic, outcome=Outcome.NOT_WRITTEN) from error
 
     def batch_closed(self, topic_partition: TopicPartition) -> None:
-        """Tell the partitioner that the next records of a topic may go elsewhere."""
-        on_new_batch = getattr(self._partitioner, "on_new_batch", None)
-        if callable(on_new_batch):
-            on_new_batch(topic_partition.topic, self._cluster(), topic_partition.partition)
+        """Note that the next records of a topic may go elsewhere.
+
+        The partitioner learns it before its next choice, not here: this runs inside an append, where code of the
+        user's that sends another record would write into the one at hand.
+        """
+        if self._on_new_batch is not None:
+            self._closed_batches[topic_partition.topic] = topic_partition.partition
+
+    def _tell_of_closed_batches(self) -> None:
+        if not self._closed_batches or self._on_new_batch is None:
+            return
+        closed, self._closed_batches = self._closed_batches, {}  # it may send, and so close others
+        for topic, partition in closed.items():
+            self._guard("on_new_batch", partial(self._on_new_batch, topic, self._cluster(), partition))
+
+    def _guard(self, method: str, call: Callable[[], object]) -> None:
+        """Let nothing that the partitioner does besides choosing keep the producer from its work."""
+        try:
+            call()
+        except Exception as error:  # noqa: BLE001  # the user's own code, whatever it raises
+            name = type(self._partitioner).__name__
+            text = f"{type(error).__name__}: {error}"
+            self._log.error("partitioner_failed", partitioner=name, method=method, error=text)
 
 
 def _bound(option: str, serializer: SerializerArgument | None) -> BoundSerializer | None:

@@ -164,6 +164,7 @@ class RunningProducer:
             value_serializer=self._config.value_serializer,
             partitioner=self._config.partitioner,
             cluster=lambda: self.metadata.cluster,
+            log=self._log,
         )
 
     def _make_settlement(self, backoff: ExponentialBackoff) -> Settlement:
