@@ -53,6 +53,8 @@ _METHOD = """\
 - What counts is acknowledged records.
   Each run has a topic of its own, and its client's count must be what aiokafka's consumer reads as end offsets;
   a client that counts otherwise has no figure.
+- A client should learn what became of each record: confluent-kafka by its callback, aiokafka by its futures,
+  ours and the others by what they do anyway. Without that, confluent-kafka and aiokafka have a row of their own.
 - The raw socket is a blocking socket that sends record batches made beforehand: what the broker can take.
   It does the same work in every round: where its own figure moves by more than 30 % between rounds,
   the machine did something else, and the whole run is repeated, at most twice.

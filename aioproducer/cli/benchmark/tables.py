@@ -41,9 +41,14 @@ def row_cells(rows: Sequence[Row], row: Row, figures: Sequence[str]) -> list[str
 def bar_cells(bar: Bar) -> list[str]:
     """One line of a scenario's bars: measure, value, must, aim, verdict."""
     sign = "<=" if bar.is_upper_limit else ">="
-    marks = ["" if mark is None else f"{sign} {mark:.3g} {bar.unit}" for mark in (bar.must, bar.aim)]
-    value = "" if bar.value is None else f"{bar.value:,.3g} {bar.unit}"
+    marks = ["" if mark is None else f"{sign} {_short(mark)} {bar.unit}" for mark in (bar.must, bar.aim)]
+    value = "" if bar.value is None else f"{_short(bar.value)} {bar.unit}"
     return [bar.measure, value, *marks, bar.verdict.value]
+
+
+def _short(value: float) -> str:
+    """Three digits that matter, or all before the point."""
+    return f"{value:.3g}" if abs(value) < 100 else f"{value:,.0f}"  # noqa: PLR2004 - three digits
 
 
 def _print_scenario(console: Console, scenario: ScenarioReport) -> None:

@@ -67,7 +67,8 @@ class Worker:
 
     def _failed(self, said: bytes) -> WorkerError:
         last = said.decode(errors="replace").splitlines()[-SAID_LINES:]
-        return WorkerError(f"{self._job.work} failed:\n" + "\n".join(last))
+        ended = f"{self._job.work} ended with exit code {self._process.returncode}"
+        return WorkerError("\n".join([ended, *last]))
 
 
 Stream = TypeVar("Stream", StreamReader, StreamWriter)

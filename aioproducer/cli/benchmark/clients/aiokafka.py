@@ -14,8 +14,17 @@ Work = Callable[[AIOKafkaProducer, Job], Awaitable[dict[str, float]]]
 """What is done between warm-up and end; returns the figures."""
 
 
+GATHER_EVERY = 10_000
+"""How many records are sent before their results are looked at."""
+
+
+def enqueue_with_results(job: Job) -> Outcome:
+    """`await producer.send` in a loop, which waits for room in a batch; results gathered, as its `flush` tells none."""
+    return _run(_enqueue_with_results, job)
+
+
 def enqueue(job: Job) -> Outcome:
-    """`await producer.send` in a loop, which waits for room in a batch, then `flush`."""
+    """`await producer.send` in a loop, then `flush`; nobody learns what became of a single record."""
     return _run(_enqueue, job)
 
 
@@ -49,6 +58,19 @@ def _configuration(job: Job) -> dict[str, object]:
     if job.batch_size is not None:
         configuration["max_batch_size"] = job.batch_size
     return configuration
+
+
+async def _enqueue_with_results(producer: AIOKafkaProducer, job: Job) -> dict[str, float]:
+    topic, value = job.topic, job.value
+    stopwatch = Stopwatch()
+    results = []
+    for _ in range(job.records):
+        results.append(await producer.send(topic, value))
+        if len(results) == GATHER_EVERY:
+            await asyncio.gather(*results)
+            results.clear()
+    await asyncio.gather(*results)
+    return stopwatch.figures(job.records)
 
 
 async def _enqueue(producer: AIOKafkaProducer, job: Job) -> dict[str, float]:

@@ -18,7 +18,8 @@ WORK = {
     JAVA: "java.enqueue",
     "confluent-kafka": "confluent.enqueue_with_callback",
     "confluent-kafka, no callback": "confluent.enqueue",
-    "aiokafka": "aiokafka.enqueue",
+    "aiokafka": "aiokafka.enqueue_with_results",
+    "aiokafka, no results": "aiokafka.enqueue",
     "kafka-python": "kafka_python.enqueue",
 }
 """Client -> what its worker does."""
