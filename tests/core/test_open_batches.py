@@ -1,0 +1,397 @@
+"""Batches open on demand, grow, become ready at their moment, and take no record too far from their oldest."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from aioproducer.core.buffer_pool import SMALLEST_CHUNK
+from aioproducer.core.producer_batch import ProducerBatch
+from aioproducer.core.record_batch_header import HEADER_SIZE
+from aioproducer.errors import InvalidPartitionError, Outcome, RecordTooLargeError
+from aioproducer.records import TopicPartition
+from tests.fakes.core_parts import CoreParts, values
+
+
+def opened(core: CoreParts, partition: int = 0) -> ProducerBatch:
+    """The open batch of a partition."""
+    batch = core.queue(partition).open_batch
+    assert batch is not None
+    return batch
+
+
+def is_sendable(core: CoreParts, partition: int = 0) -> bool:
+    """Whether the partition is offered to its leader."""
+    return core.queue(partition).is_offered
+
+
+def capacities(core: CoreParts, sizes: Sequence[int]) -> list[int]:
+    """The open batch's chunk after each of these records."""
+    found = []
+    for size in sizes:
+        core.send(bytes(size))
+        found.append(core.pool.lent_bytes)
+    return found
+
+
+# Opening and growing
+
+
+def test_batch_begins_small_and_grows_by_fours() -> None:
+    """A thousand quiet partitions do not take a thousand full batches."""
+    core = CoreParts()
+
+    assert capacities(core, (1, 1500, 4000, 9000)) == [1024, 4096, 16384, 16384]
+    assert len(core.queue().queued) == 0
+
+
+def test_partition_that_filled_its_last_batch_begins_with_a_large_one() -> None:
+    """It need not grow again."""
+    core = CoreParts()
+    for _ in range(20):
+        core.send(bytes(1000))
+    [batch] = core.drain()
+    core.acknowledge(batch)
+    core.flush()
+    [batch] = core.drain()
+    core.acknowledge(batch)
+
+    core.send(b"v")
+
+    assert core.pool.lent_bytes == core.settings.batch_size
+
+
+def test_last_size_is_no_reason_to_take_much_when_memory_is_scarce() -> None:
+    """Half of it is lent."""
+    core = CoreParts(leaders=(1, 1), memory=64 * 1024)
+    for _ in range(3):
+        core.send(bytes(15_000), partition=0)
+        core.open_batches.close(core.queue(0))
+    lent = core.pool.lent_bytes
+
+    core.send(b"v", partition=0)
+
+    assert core.pool.lent_bytes - lent == SMALLEST_CHUNK
+
+
+def test_full_batch_is_queued_and_the_next_record_opens_another() -> None:
+    """A batch and its header take no more than `batch.size`."""
+    core = CoreParts(batch_size=2048)
+    for _ in range(5):
+        core.send(bytes(700))
+
+    assert values(list(core.queue().queued)) == [2, 2]
+    assert {batch.wire_size <= 2048 for batch in core.queue().queued} == {True}
+
+
+def test_record_larger_than_a_batch_has_one_of_its_own() -> None:
+    """As long as `max.request.size` allows it."""
+    core = CoreParts(batch_size=1024)
+    core.send(b"v")
+    core.send(bytes(5000))
+    core.send(b"v")
+
+    assert values(list(core.queue().queued)) == [1, 1]
+    assert opened(core).result.topic_partition == ("t", 0)
+
+
+def test_batch_that_cannot_grow_is_closed_and_its_records_are_not_failed() -> None:
+    """The next record waits for memory."""
+    core = CoreParts(memory=2048)
+    first, second = core.send(bytes(100)), core.send(bytes(100))
+    record = core.wait_in_line(bytes(1500))
+
+    core.lines.serve()
+
+    assert record.is_waiting
+    assert [batch.result for batch in core.queue().queued] == [first.home]
+    assert second.home is first.home
+
+
+@pytest.mark.parametrize("batch_size", [0, 1, 60, 61, 100])
+def test_tiny_batch_size_means_one_record_a_batch(batch_size: int) -> None:
+    """As `batch.size=0` does in Kafka."""
+    core = CoreParts(batch_size=batch_size)
+    for _ in range(3):
+        core.send(bytes(50))
+
+    assert values(list(core.queue().queued)) == [1, 1, 1]
+
+
+def test_partitioner_that_sends_when_told_of_a_full_batch_does_no_harm() -> None:
+    """Its record may land in the very partition that the one at hand needs room in."""
+    core = CoreParts(batch_size=1024)
+    told: list[TopicPartition] = []
+
+    def send_once(place: TopicPartition, _: int) -> None:
+        told.append(place)
+        if len(told) == 1:
+            core.send(b"from within")
+
+    core.open_batches.on_full = send_once
+    deliveries = [core.send(bytes(600)) for _ in range(3)]
+
+    assert [delivery.home.topic_partition for delivery in deliveries] == [("t", 0)] * 3
+    assert core.open_batches.records == 4
+
+
+def test_full_batch_is_told_with_its_size() -> None:
+    """For partitioners that choose anew then."""
+    core = CoreParts(batch_size=1024)
+    told: list[tuple[TopicPartition, int]] = []
+    core.open_batches.on_full = lambda place, size: told.append((place, size))
+
+    for _ in range(2):
+        core.send(bytes(600))
+
+    assert told == [(TopicPartition("t", 0), core.queue().queued[0].size)]
+
+
+# Becoming ready
+
+
+def test_batch_is_ready_when_its_linger_is_over() -> None:
+    """Counted from its first record."""
+    core = CoreParts(linger_s=0.010)
+    core.send()
+    core.pass_time(0.006)
+    core.send()
+    assert not is_sendable(core)
+
+    core.pass_time(0.004)
+
+    assert is_sendable(core)
+    assert values(core.drain()) == [2]
+
+
+def test_later_batch_of_a_partition_has_a_linger_of_its_own() -> None:
+    """Though the timer of the one before it was set for later."""
+    core = CoreParts(linger_s=0.010)
+    core.send()
+    core.pass_time(0.010)
+    core.acknowledge(core.drain()[0])
+    core.pass_time(0.003)
+    core.send()
+
+    core.pass_time(0.009)
+    assert not is_sendable(core)
+    core.pass_time(0.001)
+    assert is_sendable(core)
+
+
+def test_without_linger_a_batch_is_ready_at_once() -> None:
+    """It fills while others are on the wire."""
+    core = CoreParts(linger_s=0)
+    core.send()
+    assert is_sendable(core)
+
+    core.send()
+
+    assert values(core.drain()) == [2]
+
+
+def test_awaited_record_ends_the_linger_of_its_batch() -> None:
+    """Somebody waits; the batch takes more until it is drained."""
+    core = CoreParts(linger_s=60)
+    delivery = core.send()
+
+    delivery.add_done_callback(lambda _: None)
+    core.send()
+
+    assert is_sendable(core)
+    assert values(core.drain()) == [2]
+
+
+def test_awaited_record_of_a_closed_batch_changes_nothing() -> None:
+    """It is on its way already."""
+    core = CoreParts(linger_s=60)
+    delivery = core.send()
+    core.open_batches.close(core.queue())
+    core.send()
+
+    delivery.add_done_callback(lambda _: None)
+
+    assert not opened(core).is_ready
+
+
+def test_memory_short_makes_every_open_batch_ready() -> None:
+    """Half-empty ones would wait out their linger while callers wait for memory."""
+    core = CoreParts(leaders=(1, 1), linger_s=60)
+    core.send(partition=0)
+    core.open_batches.hurry()
+    assert is_sendable(core, 0)
+
+    core.open_batches.memory_is_short = True
+    core.send(partition=1)
+
+    assert is_sendable(core, 1)
+
+
+def test_flush_closes_all_open_batches() -> None:
+    """What is sent after it is in others."""
+    core = CoreParts(leaders=(1, 1), linger_s=60)
+    before = [core.send(partition=0), core.send(partition=1)]
+
+    core.flush()
+    after = core.send(partition=0)
+
+    assert values(core.drain()) == [1, 1]
+    assert after.home not in {delivery.home for delivery in before}
+
+
+def test_sender_is_woken_when_something_may_be_sent_and_only_then() -> None:
+    """Not by each record."""
+    core = CoreParts(linger_s=60)
+    for _ in range(10):
+        core.send()
+    assert core.wakes == 0
+
+    core.open_batches.close(core.queue())
+
+    assert core.wakes == 1
+
+
+# Age
+
+
+def test_batch_takes_no_record_a_tenth_of_the_timeout_younger_than_its_oldest() -> None:
+    """Or that record would have less time than it was promised."""
+    core = CoreParts(linger_s=600, delivery_timeout_s=100)
+    first = core.send()
+    core.pass_time(9.9)
+    second = core.send()
+
+    core.pass_time(0.1)
+    third = core.send()
+
+    assert first.home is second.home
+    assert third.home is not first.home
+    assert is_sendable(core)
+
+
+def test_batch_that_is_ready_and_not_drained_is_closed_in_time_too() -> None:
+    """Its node may be away."""
+    core = CoreParts(linger_s=0.005, delivery_timeout_s=100)
+    first = core.send()
+    core.pass_time(0.005)
+    core.pass_time(10)
+
+    assert core.send().home is not first.home
+
+
+def test_record_that_waited_long_does_not_join_a_fresh_batch() -> None:
+    """The batch would expire with it."""
+    core = CoreParts(delivery_timeout_s=100)
+    fresh = opened_at_now(core)
+
+    core.open_batches.close_if_apart(core.queue().slot, core.now - 9)
+    assert core.queue().open_batch is fresh
+    core.open_batches.close_if_apart(core.queue().slot, core.now - 11)
+
+    assert core.queue().open_batch is None
+
+
+def opened_at_now(core: CoreParts) -> ProducerBatch:
+    """A batch that one record opened now."""
+    core.send()
+    return opened(core)
+
+
+# Refusals
+
+
+def test_partition_that_the_topic_does_not_have_is_refused() -> None:
+    """With the range that it has."""
+    core = CoreParts(leaders=(1, 1))
+
+    with pytest.raises(InvalidPartitionError, match=r"partition must be 0\.\.1 for topic 't', got 2") as refused:
+        core.send(partition=2)
+
+    assert (refused.value.outcome, refused.value.partition) == (Outcome.NOT_WRITTEN, 2)
+
+
+def test_record_that_no_batch_can_hold_is_refused() -> None:
+    """With both sizes and the option to raise."""
+    core = CoreParts(max_record_size=1000)
+
+    with pytest.raises(RecordTooLargeError, match="raise max_request_size") as refused:
+        core.send(bytes(1000))
+
+    error = refused.value
+    assert (error.limit_bytes, error.option) == (1000, "max_request_size")
+    assert error.size_bytes is not None
+    assert error.size_bytes > 1000
+
+
+# Limits of topics
+
+
+def test_refused_size_makes_later_batches_of_the_topic_smaller() -> None:
+    """Half of what the broker refused; never so small that nothing fits."""
+    core = CoreParts(batch_size=4096)
+    core.open_batches.lower_limit("t", 4000)
+    for _ in range(20):
+        core.send(bytes(400))
+
+    assert {batch.wire_size <= 2000 for batch in core.queue().queued} == {True}
+    assert set(values(list(core.queue().queued))) == {4}
+
+
+def test_limit_of_a_topic_is_never_below_half_the_smallest_chunk() -> None:
+    """However often something was refused."""
+    core = CoreParts()
+    for _ in range(30):
+        core.open_batches.lower_limit("t", 10)
+    for _ in range(4):
+        core.send(bytes(100))
+
+    assert values(list(core.queue().queued)) == [3]
+    assert core.queue().queued[0].wire_size <= SMALLEST_CHUNK // 2
+
+
+def test_lowered_limit_holds_for_the_batch_that_is_open() -> None:
+    """It grows no more."""
+    core = CoreParts()
+    core.send(bytes(500))
+    core.open_batches.lower_limit("t", 2000)
+
+    core.send(bytes(800))
+
+    assert values(list(core.queue().queued)) == [1]
+    assert opened(core).chunk.capacity <= 2 * SMALLEST_CHUNK
+
+
+# Counting
+
+
+def test_records_are_counted_in_open_and_closed_batches() -> None:
+    """Each once."""
+    core = CoreParts(leaders=(1, 1))
+    for _ in range(3):
+        core.send(partition=0)
+    core.open_batches.close(core.queue(0))
+    core.send(partition=1)
+    counted = [core.open_batches.records]
+    core.pass_time(1)
+    core.drain()
+    counted.append(core.open_batches.records)
+
+    assert counted == [4, 4]
+
+
+def test_open_batches_show_how_many_there_are() -> None:
+    """In one line."""
+    core = CoreParts(leaders=(1, 1))
+    core.send(partition=1)
+
+    assert repr(core.open_batches) == "<OpenBatches open=1 memory_is_short=False>"
+
+
+def test_batch_has_room_for_its_header() -> None:
+    """What goes to the broker is no larger than `batch.size`."""
+    core = CoreParts(batch_size=1024)
+    for _ in range(200):
+        core.send(bytes(20))
+
+    sizes = {batch.wire_size for batch in core.queue().queued}
+
+    assert 1024 - HEADER_SIZE < max(sizes) <= 1024
