@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Annotated
 
 import anyio
@@ -74,30 +75,32 @@ def tail(
 
 
 async def _follow(settings: TailSettings, log: ConsumerLog, line: Callable[[Record], bytes], max_records: int) -> None:
+    """Show what is asked for; a topic that is made meanwhile is shown from its first record."""
     async with started_tail(settings) as tailed:
         log.is_shown = True
-        is_new = await _wait_for_topic(tailed, settings.topic)
-        await tailed.subscribe(from_beginning=is_new)
-        print(f"aioproducer: reading {settings.topic}; Ctrl-C ends", file=sys.stderr)
-        left = max_records
-        while left:
-            records = await tailed.next_batch(left)
-            if records:
-                await write(b"".join(map(line, records)))
-                tailed.done(records)
-                left -= len(records)
-            elif is_reader_gone():
-                return
+        if await tailed.has_topic():
+            await _show(tailed, line, max_records)
+            return
+        print(f"aioproducer: there is no topic {settings.topic} yet: waiting for it; Ctrl-C ends", file=sys.stderr)
+        while not await tailed.has_topic():  # noqa: ASYNC110 - nothing tells of it but asking
+            await anyio.sleep(TOPIC_POLL_S)
+    # Another consumer: the first would begin at the end, and seeking while it finds that out is lost on it.
+    async with started_tail(replace(settings, from_beginning=True)) as tailed:
+        await _show(tailed, line, max_records)
 
 
-async def _wait_for_topic(tailed: Tail, topic: str) -> bool:
-    """Return when the topic is there: whether it was made meanwhile, so that all its records are yet to be shown."""
-    if await tailed.has_topic():
-        return False
-    print(f"aioproducer: there is no topic {topic} yet: waiting for it; Ctrl-C ends", file=sys.stderr)
-    while not await tailed.has_topic():  # noqa: ASYNC110 - nothing tells of it but asking
-        await anyio.sleep(TOPIC_POLL_S)
-    return True
+async def _show(tailed: Tail, line: Callable[[Record], bytes], max_records: int) -> None:
+    await tailed.subscribe()
+    print(f"aioproducer: reading {tailed.topic}; Ctrl-C ends", file=sys.stderr)
+    left = max_records
+    while left:
+        records = await tailed.next_batch(left)
+        if records:
+            await write(b"".join(map(line, records)))
+            tailed.done(records)
+            left -= len(records)
+        elif is_reader_gone():
+            return
 
 
 def _check(topic: str, bootstrap_server: str) -> None:

@@ -11,7 +11,6 @@ from aiokafka.errors import CommitFailedError, KafkaConnectionError, KafkaError
 
 CONNECT_TIMEOUT_S = 10.0
 STOP_TIMEOUT_S = 3.0
-TOPIC_POLL_S = 0.5
 BATCH_WAIT_MS = 500
 MAX_BATCH_RECORDS = 1_000
 COMMIT_INTERVAL_S = 1.0
@@ -48,21 +47,19 @@ class Tail:
         """Whether the topic exists; asking does not make it."""
         return self._settings.topic in await self._consumer.topics()
 
-    async def subscribe(self, *, from_beginning: bool) -> None:
-        """Read the topic.
+    @property
+    def topic(self) -> str:
+        """What is read."""
+        return self._settings.topic
 
-        Without a group, every record that comes after this call is seen, and with `from_beginning` all before it,
-        whatever the settings say; a group knows itself where it is.
-        """
+    async def subscribe(self) -> None:
+        """Read the topic; without a group, every record that comes after this call is seen."""
         self._consumer.subscribe([self._settings.topic])
         if self._settings.group is not None:
             return
         while not self._consumer.assignment():  # noqa: ASYNC110 - a metadata answer away, and no event tells of it
             await anyio.sleep(0.01)
-        partitions = self._consumer.assignment()
-        if from_beginning:
-            await self._consumer.seek_to_beginning(*partitions)
-        for partition in partitions:
+        for partition in self._consumer.assignment():
             await self._consumer.position(partition)
 
     async def next_batch(self, at_most: int) -> Sequence[ConsumerRecord]:
