@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from types import MappingProxyType
 from typing import NoReturn
 
+import pytest
+
 from aioproducer._native.append import RecordAppender
 from aioproducer._native.delivery import Delivery
 from aioproducer.core.batch_splitter import BatchSplitter
@@ -35,7 +37,7 @@ def cluster_of(leaders: Sequence[int], *, topic: str = "t", epoch: int = 0, topi
 
 def refuse() -> NoReturn:
     """Not reached: the appender is open."""
-    raise AssertionError("the appender is closed")
+    pytest.fail("the appender is closed")
 
 
 class CoreParts:

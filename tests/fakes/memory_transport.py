@@ -7,7 +7,7 @@ from collections.abc import Iterable
 class MemoryTransport(asyncio.Transport):
     """Hands what is written to the other end in the loop's next turn, unless it is stuck."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, protocol: asyncio.Protocol) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, protocol: asyncio.Protocol | asyncio.BufferedProtocol) -> None:
         super().__init__()
         self.loop = loop
         self.protocol = protocol
@@ -18,6 +18,8 @@ class MemoryTransport(asyncio.Transport):
         self._high = 64 * 1024
         self._is_paused = False
         self._is_closing = False
+        self._is_reading = True
+        self._unread: list[bytes] = []
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         """Take bytes; the other end gets them in the next turn."""
@@ -47,17 +49,44 @@ class MemoryTransport(asyncio.Transport):
 
     def feed(self, data: bytes) -> None:
         """Hand bytes from the other end to the protocol."""
-        if not self._is_closing:
+        if self._is_closing:
+            return
+        if not self._is_reading:
+            self._unread.append(data)
+        elif isinstance(self.protocol, asyncio.BufferedProtocol):
+            self._feed_buffered(self.protocol, memoryview(data))
+        else:
             self.protocol.data_received(data)
+
+    def _feed_buffered(self, protocol: asyncio.BufferedProtocol, data: memoryview) -> None:
+        while len(data):
+            room = memoryview(protocol.get_buffer(len(data)))
+            size = min(len(room), len(data))
+            room[:size] = data[:size]
+            data = data[size:]
+            protocol.buffer_updated(size)
+
+    def pause_reading(self) -> None:
+        """Keep what comes in."""
+        self._is_reading = False
+
+    def resume_reading(self) -> None:
+        """Hand over what came in meanwhile, and what comes."""
+        self._is_reading = True
+        unread, self._unread = self._unread, []
+        for data in unread:
+            self.loop.call_soon(self.feed, data)
 
     def abort(self) -> None:
         """Close, and forget what is in the buffer."""
+        self._buffer.clear()
         self.close()
 
     def close(self) -> None:
-        """Close both ends."""
+        """Close both ends; what is in the buffer still leaves it."""
         if self._is_closing:
             return
+        self.flush()
         self._is_closing = True
         self._buffer.clear()
         self.loop.call_soon(self.protocol.connection_lost, None)
@@ -82,7 +111,7 @@ class MemoryTransport(asyncio.Transport):
 
 
 def connect_in_memory(
-    loop: asyncio.AbstractEventLoop, client: asyncio.Protocol, server: asyncio.Protocol
+    loop: asyncio.AbstractEventLoop, client: asyncio.Protocol, server: asyncio.Protocol | asyncio.BufferedProtocol
 ) -> tuple[MemoryTransport, asyncio.Protocol]:
     """Join two protocols; what `loop.create_connection` returns for the first."""
     ours, theirs = MemoryTransport(loop, client), MemoryTransport(loop, server)

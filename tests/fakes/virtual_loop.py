@@ -14,7 +14,7 @@ from tests.fakes.memory_transport import MemoryTransport, connect_in_memory
 
 ResultT = TypeVar("ResultT")
 
-ServerFactory = Callable[[], asyncio.Protocol]
+ServerFactory = Callable[[], asyncio.Protocol | asyncio.BufferedProtocol]
 
 
 class _JumpingSelector(selectors.SelectSelector):
@@ -23,8 +23,10 @@ class _JumpingSelector(selectors.SelectSelector):
     def __init__(self) -> None:
         super().__init__()
         self.now = 1000.0
+        self.turns = 0
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        self.turns += 1
         if timeout is None:
             raise AssertionError("nothing will ever happen again: the test would hang")
         self.now += max(timeout, 0.0)
@@ -41,6 +43,11 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self.names: dict[str, list[str]] = {}
         self.black_holes: set[str] = set()
         self.connects: list[tuple[float, str, int]] = []
+
+    @property
+    def turns(self) -> int:
+        """How often the loop went round: in virtual time that is all the work there was."""
+        return self._clock.turns
 
     def time(self) -> float:
         """Virtual seconds."""

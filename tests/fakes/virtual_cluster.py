@@ -1,0 +1,58 @@
+"""A whole producer and a whole `FakeCluster` on one loop in virtual time: minutes pass in milliseconds."""
+
+import asyncio
+import functools
+from collections.abc import Callable, Coroutine
+from itertools import count
+from typing import ParamSpec
+
+from tests.fakes.virtual_loop import ServerFactory, VirtualLoop
+
+ArgumentsT = ParamSpec("ArgumentsT")
+
+
+class VirtualServer:
+    """What `FakeCluster` uses of an `asyncio.Server`; it stands for its only socket too."""
+
+    def __init__(self, loop: "ClusterLoop", address: tuple[str, int]) -> None:
+        self.sockets = (self,)
+        self._loop = loop
+        self._address = address
+
+    def getsockname(self) -> tuple[str, int]:
+        """Where it listens."""
+        return self._address
+
+    def close(self) -> None:
+        """Listen no more."""
+        self._loop.servers.pop(self._address, None)
+
+    async def wait_closed(self) -> None:
+        """Be closed at once."""
+
+
+class ClusterLoop(VirtualLoop):
+    """A virtual loop on which servers can be opened."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._free_ports = count(20_000)
+
+    async def create_server(self, factory: ServerFactory, host: str, port: int) -> VirtualServer:  # type: ignore[override]  # of what is used
+        """Listen on an address, or on a free port for 0."""
+        address = (host, port or next(self._free_ports))
+        self.servers[address] = factory
+        return VirtualServer(self, address)
+
+
+def in_virtual_time(
+    story: Callable[ArgumentsT, Coroutine[object, object, None]],
+) -> Callable[ArgumentsT, None]:
+    """Run an async test on a loop of its own whose clock jumps."""
+
+    @functools.wraps(story)
+    def test(*args: ArgumentsT.args, **kwargs: ArgumentsT.kwargs) -> None:
+        with asyncio.Runner(loop_factory=ClusterLoop) as runner:
+            runner.run(story(*args, **kwargs))
+
+    return test

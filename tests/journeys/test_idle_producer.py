@@ -1,0 +1,109 @@
+"""What a producer that sent nothing for a while must find out before it sends again, and what it does meanwhile."""
+
+import asyncio
+
+from aioproducer import Producer
+from aioproducer.testing import ApiKey, FakeCluster
+from tests.fakes.virtual_cluster import ClusterLoop, in_virtual_time
+
+
+def turns() -> int:
+    """How often the loop went round until now."""
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, ClusterLoop)
+    return loop.turns
+
+
+@in_virtual_time
+async def test_leader_that_died_while_nothing_was_sent_is_replaced_at_once() -> None:
+    """Nobody noticed a lost request: there was none."""
+    async with FakeCluster(3) as cluster, Producer(cluster.bootstrap_servers, linger_ms=0) as producer:
+        await producer.send("orders", b"1", partition=0)
+        await cluster.kill(cluster.leader_of("orders", 0))
+        await asyncio.sleep(10)
+
+        metadata = await asyncio.wait_for(producer.send("orders", b"2", partition=0), 5)
+
+        assert metadata.offset == 1
+
+
+@in_virtual_time
+async def test_forgotten_topic_is_asked_for_again_when_it_is_used_again() -> None:
+    """Its leader of then may be gone by now."""
+    async with (
+        FakeCluster(3) as cluster,
+        Producer(
+            cluster.bootstrap_servers, linger_ms=0, metadata_max_idle_ms=5_000, metadata_max_age_ms=10_000
+        ) as producer,
+    ):
+        await producer.send("idle", b"1", partition=0)
+        await asyncio.sleep(60)
+        await cluster.kill(cluster.leader_of("idle", 0))
+        await asyncio.sleep(60)
+        named = [request.size for request in cluster.requests if request.api is ApiKey.METADATA]
+        assert named[-1] < named[1]
+
+        metadata = await asyncio.wait_for(producer.send("idle", b"2", partition=0), 5)
+
+        assert metadata.offset == 1
+
+
+@in_virtual_time
+async def test_identity_of_a_partition_survives_its_topic_being_forgotten() -> None:
+    """Or the broker would take the next records for copies of the first and drop them."""
+    async with (
+        FakeCluster(3) as cluster,
+        Producer(
+            cluster.bootstrap_servers, linger_ms=0, metadata_max_idle_ms=5_000, metadata_max_age_ms=10_000
+        ) as producer,
+    ):
+        for number in range(10):
+            await producer.send("idle", b"%d" % number, partition=0)
+            await asyncio.sleep(60)
+
+        assert [record.value for record in cluster.records("idle", 0)] == [b"%d" % number for number in range(10)]
+
+
+@in_virtual_time
+async def test_hour_without_records_is_a_few_metadata_requests() -> None:
+    """No busy loop: a turn of the loop is work."""
+    async with FakeCluster(3) as cluster, Producer(cluster.bootstrap_servers) as producer:
+        await producer.send("orders", b"1")
+        await producer.flush()
+        before = turns()
+        await asyncio.sleep(3600)
+
+        assert turns() - before < 400
+
+
+@in_virtual_time
+async def test_minutes_without_brokers_are_a_few_attempts_a_second_at_most() -> None:
+    """Also with records waiting for them."""
+    async with FakeCluster(3) as cluster, Producer(cluster.bootstrap_servers, close_timeout_ms=0) as producer:
+        await producer.send("orders", b"1")
+        for node_id in (1, 2, 3):
+            await cluster.kill(node_id)
+        before = turns()
+        for _ in range(10):
+            producer.send("orders", b"2", on_delivery=lambda *_: None)
+            await asyncio.sleep(60)
+
+        assert turns() - before < 600 * 40
+
+
+@in_virtual_time
+async def test_unreachable_leader_of_a_waiting_record_is_no_storm() -> None:
+    """One node is down and stays leader: metadata is asked for, slowly."""
+    async with (
+        FakeCluster(2, topics={"orders": 2}, replication_factor=1) as cluster,
+        Producer(cluster.bootstrap_servers, linger_ms=0) as producer,
+    ):
+        await asyncio.gather(*(producer.send("orders", b"1", partition=number) for number in (0, 1)))
+        await cluster.kill(cluster.leader_of("orders", 0))
+        before = turns(), len(cluster.requests)
+        lost = producer.send("orders", b"2", partition=0, on_delivery=lambda *_: None)
+        await asyncio.sleep(60)
+
+        assert turns() - before[0] < 60 * 60
+        assert len(cluster.requests) - before[1] < 60 * 12
+        assert not lost.done()

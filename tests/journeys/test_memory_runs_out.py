@@ -1,0 +1,183 @@
+"""The buffer is full: callers wait in order, give up without a trace, and go on when memory comes back."""
+
+import asyncio
+import contextlib
+from typing import Self
+
+import pytest
+
+from aioproducer import BufferFullError, BufferTimeoutError, Outcome, Producer, UndeliveredError
+from aioproducer.testing import ApiKey, FakeCluster, Fault, Where
+from tests.fakes.virtual_cluster import in_virtual_time
+
+PRODUCE = Where(api=ApiKey.PRODUCE)
+VALUE = b"x" * 10_000
+LEFT_TO_STALL_S = 0.5
+
+
+class StalledBroker:
+    """One broker that answers no Produce until told, and a producer with room for about 26 large records."""
+
+    def __init__(self, *, nodes: int = 1, **options: int) -> None:
+        self.cluster = FakeCluster(nodes, topics={"orders": 1, "others": nodes})
+        self._nodes = nodes
+        sizes = {"buffer_memory": 262_144, "batch_size": 16_384, "max_waiting_bytes": 10_000_000}
+        self._options = {**sizes, "linger_ms": 0, **options}
+
+    async def __aenter__(self) -> Self:
+        await self.cluster.start()
+        self.producer = Producer(self.cluster.bootstrap_servers, **self._options)  # type: ignore[arg-type]  # drawn
+        await self.producer.start()
+        await self.producer.send("orders", b"first")
+        for partition in range(self._nodes):  # connect to every node
+            await self.producer.send("others", b"first", partition=partition)
+        self.stall: Fault = self.cluster.faults.stall(PRODUCE)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        with contextlib.suppress(UndeliveredError):
+            await self.producer.close(0)
+        await self.cluster.stop()
+
+    def release(self) -> None:
+        """Let the broker answer."""
+        self.cluster.faults.remove(self.stall)
+
+    async def fill(self) -> list["asyncio.Task[int]"]:
+        """Start twice as many callers as there is room for; each returns its offset."""
+
+        async def send(number: int) -> int:
+            delivery = await self.producer.enqueue("orders", b"%d " % number + VALUE)
+            return (await delivery).offset
+
+        callers = [asyncio.ensure_future(send(number)) for number in range(60)]
+        await asyncio.sleep(LEFT_TO_STALL_S)
+        assert self.producer.statistics().records_waiting > 0
+        return callers
+
+
+@in_virtual_time
+async def test_callers_are_served_first_come_first_served() -> None:
+    """Each record has the offset of its turn."""
+    async with StalledBroker() as broker:
+        callers = await broker.fill()
+        broker.release()
+
+        assert await asyncio.gather(*callers) == list(range(1, 61))
+
+
+@in_virtual_time
+async def test_cancelled_callers_leave_no_trace() -> None:
+    """Neither their records in the log, nor their bytes in the buffer, nor a wake-up that is missing."""
+    async with StalledBroker() as broker:
+        callers = await broker.fill()
+        cancelled = callers[40:50]
+        for caller in cancelled:
+            caller.cancel()
+        broker.release()
+        results = await asyncio.gather(*callers, return_exceptions=True)
+        await broker.producer.flush()
+
+        assert [type(each) for each in results[40:50]] == [asyncio.CancelledError] * 10
+        assert len(broker.cluster.records("orders", 0)) == 51
+        statistics = broker.producer.statistics()
+        assert (statistics.records_waiting, statistics.buffer_available_bytes) == (0, statistics.buffer_total_bytes)
+
+
+@in_virtual_time
+async def test_all_callers_cancelled_at_once_while_metadata_changes() -> None:
+    """Empty lines are swept up, and harm nobody."""
+    async with StalledBroker(nodes=2) as broker:
+        callers = await broker.fill()
+        for caller in callers:
+            caller.cancel()
+        await broker.producer.partitions_for("elsewhere")
+        broker.release()
+        await asyncio.wait(callers)
+
+        assert (await broker.producer.send("others", b"x", partition=0)).offset == 1
+
+
+@in_virtual_time
+async def test_caller_without_room_in_time_is_told_so() -> None:
+    """In max.block.ms."""
+    async with StalledBroker(max_block_ms=1_000) as broker:
+        callers = await broker.fill()
+        await asyncio.sleep(1)
+        broker.release()
+        results = await asyncio.gather(*callers, return_exceptions=True)
+
+        late = [each for each in results if isinstance(each, BufferTimeoutError)]
+        assert late
+        assert {each.outcome for each in late} == {Outcome.NOT_WRITTEN}
+        assert len(broker.cluster.records("orders", 0)) == 61 - len(late)
+
+
+@in_virtual_time
+async def test_records_that_nobody_awaits_are_bounded() -> None:
+    """The call past the bound raises; everything accepted goes through."""
+    async with StalledBroker(max_waiting_records=10) as broker:
+        accepted = 0
+        with contextlib.suppress(BufferFullError):
+            while accepted < 1000:
+                broker.producer.send("orders", VALUE)
+                accepted += 1
+        assert 10 < accepted < 1000
+        broker.release()
+        await broker.producer.flush()
+
+        assert len(broker.cluster.records("orders", 0)) == accepted + 1
+
+
+@in_virtual_time
+async def test_keyless_records_keep_their_order_through_the_line() -> None:
+    """A topic of one partition has an order that users see."""
+    async with StalledBroker() as broker:
+        deliveries = [broker.producer.send("orders", b"%d " % number + VALUE) for number in range(60)]
+        await asyncio.sleep(LEFT_TO_STALL_S)
+        broker.release()
+        while not deliveries[59].done():
+            deliveries.append(broker.producer.send("orders", b"%d small" % len(deliveries)))
+            await asyncio.sleep(0)
+        await broker.producer.flush()
+
+        numbers = [int((record.value or b"").split()[0]) for record in broker.cluster.records("orders", 0)[1:]]
+        assert numbers == list(range(len(deliveries)))
+
+
+@in_virtual_time
+async def test_flush_waits_for_records_in_line() -> None:
+    """They were accepted before it."""
+    async with StalledBroker() as broker:
+        for _ in range(60):
+            broker.producer.send("orders", VALUE)
+        flush = asyncio.ensure_future(broker.producer.flush())
+        await asyncio.sleep(LEFT_TO_STALL_S)
+        assert not flush.done()
+        broker.release()
+        await flush
+
+        assert len(broker.cluster.records("orders", 0)) == 61
+
+
+@in_virtual_time
+async def test_node_that_answers_nothing_does_not_stop_the_others() -> None:
+    """A quarter of the memory is kept for them."""
+    async with FakeCluster(3, topics={"orders": 3}, replication_factor=1) as cluster:
+        producer = Producer(cluster.bootstrap_servers, buffer_memory=262_144, batch_size=16_384, linger_ms=0)
+        await producer.start()
+        await asyncio.gather(*(producer.send("orders", b"x", partition=number) for number in range(3)))
+        stuck, free = 0, 1
+        cluster.faults.stall(Where(api=ApiKey.PRODUCE, node_id=cluster.leader_of("orders", stuck)))
+        callers = [asyncio.ensure_future(producer.enqueue("orders", VALUE, partition=stuck)) for _ in range(100)]
+        await asyncio.sleep(LEFT_TO_STALL_S)
+
+        for number in range(50):
+            metadata = await asyncio.wait_for(producer.send("orders", VALUE, partition=free), 5)
+            assert metadata.offset == number + 1
+
+        for caller in callers:
+            caller.cancel()
+        await asyncio.wait(callers)
+        with contextlib.suppress(UndeliveredError):
+            await producer.close(0)

@@ -1,0 +1,161 @@
+"""Whatever goes wrong, in whatever order: records keep their order, none is there twice, and no outcome is a lie."""
+
+import asyncio
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import pytest
+
+from aioproducer import Delivery, Outcome, Producer
+from aioproducer.testing import ApiKey, FakeCluster, Where
+from tests.fakes.virtual_cluster import in_virtual_time
+
+PRODUCE = Where(api=ApiKey.PRODUCE)
+BEFORE_APPEND = (-1, 2, 3, 5, 6, 7, 10, 13, 14, 19, 20, 45, 56, 59, 100)
+AFTER_APPEND = (-1, 6, 7, 13, 20, 56)
+TOPIC = "orders"
+PARTITIONS = 3
+NODES = 3
+RECORDS = 120
+
+
+@dataclass
+class Sent:
+    """The deliveries of each partition, by the number that is the record's value, in send order."""
+
+    deliveries: dict[int, dict[int, Delivery]] = field(default_factory=lambda: {n: {} for n in range(PARTITIONS)})
+
+    def check(self, cluster: FakeCluster, *, is_idempotent: bool) -> None:
+        """Compare what was said with what is in the logs."""
+        for partition, deliveries in self.deliveries.items():
+            log = [int(record.value or b"") for record in cluster.records(TOPIC, partition)]
+            first_copies = list(dict.fromkeys(log))
+            acknowledged = [number for number, delivery in deliveries.items() if delivery.exception() is None]
+            assert [number for number in first_copies if number in set(acknowledged)] == acknowledged, partition
+            for number, delivery in deliveries.items():
+                self._check_one(log, number, delivery)
+            if is_idempotent:
+                assert log == first_copies, f"partition {partition}: written twice"
+
+    def _check_one(self, log: list[int], number: int, delivery: Delivery) -> None:
+        error = delivery.exception()
+        if error is None:
+            offset = delivery.result().offset
+            assert offset == -1 or log[offset] == number
+        elif error.outcome is Outcome.NOT_WRITTEN:
+            assert number not in log, f"{number} is written, but {error!r}"
+        else:
+            assert error.outcome is Outcome.UNKNOWN, repr(error)
+
+
+def mischief(cluster: FakeCluster, chance: random.Random) -> None:
+    """Do something bad to the cluster."""
+    faults, times = cluster.faults, chance.randrange(1, 4)
+    skip = chance.randrange(3)
+    where = Where(api=ApiKey.PRODUCE, partition=chance.choice([None, *range(PARTITIONS)]))
+    deeds: list[Callable[[], object]] = [
+        lambda: faults.error(chance.choice(BEFORE_APPEND), where, times=times, skip=skip),
+        lambda: faults.error_after_append(chance.choice(AFTER_APPEND), where, times=times, skip=skip),
+        lambda: faults.drop_connection(PRODUCE, times=1, skip=skip),
+        lambda: faults.drop_connection(PRODUCE, after_append=True, times=1, skip=skip),
+        lambda: faults.delay(chance.uniform(0, 3), PRODUCE, after_append=chance.random() < 0.5, skip=skip),
+        lambda: faults.half_frame(PRODUCE, skip=skip),
+        lambda: faults.wrong_correlation_id(PRODUCE, skip=skip),
+        lambda: faults.omit_partition(where),
+        lambda: faults.record_errors({0: "refused"}, where, code=chance.choice((32, 87))),
+        lambda: faults.throttle(chance.randrange(1, 500), PRODUCE),
+        lambda: move_a_leader(cluster, chance),
+    ]
+    chance.choice(deeds)()
+
+
+def move_a_leader(cluster: FakeCluster, chance: random.Random) -> None:
+    """Make another broker the leader of a partition, if it can be one."""
+    partition = cluster.model.topics.named(TOPIC).partition(chance.randrange(PARTITIONS))  # type: ignore[union-attr]
+    assert partition is not None
+    others = [node_id for node_id in partition.isr if node_id != partition.leader]
+    if others:
+        cluster.move_leader(TOPIC, partition.index, chance.choice(others))
+
+
+async def send_at_random(producer: Producer, sent: Sent, chance: random.Random, *, partition: int) -> None:
+    """Send numbered records, some slowly, some fast, some awaited."""
+    for number in range(RECORDS):
+        delivery = await producer.enqueue(TOPIC, b"%d" % number, partition=partition)
+        sent.deliveries[partition][number] = delivery
+        if chance.random() < 0.1:
+            await asyncio.wait([delivery])
+        if chance.random() < 0.5:
+            await asyncio.sleep(chance.choice([0, 0.001, 0.01, 0.1]))
+
+
+async def make_mischief(cluster: FakeCluster, chance: random.Random) -> None:
+    """Go on until stopped."""
+    while True:
+        await asyncio.sleep(chance.uniform(0, 0.2))
+        mischief(cluster, chance)
+        if chance.random() < 0.1:
+            await kill_and_restart(cluster, chance)
+
+
+async def kill_and_restart(cluster: FakeCluster, chance: random.Random) -> None:
+    """Let a broker die, and come back later."""
+    node_id = chance.randrange(1, NODES + 1)
+    await cluster.kill(node_id, clean=chance.random() < 0.5)
+    await asyncio.sleep(chance.uniform(0, 1))
+    await cluster.restart(node_id)
+    await asyncio.sleep(0.1)
+
+
+async def live_through(seed: int, **options: object) -> None:
+    """One whole life of a producer."""
+    chance = random.Random(seed)
+    sent = Sent()
+    request_timeout_ms = chance.choice([500, 1_000, 30_000])
+    options = {
+        "linger_ms": chance.choice([0, 5, 50]),
+        "batch_size": chance.choice([0, 100, 300, 16_384]),
+        "max_in_flight_requests_per_connection": chance.randrange(1, 6),
+        "request_timeout_ms": request_timeout_ms,
+        "delivery_timeout_ms": request_timeout_ms + chance.choice([100, 1_000, 100_000]),
+        "buffer_memory": chance.choice([8_192, 65_536, 1_048_576]),
+        "compression_type": chance.choice(["none", "none", "gzip", "lz4"]),
+        **options,
+    }
+    async with FakeCluster(NODES, topics={TOPIC: PARTITIONS}, auto_create_topics=False) as cluster:
+        producer = Producer(cluster.bootstrap_servers, **options)  # type: ignore[arg-type]  # drawn
+        await producer.start()
+        trouble = asyncio.ensure_future(make_mischief(cluster, chance))
+        async with asyncio.TaskGroup() as group:
+            for partition in range(PARTITIONS):
+                group.create_task(send_at_random(producer, sent, random.Random(seed + partition), partition=partition))
+        trouble.cancel()
+        await asyncio.wait([trouble])
+        cluster.faults.clear()
+        for node_id in range(1, NODES + 1):
+            await cluster.restart(node_id)
+        for delivery in [each for found in sent.deliveries.values() for each in found.values()]:
+            delivery.add_done_callback(lambda _: None)
+        await producer.flush(600)
+        statistics = producer.statistics()
+        assert statistics.buffer_available_bytes == statistics.buffer_total_bytes
+        assert (statistics.records_pending, statistics.requests_in_flight) == (0, 0)
+        await producer.close()
+        sent.check(cluster, is_idempotent=options.get("enable_idempotence") is not False)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(60))
+@in_virtual_time
+async def test_order_and_outcomes_hold_with_idempotence(seed: int) -> None:
+    """No record twice, none out of order, with up to five requests in flight."""
+    await live_through(seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(100, 110))
+@in_virtual_time
+async def test_order_of_first_copies_holds_without_idempotence(seed: int) -> None:
+    """Copies there may be."""
+    await live_through(seed, enable_idempotence=False)

@@ -1,0 +1,81 @@
+"""A topic is deleted and made again under the same name: the producer goes on, and forgets what it knew of the old."""
+
+import asyncio
+
+import pytest
+
+from aioproducer import KafkaError, Outcome, Producer
+from aioproducer.testing import ApiKey, FakeCluster, Where
+from tests.fakes.virtual_cluster import in_virtual_time
+
+
+async def send_until_delivered(producer: Producer, partition: int) -> int:
+    """Send until a record is delivered; the first may end unknown, since nobody can tell the logs apart."""
+    for _ in range(20):
+        try:
+            return (await asyncio.wait_for(producer.send("orders", b"new", partition=partition), 10)).offset
+        except KafkaError as error:
+            assert error.outcome is Outcome.UNKNOWN  # noqa: PT017  # whatever fails must say so
+    pytest.fail("nothing was delivered")
+
+
+@pytest.mark.parametrize("profile", ["4.3.1", "3.9.1"])
+@in_virtual_time
+async def test_records_go_on_after_their_topic_was_made_again(profile: str) -> None:
+    """With topic ids on the wire, and without."""
+    async with (
+        FakeCluster(nodes=1, topics={"orders": 2}, profile=profile, auto_create_topics=False) as cluster,
+        Producer(cluster.bootstrap_servers, linger_ms=0) as producer,
+    ):
+        for _ in range(3):
+            await producer.send("orders", b"old", partition=0)
+        cluster.delete_topic("orders")
+        cluster.create_topic("orders", 2)
+
+        await send_until_delivered(producer, 0)
+
+        assert [record.value for record in cluster.records("orders", 0)][-1] == b"new"
+
+
+@in_virtual_time
+async def test_records_of_partitions_that_are_gone_fail_and_keys_find_the_others() -> None:
+    """A topic made again with fewer partitions."""
+    async with (
+        FakeCluster(nodes=1, topics={"orders": 8}, auto_create_topics=False) as cluster,
+        Producer(
+            cluster.bootstrap_servers, linger_ms=0, delivery_timeout_ms=5_000, request_timeout_ms=1_000
+        ) as producer,
+    ):
+        await asyncio.gather(*(producer.send("orders", b"old", partition=number) for number in range(8)))
+        cluster.delete_topic("orders")
+        cluster.create_topic("orders", 2)
+        lost = producer.send("orders", b"lost", partition=7)
+        with pytest.raises(KafkaError, match="made again"):
+            await asyncio.wait_for(lost, 4)
+
+        found = await asyncio.wait_for(
+            asyncio.gather(*(producer.send("orders", b"x", key=b"%d" % number) for number in range(50))), 4
+        )
+
+    assert {metadata.partition for metadata in found} <= {0, 1}
+
+
+@in_virtual_time
+async def test_ambiguous_record_ends_unknown_when_its_topic_is_made_again() -> None:
+    """It may be in the old log, or in the new one."""
+    async with (
+        FakeCluster(nodes=1, topics={"orders": 1}, auto_create_topics=False) as cluster,
+        Producer(cluster.bootstrap_servers, linger_ms=0) as producer,
+    ):
+        await producer.send("orders", b"old")
+        cluster.faults.drop_connection(Where(api=ApiKey.PRODUCE), after_append=True)
+        cluster.faults.error(7, Where(api=ApiKey.PRODUCE), times=2)
+        delivery = producer.send("orders", b"ambiguous")
+        await asyncio.sleep(0.05)
+        cluster.delete_topic("orders")
+        cluster.create_topic("orders", 1)
+
+        with pytest.raises(KafkaError) as raised:
+            await asyncio.wait_for(delivery, 10)
+
+    assert raised.value.outcome is Outcome.UNKNOWN
