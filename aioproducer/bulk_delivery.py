@@ -35,8 +35,8 @@ class OffsetRange(NamedTuple):
 
     last: int
 
-    count: int
-    """Records of this call in the partition."""
+    records: int
+    """Of this call, in the partition."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +133,7 @@ class BulkDelivery:
             else:
                 assert isinstance(error, KafkaError)
                 errors[position] = error
-        delivered = sum(found.count for found in offsets.values())
+        delivered = sum(found.records for found in offsets.values())
         return BulkResult(delivered, offsets, dict(sorted(errors.items())))
 
     def __repr__(self) -> str:
@@ -162,10 +162,13 @@ async def give_all(
             continue
         try:
             bulk.take(position, await enqueue(value, key))
-        except (MetadataTimeoutError, BufferTimeoutError, IllegalStateError) as error:
-            if isinstance(error, IllegalStateError) and not bulk.accepted:
+        except IllegalStateError as error:
+            if not bulk.accepted:
                 raise
-            waited_out = error.with_details(outcome=Outcome.NOT_WRITTEN)
+            waited_out = error
+            bulk.refuse(position, error)
+        except (MetadataTimeoutError, BufferTimeoutError) as error:
+            waited_out = error
             bulk.refuse(position, error)
         except (KafkaError, TypeError, ValueError) as error:
             bulk.refuse(position, error)
@@ -181,7 +184,7 @@ def _count(offsets: dict[TopicPartition, OffsetRange], delivery: Delivery) -> No
     if found is None:
         offsets[place] = OffsetRange(offset, offset, 1)
     else:
-        offsets[place] = OffsetRange(min(found.first, offset), max(found.last, offset), found.count + 1)
+        offsets[place] = OffsetRange(min(found.first, offset), max(found.last, offset), found.records + 1)
 
 
 def _as_kafka_error(error: KafkaError | TypeError | ValueError) -> KafkaError:

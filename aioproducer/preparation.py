@@ -146,7 +146,7 @@ class Preparation:
         """Tell the interceptors of a record that they saw and that failed at the call."""
         if len(self._interceptors):
             partition = -1 if record.partition is None else record.partition
-            headers = cast("Headers", record.headers or ())
+            headers = record.headers if isinstance(record.headers, tuple) else ()  # others were never taken
             self._interceptors.on_error(TopicPartition(record.topic, partition), error, headers)
 
     @property

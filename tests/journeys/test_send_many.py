@@ -47,7 +47,7 @@ async def test_keys_go_with_their_values(producer: Producer, one_broker: FakeClu
     bulk = await producer.send_many("orders", (b"v%d" % number for number in range(70)), keys=keys())
     result = await bulk
 
-    assert sum(found.count for found in result.offsets.values()) == result.delivered == 70
+    assert sum(found.records for found in result.offsets.values()) == result.delivered == 70
     for place, found in result.offsets.items():
         assert (found.first, found.last) == (0, one_broker.end_offset(*place) - 1)
     pairs = [(record.key, record.value) for number in range(3) for record in one_broker.records("orders", number)]

@@ -1,0 +1,368 @@
+"""Starting and closing, in every order, in time, and with nothing left behind."""
+
+import asyncio
+import gc
+import warnings
+
+import pytest
+
+from aioproducer import (
+    IllegalStateError,
+    KafkaError,
+    Producer,
+    ProducerClosedError,
+    UndeliveredError,
+)
+from aioproducer.testing import ApiKey, FakeCluster, Where
+from tests.fakes.background_tasks import background_tasks
+from tests.fakes.wrong_servers import dead_port, server_that_says
+from tests.produced import produce_requests, values
+
+PRODUCE = Where(api=ApiKey.PRODUCE)
+METADATA = Where(api=ApiKey.METADATA)
+FORBIDDEN = 29
+
+
+async def left_behind(cluster: FakeCluster) -> tuple[int, dict[str, object]]:
+    """Connections and tasks, once the sockets had their turn."""
+    for _ in range(20):
+        if not cluster.connections:
+            break
+        await asyncio.sleep(0.005)
+    return cluster.connections, {**background_tasks()}
+
+
+def collect() -> list[str]:
+    """The warnings that the collector finds."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        gc.collect()
+    return [str(each.message) for each in caught]
+
+
+# Start
+
+
+async def test_start_twice_makes_one_sender(one_broker: FakeCluster) -> None:
+    """At once, and again when it runs."""
+    producer = Producer(one_broker.bootstrap_servers)
+    first, second = await asyncio.gather(producer.start(), producer.start())
+    third = await producer.start()
+
+    names = [task.get_name() for task in asyncio.all_tasks() if task.get_name().startswith("aioproducer-sender")]
+    assert len(names) == 1
+    assert first is second is third is producer
+    await producer.close()
+    assert await left_behind(one_broker) == (0, {})
+
+
+async def test_constructed_anywhere_started_here(one_broker: FakeCluster) -> None:
+    """In a thread without a loop."""
+    producer = await asyncio.to_thread(Producer, one_broker.bootstrap_servers)
+
+    async with producer:
+        await producer.send("orders", b"v")
+
+
+async def test_start_that_fails_cleans_everything() -> None:
+    """No task, no socket, no warning from the collector."""
+    async with dead_port() as address:
+        with pytest.raises(TimeoutError):
+            await Producer(address, max_block_ms=60).start()
+    async with server_that_says(b"") as silent:
+        with pytest.raises(TimeoutError):
+            await Producer(silent, max_block_ms=60).start()
+        with pytest.raises(TimeoutError):
+            async with Producer(silent, max_block_ms=60):
+                pytest.fail("the body must not run")
+
+    assert background_tasks() == {}
+    assert collect() == []
+
+
+async def test_start_cancelled_cleans_everything(one_broker: FakeCluster) -> None:
+    """And the producer is closed then."""
+    one_broker.faults.stall(METADATA)
+    producer = Producer(one_broker.bootstrap_servers)
+    starting = asyncio.create_task(producer.start())
+    await asyncio.sleep(0.02)
+    starting.cancel()
+    await asyncio.wait([starting])
+
+    assert starting.cancelled()
+    assert await left_behind(one_broker) == (0, {})
+    with pytest.raises(ProducerClosedError):
+        await producer.start()
+    assert collect() == []
+
+
+async def test_start_in_time_by_the_callers_timeout(one_broker: FakeCluster) -> None:
+    """asyncio.timeout works as ever."""
+    one_broker.faults.stall(METADATA)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.02):
+            await Producer(one_broker.bootstrap_servers).start()
+
+    assert await left_behind(one_broker) == (0, {})
+
+
+async def test_start_shared_by_two_outlives_the_cancelling_of_one(one_broker: FakeCluster) -> None:
+    """The other gets its producer."""
+    stall = one_broker.faults.stall(METADATA)
+    producer = Producer(one_broker.bootstrap_servers)
+    first, second = asyncio.create_task(producer.start()), asyncio.create_task(producer.start())
+    await asyncio.sleep(0.01)
+    first.cancel()
+    await asyncio.wait([first])
+    one_broker.faults.remove(stall)
+
+    assert await second is producer
+    await producer.send("orders", b"v")
+    await producer.close()
+
+
+async def test_start_without_waiting(one_broker: FakeCluster) -> None:
+    """Records are taken, and go when a broker answers."""
+    stall = one_broker.faults.stall(METADATA)
+    producer = Producer(one_broker.bootstrap_servers)
+    await producer.start(wait=False)
+    delivery = producer.send("orders", b"v")
+    one_broker.faults.remove(stall)
+
+    assert (await delivery).offset == 0
+    await producer.close()
+
+
+async def test_closed_while_it_starts(one_broker: FakeCluster) -> None:
+    """The starter is told, by an error and not by a cancelling nobody asked for."""
+    one_broker.faults.stall(METADATA)
+    producer = Producer(one_broker.bootstrap_servers)
+    starting = asyncio.create_task(producer.start())
+    await asyncio.sleep(0.01)
+    await producer.close()
+
+    with pytest.raises(ProducerClosedError, match="while it started"):
+        await starting
+    assert await left_behind(one_broker) == (0, {})
+
+
+async def test_closed_in_the_turn_that_starts_it(one_broker: FakeCluster) -> None:
+    """Before the start has done anything."""
+    producer = Producer(one_broker.bootstrap_servers)
+    starting = asyncio.create_task(producer.start())
+    closing = asyncio.create_task(producer.close())
+    results = await asyncio.gather(starting, closing, return_exceptions=True)
+
+    assert (type(results[0]), results[1]) == (ProducerClosedError, None)
+    assert await left_behind(one_broker) == (0, {})
+
+
+@pytest.mark.parametrize("kind", ["sender", "metadata", "supervisor"])
+async def test_background_task_that_dies_while_it_starts(one_broker: FakeCluster, kind: str) -> None:
+    """Start raises the cause at once, not after max_block_ms."""
+    one_broker.faults.stall(METADATA)
+    starting = asyncio.create_task(Producer(one_broker.bootstrap_servers).start())
+    await asyncio.sleep(0.02)
+    background_tasks()[kind].cancel()
+
+    with pytest.raises(KafkaError, match=f"{kind} task was cancelled"):
+        await asyncio.wait_for(starting, 1)
+    assert await left_behind(one_broker) == (0, {})
+
+
+# Close
+
+
+async def test_close_delivers_what_was_accepted(one_broker: FakeCluster) -> None:
+    """Also what still waits for its topic."""
+    producer = await Producer(one_broker.bootstrap_servers, linger_ms=60_000).start()
+    for _ in range(10):
+        producer.send("orders", b"v")
+    await producer.close()
+
+    assert values(one_broker, "orders") == [b"v"] * 10
+    assert await left_behind(one_broker) == (0, {})
+
+
+async def test_close_again_does_nothing(one_broker: FakeCluster) -> None:
+    """Also when it was never started."""
+    producer = await Producer(one_broker.bootstrap_servers).start()
+    await producer.close()
+    await producer.close()
+    await producer.close(0)
+    unstarted = Producer(one_broker.bootstrap_servers)
+    await unstarted.close()
+    await unstarted.close()
+
+    assert "closed" in repr(producer)
+    with pytest.raises(ProducerClosedError):
+        await unstarted.start()
+    for verb in (producer.send, producer.send_nowait):
+        with pytest.raises(ProducerClosedError):
+            verb("orders", b"v")
+    for later in (producer.enqueue("orders", b"v"), producer.flush(), producer.partitions_for("orders")):
+        with pytest.raises(ProducerClosedError):
+            await later
+
+
+async def test_closes_that_join_hear_the_same(one_broker: FakeCluster) -> None:
+    """All who waited get the undelivered records, those who come later nothing."""
+    producer = await Producer(one_broker.bootstrap_servers).start()
+    await producer.partitions_for("orders")
+    one_broker.faults.error(FORBIDDEN, PRODUCE)
+    producer.send("orders", b"v")
+
+    results = await asyncio.gather(producer.close(), producer.close(), return_exceptions=True)
+    await producer.close()
+
+    assert [type(result) for result in results] == [UndeliveredError] * 2
+    assert results[0] is not results[1]
+
+
+async def test_close_nobody_waited_for_tells_the_next(one_broker: FakeCluster) -> None:
+    """Its waiter was cancelled; the failure is not lost."""
+    producer = await Producer(one_broker.bootstrap_servers).start()
+    stall = one_broker.faults.stall(PRODUCE)
+    one_broker.faults.error(FORBIDDEN, PRODUCE)
+    producer.send("orders", b"v")
+    closing = asyncio.create_task(producer.close())
+    await asyncio.sleep(0.01)
+    closing.cancel()
+    await asyncio.wait([closing])
+    one_broker.faults.remove(stall)
+    while "closed" not in repr(producer):
+        await asyncio.sleep(0.005)
+
+    with pytest.raises(UndeliveredError):
+        await producer.close()
+    await producer.close()
+
+
+async def test_close_without_time_fails_what_is_left(one_broker: FakeCluster) -> None:
+    """Records in batches, in the waiting lines, and everybody who waits."""
+    one_broker.faults.stall(PRODUCE)
+    producer = await Producer(one_broker.bootstrap_servers, buffer_memory=100_000, batch_size=10_000).start()
+    on_the_wire = await producer.enqueue("orders", b"v")
+    await asyncio.sleep(0.01)
+    for_memory = asyncio.create_task(fill(producer))
+    for_topic = asyncio.create_task(producer.enqueue("nowhere", b"v"))
+    unawaited = producer.send("nowhere", b"v")
+    for_partitions = asyncio.create_task(producer.partitions_for("elsewhere"))
+    await asyncio.sleep(0.01)
+
+    async with asyncio.timeout(1):
+        with pytest.raises(UndeliveredError):
+            await producer.close(0)
+
+    waiting = [for_memory, for_topic, for_partitions]
+    results = await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), 1)
+    assert [type(result) for result in results] == [ProducerClosedError] * 3
+    outcomes = [on_the_wire.exception().outcome.value, unawaited.exception().outcome.value]  # type: ignore[union-attr]
+    assert outcomes == ["unknown", "not_written"]
+    assert await left_behind(one_broker) == (0, {})
+
+
+async def fill(producer: Producer) -> None:
+    """Enqueue until there is no room, and wait for it."""
+    while True:
+        await producer.enqueue("orders", bytes(5_000))
+
+
+async def test_close_while_others_send(one_broker: FakeCluster) -> None:
+    """Every record is either refused at the call, or ends."""
+    producer = await Producer(one_broker.bootstrap_servers).start()
+    accepted: list[asyncio.Future[object]] = []
+
+    async def keep_sending() -> None:
+        while True:
+            accepted.append(producer.send("orders", b"v"))  # type: ignore[arg-type]
+            await asyncio.sleep(0)
+
+    sending = [asyncio.create_task(keep_sending()) for _ in range(3)]
+    await asyncio.sleep(0.02)
+    await producer.close()
+    results = await asyncio.wait_for(asyncio.gather(*sending, return_exceptions=True), 1)
+
+    assert [type(result) for result in results] == [ProducerClosedError] * 3
+    assert all(delivery.done() for delivery in accepted)
+    assert len(values(one_broker, "orders")) == len(accepted)
+
+
+async def test_body_that_raises_wins_over_undelivered_records(one_broker: FakeCluster) -> None:
+    """Which become its notes."""
+    one_broker.faults.error(FORBIDDEN, PRODUCE, times=None)
+
+    with pytest.raises(ZeroDivisionError) as caught:
+        async with Producer(one_broker.bootstrap_servers) as producer:
+            producer.send("orders", b"v")
+            _ = 1 / 0
+
+    assert caught.value.__notes__[0].startswith("aioproducer: 1 record was not delivered")
+
+
+async def test_body_that_is_cancelled_stays_cancelled(one_broker: FakeCluster) -> None:
+    """With what was accepted delivered, within the time of closing."""
+
+    async def body() -> None:
+        async with Producer(one_broker.bootstrap_servers, linger_ms=60_000) as producer:
+            producer.send("orders", b"v")
+            await asyncio.Event().wait()
+
+    running = asyncio.create_task(body())
+    await asyncio.sleep(0.05)
+    running.cancel()
+    await asyncio.wait([running])
+
+    assert running.cancelled()
+    assert values(one_broker, "orders") == [b"v"]
+    assert await left_behind(one_broker) == (0, {})
+
+
+async def test_body_that_ends_well_hears_of_undelivered_records(one_broker: FakeCluster) -> None:
+    """By the exception of its end."""
+    one_broker.faults.error(FORBIDDEN, PRODUCE, times=None)
+    with pytest.raises(UndeliveredError):
+        async with Producer(one_broker.bootstrap_servers) as producer:
+            producer.send("orders", b"v")
+
+
+async def test_dropped_unclosed_warns_and_lets_go(one_broker: FakeCluster) -> None:
+    """Naming the line that made it; tasks and sockets end."""
+    producer = await Producer(one_broker.bootstrap_servers).start()
+    await producer.send("orders", b"v")
+
+    with pytest.warns(ResourceWarning, match=r"test_start_and_close\.py:\d+, was dropped without close\(\)"):
+        del producer
+        gc.collect()
+
+    assert await left_behind(one_broker) == (0, {})
+
+
+def test_loop_that_ended_is_told_apart_from_a_thread() -> None:
+    """A second asyncio.run with the producer of the first."""
+    cluster = FakeCluster(1, topics={"orders": 1})
+
+    async def first() -> Producer:
+        await cluster.start()
+        return await Producer(cluster.bootstrap_servers).start()
+
+    async def second(producer: Producer) -> None:
+        with pytest.raises(KafkaError):
+            producer.send("orders", b"v")
+        with pytest.raises(IllegalStateError, match="event loop"):
+            await producer.close()
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)  # the cluster's sockets: its loop is gone
+        producer = asyncio.run(first())
+        asyncio.run(second(producer))
+        del producer, cluster
+        gc.collect()
+
+
+async def test_nothing_is_sent_by_starting_and_closing(one_broker: FakeCluster) -> None:
+    """No Produce at all."""
+    async with Producer(one_broker.bootstrap_servers):
+        pass
+
+    assert produce_requests(one_broker) == 0
