@@ -162,8 +162,10 @@ class WaitingLines:
             self._memory.serve()
 
     def leaders_changed(self) -> None:
-        """Stand in line for the new leaders' memory."""
-        self._memory.leaders_changed()
+        """Stand in line for the new leaders' memory, and take what they have."""
+        if len(self._memory):
+            self._memory.leaders_changed()
+            self._memory.serve()
 
     def _join_memory(self, record: WaitingRecord) -> None:
         try:

@@ -1,0 +1,256 @@
+"""Among lines for memory the earliest call is tried first, and none is forgotten."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aioproducer._native.append import TopicSlots
+from aioproducer._native.delivery import BatchResult, Delivery
+from aioproducer.core.memory_lines import MemoryLines, Place
+from aioproducer.core.waiting_line import WaitingRecord
+from aioproducer.errors import InvalidPartitionError, KafkaError
+from tests.fakes.core_parts import CoreParts
+
+CHUNK = b"x" * 900
+"""Fills one of the smallest chunks."""
+
+
+class Queue:
+    """Lines of their own on a core, with nothing around them."""
+
+    def __init__(self, core: CoreParts) -> None:
+        self.core = core
+        self.placed: list[WaitingRecord] = []
+        self.refused: list[tuple[WaitingRecord, KafkaError]] = []
+        self.lines = MemoryLines(
+            core.appender, core.open_batches, on_placed=self._note_placed, on_refused=self._note_refused
+        )
+
+    def _note_placed(self, record: WaitingRecord, _: Delivery) -> None:
+        self.placed.append(record)
+        self._leave(record)
+
+    def _note_refused(self, record: WaitingRecord, error: KafkaError) -> None:
+        self.refused.append((record, error))
+        self._leave(record)
+
+    def _leave(self, record: WaitingRecord) -> None:
+        assert record.line is not None
+        assert record.place is not None
+        record.line.leave(record)
+        record.place.line -= 1
+
+    def record(self, *, partition: int | None = 0, key: bytes | None = None, value: bytes = CHUNK) -> WaitingRecord:
+        """A record that does not wait yet."""
+        _, _, timestamp, size = self.core.appender.measure("t", value, key, partition, None, None)
+        result = BatchResult(None, None)  # type: ignore[arg-type]  # nobody awaits it
+        made = WaitingRecord("t", result, timestamp=timestamp, size=size, called_at=self.core.now)
+        made.value, made.key, made.partition = value, key, partition
+        return made
+
+    def join(self, *, partition: int | None = 0, value: bytes = CHUNK) -> WaitingRecord:
+        """A record at the end of its line."""
+        made = self.record(partition=partition, value=value)
+        made.call_order = len(self.placed) + sum(1 for _ in self.lines)
+        self.lines.join(made, self.lines.place_of(made))
+        return made
+
+    def free(self, chunks: int = 1) -> None:
+        """Have the oldest batches of node 1 acknowledged, and serve."""
+        for _ in range(chunks):
+            self.core.acknowledge(self.core.drain()[0])
+        self.lines.serve()
+
+
+def full(leaders: tuple[int, ...] = (1,), *, chunks: int = 8) -> Queue:
+    """Lines on a core whose memory is taken by partition 0."""
+    core = CoreParts(leaders=leaders, memory=chunks * 1024, batch_size=1024, max_record_size=6 * 1024)
+    while core.appender.append("t", CHUNK, None, 0, None, None, None) is not None:
+        pass
+    return Queue(core)
+
+
+# Places
+
+
+@pytest.mark.parametrize(
+    "partition, key, place",
+    [(2, None, 2), (2, b"key", 2), (None, b"key", 1), (None, b"b", 2), (None, None, None)],
+    ids=["given", "given and key", "key", "another key", "anywhere"],
+)
+def test_line_is_that_of_the_partition_if_it_is_certain(partition: int | None, key: bytes | None, place: int) -> None:
+    """Else that of the topic: a keyless record chooses when it is granted memory."""
+    queue = full((1, 1, 1))
+
+    found = queue.lines.place_of(queue.record(partition=partition, key=key))
+
+    assert getattr(found, "partition", None) == place
+    assert isinstance(found, TopicSlots) is (place is None)
+
+
+def test_partitioner_is_asked_once() -> None:
+    """When the record's topic is known; its word is kept."""
+    queue = full((1, 1))
+    answers = [0, 1]
+    record = queue.record(partition=None)
+    record.choose_partition = answers.pop
+
+    places: list[Place] = [queue.lines.place_of(record) for _ in range(2)]
+
+    assert ([getattr(place, "partition", None) for place in places], answers) == ([1, 1], [0])
+
+
+def test_partition_that_the_topic_does_not_have_is_no_place() -> None:
+    """The record fails."""
+    queue = full()
+
+    with pytest.raises(InvalidPartitionError):
+        queue.lines.place_of(queue.record(partition=3))
+
+
+# Serving
+
+
+def test_nobody_is_served_while_there_is_no_memory() -> None:
+    """And everybody keeps the place in line."""
+    queue = full()
+    records = [queue.join() for _ in range(3)]
+
+    queue.lines.serve()
+
+    assert (queue.placed, list(queue.lines)) == ([], records)
+
+
+def test_as_many_are_served_as_there_is_memory_for() -> None:
+    """In call order."""
+    queue = full()
+    records = [queue.join() for _ in range(4)]
+
+    queue.free(2)
+
+    assert queue.placed == records[:2]
+
+
+def test_line_goes_away_with_its_last_record() -> None:
+    """Idle partitions keep nothing."""
+    queue = full()
+    record = queue.join()
+    assert record.place is not None
+    assert (len(queue.lines), record.place.line, queue.lines.line(record.place)) == (1, 1, record.line)
+
+    queue.free()
+
+    assert (len(queue.lines), record.place.line, queue.lines.line(record.place)) == (0, 0, None)
+
+
+def test_record_whose_partition_is_gone_is_refused_and_those_behind_are_served() -> None:
+    """Its topic was made again with fewer."""
+    queue = full((1, 1))
+    gone, good = queue.join(partition=1), queue.join(partition=0)
+    del queue.core.appender.topics["t"].slots[1]
+
+    queue.free()
+
+    [(refused, error)] = queue.refused
+    assert (refused, type(error)) == (gone, InvalidPartitionError)
+    assert queue.placed == [good]
+
+
+def test_record_for_anywhere_does_not_enter_a_partition_in_which_others_wait() -> None:
+    """It would overtake them."""
+    queue = full((1, 2))
+    waiting = queue.join(partition=1, value=bytes(5000))
+    anywhere = queue.join(partition=None, value=b"v")
+
+    queue.lines.serve()
+
+    assert queue.placed == []
+    assert {waiting.is_waiting, anywhere.is_waiting} == {True}
+
+
+def test_earliest_who_gets_nothing_has_the_first_claim_on_what_is_common() -> None:
+    """Others live on the reserves of their own nodes meanwhile."""
+    queue = full((1, 2), chunks=16)
+    queue.join(partition=0)
+    queue.lines.serve()
+    assert not queue.core.open_batches.may_use_common
+
+    queue.free()
+
+    assert queue.core.open_batches.may_use_common
+
+
+# Shortage
+
+
+def test_memory_is_short_while_somebody_waits() -> None:
+    """Then no batch waits out its linger."""
+    queue = full()
+    open_batches = queue.core.open_batches
+    queue.join()
+
+    queue.lines.note_shortage()
+    assert open_batches.memory_is_short
+    queue.free()
+
+    assert not open_batches.memory_is_short
+
+
+# Leaders
+
+
+def test_waiting_records_compete_under_their_new_leader() -> None:
+    """Whose reserve may have room."""
+    queue = full((1, 2), chunks=16)
+    record = queue.join(partition=0)
+    queue.lines.serve()
+    assert record.is_waiting
+    queue.core.lead((2, 1), epoch=1)
+
+    queue.lines.leaders_changed()
+    queue.lines.serve()
+
+    assert queue.placed == [record]
+
+
+def test_new_leaders_take_nothing_from_who_waits() -> None:
+    """Nor does a second change."""
+    queue = full((1, 1))
+    records = [queue.join(partition=partition) for partition in (0, 1, 0)]
+    for _ in range(2):
+        queue.lines.leaders_changed()
+
+    queue.free(3)
+
+    assert queue.placed == records
+
+
+def test_leaders_that_change_when_all_have_left_leave_no_shortage_behind() -> None:
+    """Or lingers would be cut short, and the common memory kept for nobody."""
+    core = full().core
+    record = core.wait_in_line(b"v")
+    core.lines.serve()
+    core.lines.withdraw(record)
+
+    core.lead((2,), epoch=1)
+
+    assert (core.open_batches.memory_is_short, core.open_batches.may_use_common) == (False, True)
+
+
+@given(st.lists(st.tuples(st.sampled_from((0, 1, 2)), st.sampled_from((1, 900, 2000))), min_size=1, max_size=20))
+def test_all_are_served_in_the_order_of_their_line(records: list[tuple[int, int]]) -> None:
+    """Whatever their partitions and sizes, as memory comes back."""
+    queue = full((1, 1, 2))
+    waiting = [queue.join(partition=partition, value=bytes(size)) for partition, size in records]
+
+    for _ in range(200):
+        for node_id in (1, 2):
+            for batch in queue.core.drain(node_id):
+                queue.core.acknowledge(batch)
+        queue.lines.serve()
+
+    assert len(queue.placed) == len(waiting)
+    for partition in (0, 1, 2):
+        assert [each for each in queue.placed if each.partition == partition] == [
+            each for each in waiting if each.partition == partition
+        ]
