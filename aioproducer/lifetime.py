@@ -217,8 +217,8 @@ class ProducerLifetime:
 
     def _check_place(self) -> None:
         """Starting and closing wait for tasks of the loop that the producer belongs to: no other loop can."""
-        loop = self._running.loop if self._running is not None else None
-        self._lifecycle.check_place(on_its_loop=loop is None or loop is asyncio.get_running_loop())
+        running = None if self._lifecycle.is_forked else self._running  # a forked child has no running loop to ask for
+        self._lifecycle.check_place(on_its_loop=running is None or running.loop is asyncio.get_running_loop())
 
     def _open_running(self) -> RunningProducer:
         running = self._running

@@ -1,0 +1,155 @@
+"""Records that nobody waits for are bounded; those that somebody awaits never meet the bound."""
+
+import asyncio
+import tracemalloc
+
+import pytest
+
+from aioproducer import BufferFullError, BufferTimeoutError, Outcome, Producer, RecordMetadata
+from aioproducer.testing import ApiKey, FakeCluster, Where
+from tests.produced import values
+
+PRODUCE = Where(api=ApiKey.PRODUCE)
+METADATA = Where(api=ApiKey.METADATA)
+SMALL = {"buffer_memory": 200_000, "batch_size": 10_000}
+
+
+async def test_loop_of_sends_meets_the_bound_of_records(one_broker: FakeCluster) -> None:
+    """And is told of enqueue; all that were accepted go through."""
+    async with Producer(one_broker.bootstrap_servers, max_waiting_records=100) as producer:
+        accepted = 0
+        with pytest.raises(BufferFullError, match=r"(?s)max_waiting_records=100.*await producer\.enqueue") as caught:
+            while accepted < 1_000:
+                producer.send("orders", b"v")
+                accepted += 1
+        await producer.flush()
+
+        assert (accepted, caught.value.outcome) == (100, Outcome.NOT_WRITTEN)
+        assert len(values(one_broker, "orders")) == 100
+        producer.send("orders", b"v")
+
+
+async def test_loop_of_sends_meets_the_bound_of_bytes(one_broker: FakeCluster) -> None:
+    """A quarter of the buffer, unless given."""
+    async with Producer(one_broker.bootstrap_servers, buffer_memory=1_000_000) as producer:
+        accepted = 0
+        with pytest.raises(BufferFullError, match="max_waiting_bytes=250000"):
+            while accepted < 1_000:
+                producer.send("orders", bytes(10_000))
+                accepted += 1
+        await producer.flush()
+
+    assert accepted == 24
+
+
+async def test_loop_of_sends_to_a_stalled_cluster_cannot_fill_the_memory(one_broker: FakeCluster) -> None:
+    """Buffer and lines together are the end of it."""
+    stall = one_broker.faults.stall(PRODUCE)
+    async with Producer(one_broker.bootstrap_servers, **SMALL) as producer:
+        await producer.partitions_for("orders")
+        accepted = 0
+        tracemalloc.start()
+        with pytest.raises(BufferFullError):
+            while True:
+                producer.send("orders", bytes(1_000))
+                accepted += 1
+        held = tracemalloc.get_traced_memory()[0]
+        tracemalloc.stop()
+        one_broker.faults.remove(stall)
+        await producer.flush()
+
+    assert 150 < accepted < 260
+    assert held < 1_000_000
+    assert len(values(one_broker, "orders")) == accepted
+
+
+@pytest.mark.slow
+async def test_ten_thousand_awaiting_tasks_never_meet_the_bound(one_broker: FakeCluster) -> None:
+    """While the topic is unknown, and while there is no memory."""
+    async with Producer(one_broker.bootstrap_servers, max_waiting_records=10, **SMALL) as producer:  # type: ignore[arg-type]
+
+        async def send() -> RecordMetadata:
+            return await producer.send("orders", bytes(100))
+
+        results = await asyncio.gather(*[asyncio.create_task(send()) for _ in range(10_000)])
+
+    assert len({(each.partition, each.offset) for each in results}) == 10_000
+
+
+async def test_enqueue_waits_for_room_in_the_order_of_calls(one_broker: FakeCluster) -> None:
+    """First come, first served."""
+    stall = one_broker.faults.stall(PRODUCE)
+    async with Producer(one_broker.bootstrap_servers, **SMALL) as producer:  # type: ignore[arg-type]
+        tasks = [
+            asyncio.create_task(producer.enqueue("orders", b"%04d" % number + bytes(1_000), partition=0))
+            for number in range(500)
+        ]
+        await asyncio.wait(tasks, timeout=0.05)
+        waiting = sum(not task.done() for task in tasks)
+        one_broker.faults.remove(stall)
+        await asyncio.gather(*tasks)
+
+    assert waiting > 200
+    numbers = [int((value or b"")[:4]) for value in values(one_broker, "orders")]
+    assert numbers == list(range(500))
+
+
+async def test_enqueue_without_room_in_time(one_broker: FakeCluster) -> None:
+    """An error after max_block_ms, and the record is not written."""
+    stall = one_broker.faults.stall(PRODUCE)
+    async with Producer(one_broker.bootstrap_servers, max_block_ms=100, **SMALL) as producer:  # type: ignore[arg-type]
+        accepted = 0
+        with pytest.raises(BufferTimeoutError, match="max_block_ms=100") as caught:
+            while True:
+                await producer.enqueue("orders", bytes(1_000))
+                accepted += 1
+        one_broker.faults.remove(stall)
+        await producer.flush()
+
+    assert caught.value.outcome is Outcome.NOT_WRITTEN
+    assert len(values(one_broker, "orders")) == accepted
+
+
+async def test_enqueue_cancelled_while_it_waits_for_room_is_not_written(one_broker: FakeCluster) -> None:
+    """And lets those behind it pass at once, if they fit."""
+    stall = one_broker.faults.stall(PRODUCE)
+    async with Producer(one_broker.bootstrap_servers, **SMALL) as producer:  # type: ignore[arg-type]
+        await producer.partitions_for("orders")
+        fitting = 0
+        while producer.statistics().records_waiting == 0:
+            producer.send("orders", bytes(1_000), partition=0)
+            fitting += 1
+        first = asyncio.create_task(producer.enqueue("orders", b"cancelled", partition=0))
+        second = asyncio.create_task(producer.send_and_wait("orders", b"stays", partition=0))
+        await asyncio.sleep(0.01)
+        first.cancel()
+        await asyncio.wait([first])
+        before = producer.statistics()
+        one_broker.faults.remove(stall)
+        await second
+        await producer.flush()
+        after = producer.statistics()
+
+    assert first.cancelled()
+    assert before.records_waiting == 2
+    assert (after.records_waiting, after.waiting_bytes) == (0, 0)
+    assert after.buffer_available_bytes == after.buffer_total_bytes
+    assert values(one_broker, "orders")[fitting:] == [b"stays"]
+
+
+async def test_all_callers_cancelled_leave_nothing(one_broker: FakeCluster) -> None:
+    """Of a thousand that waited."""
+    stall = one_broker.faults.stall(PRODUCE)
+    async with Producer(one_broker.bootstrap_servers, **SMALL) as producer:  # type: ignore[arg-type]
+        tasks = [asyncio.create_task(producer.enqueue("orders", bytes(1_000))) for _ in range(1_000)]
+        await asyncio.wait(tasks, timeout=0.05)
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+        waiting = producer.statistics()
+        one_broker.faults.remove(stall)
+        await producer.flush()
+        accepted = sum(not task.cancelled() for task in tasks)
+
+    assert (waiting.records_waiting, waiting.waiting_bytes) == (0, 0)
+    assert len(values(one_broker, "orders")) == accepted
