@@ -3,19 +3,28 @@
 import logging
 import sys
 import time
+from collections.abc import Callable
+
+PASSING_S = 1.0
+"""An error that is over after so long is none: a coordinator that is only just chosen, a leader that moves."""
 
 REPEAT_AFTER_S = 60.0
 
 
 class ConsumerLog(logging.Handler):
-    """Takes aiokafka's errors: keeps the last one while the consumer starts, later shows each, once a minute."""
+    """Takes aiokafka's errors: keeps the last one while the consumer starts; later shows those that last.
 
-    def __init__(self) -> None:
+    Args:
+        clock: monotonic seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         """Take the place of what would print them all."""
         super().__init__(logging.ERROR)
         self.is_shown = False
         self.last = ""
-        self._shown_at: dict[str, float] = {}
+        self._clock = clock
+        self._show_at: dict[str, float] = {}
         library = logging.getLogger("aiokafka")
         library.addHandler(self)
         library.propagate = False
@@ -23,8 +32,8 @@ class ConsumerLog(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Keep or show one."""
         self.last = message = record.getMessage()
-        now = time.monotonic()
-        if not self.is_shown or now - self._shown_at.get(message, -REPEAT_AFTER_S) < REPEAT_AFTER_S:
+        now = self._clock()
+        if not self.is_shown or now < self._show_at.setdefault(message, now + PASSING_S):
             return
-        self._shown_at[message] = now
+        self._show_at[message] = now + REPEAT_AFTER_S
         print(f"aioproducer: {message}", file=sys.stderr)

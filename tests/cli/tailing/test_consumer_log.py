@@ -5,36 +5,64 @@ from collections.abc import Iterator
 
 import pytest
 
-from aioproducer.cli.tailing.consumer_log import ConsumerLog
+from aioproducer.cli.tailing.consumer_log import PASSING_S, REPEAT_AFTER_S, ConsumerLog
+
+LIBRARY = logging.getLogger("aiokafka")
+
+
+class Clock:
+    """Time that stands still until it is set."""
+
+    now = 100.0
+
+    def __call__(self) -> float:
+        """The time it is."""
+        return self.now
 
 
 @pytest.fixture
-def log() -> Iterator[ConsumerLog]:
+def clock() -> Clock:
+    """What the log takes the time from."""
+    return Clock()
+
+
+@pytest.fixture
+def log(clock: Clock) -> Iterator[ConsumerLog]:
     """In place, and taken away again."""
-    library = logging.getLogger("aiokafka")
-    taken = ConsumerLog()
+    taken = ConsumerLog(clock)
     yield taken
-    library.removeHandler(taken)
-    library.propagate = True
+    LIBRARY.removeHandler(taken)
+    LIBRARY.propagate = True
 
 
 def test_only_the_last_error_is_kept_while_starting(log: ConsumerLog, capsys: pytest.CaptureFixture[str]) -> None:
     """The command tells it in its own line."""
-    library = logging.getLogger("aiokafka.client")
-
-    library.error("Unable connect to %s", "a:1")
-    library.error("Unable connect to %s", "b:2")
-    library.warning("never mind")
+    LIBRARY.error("Unable connect to %s", "a:1")
+    LIBRARY.error("Unable connect to %s", "b:2")
+    LIBRARY.warning("never mind")
 
     assert log.last == "Unable connect to b:2"
     assert capsys.readouterr().err == ""
 
 
-def test_each_error_is_told_once_a_minute(log: ConsumerLog, capsys: pytest.CaptureFixture[str]) -> None:
+def test_passing_error_is_not_told(log: ConsumerLog, clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
+    """It is over before anyone could do anything."""
+    log.is_shown = True
+    for _ in range(5):
+        LIBRARY.error("no coordinator")
+        clock.now += PASSING_S / 6
+
+    assert capsys.readouterr().err == ""
+
+
+def test_lasting_error_is_told_once_a_minute(
+    log: ConsumerLog, clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
     """It is logged several times a second while a broker is down."""
     log.is_shown = True
-    for _ in range(100):
-        logging.getLogger("aiokafka").error("broker 1 is down")
-        logging.getLogger("aiokafka").error("broker 2 is down")
+    for _ in range(round(REPEAT_AFTER_S + 30) * 4):
+        LIBRARY.error("broker 1 is down")
+        LIBRARY.error("broker 2 is down")
+        clock.now += 0.25
 
-    assert capsys.readouterr().err == "aioproducer: broker 1 is down\naioproducer: broker 2 is down\n"
+    assert capsys.readouterr().err == 2 * "aioproducer: broker 1 is down\naioproducer: broker 2 is down\n"
