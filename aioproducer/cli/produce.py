@@ -88,9 +88,10 @@ def produce(
 ) -> None:
     """Send lines, JSON lines or CSV rows to a topic, in constant memory.
 
-    Exit code: 0 when everything was delivered; 1 when something was not, and then it says which lines and why;
-    2 for what was asked wrongly; 130 after Ctrl-C and 143 after SIGTERM, once what was accepted is delivered
-    or --drain-timeout is over. A second Ctrl-C ends at once.
+    Exit code 0: everything was delivered.
+    1: something was not; it says which lines, and why.
+    2: something was asked wrongly.
+    130, 143: after Ctrl-C or SIGTERM; what was accepted is delivered first. A second one ends at once.
     """
     inputs, problems = find_inputs(files or [])
     settings = FeedSettings(

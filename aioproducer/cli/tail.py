@@ -56,8 +56,9 @@ def tail(
 ) -> None:
     """Show what arrives in a topic, until Ctrl-C; waits for a topic that does not exist yet.
 
-    Exit code: 0 when it was ended, or has shown what was asked for; 1 when no broker answers or one refuses;
-    2 for what was asked wrongly.
+    Exit code 0: it was ended, or has shown what was asked for.
+    1: no broker answers, or one refuses.
+    2: something was asked wrongly.
     """
     _check(topic, bootstrap_server)
     settings = TailSettings(
