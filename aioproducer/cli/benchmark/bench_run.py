@@ -25,7 +25,10 @@ class Contestant:
     variant: str
     job: Job
     stall_s: float = 0.0
-    """How long the broker stands still meanwhile; 0: not at all."""
+    """How long the broker stands still meanwhile, at least; 0: not at all."""
+
+    offers_all_to_stalled: bool = False
+    """Whether the broker stands still until the worker has offered everything, which it then says."""
 
 
 @dataclass(slots=True)
@@ -108,20 +111,23 @@ class Bench:
             await self._check(placed, outcome)
         return outcome
 
-    async def _run_stalled(self, job: Job, stall_s: float) -> Outcome:
-        """The same, with the broker standing still from when the worker is ready, for so long.
+    async def _run_stalled(self, contestant: Contestant) -> Outcome:
+        """The same, with the broker standing still from when the worker is ready.
 
         Raises:
             WorkerError: as `_run`; or this broker is not ours to stop.
         """
         if self.broker.stall is None or self.broker.resume is None:
             raise WorkerError(f"{self.broker.name} is not ours to stop")
-        async with self._on_fresh_topic(job) as placed, running_worker(placed) as worker:
+        async with self._on_fresh_topic(contestant.job) as placed, running_worker(placed) as worker:
             await worker.wait_until_ready()
             self.broker.stall()
             try:
                 worker.go_on()
-                await asyncio.sleep(stall_s)
+                await asyncio.sleep(contestant.stall_s)
+                if contestant.offers_all_to_stalled:
+                    await worker.wait_until_ready()
+                    worker.go_on()
             finally:
                 self.broker.resume()
             outcome = await worker.outcome()
@@ -161,9 +167,8 @@ class Bench:
     async def _try(self, contestant: Contestant, round_name: str) -> Outcome | None:
         """Run one contestant; a failure is kept for the end, and the others go on."""
         who = f"{contestant.client}, {contestant.variant}"
-        stall_s = contestant.stall_s
         try:
-            outcome = await (self._run_stalled(contestant.job, stall_s) if stall_s else self._run(contestant.job))
+            outcome = await (self._run_stalled(contestant) if contestant.stall_s else self._run(contestant.job))
         except WorkerError as failed:
             self.failures.append(f"{who}: {failed}")
             self.say(f"{round_name}: {self.failures[-1]}")

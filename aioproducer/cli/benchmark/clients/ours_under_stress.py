@@ -44,7 +44,7 @@ def enqueue_stalled(job: Job) -> Outcome:
 
 
 def send_stalled(job: Job) -> Outcome:
-    """Offer `job.records` by `send` without await while the broker stands still; those past the bound are refused."""
+    """Offer `job.records` by `send` without await, all of them before the broker goes on; the rest is refused."""
 
     async def offer(producer: Producer) -> int:
         accepted, value = 0, job.value
@@ -56,6 +56,7 @@ def send_stalled(job: Job) -> Outcome:
             except BufferFullError:
                 continue
             accepted += 1
+        await asyncio.to_thread(wait_for_go)  # until the broker goes on
         return accepted
 
     return _run_stalled(job, offer)

@@ -11,10 +11,14 @@ ALLOWANCE_MIB = 64
 """What resident memory may grow by above `buffer_memory`."""
 
 TASKS = 100
+
+WARMUP_RECORDS = 100
+"""Few: memory that the warm-up took would not show as growth."""
+
 SMALL, LARGE = 100, 10_240
 
 VARIANTS = {
-    # variant -> work, bytes of a value, whether some must be refused
+    # variant -> work, bytes of a value, whether all are offered before the broker goes on, so that some are refused
     "await enqueue, 100 B": ("enqueue_stalled", SMALL, False),
     "send without await, 100 B": ("send_stalled", SMALL, True),
     "send without await, 10 KiB": ("send_stalled", LARGE, True),
@@ -27,8 +31,14 @@ async def stalled(bench: Bench) -> ScenarioReport:
     if bench.broker.stall is None:
         return ScenarioReport("stalled", title, notes=[f"left out: {bench.broker.name} is not ours to stop"])
     contestants = [
-        Contestant(OURS, variant, _job(bench, work, value_bytes), stall_s=bench.sizes.stall_s)
-        for variant, (work, value_bytes, _) in VARIANTS.items()
+        Contestant(
+            OURS,
+            variant,
+            _job(bench, work, value_bytes),
+            stall_s=bench.sizes.stall_s,
+            offers_all_to_stalled=must_refuse,
+        )
+        for variant, (work, value_bytes, must_refuse) in VARIANTS.items()
     ]
     rows, notes = await bench.measure(contestants, rounds=1)
     limit_mib = bench.sizes.stall_buffer / 2**20 + ALLOWANCE_MIB
@@ -54,7 +64,7 @@ def _job(bench: Bench, work: str, value_bytes: int) -> Job:
     return Job(
         work=f"ours_under_stress.{work}",
         records=TIMES_THE_BUFFER * buffer_memory // value_bytes // TASKS * TASKS,
-        warmup_records=bench.sizes.warmup_records,
+        warmup_records=WARMUP_RECORDS,
         value_bytes=value_bytes,
         buffer_memory=buffer_memory,
         tasks=TASKS,
