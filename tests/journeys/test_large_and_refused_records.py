@@ -1,0 +1,137 @@
+"""Batches that are too large, and records that are refused: the others go through, in order."""
+
+import asyncio
+
+import pytest
+
+from aioproducer import KafkaError, Outcome, Producer
+from aioproducer.errors import InvalidRecordError, MessageTooLargeError
+from aioproducer.testing import ApiKey, FakeCluster, Where
+from tests.fakes.virtual_cluster import in_virtual_time
+
+PRODUCE = Where(api=ApiKey.PRODUCE)
+
+
+def small_topic(cluster: FakeCluster) -> None:
+    """A topic that takes 2000 bytes a batch."""
+    cluster.create_topic("orders", 1, configs={"max.message.bytes": "2000"})
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+@pytest.mark.parametrize("in_flight", [1, 5])
+@in_virtual_time
+async def test_batch_that_is_too_large_is_split_until_it_fits(codec: str, in_flight: int) -> None:
+    """And the records keep their order (KIP-126)."""
+    async with (
+        FakeCluster(1, auto_create_topics=False) as cluster,
+        Producer(
+            cluster.bootstrap_servers,
+            linger_ms=10_000,
+            compression_type=codec,  # type: ignore[arg-type]  # one of a few words
+            max_in_flight_requests_per_connection=in_flight,
+        ) as producer,
+    ):
+        small_topic(cluster)
+        await producer.partitions_for("orders")
+        values = [bytes((number * 7 + step * step) % 251 for step in range(150)) for number in range(120)]
+        deliveries = [producer.send("orders", value) for value in values]
+        await producer.flush()
+
+        assert [delivery.result().offset for delivery in deliveries] == list(range(120))
+        assert [record.value for record in cluster.records("orders", 0)] == values
+        assert producer.statistics().batches_split > 0
+
+
+@in_virtual_time
+async def test_later_batches_fit_at_once() -> None:
+    """The producer has learnt the limit."""
+    async with (
+        FakeCluster(1, auto_create_topics=False) as cluster,
+        Producer(cluster.bootstrap_servers, linger_ms=10_000) as producer,
+    ):
+        small_topic(cluster)
+        await producer.partitions_for("orders")
+        for _ in range(2):
+            before = producer.statistics().batches_split
+            for _ in range(100):
+                producer.send("orders", b"x" * 100)
+            await producer.flush()
+
+        assert producer.statistics().batches_split == before
+
+
+@in_virtual_time
+async def test_record_that_is_too_large_alone_fails_and_its_neighbours_do_not() -> None:
+    """Aiokafka's partition was poisoned for ever (B2)."""
+    async with (
+        FakeCluster(1, auto_create_topics=False) as cluster,
+        Producer(cluster.bootstrap_servers, linger_ms=10_000) as producer,
+    ):
+        small_topic(cluster)
+        await producer.partitions_for("orders")
+        values = [b"a" * 100, b"b" * 100, b"c" * 5000, b"d" * 100, b"e" * 100]
+        deliveries = [producer.send("orders", value) for value in values]
+        results = await asyncio.gather(*deliveries, return_exceptions=True)
+        after = await producer.send("orders", b"f")
+
+        error = results[2]
+        assert isinstance(error, MessageTooLargeError)
+        assert error.outcome is Outcome.NOT_WRITTEN
+        assert [record.value for record in cluster.records("orders", 0)] == [*values[:2], *values[3:], b"f"]
+        assert after.offset == 4
+
+
+@pytest.mark.parametrize("code", [32, 87])
+@in_virtual_time
+async def test_refused_records_fail_alone(code: int) -> None:
+    """The broker names them (KIP-467)."""
+    async with (
+        FakeCluster(1, topics={"orders": 1}) as cluster,
+        Producer(cluster.bootstrap_servers, linger_ms=10_000) as producer,
+    ):
+        await producer.partitions_for("orders")
+        cluster.faults.record_errors({0: "no key", 3: None, 9: "no key"}, PRODUCE, code=code)
+        deliveries = [producer.send("orders", b"%d" % number) for number in range(10)]
+        results = await asyncio.gather(*deliveries, return_exceptions=True)
+
+        refused = {index: each for index, each in enumerate(results) if isinstance(each, InvalidRecordError)}
+        assert {index: error.code for index, error in refused.items()} == {0: code, 3: code, 9: code}
+        assert "no key" in str(refused[0])
+        assert [record.value for record in cluster.records("orders", 0)] == [b"1", b"2", b"4", b"5", b"6", b"7", b"8"]
+        assert (await producer.send("orders", b"after")).offset == 7
+
+
+@in_virtual_time
+async def test_refusal_in_the_middle_of_a_pipeline_keeps_the_order_of_what_follows() -> None:
+    """Those behind it on the wire are answered "out of order" and come again."""
+    async with (
+        FakeCluster(1, topics={"orders": 1}) as cluster,
+        Producer(cluster.bootstrap_servers, linger_ms=0, batch_size=0) as producer,
+    ):
+        await producer.send("orders", b"first")
+        cluster.faults.error(29, PRODUCE, skip=2)
+        deliveries = [producer.send("orders", b"%d" % number) for number in range(20)]
+        results = await asyncio.gather(*deliveries, return_exceptions=True)
+
+        failed = [index for index, each in enumerate(results) if isinstance(each, KafkaError)]
+        assert failed == [2]
+        expected = [b"first", *(b"%d" % number for number in range(20) if number != 2)]
+        assert [record.value for record in cluster.records("orders", 0)] == expected
+
+
+@in_virtual_time
+async def test_memory_of_split_and_refused_batches_comes_back() -> None:
+    """Parts share a chunk: it is free when the last of them is."""
+    async with (
+        FakeCluster(1, topics={"orders": 1}) as cluster,
+        Producer(cluster.bootstrap_servers, linger_ms=10_000, buffer_memory=262_144) as producer,
+    ):
+        await producer.partitions_for("orders")
+        for round_ in range(20):
+            cluster.faults.error(10, PRODUCE, times=3)
+            cluster.faults.record_errors({1: None}, PRODUCE)
+            for _ in range(50):
+                producer.send("orders", b"x" * 500, on_delivery=lambda *_: None)
+            await producer.flush()
+            statistics = producer.statistics()
+            assert statistics.buffer_available_bytes == statistics.buffer_total_bytes, round_

@@ -1,0 +1,154 @@
+"""Topics made on first use, brokers that are all replaced, and brokers that are not there at first."""
+
+import asyncio
+
+import pytest
+
+from aioproducer import KafkaError, Outcome, Producer, UndeliveredError
+from aioproducer.errors import MetadataTimeoutError
+from aioproducer.testing import ApiKey, FakeCluster, Where
+from tests.fakes.virtual_cluster import in_virtual_time
+
+
+@in_virtual_time
+async def test_topic_that_is_made_on_first_use_just_works() -> None:
+    """The first answer is "unknown topic"."""
+    async with (
+        FakeCluster(3, auto_create_delay_s=0.3) as cluster,
+        Producer(cluster.bootstrap_servers, linger_ms=0) as producer,
+    ):
+        results = await asyncio.gather(*(producer.send(f"topic{number}", b"x") for number in range(50)))
+
+        assert {metadata.topic for metadata in results} == {f"topic{number}" for number in range(50)}
+
+
+@in_virtual_time
+async def test_fresh_cluster_that_has_no_producer_ids_yet_only_delays() -> None:
+    """It answers 14 for a second."""
+    async with (
+        FakeCluster(1, topics={"orders": 1}, producer_ids_load_s=1.5) as cluster,
+        Producer(cluster.bootstrap_servers) as producer,
+    ):
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        await producer.send("orders", b"x")
+
+        assert 1.5 <= loop.time() - began < 4
+
+
+@in_virtual_time
+async def test_all_brokers_are_replaced_one_after_another() -> None:
+    """Every one that the producer knew at first was away for a time."""
+    async with (
+        FakeCluster(3, topics={"orders": 3}) as cluster,
+        Producer(cluster.bootstrap_servers, linger_ms=0, request_timeout_ms=2_000) as producer,
+    ):
+        deliveries = []
+        for node_id in (1, 2, 3):
+            await cluster.kill(node_id)
+            for number in range(30):
+                deliveries.append(producer.send("orders", b"%d" % number, partition=number % 3))
+                await asyncio.sleep(0.05)
+            await cluster.restart(node_id)
+            await asyncio.sleep(1)
+        await asyncio.gather(*deliveries)
+
+        assert sum(len(cluster.records("orders", number)) for number in range(3)) == 90
+
+
+@in_virtual_time
+async def test_whole_cluster_goes_away_and_comes_back() -> None:
+    """For a minute; the records wait for it."""
+    async with (
+        FakeCluster(3, topics={"orders": 3}) as cluster,
+        Producer(cluster.bootstrap_servers, linger_ms=0) as producer,
+    ):
+        await producer.send("orders", b"first", partition=0)
+        for node_id in (1, 2, 3):
+            await cluster.kill(node_id)
+        deliveries = [producer.send("orders", b"%d" % number, partition=0) for number in range(100)]
+        await asyncio.sleep(60)
+        for node_id in (1, 2, 3):
+            await cluster.restart(node_id)
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        await asyncio.gather(*deliveries)
+
+        assert loop.time() - began < 5
+        assert [record.value for record in cluster.records("orders", 0)][1:] == [b"%d" % n for n in range(100)]
+
+
+@in_virtual_time
+async def test_brokers_that_are_down_from_the_start_are_an_error_in_time() -> None:
+    """The start is bounded, and leaves nothing behind."""
+    async with FakeCluster(2) as cluster:
+        for node_id in (1, 2):
+            await cluster.kill(node_id)
+        producer = Producer(cluster.bootstrap_servers, max_block_ms=3_000)
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+
+        with pytest.raises(MetadataTimeoutError, match="refused"):
+            await producer.start()
+
+        assert 3.0 <= loop.time() - began < 3.5
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+@in_virtual_time
+async def test_producer_started_before_its_brokers_sends_when_they_come() -> None:
+    """With `wait=False`."""
+    async with FakeCluster(2) as cluster:
+        for node_id in (1, 2):
+            await cluster.kill(node_id)
+        producer = await Producer(cluster.bootstrap_servers).start(wait=False)
+        delivery = producer.send("orders", b"x")
+        await asyncio.sleep(20)
+        assert not delivery.done()
+        for node_id in (1, 2):
+            await cluster.restart(node_id)
+
+        assert (await delivery).offset == 0
+        await producer.close()
+
+
+@in_virtual_time
+async def test_sends_flush_and_close_are_bounded_without_brokers() -> None:
+    """Aiokafka hung in all of them (B6)."""
+    async with FakeCluster(1, topics={"orders": 1}) as cluster:
+        producer = await Producer(
+            cluster.bootstrap_servers, request_timeout_ms=1_500, delivery_timeout_ms=2_000, max_block_ms=2_000
+        ).start()
+        await producer.send("orders", b"x")
+        await cluster.kill(1)
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        known, unknown = producer.send("orders", b"x"), producer.send("elsewhere", b"x")
+        with pytest.raises(UndeliveredError) as raised:
+            await producer.flush()
+        await producer.close()
+
+        assert loop.time() - began < 3
+        assert raised.value.count == 2
+        for delivery in (known, unknown):
+            error = delivery.exception()
+            assert isinstance(error, KafkaError)
+            assert error.outcome is Outcome.NOT_WRITTEN
+
+
+@in_virtual_time
+async def test_throttled_producer_waits_as_long_as_it_was_told() -> None:
+    """And not a request sooner (KIP-219)."""
+    async with (
+        FakeCluster(1, topics={"orders": 1}) as cluster,
+        Producer(cluster.bootstrap_servers, linger_ms=0) as producer,
+    ):
+        await producer.send("orders", b"0")
+        cluster.faults.throttle(2_000, Where(api=ApiKey.PRODUCE))
+        await producer.send("orders", b"1")
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+
+        await producer.send("orders", b"2")
+
+        assert 1.9 <= loop.time() - began < 2.5
