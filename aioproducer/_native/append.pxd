@@ -48,7 +48,7 @@ cdef class RecordAppender:
     cdef object _refuse                      # called to raise when `closed`, or on another thread
     cdef unsigned long _thread               # the loop's thread
     cdef readonly Py_ssize_t batch_size      # bytes of a batch, its header included
-    cdef readonly Py_ssize_t max_record_size # bytes
+    cdef readonly Py_ssize_t max_record_size  # bytes
     cdef bint _ignore_keys
     cdef public bint closed                  # every append calls `refuse`
     cdef public bint pause_wanted            # enough was written that the loop should run once

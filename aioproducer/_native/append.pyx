@@ -30,7 +30,6 @@ from aioproducer._native.delivery cimport BatchResult, Delivery, new_delivery
 from aioproducer._native.memory cimport Chunk
 from aioproducer._native.varint cimport put_varint, varint_size
 
-from aioproducer.errors import RecordTooLargeError
 from aioproducer.records import check_callback, check_topic_name
 
 cdef extern from "pythread.h":
@@ -47,7 +46,6 @@ cdef extern from "<time.h>" nogil:
 cdef enum:
     RECORD_OVERHEAD = 31          # length 5, attributes 1, timestamp 10, offset 5, key length 5, value length 5
     BATCH_HEADER_SIZE = 61        # what stands before the records of a batch
-
 
 
 # Bytes
