@@ -1,0 +1,96 @@
+"""Large batches are compressed in threads: records, order and memory are as without."""
+
+import asyncio
+import random
+
+import pytest
+
+from aioproducer import Producer
+from aioproducer.testing import ApiKey, FakeCluster, Where
+
+CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
+RECORDS = 3000
+
+
+def values() -> list[bytes]:
+    """Half of it compresses well, half not at all."""
+    chance = random.Random(3)
+    return [chance.randbytes(500) if number % 2 else b"%d " % number * 100 for number in range(RECORDS)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("codec", CODECS)
+async def test_large_batches_arrive_whole_and_in_order(codec: str) -> None:
+    """Through a buffer much smaller than all of them."""
+    async with (
+        FakeCluster(1, topics={"orders": 2}) as cluster,
+        Producer(
+            cluster.bootstrap_servers,
+            compression_type=codec,  # type: ignore[arg-type]  # one of a few words
+            batch_size=262_144,
+            buffer_memory=1_048_576,
+        ) as producer,
+    ):
+        for number, value in enumerate(values()):
+            await producer.enqueue("orders", value, partition=number % 2)
+        await producer.flush()
+        statistics = producer.statistics()
+
+        for partition in (0, 1):
+            logged = [record.value for record in cluster.records("orders", partition)]
+            assert logged == values()[partition::2]
+        assert statistics.buffer_available_bytes == statistics.buffer_total_bytes
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("codec", ["gzip", "zstd"])
+async def test_compressed_batches_are_resent_byte_for_byte(codec: str) -> None:
+    """Lost answers and refusals in between."""
+    async with (
+        FakeCluster(1, topics={"orders": 1}) as cluster,
+        Producer(
+            cluster.bootstrap_servers,
+            compression_type=codec,  # type: ignore[arg-type]  # one of a few words
+            batch_size=131_072,
+            retry_backoff_ms=1,
+        ) as producer,
+    ):
+        await producer.send("orders", b"first")
+        where = Where(api=ApiKey.PRODUCE)
+        for skip in (0, 2, 4):
+            cluster.faults.drop_connection(where, after_append=True, skip=skip)
+            cluster.faults.error(19, where, skip=skip + 1)
+        for value in values():
+            await producer.enqueue("orders", value)
+        await producer.flush()
+
+        assert [record.value for record in cluster.records("orders", 0)] == [b"first", *values()]
+
+
+async def test_batches_in_threads_at_the_close_do_no_harm() -> None:
+    """Their records fail, and their memory is theirs until the threads are done."""
+    async with FakeCluster(1, topics={"orders": 8}) as cluster:
+        producer = Producer(cluster.bootstrap_servers, compression_type="gzip", batch_size=1_048_576, linger_ms=60_000)
+        await producer.start()
+        await producer.partitions_for("orders")
+        deliveries = [producer.send("orders", value, partition=number % 8) for number, value in enumerate(values())]
+        for delivery in deliveries:
+            delivery.add_done_callback(lambda _: None)
+        flushing = asyncio.ensure_future(producer.flush())
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        await producer.close(0)
+        await asyncio.wait([flushing])
+        flushing.exception()
+
+        assert all(delivery.done() for delivery in deliveries)
+
+
+async def test_two_compressed_batches_take_the_place_of_many(cluster: FakeCluster) -> None:
+    """What is counted as sent is the compressed size."""
+    async with Producer(cluster.bootstrap_servers, compression_type="zstd", batch_size=262_144) as producer:
+        for _ in range(2000):
+            await producer.enqueue("orders", b"x" * 1000, partition=0)
+        await producer.flush()
+
+        assert producer.statistics().batch_bytes < 100_000
