@@ -30,7 +30,7 @@ _INT32 = struct.Struct(">i")
 _KAFKA_LZ4_DEFAULT: Final = 9  # Kafka's number for "the fast compressor", not one of the frame format's levels
 _LZ4_FAST: Final = 0
 _LZ4_SLOWEST: Final = 12  # Kafka allows 1 to 17; the library's scale ends here
-_GZIP_DEFAULT: Final = 6
+_GZIP_DEFAULT: Final = 6  # what Kafka's -1 means; the library takes no -1
 _ZSTD_DEFAULT: Final = 3
 
 
@@ -58,7 +58,7 @@ def compress(codec: CompressionType, level: int | None, data: Buffer) -> bytes:
 
     Args:
         codec: how.
-        level: on Kafka's scale of that codec (gzip 1 to 9, lz4 1 to 17, zstd -131072 to 22); None = its default.
+        level: on Kafka's scale of that codec (gzip 1 to 9 or -1, lz4 1 to 17, zstd -131072 to 22); None = its default.
             Ignored where there are none (snappy).
         data: only read.
     """
@@ -82,7 +82,7 @@ def _pack_none(data: Buffer, _level: int | None) -> bytes:
 
 
 def _pack_gzip(data: Buffer, level: int | None) -> bytes:
-    return bytes(cramjam.gzip.compress(data, _GZIP_DEFAULT if level is None else level))
+    return bytes(cramjam.gzip.compress(data, _GZIP_DEFAULT if level in {None, -1} else level))
 
 
 def _pack_snappy(data: Buffer, _level: int | None) -> bytes:

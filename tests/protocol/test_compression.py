@@ -17,6 +17,11 @@ READERS = {
     CompressionType.LZ4: aiokafka_codec.lz4_decode,
     CompressionType.ZSTD: aiokafka_codec.zstd_decode,
 }
+LEVELS = {
+    CompressionType.GZIP: (-1, 1, 9),
+    CompressionType.LZ4: (1, 9, 17),
+    CompressionType.ZSTD: (-131_072, 3, 22),
+}
 LONG = b"hello kafka " * 20_000
 
 
@@ -49,6 +54,15 @@ def test_levels_matter_where_there_are_some() -> None:
     assert len(compress(CompressionType.GZIP, 9, data)) < len(compress(CompressionType.GZIP, 1, data))
     assert len(compress(CompressionType.LZ4, 17, data)) < len(compress(CompressionType.LZ4, None, data))
     assert len(compress(CompressionType.ZSTD, 19, data)) < len(compress(CompressionType.ZSTD, -50, data))
+
+
+@pytest.mark.parametrize(
+    "codec, level",
+    [(codec, level) for codec, levels in LEVELS.items() for level in levels],
+)
+def test_first_and_last_level_of_kafkas_scale_are_taken(codec: CompressionType, level: int) -> None:
+    """Also the number that stands for the default: a codec that refused it would silently pack nothing."""
+    assert READERS[codec](compress(codec, level, LONG[:2000])) == LONG[:2000]
 
 
 @pytest.mark.parametrize("codec", READERS)
