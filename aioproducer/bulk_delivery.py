@@ -65,7 +65,8 @@ class BulkResult:
         """
         if self.errors:
             errors = [_as_kafka_error(error) for error in self.errors.values()]
-            raise UndeliveredError.of(errors, count=len(errors))
+            undelivered = UndeliveredError.of(errors, count=len(errors))
+            raise undelivered
 
 
 class BulkDelivery:

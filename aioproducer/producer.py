@@ -195,7 +195,7 @@ class Producer(ProducerLifetime):
         record = PreparedRecord(topic, value, key, partition, timestamp, headers, on_delivery)
         return self._admission.send_nowait(record)
 
-    async def send_many(  # noqa: PLR0913  # as send
+    async def send_many(
         self,
         topic: str,
         values: Iterable[object],
@@ -229,7 +229,7 @@ class Producer(ProducerLifetime):
         await self.partitions_for(topic)
         pairs = normalize_headers(headers)
         enqueue = partial(self.enqueue, topic, partition=partition, timestamp=timestamp, headers=pairs or None)
-        records = zip(values, repeat(None)) if keys is None else zip(values, keys, strict=True)  # noqa: B905  # endless
+        records = zip(values, repeat(None)) if keys is None else zip(values, keys, strict=True)
         return await give_all(records, lambda value, key: enqueue(value, key=key))
 
     def send_threadsafe(  # noqa: PLR0913  # as send

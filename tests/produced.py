@@ -1,7 +1,12 @@
 """What tests ask about the records and requests that reached the embedded cluster."""
 
+from collections.abc import Callable
+from typing import TypeVar
+
 from aioproducer import Producer, RecordMetadata
 from aioproducer.testing import ApiKey, FakeCluster
+
+ErrorT = TypeVar("ErrorT", bound=Exception)
 
 VERBS = ("send", "send_and_wait", "enqueue", "send_nowait")
 
@@ -16,6 +21,20 @@ def values(cluster: FakeCluster, topic: str) -> list[bytes | None]:
     partitions = cluster.model.topics.named(topic)
     assert partitions is not None
     return [record.value for number in range(len(partitions.partitions)) for record in cluster.records(topic, number)]
+
+
+def until_refused(send: Callable[[], object], kind: type[ErrorT], *, most: int = 100_000) -> tuple[int, ErrorT]:
+    """Send until it is refused: how many were accepted, and the error.
+
+    Raises:
+        AssertionError: it never was.
+    """
+    for accepted in range(most):
+        try:
+            send()
+        except kind as error:
+            return accepted, error
+    raise AssertionError(f"{most} records were accepted")
 
 
 async def give(producer: Producer, verb: str, *arguments: object, **options: object) -> RecordMetadata:

@@ -101,7 +101,7 @@ def name_of(value: object) -> str | None:
 
 @pytest.mark.parametrize("verb", VERBS)
 @pytest.mark.parametrize("arguments, kind, message", BAD_RECORDS, ids=name_of)
-async def test_bad_record_is_refused_at_the_call(  # noqa: PLR0913, PLR0917  # fixtures, and the parts of a row
+async def test_bad_record_is_refused_at_the_call(  # noqa: PLR0917  # fixtures, and the parts of a row
     producer: Producer,
     one_broker: FakeCluster,
     verb: str,
@@ -124,7 +124,7 @@ async def test_bad_record_is_refused_at_the_call(  # noqa: PLR0913, PLR0917  # f
 
 
 @pytest.mark.parametrize("arguments, kind, message", BAD_RECORDS, ids=name_of)
-async def test_bad_record_is_refused_before_its_topic_is_known(
+async def test_bad_record_is_refused_before_its_topic_is_known(  # noqa: PLR0917  # as above
     producer: Producer, one_broker: FakeCluster, arguments: dict[str, object], kind: type[Exception], message: str
 ) -> None:
     """As the very first call of a producer, too; a partition too many is found out with the topic."""
@@ -222,7 +222,7 @@ async def test_unknown_topic_is_an_error_after_max_block(one_broker: FakeCluster
 @pytest.mark.parametrize(
     "code, kind", [(TOPIC_AUTHORIZATION_FAILED, TopicAuthorizationError), (INVALID_TOPIC, InvalidTopicError)]
 )
-async def test_topic_that_the_broker_refuses_fails_at_once(
+async def test_topic_that_the_broker_refuses_fails_at_once(  # noqa: PLR0917  # as above
     producer: Producer, one_broker: FakeCluster, code: int, kind: type[Exception]
 ) -> None:
     """Not after max_block_ms; other topics are fine; and it works once the broker has changed its mind."""
@@ -255,24 +255,24 @@ async def test_topic_that_may_not_be_written_fails_its_records_alone(
     assert values(one_broker, "orders") == [b"valid"]
 
 
-@pytest.mark.parametrize("timeout", [-1, -0.001, math.nan])
-async def test_flush_refuses_a_timeout_below_zero(producer: Producer, timeout: float) -> None:
+@pytest.mark.parametrize("seconds", [-1, -0.001, math.nan])
+async def test_flush_refuses_a_timeout_below_zero(producer: Producer, seconds: float) -> None:
     """And names it."""
     with pytest.raises(ValueError, match="timeout"):
-        await producer.flush(timeout)
+        await producer.flush(seconds)
     with pytest.raises(ValueError, match="timeout"):
-        await producer.close(timeout)
+        await producer.close(seconds)
 
     await producer.send("orders", b"valid")
 
 
-@pytest.mark.parametrize("timeout", ["1", [1], True], ids=repr)
-async def test_timeout_of_another_type_is_refused(producer: Producer, timeout: object) -> None:
+@pytest.mark.parametrize("seconds", ["1", [1], True], ids=repr)
+async def test_timeout_of_another_type_is_refused(producer: Producer, seconds: object) -> None:
     """A TypeError that names it."""
     with pytest.raises(TypeError, match="timeout"):
-        await producer.flush(timeout)  # type: ignore[arg-type]
+        await producer.flush(seconds)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="timeout"):
-        await producer.close(timeout)  # type: ignore[arg-type]
+        await producer.close(seconds)  # type: ignore[arg-type]
 
     await producer.send("orders", b"valid")
 

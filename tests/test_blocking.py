@@ -1,7 +1,7 @@
 """The producer for threads and scripts, against a cluster that runs on another thread's loop."""
 
 import asyncio
-import gc
+import contextlib
 import os
 import signal
 import subprocess
@@ -28,7 +28,7 @@ from aioproducer import (
     UndeliveredError,
 )
 from aioproducer.testing import ApiKey, FakeCluster, Where
-from tests.produced import values
+from tests.produced import until_refused, values
 
 PRODUCE = Where(api=ApiKey.PRODUCE)
 FORBIDDEN = 29
@@ -97,10 +97,8 @@ def blocking(cluster: ClusterElsewhere) -> Iterator[BlockingProducer]:
     """A started producer with the defaults."""
     producer = BlockingProducer(cluster.bootstrap_servers).start()
     yield producer
-    try:
+    with contextlib.suppress(UndeliveredError):
         producer.close(0)
-    except UndeliveredError:
-        pass
 
 
 def test_one_screen_works(cluster: ClusterElsewhere) -> None:
@@ -173,7 +171,7 @@ def test_send_many_waits_for_all(blocking: BlockingProducer) -> None:
     ],
     ids=lambda value: repr(value) if isinstance(value, dict) else None,
 )
-def test_bad_arguments_are_refused_at_the_call(  # noqa: PLR0913, PLR0917  # the parts of a row
+def test_bad_arguments_are_refused_at_the_call(  # noqa: PLR0917  # the parts of a row
     shared: ClusterElsewhere, verb: str, arguments: dict[str, object], kind: type[Exception], word: str
 ) -> None:
     """As by Producer."""
@@ -201,7 +199,9 @@ def test_failures_of_enqueue_are_raised_by_flush(blocking: BlockingProducer, clu
 def test_failures_are_told_to_on_delivery(blocking: BlockingProducer) -> None:
     """Then flush has nothing to add."""
     told: list[object] = []
-    blocking.enqueue("orders", bytes(2_000_000), on_delivery=lambda metadata, error: told.append((metadata, type(error))))
+    blocking.enqueue(
+        "orders", bytes(2_000_000), on_delivery=lambda metadata, error: told.append((metadata, type(error)))
+    )
     blocking.enqueue("orders", b"v", partition=0, on_delivery=lambda metadata, error: told.append((metadata[3], error)))
     blocking.flush()
 
@@ -221,19 +221,16 @@ def test_mutable_value_is_copied(blocking: BlockingProducer, cluster: ClusterEls
 def test_stalled_cluster_holds_callers_back(cluster: ClusterElsewhere) -> None:
     """In bounded memory; they get an error after max_block_ms, and everything accepted goes through."""
     stall = cluster.do(lambda fake: fake.faults.stall(PRODUCE))
-    accepted = 0
     producer = BlockingProducer(cluster.bootstrap_servers, buffer_memory=1_000_000, max_block_ms=1_000)
     with producer:
-        with pytest.raises(BufferTimeoutError, match="max_block_ms=1000"):
-            for _ in range(100_000):
-                producer.enqueue("orders", bytes(10_000))
-                accepted += 1
+        accepted, error = until_refused(lambda: producer.enqueue("orders", bytes(10_000)), BufferTimeoutError)
         cluster.do(lambda fake: fake.faults.remove(stall))  # type: ignore[arg-type]
         try:
             producer.flush()
         except UndeliveredError as late:  # those whose second was over before the stall was
             accepted -= late.count
 
+        assert "max_block_ms=1000" in str(error)
         assert 0 < accepted < 1_000
         assert len(cluster.values()) == accepted
 
@@ -275,12 +272,19 @@ def test_close_is_bounded(cluster: ClusterElsewhere) -> None:
     assert time.monotonic() - begun < 2
     assert stopped == [ProducerClosedError]
     producer.close()
-    with pytest.raises(ProducerClosedError):
-        producer.send("orders", b"v")
-    with pytest.raises(ProducerClosedError):
-        producer.enqueue("orders", b"v")
-    with pytest.raises(ProducerClosedError):
-        producer.start()
+
+
+def test_closed_is_closed(cluster: ClusterElsewhere) -> None:
+    """Every call says so at once, but for one more close."""
+    producer = BlockingProducer(cluster.bootstrap_servers).start()
+    producer.close()
+    producer.close(0)
+    for verb in (producer.send, producer.enqueue, producer.send_threadsafe):
+        with pytest.raises(ProducerClosedError):
+            verb("orders", b"v")
+    for other in (producer.start, producer.flush):
+        with pytest.raises(ProducerClosedError):
+            other()
 
 
 def test_start_that_fails_leaves_no_thread() -> None:
@@ -319,9 +323,13 @@ def test_body_that_raises_wins(cluster: ClusterElsewhere) -> None:
     """What was not delivered becomes its note."""
     cluster.do(lambda fake: fake.faults.error(FORBIDDEN, PRODUCE, times=None))
 
-    with pytest.raises(ZeroDivisionError) as caught, BlockingProducer(cluster.bootstrap_servers) as producer:
-        producer.enqueue("orders", b"v")
-        _ = 1 / 0
+    def body() -> None:
+        with BlockingProducer(cluster.bootstrap_servers) as producer:
+            producer.enqueue("orders", b"v")
+            _ = 1 / 0
+
+    with pytest.raises(ZeroDivisionError) as caught:
+        body()
 
     assert "1 record was not delivered" in caught.value.__notes__[0]
 
@@ -332,7 +340,6 @@ def test_dropped_unclosed_warns(shared: ClusterElsewhere) -> None:
 
     with pytest.warns(ResourceWarning, match=r"test_blocking\.py:\d+ was dropped without close"):
         del producer
-        gc.collect()
 
     assert not [thread for thread in threading.enumerate() if thread.name == "aioproducer"]
 
@@ -373,7 +380,10 @@ except KeyboardInterrupt:
 def test_ctrl_c_ends_the_wait(cluster: ClusterElsewhere) -> None:
     """Within the time of closing, with KeyboardInterrupt, and without a thread that keeps the process."""
     program = subprocess.Popen(
-        [sys.executable, "-c", CTRL_C, cluster.bootstrap_servers], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-c", CTRL_C, cluster.bootstrap_servers],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     assert program.stdout is not None
     assert program.stdout.readline() == "ready\n"
@@ -383,3 +393,24 @@ def test_ctrl_c_ends_the_wait(cluster: ClusterElsewhere) -> None:
 
     assert (out, err, program.returncode) == ("interrupted\n", "", 0)
     assert cluster.values() == [b"accepted"]
+
+
+NEVER_CLOSED = """
+import sys
+from aioproducer import BlockingProducer
+producer = BlockingProducer(sys.argv[1]).start()
+print(producer.send("orders", b"v").offset, flush=True)
+"""
+
+
+def test_program_that_never_closes_it_ends(cluster: ClusterElsewhere) -> None:
+    """Its thread does not keep the process."""
+    program = subprocess.run(
+        [sys.executable, "-c", NEVER_CLOSED, cluster.bootstrap_servers],
+        capture_output=True,
+        text=True,
+        timeout=10,
+        check=False,
+    )
+
+    assert (program.stdout, program.returncode) == ("0\n", 0)

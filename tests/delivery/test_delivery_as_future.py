@@ -291,10 +291,14 @@ async def test_awaiting_in_a_task_group(producer: Producer) -> None:
 async def test_failure_in_a_task_group_cancels_the_others(producer: Producer, one_broker: FakeCluster) -> None:
     """Whose records go on."""
     refuse(one_broker)
-    with pytest.raises(ExceptionGroup) as caught:
+
+    async def both() -> None:
         async with asyncio.TaskGroup() as group:
             group.create_task(producer.send_and_wait("orders", b"bad", partition=0))
             group.create_task(asyncio.sleep(60))
+
+    with pytest.raises(ExceptionGroup) as caught:
+        await both()
 
     assert [type(error) for error in caught.value.exceptions] == [TopicAuthorizationError]
 

@@ -1,6 +1,7 @@
 """Everything the library logs, as text, whatever the level."""
 
 import logging
+from typing import Self
 
 
 class LogCapture(logging.Handler):
@@ -14,7 +15,7 @@ class LogCapture(logging.Handler):
         """Keep a line."""
         self.lines.append(self.format(record))
 
-    def __enter__(self) -> "LogCapture":
+    def __enter__(self) -> Self:
         logger = logging.getLogger("aioproducer")
         self._level = logger.level
         logger.setLevel(logging.DEBUG)

@@ -1,6 +1,7 @@
 """Servers that listen where a Kafka broker should."""
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -31,7 +32,7 @@ async def server_that_says(answer: bytes, *, then: bytes = b"") -> AsyncIterator
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     try:
-        yield "127.0.0.1:{}".format(server.sockets[0].getsockname()[1])
+        yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
     finally:
         server.close()
         for writer in clients:
@@ -42,8 +43,6 @@ async def server_that_says(answer: bytes, *, then: bytes = b"") -> AsyncIterator
 @asynccontextmanager
 async def dead_port() -> AsyncIterator[str]:
     """A port that refuses connections: bound, so that nobody else takes it, and not listened on."""
-    import socket  # noqa: PLC0415  # needed by this one
-
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
         yield f"127.0.0.1:{held.getsockname()[1]}"

@@ -77,7 +77,12 @@ async def test_cancelled_background_task_fails_everything_at_once(
     for verb in (producer.send, producer.send_nowait):
         with pytest.raises(KafkaError, match=kind):
             verb("orders", b"later")
-    for later in (producer.flush(), producer.enqueue("orders", b"v"), producer.partitions_for("orders"), producer.start()):
+    for later in (
+        producer.flush(),
+        producer.enqueue("orders", b"v"),
+        producer.partitions_for("orders"),
+        producer.start(),
+    ):
         with pytest.raises(KafkaError, match=kind):
             await in_time(1, later)
     await in_time(1, producer.close())
@@ -274,9 +279,7 @@ async def test_leaderless_partition_poisons_nothing() -> None:
     """A batch that was never sent returns its sequence: the next ones are written when the leader is back."""
     async with FakeCluster(2, topics={"orders": 1}, replication_factor=1) as cluster:
         leader = cluster.leader_of("orders", 0)
-        producer = Producer(
-            cluster.bootstrap_servers, delivery_timeout_ms=250, request_timeout_ms=100, linger_ms=0
-        )
+        producer = Producer(cluster.bootstrap_servers, delivery_timeout_ms=250, request_timeout_ms=100, linger_ms=0)
         async with producer:
             await producer.send("orders", b"before")
             await cluster.kill(leader)
@@ -307,9 +310,11 @@ async def test_use_before_start_says_so(one_broker: FakeCluster, verb: str) -> N
     producer = Producer(one_broker.bootstrap_servers)
     arguments = {"flush": (), "partitions_for": ("orders",)}.get(verb, ("orders", b"v"))
 
+    async def use() -> None:
+        await getattr(producer, verb)(*arguments)
+
     with pytest.raises(IllegalStateError, match="not started: use `async with"):
-        made = getattr(producer, verb)(*arguments)
-        await made
+        await use()
 
     assert len(one_broker.requests) == 0
     async with producer:

@@ -230,7 +230,7 @@ async def test_close_nobody_waited_for_tells_the_next(one_broker: FakeCluster) -
     closing.cancel()
     await asyncio.wait([closing])
     one_broker.faults.remove(stall)
-    while "closed" not in repr(producer):
+    while "closed" not in repr(producer):  # noqa: ASYNC110  # nobody may wait for it, that is the point
         await asyncio.sleep(0.005)
 
     with pytest.raises(UndeliveredError):
@@ -250,9 +250,8 @@ async def test_close_without_time_fails_what_is_left(one_broker: FakeCluster) ->
     for_partitions = asyncio.create_task(producer.partitions_for("elsewhere"))
     await asyncio.sleep(0.01)
 
-    async with asyncio.timeout(1):
-        with pytest.raises(UndeliveredError):
-            await producer.close(0)
+    with pytest.raises(UndeliveredError):
+        await asyncio.wait_for(producer.close(0), 1)
 
     waiting = [for_memory, for_topic, for_partitions]
     results = await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), 1)
@@ -292,10 +291,13 @@ async def test_body_that_raises_wins_over_undelivered_records(one_broker: FakeCl
     """Which become its notes."""
     one_broker.faults.error(FORBIDDEN, PRODUCE, times=None)
 
-    with pytest.raises(ZeroDivisionError) as caught:
+    async def body() -> None:
         async with Producer(one_broker.bootstrap_servers) as producer:
             producer.send("orders", b"v")
             _ = 1 / 0
+
+    with pytest.raises(ZeroDivisionError) as caught:
+        await body()
 
     assert caught.value.__notes__[0].startswith("aioproducer: 1 record was not delivered")
 
@@ -333,30 +335,31 @@ async def test_dropped_unclosed_warns_and_lets_go(one_broker: FakeCluster) -> No
 
     with pytest.warns(ResourceWarning, match=r"test_start_and_close\.py:\d+, was dropped without close\(\)"):
         del producer
-        gc.collect()
 
     assert await left_behind(one_broker) == (0, {})
 
 
+async def start_with(cluster: FakeCluster) -> Producer:
+    """Start a producer, and let its loop end without closing it."""
+    await cluster.start()
+    return await Producer(cluster.bootstrap_servers).start()
+
+
+async def use_elsewhere(producer: Producer) -> None:
+    """Use it on the loop that came after."""
+    with pytest.raises(KafkaError):
+        producer.send("orders", b"v")
+    with pytest.raises(IllegalStateError, match="event loop"):
+        await producer.close()
+
+
 def test_loop_that_ended_is_told_apart_from_a_thread() -> None:
     """A second asyncio.run with the producer of the first."""
-    cluster = FakeCluster(1, topics={"orders": 1})
-
-    async def first() -> Producer:
-        await cluster.start()
-        return await Producer(cluster.bootstrap_servers).start()
-
-    async def second(producer: Producer) -> None:
-        with pytest.raises(KafkaError):
-            producer.send("orders", b"v")
-        with pytest.raises(IllegalStateError, match="event loop"):
-            await producer.close()
-
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ResourceWarning)  # the cluster's sockets: its loop is gone
-        producer = asyncio.run(first())
-        asyncio.run(second(producer))
-        del producer, cluster
+        warnings.simplefilter("ignore", ResourceWarning)  # nobody can close what belongs to a loop that is gone
+        producer = asyncio.run(start_with(FakeCluster(1, topics={"orders": 1})))
+        asyncio.run(use_elsewhere(producer))
+        del producer
         gc.collect()
 
 
