@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from typing import Literal, TypeAlias
 
 import pytest
 
@@ -16,6 +17,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 TOOLS = {"3.9.1": (False, "kafka.tools.DumpLogSegments"), "4.3.1": (True, "org.apache.kafka.tools.DumpLogSegments")}
 """Whether it is among the tools' jars, and its name."""
 
+Codec: TypeAlias = Literal["none", "gzip", "snappy", "lz4", "zstd"]
 TIMESTAMP = 1_700_000_000_000
 VALUES = (b"a" * 300, None, b"", b"b" * 300)
 
@@ -28,13 +30,14 @@ def kafka(request: pytest.FixtureRequest) -> KafkaCluster:
 
 
 @pytest.fixture(params=["none", "gzip", "snappy", "lz4", "zstd"])
-def codec(request: pytest.FixtureRequest) -> str:
+def codec(request: pytest.FixtureRequest) -> Codec:
     """Each codec, by Kafka's name."""
-    return str(request.param)
+    name: Codec = request.param
+    return name
 
 
 @pytest.fixture
-async def printed(kafka: KafkaCluster, codec: str, topic: str) -> str:
+async def printed(kafka: KafkaCluster, codec: Codec, topic: str) -> str:
     """What the tool printed of one batch."""
     await send_one_batch(kafka, topic, codec)
     return await dump(kafka, topic)
@@ -49,7 +52,7 @@ async def dump(kafka: KafkaCluster, topic: str) -> str:
     return await run_program(java_command(jars, main_class, arguments))
 
 
-async def send_one_batch(kafka: KafkaCluster, topic: str, codec: str) -> None:
+async def send_one_batch(kafka: KafkaCluster, topic: str, codec: Codec) -> None:
     """Four records: with a key and a header, without a value, with an empty one, and with a late timestamp."""
     async with Producer(kafka.bootstrap_servers, compression_type=codec, linger_ms=60_000) as producer:
         await producer.enqueue(topic, VALUES[0], key=b"k", headers=[("h", b"1")], partition=0, timestamp=TIMESTAMP)
@@ -62,7 +65,7 @@ def fields(line: str) -> dict[str, str]:
     return dict(re.findall(r"(\w+): (\S*)", line))
 
 
-def test_batch_is_listed_as_it_was_sent(printed: str, codec: str, tmp_path: Path) -> None:
+def test_batch_is_listed_as_it_was_sent(printed: str, codec: Codec, tmp_path: Path) -> None:
     """One batch, valid, of its codec and with its identity; and each of its records."""
     (tmp_path / "listing.txt").write_text(printed, "utf-8")  # for whoever wants to read it
     [batch] = [fields(line) for line in printed.splitlines() if line.startswith("baseOffset")]
