@@ -187,7 +187,12 @@ class RunningProducer:
     def _make_sender(self) -> Sender:
         config = self._config
         sealing = Sealing(
-            self.loop, self.accumulator, codec=codec(config), level=compression_level(config), wake=self.wake
+            self.loop,
+            self.accumulator,
+            codec=codec(config),
+            level=compression_level(config),
+            wake=self.wake,
+            log=self._log,
         )
         path = SendPath(
             accumulator=self.accumulator,

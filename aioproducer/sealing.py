@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from aioproducer.core.producer_batch import ProducerBatch
     from aioproducer.core.record_accumulator import RecordAccumulator
+    from aioproducer.logs import EventLog
 
 IN_LOOP_BYTES: Final = 64 * 1024
 AT_ONCE: Final = 2
@@ -35,6 +36,7 @@ class Sealing:
         codec: `NONE` makes everything a no-op.
         level: the codec's own; None = its default.
         wake: called when a thread has finished one.
+        log: one event a batch that the codec's library fails on; it is sent uncompressed.
     """
 
     def __init__(
@@ -45,12 +47,14 @@ class Sealing:
         codec: CompressionType,
         level: int | None,
         wake: Callable[[], None],
+        log: EventLog,
     ) -> None:
         self._loop = loop
         self._accumulator = accumulator
         self._codec = codec
         self._level = level
         self._wake = wake
+        self._log = log
         self._waiting: deque[ProducerBatch] = deque()
         self._running: set[asyncio.Future[bytes]] = set()
 
@@ -77,15 +81,22 @@ class Sealing:
 
     def _done(self, batch: ProducerBatch, job: asyncio.Future[bytes]) -> None:
         self._running.discard(job)
-        self._finish(batch, None if job.cancelled() or job.exception() is not None else job.result())
+        error = None if job.cancelled() else job.exception()
+        if error is not None:
+            self._note_failure(error)
+        self._finish(batch, None if job.cancelled() or error is not None else job.result())
         self._start()
         self._wake()
 
     def _compress_here(self, batch: ProducerBatch) -> bytes | None:
         try:
             return _compress(self._codec, self._level, batch.records())
-        except Exception:  # noqa: BLE001  # whatever the codec's library raises: the batch goes as it is
+        except Exception as error:  # noqa: BLE001  # whatever the codec's library raises: the batch goes as it is
+            self._note_failure(error)
             return None
+
+    def _note_failure(self, error: BaseException) -> None:
+        self._log.warning("compression_failed", codec=self._codec.name, error=f"{type(error).__name__}: {error}")
 
     def _finish(self, batch: ProducerBatch, data: bytes | None) -> None:
         is_smaller = data is not None and len(data) < batch.size
