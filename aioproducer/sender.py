@@ -202,8 +202,8 @@ class Sender:
                 buffers=request.encode(version, acks=acks, timeout_ms=self._replica_timeout_ms),
                 expects_response=acks != 0,
                 on_response=partial(self._answered, request),
-                on_lost=lambda error: self._guard(partial(self._lost, request, error)),
-                on_written=lambda: self._guard(partial(self._written, request)),
+                on_lost=lambda error: self._guard(request, partial(self._lost, request, error)),
+                on_written=lambda: self._guard(request, partial(self._written, request)),
             )
             for topic in request.topics:
                 self._metadata.add_topic(topic, now)
@@ -239,14 +239,15 @@ class Sender:
         response = decode_produce_response(request.version, payload)
         if response.throttle_time_ms:
             self._client.throttle(request.node_id, response.throttle_time_ms, now)
-        self._guard(partial(self._apply, request, response, now))
+        self._guard(request, partial(self._apply, request, response, now))
 
-    def _guard(self, step: Callable[[], None]) -> None:
+    def _guard(self, request: ProduceRequest, step: Callable[[], None]) -> None:
         """Let a defect of our own end the sender, and with it the producer: nobody knows what was left undone."""
         try:
             step()
         except Exception as defect:  # noqa: BLE001  # one of the two places that may: everything fails, loudly
             self._defect = defect
+            self._settlement.rescue(request.batches, defect, self._loop.time())
             self.wake()
 
     def _apply(self, request: ProduceRequest, response: ProduceResponse, now: float) -> None:

@@ -27,7 +27,7 @@ from aioproducer.produce_request import topic_of
 from aioproducer.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from aioproducer.completion import Completion
     from aioproducer.core.batch_splitter import BatchSplitter
@@ -266,6 +266,15 @@ class Settlement:
             if not batch.is_abandoned:
                 outcome = Outcome.UNKNOWN if batch.is_unresolved else Outcome.NOT_WRITTEN
                 self._give_up(batch, error.with_details(outcome=outcome), now)
+
+    def rescue(self, batches: Sequence[ProducerBatch], defect: Exception, now: float) -> None:
+        """After a defect of our own: fail those of its batches that it left nowhere, so that nobody waits for ever."""
+        for batch in batches:
+            queue = batch.queue
+            is_lost = batch not in queue.on_wire and batch not in queue.queued and not batch.result.moved
+            if is_lost and not batch.result.done:
+                text = f"a defect of the producer: {type(defect).__name__}: {defect}"
+                self._completion.fail(batch, KafkaError(text, outcome=Outcome.UNKNOWN), now)
 
     def _give_up(self, batch: ProducerBatch, error: KafkaError, now: float) -> None:
         if batch.state is BatchState.ON_WIRE:

@@ -172,6 +172,8 @@ class BufferPool:
                 spare += size
 
     def _returned(self, chunk: Chunk) -> None:
+        if "_lent" not in self.__dict__:
+            return  # the whole producer is being collected, and the pool was before the chunk
         payer = self._lent.pop(chunk)
         self._used[payer] -= chunk.capacity
         self._keep(chunk)

@@ -93,7 +93,7 @@ async def test_log_append_time_is_the_brokers(broker: str, client: RawClient, to
 
 
 @pytest.mark.parametrize("codec", ["none", "lz4"])
-async def test_batch_larger_than_the_topic_allows_is_split(
+async def test_batch_larger_than_the_topic_allows_is_split(  # noqa: PLR0917  # fixtures
     broker: str, client: RawClient, topic: str, codec: str
 ) -> None:
     """Its records arrive in order; one that is too large alone fails alone (KIP-126)."""
@@ -115,7 +115,9 @@ async def test_batch_larger_than_the_topic_allows_is_split(
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip"])
-async def test_refused_records_fail_alone(broker: str, client: RawClient, topic: str, codec: str) -> None:
+async def test_refused_records_fail_alone(  # noqa: PLR0917  # fixtures
+    broker: str, client: RawClient, topic: str, codec: str
+) -> None:
     """A compacted topic wants keys: the broker names those without (KIP-467)."""
     await client.create_topic(topic, {"cleanup.policy": "compact"})
     async with Producer(broker, compression_type=codec, linger_ms=10_000) as producer:  # type: ignore[arg-type]  # one of a few

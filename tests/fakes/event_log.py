@@ -11,7 +11,7 @@ class EventList:
         """Keep an event."""
         self.events.append((event, values))
 
-    info = warning = debug
+    info = warning = error = debug
 
     def names(self) -> list[str]:
         """The events' names."""

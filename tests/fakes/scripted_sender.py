@@ -1,0 +1,234 @@
+"""A sender with the whole core behind it, and nodes that answer what a test says: no loop, no sockets."""
+
+import asyncio
+import random
+import struct
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TypeVarTuple, cast
+
+from aioproducer.completion import Completion
+from aioproducer.core.cluster import Cluster, Node, PartitionView
+from aioproducer.core.produce_outcome import Policy
+from aioproducer.core.producer_batch import ProducerBatch
+from aioproducer.core.retry_backoff import ExponentialBackoff
+from aioproducer.errors import BrokerConnectionError, KafkaError
+from aioproducer.metrics import LatencyHistogram
+from aioproducer.network.metadata_refresher import MetadataRefresher
+from aioproducer.network.network_client import NetworkClient
+from aioproducer.network.outgoing_request import OutgoingRequest
+from aioproducer.protocol.compression import CompressionType
+from aioproducer.records import TopicPartition
+from aioproducer.sealing import Sealing
+from aioproducer.sender import Sender, SendPath
+from aioproducer.settlement import Settlement
+from tests.fakes.core_parts import CoreParts, cluster_of
+from tests.fakes.event_log import EventList
+
+VERSION = 8
+"""Of Produce: the last without tagged fields, so that answers are easy to write by hand."""
+
+MAX_IN_FLIGHT = 5
+
+Said = tuple[int, int] | int
+"""What a node answers for a partition: error code, or error code and base offset."""
+
+
+ArgumentsT = TypeVarTuple("ArgumentsT")
+
+
+class CallbackQueue:
+    """What is used of an event loop: the time, and callbacks for soon, which run when the test says."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self.time = clock
+        self._soon: deque[Callable[[], object]] = deque()
+
+    def call_soon(self, callback: Callable[[*ArgumentsT], object], *args: *ArgumentsT) -> None:
+        """Call back in `run`."""
+        self._soon.append(partial(callback, *args))
+
+    def run(self) -> None:
+        """Call back, and those who are added meanwhile."""
+        while self._soon:
+            self._soon.popleft()()
+
+
+class ScriptedClient:
+    """Nodes 1 to 9, connected unless said otherwise."""
+
+    def __init__(self) -> None:
+        self.requests: dict[int, list[OutgoingRequest]] = {node_id: [] for node_id in range(1, 10)}
+        self.connections = {node_id: node_id for node_id in range(1, 10)}
+        self.errors: dict[int, KafkaError] = {}
+        self.throttled: list[tuple[int, int]] = []
+        self.disconnected: list[int] = []
+        self.version_error: KafkaError | None = None
+        self.send_error: KafkaError | None = None
+
+    def connect(self, node_id: int) -> None:
+        """Nothing to do."""
+
+    def is_ready(self, node_id: int) -> bool:
+        """Connected, and not full."""
+        return bool(self.connections[node_id]) and len(self.requests[node_id]) < MAX_IN_FLIGHT
+
+    def connection_id(self, node_id: int) -> int:
+        """Changes with each connection."""
+        return self.connections[node_id]
+
+    def last_error(self, node_id: int) -> KafkaError | None:
+        """Why it is not connected."""
+        return self.errors.get(node_id)
+
+    def produce_version(self, node_id: int, at_most: int) -> int:  # noqa: ARG002
+        """All nodes speak the same."""
+        if self.version_error is not None:
+            raise self.version_error
+        return min(VERSION, at_most)
+
+    def send(self, node_id: int, request: OutgoingRequest) -> None:
+        """Keep it for the test."""
+        if self.send_error is not None:
+            raise self.send_error
+        self.requests[node_id].append(request)
+
+    def throttle(self, node_id: int, throttle_ms: int, now: float) -> None:  # noqa: ARG002
+        """Note it."""
+        self.throttled.append((node_id, throttle_ms))
+
+    def disconnect(self, node_id: int, error: KafkaError) -> None:  # noqa: ARG002
+        """Note it."""
+        self.disconnected.append(node_id)
+
+
+class ScriptedMetadata:
+    """Notes what it is asked for."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.last_error: KafkaError | None = None
+        self.added: list[str] = []
+        self.reasons: list[str] = []
+        self.hints: dict[TopicPartition, PartitionView] = {}
+
+    def add_topic(self, topic: str, now: float) -> None:  # noqa: ARG002
+        """Note it."""
+        self.added.append(topic)
+
+    def request_update(self, reason: str, *, topic: str | None = None) -> None:  # noqa: ARG002
+        """Note it."""
+        self.reasons.append(reason)
+
+    def apply_leader_hints(self, hints: dict[TopicPartition, PartitionView], *, endpoints: Sequence[Node]) -> bool:  # noqa: ARG002
+        """Note them."""
+        self.hints.update(hints)
+        return True
+
+
+class ScriptedSender:
+    """A sender one turn of which is one call, and everything it works with."""
+
+    def __init__(
+        self, *, leaders: Sequence[int] = (1,), acks: int = -1, retries: int = 2**31 - 1, **settings: float
+    ) -> None:
+        settings.setdefault("linger_s", 0.0)
+        self.core = CoreParts(leaders=leaders, memory=1024 * 1024, **settings)
+        self.loop = CallbackQueue(lambda: self.core.now)
+        self.client = ScriptedClient()
+        self.metadata = ScriptedMetadata(cluster_of(leaders))
+        self.ids_asked = 0
+        self.fatal: list[KafkaError] = []
+        self.log = EventList()
+        loop = cast("asyncio.AbstractEventLoop", self.loop)
+        core = self.core
+        self.completion = Completion(loop, core.pool, core.generations, latency=LatencyHistogram(), log=self.log)
+        self.refreshed: list[str] | None = []
+        self.settlement = Settlement(
+            accumulator=core.accumulator,
+            splitter=core.splitter,
+            identity=core.identity,
+            backoff=ExponentialBackoff(100, 1000, 0.0, random=random.Random(1)),
+            completion=self.completion,
+            clock=lambda: core.now,
+            delivery_timeout_s=core.settings.delivery_timeout_s,
+            refresh_metadata=self._note_refresh,
+            explain=self._explain,
+            on_fatal=self.fatal.append,
+        )
+        self.sender = self._make_sender(
+            loop, Policy(acks=acks, is_idempotent=core.identity.is_enabled, retries=retries)
+        )
+
+    def _make_sender(self, loop: asyncio.AbstractEventLoop, policy: Policy) -> Sender:
+        core = self.core
+        sealing = Sealing(loop, core.accumulator, codec=CompressionType.NONE, level=None, wake=_nothing, log=self.log)
+        path = SendPath(
+            accumulator=core.accumulator,
+            lines=core.lines,
+            sealing=sealing,
+            settlement=self.settlement,
+            identity=core.identity,
+            timers=core.timers,
+            client=cast("NetworkClient", self.client),
+            metadata=cast("MetadataRefresher", self.metadata),
+        )
+        return Sender(policy, path, loop, request_timeout_ms=30_000, ask_producer_id=self._note_asked)
+
+    def _note_refresh(self, topic: str) -> None:
+        assert self.refreshed is not None, "a defect"
+        self.refreshed.append(topic)
+
+    def _explain(self, batch: ProducerBatch) -> str:
+        return self.sender.explain(batch)
+
+    def _note_asked(self) -> None:
+        self.ids_asked += 1
+
+    # What tests do
+
+    def turn(self, seconds: float = 0.0) -> None:
+        """Let time pass, and the sender look for work."""
+        self.core.now += seconds
+        self.sender.run_once(self.core.now)
+        self.loop.run()
+
+    def confirm(self, node_id: int = 1, partitions: Sequence[int] = (0,)) -> None:
+        """Have each partition acknowledge a record, so that it may pipeline."""
+        for partition in partitions:
+            self.core.send(b"first", partition=partition)
+        self.turn()
+        self.answer(node_id, dict.fromkeys(partitions, (0, 0)))
+
+    def in_flight(self, node_id: int = 1) -> int:
+        """Requests a node has not answered."""
+        return len(self.client.requests[node_id])
+
+    def answer(self, node_id: int, said: dict[int, Said], *, throttle_ms: int = 0) -> None:
+        """Have a node answer its oldest request, and the sender make its next turn."""
+        request = self.client.requests[node_id].pop(0)
+        request.on_response(memoryview(response(said, throttle_ms=throttle_ms)), self.core.now)
+        self.loop.run()
+        self.turn()
+
+    def lose(self, node_id: int) -> None:
+        """Have a node's connection lost and made anew."""
+        lost, self.client.requests[node_id] = self.client.requests[node_id], []
+        self.client.connections[node_id] += 100
+        for request in lost:
+            request.on_lost(BrokerConnectionError("gone"))
+        self.loop.run()
+
+
+def _nothing() -> None:
+    """Nobody is to be woken: the test turns the sender itself."""
+
+
+def response(said: dict[int, Said], *, throttle_ms: int = 0) -> bytes:
+    """The answer to Produce 8 for partitions of topic t."""
+    body = struct.pack(">ih1si", 1, 1, b"t", len(said))
+    for partition, each in said.items():
+        code, base_offset = each if isinstance(each, tuple) else (each, -1)
+        body += struct.pack(">ihqqqih", partition, code, base_offset, -1, 0, 0, -1)
+    return body + struct.pack(">i", throttle_ms)
