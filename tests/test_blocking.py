@@ -395,6 +395,34 @@ def test_ctrl_c_ends_the_wait(cluster: ClusterElsewhere) -> None:
     assert cluster.values() == [b"accepted"]
 
 
+FORKED = """
+import os, sys
+from aioproducer import BlockingProducer
+producer = BlockingProducer(sys.argv[1]).start()
+producer.send("orders", b"v")
+child = os.fork()
+if child == 0:
+    del producer
+    sys.exit(3)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+producer.close()
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+def test_child_of_a_fork_ends_by_itself(cluster: ClusterElsewhere) -> None:
+    """By the interpreter's own end, which waits for no thread that is not there."""
+    program = subprocess.run(
+        [sys.executable, "-c", FORKED, cluster.bootstrap_servers],
+        capture_output=True,
+        text=True,
+        timeout=10,
+        check=False,
+    )
+
+    assert (program.stdout, program.returncode) == ("3\n", 0)
+
+
 NEVER_CLOSED = """
 import sys
 from aioproducer import BlockingProducer

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-import contextlib
-import importlib.util
 import os
 import threading
 from typing import TYPE_CHECKING, TypeVar
@@ -13,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 from aioproducer.errors import IllegalStateError, ProducerClosedError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Coroutine
 
 ResultT = TypeVar("ResultT")
 
@@ -23,8 +21,8 @@ class BackgroundLoop:
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._leave = contextlib.ExitStack()
-        self._job: concurrent.futures.Future[None] | None = None
+        self._end: asyncio.Event | None = None
+        self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
         self._thread_id = 0
         self._process_id = 0
@@ -40,28 +38,38 @@ class BackgroundLoop:
         """Whether the caller runs on its thread."""
         return self._thread_id == threading.get_ident()
 
-    def start(self, job: Callable[[], Awaitable[None]]) -> None:
+    def start(self, job: Callable[[], Coroutine[object, object, None]]) -> None:
         """Start the thread, and a job that runs until the end; a second call does nothing."""
-        from anyio.from_thread import start_blocking_portal  # noqa: PLC0415  # only who uses it pays for it
-
         with self._lock:
-            if self._loop is not None:
+            if self._thread is not None:
                 return
-            has_uvloop = importlib.util.find_spec("uvloop") is not None
-            portal = self._leave.enter_context(
-                start_blocking_portal("asyncio", {"use_uvloop": has_uvloop}, name="aioproducer")
-            )
             self._process_id = os.getpid()
-            self._loop, self._thread_id = portal.call(_where)
-            self._job = portal.start_task_soon(job)
+            is_ready = threading.Event()
+            # A daemon: the interpreter's end, and a forked child's, must never wait for it.
+            self._thread = threading.Thread(target=self._run, args=(job, is_ready), name="aioproducer", daemon=True)
+            self._thread.start()
+            is_ready.wait()
+
+    def _run(self, job: Callable[[], Coroutine[object, object, None]], is_ready: threading.Event) -> None:
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            runner.run(self._serve(job, is_ready))
+
+    async def _serve(self, job: Callable[[], Coroutine[object, object, None]], is_ready: threading.Event) -> None:
+        self._end = asyncio.Event()
+        self._thread_id = threading.get_ident()
+        self._loop = asyncio.get_running_loop()
+        working = asyncio.create_task(job(), name="aioproducer-handover")
+        is_ready.set()
+        await self._end.wait()
+        working.cancel()
 
     def stop(self) -> None:
         """End the job and what else still runs, and the thread; those who wait are told that it was closed."""
         with self._lock:  # what was submitted before is ended by the loop's own end
             self._is_stopped = True
-        if self._job is not None:
-            self._job.cancel()
-        self._leave.close()
+        if self._loop is not None and self._end is not None and self._thread is not None:
+            self._loop.call_soon_threadsafe(self._end.set)
+            self._thread.join()
 
     def call(self, function: Callable[[], Awaitable[ResultT]]) -> ResultT:
         """Call a coroutine function on the loop and wait for it; raises what it raises.
@@ -122,5 +130,9 @@ async def _awaited(function: Callable[[], Awaitable[ResultT]]) -> ResultT:
     return await function()
 
 
-async def _where() -> tuple[asyncio.AbstractEventLoop, int]:
-    return asyncio.get_running_loop(), threading.get_ident()
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    try:
+        import uvloop  # noqa: PLC0415  # only who uses it pays for it
+    except ImportError:
+        return None
+    return uvloop.new_event_loop

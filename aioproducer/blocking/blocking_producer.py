@@ -126,8 +126,8 @@ class BlockingProducer:  # noqa: PLR0904  # the verbs of a producer
 
     async def _close(self, timeout_s: float) -> None:
         turn = asyncio.Event()
-        self._handover.put_mark(turn)
         self._handover.refuse(ProducerClosedError("the producer is closing: it takes no more records"))
+        self._handover.put_mark(turn)  # after that, so that every record that was taken is before it
         deadline = asyncio.get_running_loop().time() + timeout_s
         undelivered: UndeliveredError | None = None
         with contextlib.suppress(TimeoutError):  # stuck behind a full buffer: closing fails what is left
@@ -391,6 +391,6 @@ def _size(payload: object) -> int:
 
 @atexit.register
 def _abandon_all() -> None:
-    """A thread that outlives the interpreter's end would be waited for, for ever."""
+    """Warn, and close the connections, while the threads still run."""
     for producer in list(_ALIVE):
         producer.abandon()

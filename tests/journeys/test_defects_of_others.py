@@ -1,6 +1,7 @@
 """What today's Python producers were found to do, and ours must not: each row is a story with a better end."""
 
 import asyncio
+import pickle
 import resource
 
 import pytest
@@ -360,6 +361,24 @@ async def test_logs_never_contain_payloads(one_broker: FakeCluster) -> None:
     said = [*log.lines, repr(refused.value), repr(wrong.value), repr(undelivered.value), repr(producer)]
     assert len(log.lines) > 3
     assert [line for line in said if "hunter2" in line] == []
+
+
+async def test_errors_survive_the_way_between_processes(one_broker: FakeCluster) -> None:
+    """With everything they say: workers hand them to their parents."""
+    one_broker.faults.error(NOT_ENOUGH_REPLICAS, PRODUCE, times=None)
+    producer = Producer(one_broker.bootstrap_servers, delivery_timeout_ms=200, request_timeout_ms=100)
+    await producer.start()
+    with pytest.raises(DeliveryTimeoutError) as late:
+        await producer.send("orders", b"v")
+    producer.send("orders", b"v")
+    with pytest.raises(UndeliveredError) as undelivered:
+        await producer.close()
+
+    twin = pickle.loads(pickle.dumps(late.value))
+    group = pickle.loads(pickle.dumps(undelivered.value))
+    assert (str(twin), twin.topic, twin.outcome) == (str(late.value), "orders", Outcome.NOT_WRITTEN)
+    assert isinstance(twin.last_broker_error, NotEnoughReplicasError)
+    assert (group.count, [type(error) for error in group.exceptions]) == (1, [DeliveryTimeoutError])
 
 
 async def test_partitioner_that_errs_is_named(one_broker: FakeCluster) -> None:
