@@ -93,10 +93,6 @@ class MemoryLines:
             line.join(record)
         return line
 
-    def line(self, place: Place) -> WaitingLine | None:
-        """The line for a place, if there is one."""
-        return self._lines.get(place)
-
     def __iter__(self) -> Iterator[WaitingRecord]:
         """Iterate over all who wait."""
         return (record for line in list(self._lines.values()) for record in line)

@@ -277,8 +277,8 @@ class OpenBatches:  # noqa: PLR0904  # each asked from one place, of one diction
     def hurry(self) -> None:
         """Make every open batch ready: memory is short, and half-empty batches would wait out their linger."""
         for queue in self._open:
-            if queue.open_batch is not None:
-                self._make_ready(queue, queue.open_batch)
+            assert queue.open_batch is not None, "closed without a note of it"
+            self._make_ready(queue, queue.open_batch)
 
     def lower_limit(self, topic: str, size: int) -> None:
         """Make later batches of a topic smaller: the broker refused one of `size` bytes."""

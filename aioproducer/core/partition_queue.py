@@ -149,11 +149,8 @@ class PartitionQueue:
             insort(self.queued, batch, key=_by_order)
 
     def remove(self, batch: ProducerBatch) -> None:
-        """Take a batch out that ends without being sent again."""
-        if batch is self.open_batch:
-            self.take_open()
-        if batch in self.queued:
-            self.queued.remove(batch)
+        """Take a queued batch out that ends without being sent again."""
+        self.queued.remove(batch)
 
     # Order and identity
 

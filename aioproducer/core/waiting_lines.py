@@ -18,7 +18,7 @@ from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING
 
-from aioproducer.core.memory_lines import MemoryLines, Place
+from aioproducer.core.memory_lines import MemoryLines
 from aioproducer.core.waiting_line import WaitingLine, WaitingRecord
 from aioproducer.errors import BufferFullError, BufferTimeoutError, KafkaError, MetadataTimeoutError, Outcome
 
@@ -121,7 +121,7 @@ class WaitingLines:
         else:
             line = self._topics.setdefault(record.topic, WaitingLine())
             line.join(record)
-            self._watch(line, partial(self._topic_too_late, record.topic))
+            self._watch(line, partial(self._topic_too_late, record.topic, line))
 
     def withdraw(self, record: WaitingRecord) -> bool:
         """Take a record out because its caller gave up; False: it has its place already, or has failed."""
@@ -174,7 +174,7 @@ class WaitingLines:
             self._fail(record, _as_kafka_error(error))
             return
         line = self._memory.join(record, place)
-        self._watch(line, partial(self._memory_too_late, place))
+        self._watch(line, partial(self._memory_too_late, line))
 
     def _placed(self, record: WaitingRecord, delivery: Delivery) -> None:
         self._leave(record)
@@ -245,22 +245,16 @@ class WaitingLines:
         while (record := line.first()) is not None and record.called_at + self._limits.max_block_s <= now:
             yield record
 
-    def _topic_too_late(self, topic: str, now: float) -> None:
-        line = self._topics.get(topic)
-        if line is None:
-            return
+    def _topic_too_late(self, topic: str, line: WaitingLine, now: float) -> None:
         for record in self._late(line, now):
             message = f"topic {topic!r} is still unknown after max_block_ms={self._block_ms}: {self._explain(topic)}"
             self._fail(record, MetadataTimeoutError(message, elapsed_s=now - record.called_at))
         if len(line):
-            self._watch(line, partial(self._topic_too_late, topic))
+            self._watch(line, partial(self._topic_too_late, topic, line))
         else:
             del self._topics[topic]
 
-    def _memory_too_late(self, place: Place, now: float) -> None:
-        line = self._memory.line(place)
-        if line is None:
-            return
+    def _memory_too_late(self, line: WaitingLine, now: float) -> None:
         for record in self._late(line, now):
             self.exhausted += 1
             message = (
@@ -268,7 +262,7 @@ class WaitingLines:
                 "records that the brokers have not answered; raise buffer_memory or max_block_ms, or send less"
             )
             self._fail(record, BufferTimeoutError(message, elapsed_s=now - record.called_at))
-        self._watch(line, partial(self._memory_too_late, place))
+        self._watch(line, partial(self._memory_too_late, line))
 
     @property
     def _block_ms(self) -> int:

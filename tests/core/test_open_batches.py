@@ -1,6 +1,7 @@
 """Batches open on demand, grow, become ready at their moment, and take no record too far from their oldest."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import pytest
 
@@ -178,6 +179,21 @@ def test_later_batch_of_a_partition_has_a_linger_of_its_own() -> None:
     assert is_sendable(core)
 
 
+def test_timer_of_a_batch_that_a_flush_closed_does_not_cut_the_next_linger() -> None:
+    """It looks at whatever is open then, and comes back."""
+    core = CoreParts(linger_s=0.010)
+    core.send()
+    core.pass_time(0.005)
+    core.flush()
+    core.acknowledge(core.drain()[0])
+    core.send()
+
+    core.pass_time(0.005)
+    assert not is_sendable(core)
+    core.pass_time(0.005)
+    assert is_sendable(core)
+
+
 def test_without_linger_a_batch_is_ready_at_once() -> None:
     """It fills while others are on the wire."""
     core = CoreParts(linger_s=0)
@@ -236,6 +252,15 @@ def test_flush_closes_all_open_batches() -> None:
 
     assert values(core.drain()) == [1, 1]
     assert after.home not in {delivery.home for delivery in before}
+
+
+def test_closing_an_idle_partition_does_nothing() -> None:
+    """And wakes nobody."""
+    core = CoreParts()
+
+    core.open_batches.close(core.queue())
+
+    assert (core.wakes, core.queue().is_empty) == (0, True)
 
 
 def test_sender_is_woken_when_something_may_be_sent_and_only_then() -> None:
@@ -320,6 +345,16 @@ def test_record_that_no_batch_can_hold_is_refused() -> None:
     assert (error.limit_bytes, error.option) == (1000, "max_request_size")
     assert error.size_bytes is not None
     assert error.size_bytes > 1000
+
+
+def test_keyless_records_stay_with_a_partition_for_a_batch() -> None:
+    """Then another is chosen: both are used, and batches are full."""
+    core = CoreParts(leaders=(1, 1), batch_size=1024)
+    places = [core.send(bytes(100), partition=None).home.topic_partition for _ in range(200)]
+    changes = sum(one != other for one, other in pairwise(places))
+
+    assert set(places) == {("t", 0), ("t", 1)}
+    assert changes < 30
 
 
 # Limits of topics

@@ -204,17 +204,13 @@ def test_closing_without_an_open_batch_does_nothing() -> None:
     assert core.queue().is_empty
 
 
-def test_removed_open_batch_takes_no_more_records() -> None:
-    """Whatever comes next opens another."""
-    core = CoreParts()
-    core.send()
-    queue = core.queue()
-    batch = queue.open_batch
-    assert batch is not None
+def test_removed_batch_is_not_sent() -> None:
+    """Its deadline came; those behind it go on."""
+    core, queue, batches = with_batches(2)
 
-    queue.remove(batch)
+    queue.remove(batches[0])
 
-    assert (queue.is_empty, queue.slot.builder) == (True, None)
+    assert send_all(core) == batches[1:]
 
 
 def test_open_batch_waits_for_a_producer_id() -> None:

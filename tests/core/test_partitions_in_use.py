@@ -131,15 +131,22 @@ def test_topic_that_metadata_forgot_keeps_its_partitions_without_leaders() -> No
     assert moves.renewed == []
 
 
-def test_topic_made_again_tells_which_partitions_still_exist() -> None:
+@pytest.mark.parametrize(
+    "leaders, told",
+    [((1, 2), [(0, True), (1, True), (2, False)]), ((1, 2, 1, 2), [(0, True), (1, True), (2, True), (3, True)])],
+    ids=["fewer", "more"],
+)
+def test_topic_made_again_tells_which_partitions_still_exist(
+    leaders: tuple[int, ...], told: list[tuple[int, bool]]
+) -> None:
     """Nothing that was known of its logs holds."""
     partitions, moves = in_use()
     partitions.update(cluster_of((1, 1, 1)))
 
-    partitions.update(cluster_of((1, 2), topic_id=bytes(15) + b"x"))
+    partitions.update(cluster_of(leaders, topic_id=bytes(15) + b"x"))
 
-    assert moves.renewed == [(0, True), (1, True), (2, False)]
-    assert len(partitions.topics["t"].slots) == 2
+    assert moves.renewed == told
+    assert len(partitions.topics["t"].slots) == len(leaders)
 
 
 @pytest.mark.parametrize("before, after", [(bytes(16), b"x" * 16), (b"x" * 16, bytes(16))], ids=["learned", "lost"])

@@ -1,9 +1,18 @@
 """Records that cannot be appended wait in order, are bounded, and none is forgotten."""
 
+from functools import partial
+
 import pytest
 
 from aioproducer.core.waiting_line import WaitingRecord
-from aioproducer.errors import BufferFullError, BufferTimeoutError, KafkaError, MetadataTimeoutError, Outcome
+from aioproducer.errors import (
+    BufferFullError,
+    BufferTimeoutError,
+    InvalidPartitionError,
+    KafkaError,
+    MetadataTimeoutError,
+    Outcome,
+)
 from tests.fakes.core_parts import CoreParts
 
 CHUNK = b"x" * 900
@@ -31,10 +40,10 @@ def test_record_without_memory_waits_and_is_placed_when_memory_comes_back() -> N
     record = core.wait_in_line(b"late")
 
     core.lines.serve()
-    assert record.is_waiting
+    waited = [record.is_waiting]
     release_one(core)
 
-    assert not record.is_waiting
+    assert [*waited, record.is_waiting] == [True, False]
     assert record.delivery.home.topic_partition == ("t", 0)
 
 
@@ -136,6 +145,17 @@ def test_withdrawn_record_leaves_without_a_trace() -> None:
     assert (core.lines.records, core.lines.bytes) == (0, 0)
 
 
+def test_withdrawn_record_may_be_awaited_all_the_same() -> None:
+    """It counts no more, and counts once."""
+    core = full()
+    record = core.wait_in_line(b"1")
+    core.lines.withdraw(record)
+
+    record.delivery.add_done_callback(lambda _: None)
+
+    assert (core.lines.records, core.lines.bytes) == (0, 0)
+
+
 def test_leaders_may_change_after_everybody_has_left_the_lines() -> None:
     """Cancelled callers leave empty lines behind until the next turn."""
     core = full()
@@ -150,12 +170,12 @@ def test_memory_is_no_longer_short_once_nobody_waits() -> None:
     """Or lingers would be cut short for ever."""
     core = full()
     record = core.wait_in_line(b"1")
-    assert core.open_batches.memory_is_short
+    was_short = core.open_batches.memory_is_short
 
     core.lines.withdraw(record)
     core.lines.serve()
 
-    assert not core.open_batches.memory_is_short
+    assert (was_short, core.open_batches.memory_is_short) == (True, False)
     assert core.open_batches.may_use_common
 
 
@@ -210,14 +230,117 @@ def test_partitioner_that_fails_late_fails_its_record_alone() -> None:
     assert not good.is_waiting
 
 
-def test_records_nobody_awaits_are_bounded_and_awaited_ones_are_not() -> None:
-    """Both in number and in bytes."""
-    core = full()
-    for _ in range(1000):
-        core.wait_in_line(b"x")
+def test_error_of_a_partitioner_that_is_ours_keeps_its_class() -> None:
+    """It says more than a wrapper."""
+    core = CoreParts(leaders=())
+    record = core.wait_in_line(partition=None)
+    record.choose_partition = lambda: 7
 
-    with pytest.raises(BufferFullError):
-        core.lines.check_room(1)
+    core.lead((1,))
+
+    assert [type(error) for _, error in core.failed] == [InvalidPartitionError]
+
+
+@pytest.mark.parametrize("size, count", [(1, 1000), (99_000, 10)], ids=["records", "bytes"])
+def test_records_nobody_awaits_are_bounded(size: int, count: int) -> None:
+    """Both in number and in bytes; refusals are counted."""
+    core = CoreParts(leaders=())
+    for _ in range(count):
+        core.lines.check_room(size)
+        core.wait_in_line(bytes(size))
+
+    with pytest.raises(BufferFullError, match="nobody awaits them") as refused:
+        core.lines.check_room(size + 10_000)
+
+    assert (refused.value.outcome, core.lines.exhausted) == (Outcome.NOT_WRITTEN, 1)
+
+
+def test_records_that_somebody_awaits_are_not_bounded() -> None:
+    """Whoever awaits sends no more meanwhile; once placed or failed they leave nothing behind."""
+    core = CoreParts(leaders=())
+    records = [core.wait_in_line() for _ in range(1000)]
+    for record in records:
+        record.delivery.add_done_callback(lambda _: None)
+
+    core.lines.check_room(1)
+    core.lead((1,))
+
+    assert (core.lines.records, core.lines.bytes) == (0, 0)
+
+
+def test_record_whose_caller_waits_for_room_is_not_counted() -> None:
+    """`enqueue` waits itself."""
+    core = CoreParts(leaders=())
+    for _ in range(1000):
+        core.wait_in_line(is_counted=False)
+
+    core.lines.check_room(1)
+
+    assert core.lines.records == 1000
+
+
+def test_caller_is_told_once_when_its_record_leaves_the_line() -> None:
+    """For a place, a failure, or because it gave up."""
+    core = full()
+    told: list[int] = []
+    records = [core.wait_in_line(CHUNK) for _ in range(3)]
+    for number, record in enumerate(records):
+        record.on_left = partial(told.append, number)
+
+    core.lines.withdraw(records[1])
+    release_one(core)
+    core.lines.fail_all(KafkaError("closed"))
+
+    assert told == [1, 0, 2]
+
+
+def test_topic_that_failed_fails_those_who_wait_for_it_alone() -> None:
+    """No permission, or a name that no broker takes."""
+    core = CoreParts(leaders=())
+    bad, good = core.wait_in_line(topic="forbidden"), core.wait_in_line()
+
+    core.lines.topic_failed("forbidden", KafkaError("no"))
+    core.lines.topic_failed("never heard of", KafkaError("no"))
+
+    [(failed, error)] = core.failed
+    assert (failed, error.topic, error.outcome) == (bad, "forbidden", Outcome.NOT_WRITTEN)
+    assert good.is_waiting
+
+
+def test_topic_that_nobody_waits_for_may_become_known() -> None:
+    """Its only caller gave up."""
+    core = CoreParts(leaders=())
+    core.lines.withdraw(core.wait_in_line())
+
+    core.lead((1,))
+
+    assert (core.lines.unknown_topics, len(core.timers)) == ([], 0)
+
+
+@pytest.mark.parametrize("topic", ["t", "nowhere"], ids=["memory", "metadata"])
+def test_each_record_of_a_line_has_its_own_time(topic: str) -> None:
+    """One timer serves them one after the other."""
+    core = full()
+    for _ in range(3):
+        core.wait_in_line(topic=topic)
+        core.pass_time(10)
+
+    core.pass_time(30)
+    counted = [len(core.failed)]
+    for _ in range(2):
+        core.pass_time(10)
+        counted.append(len(core.failed))
+
+    assert counted == [1, 2, 3]
+
+
+def test_lines_show_how_much_waits() -> None:
+    """In one line, without a record."""
+    core = full()
+    core.wait_in_line(b"secret")
+    core.wait_in_line(b"secret", topic="nowhere")
+
+    assert repr(core.lines) == f"<WaitingLines records=2 bytes={core.lines.bytes} unknown_topics=1 partitions=1>"
 
 
 def test_failing_all_leaves_nobody_in_line() -> None:

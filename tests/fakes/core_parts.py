@@ -109,7 +109,13 @@ class CoreParts:
         return delivery if delivery is not None else self.wait_in_line(value, partition=partition, key=key).delivery
 
     def wait_in_line(
-        self, value: bytes | None = b"v", *, topic: str = "t", partition: int | None = 0, key: bytes | None = None
+        self,
+        value: bytes | None = b"v",
+        *,
+        topic: str = "t",
+        partition: int | None = 0,
+        key: bytes | None = None,
+        is_counted: bool = True,
     ) -> WaitingRecord:
         """Let a record wait."""
         from aioproducer._native.delivery import BatchResult  # noqa: PLC0415
@@ -118,7 +124,7 @@ class CoreParts:
         result = BatchResult(None, None)  # type: ignore[arg-type]  # as above
         record = WaitingRecord(topic, result, timestamp=timestamp, size=size, called_at=self.now)
         record.value, record.key, record.partition = value, key, partition
-        self.lines.join(record, is_counted=True)
+        self.lines.join(record, is_counted=is_counted)
         return record
 
     def queue(self, partition: int = 0) -> PartitionQueue:
