@@ -55,7 +55,7 @@ class Admission:
             return self._filtered(given)
         delivery = self._try_append(record)
         if delivery is not None:
-            await self.let_sender_work()
+            await self._let_sender_work()
             return delivery
         waiting = self._stand_in_line(record, is_counted=False)
         await self._leaving(waiting)
@@ -80,7 +80,7 @@ class Admission:
             raise error
         return delivery
 
-    async def let_sender_work(self) -> None:
+    async def _let_sender_work(self) -> None:
         """Give the loop one turn if enough was written: a loop of `enqueue` never waits otherwise."""
         if self._running.appender.pause_wanted:
             self._running.appender.pause_wanted = False

@@ -28,18 +28,20 @@ from aioproducer.snapshot import take_snapshot
 
 if TYPE_CHECKING:
     import concurrent.futures
-    from collections.abc import Callable, Iterable, Sequence
-    from typing import Unpack
+    from collections.abc import Callable, Coroutine, Iterable, Sequence
+    from typing import TypeVar, Unpack
 
-    from aioproducer._native.append import Headers, RecordAppender
+    from aioproducer._native.accepted import Accepted
+    from aioproducer._native.append import Headers
     from aioproducer._native.delivery import Delivery, OnDelivery
     from aioproducer.config import ProducerOptions
     from aioproducer.records import RecordMetadata
     from aioproducer.running_producer import RunningProducer
 
+    GivenT = TypeVar("GivenT")
     Append = Callable[
         [str, object, object, int | None, int | None, Headers | None, OnDelivery | None],
-        Delivery | None,
+        GivenT | None,
     ]
 
 
@@ -65,9 +67,9 @@ class Producer(ProducerLifetime):
         self, bootstrap_servers: str | Sequence[str] | ProducerConfig, **options: Unpack[ProducerOptions]
     ) -> None:
         super().__init__(ProducerConfig.of(bootstrap_servers, options), made_at=caller())
-        self._append: Append = self._not_started
+        self._append: Append[Delivery] = self._not_started
+        self._enqueue: Append[Accepted] = self._not_started
         self._admission: Admission
-        self._appender: RecordAppender
 
     # Sending
 
@@ -138,7 +140,7 @@ class Producer(ProducerLifetime):
         )
         return await delivery
 
-    async def enqueue(  # noqa: PLR0913  # as send
+    def enqueue(  # noqa: PLR0913  # as send
         self,
         topic: str,
         value: object = None,
@@ -148,10 +150,11 @@ class Producer(ProducerLifetime):
         timestamp: int | None = None,
         headers: Headers | None = None,
         on_delivery: OnDelivery | None = None,
-    ) -> Delivery:
+    ) -> Coroutine[object, None, Delivery]:
         """Accept a record as soon as its topic is known and there is room; arguments and errors as `send`.
 
-        First come, first served. Cancelled while it waits, it withdraws the record, which is then not written.
+        First come, first served. Cancelled while it waits, it withdraws the record, which is then not written. A
+        record that need not wait is accepted by the call itself.
 
         Returns:
             The delivery, which need not be awaited: `flush` raises what failed.
@@ -162,13 +165,10 @@ class Producer(ProducerLifetime):
         """
         if headers is not None and not isinstance(headers, (list, tuple)):
             headers = normalize_headers(headers)
-        delivery = self._append(topic, value, key, partition, timestamp, headers, on_delivery)
-        if delivery is None:
-            record = PreparedRecord(topic, value, key, partition, timestamp, headers, on_delivery)
-            return await self._admission.enqueue(record)
-        if self._appender.pause_wanted:
-            await self._admission.let_sender_work()
-        return delivery
+        accepted = self._enqueue(topic, value, key, partition, timestamp, headers, on_delivery)
+        if accepted is not None:
+            return accepted
+        return self._admission.enqueue(PreparedRecord(topic, value, key, partition, timestamp, headers, on_delivery))
 
     def send_nowait(  # noqa: PLR0913  # as send
         self,
@@ -332,9 +332,9 @@ class Producer(ProducerLifetime):
     # Inside
 
     def _opened(self, running: RunningProducer) -> None:
-        self._appender = running.appender
         self._admission = Admission(running)
         self._append = _prepare_first if running.preparation.is_needed else running.appender.append
+        self._enqueue = _prepare_first if running.preparation.is_needed else running.appender.enqueue
 
     def _not_started(self, *_: object) -> NoReturn:
         self._lifecycle.refuse(on_loop_thread=True)
@@ -344,13 +344,13 @@ def _prepare_first(*_: object) -> None:
     """Stands for the append of a producer whose records go through the user's code first."""
 
 
-def _mark_as_coroutine_function() -> None:
-    """Let frameworks that ask see that what `send` returns is to be awaited."""
-    mark = getattr(inspect, "markcoroutinefunction", None)
-    if mark is not None:
-        mark(Producer.send)
-    else:
-        Producer.send._is_coroutine = asyncio.coroutines._is_coroutine  # type: ignore[attr-defined]  # noqa: SLF001
+def _mark_as_coroutine_functions() -> None:
+    """Let frameworks that ask see that what `send` and `enqueue` return is to be awaited."""
+    for verb in (Producer.send, Producer.enqueue):
+        if hasattr(inspect, "markcoroutinefunction"):
+            inspect.markcoroutinefunction(verb)
+        else:
+            verb.__dict__["_is_coroutine"] = asyncio.coroutines._is_coroutine  # type: ignore[attr-defined]  # noqa: SLF001
 
 
-_mark_as_coroutine_function()
+_mark_as_coroutine_functions()

@@ -56,6 +56,7 @@ cdef class RecordAppender:
     cdef Py_ssize_t _scratch_size
     cdef Py_ssize_t _scratch_capacity
 
+    cpdef Delivery append(self, topic, value, key, partition, timestamp, headers, on_delivery)
     cdef int64_t _now_ms(self) except -2
     cdef int _unpack(self, RecordBytes* record, topic, bytes key, bytes value, partition, timestamp,
                      headers) except -1

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable
 from typing import NoReturn, Protocol, TypeAlias
 
+from aioproducer._native.accepted import Accepted
 from aioproducer._native.delivery import BatchResult, Delivery, OnDelivery
 from aioproducer._native.memory import Chunk
 from aioproducer.errors import RecordTooLargeError
@@ -122,6 +123,18 @@ class RecordAppender:
             TypeError, ValueError: an argument; names it and what is allowed.
             RecordTooLargeError: the record alone exceeds `max_record_size`.
         """
+    def enqueue(
+        self,
+        topic: str,
+        value: object,
+        key: object,
+        partition: int | None,
+        timestamp: int | None,
+        headers: Headers | None,
+        on_delivery: OnDelivery | None,
+        /,
+    ) -> Accepted | None:
+        """As `append`, with the delivery behind an await."""
     def measure(
         self,
         topic: str,

@@ -25,6 +25,7 @@ from libc.stdint cimport int64_t, uint32_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy
 
+from aioproducer._native.accepted cimport new_accepted
 from aioproducer._native.arguments cimport as_bytes, as_partition, as_timestamp, check_headers, header_value
 from aioproducer._native.delivery cimport BatchResult, Delivery, new_delivery
 from aioproducer._native.memory cimport Chunk
@@ -183,7 +184,7 @@ cdef class RecordAppender:
 
     # The verbs
 
-    def append(self, topic, value, key, partition, timestamp, headers, on_delivery):
+    cpdef Delivery append(self, topic, value, key, partition, timestamp, headers, on_delivery):
         cdef RecordBytes record
         cdef Delivery delivery
         cdef PyObject* slots
@@ -205,6 +206,14 @@ cdef class RecordAppender:
         if on_delivery is not None and delivery is not None:
             delivery._result.add_callback(delivery._index, delivery._timestamp, on_delivery)
         return delivery
+
+    def enqueue(self, topic, value, key, partition, timestamp, headers, on_delivery):
+        cdef bint pause
+        delivery = self.append(topic, value, key, partition, timestamp, headers, on_delivery)
+        if delivery is None:
+            return None
+        pause, self.pause_wanted = self.pause_wanted, False
+        return new_accepted(<Delivery>delivery, pause)
 
     def measure(self, topic, value, key, partition, timestamp, headers):
         """Checks the arguments of a record that has to wait: (value, key, timestamp, most bytes it can take)."""

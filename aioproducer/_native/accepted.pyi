@@ -1,0 +1,13 @@
+"""What `enqueue` gives its caller to await when nothing has to be waited for."""
+
+from collections.abc import Coroutine, Generator
+
+from aioproducer._native.delivery import Delivery
+
+class Accepted(Coroutine[None, None, Delivery]):
+    """A coroutine that is already done; it gives the loop a turn first when enough was written."""
+
+    def send(self, value: None, /) -> None: ...
+    def throw(self, kind: object, value: object = None, traceback: object = None, /) -> None: ...
+    def close(self) -> None: ...
+    def __await__(self) -> Generator[None, None, Delivery]: ...
