@@ -302,6 +302,25 @@ def test_defect_while_an_answer_is_applied_leaves_no_record_without_an_end() -> 
     assert error.outcome is Outcome.UNKNOWN
 
 
+@pytest.mark.parametrize("end", ["deadline", "close"])
+def test_overtaken_batch_ends_once_with_the_last_unresolved_one(end: str) -> None:
+    """It waits for a new epoch behind an ambiguous one when both are given up."""
+    script = ScriptedSender(batch_size=0, delivery_timeout_s=10)
+    script.confirm()
+    deliveries = [script.core.send(b"v") for _ in range(4)]
+    script.turn()
+    for said in (7, 19, (0, 3), 10):
+        script.answer(1, {0: said})
+    script.client.connections[1] = 0
+
+    if end == "close":
+        script.settlement.fail_everything(KafkaError("closed"), script.core.now)
+    script.turn(seconds=10)
+
+    outcomes = [getattr(delivery.exception(), "outcome", None) for delivery in deliveries]
+    assert outcomes == [Outcome.UNKNOWN, Outcome.NOT_WRITTEN, None, Outcome.NOT_WRITTEN]
+
+
 @pytest.mark.parametrize("partitions", [10, 10_000])
 def test_idle_partitions_cost_a_turn_nothing(partitions: int) -> None:
     """Only the one that has something is looked at."""
