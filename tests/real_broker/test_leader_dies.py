@@ -1,0 +1,66 @@
+"""Three nodes of real Kafka: one is killed, one is frozen, and the records come whole and in order."""
+
+import asyncio
+
+import aiokafka
+import pytest
+
+from aioproducer import Producer
+from aioproducer.broker import KafkaCluster
+
+pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+
+RECORDS = 20_000
+READ_TIMEOUT_S = 30
+
+
+async def read(kafka: KafkaCluster, topic: str, count: int) -> list[bytes]:
+    """The values of partition 0."""
+    place = aiokafka.TopicPartition(topic, 0)
+    consumer = aiokafka.AIOKafkaConsumer(bootstrap_servers=kafka.bootstrap_servers, auto_offset_reset="earliest")
+    consumer.assign([place])
+    await consumer.start()
+    try:
+        found: list[bytes] = []
+        async with asyncio.timeout(READ_TIMEOUT_S):
+            while len(found) < count:
+                found += [record.value for record in (await consumer.getmany(place, timeout_ms=1000)).get(place, [])]
+    finally:
+        await consumer.stop()
+    return found
+
+
+async def leader_of(producer: Producer, kafka: KafkaCluster, topic: str) -> int:
+    """The node that leads partition 0, asked of the cluster itself."""
+    client = aiokafka.AIOKafkaClient(bootstrap_servers=kafka.bootstrap_servers)
+    await producer.partitions_for(topic)
+    await client.bootstrap()
+    try:
+        await client.force_metadata_update()
+        client.add_topic(topic)
+        while (leader := client.cluster.leader_for_partition(aiokafka.TopicPartition(topic, 0))) in {None, -1}:
+            await client.force_metadata_update()
+    finally:
+        await client.close()
+    assert leader is not None
+    return int(leader)
+
+
+@pytest.mark.parametrize("how", ["killed", "frozen"])
+async def test_no_record_is_lost_doubled_or_out_of_place(three_kafka_nodes: KafkaCluster, topic: str, how: str) -> None:
+    """When the leader is killed, or stops answering with its connections open, in the middle."""
+    kafka = three_kafka_nodes
+    async with Producer(kafka.bootstrap_servers, batch_size=2_000, request_timeout_ms=5_000) as producer:
+        await producer.send(topic, b"first", partition=0)
+        leader = await leader_of(producer, kafka, topic)
+        for number in range(RECORDS):
+            await producer.enqueue(topic, b"%d" % number, partition=0)
+            if number == RECORDS // 2:
+                await (kafka.kill(leader) if how == "killed" else asyncio.to_thread(kafka.pause, leader))
+        await producer.flush()
+        retried = producer.statistics().records_retried
+
+    await (kafka.restart(leader) if how == "killed" else asyncio.to_thread(kafka.resume, leader))
+    written = await read(kafka, topic, RECORDS + 1)
+    assert written == [b"first", *(b"%d" % number for number in range(RECORDS))]
+    assert retried > 0
