@@ -197,10 +197,10 @@ async def test_close_again_does_nothing(one_broker: FakeCluster) -> None:
     assert "closed" in repr(producer)
     with pytest.raises(ProducerClosedError):
         await unstarted.start()
-    for verb in (producer.send, producer.send_nowait):
+    for verb in (producer.send, producer.send_nowait, producer.enqueue):
         with pytest.raises(ProducerClosedError):
             verb("orders", b"v")
-    for later in (producer.enqueue("orders", b"v"), producer.flush(), producer.partitions_for("orders")):
+    for later in (producer.flush(), producer.partitions_for("orders")):
         with pytest.raises(ProducerClosedError):
             await later
 
