@@ -1,5 +1,6 @@
 """What becomes of a batch, for every error code there is and could be, and for everything known of the batch."""
 
+from dataclasses import replace
 from itertools import product
 
 import pytest
@@ -54,6 +55,45 @@ AMBIGUOUS_RETRIED = {7, 20}
 AMBIGUOUS_REFRESHED = {5, 8, 9, 13, 56, 74, 75}
 FATAL = {31, 53, 90}
 
+# And row by row: N (not written), M (may be), and what becomes of a fresh batch of an idempotent producer.
+ROWS: dict[int, tuple[str, type]] = {
+    0: ("written", Complete),
+    -1: ("M", Retry),
+    2: ("N", Retry),
+    3: ("N", Retry),
+    **dict.fromkeys((5, 8, 9, 74, 75), ("M", Retry)),
+    6: ("N", Retry),
+    7: ("M", Retry),
+    10: ("N", Split),
+    13: ("M", Retry),
+    **dict.fromkeys((14, 15, 16), ("N", Retry)),
+    17: ("N", Fail),
+    18: ("N", Split),
+    19: ("N", Retry),
+    20: ("M", Retry),
+    21: ("N", Fail),
+    29: ("N", Fail),
+    31: ("N", Fail),
+    32: ("N", Fail),
+    **dict.fromkeys((35, 42, 43, 76), ("N", Fail)),
+    44: ("M", Fail),
+    45: ("N", Retry),
+    46: ("M", Fail),
+    47: ("N", Fail),
+    48: ("N", Fail),
+    49: ("N", Fail),
+    51: ("N", Retry),
+    53: ("N", Fail),
+    56: ("M", Retry),
+    59: ("N", Retry),
+    87: ("N", Fail),
+    90: ("N", Fail),
+    100: ("N", Retry),
+    103: ("N", Retry),
+    120: ("N", Fail),
+    **dict.fromkeys((1, 4, 11, 12, 22, 55, 58, 97, 134, 999, -2, -32768, 32767), ("M", Fail)),
+}
+
 
 def answer(code: int, *, base_offset: int = -1, records: tuple[tuple[int, str | None], ...] = ()) -> PartitionAnswer:
     """A broker's word on one batch."""
@@ -100,6 +140,35 @@ def test_unknown_codes_fail_and_say_that_the_record_may_be_written() -> None:
 
     assert {type(each) for each in decided} == {Fail}
     assert {outcome_of(each) for each in decided} == {Outcome.UNKNOWN}
+
+
+@pytest.mark.parametrize("code", ROWS)
+def test_row_of_the_reference_says_what_the_batch_is(code: int) -> None:
+    """With attempts left it goes on as the row says; with none it fails, and never claims more than is known."""
+    written, goes_on = ROWS[code]
+
+    decided = decide(answer(code), FIRST, IDEMPOTENT)
+    last = decide(answer(code), replace(SINGLE, attempts=5), ONCE)
+
+    assert type(decided) is goes_on
+    assert isinstance(last, Complete) is (code in {0, 46})
+    if not isinstance(last, Complete):
+        assert outcome_of(last) is (Outcome.NOT_WRITTEN if written == "N" else Outcome.UNKNOWN)
+
+
+@pytest.mark.parametrize(
+    "policy", [IDEMPOTENT, PLAIN, LEADER_ONLY, ONCE], ids=["idempotent", "plain", "acks=1", "once"]
+)
+@pytest.mark.parametrize("base_offset", [-1, 0, 7])
+def test_every_known_code_ends_or_goes_on_whatever_is_known_of_the_batch(policy: Policy, base_offset: int) -> None:
+    """Success only for 0 and a copy; with no attempt left nothing is sent again as it was but a predecessor's wait."""
+    for code, facts in product(range(-1, 134), ALL_FACTS):
+        decided = decide(answer(code, base_offset=base_offset, records=((0, None),)), facts, policy)
+
+        assert isinstance(decided, ProduceOutcome)
+        assert not isinstance(decided, Complete) or code in {0, 46}
+        assert not isinstance(decided, Retry) or facts.attempts <= policy.retries
+        assert not isinstance(decided, Split | Refuse) or facts.records > 1
 
 
 @pytest.mark.parametrize("facts", [facts for facts in ALL_FACTS if facts.maybe_written], ids=str)
@@ -270,7 +339,7 @@ def test_copy_keeps_the_records_own_timestamps() -> None:
 @pytest.mark.parametrize("given", [None, answer(0, base_offset=-2)], ids=["left out", "nonsense"])
 def test_answer_that_cannot_be_used_counts_as_a_lost_connection(given: PartitionAnswer | None) -> None:
     """Whose stream is not trusted any more."""
-    assert decide(given, FIRST, IDEMPOTENT) == Retry(maybe_written=True, refresh_metadata=True, disconnect=True)
+    assert decide(given, FIRST, IDEMPOTENT) == Retry(maybe_written=True, refresh_metadata=True)
     assert outcome_of(decide(given, FIRST, ONCE)) is Outcome.UNKNOWN
 
 
