@@ -274,6 +274,30 @@ def test_close_is_bounded(cluster: ClusterElsewhere) -> None:
     producer.close()
 
 
+@pytest.mark.parametrize("timeout", [0, 0.5, 5])
+def test_every_record_taken_while_others_close_is_told_of(cluster: ClusterElsewhere, timeout: float) -> None:
+    """Delivered or failed, but none forgotten between the threads."""
+    producer = BlockingProducer(cluster.bootstrap_servers).start()
+    taken: list[int] = []
+    told: list[object] = []
+
+    def work() -> None:
+        with contextlib.suppress(ProducerClosedError):
+            while True:
+                producer.enqueue("orders", b"v", on_delivery=lambda _metadata, error: told.append(error))
+                taken.append(1)
+
+    workers = [threading.Thread(target=work) for _ in range(3)]
+    for worker in workers:
+        worker.start()
+    time.sleep(0.02)
+    producer.close(timeout)
+    for worker in workers:
+        worker.join(5)
+
+    assert len(taken) == len(told) > 0
+
+
 def test_closed_is_closed(cluster: ClusterElsewhere) -> None:
     """Every call says so at once, but for one more close."""
     producer = BlockingProducer(cluster.bootstrap_servers).start()
