@@ -19,13 +19,13 @@ from aioproducer.errors import KafkaError, ProducerClosedError, UndeliveredError
 from aioproducer.interceptors import InterceptorChain
 from aioproducer.lifecycle import Lifecycle, ProducerState, check_timeout
 from aioproducer.logs import event_log
-from aioproducer.running_producer import RunningProducer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
     from aioproducer.config import ProducerConfig
+    from aioproducer.running_producer import RunningProducer
 
 CLOSE_AFTER_ERROR_S: Final = 5.0
 """How long `async with` waits for deliveries when its body raised or was cancelled."""
@@ -100,6 +100,8 @@ class ProducerLifetime:
         log = event_log(self._lifecycle.name)
         for adjustment in self._config.adjustments:
             log.info("option_adjusted", option=adjustment.option, value=adjustment.value, reason=adjustment.reason)
+        from aioproducer.running_producer import RunningProducer  # noqa: PLC0415  # half of what there is to import
+
         running = RunningProducer(
             self._config,
             self._lifecycle,

@@ -146,7 +146,8 @@ cdef object find_part(list parts, int index):
 cdef object make_metadata(BatchResult result, int index, int64_t timestamp):
     cdef object place = result.topic_partition
     cdef bint append_time = result.log_append_time >= 0
-    return RecordMetadata(
+    # A named tuple is made here without its own __new__, which is Python code.
+    return tuple.__new__(RecordMetadata, (
         place[0],
         place[1],
         place,
@@ -154,7 +155,7 @@ cdef object make_metadata(BatchResult result, int index, int64_t timestamp):
         result.log_append_time if append_time else timestamp,
         1 if append_time else 0,
         result.log_start_offset,
-    )
+    ))
 
 
 cdef Delivery new_delivery(BatchResult result, int index, int64_t timestamp):
@@ -356,6 +357,8 @@ cdef class Delivery:
         return f"<Delivery {result.topic_partition} {state}>"
 
 
+@cython.freelist(256)
+@cython.final
 cdef class DeliveryWaiter:
     """The iterator behind one `await delivery`."""
 

@@ -37,6 +37,8 @@ class BufferPool:
     def __init__(self, total_bytes: int, batch_size: int, *, on_return: Callable[[], None]) -> None:
         """Start with everything unallocated and a single node."""
         self.total_bytes = total_bytes
+        self.lent_bytes = 0
+        """In batches that are not answered yet."""
         self._on_return = on_return
         self._sizes = _chunk_sizes(batch_size)
         self._free: dict[int, list[Chunk]] = {size: [] for size in self._sizes}
@@ -85,6 +87,7 @@ class BufferPool:
                 chunk = self._chunk(capacity)
                 self._lent[chunk] = payer
                 self._used[payer] += capacity
+                self.lent_bytes += capacity
                 return chunk
         return None
 
@@ -112,6 +115,7 @@ class BufferPool:
         smaller.fill(data)
         self._lent[smaller] = payer
         self._used[payer] += smaller.capacity - chunk.capacity
+        self.lent_bytes += smaller.capacity - chunk.capacity
         self._keep(chunk)
         self._on_return()
         return smaller
@@ -137,11 +141,6 @@ class BufferPool:
     def available_bytes(self) -> int:
         """Bytes that are not lent: free and unallocated ones."""
         return self.total_bytes - self.lent_bytes
-
-    @property
-    def lent_bytes(self) -> int:
-        """Bytes in batches that are not answered yet."""
-        return sum(self._used.values())
 
     def __repr__(self) -> str:
         """Show how much is lent."""
@@ -176,6 +175,7 @@ class BufferPool:
             return  # the whole producer is being collected, and the pool was before the chunk
         payer = self._lent.pop(chunk)
         self._used[payer] -= chunk.capacity
+        self.lent_bytes -= chunk.capacity
         self._keep(chunk)
         self._on_return()
 
