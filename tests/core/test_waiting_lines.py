@@ -2,15 +2,10 @@
 
 from functools import partial
 
-import pytest
-
 from aioproducer.core.waiting_line import WaitingRecord
 from aioproducer.errors import (
-    BufferFullError,
-    BufferTimeoutError,
     InvalidPartitionError,
     KafkaError,
-    MetadataTimeoutError,
     Outcome,
 )
 from tests.fakes.core_parts import CoreParts
@@ -179,33 +174,6 @@ def test_memory_is_no_longer_short_once_nobody_waits() -> None:
     assert core.open_batches.may_use_common
 
 
-def test_record_that_got_no_memory_in_time_fails_as_not_written() -> None:
-    """In max.block.ms from its call."""
-    core = full()
-    record = core.wait_in_line(b"1")
-
-    core.pass_time(59.9)
-    assert record.is_waiting
-    core.pass_time(0.1)
-
-    [(failed, error)] = core.failed
-    assert failed is record
-    assert (type(error), error.outcome, error.topic) == (BufferTimeoutError, Outcome.NOT_WRITTEN, "t")
-
-
-def test_records_of_a_topic_that_stays_unknown_fail_in_time() -> None:
-    """And the topic is forgotten with them."""
-    core = CoreParts()
-    core.wait_in_line(topic="nowhere")
-    assert core.lines.unknown_topics == ["nowhere"]
-
-    core.pass_time(60)
-
-    assert [type(error) for _, error in core.failed] == [MetadataTimeoutError]
-    assert core.lines.unknown_topics == []
-    assert len(core.timers) == 0
-
-
 def test_records_of_a_topic_that_becomes_known_are_placed_in_their_order() -> None:
     """In one batch."""
     core = CoreParts(leaders=())
@@ -239,44 +207,6 @@ def test_error_of_a_partitioner_that_is_ours_keeps_its_class() -> None:
     core.lead((1,))
 
     assert [type(error) for _, error in core.failed] == [InvalidPartitionError]
-
-
-@pytest.mark.parametrize("size, count", [(1, 1000), (99_000, 10)], ids=["records", "bytes"])
-def test_records_nobody_awaits_are_bounded(size: int, count: int) -> None:
-    """Both in number and in bytes; refusals are counted."""
-    core = CoreParts(leaders=())
-    for _ in range(count):
-        core.lines.check_room(size)
-        core.wait_in_line(bytes(size))
-
-    with pytest.raises(BufferFullError, match="nobody awaits them") as refused:
-        core.lines.check_room(size + 10_000)
-
-    assert (refused.value.outcome, core.lines.exhausted) == (Outcome.NOT_WRITTEN, 1)
-
-
-def test_records_that_somebody_awaits_are_not_bounded() -> None:
-    """Whoever awaits sends no more meanwhile; once placed or failed they leave nothing behind."""
-    core = CoreParts(leaders=())
-    records = [core.wait_in_line() for _ in range(1000)]
-    for record in records:
-        record.delivery.add_done_callback(lambda _: None)
-
-    core.lines.check_room(1)
-    core.lead((1,))
-
-    assert (core.lines.records, core.lines.bytes) == (0, 0)
-
-
-def test_record_whose_caller_waits_for_room_is_not_counted() -> None:
-    """`enqueue` waits itself."""
-    core = CoreParts(leaders=())
-    for _ in range(1000):
-        core.wait_in_line(is_counted=False)
-
-    core.lines.check_room(1)
-
-    assert core.lines.records == 1000
 
 
 def test_caller_is_told_once_when_its_record_leaves_the_line() -> None:
@@ -317,23 +247,6 @@ def test_topic_that_nobody_waits_for_may_become_known() -> None:
     assert (core.lines.unknown_topics, len(core.timers)) == ([], 0)
 
 
-@pytest.mark.parametrize("topic", ["t", "nowhere"], ids=["memory", "metadata"])
-def test_each_record_of_a_line_has_its_own_time(topic: str) -> None:
-    """One timer serves them one after the other."""
-    core = full()
-    for _ in range(3):
-        core.wait_in_line(topic=topic)
-        core.pass_time(10)
-
-    core.pass_time(30)
-    counted = [len(core.failed)]
-    for _ in range(2):
-        core.pass_time(10)
-        counted.append(len(core.failed))
-
-    assert counted == [1, 2, 3]
-
-
 def test_lines_show_how_much_waits() -> None:
     """In one line, without a record."""
     core = full()
@@ -367,34 +280,6 @@ def test_waiting_record_keeps_its_flush_generation() -> None:
     release_one(core)
 
     assert core.generations.is_finished(generation)
-
-
-def test_deadline_of_a_record_that_waited_counts_from_its_call() -> None:
-    """Not from the moment it got its place."""
-    core = full()
-    record = core.wait_in_line(b"x")
-    core.pass_time(50)
-    core.lines.serve()
-    release_one(core)
-    assert not record.is_waiting
-
-    core.pass_time(70)
-
-    due = core.accumulator.deadlines.take_due()
-    overdue = [batch for queue in due for batch in core.accumulator.deadlines.overdue(queue, core.now)]
-    assert record.delivery.home in {batch.result for batch in overdue}
-
-
-def test_fresh_record_does_not_share_the_deadline_of_one_that_waited_long() -> None:
-    """It would expire almost at once."""
-    core = full()
-    waited = core.wait_in_line(b"x")
-    core.pass_time(50)
-    release_one(core)
-
-    fresh = core.send(b"y")
-
-    assert waited.delivery.home is not fresh.home
 
 
 def test_shown_front_of_a_record_that_left_does_not_serve_its_line_out_of_turn() -> None:
