@@ -1,6 +1,10 @@
 """A request takes one batch a partition, in turn, up to its size; what comes back is offered again."""
 
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from aioproducer.core.producer_batch import BatchState, ProducerBatch
+from aioproducer.core.waiting_line import WaitingRecord
 from aioproducer.protocol.compression import CompressionType
 from tests.fakes.core_parts import CoreParts, sequences, values
 
@@ -314,3 +318,71 @@ def test_accumulator_shows_its_parts() -> None:
         "<RecordAccumulator <PartitionsInUse topics=1 leaders={1: 1}> <OpenBatches open=1 memory_is_short=False> "
         "<ReadyNodes {} leaderless=0>>"
     )
+
+
+class AnyDay:
+    """Records are sent, answered, refused and withdrawn while leaders move and time passes."""
+
+    def __init__(self) -> None:
+        self.core = CoreParts(leaders=(1, 2), memory=16 * 1024, batch_size=2048, max_record_size=3000)
+        self.on_wire: list[ProducerBatch] = []
+        self.waiting: list[WaitingRecord] = []
+        self.epoch = 0
+
+    def step(self, action: str, number: int) -> None:
+        """One thing happens."""
+        core, partition = self.core, number % 2
+        if action == "send":
+            value = bytes(40 * number)
+            if core.appender.append("t", value, None, partition, None, None, None) is None:
+                self.waiting.append(core.wait_in_line(value, partition=partition))
+        elif action == "drain":
+            self.on_wire += core.drain(1 + partition, connection=1 + partition)
+        elif action == "withdraw" and self.waiting:
+            core.lines.withdraw(self.waiting.pop(number % len(self.waiting)))
+        elif action == "move":
+            self.epoch += 1
+            core.lead((1 + partition, 2 - partition), epoch=self.epoch)
+        elif action == "wait":
+            core.pass_time(number / 100)
+        elif self.on_wire:
+            self._answer(self.on_wire.pop(0), is_written=action == "acknowledge")
+        core.lines.serve()
+
+    def _answer(self, batch: ProducerBatch, *, is_written: bool) -> None:
+        if is_written:
+            self.core.acknowledge(batch)
+        else:
+            self.core.refuse(batch, maybe_written=True, pause_s=0.05)
+
+    def finish(self) -> None:
+        """Flush, and have everything acknowledged."""
+        self.core.flush()
+        for number in range(200):
+            for action in ("drain", "acknowledge", "wait"):
+                self.step(action, number)
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["send", "send", "drain", "acknowledge", "refuse", "withdraw", "move", "wait"]),
+            st.integers(0, 70),
+        ),
+        max_size=60,
+    )
+)
+@settings(max_examples=50)
+def test_nothing_is_left_behind_by_any_day(steps: list[tuple[str, int]]) -> None:
+    """When all is acknowledged: no byte is lent, no flush waits, nobody stands in line, nothing is ready."""
+    day = AnyDay()
+    for action, number in steps:
+        day.step(action, number)
+        assert day.core.pool.lent_bytes <= day.core.pool.total_bytes
+
+    day.finish()
+
+    core = day.core
+    assert (core.pool.lent_bytes, core.generations.unfinished, core.lines.records, core.failed) == (0, 0, 0, [])
+    assert (core.accumulator.unfinished(), core.accumulator.ready.node_ids) == ([], [])
+    assert (core.open_batches.memory_is_short, core.open_batches.may_use_common) == (False, True)
