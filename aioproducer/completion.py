@@ -90,7 +90,10 @@ class Completion:
             records=batch.count, is_awaited=batch.result.wanted, called_at=batch.called_at, now=now
         )
         batch.result.complete(outcome.base_offset, outcome.log_append_time, outcome.log_start_offset, batch.count)
-        self._loop.call_soon(self._tell, batch.result)
+        if batch.result.has_callbacks:
+            self._loop.call_soon(self._tell, batch.result)
+        else:
+            batch.result.wake()  # runs nobody's code: it only schedules those who wait
         self.release(batch)
         self._generations.leave(batch.generation)
 

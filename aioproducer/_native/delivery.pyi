@@ -63,6 +63,9 @@ class BatchResult:
         """All `count` records of the batch failed with `error`."""
     def wake(self) -> None:
         """Wake those who wait and schedule callbacks, in record order; after `complete` or `fail`."""
+    @property
+    def has_callbacks(self) -> bool:
+        """Whether there are `on_delivery` callbacks to call."""
     def take_callbacks(self) -> list[tuple[int, int, OnDelivery]]:
         """The (index, timestamp, on_delivery) of this batch, oldest first; the second call gives none."""
     def metadata_of(self, index: int, timestamp: int) -> RecordMetadata:

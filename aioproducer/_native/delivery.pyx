@@ -68,6 +68,10 @@ cdef class BatchResult:
             for delivery in waiting:
                 wake_delivery(delivery, self)
 
+    @property
+    def has_callbacks(self):
+        return self.callbacks is not None
+
     def take_callbacks(self):
         callbacks, self.callbacks = self.callbacks, None
         if callbacks is None:
