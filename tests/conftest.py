@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 
 from aioproducer.broker import KafkaCluster, MissingToolError
 from aioproducer.broker.kafka_jars import require_kafka_prerequisites
@@ -17,6 +18,9 @@ from aioproducer.testing.pytest_plugin import cluster
 if TYPE_CHECKING:
     from aioproducer import Producer
     from aioproducer.testing import FakeCluster
+
+settings.register_profile("aioproducer", deadline=None)  # a busy machine is no defect
+settings.load_profile("aioproducer")
 
 __all__ = ["cluster"]  # the fixture that users get too: three embedded brokers
 
