@@ -52,6 +52,7 @@ cdef class RecordAppender:
     cdef bint _ignore_keys
     cdef public bint closed                  # every append calls `refuse`
     cdef public bint pause_wanted            # enough was written that the loop should run once
+    cdef bint _busy                          # inside an append; what is appended meanwhile waits in line
     cdef char* _scratch                      # headers section of the record at hand
     cdef Py_ssize_t _scratch_size
     cdef Py_ssize_t _scratch_capacity

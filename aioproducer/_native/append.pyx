@@ -199,10 +199,16 @@ cdef class RecordAppender:
         key_bytes = as_bytes(key, "key")
         if on_delivery is not None and not callable(on_delivery):
             check_callback(on_delivery)
+        if self._busy:  # the user's own code runs inside another append, for example in a finalizer or a log handler
+            return None
         self._unpack(&record, topic, key_bytes, value_bytes, partition, timestamp, headers)
         if slots is NULL:
             return None
-        delivery = self._append(<TopicSlots>slots, &record)
+        self._busy = True
+        try:
+            delivery = self._append(<TopicSlots>slots, &record)
+        finally:
+            self._busy = False
         if on_delivery is not None and delivery is not None:
             delivery._result.add_callback(delivery._index, delivery._timestamp, on_delivery)
         return delivery
@@ -220,8 +226,19 @@ cdef class RecordAppender:
         cdef RecordBytes record
         cdef bytes value_bytes = as_bytes(value, "value")
         cdef bytes key_bytes = as_bytes(key, "key")
+        cdef char* scratch = self._scratch
+        cdef Py_ssize_t size = self._scratch_size
+        cdef Py_ssize_t capacity = self._scratch_capacity
         check_topic_name(topic)
-        self._unpack(&record, topic, key_bytes, value_bytes, partition, timestamp, headers)
+        if not self._busy:
+            self._unpack(&record, topic, key_bytes, value_bytes, partition, timestamp, headers)
+            return value_bytes, key_bytes, record.timestamp, record.size
+        self._scratch, self._scratch_capacity = NULL, 0  # what is there belongs to the append that this runs in
+        try:
+            self._unpack(&record, topic, key_bytes, value_bytes, partition, timestamp, headers)
+        finally:
+            free(self._scratch)
+            self._scratch, self._scratch_size, self._scratch_capacity = scratch, size, capacity
         return value_bytes, key_bytes, record.timestamp, record.size
 
     # Arguments
@@ -335,9 +352,11 @@ cdef class RecordAppender:
         slot = self._find_slot(slots, &record)
         record.partition = slot.partition
         line, slot.line = slot.line, 0
+        self._busy = True
         try:
             return self._append(slots, &record)
         finally:
+            self._busy = False
             slot.line += line
 
     def partition_of(self, topic, bytes key, partition):

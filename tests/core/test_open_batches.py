@@ -128,6 +128,7 @@ def test_partitioner_that_sends_when_told_of_a_full_batch_does_no_harm() -> None
 
     core.open_batches.on_full = send_once
     deliveries = [core.send(bytes(600)) for _ in range(3)]
+    core.lines.serve()
 
     assert [delivery.home.topic_partition for delivery in deliveries] == [("t", 0)] * 3
     assert core.open_batches.records == 4

@@ -1,7 +1,7 @@
 """The core of a producer without an event loop or a network, and a clock that tests set."""
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import MappingProxyType
 from typing import NoReturn
 
@@ -46,6 +46,7 @@ class CoreParts:
     def __init__(self, *, leaders: Sequence[int] = (1,), memory: int = 1024 * 1024, **settings: float) -> None:
         self.now = 1000.0
         self.wakes = 0
+        self.on_clock: Callable[[], None] = _nothing
         self.finished_generations = 0
         self.failed: list[tuple[WaitingRecord, KafkaError]] = []
         self.timers = TimerHeap()
@@ -84,10 +85,14 @@ class CoreParts:
             generations=self.generations,
             producer_identity=self.identity,
             random=random.Random(1),
-            clock=lambda: self.now,
+            clock=self._read_clock,
             wake=self._note_wake,
             loop=None,  # type: ignore[arg-type]  # nobody awaits anything here
         )
+
+    def _read_clock(self) -> float:
+        self.on_clock()
+        return self.now
 
     def _note_wake(self) -> None:
         self.wakes += 1
@@ -186,3 +191,7 @@ def sequences(batches: Sequence[ProducerBatch]) -> list[tuple[int, int]]:
 def values(batches: Sequence[ProducerBatch]) -> list[int]:
     """How many records each has."""
     return [batch.count for batch in batches]
+
+
+def _nothing() -> None:
+    """Nothing happens when the clock is read."""

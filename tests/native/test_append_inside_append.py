@@ -1,0 +1,64 @@
+"""Code of the user that runs inside an append, in a finalizer or a log handler, may itself send."""
+
+from collections.abc import Iterator
+
+from aioproducer._native.append import PartitionSlot
+from aioproducer._native.delivery import Delivery
+from tests.fakes.core_parts import CoreParts
+
+
+class SendsInside:
+    """Sends to the same partition, with headers, at each look at the clock: in the middle of opening a batch."""
+
+    def __init__(self, core: CoreParts) -> None:
+        self.core = core
+        self.sent: list[Delivery] = []
+        self.left = 1
+
+    def __call__(self) -> None:
+        """Send, once."""
+        if self.left:
+            self.left -= 1
+            headers = [("inner", b"i" * 50)]
+            delivery = self.core.appender.append("t", b"inner", None, 0, None, headers, None)
+            assert delivery is None
+            record = self.core.wait_in_line(b"inner")
+            self.sent.append(record.delivery)
+
+
+def records_of(core: CoreParts) -> Iterator[bytes]:
+    """The bytes of every batch that can be sent."""
+    for batch in core.drain():
+        yield bytes(batch.records())
+
+
+def test_record_sent_inside_an_append_waits_in_line_and_both_are_whole() -> None:
+    """The outer one keeps its room, its headers and its batch."""
+    core = CoreParts()
+    inside = SendsInside(core)
+    core.on_clock = inside
+    outer = core.appender.append("t", b"outer", None, 0, None, [("outer", b"o" * 50)], None)
+    core.on_clock = lambda: None
+    assert outer is not None
+    core.lines.serve()
+    core.flush()
+
+    [records] = records_of(core)
+    assert records.count(b"outer") == 2
+    assert b"o" * 50 in records
+    assert records.count(b"inner") == len(inside.sent) == 1
+    assert {delivery.home for delivery in inside.sent} == {outer.home}
+
+
+def test_line_is_empty_afterwards() -> None:
+    """Later records are appended at once again."""
+    core = CoreParts()
+    core.on_clock = SendsInside(core)
+    core.appender.append("t", b"outer", None, 0, None, None, None)
+    core.on_clock = lambda: None
+    core.lines.serve()
+    slot = core.queue().slot
+
+    assert isinstance(slot, PartitionSlot)
+    assert slot.line == 0
+    assert core.appender.append("t", b"next", None, 0, None, None, None) is not None
