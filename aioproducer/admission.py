@@ -13,12 +13,17 @@ from typing import TYPE_CHECKING
 
 from aioproducer.core.waiting_line import WaitingRecord
 from aioproducer.errors import BufferFullError, MetadataNotReadyError, Outcome, RecordFilteredError
+from aioproducer.preparation import PreparedRecord
 from aioproducer.records import normalize_headers
 
 if TYPE_CHECKING:
-    from aioproducer._native.delivery import Delivery
-    from aioproducer.preparation import PreparedRecord
+    from collections.abc import Coroutine
+
+    from aioproducer._native.append import Headers
+    from aioproducer._native.delivery import Delivery, OnDelivery
     from aioproducer.running_producer import RunningProducer
+
+    AppendArguments = tuple[str, object, object, int | None, int | None, Headers | None, OnDelivery | None]
 
 
 class Admission:
@@ -62,6 +67,10 @@ class Admission:
         if waiting.delivery.done() and (error := waiting.delivery.exception()) is not None:
             raise error
         return waiting.delivery
+
+    def enqueue_given(self, *arguments: *AppendArguments) -> Coroutine[object, None, Delivery]:
+        """As `enqueue`, with the arguments of the native append."""
+        return self.enqueue(PreparedRecord(*arguments))
 
     def send_nowait(self, given: PreparedRecord) -> Delivery:
         """Append a record without waiting for anything.

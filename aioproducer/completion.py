@@ -86,9 +86,7 @@ class Completion:
         self.counts.batches += 1
         self.counts.batch_bytes += batch.wire_size
         self._latency.record(now - batch.called_at, batch.count)
-        self._one_by_one.note(
-            records=batch.count, is_awaited=batch.result.wanted, called_at=batch.called_at, now=now
-        )
+        self._one_by_one.note(records=batch.count, is_awaited=batch.result.wanted, called_at=batch.called_at, now=now)
         batch.result.complete(outcome.base_offset, outcome.log_append_time, outcome.log_start_offset, batch.count)
         if batch.result.has_callbacks:
             self._loop.call_soon(self._tell, batch.result)

@@ -15,6 +15,7 @@ from functools import partial
 from itertools import repeat
 from typing import TYPE_CHECKING, NoReturn
 
+from aioproducer._native.append import RecordAppender
 from aioproducer.admission import Admission
 from aioproducer.bulk_delivery import BulkDelivery, give_all
 from aioproducer.config import ProducerConfig
@@ -29,19 +30,17 @@ from aioproducer.snapshot import take_snapshot
 if TYPE_CHECKING:
     import concurrent.futures
     from collections.abc import Callable, Coroutine, Iterable, Sequence
-    from typing import TypeVar, Unpack
+    from typing import Unpack
 
-    from aioproducer._native.accepted import Accepted
     from aioproducer._native.append import Headers
     from aioproducer._native.delivery import Delivery, OnDelivery
     from aioproducer.config import ProducerOptions
     from aioproducer.records import RecordMetadata
     from aioproducer.running_producer import RunningProducer
 
-    GivenT = TypeVar("GivenT")
     Append = Callable[
         [str, object, object, int | None, int | None, Headers | None, OnDelivery | None],
-        GivenT | None,
+        Delivery | None,
     ]
 
 
@@ -67,8 +66,7 @@ class Producer(ProducerLifetime):
         self, bootstrap_servers: str | Sequence[str] | ProducerConfig, **options: Unpack[ProducerOptions]
     ) -> None:
         super().__init__(ProducerConfig.of(bootstrap_servers, options), made_at=caller())
-        self._append: Append[Delivery] = self._not_started
-        self._enqueue: Append[Accepted] = self._not_started
+        self._append: Append = self._not_started
         self._admission: Admission
 
     # Sending
@@ -163,11 +161,11 @@ class Producer(ProducerLifetime):
             MetadataTimeoutError: the topic is still unknown after `max_block_ms`.
             BufferTimeoutError: no room within `max_block_ms`.
         """
+        # A producer that runs no code of the user's has `RecordAppender.enqueue` in the place of this (`_opened`).
         if headers is not None and not isinstance(headers, (list, tuple)):
             headers = normalize_headers(headers)
-        accepted = self._enqueue(topic, value, key, partition, timestamp, headers, on_delivery)
-        if accepted is not None:
-            return accepted
+        if self._running is None:
+            self._not_started()
         return self._admission.enqueue(PreparedRecord(topic, value, key, partition, timestamp, headers, on_delivery))
 
     def send_nowait(  # noqa: PLR0913  # as send
@@ -333,8 +331,13 @@ class Producer(ProducerLifetime):
 
     def _opened(self, running: RunningProducer) -> None:
         self._admission = Admission(running)
-        self._append = _prepare_first if running.preparation.is_needed else running.appender.append
-        self._enqueue = _prepare_first if running.preparation.is_needed else running.appender.enqueue
+        if running.preparation.is_needed:
+            self._append = _prepare_first
+            return
+        self._append = running.appender.append
+        running.appender.open_for(self._admission.enqueue_given)
+        if type(self).enqueue is Producer.enqueue:
+            self.enqueue = running.appender.enqueue  # type: ignore[method-assign]  # once a record: one native call
 
     def _not_started(self, *_: object) -> NoReturn:
         self._lifecycle.refuse(on_loop_thread=True)
@@ -346,7 +349,7 @@ def _prepare_first(*_: object) -> None:
 
 def _mark_as_coroutine_functions() -> None:
     """Let frameworks that ask see that what `send` and `enqueue` return is to be awaited."""
-    for verb in (Producer.send, Producer.enqueue):
+    for verb in (Producer.send, Producer.enqueue, RecordAppender.enqueue):
         if hasattr(inspect, "markcoroutinefunction"):
             inspect.markcoroutinefunction(verb)
         else:

@@ -45,6 +45,7 @@ cdef class RecordAppender:
     cdef readonly dict topics                # name -> TopicSlots; the accumulator's own
     cdef object _accumulator                 # asked once a batch: make_room, batch_full, choose_partition
     cdef object _wall_clock                  # callable -> ms since the epoch; None = the system's clock
+    cdef object _enqueue_slowly              # what `enqueue` gives for a record that must wait: a coroutine
     cdef object _refuse                      # called to raise when `closed`, or on another thread
     cdef unsigned long _thread               # the loop's thread
     cdef readonly Py_ssize_t batch_size      # bytes of a batch, its header included

@@ -1,14 +1,19 @@
 """One record into its partition's open batch."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from typing import NoReturn, Protocol, TypeAlias
 
-from aioproducer._native.accepted import Accepted
 from aioproducer._native.delivery import BatchResult, Delivery, OnDelivery
 from aioproducer._native.memory import Chunk
 from aioproducer.errors import RecordTooLargeError
 
 Headers: TypeAlias = Iterable[tuple[str, bytes | None]]
+
+EnqueueSlowly: TypeAlias = Callable[
+    [str, object, object, int | None, int | None, Headers | None, OnDelivery | None],
+    Coroutine[object, None, Delivery],
+]
+"""Takes the arguments of `append`."""
 
 class Accumulator(Protocol):
     """What the appender asks, once a batch."""
@@ -126,15 +131,17 @@ class RecordAppender:
     def enqueue(
         self,
         topic: str,
-        value: object,
-        key: object,
-        partition: int | None,
-        timestamp: int | None,
-        headers: Headers | None,
-        on_delivery: OnDelivery | None,
-        /,
-    ) -> Accepted | None:
-        """As `append`, with the delivery behind an await."""
+        value: object = None,
+        *,
+        key: object = None,
+        partition: int | None = None,
+        timestamp: int | None = None,
+        headers: Headers | None = None,
+        on_delivery: OnDelivery | None = None,
+    ) -> Coroutine[object, None, Delivery]:
+        """What `Producer.enqueue` says, in one native call for a record that need not wait."""
+    def open_for(self, enqueue_slowly: EnqueueSlowly) -> None:
+        """Set what `enqueue` returns for a record that must wait."""
     def measure(
         self,
         topic: str,

@@ -29,9 +29,10 @@ from aioproducer._native.accepted cimport new_accepted
 from aioproducer._native.arguments cimport as_bytes, as_partition, as_timestamp, check_headers, header_value
 from aioproducer._native.delivery cimport BatchResult, Delivery, new_delivery
 from aioproducer._native.memory cimport Chunk
+from aioproducer._native.murmur2 cimport murmur2_of
 from aioproducer._native.varint cimport put_varint, varint_size
 
-from aioproducer.records import check_callback, check_topic_name
+from aioproducer.records import check_callback, check_topic_name, normalize_headers
 
 cdef extern from "pythread.h":
     unsigned long PyThread_get_thread_ident() noexcept nogil
@@ -66,35 +67,6 @@ cdef inline Py_ssize_t nullable_size(bytes data) noexcept:
 
 cdef inline const char* nullable_data(bytes data) noexcept:
     return NULL if data is None else PyBytes_AS_STRING(data)
-
-
-cdef uint32_t murmur2_of(const unsigned char* data, Py_ssize_t length) noexcept nogil:
-    """Kafka's Utils.murmur2: 32 bits, seed 0x9747b28c, little-endian words."""
-    cdef uint32_t m = 0x5BD1E995
-    cdef uint32_t h = <uint32_t>0x9747B28C ^ <uint32_t>length
-    cdef uint32_t k
-    cdef Py_ssize_t words = length // 4
-    cdef Py_ssize_t i
-    for i in range(words):
-        k = (<uint32_t>data[4 * i] | <uint32_t>data[4 * i + 1] << 8
-             | <uint32_t>data[4 * i + 2] << 16 | <uint32_t>data[4 * i + 3] << 24)
-        k *= m
-        k ^= k >> 24
-        k *= m
-        h *= m
-        h ^= k
-    i = words * 4
-    if length - i == 3:
-        h ^= <uint32_t>data[i + 2] << 16
-    if length - i >= 2:
-        h ^= <uint32_t>data[i + 1] << 8
-    if length - i >= 1:
-        h ^= <uint32_t>data[i]
-        h *= m
-    h ^= h >> 13
-    h *= m
-    h ^= h >> 15
-    return h
 
 
 def murmur2(bytes key not None):
@@ -213,13 +185,21 @@ cdef class RecordAppender:
             delivery._result.add_callback(delivery._index, delivery._timestamp, on_delivery)
         return delivery
 
-    def enqueue(self, topic, value, key, partition, timestamp, headers, on_delivery):
+    def enqueue(self, topic, value=None, *, key=None, partition=None, timestamp=None, headers=None,
+                on_delivery=None):
+        """Accepts a record as soon as its topic is known and there is room: `Producer.enqueue`, its fast way."""
+        cdef Delivery delivery
         cdef bint pause
+        if headers is not None and type(headers) is not list and type(headers) is not tuple:
+            headers = normalize_headers(headers)
         delivery = self.append(topic, value, key, partition, timestamp, headers, on_delivery)
         if delivery is None:
-            return None
+            return self._enqueue_slowly(topic, value, key, partition, timestamp, headers, on_delivery)
         pause, self.pause_wanted = self.pause_wanted, False
-        return new_accepted(<Delivery>delivery, pause)
+        return new_accepted(delivery, pause)
+
+    def open_for(self, enqueue_slowly):
+        self._enqueue_slowly = enqueue_slowly
 
     def measure(self, topic, value, key, partition, timestamp, headers):
         """Checks the arguments of a record that has to wait: (value, key, timestamp, most bytes it can take)."""
