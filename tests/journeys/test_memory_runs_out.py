@@ -4,8 +4,6 @@ import asyncio
 import contextlib
 from typing import Self
 
-import pytest
-
 from aioproducer import BufferFullError, BufferTimeoutError, Outcome, Producer, UndeliveredError
 from aioproducer.testing import ApiKey, FakeCluster, Fault, Where
 from tests.fakes.virtual_cluster import in_virtual_time
