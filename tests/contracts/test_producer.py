@@ -44,7 +44,7 @@ async def delete_topic(client: RawClient, topic: str) -> None:
 @pytest.mark.parametrize("codec", CODECS)
 async def test_records_arrive_whole(broker: str, topic: str, codec: str) -> None:
     """Keys, values, headers, timestamps and nulls, compressed or not."""
-    given = [
+    given: list[dict[str, object]] = [
         {"value": b"v", "key": b"k", "headers": [("a", b"1"), ("a", None), ("é", b"")], "timestamp": 1_700_000_000_000},
         {"value": None, "key": b"tombstone", "timestamp": 1_700_000_000_007},
         {"value": b"", "key": None, "timestamp": 1_700_000_000_003},
@@ -56,7 +56,7 @@ async def test_records_arrive_whole(broker: str, topic: str, codec: str) -> None
     found = await read(broker, topic, len(given))
     for metadata, record, each in zip(sent, found, given, strict=True):
         assert (record.key, record.value, record.timestamp) == (each["key"], each["value"], each["timestamp"])
-        assert list(record.headers) == list(each.get("headers") or [])
+        assert list(record.headers) == (each.get("headers") or [])
         assert (metadata.offset, metadata.timestamp, metadata.timestamp_type) == (record.offset, record.timestamp, 0)
 
 
@@ -64,7 +64,7 @@ async def test_records_arrive_whole(broker: str, topic: str, codec: str) -> None
 @pytest.mark.parametrize("acks", [-1, 1, 0])
 async def test_thousands_of_records_keep_their_order(broker: str, topic: str, acks: int) -> None:
     """In small batches, many in flight."""
-    async with Producer(broker, acks=acks, batch_size=500) as producer:
+    async with Producer(broker, acks=acks, batch_size=500) as producer:  # type: ignore[arg-type]  # one of three
         for number in range(5000):
             await producer.enqueue(topic, b"%d" % number, partition=0)
         await producer.flush()

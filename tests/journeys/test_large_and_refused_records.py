@@ -51,6 +51,7 @@ async def test_later_batches_fit_at_once() -> None:
     ):
         small_topic(cluster)
         await producer.partitions_for("orders")
+        before = 0
         for _ in range(2):
             before = producer.statistics().batches_split
             for _ in range(100):

@@ -86,13 +86,12 @@ async def trouble(cluster: FakeCluster, chance: random.Random) -> None:
     """Slow answers, lost connections, brokers that come and go."""
     while True:
         await asyncio.sleep(chance.uniform(0.01, 0.3))
-        chance.choice(
-            [
-                lambda: cluster.faults.delay(chance.uniform(0, 2), PRODUCE),
-                lambda: cluster.faults.drop_connection(PRODUCE, after_append=chance.random() < 0.5),
-                lambda: cluster.faults.error(chance.choice((7, 10, 19, 29)), PRODUCE),
-            ]
-        )()
+        deeds: list[Callable[[], object]] = [
+            lambda: cluster.faults.delay(chance.uniform(0, 2), PRODUCE),
+            lambda: cluster.faults.drop_connection(PRODUCE, after_append=chance.random() < 0.5),
+            lambda: cluster.faults.error(chance.choice((7, 10, 19, 29)), PRODUCE),
+        ]
+        chance.choice(deeds)()
         if chance.random() < 0.1:
             node_id = chance.randrange(1, 4)
             await cluster.kill(node_id)
@@ -110,7 +109,7 @@ async def test_every_call_has_an_end_and_nothing_is_left(acks: int, seed: int) -
     async with FakeCluster(3, topics=TOPICS, auto_create_topics=False) as cluster:
         producer = Producer(
             cluster.bootstrap_servers,
-            acks=acks,
+            acks=acks,  # type: ignore[arg-type]  # one of three
             buffer_memory=chance.choice([65_536, 131_072]),
             batch_size=chance.choice([0, 1_000, 16_384]),
             linger_ms=chance.choice([0, 5, 1_000]),
