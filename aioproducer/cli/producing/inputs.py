@@ -145,7 +145,7 @@ def _standard_input() -> Input:
 
 def _file(path: str) -> Input:
     found = _input(path, path, Path(path).stat())
-    if not os.access(path, os.R_OK):
+    if not os.access(path, os.R_OK, effective_ids=os.access in os.supports_effective_ids):
         raise PermissionError(None, "permission denied")
     return found
 
