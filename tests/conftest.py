@@ -134,3 +134,12 @@ async def producer(one_broker: "FakeCluster") -> "AsyncIterator[Producer]":
 def topic(request: pytest.FixtureRequest) -> str:
     """A topic name of this test's own, so that tests can share a broker."""
     return "".join(letter if letter.isalnum() else "-" for letter in request.node.name)
+
+
+@pytest.fixture(autouse=True)
+def structlog_as_it_was() -> Iterator[None]:
+    """Undo what a command configured: later tests would see no events of their producers."""
+    yield
+    import structlog
+
+    structlog.reset_defaults()
