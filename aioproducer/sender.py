@@ -16,7 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from aioproducer.core.cluster import Node, PartitionView
-from aioproducer.core.produce_outcome import NO_OFFSET, Complete, Fail, Policy, Retry, decide, decide_lost
+from aioproducer.core.produce_outcome import NO_OFFSET, Complete, Fail, Policy, decide, decide_lost
 from aioproducer.core.producer_batch import BatchState
 from aioproducer.errors import BrokerError, KafkaError, Outcome, ProtocolError, UnsupportedVersionError
 from aioproducer.network.outgoing_request import OutgoingRequest
@@ -216,10 +216,12 @@ class Sender:
         now = self._loop.time()
         for batch in request.batches:
             batch.last_error = error
-            outcome: Fail | Retry = Retry(maybe_written=False)
+            batch.attempts -= 1
             if isinstance(error, UnsupportedVersionError):
                 outcome = Fail(_outcome_before(batch), int(ErrorCode.UNSUPPORTED_VERSION), str(error))
-            self._settlement.apply(batch, outcome, now)
+                self._settlement.apply(batch, outcome, now)
+            else:
+                self._settlement.take_back(batch, now)
         self.wake()
 
     # Sealing: compression, in a thread where it is large

@@ -149,6 +149,12 @@ class Settlement:
         pause_s = 0.0 if leader_moved else self._backoff.delay_s(batch.attempts - 1)
         self._accumulator.put_back(batch, not_before=now + pause_s)
 
+    def take_back(self, batch: ProducerBatch, now: float) -> None:
+        """Queue a batch again that was drained and could not be handed to a transport: there was no attempt."""
+        batch.queue.take_from_wire(batch)
+        self._accumulator.put_back(batch, not_before=now + self._backoff.delay_s(max(batch.attempts - 1, 0)))
+        self._settle(batch.queue, now)
+
     def _split(self, batch: ProducerBatch, now: float) -> None:
         self._accumulator.open_batches.lower_limit(topic_of(batch), batch.size)
         self._take_apart(batch, keeps_sequences=True, now=now)

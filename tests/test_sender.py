@@ -168,6 +168,23 @@ def test_request_that_was_never_handed_over_leaves_no_doubt() -> None:
     assert error.outcome is Outcome.NOT_WRITTEN
 
 
+def test_request_that_was_never_handed_over_is_no_attempt() -> None:
+    """Of one attempt that `retries=0` allows; it is no retry either."""
+    script = ScriptedSender(retries=0)
+    script.client.send_error = BrokerConnectionError("not connected")
+    delivery = script.core.send(b"v")
+    script.turn()
+    script.client.send_error = None
+    script.turn(seconds=1)
+    assert script.settlement.counts.records_retried == 0
+
+    script.answer(1, {0: 3})
+
+    error = delivery.exception()
+    assert isinstance(error, KafkaError)
+    assert error.attempts == 1
+
+
 def test_node_that_speaks_no_common_version_fails_its_records_at_once() -> None:
     """As not written, and in its own words."""
     script = ScriptedSender()

@@ -117,7 +117,7 @@ class PartitionQueue:
         self.queued.append(batch)
         return batch
 
-    def put_on_wire(self, batch: ProducerBatch, connection: int, now: float) -> None:
+    def put_on_wire(self, batch: ProducerBatch, connection: int) -> None:
         """Move a queued batch to the wire, giving it a sequence if it has none."""
         if self.queued[0] is batch:
             self.queued.popleft()
@@ -128,8 +128,6 @@ class PartitionQueue:
         batch.move_to(BatchState.ON_WIRE)
         batch.attempts += 1
         batch.connection = connection
-        if batch.attempts == 1:
-            batch.first_sent_at = now
         self.on_wire.append(batch)
 
     def take_from_wire(self, batch: ProducerBatch) -> None:

@@ -12,7 +12,7 @@ source and tried on 3.9.1 and 4.3.1.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from aioproducer.errors import Outcome
@@ -126,8 +126,7 @@ def decide(  # noqa: PLR0911  # one return for each kind of answer
         return _written(answer, facts)
     ambiguous = not (row.not_written and (answer.base_offset == NO_OFFSET or policy.acks == 1))
     if row.sequence:
-        known = replace(facts, maybe_written=facts.maybe_written or answer.base_offset != NO_OFFSET)
-        return _sequence_error(row, answer, known, may_retry=facts.attempts <= policy.retries)
+        return _sequence_error(row, answer, facts, may_retry=facts.attempts <= policy.retries)
     outcome = Outcome.UNKNOWN if ambiguous or facts.maybe_written else Outcome.NOT_WRITTEN
     if row.split or row.per_record:
         return _too_large_or_refused(row, answer, facts, outcome=outcome)
@@ -146,28 +145,29 @@ def decide_lost(facts: BatchFacts, policy: Policy) -> ProduceOutcome:
 
 
 def _written(answer: PartitionAnswer, facts: BatchFacts) -> ProduceOutcome:
-    if facts.repeats_offset and facts.attempts == 1:
+    if facts.repeats_offset and not facts.maybe_written:
         return Fail(
             Outcome.UNKNOWN,
             int(ErrorCode.DUPLICATE_SEQUENCE_NUMBER),
             "the broker took the batch for a copy of an earlier one: its producer id is used twice",
         )
     # To a copy brokers answer the batch's own latest timestamp as if the log had given it.
-    is_echo = facts.attempts > 1 and answer.log_append_time == facts.max_timestamp
+    is_echo = facts.maybe_written and answer.log_append_time == facts.max_timestamp
     return Complete(answer.base_offset, -1 if is_echo else answer.log_append_time, answer.log_start_offset)
 
 
 def _sequence_error(row: ErrorCode, answer: PartitionAnswer, facts: BatchFacts, *, may_retry: bool) -> ProduceOutcome:
     if row is ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
-        if facts.attempts > 1:
+        if facts.maybe_written:
             return Complete(NO_OFFSET, answer.log_append_time, answer.log_start_offset)
         return Fail(Outcome.UNKNOWN, int(row), _reason(row, answer))
+    maybe_written = facts.maybe_written or answer.base_offset != NO_OFFSET
     if row is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and not facts.is_first_unresolved and may_retry:
-        return Retry(maybe_written=facts.maybe_written)
+        return Retry(maybe_written=maybe_written)
     loses_producer_id = row is ErrorCode.UNKNOWN_PRODUCER_ID
-    cannot_restamp = facts.maybe_written or facts.successor_acked
+    cannot_restamp = maybe_written or facts.successor_acked
     if row is ErrorCode.INVALID_PRODUCER_EPOCH or cannot_restamp or not may_retry:
-        outcome = Outcome.UNKNOWN if facts.maybe_written else Outcome.NOT_WRITTEN
+        outcome = Outcome.UNKNOWN if maybe_written else Outcome.NOT_WRITTEN
         return Fail(outcome, int(row), _reason(row, answer), loses_producer_id=loses_producer_id)
     return Retry(maybe_written=False, changes_epoch=True, loses_producer_id=loses_producer_id)
 

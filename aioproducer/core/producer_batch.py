@@ -68,7 +68,6 @@ class ProducerBatch:
         "compression",
         "connection",
         "count",
-        "first_sent_at",
         "generation",
         "identity",
         "is_abandoned",
@@ -88,7 +87,7 @@ class ProducerBatch:
         "times",
     )
 
-    def __init__(  # noqa: PLR0915  # one line a fact
+    def __init__(
         self, queue: PartitionQueue, result: BatchResult, chunk: Chunk, *, order: int, called_at: float
     ) -> None:
         """Begin a batch.
@@ -117,7 +116,6 @@ class ProducerBatch:
         self.attempts = 0
         self.maybe_written = False
         self.not_before = 0.0
-        self.first_sent_at = 0.0
         self.connection = 0
         self.node_id: int | None = None
         self.is_ready = False

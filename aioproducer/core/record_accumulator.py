@@ -95,7 +95,7 @@ class RecordAccumulator:
             if drained and size + batch.wire_size > self._settings.max_request_size:
                 self.ready.offer_first(queue)
                 break
-            queue.put_on_wire(batch, connection, now)
+            queue.put_on_wire(batch, connection)
             batch.node_id = node_id
             drained.append(batch)
             size += batch.wire_size

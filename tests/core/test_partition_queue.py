@@ -24,7 +24,7 @@ def send_next(core: CoreParts, connection: int = 1) -> ProducerBatch | None:
     """Put the next batch on the wire, if there is one."""
     batch = core.queue().next_to_send(connection, core.now)
     if batch is not None:
-        core.queue().put_on_wire(batch, connection, core.now)
+        core.queue().put_on_wire(batch, connection)
     return batch
 
 
@@ -131,18 +131,6 @@ def test_batch_is_sent_again_under_the_sequence_it_has() -> None:
 
     assert send_next(core, connection=2) is batches[0]
     assert (batches[0].header(), batches[0].attempts) == (header, 2)
-
-
-def test_time_of_the_first_attempt_is_kept() -> None:
-    """The others are retries."""
-    core, _, batches = with_batches(1)
-    began = core.now
-    send_next(core)
-    core.refuse(batches[0])
-    core.now += 5
-    send_next(core)
-
-    assert batches[0].first_sent_at == began
 
 
 # Retries
