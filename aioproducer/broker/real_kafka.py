@@ -22,7 +22,7 @@ from aioproducer.broker.kafka_jars import TESTED_VERSIONS, kafka_jars
 from aioproducer.broker.kafka_node import KafkaNode, NodeProgram
 from aioproducer.broker.log_folder import copy_log_folder, formatted_log_folder, new_uuid
 from aioproducer.broker.run_program import run_program
-from aioproducer.broker.server_properties import LOOPBACK, NodePorts, properties_text, server_properties
+from aioproducer.broker.server_properties import LOOPBACK, NodePorts, ProxiedPorts, properties_text, server_properties
 from aioproducer.broker.start_error import BrokerStartError
 from aioproducer.broker.working_folder import WorkingFolder
 
@@ -42,6 +42,7 @@ class KafkaCluster:
         *,
         nodes: int = 1,
         ports: Sequence[int] | None = None,
+        advertised_ports: Sequence[int] | None = None,
         properties: Mapping[str, str] | None = None,
         performance: bool = False,
     ) -> None:
@@ -51,6 +52,8 @@ class KafkaCluster:
             version: an Apache Kafka release; 3.9.1 and 4.3.1 are tested.
             nodes: how many brokers, numbered from 1. With three, topics have three replicas and need two in sync.
             ports: the client port of each node; free ones are found where this is `None`.
+            advertised_ports: the port of a proxy in front of each node. Each node then has a second listener
+                (`node(1).ports.proxied`) for that proxy, and who came in by it is told these ports.
             properties: broker settings by Kafka's names, for all nodes, over the small and fast ones of this package.
             performance: the heap and collector of a production broker instead of those of a test.
 
@@ -61,9 +64,12 @@ class KafkaCluster:
             raise ValueError(f"nodes must be 1 or more, not {nodes}")
         if ports is not None and len(set(ports)) != nodes:
             raise ValueError(f"{nodes} nodes need {nodes} different ports, not {list(ports)}")
+        if advertised_ports is not None and len(set(advertised_ports)) != nodes:
+            raise ValueError(f"{nodes} nodes need {nodes} different advertised ports, not {list(advertised_ports)}")
         self.version = version
         self._node_count = nodes
         self._client_ports = ports
+        self._advertised_ports = advertised_ports
         self._properties = dict(properties or {})
         self._heap = PERFORMANCE_HEAP if performance else SMALL_HEAP
         self._nodes: dict[int, KafkaNode] = {}
@@ -179,12 +185,14 @@ class KafkaCluster:
 
     def _ports_of_all(self) -> list[NodePorts]:
         """Client and controller port of every node."""
-        controllers = free_ports(2 * self._node_count)
-        clients = self._client_ports or controllers[self._node_count :]
-        return [
-            NodePorts(node_id, client, controller)
-            for node_id, (client, controller) in enumerate(zip(clients, controllers, strict=False), start=1)
-        ]
+        count = self._node_count
+        free = free_ports(3 * count)
+        clients = self._client_ports or free[count : 2 * count]
+        proxied: list[ProxiedPorts | None] = [None] * count
+        if self._advertised_ports is not None:
+            proxied = [*map(ProxiedPorts, free[2 * count :], self._advertised_ports)]
+        numbers = range(1, count + 1)
+        return [*map(NodePorts, numbers, clients, free[:count], proxied)]
 
     async def _wait_until_ready(self, nodes: Sequence[KafkaNode]) -> None:
         """Return once each of `nodes` is ready and knows of all that run.

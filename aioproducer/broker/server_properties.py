@@ -12,6 +12,17 @@ LOOPBACK = "127.0.0.1"
 
 
 @dataclass(frozen=True, slots=True)
+class ProxiedPorts:
+    """A second client listener of a node, for clients that reach it through a proxy."""
+
+    port: int
+    """Where the node listens for the proxy."""
+
+    advertised_port: int
+    """Where the proxy listens, and clients that came through it are told to connect."""
+
+
+@dataclass(frozen=True, slots=True)
 class NodePorts:
     """Where one node listens, on loopback."""
 
@@ -23,6 +34,9 @@ class NodePorts:
 
     controller_port: int
     """Where the other nodes' controllers connect."""
+
+    proxied: ProxiedPorts | None = None
+    """Where a proxy connects; `None` without one."""
 
 
 def server_properties(node: NodePorts, quorum: Sequence[NodePorts], log_folder: Path) -> dict[str, str]:
@@ -73,14 +87,24 @@ def properties_text(properties: Mapping[str, str]) -> str:
 def _who_and_where(node: NodePorts, quorum: Sequence[NodePorts]) -> dict[str, str]:
     """Identity, listeners and the static quorum."""
     voters = ",".join(f"{voter.node_id}@{LOOPBACK}:{voter.controller_port}" for voter in quorum)
-    client_listener = f"PLAINTEXT://{LOOPBACK}:{node.broker_port}"
+    listeners = {"PLAINTEXT": node.broker_port}
+    advertised = dict(listeners)
+    if node.proxied is not None:
+        listeners["PROXIED"] = node.proxied.port
+        advertised["PROXIED"] = node.proxied.advertised_port
+    protocols = ",".join(f"{name}:PLAINTEXT" for name in ("CONTROLLER", *listeners))
     return {
         "process.roles": "broker,controller",
         "node.id": str(node.node_id),
         "controller.quorum.voters": voters,
-        "listeners": f"{client_listener},CONTROLLER://{LOOPBACK}:{node.controller_port}",
-        "advertised.listeners": client_listener,
+        "listeners": _listeners_text({**listeners, "CONTROLLER": node.controller_port}),
+        "advertised.listeners": _listeners_text(advertised),
         "inter.broker.listener.name": "PLAINTEXT",
         "controller.listener.names": "CONTROLLER",
-        "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+        "listener.security.protocol.map": protocols,
     }
+
+
+def _listeners_text(ports: Mapping[str, int]) -> str:
+    """Listeners by name, as Kafka writes them."""
+    return ",".join(f"{name}://{LOOPBACK}:{port}" for name, port in ports.items())

@@ -21,6 +21,12 @@ def test_cluster_without_a_port_for_each_node_is_refused(nodes: int, ports: list
         KafkaCluster(nodes=nodes, ports=ports)
 
 
+def test_every_node_needs_an_advertised_port_of_its_own() -> None:
+    """Else two proxies would be one."""
+    with pytest.raises(ValueError, match="2 nodes need 2 different advertised ports"):
+        KafkaCluster(nodes=2, advertised_ports=[20_001, 20_001])
+
+
 async def test_busy_port_is_named_before_anything_starts() -> None:
     """Whoever has it."""
     with socket.create_server(("127.0.0.1", 0)) as server:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from aioproducer.broker.server_properties import NodePorts, properties_text, server_properties
+from aioproducer.broker.server_properties import NodePorts, ProxiedPorts, properties_text, server_properties
 
 ONE = [NodePorts(1, 20_001, 20_002)]
 THREE = [NodePorts(node, 20_000 + node, 21_000 + node) for node in (1, 2, 3)]
@@ -37,6 +37,21 @@ def test_everything_listens_on_loopback_alone() -> None:
     listeners = server_properties(ONE[0], ONE, Path("/log"))["listeners"]
 
     assert listeners == "PLAINTEXT://127.0.0.1:20001,CONTROLLER://127.0.0.1:20002"
+
+
+def test_clients_that_come_through_a_proxy_are_told_its_port() -> None:
+    """Brokers among themselves, and clients that come directly, go past it."""
+    node = NodePorts(1, 20_001, 20_002, ProxiedPorts(20_003, 20_004))
+
+    properties = server_properties(node, [node], Path("/log"))
+
+    assert properties["listeners"] == (
+        "PLAINTEXT://127.0.0.1:20001,PROXIED://127.0.0.1:20003,CONTROLLER://127.0.0.1:20002"
+    )
+    assert properties["advertised.listeners"] == "PLAINTEXT://127.0.0.1:20001,PROXIED://127.0.0.1:20004"
+    assert properties["listener.security.protocol.map"] == (
+        "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,PROXIED:PLAINTEXT"
+    )
 
 
 def test_properties_text_has_a_line_each() -> None:
