@@ -16,9 +16,16 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from aioproducer.core.cluster import Node, PartitionView
-from aioproducer.core.produce_outcome import NO_OFFSET, Complete, Fail, Policy, decide, decide_lost
+from aioproducer.core.produce_outcome import NO_OFFSET, Complete, Fail, Policy, Retry, decide, decide_lost
 from aioproducer.core.producer_batch import BatchState
-from aioproducer.errors import BrokerError, KafkaError, Outcome, ProtocolError, UnsupportedVersionError
+from aioproducer.errors import (
+    BrokerConnectionError,
+    BrokerError,
+    KafkaError,
+    Outcome,
+    ProtocolError,
+    UnsupportedVersionError,
+)
 from aioproducer.network.outgoing_request import OutgoingRequest
 from aioproducer.produce_request import ProduceRequest
 from aioproducer.protocol.error_codes import ErrorCode
@@ -258,6 +265,9 @@ class Sender:
             answer = answer_to(batch)
             outcome = decide(answer, self._settlement.facts(batch, answer), self._policy)
             self._settlement.apply(batch, outcome, now)
+            if isinstance(outcome, Retry) and outcome.renegotiate:
+                text = f"node {request.node_id} no longer speaks Produce {request.version}: versions are agreed on anew"
+                self._client.disconnect(request.node_id, BrokerConnectionError(text), at_once=False)
             if answer is None or answer.base_offset < NO_OFFSET:
                 text = f"node {request.node_id} answered Produce without a word on {batch.queue.topic_partition}"
                 batch.last_error = ProtocolError(text)

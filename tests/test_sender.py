@@ -127,6 +127,20 @@ def test_answer_that_cannot_be_read_is_the_connections_business() -> None:
     assert delivery.result().offset == 9
 
 
+def test_node_that_refuses_the_version_is_connected_to_anew() -> None:
+    """And its batch sent again, with the version agreed on then."""
+    script = ScriptedSender()
+    delivery = script.core.send(b"v")
+    script.turn()
+    script.answer(1, {0: 35})
+    assert script.client.retired == [1]
+
+    script.turn(seconds=1)
+    script.answer(1, {0: (0, 7)})
+
+    assert delivery.result().offset == 7
+
+
 def test_throttle_time_is_passed_on() -> None:
     """To the connection of that node."""
     script = ScriptedSender()

@@ -20,7 +20,7 @@ from aioproducer.protocol.error_codes import ErrorCode
 from aioproducer.protocol.produce import PartitionAnswer
 
 FEW_RETRIES: Final = 3
-"""Attempts after an answer that more likely shows our own defect than the moment (CORRUPT_MESSAGE)."""
+"""Attempts after an answer that repetition is unlikely to change (CORRUPT_MESSAGE, UNSUPPORTED_VERSION)."""
 
 NO_OFFSET: Final = -1
 
@@ -76,6 +76,8 @@ class Retry:
     """The partition must take a new epoch first."""
     loses_producer_id: bool = False
     """The producer must take a new id first."""
+    renegotiate: bool = False
+    """The node must be connected to anew first: it no longer speaks the version that was agreed on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +133,7 @@ def decide(  # noqa: PLR0911  # one return for each kind of answer
     if row.split or row.per_record:
         return _too_large_or_refused(row, answer, facts, outcome=outcome)
     if _may_retry(row, facts, policy):
-        return Retry(maybe_written=ambiguous, refresh_metadata=row.refresh_metadata)
+        return Retry(maybe_written=ambiguous, refresh_metadata=row.refresh_metadata, renegotiate=row.renegotiate)
     return Fail(outcome, int(row), _reason(row, answer), is_fatal=row.fatal)
 
 

@@ -97,8 +97,10 @@ class BrokerConnection(asyncio.Protocol):
 
     @property
     def can_send(self) -> bool:
-        """Whether another request may be sent now: open, not full, the transport not choked."""
-        return not self._is_paused and self.in_flight < self._environment.settings.max_in_flight and self.is_open
+        """Whether another request may be sent now: open, to stay so, not full, the transport not choked."""
+        if self._is_paused or self._retires_with is not None:
+            return False
+        return self.in_flight < self._environment.settings.max_in_flight and self.is_open
 
     @property
     def is_open(self) -> bool:

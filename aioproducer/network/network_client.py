@@ -95,11 +95,18 @@ class NetworkClient:
         if link is not None:
             link.connect()
 
-    def disconnect(self, node_id: int, error: KafkaError) -> None:
-        """Close a node's connection; its requests are lost a little later, from the loop."""
+    def disconnect(self, node_id: int, error: KafkaError, *, at_once: bool = True) -> None:
+        """Close a node's connection; `connect` makes another.
+
+        Args:
+            node_id: whose.
+            error: why.
+            at_once: its requests are lost a little later, from the loop; False: it takes no further request, and
+                closes once those that it has are answered.
+        """
         link = self._links.get(node_id)
         if link is not None:
-            link.disconnect(error)
+            link.disconnect(error, at_once=at_once)
 
     def produce_version(self, node_id: int, at_most: int = PRODUCE.max_version) -> int:
         """Return the highest version of Produce that a connected node speaks.

@@ -129,10 +129,14 @@ class NodeLink:
         if self.connection is not None:
             self.connection.retire(IdleConnectionError("no longer needed"))
 
-    def disconnect(self, error: KafkaError) -> None:
-        """Close the connection, if any."""
-        if self.connection is not None:
+    def disconnect(self, error: KafkaError, *, at_once: bool = True) -> None:
+        """Close the connection, if any: at once, or as soon as no request is in flight."""
+        if self.connection is None:
+            return
+        if at_once:
             self.connection.close(error)
+        else:
+            self.connection.retire(error)
 
     async def close(self, error: KafkaError) -> None:
         """Close everything, and wait until it is."""

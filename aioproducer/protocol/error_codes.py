@@ -12,6 +12,7 @@ producer id) read traits and never list codes where a trait says it. The words a
 * `few_retries`: retriable, but what repeats it is more likely our own defect than the moment.
 * `idempotent_retry`: ambiguous; may be repeated only under an identity that makes duplicates harmless.
 * `sequence`: the broker's view of (producer id, epoch, sequence) differs from ours.
+* `renegotiate`: versions were agreed with another broker than this one is now; connect anew before the retry.
 * `fatal`: nothing sent later by this producer can succeed.
 * `abortable`: inside a transaction, abort it and go on.
 
@@ -33,6 +34,7 @@ _WORDS: Final = frozenset(
         "few_retries",
         "idempotent_retry",
         "sequence",
+        "renegotiate",
         "fatal",
         "abortable",
     )
@@ -107,6 +109,11 @@ class ErrorCode(IntEnum):
         return "sequence" in self.traits
 
     @property
+    def renegotiate(self) -> bool:
+        """Whether the versions that were agreed on must be agreed on anew before a retry makes sense."""
+        return "renegotiate" in self.traits
+
+    @property
     def fatal(self) -> bool:
         """Whether nothing this producer sends later can succeed."""
         return "fatal" in self.traits
@@ -152,7 +159,11 @@ class ErrorCode(IntEnum):
     INVALID_TIMESTAMP = 32, "per_record not_written", "a timestamp is too far from the broker's clock"
     UNSUPPORTED_SASL_MECHANISM = 33, "", "the broker does not offer this SASL mechanism"
     ILLEGAL_SASL_STATE = 34, "", "the request does not fit the state of the authentication"
-    UNSUPPORTED_VERSION = 35, "not_written", "the broker does not know this version of the request"
+    UNSUPPORTED_VERSION = (
+        35,
+        "renegotiate few_retries not_written",
+        "the broker does not know this version of the request",
+    )
     TOPIC_ALREADY_EXISTS = 36, "", "the topic exists already"
     INVALID_PARTITIONS = 37, "", "the number of partitions is invalid"
     INVALID_REPLICATION_FACTOR = 38, "", "the replication factor is invalid or larger than the cluster"

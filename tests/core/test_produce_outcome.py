@@ -50,7 +50,7 @@ ALL_FACTS = [
 # The table of the error codes' reference, once more and by hand: (may be written, retriable, refreshes metadata).
 NOT_WRITTEN_RETRIED = {2, 14, 15, 16, 19, 51}
 NOT_WRITTEN_REFRESHED = {3, 6, 100, 103}
-NOT_WRITTEN_FAILED = {17, 21, 29, 31, 35, 42, 43, 48, 49, 53, 76, 90, 120}
+NOT_WRITTEN_FAILED = {17, 21, 29, 31, 42, 43, 48, 49, 53, 76, 90, 120}
 AMBIGUOUS_RETRIED = {7, 20}
 AMBIGUOUS_REFRESHED = {5, 8, 9, 13, 56, 74, 75}
 FATAL = {31, 53, 90}
@@ -75,7 +75,8 @@ ROWS: dict[int, tuple[str, type]] = {
     29: ("N", Fail),
     31: ("N", Fail),
     32: ("N", Fail),
-    **dict.fromkeys((35, 42, 43, 76), ("N", Fail)),
+    35: ("N", Retry),
+    **dict.fromkeys((42, 43, 76), ("N", Fail)),
     44: ("M", Fail),
     45: ("N", Retry),
     46: ("M", Fail),
@@ -235,13 +236,19 @@ def test_unknown_server_error_is_repeated_only_where_a_copy_does_no_harm() -> No
     assert outcome_of(decide(answer(-1), FIRST, PLAIN)) is Outcome.UNKNOWN
 
 
-def test_corrupt_batch_is_repeated_a_few_times_only() -> None:
-    """It is more likely our own defect than the moment."""
+@pytest.mark.parametrize("code", [2, 35])
+def test_what_repetition_is_unlikely_to_change_is_repeated_a_few_times_only(code: int) -> None:
+    """A corrupt batch is more likely our own defect than the moment; a version is agreed on anew each time."""
     last = BatchFacts(attempts=FEW_RETRIES, records=1)
     over = BatchFacts(attempts=FEW_RETRIES + 1, records=1)
 
-    assert isinstance(decide(answer(2), last, IDEMPOTENT), Retry)
-    assert outcome_of(decide(answer(2), over, IDEMPOTENT)) is Outcome.NOT_WRITTEN
+    assert isinstance(decide(answer(code), last, IDEMPOTENT), Retry)
+    assert outcome_of(decide(answer(code), over, IDEMPOTENT)) is Outcome.NOT_WRITTEN
+
+
+def test_version_that_is_refused_is_agreed_on_anew() -> None:
+    """The node may be another one than it was when the connection was made."""
+    assert decide(answer(35), FIRST, PLAIN) == Retry(maybe_written=False, renegotiate=True)
 
 
 def test_not_leader_with_an_offset_is_certain_under_acks_1() -> None:

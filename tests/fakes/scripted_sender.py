@@ -64,6 +64,7 @@ class ScriptedClient:
         self.errors: dict[int, KafkaError] = {}
         self.throttled: list[tuple[int, int]] = []
         self.disconnected: list[int] = []
+        self.retired: list[int] = []
         self.version_error: KafkaError | None = None
         self.send_error: KafkaError | None = None
 
@@ -98,9 +99,9 @@ class ScriptedClient:
         """Note it."""
         self.throttled.append((node_id, throttle_ms))
 
-    def disconnect(self, node_id: int, error: KafkaError) -> None:  # noqa: ARG002
+    def disconnect(self, node_id: int, error: KafkaError, *, at_once: bool = True) -> None:  # noqa: ARG002
         """Note it."""
-        self.disconnected.append(node_id)
+        (self.disconnected if at_once else self.retired).append(node_id)
 
 
 class ScriptedMetadata:

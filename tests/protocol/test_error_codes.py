@@ -36,7 +36,8 @@ def test_traits_that_decide_about_records() -> None:
     assert {int(row) for row in ErrorCode if row.split} == {10, 18}
     assert {int(row) for row in ErrorCode if row.per_record} == {32, 87}
     assert {int(row) for row in ErrorCode if row.sequence} == {45, 46, 47, 59}
-    assert {int(row) for row in ErrorCode if row.few_retries} == {2}
+    assert {int(row) for row in ErrorCode if row.few_retries} == {2, 35}
+    assert {int(row) for row in ErrorCode if row.renegotiate} == {35}
     assert {int(row) for row in ErrorCode if row.idempotent_retry} == {-1}
     assert {int(row) for row in ErrorCode if row.fatal} == {31, 50, 53, 90}
     assert {int(row) for row in ErrorCode if row.abortable} == {30, 48, 55, 120}
