@@ -50,6 +50,7 @@ from aioproducer.partitioners import Partitioner, RoundRobinPartitioner, partiti
 from aioproducer.producer import Producer
 from aioproducer.records import ProducerRecord, RecordMetadata, TopicPartition
 from aioproducer.serializers import BytesSerializer, JsonSerializer, Serializer, StringSerializer
+from aioproducer.topic import Topic
 from aioproducer.version import VERSION as __version__  # noqa: N811  # the name that Python tools look for
 
 __all__ = [
@@ -98,6 +99,7 @@ __all__ = [
     "Serializer",
     "StringSerializer",
     "TlsError",
+    "Topic",
     "TopicAuthorizationError",
     "TopicPartition",
     "TransactionAbortableError",

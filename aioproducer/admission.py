@@ -99,7 +99,8 @@ class Admission:
         running = self._running
         if running.appender.closed or not running.appender.on_loop_thread():
             running.refuse()
-        return running.preparation.prepare(given) if running.preparation.is_needed else given
+        is_needed = running.preparation.is_needed or given.serializers is not None
+        return running.preparation.prepare(given) if is_needed else given
 
     def _try_append(self, record: PreparedRecord) -> Delivery | None:
         if record.choose_partition is not None:  # the topic is unknown, and its partitions with it

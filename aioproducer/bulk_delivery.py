@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVarTuple
 
 from aioproducer.errors import (
     BufferTimeoutError,
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
     from aioproducer._native.delivery import BatchResult, Delivery
     from aioproducer.records import TopicPartition
+
+PartsT = TypeVarTuple("PartsT")
 
 
 class OffsetRange(NamedTuple):
@@ -144,12 +146,12 @@ class BulkDelivery:
 
 
 async def give_all(
-    records: Iterable[tuple[object, object]], enqueue: Callable[[object, object], Awaitable[Delivery]]
+    records: Iterable[tuple[*PartsT]], enqueue: Callable[[*PartsT], Awaitable[Delivery]]
 ) -> BulkDelivery:
     """Enqueue records one after another; one that cannot be taken does not keep the others back.
 
     Args:
-        records: (value, key) of each.
+        records: the arguments for each.
         enqueue: takes one record.
 
     Raises:
@@ -157,12 +159,12 @@ async def give_all(
     """
     bulk = BulkDelivery()
     waited_out: KafkaError | None = None
-    for position, (value, key) in enumerate(records):
+    for position, record in enumerate(records):
         if waited_out is not None:  # the next would wait as long, and as much in vain
             bulk.refuse(position, waited_out.fresh())
             continue
         try:
-            bulk.take(position, await enqueue(value, key))
+            bulk.take(position, await enqueue(*record))
         except IllegalStateError as error:
             if not bulk.accepted:
                 raise

@@ -127,6 +127,33 @@ class ProducerLifetime:
             starting.cancel()
             await asyncio.wait([starting])
 
+    async def flush(self, timeout: float | None = None) -> None:  # noqa: ASYNC109  # part of the promise
+        """Wait until exactly the records accepted before this call have ended; none of them waits out its linger.
+
+        Args:
+            timeout: seconds; None waits as long as `delivery_timeout_ms` lets records live.
+
+        Raises:
+            UndeliveredError: records failed and nobody looked at their deliveries.
+            TimeoutError: the time is over; the records go on.
+            TypeError, ValueError: a timeout that is no number, or negative.
+        """
+        check_timeout(timeout)
+        running = self._open_running()
+        generation = running.close_generation()
+        failed = running.completion.unseen.begin_flush(generation)
+        try:
+            async with asyncio.timeout(timeout):
+                await running.flushes.wait_for(generation)
+            error = failed.take_error()
+        except TimeoutError:
+            text = f"flush: {running.generations.unfinished} batches and waiting records unfinished after {timeout} s"
+            raise TimeoutError(text) from None
+        finally:
+            running.completion.unseen.end_flush(failed)
+        if error is not None:
+            raise error
+
     async def close(self, timeout: float | None = None) -> None:  # noqa: ASYNC109  # part of the promise: the rest fails
         """Deliver what was accepted, then let everything go; a second call joins the first.
 

@@ -39,6 +39,13 @@ if TYPE_CHECKING:
     from aioproducer.serializers import BoundSerializer, SerializerArgument
 
 
+class Serializers(NamedTuple):
+    """What turns key and value into bytes; None: they are bytes already."""
+
+    key: BoundSerializer | None
+    value: BoundSerializer | None
+
+
 class PreparedRecord(NamedTuple):
     """The arguments of the append, in its order, and a partition that is chosen once the topic is known.
 
@@ -53,6 +60,8 @@ class PreparedRecord(NamedTuple):
     headers: Headers | None
     on_delivery: OnDelivery | None
     choose_partition: Callable[[], int] | None = None
+    serializers: Serializers | None = None
+    """In the place of the producer's, for a record whose types were given with its topic."""
 
 
 class _OnDelivery:
@@ -94,8 +103,9 @@ class Preparation:
         log: EventLog,
     ) -> None:
         self._interceptors = interceptors
-        self._serialize_key = _bound("key_serializer", key_serializer)
-        self._serialize_value = _bound("value_serializer", value_serializer)
+        self._serializers = Serializers(
+            _bound("key_serializer", key_serializer), _bound("value_serializer", value_serializer)
+        )
         self._partitioner = partitioner
         self._cluster = cluster
         self._log = log
@@ -130,11 +140,12 @@ class Preparation:
 
     def _serialize(self, record: PreparedRecord) -> PreparedRecord:
         key, value = record.key, record.value
-        key_bytes = self._serialize_key(record.topic, key) if self._serialize_key and key is not None else key
-        value_bytes = (
-            self._serialize_value(record.topic, value) if self._serialize_value and value is not None else value
-        )
-        prepared = record._replace(key=key_bytes, value=value_bytes)
+        serializers = self._serializers if record.serializers is None else record.serializers
+        if serializers.key is not None:
+            key = serializers.key(record.topic, key)
+        if serializers.value is not None:
+            value = serializers.value(record.topic, value)
+        prepared = record._replace(key=key, value=value)
         if self._partitioner is None or record.partition is not None:
             return prepared
         choose = partial(self._choose, self._partitioner, record, prepared)
@@ -178,7 +189,14 @@ class Preparation:
         tell = partial(self._tell, answer, record.on_delivery)
         on_delivery = _OnDelivery(tell, counts_as_look=record.on_delivery is not None)
         return PreparedRecord(
-            answer.topic, answer.value, answer.key, answer.partition, answer.timestamp, answer.headers, on_delivery
+            answer.topic,
+            answer.value,
+            answer.key,
+            answer.partition,
+            answer.timestamp,
+            answer.headers,
+            on_delivery,
+            serializers=record.serializers,
         )
 
     def _tell(  # noqa: PLR0917  # bound before a user's callback sees the rest

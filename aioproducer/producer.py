@@ -10,22 +10,22 @@ Source: KafkaProducer in Apache Kafka.
 from __future__ import annotations
 
 import asyncio
-import inspect
 from functools import partial
 from itertools import repeat
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NoReturn, overload
 
 from aioproducer._native.append import RecordAppender
 from aioproducer.admission import Admission
 from aioproducer.bulk_delivery import BulkDelivery, give_all
 from aioproducer.config import ProducerConfig
+from aioproducer.coroutine_functions import mark_as_coroutine_functions
 from aioproducer.errors import MetadataTimeoutError
-from aioproducer.lifecycle import check_timeout
 from aioproducer.lifetime import ProducerLifetime, caller
 from aioproducer.metrics import ProducerStatistics
 from aioproducer.preparation import PreparedRecord
 from aioproducer.records import check_topic_name, normalize_headers
 from aioproducer.snapshot import take_snapshot
+from aioproducer.topic import Topic, TopicRecords
 
 if TYPE_CHECKING:
     import concurrent.futures
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from aioproducer.config import ProducerOptions
     from aioproducer.records import RecordMetadata
     from aioproducer.running_producer import RunningProducer
+    from aioproducer.topic import KeyT, ValueT
+    from aioproducer.type_serializers import TypeOrSerializer
 
     Append = Callable[
         [str, object, object, int | None, int | None, Headers | None, OnDelivery | None],
@@ -164,9 +166,9 @@ class Producer(ProducerLifetime):
         # A producer that runs no code of the user's has `RecordAppender.enqueue` in the place of this (`_opened`).
         if headers is not None and not isinstance(headers, (list, tuple)):
             headers = normalize_headers(headers)
-        if self._running is None:
-            self._not_started()
-        return self._admission.enqueue(PreparedRecord(topic, value, key, partition, timestamp, headers, on_delivery))
+        return self._open_admission().enqueue(
+            PreparedRecord(topic, value, key, partition, timestamp, headers, on_delivery)
+        )
 
     def send_nowait(  # noqa: PLR0913  # as send
         self,
@@ -259,33 +261,6 @@ class Producer(ProducerLifetime):
         )
         return asyncio.run_coroutine_threadsafe(sending, self._running.loop)
 
-    async def flush(self, timeout: float | None = None) -> None:  # noqa: ASYNC109  # part of the promise
-        """Wait until exactly the records accepted before this call have ended; none of them waits out its linger.
-
-        Args:
-            timeout: seconds; None waits as long as `delivery_timeout_ms` lets records live.
-
-        Raises:
-            UndeliveredError: records failed and nobody looked at their deliveries.
-            TimeoutError: the time is over; the records go on.
-            TypeError, ValueError: a timeout that is no number, or negative.
-        """
-        check_timeout(timeout)
-        running = self._open_running()
-        generation = running.close_generation()
-        failed = running.completion.unseen.begin_flush(generation)
-        try:
-            async with asyncio.timeout(timeout):
-                await running.flushes.wait_for(generation)
-            error = failed.take_error()
-        except TimeoutError:
-            text = f"flush: {running.generations.unfinished} batches and waiting records unfinished after {timeout} s"
-            raise TimeoutError(text) from None
-        finally:
-            running.completion.unseen.end_flush(failed)
-        if error is not None:
-            raise error
-
     async def partitions_for(self, topic: str) -> list[int]:
         """Return the partitions of a topic, asking a broker if need be.
 
@@ -309,6 +284,45 @@ class Producer(ProducerLifetime):
                     topic=topic,
                 )
         return list(range(count))
+
+    @overload  # `bytes` is a type, and a function that returns bytes
+    def topic(
+        self, name: str, *, key: type[bytes] = bytes, value: type[bytes], headers: Headers | None = None
+    ) -> Topic[bytes, bytes]: ...
+
+    @overload
+    def topic(  # type: ignore[overload-overlap]  # where both are bytes, the first holds
+        self, name: str, *, key: type[bytes] = bytes, value: TypeOrSerializer[ValueT], headers: Headers | None = None
+    ) -> Topic[bytes, ValueT]: ...
+
+    @overload
+    def topic(
+        self, name: str, *, key: TypeOrSerializer[KeyT], value: type[bytes], headers: Headers | None = None
+    ) -> Topic[KeyT, bytes]: ...
+
+    @overload
+    def topic(
+        self, name: str, *, key: TypeOrSerializer[KeyT], value: TypeOrSerializer[ValueT], headers: Headers | None = None
+    ) -> Topic[KeyT, ValueT]: ...
+
+    def topic(
+        self, name: str, *, key: object = bytes, value: object, headers: Headers | None = None
+    ) -> Topic[KeyT, ValueT]:
+        """Return a handle for a topic whose keys and values have a type; may be made before the start.
+
+        The producer's own serializers do not run for its records; interceptors and partitioner do.
+
+        Args:
+            name: of the topic.
+            key: a type (`type_serializers.py` lists them), or a serializer.
+            value: as `key`.
+            headers: of every record, before its own.
+
+        Raises:
+            TypeError, ValueError: an argument; names it and what is allowed.
+        """
+        records: TopicRecords[KeyT, ValueT] = TopicRecords(name, key=key, value=value, headers=headers)
+        return Topic(records, admission=self._open_admission, ask_partitions=self.partitions_for)
 
     # Looking
 
@@ -339,6 +353,11 @@ class Producer(ProducerLifetime):
         if type(self).enqueue is Producer.enqueue:
             self.enqueue = running.appender.enqueue  # type: ignore[method-assign]  # once a record: one native call
 
+    def _open_admission(self) -> Admission:
+        if self._running is None:
+            self._not_started()
+        return self._admission
+
     def _not_started(self, *_: object) -> NoReturn:
         self._lifecycle.refuse(on_loop_thread=True)
 
@@ -347,13 +366,4 @@ def _prepare_first(*_: object) -> None:
     """Stands for the append of a producer whose records go through the user's code first."""
 
 
-def _mark_as_coroutine_functions() -> None:
-    """Let frameworks that ask see that what `send` and `enqueue` return is to be awaited."""
-    for verb in (Producer.send, Producer.enqueue, RecordAppender.enqueue):
-        if hasattr(inspect, "markcoroutinefunction"):
-            inspect.markcoroutinefunction(verb)
-        else:
-            verb.__dict__["_is_coroutine"] = asyncio.coroutines._is_coroutine  # type: ignore[attr-defined]  # noqa: SLF001
-
-
-_mark_as_coroutine_functions()
+mark_as_coroutine_functions(Producer.send, Producer.enqueue, RecordAppender.enqueue)

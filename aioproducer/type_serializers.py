@@ -1,0 +1,158 @@
+"""From a type to its serializer: what `producer.topic("orders", key=str, value=Order)` derives.
+
+    bytes                             as it is; bytearray and memoryview too
+    str, uuid.UUID                    UTF-8 text
+    dict, list, TypedDict             JSON
+    dataclass                         JSON, an object of its fields
+    pydantic model, msgspec Struct    JSON, as the library writes it
+
+None of these libraries is imported: who has such a class has imported its library. Numbers are refused: Java's
+serializers write them as 4 or 8 bytes, most others as text, and a wrong guess would be found by the reader.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Callable
+from datetime import date, datetime, time
+from decimal import Decimal
+from enum import Enum
+from typing import (
+    TYPE_CHECKING,
+    Final,
+    NamedTuple,
+    Protocol,
+    TypeAlias,
+    TypeVar,
+    cast,
+    get_origin,
+    is_typeddict,
+)
+from uuid import UUID
+
+from aioproducer.serializers import JsonSerializer, Serializer, SerializerArgument, StringSerializer, bind_serializer
+
+if TYPE_CHECKING:
+    from aioproducer.serializers import BoundSerializer
+
+PartT = TypeVar("PartT")
+
+TypeOrSerializer: TypeAlias = type[PartT] | Serializer[PartT] | Callable[[PartT], bytes | None]
+"""What `key=` and `value=` of a topic take."""
+
+_ALLOWED: Final = (
+    "bytes, str, UUID, dict, list, a TypedDict, a dataclass, a pydantic model or a msgspec Struct, "
+    "an object with serialize(topic, value), or a function of the value that returns bytes"
+)
+
+
+class PartType(NamedTuple):
+    """What may be given as the key, or as the value, of a topic's records."""
+
+    types: tuple[type, ...] | None
+    """Of which it must be; None: its serializer decides."""
+
+    name: str
+    """Of the type, for messages."""
+
+    serialize: BoundSerializer | None
+    """None: it is bytes already."""
+
+    def check(self, argument: str, part: object, topic: str) -> None:
+        """Refuse what is not of the type; None always passes.
+
+        Raises:
+            TypeError: names the argument, the topic, and what is allowed.
+        """
+        if part is None or self.types is None or isinstance(part, self.types):
+            return
+        raise TypeError(f"{argument} for topic {topic!r} must be {self.name} or None, not {type(part).__name__}")
+
+
+def part_type(argument: str, given: object) -> PartType:
+    """Derive how one part of a topic's records becomes bytes.
+
+    Args:
+        argument: `key` or `value`, for messages; keys get sorted JSON, so that equal dicts are equal bytes.
+        given: a type, or a serializer.
+
+    Raises:
+        TypeError: a type that has no one encoding, or what is neither type nor serializer.
+    """
+    plain = get_origin(given) or given
+    if not isinstance(plain, type) or hasattr(plain, "serialize"):
+        if not callable(plain) and not hasattr(plain, "serialize"):
+            refusal = _refusal(argument, given)
+            raise refusal
+        return PartType(None, "", bind_serializer(f"{argument} serializer", cast("SerializerArgument", given)))
+    if issubclass(plain, bytes | bytearray | memoryview):
+        return PartType((bytes, bytearray, memoryview), "bytes", None)
+    name = plain.__qualname__.rpartition("<locals>.")[2]
+    checked = (dict,) if is_typeddict(plain) else (plain,)
+    return PartType(checked, name, bind_serializer(f"{argument} serializer", _serializer_of(argument, plain)))
+
+
+def _serializer_of(argument: str, kind: type) -> SerializerArgument:
+    if issubclass(kind, str):
+        return StringSerializer()
+    if issubclass(kind, UUID):
+        return _uuid_text
+    if issubclass(kind, dict | list) or dataclasses.is_dataclass(kind):
+        return JsonSerializer(default=_in_words_of_json, sort_keys=argument == "key")
+    if hasattr(kind, "model_dump_json"):
+        return _pydantic_json
+    if hasattr(kind, "__struct_fields__"):
+        return _msgspec_encoder()
+    refusal = _refusal(argument, kind)
+    raise refusal
+
+
+def _refusal(argument: str, given: object) -> TypeError:
+    shown = given.__qualname__ if isinstance(given, type) else f"an object of type {type(given).__name__}"
+    hint = ""
+    if given in {int, float, bool, Decimal}:
+        hint = f"; for a number say which bytes are meant, {argument}=lambda number: str(number).encode()"
+    return TypeError(f"{argument} must be one of {_ALLOWED}; not {shown}{hint}")
+
+
+class _PydanticModel(Protocol):
+    def model_dump_json(self) -> str: ...
+
+    def model_dump(self, *, mode: str) -> object: ...
+
+
+class _MsgspecJson(Protocol):
+    def encode(self, obj: object, /) -> bytes: ...
+
+
+def _pydantic_json(model: _PydanticModel) -> bytes:
+    return model.model_dump_json().encode()
+
+
+def _uuid_text(uuid: UUID) -> bytes:
+    return str(uuid).encode()
+
+
+def _msgspec_encoder() -> Callable[[object], bytes]:
+    library = cast("_MsgspecJson", sys.modules["msgspec"].json)
+    return library.encode
+
+
+def _in_words_of_json(part: object) -> object:
+    """Say in JSON's words what a dict or a dataclass may hold and JSON has no word for.
+
+    Raises:
+        TypeError: nor have we.
+    """
+    if dataclasses.is_dataclass(part) and not isinstance(part, type):
+        return {field.name: getattr(part, field.name) for field in dataclasses.fields(part)}
+    if isinstance(part, datetime | date | time):
+        return part.isoformat()
+    if isinstance(part, UUID | Decimal):
+        return str(part)
+    if isinstance(part, Enum):
+        return part.value
+    if hasattr(part, "model_dump"):
+        return cast("_PydanticModel", part).model_dump(mode="json")
+    raise TypeError(f"{type(part).__name__} has no JSON; give the topic a serializer")

@@ -1,0 +1,90 @@
+"""What type checkers must accept and know of topics whose keys and values have types. Checked, never run."""
+
+from dataclasses import dataclass
+from typing import TypedDict, assert_type
+from uuid import UUID
+
+import msgspec
+import pydantic
+
+from aioproducer import BulkDelivery, Delivery, JsonSerializer, Producer, RecordMetadata, Serializer, Topic
+
+
+@dataclass
+class Order:
+    """As a dataclass."""
+
+    id: int
+
+
+class Model(pydantic.BaseModel):  # type: ignore[explicit-any]  # pydantic's own
+    """As pydantic has it."""
+
+    id: int
+
+
+class Struct(msgspec.Struct):
+    """As msgspec has it."""
+
+    id: int
+
+
+class Fields(TypedDict):
+    """As a plain dict."""
+
+    id: int
+
+
+class OrderSerializer:
+    """One of the user's own."""
+
+    def serialize(self, _topic: str, value: Order, /) -> bytes:
+        """Return the number."""
+        return b"%d" % value.id
+
+
+def number_text(number: int) -> bytes:
+    """Serialize by a plain function."""
+    return b"%d" % number
+
+
+def handles(producer: Producer) -> None:
+    """The types are known from the arguments."""
+    assert_type(producer.topic("orders", value=Order), Topic[bytes, Order])
+    assert_type(producer.topic("orders", key=str, value=Order, headers=[("h", b"1")]), Topic[str, Order])
+    assert_type(producer.topic("orders", key=UUID, value=Model), Topic[UUID, Model])
+    assert_type(producer.topic("orders", key=bytes, value=Struct), Topic[bytes, Struct])
+    assert_type(producer.topic("orders", value=bytes), Topic[bytes, bytes])
+    assert_type(producer.topic("orders", key=str, value=bytes), Topic[str, bytes])
+    assert_type(producer.topic("orders", value=Fields), Topic[bytes, Fields])
+    assert_type(producer.topic("orders", value=dict[str, int]), Topic[bytes, dict[str, int]])
+    assert_type(producer.topic("orders", key=number_text, value=OrderSerializer()), Topic[int, Order])
+    assert_type(producer.topic("orders", value=JsonSerializer()), Topic[bytes, object])
+    own: Serializer[Order] = OrderSerializer()
+    assert_type(producer.topic("orders", value=own), Topic[bytes, Order])
+    producer.topic("orders")  # type: ignore[call-overload]
+    producer.topic("orders", value=5)  # type: ignore[call-overload]
+
+
+async def verbs(orders: Topic[str, Order], order: Order) -> None:
+    """What each verb takes and gives."""
+    assert_type(orders.name, str)
+    assert_type(orders.send(order), Delivery)
+    assert_type(await orders.send(order, key="k", partition=0, timestamp=0, headers=[("h", b"1")]), RecordMetadata)
+    assert_type(await orders.send_and_wait(order, key=None), RecordMetadata)
+    assert_type(await orders.enqueue(None, key="k"), Delivery)
+    assert_type(orders.send_nowait(order, on_delivery=lambda _metadata, _error: None), Delivery)
+    assert_type(await orders.send_many([order], keys=iter(["k"])), BulkDelivery)
+    assert_type(await orders.partitions_for(), list[int])
+
+
+async def mistakes(orders: Topic[str, Order], order: Order) -> None:
+    """What must not pass."""
+    orders.send({"id": 7})  # type: ignore[arg-type]
+    orders.send(order, key=b"k")  # type: ignore[arg-type]
+    await orders.send_and_wait("order")  # type: ignore[arg-type]
+    await orders.enqueue(order, key=7)  # type: ignore[arg-type]
+    orders.send_nowait(b"")  # type: ignore[arg-type]
+    await orders.send_many(["order"])  # type: ignore[list-item]
+    await orders.send_many([order], keys=[7])  # type: ignore[list-item]
+    orders.send("orders", order)  # type: ignore[arg-type, call-arg]
