@@ -6,7 +6,7 @@ is used.
 """
 
 from aioproducer._native.delivery import Delivery
-from aioproducer.blocking import BlockingProducer
+from aioproducer.blocking import BlockingProducer, BlockingTopic
 from aioproducer.bulk_delivery import BulkDelivery, BulkResult, OffsetRange
 from aioproducer.config import ProducerConfig, ProducerOptions
 from aioproducer.errors import (
@@ -57,6 +57,7 @@ __all__ = [
     "AuthenticationError",
     "AuthorizationError",
     "BlockingProducer",
+    "BlockingTopic",
     "BrokerConnectionError",
     "BrokerError",
     "BufferFullError",

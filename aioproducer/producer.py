@@ -321,7 +321,10 @@ class Producer(ProducerLifetime):
         Raises:
             TypeError, ValueError: an argument; names it and what is allowed.
         """
-        records: TopicRecords[KeyT, ValueT] = TopicRecords(name, key=key, value=value, headers=headers)
+        return self.topic_of(TopicRecords(name, key=key, value=value, headers=headers))
+
+    def topic_of(self, records: TopicRecords[KeyT, ValueT]) -> Topic[KeyT, ValueT]:
+        """As `topic`, of what its records have in common."""
         return Topic(records, admission=self._open_admission, ask_partitions=self.partitions_for)
 
     # Looking

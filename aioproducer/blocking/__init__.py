@@ -6,5 +6,6 @@ What lives here waits in threads, and may be called from any of them; nothing be
 """
 
 from aioproducer.blocking.blocking_producer import BlockingProducer
+from aioproducer.blocking.blocking_topic import BlockingTopic
 
-__all__ = ["BlockingProducer"]
+__all__ = ["BlockingProducer", "BlockingTopic"]

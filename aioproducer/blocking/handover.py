@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections import deque
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -19,6 +20,7 @@ from aioproducer.errors import (
     Outcome,
     UndeliveredError,
 )
+from aioproducer.records import check_callback, check_partition, check_timestamp
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -38,6 +40,32 @@ class Given(NamedTuple):
     enqueue: Callable[[], Awaitable[object]]
     size: int
     on_delivery: OnDelivery | None
+
+
+def check_given(partition: object, timestamp: object, on_delivery: object) -> None:
+    """Refuse at the call what the loop would refuse later.
+
+    Raises:
+        TypeError, ValueError: names the argument and what is allowed.
+    """
+    check_partition(partition)
+    check_timestamp(timestamp)
+    check_callback(on_delivery)
+
+
+def owned(payload: object) -> object:
+    """Copy what the caller may change as soon as the call has returned."""
+    return bytes(payload) if isinstance(payload, bytearray | memoryview) else payload
+
+
+def size_of(payload: object) -> int:
+    """Bytes, as far as it is bytes already."""
+    return len(payload) if isinstance(payload, bytes) else 0
+
+
+def time_of_call() -> int:
+    """Milliseconds since the epoch: a record's time is that of its call, not that of the loop's turn."""
+    return time.time_ns() // 1_000_000
 
 
 class Handover:

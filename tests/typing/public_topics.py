@@ -7,7 +7,18 @@ from uuid import UUID
 import msgspec
 import pydantic
 
-from aioproducer import BulkDelivery, Delivery, JsonSerializer, Producer, RecordMetadata, Serializer, Topic
+from aioproducer import (
+    BlockingProducer,
+    BlockingTopic,
+    BulkDelivery,
+    BulkResult,
+    Delivery,
+    JsonSerializer,
+    Producer,
+    RecordMetadata,
+    Serializer,
+    Topic,
+)
 
 
 @dataclass
@@ -88,3 +99,15 @@ async def mistakes(orders: Topic[str, Order], order: Order) -> None:
     await orders.send_many(["order"])  # type: ignore[list-item]
     await orders.send_many([order], keys=[7])  # type: ignore[list-item]
     orders.send("orders", order)  # type: ignore[arg-type, call-arg]
+
+
+def blocking(producer: BlockingProducer, order: Order) -> None:
+    """For threads and scripts."""
+    orders = producer.topic("orders", key=str, value=Order)
+    assert_type(orders, BlockingTopic[str, Order])
+    assert_type(producer.topic("orders", value=bytes), BlockingTopic[bytes, bytes])
+    assert_type(orders.send(order, key="k"), RecordMetadata)
+    assert_type(orders.send_many([order], keys=["k"]), BulkResult)
+    orders.enqueue(order)
+    orders.enqueue({"id": 7})  # type: ignore[arg-type]
+    orders.send(order, key=b"k")  # type: ignore[arg-type]

@@ -1,0 +1,178 @@
+"""Start and end of a `BlockingProducer`: what it is apart from its verbs."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import contextlib
+import sys
+import threading
+import warnings
+import weakref
+from functools import partial
+from typing import TYPE_CHECKING, Final, Self, TypeVar
+
+from aioproducer.blocking.background_loop import BackgroundLoop
+from aioproducer.blocking.handover import Handover
+from aioproducer.errors import KafkaError, ProducerClosedError, UndeliveredError
+from aioproducer.lifecycle import check_timeout
+from aioproducer.lifetime import CLOSE_AFTER_ERROR_S
+
+if TYPE_CHECKING:
+    import concurrent.futures
+    from collections.abc import Awaitable, Callable
+    from types import TracebackType
+
+    from aioproducer.config import ProducerConfig
+    from aioproducer.producer import Producer
+
+ResultT = TypeVar("ResultT")
+
+_ALIVE: Final[weakref.WeakSet[BlockingLifetime]] = weakref.WeakSet()
+
+
+class BlockingLifetime:
+    """What starts, runs in the background and closes; `BlockingProducer` adds what it does meanwhile.
+
+    Args:
+        producer: of the background loop; not started.
+        made_at: where in the user's code it was made.
+    """
+
+    def __init__(self, producer: Producer, *, made_at: str) -> None:
+        self._producer = producer
+        self._config = producer.config
+        self._handover = Handover(self._config.max_block_ms / 1000)
+        self._background = BackgroundLoop()
+        self._made_at = made_at
+        self._lock = threading.Lock()
+        self._is_closed = False
+        _ALIVE.add(self)
+
+    def start(self, *, wait: bool = True) -> Self:
+        """Start the background loop and connect; a second call does nothing.
+
+        Args:
+            wait: until a broker has answered, at most `max_block_ms`.
+
+        Raises:
+            MetadataTimeoutError: no broker answered; everything is cleaned up.
+            ProducerClosedError: it was closed.
+        """
+        with self._lock:
+            if self._is_closed:
+                raise ProducerClosedError("the producer was closed; make a new one")
+            self._background.start(self._handover.run)
+        try:
+            self._background.call(partial(self._producer.start, wait=wait))
+        except BaseException:
+            self.close(0)
+            raise
+        return self
+
+    def close(self, timeout: float | None = None) -> None:
+        """Deliver what was accepted, then let everything go, the thread too; a second call does nothing.
+
+        Args:
+            timeout: seconds for delivering, then what is left fails; None is `close_timeout_ms`, 0 fails it at once.
+
+        Raises:
+            UndeliveredError: records failed, and nobody had been told.
+        """
+        check_timeout(timeout)
+        timeout_s = self._config.close_timeout_ms / 1000 if timeout is None else timeout
+        with self._lock:
+            was_closed, self._is_closed = self._is_closed, True
+        if was_closed or not self._background.is_running:
+            return
+        try:
+            self._background.call(partial(self._close, timeout_s))
+        finally:
+            self._handover.refuse(ProducerClosedError("the producer is closed: it takes no more records"))
+            self._background.stop()
+
+    async def _close(self, timeout_s: float) -> None:
+        turn = asyncio.Event()
+        self._handover.refuse(ProducerClosedError("the producer is closing: it takes no more records"))
+        self._handover.put_mark(turn)  # after that, so that every record that was taken is before it
+        deadline = asyncio.get_running_loop().time() + timeout_s
+        undelivered: UndeliveredError | None = None
+        with contextlib.suppress(TimeoutError):  # stuck behind a full buffer: closing fails what is left
+            async with asyncio.timeout_at(deadline):
+                await turn.wait()
+        try:
+            await self._producer.close(max(deadline - asyncio.get_running_loop().time(), 0.0))
+        except UndeliveredError as error:
+            undelivered = error
+        await turn.wait()
+        failed = self._handover.take_errors(undelivered)
+        if failed is not None:
+            raise failed
+
+    def __enter__(self) -> Self:
+        """Start."""
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Close. The body's own exception wins; records that were not delivered become its notes."""
+        if error is None:
+            self.close()
+            return
+        try:
+            self.close(min(CLOSE_AFTER_ERROR_S, self._config.close_timeout_ms / 1000))
+        except KafkaError as failed:
+            error.add_note(f"aioproducer: {failed}")
+
+    @property
+    def config(self) -> ProducerConfig:
+        """The configuration in effect."""
+        return self._config
+
+    def __del__(self) -> None:
+        """Warn when it was dropped without being closed."""
+        if getattr(self, "_background", None) is not None and not sys.is_finalizing():
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Warn unless it was closed, and let everything go at once: nobody will ever close it."""
+        if not self._background.is_running or self._background.is_current_thread:
+            return
+        warnings.warn(
+            f"BlockingProducer made at {self._made_at} was dropped without close(): records that were not delivered "
+            "yet are lost",
+            ResourceWarning,
+            stacklevel=2,
+            source=self,
+        )
+        with contextlib.suppress(KafkaError):
+            self.close(0)
+
+    def _in_turn(
+        self, function: Callable[[], Awaitable[ResultT]], *, timeout_s: float | None = None
+    ) -> concurrent.futures.Future[ResultT]:
+        """Call a coroutine function when all that was queued before was given to the producer.
+
+        Raises:
+            ProducerClosedError: closing or closed.
+        """
+        turn = asyncio.Event()
+
+        async def in_turn() -> ResultT:
+            async with asyncio.timeout(timeout_s):
+                await turn.wait()
+            return await function()
+
+        if self._is_closed:
+            raise ProducerClosedError("the producer is closed: it takes no more records")
+        future = self._background.submit(in_turn)
+        self._handover.put_mark(turn)
+        return future
+
+
+@atexit.register
+def _abandon_all() -> None:
+    """Warn, and close the connections, while the threads still run."""
+    for producer in list(_ALIVE):
+        producer.abandon()

@@ -1,0 +1,104 @@
+"""A topic whose keys and values have types, for threads: the cluster runs on the test's loop, the calls beside it."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+import pytest
+
+from aioproducer import BlockingProducer, BlockingTopic, IllegalStateError, UndeliveredError
+from aioproducer.testing import FakeCluster
+from tests.produced import values
+
+ResultT = TypeVar("ResultT")
+
+
+@dataclass
+class Order:
+    """What is sent."""
+
+    id: int
+
+
+async def on_thread(broker: FakeCluster, work: Callable[[BlockingProducer], ResultT]) -> ResultT:
+    """Let a thread work with a producer."""
+
+    def run() -> ResultT:
+        with BlockingProducer(broker.bootstrap_servers) as producer:
+            return work(producer)
+
+    return await asyncio.to_thread(run)
+
+
+async def test_every_verb_sends_in_the_order_of_the_calls(one_broker: FakeCluster) -> None:
+    """And gives what the producer's own gives."""
+
+    def work(producer: BlockingProducer) -> tuple[int, int, int, list[int]]:
+        orders = producer.topic("orders", key=str, value=Order)
+        orders.enqueue(Order(0), partition=0)
+        first = orders.send_threadsafe(Order(1), partition=0)
+        last = orders.send(Order(2), partition=0, key="k", headers=[("h", b"1")], timestamp=5)
+        result = orders.send_many([Order(3), Order(4)], partition=0, keys=["a", "b"])
+        return first.result(5).offset, last.offset, result.delivered, orders.partitions_for()
+
+    offsets = await on_thread(one_broker, work)
+
+    assert offsets == (1, 2, 2, [0, 1, 2])
+    assert values(one_broker, "orders") == [b'{"id":%d}' % number for number in range(5)]
+
+
+async def test_wrong_type_is_an_error_of_the_call(one_broker: FakeCluster) -> None:
+    """It names the argument; nothing was sent, and the next record goes."""
+
+    def work(producer: BlockingProducer) -> None:
+        orders: BlockingTopic[bytes, Order] = producer.topic("orders", value=Order)
+        with pytest.raises(TypeError, match=r"^value for topic 'orders' must be Order or None, not dict$"):
+            orders.send({"id": 7})  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match=r"^value for topic 'orders' must be Order or None, not dict$"):
+            orders.enqueue({"id": 7})  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match=r"^key for topic 'orders' must be bytes or None, not str$"):
+            orders.enqueue(Order(1), key="k")  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match="partition must be an int"):
+            orders.enqueue(Order(1), partition=0.0)  # type: ignore[arg-type]
+        orders.send(Order(8))
+
+    await on_thread(one_broker, work)
+
+    assert values(one_broker, "orders") == [b'{"id":8}']
+
+
+async def test_mutable_bytes_are_copied(one_broker: FakeCluster) -> None:
+    """The caller may change its buffer as soon as the call has returned."""
+
+    def work(producer: BlockingProducer) -> None:
+        raw = producer.topic("orders", key=bytearray, value=bytearray)
+        buffer = bytearray(b"1")
+        for _ in range(100):
+            raw.enqueue(buffer, key=buffer, partition=0)
+        buffer[:] = b"2"
+
+    await on_thread(one_broker, work)
+
+    assert {(record.key, record.value) for record in one_broker.records("orders", 0)} == {(b"1", b"1")}
+
+
+async def test_failing_serializer_is_told_by_flush(one_broker: FakeCluster) -> None:
+    """It runs on the background thread, when the call has returned."""
+
+    def work(producer: BlockingProducer) -> None:
+        orders = producer.topic("orders", value=dict)
+        orders.enqueue({"z": 1j})
+        with pytest.raises(UndeliveredError, match="complex has no JSON"):
+            producer.flush()
+
+    await on_thread(one_broker, work)
+
+
+def test_handle_may_be_made_before_the_start() -> None:
+    """It is as good as its producer."""
+    orders = BlockingProducer("a:9092").topic("orders", key=str, value=Order)
+
+    with pytest.raises(IllegalStateError, match="start"):
+        orders.enqueue(Order(1))
+    assert (orders.name, repr(orders)) == ("orders", "<BlockingTopic 'orders' key=str value=Order>")
