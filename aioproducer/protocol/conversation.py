@@ -58,9 +58,9 @@ class BrokerConversation(Generic[ContextT]):
     """
 
     __slots__ = (
-        "_chunks",
         "_client_id",
         "_correlation_id",
+        "_frame",
         "_has_spoken",
         "_in_flight",
         "_max_frame_bytes",
@@ -77,7 +77,8 @@ class BrokerConversation(Generic[ContextT]):
         self._correlation_id = first_correlation_id  # of the next request
         self._in_flight: deque[tuple[int, bool, ContextT]] = deque()  # (correlation id, header has tags, context)
         self._start = b""  # of a frame: fewer bytes than its size takes
-        self._chunks: list[memoryview] = []  # of a frame whose size is known
+        self._frame = bytearray()  # as much as there is of a frame whose size is known; not a list of its pieces,
+        # each of which costs some hundred bytes: of a frame that comes byte by byte they would be its size many times
         self._missing = 0  # bytes of that frame still to come; 0 between frames
         self._has_spoken = False  # whether the broker's first frame was found to be one
 
@@ -139,18 +140,17 @@ class BrokerConversation(Generic[ContextT]):
         position = 0
         if self._missing:
             position = min(self._missing, len(view))
-            self._chunks.append(view[:position])
+            self._frame += view[:position]
             self._missing -= position
             if self._missing:
                 return
-            frame = memoryview(b"".join(self._chunks))
-            self._chunks.clear()
+            frame, self._frame = memoryview(self._frame), bytearray()
             yield self._answer(frame)
         while len(view) - position >= _SIZE_BYTES:
             size = self._frame_size(view, position)
             position += _SIZE_BYTES
             if size > len(view) - position:
-                self._chunks.append(view[position:])
+                self._frame += view[position:]
                 self._missing = size - (len(view) - position)
                 return
             position += size

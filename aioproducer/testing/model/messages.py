@@ -9,11 +9,12 @@ import dataclasses
 import io
 from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from typing import TYPE_CHECKING, TypeAlias, cast
 
 from aioproducer.testing.model.api_keys import ApiKey
+from aioproducer.testing.model.count_check import check_counts, dataclasses_in
 from aioproducer.testing.model.wire import MalformedRequestError
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ def decode_request(api: ApiKey, version: int, payload: memoryview) -> object:
         MalformedRequestError: the bytes are not that request.
     """
     schema = _schema(api, version, "request")
+    schema.check_counts(payload)
     try:
         entity, _ = schema.read(payload, 0)
     except Exception as error:
@@ -98,7 +100,7 @@ class _Field:
     def __init__(self, field: "dataclasses.Field[object]", hint: object) -> None:
         self.name = field.name
         self.kafka_type = str(field.metadata.get("kafka_type", ""))
-        self.nested = next((_MessageSchema(found) for found in _dataclasses_in(hint)), None)
+        self.nested = next((_MessageSchema(found) for found in dataclasses_in(hint)), None)
         self.is_list = "tuple" in str(hint)
         self.default: object = field.default
         if field.default is dataclasses.MISSING:
@@ -163,6 +165,7 @@ class _TopLevelSchema(_MessageSchema):
 
     def __init__(self, message_class: "type[DataclassInstance]") -> None:
         super().__init__(message_class)
+        self.check_counts = partial(check_counts, message_class)
         serial = import_module("kio.serial")
         self.read = cast("Callable[[memoryview, int], tuple[object, int]]", serial.entity_reader(message_class))
         self.write = cast("Callable[[io.BytesIO, object], None]", serial.entity_writer(message_class))
@@ -173,10 +176,3 @@ def _schema(api: ApiKey, version: int, kind: str) -> _TopLevelSchema:
     module = import_module(f"kio.schema.{api.schema_name}.v{version}.{kind}")
     name = "".join(part.capitalize() for part in api.schema_name.split("_")) + kind.capitalize()
     return _TopLevelSchema(cast("type[DataclassInstance]", getattr(module, name)))
-
-
-def _dataclasses_in(hint: object) -> "Iterable[type[DataclassInstance]]":
-    if isinstance(hint, type) and dataclasses.is_dataclass(hint):
-        yield hint
-    for argument in getattr(hint, "__args__", ()):
-        yield from _dataclasses_in(argument)

@@ -204,7 +204,7 @@ class _RecordReader:
 
     def header(self) -> tuple[str, bytes | None]:
         key = self.nullable_bytes() or b""
-        return key.decode(), self.nullable_bytes()
+        return key.decode(errors="replace"), self.nullable_bytes()  # as Java's consumers read names that are no UTF-8
 
     def skip(self, size: int) -> None:
         self._position += size

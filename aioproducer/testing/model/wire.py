@@ -118,6 +118,10 @@ class Reader:
             self.uvarint()
             self._take(self.uvarint())
 
+    def skip(self, size: int) -> None:
+        """Pass over that many bytes."""
+        self._take(size)
+
     def rest(self) -> memoryview:
         """Whatever has not been read yet."""
         return self.data[self.position :]

@@ -1,9 +1,13 @@
 """What a broker does with a Produce: append, wait for copies, answer; one behaviour a test."""
 
+import struct
+
 import pytest
 
 from aioproducer.testing import ApiKey
+from aioproducer.testing.model.record_batch import checksum, decode_records
 from aioproducer.testing.model.topics import TopicRequest
+from tests.reference.record_batch import Batch, Record, encode_batch
 from tests.testing.model_network import WALL_CLOCK_MS, Answer, ModelNetwork, batch
 
 
@@ -208,3 +212,18 @@ def test_malformed_request_closes_the_connection() -> None:
 
     assert client.closed_because is not None
     assert client.closed_because.startswith("malformed request")
+
+
+def test_header_name_that_is_no_text_is_read_as_java_reads_it() -> None:
+    """Any bytes are taken; a late record among them is refused as ever."""
+    name = b"\xee\x80"
+    record = encode_batch(Batch((Record(b"k", b"v", WALL_CLOCK_MS, (("ab", b"x"),)),)))
+    damaged = bytearray(record.replace(b"ab", name))
+    struct.pack_into(">I", damaged, 17, checksum(damaged))
+    network = ModelNetwork()
+
+    answer = network.client().produce("t", bytes(damaged))
+
+    assert answer.error_code == 0
+    (logged,) = network.partition().log.batches()
+    assert decode_records(logged.data)[0].headers == (("\ufffd", b"x"),)
