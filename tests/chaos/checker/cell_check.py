@@ -1,0 +1,95 @@
+"""Checks a whole cell from its folder: logs against histories, recovery, closing, errors logged."""
+
+from collections import Counter
+from pathlib import Path
+
+from tests.chaos.checker.cell_description import Cell, End, load_cell, load_ends, load_events
+from tests.chaos.checker.client_history import Deadline, Histories, check_endings, load_histories
+from tests.chaos.checker.history_file import Kind
+from tests.chaos.checker.log_check import LogCheck, check_all_lives
+from tests.chaos.checker.losses import Event, stops
+from tests.chaos.checker.verdict import Verdict
+
+RECOVERY_S = 10.0
+"""What the first acknowledgement after healing may take on top of the request timeout."""
+
+BUSY_S = 5.0
+"""By how much a busy machine may be late with what has a deadline."""
+
+CLOSE_LATE_S = 1.0
+"""By how much a busy machine may be late with a close."""
+
+
+def check_cell(folder: Path) -> Verdict:
+    """Check everything."""
+    verdict = Verdict()
+    cell, events = load_cell(folder), load_events(folder)
+    histories = load_histories(sorted(folder.glob("history-*.bin")), verdict)
+    faults = [event for event in events if "begin_us" in event]
+    _check_histories(cell, histories, faults, verdict=verdict)
+    _check_logs(folder, cell, histories, faults=faults, verdict=verdict)
+    _check_recovery(cell, histories, faults, verdict=verdict)
+    for name, end in load_ends(folder).items():
+        _check_end(name, end, verdict)
+    return verdict
+
+
+def _check_histories(cell: Cell, histories: Histories, faults: list[Event], *, verdict: Verdict) -> None:
+    """I2, and the counts."""
+    limits = cell["limits"]
+    limit_us = int((limits["delivery_timeout_ms"] + limits["max_block_ms"]) * 1000 + BUSY_S * 1e6)
+    outcomes: dict[str, Counter[str]] = {topic["name"]: Counter() for topic in cell["topics"].values()}
+    longest = 0
+    for client, history in histories.items():
+        frozen = tuple((event["begin_us"], event["end_us"]) for event in faults if stops(event, client))
+        longest = max(longest, check_endings(history, Deadline(limit_us, frozen), verdict))
+        for topic, outcome in zip(history.topic, history.outcome, strict=True):
+            outcomes[cell["topics"][str(topic)]["name"]][Kind(outcome).name] += 1
+    verdict.figures["outcomes"] = {topic: dict(counts) for topic, counts in outcomes.items()}
+    verdict.figures["acknowledged"] = sum(counts["OK"] for counts in outcomes.values())
+    verdict.figures["clients"] = len(histories)
+    verdict.figures["longest_life_s"] = round(longest / 1e6, 2)
+
+
+def _check_logs(folder: Path, cell: Cell, histories: Histories, *, faults: list[Event], verdict: Verdict) -> None:
+    """C1 to C6."""
+    checks = []
+    for dump in sorted(folder.glob("log-*.bin")):
+        topic = dump.stem.split("-")[1]
+        check = LogCheck(dump, histories, verdict, idempotent=cell["topics"][topic]["idempotent"])
+        check.run(faults)
+        checks.append(check)
+    check_all_lives(checks, histories, verdict)
+    missing = {int(topic) for topic in cell["topics"]} - {check.covered.topic for check in checks}
+    for topic in sorted(missing):
+        verdict.add("C1", f"topic {topic} was never read")
+    verdict.figures["logs"] = {
+        f"{cell['topics'][str(check.covered.topic)]['name']} {check.covered.topic_id}": dict(check.counts)
+        for check in checks
+    }
+
+
+def _check_recovery(cell: Cell, histories: Histories, faults: list[Event], *, verdict: Verdict) -> None:
+    """C10, for each client that sends all the time; not where the cell ended before the bound had passed."""
+    bound_us = cell["limits"]["request_timeout_ms"] * 1000 + int(RECOVERY_S * 1e6)
+    recovered: list[float] = []
+    for event in faults:
+        for client in cell["lasting_clients"]:
+            healed_us = event["healed_us"]
+            first = histories[client].first_acknowledged_after(healed_us) if client in histories else None
+            took_us = None if first is None else first - healed_us
+            if took_us is not None and took_us <= bound_us:
+                recovered.append(took_us / 1e6)
+            elif healed_us + bound_us < cell["sending_ended_us"]:
+                verdict.add("C10", f"client {client} after {event['kind']}: {took_us} us (bound {bound_us} us)")
+    recovered.sort()
+    verdict.figures["recovery_s"] = [round(seconds, 3) for seconds in recovered]
+
+
+def _check_end(name: str, end: End, verdict: Verdict) -> None:
+    """C11 and C12 for one process."""
+    for close in end["closes"]:
+        if close["seconds"] > close["timeout_s"] + CLOSE_LATE_S:
+            verdict.add("C11", f"{name}: {close}")
+    for text in end["errors_without_cause"]:
+        verdict.add("C12", f"{name}: {text}")

@@ -1,0 +1,87 @@
+"""Losses with acks=1: which of them the death of a leader explains.
+
+With acks=1 the leader answers before its followers have the record. If it then dies, freezes, restarts or hands over,
+the next leader's log may end earlier, and what was beyond is gone. Such a loss leaves marks, and all are asked for:
+
+- in the log, a later leader epoch: what stands at the lost offset now, or first after it, was written under a later
+  epoch than the client's last record before the lost one; or nothing stands there at all;
+- in the history, a fault that took the partition's leader, not long before or after the acknowledgement.
+"""
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from typing import TypedDict
+
+LAG_US = 30_000_000
+"""A follower may be that far behind and still become leader (`replica.lag.time.max.ms`)."""
+
+ANSWER_US = 15_000_000
+"""An acknowledgement may be read that long after its leader lost its place: a frozen node, a slow link."""
+
+
+class Event(TypedDict, total=False):
+    """What the nemesis wrote of a fault; times in microseconds of the same clock as the histories'."""
+
+    kind: str
+    nodes: list[int]
+    """Whose leadership it ends."""
+    clients: list[int]
+    """Whose process it stops: from this number, below that one; empty if nobody's."""
+    leaders: dict[str, dict[str, int]]
+    """When it began: node by partition by topic number."""
+    begin_us: int
+    end_us: int
+    """When it was lifted."""
+    healed_us: int
+    """When every partition had a leader again and every port answered."""
+
+
+def stops(event: Event, client: int) -> bool:
+    """Whether a fault stops the process of a client."""
+    first_and_below = event.get("clients", [])
+    return bool(first_and_below) and first_and_below[0] <= client < first_and_below[1]
+
+
+class PartitionLog:
+    """Offsets and leader epochs of one partition as it was found, in order."""
+
+    def __init__(self) -> None:
+        """An empty one."""
+        self.offsets = array("q")
+        self.epochs = array("i")
+
+    def append(self, offset: int, epoch: int) -> None:
+        """One more record."""
+        self.offsets.append(offset)
+        self.epochs.append(epoch)
+
+    def epoch_from(self, offset: int) -> int | None:
+        """Leader epoch of the first record at `offset` or after it; `None` beyond the end."""
+        index = bisect_left(self.offsets, offset)
+        return self.epochs[index] if index < len(self.epochs) else None
+
+
+def explained(epochs: tuple[int, int | None], place: tuple[int, int], *, when_us: int, events: Sequence[Event]) -> bool:
+    """Whether a lost record's leader died.
+
+    Args:
+        epochs: of the client's last record before it that is in the log (-1: there is none), and of what stands in
+            its place (`None`: nothing).
+        place: topic number and partition.
+        when_us: when it was acknowledged.
+        events: the faults of the cell.
+    """
+    before, after = epochs
+    if after is not None and after <= before:
+        return False
+    topic, partition = place
+    return any(_took_leader(event, str(topic), str(partition), when_us=when_us) for event in events)
+
+
+def _took_leader(event: Event, topic: str, partition: str, *, when_us: int) -> bool:
+    """Whether a fault that was on then took the leader of the partition."""
+    if not event.get("begin_us", 0) - LAG_US <= when_us <= event.get("end_us", 0) + ANSWER_US:
+        return False
+    leaders: Mapping[str, int] = event.get("leaders", {}).get(topic, {})
+    return partition not in leaders or leaders[partition] in event.get("nodes", [])

@@ -1,0 +1,50 @@
+"""What a producer process is told to do: one JSON object, its only argument."""
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Orders:
+    """One workload of one cell."""
+
+    name: str
+    """Of the process; its files are FOLDER/history-NAME.bin and FOLDER/end-NAME.json."""
+
+    workload: str
+    """"steady": one producer for all of the cell; "short": many short-lived ones."""
+
+    folder: str
+    bootstrap: str
+    topic: str
+    topic_number: int
+    first_client: int
+    """Number of the first producer object; others follow."""
+
+    rate: float
+    """Records a second ("steady"), or producers a second ("short")."""
+
+    seed: str
+    options: dict[str, Any]
+    """Of `Producer`."""
+
+    def dumps(self) -> str:
+        """As text."""
+        return json.dumps(dataclasses.asdict(self))
+
+    @property
+    def history_file(self) -> Path:
+        """Where it writes what it does."""
+        return Path(self.folder, f"history-{self.name}.bin")
+
+    @property
+    def end_file(self) -> Path:
+        """Where it writes how it ended."""
+        return Path(self.folder, f"end-{self.name}.json")
+
+
+def loads(text: str) -> Orders:
+    """The orders in a text."""
+    return Orders(**json.loads(text))

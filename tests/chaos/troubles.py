@@ -1,0 +1,112 @@
+"""What a bad network does with bytes: each trouble carries one chunk of one direction of one connection.
+
+A trouble is a function of a chunk and its pipe. It raises `EOFError` to end the connection with a RST.
+"""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+EDGE_BYTES = 24
+"""How much of each end of a chunk goes byte by byte: frame heads and tails are there, and 2 cores must do it all."""
+
+SLOW_CHUNK_BYTES = 4096
+
+
+@dataclass(slots=True)
+class Pipe:
+    """One direction of one connection."""
+
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+    rng: random.Random
+    """The link's."""
+    is_answer: bool
+    """From the broker to the client."""
+    carried: int = 0
+    """Bytes, under a trouble that counts them."""
+    limit: int = 0
+    """Where such a trouble ends it."""
+    is_dead: bool = False
+    """Bytes were swallowed: what follows would be nonsense, so nothing follows any more."""
+
+
+Trouble: TypeAlias = Callable[[bytes, Pipe], Awaitable[None]]
+
+
+async def pass_on(data: bytes, pipe: Pipe) -> None:
+    """No trouble, but for a connection that is dead already."""
+    if pipe.is_dead:
+        return
+    pipe.writer.write(data)
+    await pipe.writer.drain()
+
+
+def resets_every(kibibytes: int) -> Trouble:
+    """RST after about so many KiB in one direction: half to one and a half times, anew for each connection."""
+
+    async def carry(data: bytes, pipe: Pipe) -> None:
+        if pipe.limit == 0:
+            pipe.carried, pipe.limit = 0, pipe.rng.randrange(kibibytes * 512, kibibytes * 1536)
+        room = pipe.limit - pipe.carried
+        pipe.carried += len(data)
+        await pass_on(data[:room], pipe)  # what is cut is in the middle of a frame
+        if pipe.carried >= pipe.limit:
+            raise EOFError
+
+    return carry
+
+
+def delays(mean_s: float, spread_s: float) -> Trouble:
+    """Each chunk takes its time; the order stays."""
+
+    async def carry(data: bytes, pipe: Pipe) -> None:
+        await asyncio.sleep(pipe.rng.uniform(mean_s - spread_s, mean_s + spread_s))
+        await pass_on(data, pipe)
+
+    return carry
+
+
+def at_most(bytes_per_s: int) -> Trouble:
+    """A thin line, for each direction of each connection."""
+
+    async def carry(data: bytes, pipe: Pipe) -> None:
+        for start in range(0, len(data), SLOW_CHUNK_BYTES):
+            part = data[start : start + SLOW_CHUNK_BYTES]
+            await asyncio.sleep(len(part) / bytes_per_s)
+            await pass_on(part, pipe)
+
+    return carry
+
+
+async def half_open(_data: bytes, pipe: Pipe) -> None:
+    """Take the bytes and lose them; both sides believe that the connection lives, also after this trouble."""
+    pipe.is_dead = True
+
+
+def loses_one_way(*, answers: bool) -> Trouble:
+    """Lose one direction alone: answers, so that requests are carried out and nobody hears; or requests."""
+
+    async def carry(data: bytes, pipe: Pipe) -> None:
+        await (half_open(data, pipe) if pipe.is_answer == answers else pass_on(data, pipe))
+
+    return carry
+
+
+async def in_single_bytes(data: bytes, pipe: Pipe) -> None:
+    """One write a byte at both ends of a chunk, and the middle cut once, anywhere."""
+    middle = max(0, len(data) - 2 * EDGE_BYTES)
+    cut = EDGE_BYTES + (pipe.rng.randrange(middle) if middle else 0)
+    head, tail = data[:EDGE_BYTES], data[EDGE_BYTES + middle :]
+    parts = [
+        *(head[i : i + 1] for i in range(len(head))),
+        data[EDGE_BYTES:cut],
+        data[cut : EDGE_BYTES + middle],
+        *(tail[i : i + 1] for i in range(len(tail))),
+    ]
+    for part in parts:
+        if part:
+            await pass_on(part, pipe)
+            await asyncio.sleep(0)
