@@ -1,5 +1,6 @@
 """Compresses batches: small ones at once, large ones in a thread, so that the loop never stands still for one.
 
+The threads are the producer's own: in those of the loop it would wait behind whatever the application has put there.
 Two at most are in threads at the same time. Each needs memory for its output while its input is still there; that
 is the sealing reserve of two largest batches, set apart from `buffer_memory`, without which a full buffer of
 uncompressed batches could never be compressed, sent and freed.
@@ -18,6 +19,7 @@ from aioproducer.protocol.compression import CompressionType, compress
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable, Iterable
+    from concurrent.futures import ThreadPoolExecutor
 
     from aioproducer.core.producer_batch import ProducerBatch
     from aioproducer.core.record_accumulator import RecordAccumulator
@@ -57,6 +59,7 @@ class Sealing:
         self._log = log
         self._waiting: deque[ProducerBatch] = deque()
         self._running: set[asyncio.Future[bytes]] = set()
+        self._threads: ThreadPoolExecutor | None = None
 
     @property
     def is_needed(self) -> bool:
@@ -75,9 +78,24 @@ class Sealing:
     def _start(self) -> None:
         while self._waiting and len(self._running) < AT_ONCE:
             batch = self._waiting.popleft()
-            job = self._loop.run_in_executor(None, _compress, self._codec, self._level, batch.records())
+            job = self._loop.run_in_executor(self._own_threads(), _compress, self._codec, self._level, batch.records())
             self._running.add(job)
             job.add_done_callback(partial(self._done, batch))
+
+    def _own_threads(self) -> ThreadPoolExecutor:
+        if self._threads is None:
+            from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415  # for those who compress large batches
+
+            self._threads = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="aioproducer-sealing")
+        return self._threads
+
+    def close(self) -> None:
+        """Let the threads end, each when the batch it compresses is done; those that wait are never compressed."""
+        waiting, self._waiting = self._waiting, deque()
+        for batch in waiting:
+            self._finish(batch, None)
+        if self._threads is not None:
+            self._threads.shutdown(wait=False)
 
     def _done(self, batch: ProducerBatch, job: asyncio.Future[bytes]) -> None:
         self._running.discard(job)

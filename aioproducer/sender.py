@@ -115,12 +115,15 @@ class Sender:
         Raises:
             Exception: a defect of our own, here or while an answer was applied; the producer cannot go on.
         """
-        while True:
-            if self._defect is not None:
-                raise self._defect
-            self._is_woken = False
-            self.run_once(self._loop.time())
-            await self._sleep_until(self._timers.next_at())
+        try:
+            while True:
+                if self._defect is not None:
+                    raise self._defect
+                self._is_woken = False
+                self.run_once(self._loop.time())
+                await self._sleep_until(self._timers.next_at())
+        finally:
+            self._sealing.close()
 
     def wake(self) -> None:
         """Make the next turn come soon; cheap, and may be called from anywhere on the loop."""

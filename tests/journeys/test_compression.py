@@ -2,6 +2,8 @@
 
 import asyncio
 import random
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -65,6 +67,34 @@ async def test_compressed_batches_are_resent_byte_for_byte(codec: str) -> None:
         await producer.flush()
 
         assert [record.value for record in cluster.records("orders", 0)] == [b"first", *values()]
+
+
+async def test_threads_of_the_application_are_not_waited_for() -> None:
+    """It may keep all threads of the loop busy for as long as it likes; ours end with the producer."""
+    is_over = threading.Event()
+    async with (
+        FakeCluster(1, topics={"orders": 1}) as cluster,
+        Producer(cluster.bootstrap_servers, compression_type="gzip") as producer,
+    ):
+        await producer.send("orders", b"connected: names are looked up in the threads of the loop")
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+        busy = asyncio.get_running_loop().run_in_executor(None, is_over.wait)
+        try:
+            await asyncio.wait([producer.send("orders", bytes(200_000))], timeout=10)
+            ours, offset = sealing_threads(), cluster.end_offset("orders", 0)
+        finally:
+            is_over.set()
+            await busy
+    for thread in ours:
+        thread.join(10)
+
+    assert (len(ours), offset) == (1, 2)
+    assert not sealing_threads()
+
+
+def sealing_threads() -> list[threading.Thread]:
+    """Those that compress."""
+    return [thread for thread in threading.enumerate() if thread.name.startswith("aioproducer-sealing")]
 
 
 async def test_batches_in_threads_at_the_close_do_no_harm() -> None:
