@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import NamedTuple, Self
 
-TIMEOUT_S = 20
+TIMEOUT_S = 60
 PROGRAM = [sys.executable, "-c", "from aioproducer.cli.main import app; app()"]
 
 
