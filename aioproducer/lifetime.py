@@ -174,7 +174,7 @@ class ProducerLifetime:
             self._lifecycle.close_unstarted()
             return
         timeout_s = self._config.close_timeout_ms / 1000 if timeout is None else timeout
-        if self._closing is None:
+        if self._closing is None or self._closing.cancelled():
             self._closing = asyncio.get_running_loop().create_task(
                 self._close(timeout_s), name=f"aioproducer-close | {self._lifecycle.name}"
             )
@@ -257,8 +257,10 @@ class ProducerLifetime:
 
 
 def caller() -> str:
-    """Return file and line of the code that called the caller of this."""
-    frame = sys._getframe(2)  # noqa: SLF001  # the only way to say where a dropped producer was made
+    """Return file and line of the user's code that led here: the innermost frame outside this package."""
+    frame = sys._getframe(1)  # noqa: SLF001  # the only way to say where a dropped producer was made
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("aioproducer."):
+        frame = frame.f_back
     return f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
 

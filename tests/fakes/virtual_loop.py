@@ -24,11 +24,14 @@ class _JumpingSelector(selectors.SelectSelector):
         super().__init__()
         self.now = 1000.0
         self.turns = 0
+        self.most_turns = 10**9
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         self.turns += 1
         if timeout is None:
             raise AssertionError("nothing will ever happen again: the test would hang")
+        if self.turns > self.most_turns:
+            raise AssertionError(f"the loop went round {self.most_turns} times, and there is no end to it")
         self.now += max(timeout, 0.0)
         return []
 
@@ -48,6 +51,20 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def turns(self) -> int:
         """How often the loop went round: in virtual time that is all the work there was."""
         return self._clock.turns
+
+    @property
+    def most_turns(self) -> int:
+        """How often the loop may go round before somebody is said to be busy doing nothing."""
+        return self._clock.most_turns
+
+    @most_turns.setter
+    def most_turns(self, most: int) -> None:
+        self._clock.most_turns = most
+
+    @property
+    def timers(self) -> int:
+        """How many are set, those that were cancelled not counted."""
+        return sum(not timer.cancelled() for timer in self._scheduled)  # type: ignore[attr-defined]  # the base class's
 
     def time(self) -> float:
         """Virtual seconds."""
