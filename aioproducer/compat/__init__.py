@@ -1,0 +1,12 @@
+"""Stand-ins for other producers, for a migration by one changed import.
+
+    from aioproducer.compat import AIOKafkaProducer
+
+Signatures, names and errors here are the other library's, so this needs it installed (`pip install
+'aioproducer[compat]'`); what sends is the `Producer`. Nothing of the rest of the package may depend on this.
+"""
+
+from aioproducer.compat.aiokafka_producer import AIOKafkaProducer
+from aioproducer.compat.batch_builder import BatchBuilder
+
+__all__ = ["AIOKafkaProducer", "BatchBuilder"]

@@ -1,0 +1,79 @@
+"""aiokafka's constructor arguments as a `ProducerConfig`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from aiokafka.conn import collect_hosts
+from aiokafka.partitioner import DefaultPartitioner
+
+from aioproducer.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from aioproducer.core.cluster import Cluster
+
+ChoosePartition: TypeAlias = Callable[[bytes | None, list[int], list[int]], int]
+"""aiokafka's partitioner: (serialized key, all partitions, those with a leader) to one of them."""
+
+NEVER_IDLE_MS: Final = 10 * 365 * 24 * 3_600_000
+"""For `connections_max_idle_ms=None`."""
+
+
+class AiokafkaPartitioner:
+    """A partitioner of aiokafka's form.
+
+    Args:
+        choose: the user's.
+    """
+
+    def __init__(self, choose: ChoosePartition) -> None:
+        self._choose = choose
+
+    def partition(  # noqa: PLR0917  # Kafka's signature
+        self,
+        topic: str,
+        key: object,  # noqa: ARG002  # aiokafka shows the bytes alone
+        key_bytes: bytes | None,
+        value: object,  # noqa: ARG002
+        value_bytes: bytes | None,  # noqa: ARG002
+        cluster: Cluster,
+    ) -> int:
+        """Ask the user's."""
+        every = list(range(cluster.partition_count(topic) or 0))
+        return self._choose(key_bytes, every, [one for one in every if cluster.leader_of(topic, one) is not None])
+
+
+def with_default_port(bootstrap_servers: str | Sequence[str]) -> list[str]:
+    """Read aiokafka's `bootstrap_servers`: a port may be left out."""
+    hosts: list[tuple[str, int, object]] = collect_hosts(bootstrap_servers, randomize=False)
+    return [f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port, _ in hosts]
+
+
+def own_partitioner(partitioner: ChoosePartition) -> AiokafkaPartitioner | None:
+    """Wrap the user's; None leaves the choice to the producer, whose choice for keys is aiokafka's."""
+    return None if isinstance(partitioner, DefaultPartitioner) else AiokafkaPartitioner(partitioner)
+
+
+def refuse_unsupported(security_protocol: str, transactional_id: str | None) -> None:
+    """Refuse at the constructor what would not be done.
+
+    Raises:
+        ConfigurationError: TLS, SASL or transactions.
+    """
+    if security_protocol != "PLAINTEXT":
+        raise ConfigurationError(
+            f"security_protocol={security_protocol!r} is not supported yet, only 'PLAINTEXT' is; keep "
+            "aiokafka.AIOKafkaProducer for these brokers",
+            option="security_protocol",
+        )
+    if transactional_id is not None:
+        raise ConfigurationError(
+            "transactional_id is not supported yet; keep aiokafka.AIOKafkaProducer for transactions",
+            option="transactional_id",
+        )
+
+
+def life_of_a_record(request_timeout_ms: int, linger_ms: int) -> int:
+    """Milliseconds: aiokafka's `request_timeout_ms` bounds the wait in its queue, and then the last request."""
+    return max(2 * request_timeout_ms, request_timeout_ms + linger_ms)

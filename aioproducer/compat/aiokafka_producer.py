@@ -1,0 +1,369 @@
+"""`AIOKafkaProducer` with aiokafka's signatures, over a `Producer`.
+
+The two-step send stays: `await send(...)` is queued, awaiting the future it returns is delivered. Behind it is
+`Producer.enqueue`, so what differs from aiokafka is what a `Producer` does better or elsewhere; the page
+docs/how-to/migrate_from_aiokafka.md lists it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import warnings
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Final, Literal, NoReturn, Self, cast
+
+from aiokafka.errors import IllegalOperation, KafkaConnectionError
+from aiokafka.partitioner import DefaultPartitioner
+
+from aioproducer.compat.aiokafka_errors import TRANSLATED, as_aiokafka
+from aioproducer.compat.aiokafka_options import (
+    NEVER_IDLE_MS,
+    life_of_a_record,
+    own_partitioner,
+    refuse_unsupported,
+    with_default_port,
+)
+from aioproducer.compat.batch_builder import BatchBuilder, serialized
+from aioproducer.config import ProducerConfig
+from aioproducer.errors import KafkaError, MetadataTimeoutError, UndeliveredError
+from aioproducer.producer import Producer
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping, Sequence
+    from types import TracebackType
+
+    from aioproducer.compat.aiokafka_options import ChoosePartition
+    from aioproducer.compat.batch_builder import AiokafkaSerializer
+    from aioproducer.records import RecordMetadata
+
+_UNSET: Final = cast("Literal['all']", object())
+_DEFAULT_PARTITIONER: Final = cast("ChoosePartition", DefaultPartitioner())
+_CLIENT_NUMBERS: Final = itertools.count(1)
+
+
+class AIOKafkaProducer:  # noqa: PLR0904  # aiokafka's verbs
+    """Takes aiokafka's arguments, all of them; those that cannot be honoured yet are refused by the constructor.
+
+    ```python
+    async with AIOKafkaProducer(bootstrap_servers="localhost:9092") as producer:
+        future = await producer.send("orders", b"...")     # queued
+        metadata = await future                            # delivered
+    ```
+
+    May be constructed anywhere; it belongs to the event loop that starts it.
+
+    Args:
+        loop: ignored, with aiokafka's warning.
+        bootstrap_servers: as all arguments, see aiokafka.
+        client_id: None is a number.
+        metadata_max_age_ms: of the cluster's metadata.
+        request_timeout_ms: of one request; a record lives twice as long (`delivery_timeout_ms`).
+        api_version: ignored, with aiokafka's warning.
+        acks: 1 unless `enable_idempotence`.
+        key_serializer: a function of the key, called for None too.
+        value_serializer: a function of the value, called for None too.
+        compression_type: None is none.
+        max_batch_size: becomes `batch_size`.
+        partitioner: called with (serialized key, all partitions, those with a leader).
+        max_request_size: bytes of a request, and so of a record.
+        linger_ms: how long an incomplete batch waits.
+        retry_backoff_ms: between attempts, always the same.
+        security_protocol: "PLAINTEXT" only.
+        ssl_context: not used with "PLAINTEXT".
+        connections_max_idle_ms: None is never.
+        enable_idempotence: needs acks of all.
+        transactional_id: None only.
+        transaction_timeout_ms: not used without a transactional id.
+        sasl_mechanism: this and the others of SASL are not used with "PLAINTEXT".
+        sasl_plain_password: as above.
+        sasl_plain_username: as above.
+        sasl_kerberos_service_name: as above.
+        sasl_kerberos_domain_name: as above.
+        sasl_oauth_token_provider: as above.
+
+    Raises:
+        ConfigurationError: a `ValueError`; an option cannot be so, or is not supported yet.
+    """
+
+    def __init__(  # noqa: PLR0913  # aiokafka's signature
+        self,
+        *,
+        loop: asyncio.AbstractEventLoop | None = None,
+        bootstrap_servers: str | Sequence[str] = "localhost",
+        client_id: str | None = None,
+        metadata_max_age_ms: int = 300000,
+        request_timeout_ms: int = 40000,
+        api_version: str | None = None,
+        acks: Literal["all", -1, 0, 1] = _UNSET,
+        key_serializer: AiokafkaSerializer | None = None,
+        value_serializer: AiokafkaSerializer | None = None,
+        compression_type: Literal["gzip", "snappy", "lz4", "zstd"] | None = None,
+        max_batch_size: int = 16384,
+        partitioner: ChoosePartition = _DEFAULT_PARTITIONER,
+        max_request_size: int = 1048576,
+        linger_ms: int = 0,
+        retry_backoff_ms: int = 100,
+        security_protocol: str = "PLAINTEXT",
+        ssl_context: object = None,  # noqa: ARG002  # as those below: nothing to do with PLAINTEXT
+        connections_max_idle_ms: int | None = 540000,
+        enable_idempotence: bool = False,
+        transactional_id: str | None = None,
+        transaction_timeout_ms: int = 60000,  # noqa: ARG002
+        sasl_mechanism: str = "PLAIN",  # noqa: ARG002
+        sasl_plain_password: str | None = None,  # noqa: ARG002
+        sasl_plain_username: str | None = None,  # noqa: ARG002
+        sasl_kerberos_service_name: str = "kafka",  # noqa: ARG002
+        sasl_kerberos_domain_name: str | None = None,  # noqa: ARG002
+        sasl_oauth_token_provider: object = None,  # noqa: ARG002
+    ) -> None:
+        refuse_unsupported(security_protocol, transactional_id)
+        _warn_of_deprecated(loop=loop, api_version=api_version)
+        if acks is _UNSET:
+            acks = -1 if enable_idempotence else 1
+        self._config = ProducerConfig(
+            bootstrap_servers=with_default_port(bootstrap_servers),
+            client_id=f"aiokafka-producer-{next(_CLIENT_NUMBERS)}" if client_id is None else client_id,
+            metadata_max_age_ms=metadata_max_age_ms,
+            request_timeout_ms=request_timeout_ms,
+            delivery_timeout_ms=life_of_a_record(request_timeout_ms, linger_ms),
+            close_timeout_ms=life_of_a_record(request_timeout_ms, linger_ms),
+            max_block_ms=request_timeout_ms,
+            acks=acks,
+            compression_type=compression_type or "none",
+            batch_size=max_batch_size,
+            partitioner=own_partitioner(partitioner),
+            max_request_size=max_request_size,
+            linger_ms=linger_ms,
+            retry_backoff_ms=retry_backoff_ms,
+            retry_backoff_max_ms=retry_backoff_ms,
+            connections_max_idle_ms=NEVER_IDLE_MS if connections_max_idle_ms is None else connections_max_idle_ms,
+            enable_idempotence=enable_idempotence,
+        )
+        self._key_serializer = key_serializer
+        self._value_serializer = value_serializer
+        self._producer = Producer(self._config)
+        self._closed = False  # by this name: programs look at it, for want of another way to ask
+
+    # Start and end
+
+    async def start(self) -> None:
+        """Connect; may be called again after it failed.
+
+        Raises:
+            aiokafka.errors.KafkaConnectionError: no broker answered within `request_timeout_ms`.
+        """
+        try:
+            with TRANSLATED:
+                await self._producer.start()
+        except BaseException as error:
+            self._producer = Producer(self._config)
+            if isinstance(error.__cause__, MetadataTimeoutError):
+                raise KafkaConnectionError(str(error.__cause__)) from error.__cause__
+            raise
+
+    async def stop(self) -> None:
+        """Deliver what was accepted, then let everything go; a second call does nothing."""
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            await self._producer.close()
+        except UndeliveredError:
+            """Each record's future has its error."""
+
+    async def __aenter__(self) -> Self:
+        """Start."""
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        """Stop."""
+        await self.stop()
+
+    # Sending
+
+    async def send(  # noqa: PLR0917  # aiokafka's signature
+        self,
+        topic: str,
+        value: object = None,
+        key: object = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        headers: Sequence[tuple[str, bytes | None]] | None = None,
+    ) -> asyncio.Future[RecordMetadata]:
+        """Queue a record: return as soon as its topic is known and there is room.
+
+        Cancelling this call while it waits withdraws the record; cancelling the future recalls nothing.
+
+        Returns:
+            What to await for the metadata; None in its place with `acks=0`.
+
+        Raises:
+            AssertionError: neither key nor value, or there is no such partition.
+            aiokafka.errors.KafkaError: of the class that aiokafka raises; `__cause__` is ours.
+        """
+        if value is None and key is None:
+            raise AssertionError("Need at least one: key or value")
+        return await self._enqueue(
+            topic,
+            serialized(self._value_serializer, value),
+            key=serialized(self._key_serializer, key),
+            partition=partition,
+            timestamp=timestamp_ms,
+            headers=headers,
+        )
+
+    async def send_and_wait(  # noqa: PLR0917  # aiokafka's signature
+        self,
+        topic: str,
+        value: object = None,
+        key: object = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        headers: Sequence[tuple[str, bytes | None]] | None = None,
+    ) -> RecordMetadata:
+        """Send a record and wait until it is delivered; arguments and errors as `send`."""
+        return await (await self.send(topic, value, key, partition, timestamp_ms, headers))
+
+    async def flush(self) -> None:
+        """Wait until the records queued before this call have ended; raises nothing of theirs."""
+        with TRANSLATED:
+            await self._producer.flush()
+
+    async def partitions_for(self, topic: str) -> set[int]:
+        """Return the partitions of a topic.
+
+        Raises:
+            aiokafka.errors.UnknownTopicOrPartitionError: still unknown after `request_timeout_ms`.
+        """
+        with TRANSLATED:
+            return set(await self._producer.partitions_for(topic))
+
+    # Batches made by hand
+
+    def create_batch(self) -> BatchBuilder:
+        """Return an empty batch, to be filled and given to `send_batch`."""
+        return BatchBuilder(
+            self._config.batch_size, key_serializer=self._key_serializer, value_serializer=self._value_serializer
+        )
+
+    async def send_batch(self, batch: BatchBuilder, topic: str, *, partition: int) -> asyncio.Future[RecordMetadata]:
+        """Queue the records of a batch, in order, to one partition.
+
+        Returns:
+            What to await for the metadata of the first; None in its place for an empty batch and with `acks=0`.
+
+        Raises:
+            aiokafka.errors.KafkaError: as `send`.
+        """
+        batch.close()
+        await self.partitions_for(topic)
+        futures = [
+            await self._enqueue(topic, value, key=key, partition=partition, timestamp=timestamp, headers=headers)
+            for value, key, timestamp, headers in batch.records
+        ]
+        return asyncio.ensure_future(_first_of(futures))
+
+    async def _enqueue(
+        self,
+        topic: str,
+        value: object,
+        *,
+        key: object,
+        partition: int | None,
+        timestamp: int | None,
+        headers: Sequence[tuple[str, bytes | None]] | None,
+    ) -> asyncio.Future[RecordMetadata]:
+        future: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
+        with TRANSLATED:
+            await self._producer.enqueue(
+                topic,
+                value,
+                key=key,
+                partition=partition,
+                timestamp=timestamp,
+                headers=headers or None,
+                on_delivery=partial(self._ended, future),
+            )
+        return future
+
+    def _ended(
+        self, future: asyncio.Future[RecordMetadata], metadata: RecordMetadata | None, error: KafkaError | None
+    ) -> None:
+        if future.done():  # cancelled
+            return
+        if error is not None:
+            future.set_exception(as_aiokafka(error))
+        else:
+            answer = None if self._config.acks == 0 else metadata
+            future.set_result(cast("RecordMetadata", answer))
+
+    # Transactions
+
+    async def begin_transaction(self) -> None:
+        """Refuse, as aiokafka does without a transactional id.
+
+        Raises:
+            aiokafka.errors.IllegalOperation: always.
+        """
+        _refuse_transaction()
+
+    async def commit_transaction(self) -> None:
+        """As `begin_transaction`."""
+        _refuse_transaction()
+
+    async def abort_transaction(self) -> None:
+        """As `begin_transaction`."""
+        _refuse_transaction()
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[None]:
+        """As `begin_transaction`, when the context is entered."""
+        await self.begin_transaction()
+        yield
+
+    async def send_offsets_to_transaction(self, offsets: Mapping[object, object], group_id: str) -> None:  # noqa: ARG002
+        """As `begin_transaction`."""
+        _refuse_transaction()
+
+    # Looking
+
+    @property
+    def client(self) -> NoReturn:
+        """Refuse: nothing here is an `AIOKafkaClient`.
+
+        Raises:
+            AttributeError: always; names what there is.
+        """
+        raise AttributeError(
+            "there is no AIOKafkaClient behind this producer; `await producer.partitions_for(topic)` asks the cluster"
+        )
+
+    def __repr__(self) -> str:
+        return f"<AIOKafkaProducer over {self._producer!r}>"
+
+
+async def _first_of(futures: Sequence[asyncio.Future[RecordMetadata]]) -> RecordMetadata:
+    found = await asyncio.gather(*futures)
+    return cast("RecordMetadata", found[0] if found else None)
+
+
+def _refuse_transaction() -> NoReturn:
+    raise IllegalOperation("You need to configure transaction_id to use transactions")
+
+
+def _warn_of_deprecated(*, loop: object, api_version: object) -> None:
+    for name, given, text in (
+        ("loop", loop, "has been deprecated since 0.7.1 and will be removed in a future release."),
+        (
+            "api_version",
+            api_version,
+            "has been deprecated since 0.13.0. It is now a no-op and will be removed in a future release.",
+        ),
+    ):
+        if given is not None:
+            warnings.warn(f"The `{name}` parameter {text}", DeprecationWarning, stacklevel=3)

@@ -1,0 +1,107 @@
+"""aiokafka's batches made by hand: `create_batch`, `send_batch`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol, TypeAlias, cast
+
+from aiokafka.record.default_records import DefaultRecordBatchBuilder
+
+AiokafkaSerializer: TypeAlias = Callable[[object], object]
+"""Of a key or a value; also called with None, as aiokafka does."""
+
+
+class BatchRecord(NamedTuple):
+    """One record of a batch, ready to be sent."""
+
+    value: bytes | None
+    key: bytes | None
+    timestamp: int
+    headers: Sequence[tuple[str, bytes | None]]
+
+
+class AppendedRecord(Protocol):
+    """What `append` tells of a record; aiokafka's own object."""
+
+    offset: int
+    """In the batch, from 0."""
+
+    crc: int | None
+    size: int
+
+    timestamp: int
+    """Milliseconds since 1970."""
+
+
+class BatchBuilder:
+    """Collects records until a batch of aiokafka's would be full; made by `AIOKafkaProducer.create_batch`.
+
+    Args:
+        batch_size: bytes.
+        key_serializer: None takes bytes.
+        value_serializer: None takes bytes.
+    """
+
+    def __init__(
+        self,
+        batch_size: int,
+        *,
+        key_serializer: AiokafkaSerializer | None = None,
+        value_serializer: AiokafkaSerializer | None = None,
+    ) -> None:
+        # aiokafka's own, so that sizes, limits and refusals are too; it holds the bytes a second time
+        self._gauge = DefaultRecordBatchBuilder(
+            2, 0, is_transactional=0, producer_id=-1, producer_epoch=-1, base_sequence=0, batch_size=batch_size
+        )
+        self._key_serializer = key_serializer
+        self._value_serializer = value_serializer
+        self._is_closed = False
+        self.records: list[BatchRecord] = []
+        """In the order of `append`."""
+
+    def append(
+        self, *, timestamp: int | None, key: object, value: object, headers: Sequence[tuple[str, bytes | None]] = ()
+    ) -> AppendedRecord | None:
+        """Add a record; None: the batch is full or closed, the record is not in it.
+
+        Args:
+            timestamp: milliseconds since 1970; None is now.
+            key: bytes, or what `key_serializer` takes.
+            value: bytes, or what `value_serializer` takes.
+            headers: (str, bytes) pairs.
+        """
+        if self._is_closed:
+            return None
+        key_bytes = cast("bytes | None", serialized(self._key_serializer, key))
+        value_bytes = cast("bytes | None", serialized(self._value_serializer, value))
+        pairs = list(headers or ())
+        appended: AppendedRecord | None = self._gauge.append(
+            len(self.records), timestamp, key=key_bytes, value=value_bytes, headers=pairs
+        )
+        if appended is None:
+            self.close()
+            return None
+        self.records.append(BatchRecord(value_bytes, key_bytes, appended.timestamp, pairs))
+        return appended
+
+    def close(self) -> None:
+        """Take no more records."""
+        self._is_closed = True
+
+    def closed(self) -> bool:
+        """Whether it takes no more."""
+        return self._is_closed
+
+    def size(self) -> int:
+        """Bytes, as aiokafka counts them."""
+        size: int = self._gauge.size()
+        return size
+
+    def record_count(self) -> int:
+        """Records in it."""
+        return len(self.records)
+
+
+def serialized(serializer: AiokafkaSerializer | None, part: object) -> object:
+    """Turn a key or a value into bytes as aiokafka does: also None, and errors as they are."""
+    return part if serializer is None else serializer(part)

@@ -1,0 +1,432 @@
+"""A program written for aiokafka, with one import changed: what its own tests check holds here."""
+
+import asyncio
+import json
+import random
+import time
+from collections.abc import AsyncIterator
+
+import aiokafka
+import pytest
+from aiokafka import errors
+
+from aioproducer import DeliveryTimeoutError, KafkaError, Outcome, RecordMetadata, SerializationError, TopicPartition
+from aioproducer.compat import AIOKafkaProducer
+from aioproducer.testing import ApiKey, FakeCluster, Where
+from tests.fakes.background_tasks import background_tasks
+from tests.fakes.wrong_servers import dead_port
+from tests.produced import produce_requests, values
+
+PRODUCE = Where(api=ApiKey.PRODUCE)
+REQUEST_TIMED_OUT = 7
+NOT_LEADER = 6
+LEADER_NOT_AVAILABLE = 5
+NOT_AUTHORIZED = 29
+
+
+@pytest.fixture
+async def producer(one_broker: FakeCluster) -> AsyncIterator[AIOKafkaProducer]:
+    """A started producer with aiokafka's defaults."""
+    made = AIOKafkaProducer(bootstrap_servers=one_broker.bootstrap_servers)
+    await made.start()
+    yield made
+    await made.stop()
+
+
+# The two steps
+
+
+async def test_send_is_queued_and_its_future_is_delivered(producer: AIOKafkaProducer, one_broker: FakeCluster) -> None:
+    """Two awaits; by position or by name."""
+    future = await producer.send("orders", b"value", b"key", 1, 5_000, [("h", b"1")])
+    metadata = await future
+
+    assert isinstance(future, asyncio.Future)
+    assert isinstance(metadata, RecordMetadata)
+    assert metadata == aiokafka.structs.RecordMetadata("orders", 1, TopicPartition("orders", 1), 0, 5_000, 0, 0)
+    (found,) = one_broker.records("orders", 1)
+    assert (found.key, found.value, found.timestamp, list(found.headers)) == (b"key", b"value", 5_000, [("h", b"1")])
+
+
+async def test_send_and_wait_is_delivered(producer: AIOKafkaProducer) -> None:
+    """With the time of the call where none was given."""
+    before = time.time_ns() // 1_000_000
+    metadata = await producer.send_and_wait("orders", b"value", partition=0)
+
+    assert (metadata.offset, metadata.timestamp_type) == (0, 0)
+    assert metadata.timestamp >= before
+
+
+async def test_futures_are_pending_until_flush(one_broker: FakeCluster) -> None:
+    """`flush` waits for them, and does not wait out the linger."""
+    async with AIOKafkaProducer(bootstrap_servers=one_broker.bootstrap_servers, linger_ms=60_000) as producer:
+        futures = [await producer.send("orders", b"%d" % number) for number in range(3)]
+        pending = [future.done() for future in futures]
+        await producer.flush()
+
+        assert pending == [False] * 3
+        assert [future.done() for future in futures] == [True] * 3
+
+
+async def test_gather_keeps_the_order(producer: AIOKafkaProducer, one_broker: FakeCluster) -> None:
+    """The loop that every aiokafka program has."""
+    futures = [await producer.send("orders", b"%d" % number, partition=0) for number in range(1_000)]
+    offsets = [metadata.offset for metadata in await asyncio.gather(*futures)]
+
+    assert offsets == list(range(1_000))
+    assert values(one_broker, "orders") == [b"%d" % number for number in range(1_000)]
+
+
+async def test_future_without_acknowledgement_is_none(one_broker: FakeCluster) -> None:
+    """As aiokafka has it with `acks=0`."""
+    async with AIOKafkaProducer(bootstrap_servers=one_broker.bootstrap_servers, acks=0) as producer:
+        first, second = await producer.send("orders", b"1"), await producer.send("orders", b"2")
+
+        assert [await first, await second] == [None, None]
+
+
+async def test_cancelled_future_recalls_nothing(producer: AIOKafkaProducer, one_broker: FakeCluster) -> None:
+    """The record goes, and nobody is told."""
+    future = await producer.send("orders", b"1", partition=0)
+    future.cancel()
+    await producer.flush()
+
+    assert values(one_broker, "orders") == [b"1"]
+
+
+# Arguments
+
+
+async def test_neither_key_nor_value_is_refused(producer: AIOKafkaProducer) -> None:
+    """A tombstone needs a key."""
+    with pytest.raises(AssertionError, match="Need at least one: key or value"):
+        await producer.send("orders")
+    await producer.send_and_wait("orders", key=b"key")
+
+
+async def test_text_is_a_type_error(producer: AIOKafkaProducer, one_broker: FakeCluster) -> None:
+    """Nothing is sent, not even an empty batch."""
+    with pytest.raises(TypeError, match="value"):
+        await producer.send("orders", "hello, Kafka!", partition=0)
+    await producer.flush()
+
+    assert produce_requests(one_broker) == 0
+
+
+async def test_partition_that_is_not_there_is_an_assertion_error(producer: AIOKafkaProducer) -> None:
+    """As aiokafka asserts it, also while the topic is not known yet."""
+    for _ in range(2):
+        with pytest.raises(AssertionError, match="partition"):
+            await producer.send("orders", b"1", partition=17)
+
+
+async def test_serializers_are_called_for_none_too(one_broker: FakeCluster) -> None:
+    """A value serializer may turn None into something else."""
+    async with AIOKafkaProducer(
+        bootstrap_servers=one_broker.bootstrap_servers,
+        key_serializer=lambda key: str(key).upper().encode(),
+        value_serializer=lambda value: json.dumps(value).encode(),
+    ) as producer:
+        await producer.send_and_wait("orders", None, key="key", partition=0)
+        await producer.send_and_wait("orders", {"a": 1}, partition=0)
+
+    assert [(r.key, r.value) for r in one_broker.records("orders", 0)] == [(b"KEY", b"null"), (b"NONE", b'{"a": 1}')]
+
+
+async def test_error_of_a_serializer_is_raised_as_it_is(one_broker: FakeCluster) -> None:
+    """Programs catch their own."""
+    async with AIOKafkaProducer(
+        bootstrap_servers=one_broker.bootstrap_servers, value_serializer=lambda value: json.dumps(value).encode()
+    ) as producer:
+        with pytest.raises(TypeError, match="set is not JSON serializable") as raised:
+            await producer.send("orders", {1})
+
+    assert not isinstance(raised.value, SerializationError)
+
+
+async def test_record_that_is_too_large_is_refused(one_broker: FakeCluster) -> None:
+    """In aiokafka's class, at the call."""
+    async with AIOKafkaProducer(bootstrap_servers=one_broker.bootstrap_servers, max_request_size=1_000) as producer:
+        with pytest.raises(errors.MessageSizeTooLargeError, match="max_request_size"):
+            await producer.send("orders", bytes(2_000))
+
+
+async def test_partitioner_has_aiokafkas_form(one_broker: FakeCluster) -> None:
+    """It sees the serialized key, all partitions, and those with a leader."""
+    seen: list[tuple[bytes | None, list[int], list[int]]] = []
+
+    def last(key: bytes | None, every: list[int], available: list[int]) -> int:
+        seen.append((key, every, available))
+        return every[-1]
+
+    async with AIOKafkaProducer(
+        bootstrap_servers=one_broker.bootstrap_servers, partitioner=last, key_serializer=lambda key: b"<%s>" % key
+    ) as producer:
+        metadata = await producer.send_and_wait("orders", b"1", key=b"k")
+
+    assert metadata.partition == 2
+    assert seen == [(b"<k>", [0, 1, 2], [0, 1, 2])]
+
+
+async def test_error_of_a_partitioner_is_raised_as_it_is(one_broker: FakeCluster) -> None:
+    """As aiokafka lets it pass."""
+
+    def choose(_key: bytes | None, _every: list[int], _available: list[int]) -> int:
+        raise KeyError("no home")
+
+    async with AIOKafkaProducer(bootstrap_servers=one_broker.bootstrap_servers, partitioner=choose) as producer:
+        with pytest.raises(KeyError, match="no home"):
+            await producer.send("orders", b"1")
+
+
+async def test_keys_go_where_aiokafka_sends_them(producer: AIOKafkaProducer) -> None:
+    """A program that moves keeps its partitions."""
+    keys = [random.Random(seed).randbytes(seed) for seed in range(1, 40)]
+    theirs = [aiokafka.partitioner.DefaultPartitioner()(key, [0, 1, 2], [0, 1, 2]) for key in keys]
+
+    ours = [(await producer.send_and_wait("orders", b"1", key=key)).partition for key in keys]
+
+    assert ours == theirs
+
+
+async def test_partitions_are_a_set(producer: AIOKafkaProducer) -> None:
+    """As aiokafka gives them."""
+    assert await producer.partitions_for("orders") == {0, 1, 2}
+
+
+# Batches made by hand
+
+
+async def test_batch_is_filled_and_sent(producer: AIOKafkaProducer, one_broker: FakeCluster) -> None:
+    """To its limit, in order; the future is of its first record."""
+    before = await producer.send_and_wait("orders", b"before", partition=0)
+    batch = producer.create_batch()
+    number = 0
+    while (appended := batch.append(key=b"k", value=b"%d" % number, timestamp=number)) is not None:
+        assert (appended.offset, appended.timestamp) == (number, number)
+        number += 1
+
+    metadata = await (await producer.send_batch(batch, "orders", partition=0))
+
+    assert (batch.record_count(), batch.closed(), number > 500, batch.size() <= 16_384) == (number, True, True, True)
+    assert (metadata.topic, metadata.partition, metadata.offset) == ("orders", 0, before.offset + 1)
+    assert values(one_broker, "orders") == [b"before", *(b"%d" % one for one in range(number))]
+
+
+async def test_batch_takes_one_record_of_any_size(one_broker: FakeCluster) -> None:
+    """But none that is too large beside others."""
+    async with AIOKafkaProducer(bootstrap_servers=one_broker.bootstrap_servers, max_batch_size=1_000) as producer:
+        alone, full = producer.create_batch(), producer.create_batch()
+
+        assert alone.append(key=None, value=bytes(2_000), timestamp=None) is not None
+        assert full.append(key=None, value=b"short", timestamp=None) is not None
+        assert full.append(key=None, value=bytes(2_000), timestamp=None) is None
+        assert full.append(key=None, value=b"short", timestamp=None) is None
+        metadata = await (await producer.send_batch(alone, "orders", partition=0))
+        assert metadata.offset == 0
+
+
+async def test_batch_runs_the_serializers(one_broker: FakeCluster) -> None:
+    """At `append`, with headers as given."""
+    async with AIOKafkaProducer(
+        bootstrap_servers=one_broker.bootstrap_servers, value_serializer=lambda value: json.dumps(value).encode()
+    ) as producer:
+        batch = producer.create_batch()
+        batch.append(key=b"k", value={"a": 1}, timestamp=None, headers=[("h", b"1")])
+        await (await producer.send_batch(batch, "orders", partition=0))
+
+    (found,) = one_broker.records("orders", 0)
+    assert (found.key, found.value, list(found.headers)) == (b"k", b'{"a": 1}', [("h", b"1")])
+
+
+async def test_empty_batch_is_none(producer: AIOKafkaProducer, one_broker: FakeCluster) -> None:
+    """Nothing is sent."""
+    future = await producer.send_batch(producer.create_batch(), "orders", partition=0)
+
+    assert await future is None
+    assert produce_requests(one_broker) == 0
+
+
+async def test_batch_that_fails_raises_aiokafkas_error(producer: AIOKafkaProducer, one_broker: FakeCluster) -> None:
+    """By its one future; asyncio complains of no other."""
+    one_broker.faults.error(NOT_AUTHORIZED, PRODUCE, times=None)
+    batch = producer.create_batch()
+    for _ in range(3):
+        batch.append(key=None, value=b"1", timestamp=None)
+
+    future = await producer.send_batch(batch, "orders", partition=0)
+    with pytest.raises(errors.TopicAuthorizationFailedError):
+        await future
+
+
+# Start and end
+
+
+async def test_closed_producer_takes_nothing(one_broker: FakeCluster) -> None:
+    """In aiokafka's class; stopping twice is no error."""
+    producer = AIOKafkaProducer(bootstrap_servers=one_broker.bootstrap_servers)
+    batch = producer.create_batch()
+    await producer.start()
+    await producer.stop()
+    await producer.stop()
+
+    assert producer._closed  # noqa: SLF001  # programs look at it
+    with pytest.raises(errors.ProducerClosed):
+        await producer.send("orders", b"1")
+    with pytest.raises(errors.ProducerClosed):
+        await producer.send_batch(batch, "orders", partition=0)
+
+
+async def test_stop_delivers_what_was_queued(one_broker: FakeCluster) -> None:
+    """Also when the body of `async with` raises."""
+
+    async def fail() -> None:
+        async with AIOKafkaProducer(bootstrap_servers=one_broker.bootstrap_servers, linger_ms=60_000) as producer:
+            await producer.send("orders", b"1", partition=0)
+            raise ValueError("enough")
+
+    with pytest.raises(ValueError, match="enough"):
+        await fail()
+
+    assert values(one_broker, "orders") == [b"1"]
+
+
+async def test_brokers_that_are_down_are_a_connection_error() -> None:
+    """Starting may be tried again; until it worked, nothing is sent."""
+    async with dead_port() as address:
+        producer = AIOKafkaProducer(bootstrap_servers=address, request_timeout_ms=200)
+        for _ in range(2):
+            with pytest.raises(errors.KafkaConnectionError, match="127"):
+                await producer.start()
+        with pytest.raises(errors.IllegalStateError):
+            await producer.send("orders", b"1")
+        await producer.stop()
+
+
+async def test_start_that_failed_may_succeed_later(one_broker: FakeCluster) -> None:
+    """The loop around `start` that services have."""
+    await one_broker.kill(1)
+    producer = AIOKafkaProducer(bootstrap_servers=one_broker.bootstrap_servers, request_timeout_ms=200)
+    with pytest.raises(errors.KafkaConnectionError):
+        await producer.start()
+    await one_broker.restart(1)
+    await producer.start()
+
+    metadata = await producer.send_and_wait("orders", b"1", partition=0)
+    await producer.stop()
+
+    assert metadata.offset == 0
+
+
+async def test_dropped_unclosed_warns(one_broker: FakeCluster) -> None:
+    """Naming the line of the program that made it."""
+
+    async def drop() -> None:
+        producer = AIOKafkaProducer(bootstrap_servers=one_broker.bootstrap_servers)
+        await producer.start()
+
+    with pytest.warns(ResourceWarning, match=r"made at .*test_aiokafka_producer\.py:\d+, was dropped without close"):
+        await drop()
+    await asyncio.sleep(0.05)  # what it leaves closes itself
+
+
+# Errors
+
+
+async def test_unknown_topic_is_aiokafkas_error(one_broker: FakeCluster) -> None:
+    """After `request_timeout_ms`."""
+    async with AIOKafkaProducer(bootstrap_servers=one_broker.bootstrap_servers, request_timeout_ms=200) as producer:
+        with pytest.raises(errors.UnknownTopicOrPartitionError):
+            await producer.send_and_wait("unknown", b"1")
+        with pytest.raises(errors.UnknownTopicOrPartitionError):
+            await producer.partitions_for("unknown")
+
+
+@pytest.mark.parametrize(
+    "code,expected",
+    [
+        (REQUEST_TIMED_OUT, errors.RequestTimedOutError),
+        (NOT_LEADER, errors.NotLeaderForPartitionError),
+        (LEADER_NOT_AVAILABLE, errors.LeaderNotAvailableError),
+    ],
+)
+async def test_last_answer_of_the_broker_is_the_error(
+    one_broker: FakeCluster, code: int, expected: type[Exception]
+) -> None:
+    """When the time is over; the other partition is not concerned."""
+    one_broker.faults.error(code, Where(api=ApiKey.PRODUCE, topic="orders", partition=0), times=None)
+    async with AIOKafkaProducer(
+        bootstrap_servers=one_broker.bootstrap_servers, request_timeout_ms=200, retry_backoff_ms=20
+    ) as producer:
+        failing = await producer.send("orders", b"1", partition=0)
+        passing = await producer.send("orders", b"2", partition=1)
+        with pytest.raises(expected) as raised:
+            await failing
+
+        assert (await passing).offset == 0
+    assert isinstance(raised.value, errors.KafkaError)
+    assert isinstance(raised.value.__cause__, DeliveryTimeoutError)
+    assert raised.value.__cause__.outcome in {Outcome.NOT_WRITTEN, Outcome.UNKNOWN}
+
+
+async def test_broker_that_never_answers_is_a_timeout(one_broker: FakeCluster) -> None:
+    """Or the connection that was given up for it; each record has an error of its own."""
+    one_broker.faults.stall(PRODUCE)
+    async with AIOKafkaProducer(
+        bootstrap_servers=one_broker.bootstrap_servers, request_timeout_ms=150, retry_backoff_ms=20
+    ) as producer:
+        futures = [await producer.send("orders", b"%d" % number, partition=0) for number in range(2)]
+        first, second = await asyncio.gather(*futures, return_exceptions=True)
+
+    assert isinstance(first, errors.KafkaTimeoutError | errors.KafkaConnectionError)
+    assert first is not second
+
+
+async def test_refusal_by_the_broker_is_its_code(producer: AIOKafkaProducer, one_broker: FakeCluster) -> None:
+    """Of the class that aiokafka has for it."""
+    one_broker.faults.error(NOT_AUTHORIZED, PRODUCE)
+
+    with pytest.raises(errors.TopicAuthorizationFailedError) as raised:
+        await producer.send_and_wait("orders", b"1")
+
+    assert isinstance(raised.value.__cause__, KafkaError)
+
+
+async def test_retries_keep_the_order_and_make_no_duplicate(one_broker: FakeCluster) -> None:
+    """Idempotent, with answers lost on the way."""
+    one_broker.faults.drop_connection(PRODUCE, after_append=True, times=2)
+    async with AIOKafkaProducer(
+        bootstrap_servers=one_broker.bootstrap_servers, enable_idempotence=True, retry_backoff_ms=20
+    ) as producer:
+        futures = [await producer.send("orders", b"%d" % number, partition=0) for number in range(10)]
+        offsets = [metadata.offset for metadata in await asyncio.gather(*futures)]
+
+    assert offsets == list(range(10))
+    assert values(one_broker, "orders") == [b"%d" % number for number in range(10)]
+
+
+async def test_dead_background_task_is_told(one_broker: FakeCluster) -> None:
+    """To the record that waits and to every later one, in aiokafka's class."""
+    producer = AIOKafkaProducer(bootstrap_servers=one_broker.bootstrap_servers, linger_ms=60_000)
+    await producer.start()
+    future = await producer.send("orders", b"1")
+    background_tasks()["sender"].cancel()
+
+    with pytest.raises(errors.KafkaError, match="sender task"):
+        await future
+    with pytest.raises(errors.KafkaError, match="sender task"):
+        await producer.send("orders", b"2")
+    await producer.stop()
+
+
+async def test_transactions_are_refused_as_without_a_transactional_id(producer: AIOKafkaProducer) -> None:
+    """In aiokafka's class and words."""
+    for refused in (
+        producer.begin_transaction(),
+        producer.commit_transaction(),
+        producer.abort_transaction(),
+        producer.send_offsets_to_transaction({}, "group"),
+        producer.transaction().__aenter__(),
+    ):
+        with pytest.raises(errors.IllegalOperation, match="You need to configure transaction_id"):
+            await refused
