@@ -6,7 +6,7 @@ a frame waits while the request before it is being served; past a few the connec
 
 import struct
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -15,6 +15,7 @@ from aioproducer.testing.model.apis.table import answer_of
 from aioproducer.testing.model.effects import Buffer, Close, PauseReading, ResumeReading, Send
 from aioproducer.testing.model.exchange import Exchange, read_payload, read_request_header
 from aioproducer.testing.model.faults import Fault, FaultKind
+from aioproducer.testing.model.partition import Partition
 from aioproducer.testing.model.wire import MalformedRequestError
 
 if TYPE_CHECKING:
@@ -70,6 +71,8 @@ class Broker:
         self.is_alive = True
         self.incarnation = 0
         """Goes up with every death, so that what was held for a dead broker does not reach its successor."""
+        self.stale_leaders: Mapping[Partition, tuple[int, int]] = {}
+        """Leader and leader epoch as this broker's Metadata still tells them, where it lags behind the controller."""
 
         self._connections: dict[int, _Connection] = {}
         self._stalled: list[tuple[Fault, Exchange]] = []

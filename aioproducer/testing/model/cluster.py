@@ -10,6 +10,7 @@ take_effects()                     <-  bytes to send, connections to close, in o
 from collections import deque
 from collections.abc import Callable
 from random import Random
+from typing import TYPE_CHECKING, TypeAlias
 
 from aioproducer.testing.model.broker import Broker, SeenRequest
 from aioproducer.testing.model.consumer_groups import ConsumerGroups
@@ -21,7 +22,13 @@ from aioproducer.testing.model.schedule import Appointment, Schedule
 from aioproducer.testing.model.settings import ClusterSettings
 from aioproducer.testing.model.topics import TopicCatalogue
 
+if TYPE_CHECKING:
+    from aioproducer.testing.model.exchange import Exchange
+
 REQUESTS_KEPT = 10_000
+
+Observer: TypeAlias = Callable[["Exchange", object, float], None]
+"""Takes the exchange, its answer (a tree, or for Produce the `PartitionResult`s), and the time in seconds."""
 
 
 class ModelCluster:
@@ -46,6 +53,8 @@ class ModelCluster:
         self.producer_ids = ProducerIds(settings.producer_ids_load_s)
         self.groups = ConsumerGroups(self.schedule, random)
         self.requests: deque[SeenRequest] = deque(maxlen=REQUESTS_KEPT)
+        self.observe: Observer = _nobody_looks
+        """Told of every answer that a broker gives, before faults spoil it; simulations count and print them."""
         self._effects: list[Effect] = []
         self._wake = wake
         self._unnoticed: dict[int, Appointment] = {}
@@ -135,3 +144,7 @@ class ModelCluster:
         for broker in self.brokers.values():
             self.schedule.at(0.0, lambda now, broker=broker: broker.release(fault, now))  # type: ignore[misc]
         self._wake()
+
+
+def _nobody_looks(_exchange: "Exchange", _answer: object, _now: float) -> None:
+    """What observes when nobody does."""

@@ -95,6 +95,7 @@ class Exchange:
 
     def reply_tree(self, tree: Tree, now: float) -> None:
         """Answer with a message by field names."""
+        self.cluster.observe(self, tree, now)
         body = {"throttle_time": self.throttle_ms, **tree}
         self.reply([encode_response(self.api, self.version, body)], now)
 

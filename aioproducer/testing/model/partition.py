@@ -87,6 +87,11 @@ class Partition:
         if node_id != self.leader:
             self._elect(node_id, now)
 
+    def lose_leader(self, now: float) -> None:
+        """Have no leader until `move_leader` names one, as while a controller is slow to elect."""
+        self._elect(NO_LEADER, now)
+        self._notify(now)
+
     def node_died(self, node_id: int) -> None:
         """A broker is gone, and nobody has noticed yet: it copies nothing any more."""
         self._offline.add(node_id)

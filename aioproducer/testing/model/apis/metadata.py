@@ -92,16 +92,18 @@ def _described(exchange: Exchange, topic: Topic) -> Tree:
         "name": topic.name,
         "topic_id": topic.topic_id,
         "is_internal": topic.is_internal,
-        "partitions": [_partition(index, partition) for index, partition in partitions],
+        "partitions": [_partition(exchange, index, partition) for index, partition in partitions],
     }
 
 
-def _partition(index: int, partition: Partition) -> Tree:
+def _partition(exchange: Exchange, index: int, partition: Partition) -> Tree:
+    present = (partition.leader, partition.leader_epoch)
+    leader, leader_epoch = exchange.broker.stale_leaders.get(partition, present)
     return {
-        "error_code": LEADER_NOT_AVAILABLE if partition.leader == NO_LEADER else 0,
+        "error_code": LEADER_NOT_AVAILABLE if leader == NO_LEADER else 0,
         "partition_index": index,
-        "leader_id": partition.leader,
-        "leader_epoch": partition.leader_epoch,
+        "leader_id": leader,
+        "leader_epoch": leader_epoch,
         "replica_nodes": partition.replicas,
         "isr_nodes": partition.isr,
         "offline_replicas": partition.offline_replicas,

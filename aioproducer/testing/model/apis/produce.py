@@ -189,6 +189,7 @@ class _ProduceJob:
         self._is_over = True
         if self._deadline is not None:
             self._deadline.cancel()
+        self._exchange.cluster.observe(self._exchange, self._results, now)
         if self._request.acks == 0:
             failed = next((result for result in self._results if result.error_code), None)
             if failed is None:

@@ -1,0 +1,168 @@
+"""Compares what callers were told with what is in the logs: a pure function that trusts nobody.
+
+C1 acknowledged records are there, at their offset      C4 nothing is there twice (idempotence)
+C2 first copies of them are in the order of the calls   C5 nothing else is there, and nothing altered
+C3 what was NOT_WRITTEN is not there                    C6 offset, partition and timestamp are the log's
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from aioproducer.testing.model.record_batch import LoggedRecord
+from tests.simulation.history import End, RecordId, Story, Violation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptLog:
+    """One partition's log, also what is no longer in it. A topic made again has other logs of the same names."""
+
+    topic: str
+    partition: int
+    records: Sequence[LoggedRecord]
+    """By offset; also those that retention has removed since."""
+
+    cut: Sequence[LoggedRecord] = ()
+    """What a dead leader had and no other copy had: cut off at the election."""
+
+    forgot_at: Sequence[int] = ()
+    """End offsets at the moments when the partition lost what it knew of producers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Promise:
+    """What the configuration promises."""
+
+    acks: int
+    is_idempotent: bool
+    keeps_order: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class _Copy:
+    """One record in one log."""
+
+    log: KeptLog
+    record: LoggedRecord
+
+
+@dataclass(slots=True)
+class _Comparison:
+    """The stories and the logs, side by side."""
+
+    stories: Mapping[RecordId, Story]
+    promise: Promise
+    copies: dict[RecordId, list[_Copy]] = field(default_factory=lambda: defaultdict(list))
+    lost: dict[RecordId, list[_Copy]] = field(default_factory=lambda: defaultdict(list))
+    found: list[Violation] = field(default_factory=list)
+
+    def add(self, check: str, text: str) -> None:
+        self.found.append(Violation(check, text))
+
+
+def check_history(stories: Sequence[Story], logs: Sequence[KeptLog], promise: Promise) -> list[Violation]:
+    """Return what is wrong; nothing for a history that keeps the promise.
+
+    Args:
+        stories: all records that anybody tried to send, ended.
+        logs: of all partitions, those of deleted topics too.
+        promise: of the producer's configuration.
+    """
+    comparison = _Comparison({story.record: story for story in stories}, promise)
+    for log in logs:
+        _look_at_log(comparison, log)
+    for story in stories:
+        _check_story(comparison, story)
+    if promise.keeps_order:
+        for log in logs:
+            _check_order(comparison, log)
+    return comparison.found
+
+
+def identity_of(value: bytes | None, key: bytes | None) -> RecordId | None:
+    """Read a record's id off its payload; None: nobody we know wrote that."""
+    text = (value if value is not None else key or b"").partition(b"|")[0]
+    parts = text.split(b".")
+    if len(parts) != len(RecordId._fields) or not all(part.isdigit() for part in parts):
+        return None
+    return RecordId(*map(int, parts))
+
+
+def _look_at_log(comparison: _Comparison, log: KeptLog) -> None:
+    for where, records in ((comparison.copies, log.records), (comparison.lost, log.cut)):
+        for record in records:
+            name = identity_of(record.value, record.key)
+            story = comparison.stories.get(name) if name is not None else None
+            place = f"{log.topic}-{log.partition} @ {record.offset}"
+            if name is None or story is None:
+                comparison.add("C5", f"{place} holds a record that nobody sent: {record.value!r:.60}")
+                continue
+            where[name].append(_Copy(log, record))
+            if (story.value, story.key) != (record.value, record.key) or record.headers:
+                comparison.add("C5", f"{place} holds {name} altered")
+            if story.topic != log.topic or story.partition not in {None, log.partition}:
+                comparison.add("C5", f"{place} holds {name}, which was for {story.topic}-{story.partition}")
+            if story.given_timestamp not in {None, record.timestamp}:
+                comparison.add("C6", f"{place} holds {name} with timestamp {record.timestamp}")
+
+
+def _check_story(comparison: _Comparison, story: Story) -> None:
+    acks, copies = comparison.promise.acks, comparison.copies.get(story.record, [])
+    lost = comparison.lost.get(story.record, [])
+    if story.end is End.OPEN:
+        comparison.add("I2", f"{story.record} ({story.verb}) never ended")
+    elif story.end is End.NOT_WRITTEN:
+        for copy in (*copies, *lost):
+            comparison.add("C3", f"{story.record} is NOT_WRITTEN ({story.error:.200}), and {_where(copy)}")
+    elif story.end is End.ACKNOWLEDGED and acks != 0:
+        _check_acknowledged(comparison, story, [*copies, *(lost if acks == 1 else ())])
+    if comparison.promise.is_idempotent:
+        for first, second in _doubles(copies):
+            comparison.add("C4", f"{story.record} ({story.end.value}) is written twice: {first}, {second}")
+
+
+def _check_acknowledged(comparison: _Comparison, story: Story, copies: list[_Copy]) -> None:
+    told = f"{story.record} was acknowledged at {story.topic}-{story.partition} @ {story.offset}"
+    if not copies:
+        comparison.add("C1", f"{told}, and is in no log")
+        return
+    if story.offset < 0:
+        return  # `send_many` says where its records are together, not each
+    there = [copy for copy in copies if (copy.log.partition, copy.record.offset) == (story.partition, story.offset)]
+    if not there:
+        comparison.add("C6", f"{told}, and is {', '.join(_where(copy) for copy in copies)}")
+    elif all(copy.record.timestamp != story.timestamp for copy in there):
+        comparison.add("C6", f"{told} with timestamp {story.timestamp}, and has {there[0].record.timestamp}")
+
+
+def _doubles(copies: list[_Copy]) -> Iterator[tuple[str, str]]:
+    """Pairs of copies of a record, but for those between which a broker forgot its producers."""
+    for first, second in pairwise(copies):
+        low, high = sorted((first.record.offset, second.record.offset))
+        is_excused = first.log is second.log and any(low < at <= high for at in first.log.forgot_at)
+        if not is_excused:
+            yield _where(first), _where(second)
+
+
+def _check_order(comparison: _Comparison, log: KeptLog) -> None:
+    """Records that may go anywhere choose when there is room: they keep their order among themselves."""
+    seen: set[RecordId] = set()
+    last: dict[bool, Story] = {}
+    for record in log.records:
+        name = identity_of(record.value, record.key)
+        story = comparison.stories.get(name) if name is not None else None
+        if story is None or story.end is not End.ACKNOWLEDGED or story.record in seen:
+            continue
+        seen.add(story.record)
+        if comparison.lost.get(story.record):
+            continue  # its first copy died with a leader
+        before = last.get(story.is_free)
+        if before is not None and story.order < before.order:
+            text = f"{story.record}, sent before {before.record}, is behind it in {log.topic}-{log.partition}"
+            comparison.add("C2", f"{text} @ {record.offset}")
+        last[story.is_free] = story
+
+
+def _where(copy: _Copy) -> str:
+    return f"in {copy.log.topic}-{copy.log.partition} @ {copy.record.offset}"

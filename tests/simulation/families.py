@@ -1,0 +1,74 @@
+"""The families of runs: each says what its seeds may draw from. D10-D13 and D15 await transactions and authentication.
+
+To add one, add a row to `FAMILIES`; what a fault does is said in `nemesis.py`, what callers do in `workload.py`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+NETWORK = ("F1", "F2", "F3", "F4", "F5", "F6", "F7", "F8", "F9")
+LEADERS = ("F10", "F11", "F12")
+ANSWERS = ("F16", "F17", "F18", "F19")
+SURROUNDINGS = ("F23", "F24")
+
+MIXED_VERBS: Mapping[str, int] = {"send": 6, "enqueue": 6, "nowait": 2, "wait": 4, "many": 1, "flush": 1, "gather": 1}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Family:
+    """What one family's seeds draw from; (low, high) are inclusive, and the high ends are rare."""
+
+    name: str
+    title: str
+    faults: tuple[str, ...]
+    """Of these each seed enables a random half."""
+
+    always: tuple[str, ...] = ()
+    """Of these every seed enables all."""
+
+    brokers: tuple[int, int] = (1, 5)
+    partitions: tuple[int, int] = (1, 12)
+    records: tuple[int, int] = (50, 400)
+    clients: tuple[int, int] = (1, 6)
+    acks: tuple[int, ...] = (-1,)
+    idempotence: tuple[bool, ...] = (True,)
+    in_flight: tuple[int, int] = (1, 5)
+    batch_size: tuple[int, int] = (1, 65_536)
+    linger_ms: tuple[int, int] = (0, 500)
+    buffer_memory: tuple[int, int] = (1_024, 65_536)
+    delivery_timeout_ms: tuple[int, int] = (500, 30_000)
+    value_size: tuple[int, int] = (8, 2_000)
+    compression: tuple[str, ...] = ("none", "none", "gzip", "lz4", "snappy", "zstd")
+    replication: tuple[int, ...] = (1, 3)
+    profiles: tuple[str, ...] = ("4.3.1", "3.9.1", "2.8", "2.4", "2.1")
+    strikes: tuple[int, int] = (2, 14)
+    """How often something goes wrong."""
+
+    verbs: Mapping[str, int] = field(default_factory=lambda: MIXED_VERBS)
+    """What callers do, by weight."""
+
+    cancels: float = 0.1
+    """How many of the calls are cancelled, with F24."""
+
+    closes_early: bool = False
+    """The producer is closed at any moment, by anybody."""
+
+    topic_configs: Mapping[str, str] = field(default_factory=dict)
+    integer_edges: bool = False
+    """Sequences, epochs, timestamps and sizes at the ends of their ranges."""
+
+
+ALL = (*NETWORK, *LEADERS, *ANSWERS, *SURROUNDINGS)
+
+_ROWS = (
+    Family(
+        name="D1",
+        title="order in one partition",
+        faults=(*NETWORK, "F10", "F13", "F17", "F19", *SURROUNDINGS),
+        brokers=(1, 3),
+        partitions=(1, 1),
+    ),
+    Family(name="D2", title="several brokers", faults=(*ALL, "F13"), brokers=(3, 5), partitions=(2, 12)),
+)
+
+FAMILIES: Mapping[str, Family] = {family.name: family for family in _ROWS}

@@ -1,0 +1,57 @@
+"""Looks inside a running producer: the one place of the simulation that knows of its parts."""
+
+from collections import Counter
+from collections.abc import Callable
+
+from aioproducer import Producer
+from aioproducer.core.partition_queue import PartitionQueue
+from aioproducer.core.producer_batch import BatchState
+from aioproducer.running_producer import RunningProducer
+
+
+class Inside:
+    """The parts of a producer that runs.
+
+    Args:
+        producer: started.
+    """
+
+    def __init__(self, producer: Producer) -> None:
+        self._running: RunningProducer | None = producer._running  # noqa: SLF001  # invariants are about what is inside
+
+    def check(self, violated: Callable[[str, str], None], states: Counter[str]) -> None:
+        """Check what must hold between any two steps, and count the states that are seen."""
+        running = self._running
+        if running is None:
+            return
+        lent = 0
+        for queue in running.accumulator.partitions.queues():
+            self._check_queue(queue, violated, states)
+            lent += sum(batch.chunk.capacity for batch in (*queue.queued, *queue.on_wire) if not batch.is_part)
+        pool = running.pool
+        if not 0 <= lent <= pool.lent_bytes <= pool.total_bytes:
+            violated("I15", f"{lent} bytes in batches, {pool.lent_bytes} lent of {pool.total_bytes}")
+        states[f"producer {running.lifecycle.state.value}"] += 1
+
+    def _check_queue(self, queue: PartitionQueue, violated: Callable[[str, str], None], states: Counter[str]) -> None:
+        place = f"{queue.topic_partition.topic}-{queue.topic_partition.partition}"
+        orders = [batch.order for batch in queue.queued]
+        if orders != sorted(orders):
+            violated("I3", f"{place}: queued batches are out of order")
+        if len(queue.on_wire) > queue.max_in_flight:
+            violated("I7", f"{place}: {len(queue.on_wire)} batches on the wire")
+        for batch in queue.queued:
+            states[f"batch {batch.state.value}{' ambiguous' if batch.maybe_written else ''}"] += 1
+            if batch.state not in {BatchState.QUEUED, BatchState.SEALING}:
+                violated("I1", f"{place}: {batch!r} is queued")
+        for batch in queue.on_wire:
+            states[f"batch {batch.state.value}{' abandoned' if batch.is_abandoned else ''}"] += 1
+            if batch.state is not BatchState.ON_WIRE:
+                violated("I1", f"{place}: {batch!r} is on the wire")
+        identity = queue.identity
+        stamped = [b.identity for b in (*queue.queued, *queue.on_wire) if b.is_stamped and b.is_unresolved]
+        if not identity.is_changing and any(
+            (each.producer_id, each.epoch) != (identity.producer_id, identity.epoch) for each in stamped
+        ):
+            violated("I6", f"{place}: unresolved batches of another epoch than {identity!r}")
+        states[f"identity {'changing' if identity.is_changing else 'steady'}"] += 1

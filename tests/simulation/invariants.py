@@ -1,0 +1,125 @@
+"""Invariants that are checked while a run goes on, and when it is over: what the checker of logs cannot see."""
+
+import asyncio
+from collections import Counter, deque
+
+from aioproducer import KafkaError, Producer
+from tests.simulation.history import RecordId, Story
+from tests.simulation.inside import Inside
+from tests.simulation.simulated_loop import SimulatedLoop
+from tests.simulation.simulated_network import SimulatedNetwork
+from tests.simulation.workload import TICK_S, Workload
+
+LOOKS = 12
+"""How often a run is looked at while it goes on."""
+
+PROBER = 1_000
+"""The client number of the records that probe partitions after healing."""
+
+
+class Watchman:
+    """Looks at a producer now and then.
+
+    Args:
+        producer: to look at.
+        load: whose deliveries have deadlines.
+        loop: for the time.
+    """
+
+    def __init__(self, producer: Producer, load: Workload, loop: SimulatedLoop) -> None:
+        self.producer = producer
+        self.states: Counter[str] = Counter()
+        self._load = load
+        self._loop = loop
+        self._violated = load.history.violated
+        self._open: deque[Story] = deque()
+        self._taken = 0
+        self._is_over = False
+        self._probes = 0
+
+    def begin(self) -> None:
+        """Look at regular times, and at every deadline."""
+        self._look(self._load.plan.chaos_s / LOOKS)
+        self._watch_deadlines()
+
+    def _look(self, every_s: float) -> None:
+        if self._is_over:
+            return
+        Inside(self.producer).check(self._violated, self.states)
+        self._loop.call_later(every_s, self._look, every_s)
+
+    def _watch_deadlines(self) -> None:
+        """I2: at its deadline, and one tick, a record has ended."""
+        if self._is_over:
+            return
+        deliveries = self._load.deliveries
+        self._open.extend(deliveries[self._taken :])
+        self._taken = len(deliveries)
+        now, timeout_s = self._loop.time(), self._load.delivery_timeout_s
+        while self._open and (self._is_ended(self._open[0]) or self._open[0].called_at + timeout_s + TICK_S <= now):
+            story = self._open.popleft()
+            if not self._is_ended(story):
+                self._violated("I2", f"{story.record} ({story.verb}) is open past its deadline")
+        when = self._open[0].called_at if self._open else now
+        self._loop.call_at(when + timeout_s + TICK_S, self._watch_deadlines)
+
+    @staticmethod
+    def _is_ended(story: Story) -> bool:
+        return story.delivery is None or story.delivery.done()
+
+    # After healing
+
+    async def probe(self, partition: int) -> None:
+        """I10: a partition takes a record again, within the time that metadata and connections need to come back."""
+        plan = self._load.plan
+        deadline = self._loop.time() + plan.number("request_timeout_ms") / 1000 + 10
+        while True:
+            self._probes += 1
+            record = RecordId(PROBER, partition, self._probes)
+            value = b"%d.%d.%d|" % record
+            order = len(self._load.history.stories)
+            story = Story(record, order, self._load.topic, value, None, "probe", self._loop.time(), partition)
+            self._load.history.begin(story)
+            try:
+                metadata = await self.producer.send_and_wait(self._load.topic, value, partition=partition)
+            except KafkaError as error:
+                story.fail(error, self._loop.time())
+            else:
+                story.acknowledge(metadata, self._loop.time())
+                return
+            if self._loop.time() > deadline:
+                self._violated("I10", f"partition {partition} takes no records after healing: {story.error}")
+                return
+            await asyncio.sleep(0.01)
+
+    async def calm_down(self) -> None:
+        """What was given up on the wire is answered or lost: at the latest when its request times out."""
+        until = self._loop.time() + self._load.plan.number("request_timeout_ms") / 1000 + 0.1
+        while self._loop.time() < until:
+            statistics = self.producer.statistics()
+            is_idle = statistics.requests_in_flight == 0
+            if is_idle and statistics.buffer_available_bytes == statistics.buffer_total_bytes:
+                return
+            await asyncio.sleep(0.05)
+
+    def check_quiet(self) -> None:
+        """I15: nothing is on its way, so nothing is held."""
+        self._is_over = True
+        statistics = self.producer.statistics()
+        if statistics.buffer_available_bytes != statistics.buffer_total_bytes:
+            held = statistics.buffer_total_bytes - statistics.buffer_available_bytes
+            self._violated("I15", f"{held} bytes are held when nothing is on its way")
+        if statistics.records_waiting or statistics.waiting_bytes:
+            self._violated("I15", f"{statistics.records_waiting} records wait when nothing is on its way")
+        if statistics.records_pending or statistics.requests_in_flight > 1:
+            self._violated("I1", f"{statistics.records_pending} records are pending when nothing is on its way")
+        Inside(self.producer).check(self._violated, self.states)
+
+    def check_gone(self, network: SimulatedNetwork) -> None:
+        """I23: no task and no connection is left after close."""
+        own = {"Task-1", "run"}
+        left = [task.get_name() for task in asyncio.all_tasks(self._loop) if task is not asyncio.current_task()]
+        if any(name.startswith("aioproducer") for name in left) or set(left) - own:
+            self._violated("I23", f"tasks are left after close: {left}")
+        if network.connections:
+            self._violated("I23", f"{len(network.connections)} connections are left after close")

@@ -1,0 +1,176 @@
+"""What one seed decides before anything happens. A plan is plain data, so that it can be shrunk."""
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from random import Random
+from typing import NamedTuple
+
+from tests.simulation.families import FAMILIES, Family
+
+CALM_SEEDS = 16
+"""One in so many seeds has no fault at all: then everything must be acknowledged."""
+
+
+class Strike(NamedTuple):
+    """Something goes wrong at a time."""
+
+    at_s: float
+    """Virtual seconds after the start."""
+
+    fault: str
+    """F number."""
+
+    seed: int
+    """Of the chance in it, its own so that taking away one strike leaves the others as they are."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """One run, before it happens."""
+
+    family: Family
+    seed: int
+    options: Mapping[str, object]
+    """Of the producer."""
+
+    brokers: int
+    partitions: int
+    replication: int
+    min_insync: int
+    profile: str
+    latency_s: float
+    jitter_s: float
+    replication_delay_s: float
+    failover_delay_s: float
+    records: int
+    clients: int
+    pace_s: float
+    """Mean pause between two calls of one caller."""
+
+    user_faults: bool
+    """F24 is enabled: callers are cancelled, serializers and callbacks raise."""
+
+    uses_bootstrap_name: bool
+    starts_before_faults: bool
+    chaos_s: float
+    """How long things go wrong."""
+
+    enabled: tuple[str, ...]
+    strikes: tuple[Strike, ...]
+
+    @property
+    def is_idempotent(self) -> bool:
+        """Whether the producer is."""
+        return bool(self.options["enable_idempotence"])
+
+    @property
+    def acks(self) -> int:
+        """0, 1, or -1 for all."""
+        acks = self.options["acks"]
+        assert isinstance(acks, int)
+        return acks
+
+    def number(self, option: str) -> int:
+        """An option that is a number."""
+        value = self.options[option]
+        assert isinstance(value, int)
+        return value
+
+    def with_options(self, **options: object) -> "Plan":
+        """The same run with other options of the producer."""
+        return dataclasses.replace(self, options={**self.options, **options})
+
+
+def draw_plan(family_name: str, seed: int) -> Plan:
+    """Decide everything about a run.
+
+    Args:
+        family_name: a key of `FAMILIES`.
+        seed: any integer.
+    """
+    family = FAMILIES[family_name]
+    chance = Random(f"{family_name}-{seed}")
+    is_calm = chance.randrange(CALM_SEEDS) == 0
+    half = [fault for fault in family.faults if chance.random() < 0.5]
+    enabled = () if is_calm and not family.always else (*family.always, *half)
+    options = _options(family, chance)
+    if not enabled:
+        options |= {"delivery_timeout_ms": 60_000, "request_timeout_ms": 30_000, "max_block_ms": 60_000}
+    brokers = chance.randint(*family.brokers)
+    replication = min(brokers, chance.choice(family.replication))
+    delivery_s = options["delivery_timeout_ms"] / 1000  # type: ignore[operator]  # drawn as a number
+    request_s = min(options["request_timeout_ms"] / 1000, 0.5)  # type: ignore[operator]  # as above
+    records = _draw(chance, family.records, middle=170)
+    clients = min(_draw(chance, family.clients), records)
+    chaos_s = min(chance.choice((0.3, 1.0, 2.0)) * delivery_s, 20.0)
+    return Plan(
+        family=family,
+        seed=seed,
+        options=options,
+        brokers=brokers,
+        partitions=_draw(chance, family.partitions),
+        replication=replication,
+        min_insync=2 if replication == 3 and chance.random() < 0.5 else 1,
+        profile=chance.choice(family.profiles),
+        latency_s=chance.choice((0.0005, 0.005, 0.02, 0.05)) * request_s,
+        jitter_s=chance.choice((0.0, 0.001, 0.01, 0.05)) * request_s,
+        replication_delay_s=chance.choice((0.0, 0.0, 0.002, 0.05)),
+        failover_delay_s=chance.choice((0.0, 0.1, 1.0)),
+        records=records,
+        clients=clients,
+        pace_s=chance.choice((0.0, 0.5, 1.0)) * chaos_s * clients / records,
+        user_faults="F24" in enabled,
+        uses_bootstrap_name=chance.random() < 0.5 or "F22" in enabled,
+        starts_before_faults=chance.random() < 0.7,
+        chaos_s=chaos_s,
+        enabled=enabled,
+        strikes=_strikes(family, [fault for fault in enabled if fault != "F24"], chance, chaos_s),
+    )
+
+
+def _options(family: Family, chance: Random) -> dict[str, object]:
+    delivery_ms = _draw(chance, family.delivery_timeout_ms, middle=5_000)
+    linger_ms = min(_draw(chance, family.linger_ms, middle=10), delivery_ms // 3)
+    request_ms = chance.choice((delivery_ms - linger_ms, delivery_ms // 2, max(delivery_ms // 8, 100)))
+    acks = chance.choice(family.acks)
+    backoff_ms = chance.choice((1, 20, 100))
+    return {
+        "acks": acks,
+        "enable_idempotence": acks == -1 and chance.choice(family.idempotence),
+        "max_in_flight_requests_per_connection": chance.randint(*family.in_flight),
+        "linger_ms": linger_ms,
+        "batch_size": _draw(chance, family.batch_size, middle=1_000, below=0.25),
+        "buffer_memory": _draw(chance, family.buffer_memory, middle=16_384),
+        "compression_type": chance.choice(family.compression),
+        "delivery_timeout_ms": delivery_ms,
+        "request_timeout_ms": min(request_ms, delivery_ms - linger_ms),
+        "max_block_ms": chance.choice((200, 2_000, 60_000)),
+        "retry_backoff_ms": backoff_ms,
+        "retry_backoff_max_ms": chance.choice((backoff_ms, 1_000)),
+        "reconnect_backoff_ms": chance.choice((5, 50)),
+        "reconnect_backoff_max_ms": chance.choice((50, 1_000)),
+        "socket_connection_setup_timeout_ms": chance.choice((300, 2_000)),
+        "socket_connection_setup_timeout_max_ms": 3_000,
+        "metadata_max_age_ms": chance.choice((delivery_ms, 10 * delivery_ms, 300_000)),
+        "metadata_recovery_rebootstrap_trigger_ms": chance.choice((1_000, 5_000)),
+        "max_waiting_records": chance.choice((65_536, 65_536, 20)),
+    }
+
+
+def _draw(chance: Random, bounds: tuple[int, int], *, middle: int | None = None, below: float = 0.5) -> int:
+    """A number between bounds: `below` of the time under `middle`, and there rather near the lower bound."""
+    low, high = bounds
+    centre = middle if middle is not None and low < middle < high else (low + high) // 2
+    if chance.random() < below:
+        return max(low, round(math.exp(chance.uniform(math.log(low + 1), math.log(centre + 1)))) - 1)
+    return chance.randint(centre, high)
+
+
+def _strikes(family: Family, faults: list[str], chance: Random, chaos_s: float) -> tuple[Strike, ...]:  # noqa: PLR0917
+    if not faults:
+        return ()
+    count = chance.randint(*family.strikes)
+    times = sorted(chance.uniform(0, chaos_s) for _ in range(count))
+    return tuple(Strike(at, chance.choice(faults), chance.getrandbits(32)) for at in times)

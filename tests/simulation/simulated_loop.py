@@ -1,0 +1,70 @@
+"""The event loop of a simulation: virtual time, names and connections from a simulated network, threads as events."""
+
+import asyncio
+import socket
+from collections.abc import Callable
+from concurrent.futures import Executor
+from functools import partial
+from random import Random
+from typing import TypeVar, TypeVarTuple
+
+from tests.fakes.virtual_loop import VirtualLoop
+from tests.simulation.simulated_network import SimulatedNetwork
+from tests.simulation.simulated_transport import SimulatedTransport
+
+ResultT = TypeVar("ResultT")
+ArgumentsT = TypeVarTuple("ArgumentsT")
+
+LONGEST_JOB_S = 0.05
+"""How long a thread takes at most for what `run_in_executor` gives it."""
+
+
+class SimulatedLoop(VirtualLoop):
+    """A loop on which nothing happens by chance.
+
+    Args:
+        random: how long jobs in threads take.
+    """
+
+    network: SimulatedNetwork
+    """Set once it exists: the two need each other."""
+
+    def __init__(self, random: Random) -> None:
+        super().__init__()
+        self._random = random
+        self.slow_callback_duration = 1e9  # nobody looks at how long a step takes on this machine
+
+    async def getaddrinfo(  # type: ignore[override]  # as much of it as is used
+        self, host: str, port: int, **_: object
+    ) -> list[tuple[socket.AddressFamily, socket.SocketKind, int, str, tuple[str, int]]]:
+        """Ask the simulated name server; a name that it does not know is an address."""
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (each, port)) for each in self.network.resolve(host)]
+
+    async def create_connection(  # type: ignore[override]  # as much of it as is used
+        self, factory: Callable[[], asyncio.Protocol], host: str, port: int
+    ) -> tuple[SimulatedTransport, asyncio.Protocol]:
+        """Connect on the simulated network."""
+        return await self.network.connect(factory, host, port)
+
+    def run_in_executor(
+        self,
+        executor: Executor | None,
+        func: Callable[[*ArgumentsT], ResultT],
+        *args: *ArgumentsT,
+    ) -> asyncio.Future[ResultT]:
+        """Run a job that would go to a thread as an event of its own, some time later."""
+        del executor
+        done: asyncio.Future[ResultT] = self.create_future()
+        self.call_later(self._random.uniform(0, LONGEST_JOB_S), _finish, done, partial(func, *args))
+        return done
+
+
+def _finish(done: asyncio.Future[ResultT], job: Callable[[], ResultT]) -> None:
+    try:
+        result = job()
+    except Exception as error:  # noqa: BLE001  # as an executor does
+        if not done.cancelled():
+            done.set_exception(error)
+        return
+    if not done.cancelled():
+        done.set_result(result)

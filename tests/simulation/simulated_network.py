@@ -1,0 +1,327 @@
+"""The network of a simulation: nodes with addresses, latencies and bad days, between transports and the brokers.
+
+Each connection keeps the order of its bytes; connections do not keep order among each other. What has left the
+producer arrives even when the producer has closed the connection since, seconds later if the way is long.
+"""
+
+import asyncio
+import struct
+from collections.abc import Callable
+from itertools import count
+from random import Random
+
+from aioproducer.testing.model.cluster import ModelCluster
+from aioproducer.testing.model.effects import Close, Effect, PauseReading, ResumeReading, Send
+from tests.simulation.simulated_transport import SimulatedTransport
+from tests.simulation.wire_watch import Fate, WireWatch
+
+PORT = 9092
+BOOTSTRAP_NAME = "kafka"
+_NEXT = 1e-6
+"""Seconds between bytes that follow each other on a connection: the loop's heap does not keep the order of equals."""
+
+_LENGTH = struct.Struct(">i")
+_FRAGMENTS = 12
+
+
+class Node:
+    """Where a broker is, and what the weather is like there."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.host = f"10.0.0.{number}"
+        self.latency_s = 0.001
+        self.jitter_s = 0.0
+        self.clear_up()
+
+    def clear_up(self) -> None:
+        """Nothing is wrong from now on."""
+        self.is_dark = False
+        """Nothing arrives, either way, and nobody connects; what was sent waits."""
+        self.is_refusing = False
+        """Nobody connects."""
+        self.is_stalled = False
+        """It reads nothing: the producer's transports keep what is written."""
+        self.extra_s = 0.0
+        """Added to the latency of both ways."""
+        self.fragment_times = 0
+        """Transfers that still arrive in small pieces."""
+        self.cut_times = 0
+        """Requests of which only a part will arrive before the connection breaks."""
+        self.ghost_times = 0
+        """Produce requests of which a second copy will arrive later."""
+        self.ghost_delay_s = 0.0
+
+
+class SimulatedNetwork:
+    """All nodes and connections.
+
+    Args:
+        loop: its clock is the time.
+        model: the brokers.
+        random: latencies, fragments.
+        watch: looks at what is written and answered.
+    """
+
+    def __init__(  # noqa: PLR0917  # what it stands between
+        self, loop: asyncio.AbstractEventLoop, model: ModelCluster, random: Random, watch: WireWatch
+    ) -> None:
+        self.loop = loop
+        self.model = model
+        self.watch = watch
+        self.nodes = {number: Node(number) for number in model.brokers}
+        self.connections: dict[int, SimulatedTransport] = {}
+        self.violated = watch.violated
+        self._random = random
+        self._numbers = count(1)
+        self._timer: asyncio.TimerHandle | None = None
+        self._held: list[tuple[Node, Callable[[], None]]] = []  # what waits for a dark node
+        self._lights: list[tuple[Node, asyncio.Future[None]]] = []  # who waits to connect to one
+        self._moves = count(1)
+        for node in self.nodes.values():
+            self._place(node)
+
+    # Names and addresses
+
+    def resolve(self, host: str) -> list[str]:
+        """The addresses of a name: all nodes for the bootstrap name; any other is an address."""
+        return [node.host for node in self.nodes.values()] if host == BOOTSTRAP_NAME else [host]
+
+    def move_all(self) -> None:
+        """Give every node another address and end all connections: the cluster was replaced."""
+        move = next(self._moves)
+        for node in self.nodes.values():
+            node.host = f"10.0.{move}.{node.number}"
+            self._place(node)
+        for connection in list(self.connections.values()):
+            self.cut(connection, "the node moved away")
+
+    def _place(self, node: Node) -> None:
+        broker = self.model.brokers[node.number]
+        broker.host, broker.port = node.host, PORT
+
+    # Connections
+
+    async def connect(
+        self, factory: Callable[[], asyncio.Protocol], host: str, port: int
+    ) -> tuple[SimulatedTransport, asyncio.Protocol]:
+        """Connect to the node at an address; a dark one keeps us waiting.
+
+        Raises:
+            ConnectionRefusedError: nobody listens there.
+        """
+        node = next((node for node in self.nodes.values() if (node.host, PORT) == (host, port)), None)
+        self.watch.connecting(host)
+        await asyncio.sleep(self._latency(node) if node is not None else 0.001)
+        while node is not None and node.is_dark:
+            light: asyncio.Future[None] = self.loop.create_future()
+            self._lights.append((node, light))
+            await light
+        if node is None or node.host != host or node.is_refusing or not self.model.brokers[node.number].is_alive:
+            raise ConnectionRefusedError(111, "Connection refused")
+        protocol = factory()
+        transport = SimulatedTransport(self, protocol, node, next(self._numbers))
+        self.connections[transport.number] = transport
+        self.model.brokers[node.number].connected(transport.number)
+        self.watch.connected(transport)
+        protocol.connection_made(transport)
+        return transport, protocol
+
+    def closed_by_producer(self, transport: SimulatedTransport) -> None:
+        """Let the node see the end, after all that was sent before."""
+        self._later(transport.node, self._up_time(transport), lambda: self._end_at_node(transport))
+
+    def cut(self, transport: SimulatedTransport, reason: str) -> None:
+        """Break a connection now, for both ends."""
+        self._end_at_node(transport)
+        transport.reset(reason)
+
+    def forget(self, transport: SimulatedTransport) -> None:
+        """The producer has let go of a connection; what is on the way up still arrives."""
+        self.connections.pop(transport.number, None)
+        self.watch.lost(transport)
+
+    def _end_at_node(self, transport: SimulatedTransport) -> None:
+        if transport.is_open_at_node:
+            transport.is_open_at_node = False
+            self.model.brokers[transport.node.number].disconnected(transport.number)
+
+    # The weather
+
+    def darken(self, node: Node) -> None:
+        """Let nothing pass to or from a node."""
+        node.is_dark = True
+
+    def stall(self, node: Node, window: int) -> None:
+        """Let a node read no more; `window` bytes of each connection still leave when there are any."""
+        node.is_stalled = True
+        self.loop.call_later(0.01, self._fill_window, node, window)
+
+    def _fill_window(self, node: Node, window: int) -> None:
+        for connection in list(self.connections.values()):
+            if connection.node is node:
+                connection.leave(window)
+
+    def clear_up(self, node: Node) -> None:
+        """End whatever is wrong with a node's network; what waited goes on, in order."""
+        node.clear_up()
+        held = [what for where, what in self._held if where is node]
+        self._held = [(where, what) for where, what in self._held if where is not node]
+        for deliver in held:
+            deliver()
+        for where, light in self._lights:
+            if where is node and not light.done():
+                light.set_result(None)
+        self._lights = [(where, light) for where, light in self._lights if not light.done()]
+        for connection in list(self.connections.values()):
+            if connection.node is node:
+                connection.leave(2**31)
+
+    # Up: from the producer to a broker
+
+    def note_written(self, transport: SimulatedTransport, frame: bytes) -> None:
+        """Look at a frame that the producer writes."""
+        is_produce = self.watch.written(transport, frame)
+        if is_produce and transport.node.ghost_times > 0:
+            transport.node.ghost_times -= 1
+            self._plan_ghost(transport, frame, is_last=False)
+
+    def send_up(self, transport: SimulatedTransport, data: bytes) -> None:
+        """Carry bytes to the node."""
+        node = transport.node
+        if node.cut_times > 0:
+            node.cut_times -= 1
+            self.watch.fired("F4")
+            part = data[: self._random.randrange(len(data))]
+            self._carry_up(transport, part)
+            self.loop.call_at(self._up_time(transport), self.cut, transport, "cut in the middle of a request")
+        else:
+            self._carry_up(transport, data)
+
+    def _carry_up(self, transport: SimulatedTransport, data: bytes) -> None:
+        for piece in self._pieces(transport.node, data):
+            self._later(transport.node, self._up_time(transport), lambda piece=piece: self._arrive(transport, piece))
+
+    def _arrive(self, transport: SimulatedTransport, data: bytes) -> None:
+        if not transport.is_open_at_node:
+            return
+        if transport.is_paused_by_broker:
+            transport.waiting.append(data)
+            return
+        unread = transport.unread
+        unread += data
+        broker = self.model.brokers[transport.node.number]
+        now = self.loop.time()
+        while len(unread) >= _LENGTH.size:
+            end = _LENGTH.size + _LENGTH.unpack_from(unread)[0]
+            if len(unread) < end:
+                break
+            frame = memoryview(bytes(unread[_LENGTH.size : end]))
+            del unread[:end]
+            broker.receive(transport.number, frame, now)
+        self.settle()
+
+    def _plan_ghost(self, transport: SimulatedTransport, frame: bytes, *, is_last: bool) -> None:
+        when = self.loop.time() + transport.node.ghost_delay_s
+        self._later(transport.node, when, lambda: self._haunt(transport, frame, is_last=is_last))
+
+    def _haunt(self, transport: SimulatedTransport, frame: bytes, *, is_last: bool) -> None:
+        """Let a broker get a request a second time, on a connection that nobody else knows of.
+
+        Only one that was appended or never answered: no network repeats what a broker has refused.
+        """
+        broker = self.model.brokers[transport.node.number]
+        fate = self.watch.fate(transport, frame)
+        if fate is Fate.OPEN and not is_last:
+            self._plan_ghost(transport, frame, is_last=True)
+        if fate is Fate.MAY_REPEAT and broker.is_alive:
+            self.watch.fired("F7")
+            number = next(self._numbers)
+            broker.connected(number)
+            broker.receive(number, memoryview(frame)[_LENGTH.size :], self.loop.time())
+            self.settle()
+
+    # Down: from a broker to the producer
+
+    def settle(self) -> None:
+        """Carry out what the brokers want done, and plan when to look at them again."""
+        for effect in self.model.take_effects():
+            transport = self.connections.get(effect.connection_id)
+            if transport is not None:
+                self._carry_out(effect, transport)
+        self._plan()
+
+    def _carry_out(self, effect: Effect, transport: SimulatedTransport) -> None:
+        match effect:
+            case Send():
+                self._send_down(transport, b"".join(effect.buffers))
+            case Close():
+                transport.is_open_at_node = False
+                when = self._down_time(transport)
+                end = (lambda: transport.reset(effect.reason)) if effect.is_abrupt else transport.receive_end
+                self._later(transport.node, when, end)
+            case PauseReading():
+                transport.is_paused_by_broker = True
+            case ResumeReading():
+                transport.is_paused_by_broker = False
+                while transport.waiting and not transport.is_paused_by_broker:
+                    self._arrive(transport, transport.waiting.popleft())
+
+    def _send_down(self, transport: SimulatedTransport, data: bytes) -> None:
+        *fragments, last = self._pieces(transport.node, data)
+        for piece in fragments:
+            self._later(transport.node, self._down_time(transport), lambda piece=piece: transport.receive(piece))
+        self._later(transport.node, self._down_time(transport), lambda: self._answer(transport, data, last))
+
+    def _answer(self, transport: SimulatedTransport, frame: bytes, last: bytes) -> None:
+        self.watch.answered(transport, frame)
+        transport.receive(last)
+
+    def _plan(self) -> None:
+        when = self.model.next_wakeup()
+        if self._timer is not None:
+            if when is not None and self._timer.when() <= when:
+                return
+            self._timer.cancel()
+            self._timer = None
+        if when is not None:
+            self._timer = self.loop.call_at(when, self._wake)
+
+    def _wake(self) -> None:
+        self._timer = None
+        self.model.advance(self.loop.time())
+        self.settle()
+
+    def wake_soon(self) -> None:
+        """The brokers have something to do that nobody asked for."""
+        self.loop.call_soon(self._wake)
+
+    # Time
+
+    def _later(self, node: Node, when: float, act: Callable[[], None]) -> None:
+        self.loop.call_at(when, self._pass, node, act)
+
+    def _pass(self, node: Node, act: Callable[[], None]) -> None:
+        if node.is_dark:
+            self._held.append((node, act))
+        else:
+            act()
+
+    def _latency(self, node: Node) -> float:
+        return node.latency_s + node.extra_s + (self._random.random() * node.jitter_s if node.jitter_s else 0.0)
+
+    def _up_time(self, transport: SimulatedTransport) -> float:
+        transport.up_at = max(self.loop.time() + self._latency(transport.node), transport.up_at + _NEXT)
+        return transport.up_at
+
+    def _down_time(self, transport: SimulatedTransport) -> float:
+        transport.down_at = max(self.loop.time() + self._latency(transport.node), transport.down_at + _NEXT)
+        return transport.down_at
+
+    def _pieces(self, node: Node, data: bytes) -> list[bytes]:
+        if node.fragment_times <= 0 or len(data) < 2:
+            return [data]
+        node.fragment_times -= 1
+        self.watch.fired("F9")
+        single = min(self._random.randrange(1, _FRAGMENTS), len(data) - 1)
+        return [*(data[i : i + 1] for i in range(single)), data[single:]]

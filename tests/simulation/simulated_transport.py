@@ -1,0 +1,147 @@
+"""The client's end of one simulated connection; the network's end of it too.
+
+                    write                     up, after a latency                    frames
+    BrokerConnection ────► SimulatedTransport ─────────────────────► ServerEnd ─────────────► Broker (model)
+          ▲                     kept while the node reads nothing        │
+          └──────────── down, after a latency ───────────────────────────┘
+
+Bytes that the node does not read stay in the transport as they were given, not copied, as CPython's own transports
+do: if somebody changes them meanwhile, the checksum taken at the write no longer fits when they leave (I9).
+"""
+
+import asyncio
+import zlib
+from collections import deque
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tests.simulation.simulated_network import Node, SimulatedNetwork
+
+Buffer = bytes | bytearray | memoryview
+
+
+class SimulatedTransport(asyncio.Transport):
+    """One connection of the producer to one node.
+
+    Args:
+        network: carries the bytes.
+        protocol: the producer's.
+        node: the other end.
+        number: of the connection, from 1 on, never used twice.
+    """
+
+    def __init__(self, network: "SimulatedNetwork", protocol: asyncio.Protocol, node: "Node", number: int) -> None:  # noqa: PLR0917
+        super().__init__()
+        self.node = node
+        self.number = number
+        self.protocol = protocol
+        self.asked: dict[int, int] = {}
+        """Requests that were written and not answered: correlation id -> number of the API."""
+        self.up_at = 0.0
+        """When the last bytes on their way up arrive; later ones arrive later."""
+        self.down_at = 0.0
+        self.unread = bytearray()
+        """Arrived at the node, and no whole frame yet."""
+        self.waiting: deque[bytes] = deque()
+        """Arrived, and the broker has said that it reads no more for now."""
+        self.is_paused_by_broker = False
+        self.is_open_at_node = True
+        self._network = network
+        self._kept: deque[tuple[Buffer, int]] = deque()  # written and not left: the bytes, their checksum when written
+        self._kept_size = 0
+        self._high = 64 * 1024
+        self._is_paused = False
+        self._is_closing = False
+
+    # What the producer does
+
+    def write(self, data: Buffer) -> None:
+        """Send bytes."""
+        self.writelines((data,))
+
+    def writelines(self, list_of_data: Iterable[Buffer]) -> None:
+        """Send one frame in pieces; while the node reads nothing they stay here, as they are."""
+        assert not self._is_closing, "written to a closed transport"
+        pieces = list(list_of_data)
+        self._network.note_written(self, b"".join(pieces))
+        if not self.node.is_stalled and not self._kept:
+            self._network.send_up(self, b"".join(pieces))
+            return
+        for piece in pieces:
+            self._kept.append((piece, zlib.crc32(piece)))
+            self._kept_size += len(piece)
+        if self._kept_size > self._high and not self._is_paused:
+            self._is_paused = True
+            self.protocol.pause_writing()
+
+    def get_write_buffer_size(self) -> int:
+        """Bytes that have not left."""
+        return self._kept_size
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:  # noqa: ARG002
+        """Set the mark above which the protocol is paused."""
+        self._high = 64 * 1024 if high is None else high
+
+    def get_extra_info(self, name: str, default: object = None) -> object:  # noqa: ARG002
+        """There is no socket."""
+        return default
+
+    def is_closing(self) -> bool:
+        """Whether it was closed, by either side."""
+        return self._is_closing
+
+    def abort(self) -> None:
+        """Close; what has not left is lost, what has left arrives all the same."""
+        if not self._is_closing:
+            self._end(None)
+            self._network.closed_by_producer(self)
+
+    def close(self) -> None:
+        """As `abort`: the producer never closes while something is to be sent."""
+        self.abort()
+
+    # What the network does
+
+    def leave(self, limit: int) -> None:
+        """Let up to `limit` kept bytes leave: the node reads again, or its window had room."""
+        while self._kept and limit > 0:
+            piece, checksum = self._kept.popleft()
+            if zlib.crc32(piece) != checksum:
+                self._network.violated("I9", f"bytes on connection {self.number} changed while the transport held them")
+            sent = bytes(piece[:limit])
+            if len(sent) < len(piece):
+                rest = memoryview(piece)[limit:]
+                self._kept.appendleft((rest, zlib.crc32(rest)))
+            limit -= len(sent)
+            self._kept_size -= len(sent)
+            self._network.send_up(self, sent)
+        if self._is_paused and self._kept_size <= self._high // 4:
+            self._is_paused = False
+            self.protocol.resume_writing()
+
+    def receive(self, data: bytes) -> None:
+        """Hand bytes from the node to the producer."""
+        if not self._is_closing:
+            self.protocol.data_received(data)
+
+    def receive_end(self) -> None:
+        """The node has closed in order."""
+        if not self._is_closing and not self.protocol.eof_received():
+            self._end(None)
+
+    def reset(self, reason: str) -> None:
+        """The connection is gone."""
+        if not self._is_closing:
+            self._end(ConnectionResetError(104, reason))
+
+    def _end(self, error: Exception | None) -> None:
+        self._is_closing = True
+        self._kept.clear()
+        self._kept_size = 0
+        self._network.loop.call_soon(self._lost, error)
+
+    def _lost(self, error: Exception | None) -> None:
+        self.asked.clear()
+        self._network.forget(self)
+        self.protocol.connection_lost(error)

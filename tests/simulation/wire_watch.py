@@ -1,0 +1,202 @@
+"""Looks at every frame between producer and brokers: what no caller can see is checked here.
+
+* I5, I8: one identity (producer id, epoch, sequence) of a partition names one record, for ever.
+* I7: no more Produce requests in flight on a connection than configured.
+* I22: no second Metadata request while one is in flight.
+"""
+
+import struct
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from enum import Enum, auto
+from typing import Final
+
+from aioproducer.testing import ApiKey
+from aioproducer.testing.model.exchange import Exchange, read_payload, read_request_header
+from aioproducer.testing.model.produce_wire import PartitionResult, ProduceRequest, decode_produce
+from aioproducer.testing.model.record_batch import BatchHeader, decode_records, read_header
+from aioproducer.testing.model.wire import Reader
+from tests.simulation.history import History
+from tests.simulation.simulated_transport import SimulatedTransport
+
+_HEAD: Final = struct.Struct(">ihhi")
+_CORRELATION: Final = struct.Struct(">ii")
+_PRODUCE: Final = int(ApiKey.PRODUCE)
+_METADATA: Final = int(ApiKey.METADATA)
+
+
+class Fate(Enum):
+    """What has become of a request, as far as a second copy of it is concerned."""
+
+    OPEN = auto()
+    REFUSED = auto()
+    MAY_REPEAT = auto()
+
+
+class WireWatch:
+    """Sees the frames of one run.
+
+    Args:
+        history: gets what happened, where it is recorded.
+        max_in_flight: Produce requests that a connection may have.
+        is_counted: whether faults that fire and error codes are counted.
+    """
+
+    def __init__(self, history: History, *, max_in_flight: int, clock: Callable[[], float]) -> None:
+        self.violated = history.violated
+        self.error_codes: Counter[tuple[str, int]] = Counter()
+        """(API, error code) that brokers answered -> how often."""
+        self.faults: Counter[str] = Counter()
+        """F number -> how often it had an effect."""
+        self.requests: Counter[str] = Counter()
+        self.attempts: list[tuple[float, str]] = []
+        """Attempts to connect: (time, address)."""
+        self._history = history
+        self._max_in_flight = max_in_flight
+        self._clock = clock
+        self._metadata_in_flight: set[tuple[int, int]] = set()
+        self._appended: dict[tuple[int, int], bool] = {}  # (connection, correlation id) -> every batch is in a log
+        self._refused: set[tuple[int, int]] = set()  # the producer was told that something was not appended
+        self._sequences: dict[tuple[object, int, int, int, int], tuple[int, bytes]] = {}
+
+    # Faults
+
+    def fired(self, code: str) -> None:
+        """A fault had an effect."""
+        self.faults[code] += 1
+
+    # Connections
+
+    def connecting(self, host: str) -> None:
+        """The producer begins to connect."""
+        self.attempts.append((self._clock(), host))
+
+    def connected(self, transport: SimulatedTransport) -> None:
+        """A connection is there."""
+        self._history.note("network", "connection %d to node %d is open", transport.number, transport.node.number)
+
+    def lost(self, transport: SimulatedTransport) -> None:
+        """A connection is gone, and with it what was in flight on it."""
+        self._metadata_in_flight = {key for key in self._metadata_in_flight if key[0] != transport.number}
+        self._history.note("network", "connection %d to node %d is gone", transport.number, transport.node.number)
+
+    # Requests
+
+    def written(self, transport: SimulatedTransport, frame: bytes) -> bool:
+        """Look at a request; tells whether it is a Produce."""
+        _, api, version, correlation_id = _HEAD.unpack_from(frame)
+        key = (transport.number, correlation_id)
+        self.requests[ApiKey(api).name] += 1
+        if api != _PRODUCE:
+            transport.asked[correlation_id] = api
+            if api == _METADATA:
+                if self._metadata_in_flight:
+                    self.violated("I22", "a second Metadata request while one is in flight")
+                self._metadata_in_flight.add(key)
+            self._history.note("producer", "%s v%d to node %d", ApiKey(api).name, version, transport.node.number)
+            return False
+        request = _produce_in(frame, version)
+        if request.acks:
+            transport.asked[correlation_id] = api
+        if sum(asked == _PRODUCE for asked in transport.asked.values()) > self._max_in_flight:
+            self.violated("I7", f"more than {self._max_in_flight} Produce requests on connection {transport.number}")
+        self._look_at_batches(request, key, transport)
+        return True
+
+    def _look_at_batches(self, request: ProduceRequest, key: tuple[int, int], transport: SimulatedTransport) -> None:
+        for produced in request.partitions:
+            assert produced.records is not None
+            header = read_header(produced.records)
+            place = (produced.topic or produced.topic_id, produced.partition_index)
+            self._history.note(
+                "producer", "Produce #%d.%d to node %d: %s", *key, transport.node.number, _Batch(place, header)
+            )
+            if header.producer_id >= 0:
+                self._look_at_identity((*place, header.producer_id, header.producer_epoch), header, produced.records)
+
+    def _look_at_identity(self, who: tuple[object, int, int, int], header: BatchHeader, records: memoryview) -> None:
+        known = self._sequences.setdefault((*who, header.base_sequence), (header.crc, bytes(records)))
+        if known[0] == header.crc:
+            return
+        # The parts of a split batch keep its sequences, so the first part begins as the whole did.
+        for before, now in zip(decode_records(known[1]), decode_records(records), strict=False):
+            if (before.key, before.value, before.timestamp) != (now.key, now.value, now.timestamp):
+                self.violated("I5", f"sequence {now.sequence} of {who} was given to {before.value!r} and {now.value!r}")
+                return
+        self._sequences[*who, header.base_sequence] = (header.crc, bytes(records))
+
+    def fate(self, transport: SimulatedTransport, frame: bytes) -> Fate:
+        """What has become of a request that was written to this connection."""
+        correlation_id = _HEAD.unpack_from(frame)[3]
+        if correlation_id in transport.asked:
+            return Fate.OPEN
+        return Fate.REFUSED if (transport.number, correlation_id) in self._refused else Fate.MAY_REPEAT
+
+    # Answers
+
+    def observe(self, exchange: Exchange, answer: object, now: float) -> None:
+        """Look at an answer as a broker gives it, before the network or a fault may lose it."""
+        del now
+        name, node = exchange.api.name, exchange.broker.node_id
+        if exchange.api is ApiKey.PRODUCE:
+            results = _results(answer)
+            key = (exchange.connection_id, exchange.header.correlation_id)
+            self._appended[key] = all(each.base_offset >= 0 for each in results)
+            for each in results:
+                self.error_codes[name, each.error_code] += 1
+                self._history.note(
+                    "broker", "node %d, Produce #%d.%d: partition %d, error %d, offset %d",
+                    node, *key, each.index, each.error_code, each.base_offset,
+                )  # fmt: skip
+            return
+        codes = _codes_in(answer)
+        for code in codes:
+            self.error_codes[name, code] += 1
+        self._history.note("broker", "node %d answers %s: errors %s", node, name, [code for code in codes if code])
+
+    def answered(self, transport: SimulatedTransport, frame: bytes) -> None:
+        """Look at an answer as it arrives."""
+        if len(frame) < _CORRELATION.size:
+            return
+        key = (transport.number, _CORRELATION.unpack_from(frame)[1])
+        api = transport.asked.pop(key[1], None)
+        if api == _METADATA:
+            self._metadata_in_flight.discard(key)
+        elif api == _PRODUCE and not self._appended.get(key, False):
+            self._refused.add(key)
+
+
+class _Batch:
+    """A batch, as text when somebody reads it."""
+
+    def __init__(self, place: tuple[object, int], header: BatchHeader) -> None:
+        self._place = place
+        self._header = header
+
+    def __str__(self) -> str:
+        header = self._header
+        return (
+            f"partition {self._place[1]}, id {header.producer_id}, epoch {header.producer_epoch}, "
+            f"sequence {header.base_sequence}, {header.record_count} records, crc {header.crc:08x}"
+        )
+
+
+def _produce_in(frame: bytes, version: int) -> ProduceRequest:
+    header, reader = read_request_header(memoryview(frame)[4:])
+    api = ApiKey.PRODUCE
+    return decode_produce(Reader(read_payload(api, header, reader), flexible=api.is_flexible(version)), version)
+
+
+def _results(answer: object) -> Sequence[PartitionResult]:
+    assert isinstance(answer, list)
+    return answer
+
+
+def _codes_in(answer: object) -> list[int]:
+    assert isinstance(answer, Mapping)
+    topics = answer.get("topics", ())
+    codes = [answer.get("error_code", 0)]
+    for topic in topics:
+        codes.append(topic["error_code"])
+        codes += [partition["error_code"] for partition in topic["partitions"]]
+    return codes

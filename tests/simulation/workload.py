@@ -1,0 +1,389 @@
+"""What callers do with a producer: every verb, patient or not, with callbacks and serializers that fail.
+
+Each caller is a task with its own chance, so that what one does hardly depends on what others do. Every record that
+anybody tries to send has a `Story`, and every way in which a call can end is written down in it.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from random import Random
+from typing import Any, TypeVar
+
+from aioproducer import BulkResult, Delivery, KafkaError, Producer, RecordMetadata, UndeliveredError
+from tests.simulation.history import End, History, RecordId, Story
+from tests.simulation.plan import Plan
+
+ResultT = TypeVar("ResultT")
+
+TICK_S = 0.002
+"""What a deadline may be missed by: one timer tick, and the turns of the loop that follow it."""
+
+POISON = "a value that the serializer refuses"
+_TEXT = b"the quick brown fox jumps over the lazy dog " * 2_000
+_NOISE = Random(0).randbytes(90_000)
+_PAUSES = 0.15
+"""Calls come in bursts: after so many of them there is a pause, and it is the longer."""
+
+CALL_ERRORS = (KafkaError, TypeError, ValueError)
+
+
+def serialize(value: object) -> bytes:
+    """Serialize values of a producer that has a serializer; some cannot be.
+
+    Raises:
+        ValueError: for `POISON`.
+    """
+    if value == POISON:
+        raise ValueError(POISON)
+    assert isinstance(value, bytes)
+    return value
+
+
+class Workload:
+    """All callers of one run.
+
+    Args:
+        plan: what they do.
+        producer: of which they are the callers.
+        history: gets the stories.
+        topic: to which everything goes.
+    """
+
+    def __init__(self, plan: Plan, producer: Producer, history: History, *, topic: str) -> None:
+        self.plan = plan
+        self.producer = producer
+        self.history = history
+        self.topic = topic
+        self.deliveries: list[Story] = []
+        """Stories with a delivery, in the order in which these were given."""
+        self.is_closing = False
+        self.now = history.clock
+        self.delivery_timeout_s = plan.number("delivery_timeout_ms") / 1000
+        self.max_block_s = plan.number("max_block_ms") / 1000
+
+    def callers(self) -> list["Caller"]:
+        """Make all callers; the records are divided among them."""
+        each, more = divmod(self.plan.records, self.plan.clients)
+        return [Caller(self, number, each + (number < more)) for number in range(self.plan.clients)]
+
+    def resolve(self) -> None:
+        """Read off every delivery what its caller has not looked at yet."""
+        for story in self.deliveries:
+            delivery = story.delivery
+            assert delivery is not None
+            if delivery.cancelled():
+                story.give_up(self.now())
+                continue
+            if not delivery.done():
+                continue
+            told = (story.end, story.offset)
+            error = delivery.exception()
+            if error is None:
+                story.acknowledge(delivery.result(), story.ended_at)
+            else:
+                story.fail(error, story.ended_at)
+            if told[0] not in {End.OPEN, End.GIVEN_UP} and told != (story.end, story.offset):
+                self.history.violated("I2", f"{story.record} ended twice: {told}, {(story.end, story.offset)}")
+
+
+class Caller:
+    """One task that uses the producer.
+
+    Args:
+        load: shared by all callers.
+        number: of the caller, from 0 on.
+        share: records it sends.
+    """
+
+    def __init__(self, load: Workload, number: int, share: int) -> None:
+        self._load = load
+        self._number = number
+        self._left = share
+        self._sent = 0
+        self._chance = Random(f"{load.plan.family.name}-{load.plan.seed}-{number}")
+        self._with_faults = load.plan.user_faults
+        self._has_serializer = load.plan.options.get("value_serializer") is not None
+        self._slow: list[Delivery] = []  # looked at much later, by a slow consumer of deliveries
+
+    async def run(self) -> None:
+        """Send the share, then look at what a slow consumer has kept."""
+        verbs = self._load.plan.family.verbs
+        names, weights = list(verbs), list(verbs.values())
+        while self._left > 0 and not self._load.is_closing:
+            verb = getattr(self, f"verb_{self._chance.choices(names, weights)[0]}")
+            if self._with_faults and self._chance.random() < self._load.plan.family.cancels:
+                await self._impatiently(verb())
+            else:
+                await verb()
+            await self._pause()
+        for delivery in self._slow:
+            await asyncio.wait([delivery])
+
+    async def _pause(self) -> None:
+        pace = self._load.plan.pace_s
+        if pace and self._chance.random() < _PAUSES:
+            await asyncio.sleep(self._chance.expovariate(_PAUSES / pace))
+        elif self._chance.random() < 0.2:
+            await asyncio.sleep(0)
+
+    async def _impatiently(self, call: Coroutine[object, object, None]) -> None:
+        """Make a call and cancel it at any moment, in one of the ways there are."""
+        chance = self._chance
+        patience_s = chance.choice((0.0, 0.001, 0.1)) * chance.random() * self._load.delivery_timeout_s
+        if chance.random() < 0.3:
+            try:
+                async with asyncio.timeout(patience_s):
+                    await call
+            except TimeoutError:
+                pass
+            return
+        task = asyncio.ensure_future(call)
+        for _ in range(chance.randrange(4)):
+            await asyncio.sleep(0)
+        if chance.random() < 0.7:
+            await asyncio.sleep(patience_s)
+        for _ in range(chance.randint(1, 2)):
+            task.cancel()
+        await asyncio.wait([task])
+        if not task.cancelled() and (error := task.exception()) is not None:
+            raise error
+
+    # The verbs
+
+    async def verb_send(self) -> None:
+        """`send`, and then nothing, or one of the many ways to wait for a delivery."""
+        story = self._story("send")
+        delivery = self._call(story, self._load.producer.send)
+        if delivery is not None:
+            await self._look_at(delivery)
+
+    async def verb_nowait(self) -> None:
+        """`send_nowait`."""
+        self._call(self._story("send_nowait"), self._load.producer.send_nowait)
+
+    async def verb_enqueue(self) -> None:
+        """`enqueue`, which takes at most `max_block_ms`."""
+        story = self._story("enqueue")
+        try:
+            delivery = await self._bounded(
+                story, self._load.producer.enqueue(self._load.topic, **self._arguments(story)), self._load.max_block_s
+            )
+        except CALL_ERRORS as error:
+            self._refused(story, error)
+        else:
+            self._accepted(story, delivery)
+            if self._chance.random() < 0.1:
+                self._slow.append(delivery)
+
+    async def verb_wait(self) -> None:
+        """`send_and_wait`, which takes at most `delivery_timeout_ms` and what `enqueue` takes."""
+        story = self._story("send_and_wait")
+        bound = max(self._load.max_block_s, self._load.delivery_timeout_s)
+        call = self._load.producer.send_and_wait(self._load.topic, **self._arguments(story))
+        try:
+            metadata = await self._bounded(story, call, bound)
+        except CALL_ERRORS as error:
+            story.fail(error, self._load.now())
+        else:
+            story.acknowledge(metadata, self._load.now())
+
+    async def verb_many(self) -> None:
+        """`send_many`, whose result says which of the records failed.
+
+        Raises:
+            CancelledError: the caller was impatient.
+        """
+        count = min(self._left, self._chance.randint(2, 8))
+        partition = self._partition()
+        stories: list[Story] = []
+
+        def values() -> Iterator[bytes | None]:
+            for _ in range(count):  # one when its turn has come: that is its place among the calls
+                stories.append(self._story("send_many"))
+                self._aim(stories[-1], partition)
+                yield stories[-1].value
+
+        keys = (stories[-1].key for _ in range(count))
+        try:
+            bulk = await self._load.producer.send_many(self._load.topic, values(), keys=keys, partition=partition)
+            result = await bulk
+        except CALL_ERRORS as error:
+            for story in stories:
+                story.fail(error, self._load.now())
+            return
+        except asyncio.CancelledError:
+            for story in stories:
+                story.give_up(self._load.now())
+            raise
+        self._take_result(stories, result)
+
+    def _take_result(self, stories: list[Story], result: BulkResult) -> None:
+        for position, story in enumerate(stories):
+            if position in result.errors:
+                story.fail(result.errors[position], self._load.now())
+            else:
+                story.end, story.ended_at = End.ACKNOWLEDGED, self._load.now()
+
+    async def verb_gather(self) -> None:
+        """`gather` of several sends."""
+        deliveries = []
+        for _ in range(min(self._left, self._chance.randint(2, 6))):
+            delivery = self._call(self._story("send"), self._load.producer.send)
+            if delivery is not None:
+                deliveries.append(delivery)
+        await asyncio.gather(*deliveries, return_exceptions=True)
+
+    async def verb_flush(self) -> None:
+        """`flush`: what was accepted before has ended then, within the time that records live.
+
+        Raises:
+            KafkaError: which it should not.
+        """
+        load = self._load
+        before = [story for story in load.deliveries if story.delivery is not None and not story.delivery.done()]
+        began = load.now()
+        timeout = self._chance.choice((None, None, None, 0.0, 0.05 * load.delivery_timeout_s))
+        load.history.note("caller", "flush(%s)", timeout)
+        try:
+            await load.producer.flush(timeout)
+        except TimeoutError:
+            self._check_bound("flush", began, 0.0 if timeout is None else timeout)
+            return
+        except UndeliveredError:
+            pass
+        except KafkaError:
+            if load.is_closing:
+                return
+            raise
+        late = [str(story.record) for story in before if story.delivery is not None and not story.delivery.done()]
+        if late:
+            load.history.violated("I19", f"flush returned before {', '.join(late)} had ended")
+        self._check_bound("flush", began, max(load.delivery_timeout_s, load.max_block_s))
+
+    # What a call is made of
+
+    def _story(self, verb: str) -> Story:
+        chance, load = self._chance, self._load
+        record = RecordId(self._number, 0, self._sent)
+        self._sent += 1
+        self._left -= 1
+        value = self._value(record)
+        key = b"%d" % chance.randrange(20) if chance.random() < 0.3 else None
+        order = len(load.history.stories)
+        story = Story(record, order, load.topic, value, key, verb, load.now())
+        if verb != "send_many":
+            self._aim(story, self._partition())
+        return load.history.begin(story)
+
+    @staticmethod
+    def _aim(story: Story, partition: int | None) -> None:
+        story.partition = partition
+        story.is_free = partition is None and story.key is None
+
+    def _value(self, record: RecordId) -> bytes:
+        chance, family = self._chance, self._load.plan.family
+        low, high = family.value_size
+        high = min(high, max(low, self._load.plan.number("buffer_memory") // 16))
+        size = chance.randint(low, min(high, 150)) if chance.random() < 0.8 else chance.randint(low, high)
+        filler = _TEXT if chance.random() < 0.6 else _NOISE
+        start = chance.randrange(500)
+        return b"%d.%d.%d|" % record + filler[start : start + size]
+
+    def _partition(self) -> int | None:
+        return self._chance.randrange(self._load.plan.partitions) if self._chance.random() < 0.5 else None
+
+    def _arguments(self, story: Story) -> dict[str, Any]:
+        chance = self._chance
+        arguments: dict[str, Any] = {"value": story.value, "key": story.key, "partition": story.partition}
+        if chance.random() < 0.5:
+            fails = self._with_faults and chance.random() < 0.3
+            arguments["on_delivery"] = self._callback(story, fails=fails)
+        if chance.random() < 0.1:
+            story.given_timestamp = arguments["timestamp"] = round(1_700_000_000_000 + chance.uniform(-1e6, 1e6))
+        if self._with_faults and chance.random() < 0.05:
+            self._spoil(arguments)
+        return arguments
+
+    def _spoil(self, arguments: dict[str, Any]) -> None:
+        """Make it a call that must be refused."""
+        spoilt: list[tuple[str, object]] = [("partition", 10_000), ("key", 5), ("timestamp", -5), ("headers", [1])]
+        if self._has_serializer:
+            spoilt.append(("value", POISON))
+        name, value = self._chance.choice(spoilt)
+        arguments[name] = value
+
+    def _callback(self, story: Story, *, fails: bool) -> Callable[[RecordMetadata | None, KafkaError | None], None]:
+        story.expects_callback = True
+
+        def on_delivery(metadata: RecordMetadata | None, error: KafkaError | None) -> None:
+            if story.was_called_back:
+                self._load.history.violated("I2", f"{story.record} was called back twice")
+            story.was_called_back = True
+            if metadata is not None:
+                story.acknowledge(metadata, self._load.now())
+            elif error is not None:
+                story.fail(error, self._load.now())
+            self._check_bound(str(story.record), story.called_at, self._load.delivery_timeout_s)
+            self._load.history.note("caller", "%s is called back: %s", story.record, story.end.value)
+            if fails:
+                raise RuntimeError("the caller's own callback fails")
+
+        return on_delivery
+
+    def _call(self, story: Story, verb: Callable[..., Delivery]) -> Delivery | None:
+        """Call a verb that does not wait."""
+        try:
+            delivery = verb(self._load.topic, **self._arguments(story))
+        except CALL_ERRORS as error:
+            self._refused(story, error)
+            return None
+        self._accepted(story, delivery)
+        return delivery
+
+    async def _bounded(self, story: Story, call: Awaitable[ResultT], bound_s: float) -> ResultT:
+        """Await a call that has a time of its own to end in.
+
+        Raises:
+            CancelledError: the caller was impatient.
+        """
+        try:
+            return await call
+        except asyncio.CancelledError:
+            story.give_up(self._load.now())
+            raise
+        finally:
+            self._check_bound(f"{story.verb} {story.record}", story.called_at, bound_s)
+
+    def _check_bound(self, what: str, began: float, bound_s: float) -> None:
+        took = self._load.now() - began
+        if took > bound_s + TICK_S:
+            self._load.history.violated("I2", f"{what} took {took:.6f} s, more than {bound_s:.6f}")
+
+    def _accepted(self, story: Story, delivery: Delivery) -> None:
+        story.delivery = delivery
+        self._load.deliveries.append(story)
+
+    def _refused(self, story: Story, error: BaseException) -> None:
+        story.expects_callback = False
+        story.fail(error, self._load.now())
+        self._load.history.note("caller", "%s is refused: %s", story.record, story.error)
+
+    # What callers do with deliveries
+
+    async def _look_at(self, delivery: Delivery) -> None:
+        chance = self._chance
+        dice = chance.random()
+        if dice < 0.15:
+            await asyncio.wait([delivery])
+        elif dice < 0.2:
+            await asyncio.wait([delivery], timeout=0.1 * self._load.delivery_timeout_s)
+        elif dice < 0.3:
+            self._slow.append(delivery)
+        elif dice < 0.35 and self._with_faults:
+            delivery.add_done_callback(_fail)
+        elif dice < 0.4 and self._with_faults:
+            delivery.cancel()
+
+
+def _fail(_: asyncio.Future[RecordMetadata]) -> None:
+    raise RuntimeError("the caller's own done callback fails")
