@@ -10,6 +10,7 @@ Source: the `waiters` of BufferPool in Apache Kafka, whose only line is for all 
 
 from __future__ import annotations
 
+from functools import partial
 from heapq import heapify, heappop, heappush, heapreplace
 from itertools import count
 from typing import TYPE_CHECKING, Final
@@ -161,7 +162,7 @@ class MemoryLines:
         slots = (
             [place]
             if isinstance(place, PartitionSlot)
-            else self._open_batches.partitions.candidates(place, PARTITIONS_TRIED)
+            else self._open_batches.partitions.candidates(place, PARTITIONS_TRIED, partial(self._is_free, record))
         )
         for slot in slots:
             self._open_batches.close_if_apart(slot, record.called_at)
@@ -179,3 +180,13 @@ class MemoryLines:
             self._on_placed(record, delivery)
             return True
         return False
+
+    def _is_free(self, record: WaitingRecord, slot: PartitionSlot) -> bool:
+        """Whether nobody who called before `record` waits for a partition.
+
+        Had it to be empty, a record that may go anywhere would never go while every partition has a line. It would
+        keep the first claim on the common memory all the same, which those lines then wait for: a deadlock.
+        """
+        line = self._lines.get(slot)
+        first = None if line is None else line.first()
+        return first is None or record.call_order < first.call_order

@@ -164,19 +164,26 @@ class PartitionsInUse:
             return second.topic_partition.partition
         return first.topic_partition.partition
 
-    def candidates(self, topic: TopicSlots, at_most: int) -> list[PartitionSlot]:
-        """Return partitions for a record that waited and may go anywhere: one a leader, none in which others wait.
+    def candidates(
+        self, topic: TopicSlots, at_most: int, is_free: Callable[[PartitionSlot], bool]
+    ) -> list[PartitionSlot]:
+        """Return partitions for a record that waited and may go anywhere: one a leader.
 
         First the one that the last such record went to, while its batch is open.
+
+        Args:
+            topic: of the record.
+            at_most: how many.
+            is_free: says whether the record overtakes nobody in a partition.
         """
         count = len(topic.slots)
         start = self._random.randrange(count)
         near = (topic.slots[(start + step) % count] for step in range(min(count, _PARTITIONS_LOOKED_AT)))
-        by_leader = {queue_of(slot).leader_id: slot for slot in near if not slot.line}
+        by_leader = {queue_of(slot).leader_id: slot for slot in near if is_free(slot)}
         unled = by_leader.pop(None, None)
         found = list(by_leader.values())[:at_most] or ([unled] if unled is not None else [])
         last = self._last_chosen.get(topic.topic)
-        if last is not None and last.builder is not None and not last.line:
+        if last is not None and last.builder is not None and is_free(last):
             found.insert(0, last)
         return found
 

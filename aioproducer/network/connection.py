@@ -204,6 +204,7 @@ class BrokerConnection(asyncio.Protocol):
             self._lose(request, error)
         if not self.ready.done():
             self.ready.set_exception(error)
+            self.ready.exception()  # seen: an attempt that was called off has nobody left who would look
         self.on_closed(error)
         self.closed.set_result(None)
 

@@ -168,6 +168,17 @@ def test_record_for_anywhere_does_not_enter_a_partition_in_which_others_wait() -
     assert {waiting.is_waiting, anywhere.is_waiting} == {True}
 
 
+def test_record_for_anywhere_enters_a_partition_in_which_only_later_ones_wait() -> None:
+    """Kept out while every partition has a line, it would hold the memory that those lines wait for."""
+    queue = full((1, 1))
+    anywhere = queue.join(partition=None)
+    later = [queue.join(partition=partition) for partition in (0, 1, 0, 1)]
+
+    queue.free(5)
+
+    assert queue.placed == [anywhere, *later]
+
+
 def test_earliest_who_gets_nothing_has_the_first_claim_on_what_is_common() -> None:
     """Others live on the reserves of their own nodes meanwhile."""
     queue = full((1, 2), chunks=16)
@@ -237,8 +248,8 @@ def test_leaders_that_change_when_all_have_left_leave_no_shortage_behind() -> No
     assert (core.open_batches.memory_is_short, core.open_batches.may_use_common) == (False, True)
 
 
-@given(st.lists(st.tuples(st.sampled_from((0, 1, 2)), st.sampled_from((1, 900, 2000))), min_size=1, max_size=20))
-def test_all_are_served_in_the_order_of_their_line(records: list[tuple[int, int]]) -> None:
+@given(st.lists(st.tuples(st.sampled_from((None, 0, 1, 2)), st.sampled_from((1, 900, 2000))), min_size=1, max_size=20))
+def test_all_are_served_in_the_order_of_their_line(records: list[tuple[int | None, int]]) -> None:
     """Whatever their partitions and sizes, as memory comes back."""
     queue = full((1, 1, 2))
     waiting = [queue.join(partition=partition, value=bytes(size)) for partition, size in records]
@@ -250,7 +261,7 @@ def test_all_are_served_in_the_order_of_their_line(records: list[tuple[int, int]
         queue.lines.serve()
 
     assert len(queue.placed) == len(waiting)
-    for partition in (0, 1, 2):
+    for partition in (None, 0, 1, 2):
         assert [each for each in queue.placed if each.partition == partition] == [
             each for each in waiting if each.partition == partition
         ]

@@ -6,7 +6,7 @@ from types import MappingProxyType
 
 import pytest
 
-from aioproducer._native.append import TopicSlots
+from aioproducer._native.append import PartitionSlot, TopicSlots
 from aioproducer.core.cluster import Cluster, PartitionView, TopicView
 from aioproducer.core.partition_queue import PartitionQueue
 from aioproducer.core.partitions_in_use import PartitionsInUse, queue_of
@@ -208,12 +208,17 @@ def test_busy_partition_is_chosen_less_often_if_adaptive(*, is_adaptive: bool) -
 # Candidates for records that waited
 
 
+def nobody_waits(slot: PartitionSlot) -> bool:
+    """Whether a partition has no line."""
+    return not slot.line
+
+
 def test_candidates_are_one_a_leader() -> None:
     """Memory that one leader has no share of, another may have."""
     partitions, _ = in_use()
     partitions.update(cluster_of((1, 1, 2, 2, 3, -1)))
 
-    leaders = [queue_of(slot).leader_id for slot in partitions.candidates(partitions.topics["t"], 16)]
+    leaders = [queue_of(slot).leader_id for slot in partitions.candidates(partitions.topics["t"], 16, nobody_waits)]
 
     assert sorted(leaders, key=str) == [1, 2, 3]
 
@@ -223,7 +228,7 @@ def test_candidates_are_bounded() -> None:
     partitions, _ = in_use()
     partitions.update(cluster_of(tuple(range(1, 10))))
 
-    assert len(partitions.candidates(partitions.topics["t"], 4)) == 4
+    assert len(partitions.candidates(partitions.topics["t"], 4, nobody_waits)) == 4
 
 
 def test_partition_in_which_others_wait_is_no_candidate() -> None:
@@ -233,7 +238,7 @@ def test_partition_in_which_others_wait_is_no_candidate() -> None:
     topic = partitions.topics["t"]
     topic.slots[0].line = 1
 
-    assert partitions.candidates(topic, 16) == [topic.slots[1]]
+    assert partitions.candidates(topic, 16, nobody_waits) == [topic.slots[1]]
 
 
 def test_partition_without_a_leader_is_a_candidate_of_last_resort() -> None:
@@ -241,7 +246,7 @@ def test_partition_without_a_leader_is_a_candidate_of_last_resort() -> None:
     partitions, _ = in_use()
     partitions.update(cluster_of((-1, -1)))
 
-    [candidate] = partitions.candidates(partitions.topics["t"], 16)
+    [candidate] = partitions.candidates(partitions.topics["t"], 16, nobody_waits)
 
     assert queue_of(candidate).leader_id is None
 
@@ -253,11 +258,11 @@ def test_last_choice_is_tried_first_while_its_batch_is_open() -> None:
     core.send(partition=1)
     core.accumulator.partitions.note_chosen(topic, topic.slots[1])
 
-    assert core.accumulator.partitions.candidates(topic, 16)[0] is topic.slots[1]
+    assert core.accumulator.partitions.candidates(topic, 16, nobody_waits)[0] is topic.slots[1]
     assert core.send(partition=None).home.topic_partition == ("t", 1)
     core.flush()
 
-    assert len(core.accumulator.partitions.candidates(topic, 16)) == 3
+    assert len(core.accumulator.partitions.candidates(topic, 16, nobody_waits)) == 3
 
 
 def test_partitions_in_use_show_who_leads_how_many() -> None:

@@ -1,6 +1,7 @@
 """One connection, on a memory transport in virtual time."""
 
 import asyncio
+import gc
 import struct
 
 import pytest
@@ -41,6 +42,26 @@ async def lost_after(answer: bytes, *, settings: NetworkSettings | None = None) 
     pair.broker.say(answer)
     await pair.connection.closed
     return ends.names(), ends.errors()[0]
+
+
+def test_handshake_that_fails_when_its_attempt_was_called_off_is_no_complaint() -> None:
+    """A producer that closes while it connects leaves nobody to look at the failure."""
+
+    async def story() -> list[object]:
+        complaints: list[object] = []
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: complaints.append(context))
+        surroundings = environment()
+        connection = BrokerConnection(surroundings, "broker 1 at host:9092")
+        connect_in_memory(surroundings.loop, connection, ScriptedBroker(echo))
+        connection.close(BrokerConnectionError("called off"))
+        await connection.closed
+        del connection
+        await asyncio.sleep(60)  # until nothing is on its way any more
+        gc.collect()
+        return complaints
+
+    assert run(story()) == []
 
 
 def test_versions_are_known_when_it_is_ready() -> None:
