@@ -124,6 +124,10 @@ class Settlement:
             case Complete():
                 batch.move_to(BatchState.DONE)
                 self._completion.complete(batch, outcome, now)
+                if limits := self._accumulator.open_batches.limits:
+                    limits.acknowledged(
+                        topic_of(batch), size=batch.wire_size, uncompressed=batch.uncompressed_wire_size
+                    )
                 self._end_part(batch)
             case Retry():
                 self._retry(batch, outcome, now)
@@ -156,7 +160,8 @@ class Settlement:
         self._settle(batch.queue, now)
 
     def _split(self, batch: ProducerBatch, now: float) -> None:
-        self._accumulator.open_batches.lower_limit(topic_of(batch), batch.size)
+        limits = self._accumulator.open_batches.limits
+        limits.refused(topic_of(batch), size=batch.wire_size, uncompressed=batch.uncompressed_wire_size)
         self._take_apart(batch, keeps_sequences=True, now=now)
 
     def _take_apart(self, batch: ProducerBatch, *, keeps_sequences: bool, now: float) -> None:
@@ -190,7 +195,6 @@ class Settlement:
         batch.move_to(BatchState.DONE)
         batch.queue.parts += len(parts) - (1 if batch.is_part else 0)
         for part in parts:
-            part.is_sealed = True
             batch.queue.insert(part)
 
     def _fail_answered(self, batch: ProducerBatch, outcome: Fail, now: float) -> None:

@@ -2,7 +2,7 @@
 
 The parts share the batch's chunk: renumbering records from 0 never makes one longer, so each part is rewritten
 where it stands and no memory is needed. Only a compressed batch has to be unpacked into memory lent for it first;
-without that the batch fails.
+without that the batch fails. The parts are compressed again, each when it is sent.
 
 Source: RecordAccumulator.splitAndReenqueue in Apache Kafka.
 """
@@ -78,11 +78,14 @@ class BatchSplitter:
         Returns:
             The parts, in order; empty if there is no memory to unpack the batch, and then nothing has changed.
         """
-        if batch.compression and not self._unpack(batch):
+        was_compressed = bool(batch.compression)
+        if was_compressed and not self._unpack(batch):
             return []
         starts = record_starts(batch.records(), batch.count)
         self._pool.share(batch.chunk, len(ranges))
         parts = [self._part(batch, each, starts[each.first]) for each in ranges]
+        for part in parts:
+            part.is_sealed = not was_compressed  # what did not get smaller as a whole will not in parts
         if keeps_sequences:
             for part, each in zip(parts, ranges, strict=True):
                 part.identity = _identity_from(batch, each.first)

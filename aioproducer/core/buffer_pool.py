@@ -103,13 +103,17 @@ class BufferPool:
             return
         chunk.when_returned(self._returned)
 
-    def replace(self, chunk: Chunk, data: bytes) -> Chunk:
+    def replace(self, chunk: Chunk, data: bytes) -> Chunk | None:
         """Exchange a lent chunk for a smaller one that holds `data`; the loan shrinks to its size.
 
         For compressed batches: while this runs both exist, which is what the sealing reserve outside of
-        `buffer_memory` is for.
+        `buffer_memory` is for. A chunk that others hold too stays until they give it back, so there must be room.
+
+        Returns:
+            None: others hold the chunk, and there is no room for a second one now.
         """
-        assert chunk not in self._holders, "a shared chunk is never compressed"
+        if chunk in self._holders:
+            return self._copy_out(chunk, data)
         payer = self._lent.pop(chunk)
         smaller = Chunk(max(len(data), 1))
         smaller.fill(data)
@@ -119,6 +123,19 @@ class BufferPool:
         self._keep(chunk)
         self._on_return()
         return smaller
+
+    def _copy_out(self, chunk: Chunk, data: bytes) -> Chunk | None:
+        payer, size = self._lent[chunk], max(len(data), 1)
+        if self.lent_bytes + size > self.total_bytes or self._used[payer] + size > self._limit_of(payer):
+            return None
+        self._shrink_free_lists(self.unallocated_bytes - size)
+        own = Chunk(size)
+        own.fill(data)
+        self._lent[own] = payer
+        self._used[payer] += size
+        self.lent_bytes += size
+        self.give_back(chunk)
+        return own
 
     def capacity_for(self, size: int) -> int:
         """The bytes that a loan of `size` bytes takes from the bound."""

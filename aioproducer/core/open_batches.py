@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from aioproducer._native.append import RecordBatchBuilder
 from aioproducer._native.delivery import BatchResult
+from aioproducer.core.batch_limits import BatchLimits
 from aioproducer.core.buffer_pool import SMALLEST_CHUNK
 from aioproducer.core.partitions_in_use import queue_of
 from aioproducer.core.producer_batch import ORDER_STEP, ProducerBatch
@@ -99,7 +100,8 @@ class OpenBatches:  # noqa: PLR0904  # each asked from one place, of one diction
         self._deadlines = deadlines
         self._offer = offer
         self._open: dict[PartitionQueue, None] = {}
-        self._limits: dict[str, int] = {}
+        self.limits = BatchLimits(settings.batch_size)
+        """Of topics of which a broker has refused a batch as too large."""
         self._records_closed = 0
         self._closing_age_s = settings.delivery_timeout_s / 10
         self.memory_is_short = False
@@ -197,7 +199,7 @@ class OpenBatches:  # noqa: PLR0904  # each asked from one place, of one diction
     # Opening and closing batches
 
     def _limit_of(self, queue: PartitionQueue) -> int:
-        return self._limits.get(queue.topic_partition.topic, self._settings.batch_size)
+        return self.limits.of(queue.topic_partition.topic) if self.limits else self._settings.batch_size
 
     def _grow(self, queue: PartitionQueue, batch: ProducerBatch, size: int) -> bool:
         builder = queue.slot.builder
@@ -279,11 +281,6 @@ class OpenBatches:  # noqa: PLR0904  # each asked from one place, of one diction
         for queue in self._open:
             assert queue.open_batch is not None, "closed without a note of it"
             self._make_ready(queue, queue.open_batch)
-
-    def lower_limit(self, topic: str, size: int) -> None:
-        """Make later batches of a topic smaller: the broker refused one of `size` bytes."""
-        limit = self._limits.get(topic, self._settings.batch_size)
-        self._limits[topic] = max(min(limit, size // 2), SMALLEST_CHUNK // 2)
 
     # Becoming ready
 

@@ -91,7 +91,8 @@ class PartitionQueue:
     def first_sendable(self) -> ProducerBatch | None:
         """Return the batch that is next in order, whether or not the wire has room for it."""
         if self.identity.is_changing:
-            return next((batch for batch in self.queued if batch.is_stamped), None)
+            stamped = next((batch for batch in self.queued if batch.is_stamped), None)
+            return stamped if stamped is not None and stamped.state is BatchState.QUEUED else None
         if self.queued:
             head = self.queued[0]
             is_possible = head.state is BatchState.QUEUED and (head.is_stamped or self.identity.can_stamp)

@@ -85,9 +85,10 @@ class ProducerBatch:
         "start",
         "state",
         "times",
+        "uncompressed",
     )
 
-    def __init__(
+    def __init__(  # noqa: PLR0915  # one line a fact
         self, queue: PartitionQueue, result: BatchResult, chunk: Chunk, *, order: int, called_at: float
     ) -> None:
         """Begin a batch.
@@ -110,6 +111,7 @@ class ProducerBatch:
         self.count = 0
         self.start = 0
         self.size = 0
+        self.uncompressed = 0
         self.times = BatchTimes(-1, -1)
         self.compression = 0
         self.identity: BatchIdentity = NO_IDENTITY
@@ -138,14 +140,14 @@ class ProducerBatch:
         self._builder = None
         self.chunk = builder.chunk
         self.count = builder.count
-        self.size = builder.size
+        self.size = self.uncompressed = builder.size
         self.times = BatchTimes(builder.base_timestamp, builder.max_timestamp)
         self.move_to(BatchState.QUEUED)
 
     def hold(self, start: int, size: int, *, count: int, times: BatchTimes) -> None:
         """Take over `size` bytes of records that stand at `start` in the chunk: the part of a split batch."""
         self.start = start
-        self.size = size
+        self.size = self.uncompressed = size
         self.count = count
         self.times = times
         self.move_to(BatchState.QUEUED)
@@ -175,6 +177,11 @@ class ProducerBatch:
     def wire_size(self) -> int:
         """Bytes of header and records."""
         return HEADER_SIZE + self.size
+
+    @property
+    def uncompressed_wire_size(self) -> int:
+        """What `wire_size` would be, or was, without compression."""
+        return HEADER_SIZE + self.uncompressed
 
     def records(self) -> memoryview:
         """The records section; valid until the chunk is given back."""

@@ -126,8 +126,9 @@ class RecordAccumulator:
         if batch.state is BatchState.DONE:
             self._pool.give_back(batch.chunk)
             return
-        if data is not None:
-            batch.replace_records(self._pool.replace(batch.chunk, data), len(data), self._settings.compression)
+        chunk = self._pool.replace(batch.chunk, data) if data is not None else None
+        if data is not None and chunk is not None:
+            batch.replace_records(chunk, len(data), self._settings.compression)
         batch.move_to(BatchState.QUEUED)
         self.offer(batch.queue)
 

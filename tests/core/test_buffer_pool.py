@@ -371,3 +371,29 @@ class AnyUse(RuleBasedStateMachine):
 
 AnyUse.TestCase.settings = settings(max_examples=25, stateful_step_count=25)
 TestBoundHoldsInAnyOrderOfUse = AnyUse.TestCase
+
+
+def test_shared_chunk_is_exchanged_for_one_holder_alone() -> None:
+    """It stays for the others, and both count; without room for both nothing happens."""
+    pool = BufferPool(4096, 2048, on_return=lambda: None)
+    chunk = pool.try_lend(2048, None)
+    assert chunk is not None
+    pool.share(chunk, 2)
+
+    own = pool.replace(chunk, bytes(500))
+    assert own is not None
+    assert (pool.lent_bytes, own.capacity) == (2548, 500)
+    pool.give_back(own)
+    pool.give_back(chunk)
+    assert pool.lent_bytes == 0
+
+
+def test_shared_chunk_is_not_exchanged_without_room() -> None:
+    """The bound holds; the batch is sent as it is."""
+    pool = BufferPool(2048, 2048, on_return=lambda: None)
+    chunk = pool.try_lend(2048, None)
+    assert chunk is not None
+    pool.share(chunk, 2)
+
+    assert pool.replace(chunk, bytes(500)) is None
+    assert pool.lent_bytes == 2048

@@ -370,3 +370,16 @@ def test_log_has_batches_in_order_whatever_the_broker_answers(actions: list[str]
 
         assert broker.log == sorted(broker.log)
         assert len({batch.connection for batch in broker.queue.on_wire}) <= 1
+
+
+def test_part_that_is_being_compressed_is_not_sent_while_the_epoch_changes() -> None:
+    """It has a sequence, and comes back when it is ready."""
+    core, queue, batches = with_batches(2)
+    send_next(core)
+    core.refuse(batches[0])
+    queue.identity.begin_change()
+    assert queue.first_sendable() is batches[0]
+
+    batches[0].move_to(BatchState.SEALING)
+
+    assert queue.first_sendable() is None

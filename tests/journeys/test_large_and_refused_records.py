@@ -62,6 +62,46 @@ async def test_later_batches_fit_at_once() -> None:
 
 
 @in_virtual_time
+async def test_parts_of_a_compressed_batch_are_compressed() -> None:
+    """Each half of it is half as large on the wire, not many times as large."""
+    async with (
+        FakeCluster(1, topics={"orders": 1}) as cluster,
+        Producer(cluster.bootstrap_servers, linger_ms=10_000, compression_type="gzip") as producer,
+    ):
+        await producer.partitions_for("orders")
+        cluster.faults.error(10, PRODUCE)
+        for number in range(400):
+            producer.send("orders", b"%d " % number * 30)
+        await producer.flush()
+        statistics = producer.statistics()
+
+        assert (statistics.batches_split, statistics.batches_sent) == (1, 2)
+        assert statistics.batch_bytes < 12_000
+        assert cluster.end_offset("orders", 0) == 400
+        assert statistics.buffer_available_bytes == statistics.buffer_total_bytes
+
+
+@in_virtual_time
+async def test_batches_grow_again_after_a_passing_limit() -> None:
+    """As `max.message.bytes` of the topic does, or what their records compress to."""
+    async with (
+        FakeCluster(1, topics={"orders": 1}) as cluster,
+        Producer(cluster.bootstrap_servers, linger_ms=10_000, batch_size=8_000) as producer,
+    ):
+        await producer.partitions_for("orders")
+        cluster.faults.error(10, PRODUCE, times=3)
+        counts = []
+        for _ in range(400):
+            before = producer.statistics().batches_sent
+            for _ in range(70):
+                producer.send("orders", b"x" * 100)
+            await producer.flush()
+            counts.append(producer.statistics().batches_sent - before)
+
+        assert (counts[1] > 2, counts[-1]) == (True, 1)
+
+
+@in_virtual_time
 async def test_record_that_is_too_large_alone_fails_and_its_neighbours_do_not() -> None:
     """Aiokafka's partition was poisoned for ever (B2)."""
     async with (
