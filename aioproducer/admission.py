@@ -99,6 +99,8 @@ class Admission:
         running = self._running
         if running.appender.closed or not running.appender.on_loop_thread():
             running.refuse()
+        if type(given.topic) is not str and isinstance(given.topic, str):  # a StrEnum: the native append takes it for
+            given = given._replace(topic=str.__str__(given.topic))  # a topic that it does not know
         is_needed = running.preparation.is_needed or given.serializers is not None
         return running.preparation.prepare(given) if is_needed else given
 

@@ -114,7 +114,8 @@ def check_partitioner(partitioner: object) -> None:
     if isinstance(partitioner, type):
         raise TypeError(f"partitioner must be an instance: {partitioner.__name__}(), not the class itself")
     for name in ("partition", "on_new_batch", "close"):
-        method = getattr(partitioner, name, None)
+        # Text has a method `partition` too: somebody who writes the name of another client's partitioner.
+        method = None if isinstance(partitioner, str | bytes | bytearray) else getattr(partitioner, name, None)
         if method is None and name != "partition":
             continue
         if not callable(method):

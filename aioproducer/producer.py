@@ -357,7 +357,7 @@ class Producer(ProducerLifetime):
             self.enqueue = running.appender.enqueue  # type: ignore[method-assign]  # once a record: one native call
 
     def _open_admission(self) -> Admission:
-        if self._running is None:
+        if not hasattr(self, "_admission"):  # new, still starting, or its start has failed
             self._not_started()
         return self._admission
 

@@ -6,6 +6,7 @@ import warnings
 import pytest
 
 from aioproducer import ConfigurationError, Producer, ProducerConfig
+from aioproducer.testing import FakeCluster
 
 
 async def serialize_later(value: object) -> bytes:
@@ -104,6 +105,8 @@ OF_ANOTHER_TYPE: list[dict[str, object]] = [
     {"value_serializer": serialize_later},
     {"partitioner": 5},
     {"partitioner": print},
+    {"partitioner": "murmur2_random"},
+    {"partitioner": b"random"},
     {"interceptors": 5},
     {"interceptors": [print]},
     {"interceptors": [Interceptor()]},
@@ -162,6 +165,14 @@ def test_limits_that_are_legal_are_taken(options: dict[str, int]) -> None:
     producer = Producer("h:9092", **options)  # type: ignore[arg-type]
 
     assert "new" in repr(producer)
+
+
+async def test_options_that_are_none_are_as_if_not_given(one_broker: FakeCluster) -> None:
+    """Interceptors among them: refused or taken, but not at the start."""
+    nothing = {"interceptors": None, "partitioner": None, "key_serializer": None, "value_serializer": None}
+
+    async with Producer(one_broker.bootstrap_servers, **nothing) as producer:  # type: ignore[arg-type]
+        await producer.send("orders", b"v")
 
 
 def test_producer_may_be_constructed_without_a_loop() -> None:

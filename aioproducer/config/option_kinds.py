@@ -261,6 +261,8 @@ class Plugin:
     allowed: str
     check: Callable[[object], None]
     """Raises TypeError, with a message that names the option."""
+    nothing: object = None
+    """What `None` means."""
 
     def accept(self, name: str, value: object) -> object:
         """Return the object.
@@ -269,7 +271,7 @@ class Plugin:
             ConfigurationTypeError: it has not the methods.
         """
         if value is None:
-            return None
+            return self.nothing
         try:
             self.check(value)
         except TypeError as error:

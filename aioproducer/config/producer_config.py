@@ -85,7 +85,7 @@ class ProducerConfig:
     """Spread records with a key as those without one. Their order is then not kept by key."""
 
     interceptors: Annotated[
-        tuple[ProducerInterceptor, ...], Plugin("a list of ProducerInterceptor", check_interceptors)
+        tuple[ProducerInterceptor, ...], Plugin("a list of ProducerInterceptor", check_interceptors, nothing=())
     ] = ()
     """See every record before it is sent, and what became of it."""
 
