@@ -21,6 +21,7 @@ from aioproducer.broker.free_ports import free_ports
 from tests.chaos.administration import Administration
 from tests.chaos.arena import Arena, now_us
 from tests.chaos.checker.cell_description import Cell
+from tests.chaos.leader_watch import watch_leaders
 from tests.chaos.nemesis import Nemesis
 from tests.chaos.plans import CLIENTS_OF_A_PROCESS, Plan
 from tests.chaos.producing.orders import Orders
@@ -113,7 +114,12 @@ async def _fight(plan: Plan, arena: Arena, result: CellResult) -> None:
     bound_s = plan.limits["request_timeout_ms"] / 1000 + RECOVERY_S
     nemesis = Nemesis(arena, plan.faults, longest_stop_s=plan.longest_stop_s, recovery_bound_s=bound_s)
     result.faults = nemesis.counts
-    await nemesis.run(time.monotonic() + plan.seconds)
+    watching = asyncio.create_task(watch_leaders(arena))
+    try:
+        await nemesis.run(time.monotonic() + plan.seconds)
+    finally:
+        watching.cancel()
+        await asyncio.wait([watching])
     _describe(plan, arena)
     result.problems += await _end_senders(arena)
     await asyncio.sleep(LATE_APPENDS_S)

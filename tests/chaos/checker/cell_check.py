@@ -4,7 +4,7 @@ from collections import Counter
 from pathlib import Path
 
 from tests.chaos.checker.cell_description import Cell, End, load_cell, load_ends, load_events
-from tests.chaos.checker.client_history import Deadline, Histories, check_endings, load_histories
+from tests.chaos.checker.client_history import Deadline, Histories, check_endings, load_histories, overlap
 from tests.chaos.checker.history_file import Kind
 from tests.chaos.checker.log_check import LogCheck, check_all_lives
 from tests.chaos.checker.losses import Event, stops
@@ -25,9 +25,9 @@ def check_cell(folder: Path) -> Verdict:
     verdict = Verdict()
     cell, events = load_cell(folder), load_events(folder)
     histories = load_histories(sorted(folder.glob("history-*.bin")), verdict)
-    faults = [event for event in events if "begin_us" in event]
+    faults = [event for event in events if "healed_us" in event]
     _check_histories(cell, histories, faults, verdict=verdict)
-    _check_logs(folder, cell, histories, faults=faults, verdict=verdict)
+    _check_logs(folder, cell, histories, events=events, verdict=verdict)
     _check_recovery(cell, histories, faults, verdict=verdict)
     for name, end in load_ends(folder).items():
         _check_end(name, end, verdict)
@@ -51,13 +51,13 @@ def _check_histories(cell: Cell, histories: Histories, faults: list[Event], *, v
     verdict.figures["longest_life_s"] = round(longest / 1e6, 2)
 
 
-def _check_logs(folder: Path, cell: Cell, histories: Histories, *, faults: list[Event], verdict: Verdict) -> None:
+def _check_logs(folder: Path, cell: Cell, histories: Histories, *, events: list[Event], verdict: Verdict) -> None:
     """C1 to C6."""
     checks = []
     for dump in sorted(folder.glob("log-*.bin")):
         topic = dump.stem.split("-")[1]
         check = LogCheck(dump, histories, verdict, idempotent=cell["topics"][topic]["idempotent"])
-        check.run(faults)
+        check.run(events)
         checks.append(check)
     check_all_lives(checks, histories, verdict)
     missing = {int(topic) for topic in cell["topics"]} - {check.covered.topic for check in checks}
@@ -89,7 +89,9 @@ def _check_recovery(cell: Cell, histories: Histories, faults: list[Event], *, ve
 def _check_end(name: str, end: End, verdict: Verdict) -> None:
     """C11 and C12 for one process."""
     for close in end["closes"]:
-        if close["seconds"] > close["timeout_s"] + CLOSE_LATE_S:
-            verdict.add("C11", f"{name}: {close}")
+        until_us = close["began_us"] + int(close["seconds"] * 1e6)
+        lag_s = overlap(close["began_us"], until_us, end["lags"]) / 1e6
+        if close["seconds"] - lag_s > close["timeout_s"] + CLOSE_LATE_S:
+            verdict.add("C11", f"{name}: {close}, of which the process did not run {lag_s:.1f} s")
     for text in end["errors_without_cause"]:
         verdict.add("C12", f"{name}: {text}")

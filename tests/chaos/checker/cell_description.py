@@ -49,6 +49,7 @@ class Close(TypedDict):
     client: int
     seconds: float
     timeout_s: float
+    began_us: int
 
 
 class End(TypedDict):
@@ -59,6 +60,8 @@ class End(TypedDict):
     """What was logged at ERROR, each with its cause, by anybody in the process."""
     errors_without_cause: list[str]
     failed_starts: int
+    lags: list[tuple[int, int]]
+    """When the process did not run for a while, since others had the machine or it was stopped: microseconds."""
 
 
 def load_cell(folder: Path) -> Cell:

@@ -24,6 +24,8 @@ class ClientHistory:
         self.topic = bytearray()
         self.partition = array("h")
         """Asked for; replaced by what an acknowledgement says."""
+        self.is_chosen = bytearray()
+        """1 where the client left the partition to the producer."""
         self.offset = array("q")
         self.sent_ms = array("q")
         """The record's timestamp."""
@@ -49,6 +51,7 @@ class ClientHistory:
         self.outcome.append(Kind.INVOKE)
         self.topic.append(row.topic)
         self.partition.append(row.partition)
+        self.is_chosen.append(row.partition < 0)
         self.offset.append(-1)
         self.sent_ms.append(row.timestamp)
         self.invoked_us.append(row.time_us)
@@ -111,13 +114,13 @@ def check_endings(history: ClientHistory, deadline: Deadline, verdict: Verdict) 
             continue
         life = history.ended_us[n] - history.invoked_us[n]
         if life > deadline.limit_us:
-            life -= _overlap(history.invoked_us[n], history.ended_us[n], deadline.frozen)
+            life -= overlap(history.invoked_us[n], history.ended_us[n], deadline.frozen)
         longest = max(longest, life)
         if life > deadline.limit_us:
             verdict.add("I2", f"client {history.client} n={n} ended after {life / 1e6:.1f} s")
     return longest
 
 
-def _overlap(start: int, end: int, intervals: tuple[tuple[int, int], ...]) -> int:
+def overlap(start: int, end: int, intervals: Iterable[tuple[int, int]]) -> int:
     """How much of start..end lies in the intervals."""
     return sum(max(0, min(end, until) - max(start, since)) for since, until in intervals)

@@ -32,8 +32,11 @@ class LogCheck:
         """By client: how many copies of each n, at most 255."""
         self._found: dict[int, bytearray] = {}
         """By client: ABSENT, ELSEWHERE or IN_PLACE for each n."""
-        self._last_acknowledged: dict[tuple[int, int], int] = {}
-        """Highest n whose first copy was seen, by client and partition."""
+        self._last_acknowledged: dict[tuple[int, int, int], int] = {}
+        """Highest n whose first copy was seen, by client, partition, and whether the producer chose it.
+
+        A record for any partition has none when it is sent, so it is in order only among its like.
+        """
         self._partitions: defaultdict[int, PartitionLog] = defaultdict(PartitionLog)
 
     def run(self, events: Sequence[Event]) -> None:
@@ -104,7 +107,7 @@ class LogCheck:
         elif found[n] == ABSENT:
             found[n] = ELSEWHERE
         if is_first:
-            key = row.client, row.partition
+            key = row.client, row.partition, history.is_chosen[n]
             if n < self._last_acknowledged.get(key, -1):
                 self._verdict.add("C2", f"after n={self._last_acknowledged[key]} comes {self._name(row)}")
             self._last_acknowledged[key] = max(n, self._last_acknowledged.get(key, -1))

@@ -5,7 +5,8 @@ the next leader's log may end earlier, and what was beyond is gone. Such a loss 
 
 - in the log, a later leader epoch: what stands at the lost offset now, or first after it, was written under a later
   epoch than the client's last record before the lost one; or nothing stands there at all;
-- in the history, a fault that took the partition's leader, not long before or after the acknowledgement.
+- in the history, the end of the partition's leader, not long before or after the acknowledgement: a fault that took
+  it, or a watcher of the cluster saw that another node leads (a node that is starved loses what it leads, too).
 """
 
 from array import array
@@ -35,6 +36,8 @@ class Event(TypedDict, total=False):
     """When it was lifted."""
     healed_us: int
     """When every partition had a leader again and every port answered."""
+    moved: list[list[int]]
+    """Of what the watcher saw between `begin_us` and `end_us`: topic number and partition that changed leaders."""
 
 
 def stops(event: Event, client: int) -> bool:
@@ -83,5 +86,7 @@ def _took_leader(event: Event, topic: str, partition: str, *, when_us: int) -> b
     """Whether a fault that was on then took the leader of the partition."""
     if not event.get("begin_us", 0) - LAG_US <= when_us <= event.get("end_us", 0) + ANSWER_US:
         return False
+    if "moved" in event:
+        return [int(topic), int(partition)] in event["moved"]
     leaders: Mapping[str, int] = event.get("leaders", {}).get(topic, {})
     return partition not in leaders or leaders[partition] in event.get("nodes", [])

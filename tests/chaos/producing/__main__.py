@@ -42,6 +42,7 @@ async def produce(orders: Orders, errors: ErrorLog) -> None:
         errors=errors.with_cause,
         errors_without_cause=errors.without_cause,
         failed_starts=workload.failed_starts,
+        lags=workload.lags,
     )
     orders.end_file.write_text(json.dumps(end), "utf-8")
 

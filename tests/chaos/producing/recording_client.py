@@ -32,6 +32,8 @@ class RecordingClient:
         self._history = history
         self._rng = random.Random(f"{orders.seed}/{client}")
         self._next = 0
+        self._waiting: set[int] = set()
+        """Records whose `enqueue` has not returned, and whose outcome nobody told."""
 
     async def look_for_partitions(self) -> None:
         """Ask how many there are; without an answer, what was known stays."""
@@ -43,10 +45,14 @@ class RecordingClient:
     async def enqueue(self, stream: int) -> None:
         """Give the producer a record, and wait for as long as it wants us to."""
         n, given = self._invoke(stream)
+        self._waiting.add(n)
         try:
             await self.producer.enqueue(self._topic, **given)
         except KafkaError as error:
-            self._refused(n, error)
+            if n in self._waiting:  # else it stood in line and `on_delivery` was told already
+                self._refused(n, error)
+        finally:
+            self._waiting.discard(n)
 
     def send(self, stream: int) -> None:
         """Give the producer a record without waiting."""
@@ -58,10 +64,11 @@ class RecordingClient:
 
     async def close(self, timeout_s: float) -> Close:
         """Close, and say how long it took; failures are in the history already."""
-        began = time.monotonic()
+        began, began_us = time.monotonic(), time.time_ns() // 1000
         with contextlib.suppress(UndeliveredError):
             await self.producer.close(timeout_s)
-        return Close(client=self.client, seconds=round(time.monotonic() - began, 3), timeout_s=timeout_s)
+        seconds = round(time.monotonic() - began, 3)
+        return Close(client=self.client, seconds=seconds, timeout_s=timeout_s, began_us=began_us)
 
     def _invoke(self, stream: int) -> tuple[int, dict[str, Any]]:
         """Choose a record and write down that it is about to be sent."""
@@ -81,6 +88,7 @@ class RecordingClient:
 
     def _ended(self, n: int, metadata: RecordMetadata | None, error: BaseException | None) -> None:
         """The producer tells what became of a record."""
+        self._waiting.discard(n)
         if metadata is not None:
             place = metadata.partition, self.client, n, metadata.offset, metadata.timestamp
             self._history.write(Kind.OK, self._topic_number, *place)

@@ -11,6 +11,10 @@ from tests.chaos.producing.orders import Orders
 from tests.chaos.producing.recording_client import RecordingClient
 
 TICK_S = 0.02
+FLUSH_S = 0.1
+LAG_S = 0.05
+"""A loop that is so much late has not run."""
+
 STREAMS = 3
 """Tasks that share one producer; the last of them never waits."""
 
@@ -41,6 +45,7 @@ class Workload:
         self.stop = asyncio.Event()
         self.closes: list[Close] = []
         self.failed_starts = 0
+        self.lags: list[tuple[int, int]] = []
         self._orders = orders
         self._history = history
 
@@ -52,9 +57,13 @@ class Workload:
             flushing.cancel()
 
     async def _flush_history(self) -> None:
-        """Let others see what happened until now."""
+        """Let others see what happened until now, and note when the process did not run."""
         while True:
-            await asyncio.sleep(0.25)
+            before_us = time.time_ns() // 1000
+            await asyncio.sleep(FLUSH_S)
+            after_us = time.time_ns() // 1000
+            if after_us - before_us > (FLUSH_S + LAG_S) * 1e6:
+                self.lags.append((before_us + int(FLUSH_S * 1e6), after_us))
             self._history.flush()
 
     # One producer for all of the cell
