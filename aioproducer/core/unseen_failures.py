@@ -17,49 +17,80 @@ if TYPE_CHECKING:
 KEPT: Final = MAX_SUB_ERRORS
 
 
+class FailedBatch:
+    """A failed batch, and who will raise it: several flushes may have waited for it."""
+
+    __slots__ = ("holders", "is_raised", "result")
+
+    def __init__(self, result: BatchResult) -> None:
+        """Be held by nobody."""
+        self.result = result
+        self.holders = 0
+        self.is_raised = False
+
+
 class FailedBatches:
     """Failed batches in the order of their failing; the oldest give way to a count."""
 
-    __slots__ = ("_example", "_results", "_uncounted")
+    __slots__ = ("_batches", "_counted_alone", "_example", "_uncounted")
 
     def __init__(self) -> None:
         """Start empty."""
-        self._results: list[BatchResult] = []
+        self._batches: list[FailedBatch] = []
         self._uncounted = 0
+        self._counted_alone = 0  # of `_uncounted`, the records of batches that no other flush holds
         self._example: KafkaError | None = None
 
-    def add(self, result: BatchResult) -> None:
+    def add(self, batch: FailedBatch) -> None:
         """Keep a failed batch."""
-        self._results.append(result)
+        batch.holders += 1
+        self._batches.append(batch)
 
     def add_all(self, later: FailedBatches) -> None:
         """Take over what another one holds."""
         self._uncounted += later._uncounted  # of the same class
+        self._counted_alone += later._counted_alone
         self._example = self._example or later._example
-        self._results += later._results
+        self._batches += later._batches
 
     def trim(self) -> None:
         """Keep no more than a hundred; call it when those who wait for deliveries have been told."""
-        if len(self._results) <= KEPT:
+        if len(self._batches) <= KEPT:
             return
-        unseen = [result for result in self._results if result.unseen()]
-        self._results = unseen[-KEPT:]
-        for result in unseen[:-KEPT]:
-            self._uncounted += result.unseen()
-            self._example = result.error
+        unseen = [batch for batch in self._batches if batch.result.unseen()]
+        self._batches = unseen[-KEPT:]
+        for batch in unseen[:-KEPT]:
+            count = batch.result.unseen()
+            batch.holders -= 1
+            self._uncounted += count
+            self._counted_alone += 0 if batch.holders else count
+            self._example = batch.result.error
 
     def take_error(self) -> UndeliveredError | None:
         """Forget all, and return the error to raise for records nobody looked at; None if there are none."""
-        unseen = [result for result in self._results if result.unseen()]
+        unseen = [batch.result for batch in self._batches if batch.result.unseen()]
         count = self._uncounted + sum(result.unseen() for result in unseen)
         found = [result.error for result in unseen] if unseen else [self._example]
-        self._results, self._uncounted, self._example = [], 0, None
+        for batch in self._batches:
+            batch.is_raised = True
+        self._batches, self._uncounted, self._counted_alone, self._example = [], 0, 0, None
         errors = [error.fresh() for error in found if error is not None][-KEPT:]
         return UndeliveredError.of(errors, count=count) if count and errors else None
 
+    def leave_to_others(self) -> None:
+        """Forget what another flush has raised, or will raise: this one's caller gave up."""
+        alone = []
+        for batch in self._batches:
+            batch.holders -= 1
+            if not batch.is_raised and not batch.holders:
+                batch.holders = 1
+                alone.append(batch)
+        self._batches = alone
+        self._uncounted = self._counted_alone
+
     def __len__(self) -> int:
         """How many batches are kept, those that only a count is left of as one."""
-        return len(self._results) + bool(self._uncounted)
+        return len(self._batches) + bool(self._uncounted)
 
 
 class UnseenFailures:
@@ -73,8 +104,9 @@ class UnseenFailures:
     def record(self, result: BatchResult, generation: int) -> None:
         """Note a failed batch of a flush generation."""
         waiting = [failed for failed, upto in self._flushes.items() if generation <= upto]
+        batch = FailedBatch(result)
         for failed in waiting or [self._kept]:
-            failed.add(result)
+            failed.add(batch)
 
     def trim(self) -> None:
         """Bound what is kept; call it when those who wait for deliveries have been told."""
@@ -88,8 +120,12 @@ class UnseenFailures:
         return failed
 
     def end_flush(self, failed: FailedBatches) -> None:
-        """Collect no more for a flush. What it did not take, because it was cancelled, is kept for the next."""
+        """Collect no more for a flush.
+
+        What it did not take, because it was cancelled, is kept for the next; but for what others took, or wait for.
+        """
         del self._flushes[failed]
+        failed.leave_to_others()
         if len(failed):
             failed.add_all(self._kept)
             self._kept = failed

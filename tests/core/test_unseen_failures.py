@@ -1,5 +1,7 @@
 """Failures that nobody looked at reach exactly the flush that must raise them, and their memory is bounded."""
 
+import pytest
+
 from aioproducer._native.delivery import BatchResult
 from aioproducer.core.unseen_failures import KEPT, UnseenFailures
 from aioproducer.errors import KafkaError
@@ -63,6 +65,44 @@ def test_cancelled_flush_leaves_its_failures_and_later_ones_to_the_next() -> Non
     error = unseen.begin_flush(1).take_error()
     assert error is not None
     assert {str(each) for each in error.exceptions} == {"its own", "a later one"}
+
+
+@pytest.mark.parametrize("order", ["cancelled first", "cancelled last"])
+@pytest.mark.parametrize("batches", [1, KEPT + 50])
+def test_failure_that_another_flush_raises_is_not_left_behind_by_a_cancelled_one(order: str, batches: int) -> None:
+    """It would be raised twice, one after the other."""
+    unseen = UnseenFailures()
+    cancelled, other = unseen.begin_flush(0), unseen.begin_flush(1)
+    for _ in range(batches):
+        unseen.record(failed_batch(), 0)
+    if order == "cancelled first":
+        unseen.trim()
+        unseen.end_flush(cancelled)
+    error = other.take_error()
+    unseen.end_flush(other)
+    if order == "cancelled last":
+        unseen.end_flush(cancelled)
+
+    assert error is not None
+    assert error.count == batches
+    assert unseen.begin_flush(2).take_error() is None
+
+
+@pytest.mark.parametrize("batches", [1, KEPT + 50])
+def test_failure_that_all_flushes_left_behind_is_raised_once(batches: int) -> None:
+    """Whoever comes next is told, with the whole count."""
+    unseen = UnseenFailures()
+    flushes = [unseen.begin_flush(0), unseen.begin_flush(1)]
+    for _ in range(batches):
+        unseen.record(failed_batch(), 0)
+    unseen.trim()
+    for flush in flushes:
+        unseen.end_flush(flush)
+
+    error = unseen.begin_flush(2).take_error()
+    assert error is not None
+    assert error.count == batches
+    assert unseen.begin_flush(3).take_error() is None
 
 
 def test_failure_that_was_looked_at_is_not_raised() -> None:
