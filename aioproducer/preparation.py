@@ -11,7 +11,7 @@ Source: KafkaProducer.doSend in Apache Kafka.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from aioproducer.errors import InvalidPartitionError, Outcome
 from aioproducer.partitioners import check_choice
@@ -44,6 +44,10 @@ class Serializers(NamedTuple):
 
     key: BoundSerializer | None
     value: BoundSerializer | None
+
+
+NO_SERIALIZERS: Final = Serializers(None, None)
+"""Of a record that is bytes already, whatever the producer has."""
 
 
 class PreparedRecord(NamedTuple):

@@ -16,16 +16,17 @@ from typing import TYPE_CHECKING, NoReturn, overload
 
 from aioproducer._native.append import RecordAppender
 from aioproducer.admission import Admission
+from aioproducer.arrow_columns import ArrowRecords, ColumnNames
 from aioproducer.bulk_delivery import BulkDelivery, give_all
 from aioproducer.config import ProducerConfig
 from aioproducer.coroutine_functions import mark_as_coroutine_functions
-from aioproducer.errors import MetadataTimeoutError
 from aioproducer.lifetime import ProducerLifetime, caller
 from aioproducer.metrics import ProducerStatistics
-from aioproducer.preparation import PreparedRecord
+from aioproducer.preparation import NO_SERIALIZERS, PreparedRecord
 from aioproducer.records import check_topic_name, normalize_headers
 from aioproducer.snapshot import take_snapshot
 from aioproducer.topic import Topic, TopicRecords
+from aioproducer.topic_lookup import partitions_of
 
 if TYPE_CHECKING:
     import concurrent.futures
@@ -232,6 +233,44 @@ class Producer(ProducerLifetime):
         records = zip(values, repeat(None)) if keys is None else zip(values, keys, strict=True)
         return await give_all(records, lambda value, key: enqueue(value, key=key))
 
+    async def send_arrow(  # noqa: PLR0913  # one for each part of a record
+        self,
+        topic: str,
+        batch: object,
+        *,
+        value: str | None = None,
+        key: str | None = None,
+        partition: str | None = None,
+        timestamp: str | None = None,
+        headers: str | None = None,
+    ) -> BulkDelivery:
+        """Enqueue one record for each row; as `send_many` otherwise. Needs the extra `arrow`; no serializer runs.
+
+        Args:
+            topic: of all records.
+            batch: a pyarrow `RecordBatch`, `Table` or `RecordBatchReader`, or what exports itself as Arrow (polars,
+                pandas, DuckDB). Read once, on the event loop, as room comes.
+            value: name of the column; None is the one named `value`, which must be there then.
+            key: name of the column; None is the one named `key`, if there is one. So with all that follow:
+            partition: integers.
+            timestamp: timestamps, or ms since the epoch.
+            headers: lists of (name, value) structs, or maps.
+
+        Raises:
+            TypeError, ValueError: the batch, or a column by its name and type; nothing was given.
+            ModuleNotFoundError: pyarrow is not installed.
+            MetadataTimeoutError, IllegalStateError: as `send_many`.
+        """
+        rows = ArrowRecords(batch, ColumnNames(value, key, partition, timestamp, headers))
+        await self.partitions_for(topic)
+        give = self._open_admission().enqueue
+        return await give_all(
+            rows,
+            lambda value, key, partition, timestamp, headers: give(
+                PreparedRecord(topic, value, key, partition, timestamp, headers, None, serializers=NO_SERIALIZERS)
+            ),
+        )
+
     def send_threadsafe(  # noqa: PLR0913  # as send
         self,
         topic: str,
@@ -268,22 +307,7 @@ class Producer(ProducerLifetime):
             MetadataTimeoutError: the topic is still unknown after `max_block_ms`.
         """
         check_topic_name(topic)
-        running = self._open_running()
-        deadline = running.loop.time() + self._config.max_block_ms / 1000
-        while (count := running.metadata.cluster.partition_count(topic)) is None:
-            running.metadata.add_topic(topic, running.loop.time())
-            error = running.topic_refusal(topic)
-            if error is not None:
-                raise error
-            is_answered = await running.next_metadata(deadline)
-            self._open_running()  # closed or failed meanwhile: raises
-            if not is_answered:
-                raise MetadataTimeoutError(
-                    f"topic {topic!r} is still unknown after max_block_ms={self._config.max_block_ms}: "
-                    f"{running.explain_topic(topic)}",
-                    topic=topic,
-                )
-        return list(range(count))
+        return await partitions_of(topic, open_running=self._open_running, max_block_ms=self._config.max_block_ms)
 
     @overload  # `bytes` is a type, and a function that returns bytes
     def topic(

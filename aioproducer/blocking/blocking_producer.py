@@ -183,6 +183,32 @@ class BlockingProducer(BlockingLifetime):
 
         return wait_for(self._in_turn(send))
 
+    def send_arrow(  # noqa: PLR0913  # one for each part of a record
+        self,
+        topic: str,
+        batch: object,
+        *,
+        value: str | None = None,
+        key: str | None = None,
+        partition: str | None = None,
+        timestamp: str | None = None,
+        headers: str | None = None,
+    ) -> BulkResult:
+        """Send one record for each row and wait until all have ended; arguments and errors as `Producer.send_arrow`.
+
+        Returns:
+            Counts, offsets and errors; failed records raise nothing.
+        """
+
+        async def send() -> BulkResult:
+            return await (
+                await self._producer.send_arrow(
+                    topic, batch, value=value, key=key, partition=partition, timestamp=timestamp, headers=headers
+                )
+            )
+
+        return wait_for(self._in_turn(send))
+
     @overload  # as Producer.topic
     def topic(
         self, name: str, *, key: type[bytes] = bytes, value: type[bytes], headers: Headers | None = None

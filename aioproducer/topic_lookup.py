@@ -1,0 +1,39 @@
+"""Asks for a topic's partitions, and waits until some broker has described it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aioproducer.errors import MetadataTimeoutError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aioproducer.running_producer import RunningProducer
+
+
+async def partitions_of(topic: str, *, open_running: Callable[[], RunningProducer], max_block_ms: int) -> list[int]:
+    """Return the partitions of a topic, from what is known, else from the next answers.
+
+    Args:
+        topic: its name was checked.
+        open_running: the parts of a producer that takes records; raises when it does not any more.
+        max_block_ms: for how long.
+
+    Raises:
+        BrokerError: brokers will never describe it to us.
+        MetadataTimeoutError: the topic is still unknown.
+    """
+    running = open_running()
+    deadline = running.loop.time() + max_block_ms / 1000
+    while (count := running.metadata.cluster.partition_count(topic)) is None:
+        running.metadata.add_topic(topic, running.loop.time())
+        error = running.topic_refusal(topic)
+        if error is not None:
+            raise error
+        is_answered = await running.next_metadata(deadline)
+        open_running()  # closed or failed meanwhile: raises
+        if not is_answered:
+            text = f"topic {topic!r} is still unknown after max_block_ms={max_block_ms}: {running.explain_topic(topic)}"
+            raise MetadataTimeoutError(text, topic=topic)
+    return list(range(count))

@@ -1,0 +1,272 @@
+"""The rows of an Arrow table, as records."""
+
+import asyncio
+import subprocess
+import sys
+from datetime import UTC, datetime
+
+import pyarrow as pa
+import pytest
+
+from aioproducer import (
+    BlockingProducer,
+    BulkResult,
+    JsonSerializer,
+    OffsetRange,
+    Producer,
+    ProducerInterceptor,
+    ProducerRecord,
+    RecordTooLargeError,
+    TopicPartition,
+)
+from aioproducer.testing import FakeCluster
+from tests.produced import values
+
+TEXTS = ["a", None, "", "Köln"]
+BYTES = [None if text is None else text.encode() for text in TEXTS]
+
+BYTES_COLUMNS = [
+    pa.array(BYTES, pa.binary()),
+    pa.array(BYTES, pa.large_binary()),
+    pa.array(BYTES, pa.binary_view()),
+    pa.array(TEXTS, pa.string()),
+    pa.array(TEXTS, pa.large_string()),
+    pa.array(TEXTS, pa.string_view()),
+    pa.array(BYTES, pa.binary()).dictionary_encode(),
+    pa.array(TEXTS, pa.string()).dictionary_encode(),
+    pa.array(["cut off", *TEXTS, "cut off"], pa.string())
+    .dictionary_encode()
+    .cast(pa.dictionary(pa.int8(), pa.string()))
+    .slice(1, 4),
+]
+
+PAIRS = [[("h", b"1"), ("h", None)], None, []]
+HEADER_COLUMNS = [
+    pa.array(
+        [row if row is None else [{"key": name, "value": value} for name, value in row] for row in PAIRS],
+        pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])),
+    ),
+    pa.array(
+        [row if row is None else [{"name": name, "v": value} for name, value in row] for row in PAIRS],
+        pa.large_list(pa.struct([("name", pa.large_string()), ("v", pa.large_binary())])),
+    ),
+    pa.array(
+        [row if row is None else [(name, value and value.decode()) for name, value in row] for row in PAIRS],
+        pa.map_(pa.string(), pa.string()),
+    ),
+]
+
+
+def type_of(column: object) -> str:
+    """The type of a column, for the names of tests."""
+    return str(column.type)  # type: ignore[attr-defined]
+
+
+async def sent(producer: Producer, batch: object, **names: str) -> BulkResult:
+    """Send, and wait until all records have ended."""
+    return await (await producer.send_arrow("orders", batch, **names))
+
+
+@pytest.mark.parametrize("column", BYTES_COLUMNS, ids=type_of)
+async def test_every_kind_of_bytes_is_read(producer: Producer, one_broker: FakeCluster, column: pa.Array) -> None:
+    """As value and as key; null and empty stay apart."""
+    batch = pa.table({"value": column, "key": column, "partition": pa.array([0] * 4)})
+
+    result = await sent(producer, batch)
+
+    assert result == BulkResult(4, {TopicPartition("orders", 0): OffsetRange(0, 3, 4)}, {})
+    assert [(record.key, record.value) for record in one_broker.records("orders", 0)] == [(row, row) for row in BYTES]
+
+
+async def test_bytes_of_one_size_are_read(producer: Producer, one_broker: FakeCluster) -> None:
+    """Fixed-size binary; and a column of nothing but nulls."""
+    batch = pa.table({"value": pa.array([b"ab", None], pa.binary(2)), "key": pa.nulls(2), "partition": [0, 0]})
+
+    await sent(producer, batch)
+
+    assert [(record.key, record.value) for record in one_broker.records("orders", 0)] == [(None, b"ab"), (None, None)]
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array([5, None], pa.int64()),
+        pa.array([5, None], pa.timestamp("ms")),
+        pa.array([5_999, None], pa.timestamp("us", "Europe/Berlin")),
+        pa.array([5_999_999, None], pa.timestamp("ns")),
+        pa.array([5, None], pa.uint32()),
+    ],
+    ids=type_of,
+)
+async def test_times_are_milliseconds(producer: Producer, one_broker: FakeCluster, column: pa.Array) -> None:
+    """Whatever their unit; null is now."""
+    before = int(datetime.now(UTC).timestamp() * 1000)
+
+    await sent(producer, pa.table({"value": ["a", "b"], "partition": [0, 0], "timestamp": column}))
+
+    first, second = (record.timestamp for record in one_broker.records("orders", 0))
+    assert first == 5
+    assert second >= before
+
+
+@pytest.mark.parametrize("column", HEADER_COLUMNS, ids=type_of)
+async def test_headers_are_lists_or_maps(producer: Producer, one_broker: FakeCluster, column: pa.Array) -> None:
+    """In their order, names repeated; null and empty are none."""
+    await sent(producer, pa.table({"value": ["a", "b", "c"], "partition": [0, 0, 0], "headers": column}))
+
+    found = [list(record.headers) for record in one_broker.records("orders", 0)]
+    assert found == [[("h", b"1"), ("h", None)], [], []]
+
+
+async def test_columns_are_found_by_the_names_given(producer: Producer, one_broker: FakeCluster) -> None:
+    """Those that nobody names are left alone."""
+    batch = pa.record_batch({"body": ["v"], "id": ["k"], "at": [7], "where": [2], "other": [1.5]})
+
+    await sent(producer, batch, value="body", key="id", timestamp="at", partition="where")
+
+    (found,) = one_broker.records("orders", 2)
+    assert (found.key, found.value, found.timestamp, list(found.headers)) == (b"k", b"v", 7, [])
+
+
+async def test_null_partition_is_chosen_by_the_key(producer: Producer) -> None:
+    """As a record sent alone."""
+    expected = (await producer.send("orders", b"", key=b"customer-7")).partition
+
+    result = await sent(producer, pa.table({"value": ["v"], "key": ["customer-7"], "partition": pa.nulls(1)}))
+
+    assert list(result.offsets) == [TopicPartition("orders", expected)]
+
+
+async def test_chunks_and_slices_keep_their_rows(producer: Producer, one_broker: FakeCluster) -> None:
+    """A table of many chunks, more rows than a window has, a slice of a slice."""
+    numbers = [str(number) for number in range(5_000)]
+    table = pa.concat_tables([pa.table({"value": numbers[:2_000]}), pa.table({"value": numbers[2_000:]})])
+    table = table.append_column("partition", pa.array([0] * 5_000)).slice(10).slice(5, 4_900)
+
+    result = await sent(producer, table)
+
+    assert result.delivered == 4_900
+    assert values(one_broker, "orders") == [text.encode() for text in numbers[15:4_915]]
+
+
+class Exported:
+    """Something that is not pyarrow's, and exports itself as Arrow: as polars, pandas and DuckDB do."""
+
+    def __init__(self, batch: pa.RecordBatch) -> None:
+        self._batch = batch
+
+    def __arrow_c_array__(self, requested_schema: object = None) -> tuple[object, object]:
+        """Export."""
+        capsules: tuple[object, object] = self._batch.__arrow_c_array__(requested_schema)
+        return capsules
+
+
+async def test_whatever_exports_itself_as_arrow_is_read(producer: Producer, one_broker: FakeCluster) -> None:
+    """An array, and a stream, which is read as it comes."""
+    batch = pa.record_batch({"value": ["a", "b"], "partition": [0, 0]})
+
+    await sent(producer, Exported(batch))
+    await sent(producer, pa.RecordBatchReader.from_batches(batch.schema, iter([batch, batch])))
+
+    assert values(one_broker, "orders") == [b"a", b"b"] * 3
+
+
+async def test_serializers_do_not_run(one_broker: FakeCluster) -> None:
+    """Columns are bytes already; interceptors see them."""
+    seen: list[object] = []
+
+    class Sees(ProducerInterceptor):
+        def on_send(self, record: ProducerRecord) -> ProducerRecord | None:
+            seen.append(record.value)
+            return record
+
+    async with Producer(
+        one_broker.bootstrap_servers, value_serializer=JsonSerializer(), interceptors=[Sees()]
+    ) as producer:
+        await sent(producer, pa.table({"value": ["a"]}))
+
+    assert (values(one_broker, "orders"), seen) == ([b"a"], [b"a"])
+
+
+async def test_row_that_is_refused_keeps_no_other_back(producer: Producer) -> None:
+    """It is in the result, by its position."""
+    batch = pa.table({"value": [b"a", bytes(2_000_000), b"b", b"c"], "partition": [0, 0, -1, 0]})
+
+    result = await sent(producer, batch)
+
+    assert {position: type(error) for position, error in result.errors.items()} == {
+        1: RecordTooLargeError,
+        2: ValueError,
+    }
+    assert result.delivered == 2
+
+
+@pytest.mark.parametrize(
+    "columns,names,text",
+    [
+        ({"value": [1]}, {}, r"column 'value' is of type int64; value must be binary or string"),
+        ({"body": [1.5]}, {"value": "body"}, r"column 'body' is of type double; value must be binary or string"),
+        ({"value": ["a"], "key": [True]}, {}, r"column 'key' is of type bool; key must be binary or string"),
+        ({"value": ["a"], "partition": ["1"]}, {}, r"column 'partition' is of type string; partition must be an int"),
+        ({"value": ["a"], "timestamp": [1.5]}, {}, r"column 'timestamp' is of type double; timestamp must be a times"),
+        ({"value": ["a"], "headers": ["h"]}, {}, r"column 'headers' is of type string; headers must be a list of"),
+        ({"value": ["a"], "headers": [["h"]]}, {}, r"column 'headers' is of type list<.*>; headers must be a list of"),
+        ({"value": ["a"], "headers": [[{"a": "b", "c": 1}]]}, {}, r"column 'headers' is of type list<.*int64.*>"),
+    ],
+)
+async def test_column_of_another_type_is_refused(  # noqa: PLR0917  # the parts of a row
+    producer: Producer, columns: dict[str, object], names: dict[str, str], text: str
+) -> None:
+    """By its name and type; nothing is sent."""
+    with pytest.raises(TypeError, match=text):
+        await producer.send_arrow("orders", pa.table(columns), **names)
+
+    assert producer.statistics().records_pending == 0
+
+
+@pytest.mark.parametrize(
+    "names,text",
+    [
+        ({}, r"the batch has no column 'value' for value; its columns are \['a', 'b', 'b'\]"),
+        ({"value": "a", "key": "id"}, r"the batch has no column 'id' for key"),
+        ({"value": "b"}, r"the batch has 2 columns 'b' for value"),
+    ],
+)
+async def test_column_that_is_not_there_is_refused(producer: Producer, names: dict[str, str], text: str) -> None:
+    """The message has those that are."""
+    batch = pa.Table.from_arrays([["1"], ["2"], ["3"]], names=["a", "b", "b"])
+
+    with pytest.raises(ValueError, match=text):
+        await producer.send_arrow("orders", batch, **names)
+
+
+@pytest.mark.parametrize("batch", [[b"a"], {"value": [b"a"]}, b"a", None])
+async def test_what_is_no_table_is_refused(producer: Producer, batch: object) -> None:
+    """The message names what was given."""
+    with pytest.raises(TypeError, match=f"batch must be a pyarrow RecordBatch or Table, .* not {type(batch).__name__}"):
+        await producer.send_arrow("orders", batch)
+
+
+async def test_blocking_producer_sends_tables_too(one_broker: FakeCluster) -> None:
+    """And waits for the result."""
+
+    def work() -> BulkResult:
+        with BlockingProducer(one_broker.bootstrap_servers) as producer:
+            return producer.send_arrow("orders", pa.table({"text": ["a", "b"], "partition": [0, 0]}), value="text")
+
+    result = await asyncio.to_thread(work)
+
+    assert (result.delivered, values(one_broker, "orders")) == (2, [b"a", b"b"])
+
+
+def test_without_pyarrow_the_extra_is_named() -> None:
+    """In a process that has none."""
+    program = """
+import sys
+sys.modules["pyarrow"] = None
+from aioproducer.arrow_columns import ArrowRecords, ColumnNames
+ArrowRecords([], ColumnNames())
+"""
+    answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+
+    assert "send_arrow needs pyarrow: pip install 'aioproducer[arrow]'" in answer.stderr
