@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import asyncio
+import math
 
 from aioproducer.core.flush_generations import FlushGenerations
-
-if TYPE_CHECKING:
-    import asyncio
 
 
 class FlushWaiters:
@@ -21,6 +19,10 @@ class FlushWaiters:
         self.generations = FlushGenerations(self._generation_finished)
         self._loop = loop
         self._waiting: dict[asyncio.Future[None], int] = {}
+        self.drain_timeout_s = math.inf
+        """The shortest that was asked for."""
+        self._drain_by = math.inf
+        self._draining: asyncio.Timeout | None = None
 
     async def wait_for(self, generation: int) -> None:
         """Wait until nothing accepted up to this generation is unfinished."""
@@ -31,6 +33,24 @@ class FlushWaiters:
                 await finished
             finally:
                 del self._waiting[finished]
+
+    def drain_within(self, timeout_s: float) -> None:
+        """Bound the wait of `drain`, also one under way; the shortest bound counts."""
+        self.drain_timeout_s = min(self.drain_timeout_s, timeout_s)
+        self._drain_by = min(self._drain_by, self._loop.time() + timeout_s)
+        if self._draining is not None and not self._draining.expired():
+            self._draining.reschedule(self._drain_by)
+
+    async def drain(self) -> bool:
+        """Wait until nothing that was accepted is unfinished; False: the time is over."""
+        try:
+            async with asyncio.timeout_at(self._drain_by) as self._draining:
+                await self.wait_for(self.generations.current)
+        except TimeoutError:
+            return False
+        finally:
+            self._draining = None
+        return True
 
     def _generation_finished(self) -> None:
         for finished, generation in self._waiting.items():

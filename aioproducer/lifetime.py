@@ -155,7 +155,7 @@ class ProducerLifetime:
             raise error
 
     async def close(self, timeout: float | None = None) -> None:  # noqa: ASYNC109  # part of the promise: the rest fails
-        """Deliver what was accepted, then let everything go; a second call joins the first.
+        """Deliver what was accepted, then let everything go; a second call joins the first, and may shorten its time.
 
         Cancelling ends the wait alone: closing goes on, and may be awaited again.
 
@@ -178,6 +178,8 @@ class ProducerLifetime:
             self._closing = asyncio.get_running_loop().create_task(
                 self._close(timeout_s), name=f"aioproducer-close | {self._lifecycle.name}"
             )
+        elif self._running is not None:
+            self._running.flushes.drain_within(timeout_s)
         was_closed = self._closing.done()
         undelivered = await asyncio.shield(self._closing)
         if undelivered is not None and not (was_closed and self._is_close_told):

@@ -245,10 +245,11 @@ class RunningProducer:
             self.lifecycle.move_to(ProducerState.CLOSING)
         self.appender.closed = True
         failed = self.completion.unseen.begin_flush(self.close_generation())
+        self.flushes.drain_within(timeout_s)
         try:
             if timeout_s > 0 and self.lifecycle.state is ProducerState.CLOSING:
-                await self._drain(timeout_s)
-            self._fail_rest(timeout_s)
+                await self._drain()
+            self._fail_rest()
             self._end_metadata_waits()
             await self.client.close()
             await self._supervisor.stop()
@@ -261,15 +262,14 @@ class RunningProducer:
         if error is not None:
             raise error
 
-    async def _drain(self, timeout_s: float) -> None:
-        try:
-            async with asyncio.timeout(timeout_s):
-                await self.flushes.wait_for(self.generations.current)
-        except TimeoutError:
+    async def _drain(self) -> None:
+        if not await self.flushes.drain():
+            timeout_s = self.flushes.drain_timeout_s
             self._log.warning("close_timed_out", timeout_s=timeout_s, unfinished=self.generations.unfinished)
 
-    def _fail_rest(self, timeout_s: float) -> None:
+    def _fail_rest(self) -> None:
         if self.generations.unfinished:
+            timeout_s = self.flushes.drain_timeout_s
             text = f"the producer was closed before the record was delivered (timeout {timeout_s:g} s)"
             self._fail_everything(ProducerClosedError(text))
 

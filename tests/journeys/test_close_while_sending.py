@@ -82,6 +82,27 @@ async def test_callers_that_wait_for_memory_metadata_or_partitions_end_with_the_
         assert ProducerClosedError in {type(each.exception()) for each in done}
 
 
+@pytest.mark.parametrize("later", [0, 2])
+@in_virtual_time
+async def test_later_close_shortens_the_time_of_the_first(later: float) -> None:
+    """Who is in a hurry now does not wait for the patience of before; a longer one changes nothing."""
+    async with FakeCluster(1, topics={"orders": 1}) as cluster:
+        producer = await Producer(cluster.bootstrap_servers, linger_ms=0).start()
+        await producer.send("orders", b"0")
+        cluster.faults.stall(PRODUCE)
+        delivery = producer.send("orders", b"1")
+        loop = asyncio.get_running_loop()
+        closes = [asyncio.create_task(producer.close(timeout)) for timeout in (30, 60)]
+        await asyncio.sleep(1)
+        began = loop.time()
+        closes.append(asyncio.create_task(producer.close(later)))
+        await asyncio.wait(closes)
+
+        assert loop.time() - began < later + 0.5
+        assert f"timeout {later} s" in str(delivery.exception())
+        assert [type(close.exception()) for close in closes] == [UndeliveredError] * 3
+
+
 @in_virtual_time
 async def test_second_close_joins_the_first_and_cancelling_one_ends_only_its_wait() -> None:
     """Closing goes on."""
