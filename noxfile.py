@@ -91,6 +91,13 @@ def checked(session: nox.Session) -> None:
 
 
 @nox.session
+def chaos(session: nox.Session) -> None:
+    """Kill real brokers under load, and check what their logs hold: `nox -s chaos -- --minutes 30 [--kafka 4.3.1]`."""
+    install(session, extras="demo", group="test")
+    session.run("python", "-m", "tests.chaos", *session.posargs)
+
+
+@nox.session
 def examples(session: nox.Session) -> None:
     """Run every example against the embedded cluster."""
     install(session, extras="demo", group="test")

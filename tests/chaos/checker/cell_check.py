@@ -73,16 +73,19 @@ def _check_recovery(cell: Cell, histories: Histories, faults: list[Event], *, ve
     """C10, for each client that sends all the time; not where the cell ended before the bound had passed."""
     bound_us = cell["limits"]["request_timeout_ms"] * 1000 + int(RECOVERY_S * 1e6)
     recovered: list[float] = []
+    by_fault: list[tuple[str, int, float | None]] = []
     for event in faults:
         for client in cell["lasting_clients"]:
             healed_us = event["healed_us"]
             first = histories[client].first_acknowledged_after(healed_us) if client in histories else None
             took_us = None if first is None else first - healed_us
+            by_fault.append((event["kind"], client, None if took_us is None else took_us / 1e6))
             if took_us is not None and took_us <= bound_us:
                 recovered.append(took_us / 1e6)
             elif healed_us + bound_us < cell["sending_ended_us"]:
                 verdict.add("C10", f"client {client} after {event['kind']}: {took_us} us (bound {bound_us} us)")
     recovered.sort()
+    verdict.figures["recovery_by_fault"] = by_fault
     verdict.figures["recovery_s"] = [round(seconds, 3) for seconds in recovered]
 
 
