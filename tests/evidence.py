@@ -16,7 +16,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "aioproducer"
-SOURCE_SUFFIXES = {".py", ".pyx", ".pxd", ".pyi", ".xml"}
+SOURCE_SUFFIXES = {".py", ".pyx", ".pxd", ".pyi"}
 
 
 def now() -> str:
@@ -28,8 +28,7 @@ def package_hash(package: Path = PACKAGE) -> str:
     """SHA-256 over names and contents of the package's sources, in the order of their names."""
     digest = hashlib.sha256()
     for path in sorted(path for path in package.rglob("*") if path.suffix in SOURCE_SUFFIXES):
-        digest.update(f"{path.relative_to(package).as_posix()}\0".encode())
-        digest.update(hashlib.sha256(path.read_bytes()).digest())
+        digest.update(path.relative_to(package).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()
 
 
@@ -57,7 +56,7 @@ class Evidence:
     """Of `now`, before the run."""
 
     outcome: str
-    """"passed" or "failed"."""
+    """"no violation", or how many."""
 
     digest: str
     """SHA-256 of the run's log: the same seeds on the same code give the same digest where a run is deterministic."""
