@@ -143,7 +143,7 @@ class BrokerConnection(asyncio.Protocol):
         """Close at once. Requests are lost a little later, from the loop; a second call does nothing."""
         if self._state is ConnectionState.CLOSED:
             return
-        self.error = _with_label(self.label, error)
+        self.error = _without_frames(_with_label(self.label, error))
         self._move_to(ConnectionState.CLOSED)
         self._handshake.close()
         if self._watch_timer is not None:
@@ -200,6 +200,7 @@ class BrokerConnection(asyncio.Protocol):
         error = cast("KafkaError", self.error)
         self._environment.counters.connections_closed += 1
         lost = [*self._spoiled, *self._conversation.take_in_flight(), *self._stream.take_unwritten()]
+        self._spoiled.clear()
         for request in sorted(lost, key=attrgetter("end")):
             self._lose(request, error)
         if not self.ready.done():
@@ -321,6 +322,18 @@ def _with_label(label: str, error: KafkaError) -> KafkaError:
         labelled = type(error)(f"{label}: {error}")
         labelled.__cause__ = error.__cause__
         return labelled
+    return error
+
+
+def _without_frames(error: KafkaError) -> KafkaError:
+    """Let go of every frame that an error has come through: one of them holds a request, and so the batches in it.
+
+    The error itself is kept for as long as anybody wants to know why the connection was closed.
+    """
+    each: BaseException | None = error
+    while each is not None:
+        each.__traceback__ = None
+        each = each.__cause__ or each.__context__
     return error
 
 

@@ -190,6 +190,35 @@ def test_garbled_answer_is_lost_with_those_behind_it() -> None:
     assert run(story()) == [f"{name}: broker 1 at host:9092: garbled" for name in "ab"]
 
 
+def test_error_of_a_garbled_answer_holds_no_bytes_of_its_request() -> None:
+    """Whoever keeps the error of a delivery must not keep the memory of its batch."""
+
+    async def story() -> bytearray:
+        pair = await connected()
+        ends, memory = Ends(), bytearray(b"body")
+        garbled = ends.request("a", body=memoryview(memory))  # type: ignore[arg-type]  # a buffer, as of a batch
+
+        def cannot_read(_payload: memoryview, _now: float) -> None:
+            try:
+                struct.unpack(">i", b"")
+            except struct.error as error:
+                raise ProtocolError("garbled") from error
+
+        garbled.on_response = cannot_read
+        pair.connection.send(garbled)
+        await asyncio.sleep(0.01)
+        pair.broker.answer(pair.broker.requests[0], b"")
+        await pair.connection.closed
+        kept.append(ends.errors()[0])
+        return memory
+
+    kept: list[KafkaError] = []
+    memory = run(story())
+
+    memory.extend(b"a bytearray of which somebody holds a view cannot grow")
+    assert "garbled" in str(kept[0])
+
+
 def test_callback_may_close_the_connection() -> None:
     """Answers that came in the same bytes, behind the one whose callback closed, are not handed out."""
 
