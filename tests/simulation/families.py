@@ -53,7 +53,9 @@ class Family:
     closes_early: bool = False
     """The producer is closed at any moment, by anybody."""
 
-    topic_configs: Mapping[str, str] = field(default_factory=dict)
+    max_message_bytes: tuple[int, int] | None = None
+    """What the topic takes as a batch; None: a megabyte."""
+
     integer_edges: bool = False
     """Sequences, epochs, timestamps and sizes at the ends of their ranges."""
 
@@ -69,6 +71,95 @@ _ROWS = (
         partitions=(1, 1),
     ),
     Family(name="D2", title="several brokers", faults=(*ALL, "F13"), brokers=(3, 5), partitions=(2, 12)),
+    Family(
+        name="D3",
+        title="acks=1 without idempotence",
+        faults=(*NETWORK, *LEADERS, "F13", "F14", "F17", "F19", *SURROUNDINGS),
+        brokers=(3, 5),
+        acks=(1,),
+        replication=(3,),
+    ),
+    Family(name="D4", title="acks=0", faults=(*NETWORK, *LEADERS, "F13", *SURROUNDINGS), acks=(0,)),
+    Family(
+        name="D5",
+        title="leaders come and go",
+        faults=(*NETWORK, "F10", "F12", "F13", "F17"),
+        always=("F11",),
+        brokers=(3, 5),
+        replication=(3,),
+    ),
+    Family(
+        name="D6",
+        title="brokers crash and come back",
+        faults=(*NETWORK, *LEADERS, "F17", "F24"),
+        always=("F13",),
+        brokers=(3, 5),
+    ),
+    Family(
+        name="D7",
+        title="brokers forget their producers",
+        faults=(*NETWORK, "F10", "F11", "F13", "F17", "F24"),
+        always=("F15",),
+    ),
+    Family(
+        name="D8",
+        title="little memory, impatient callers",
+        faults=("F1", "F2", "F5", "F6", "F8", "F10", "F11", "F17", "F19"),
+        always=("F24",),
+        clients=(6, 25),
+        buffer_memory=(1_024, 8_192),
+        cancels=0.35,
+    ),
+    Family(
+        name="D9",
+        title="outages longer than deadlines",
+        faults=(*NETWORK, *LEADERS, "F13", "F24"),
+        always=("outage",),
+        brokers=(3, 5),
+        delivery_timeout_ms=(500, 5_000),
+        strikes=(2, 8),
+    ),
+    Family(
+        name="D14",
+        title="metadata flaps, topics and brokers change",
+        faults=("F2", "F6", "F10", "F12", "F16", "F17", "F22", "F24"),
+        always=("F11", "F21"),
+        brokers=(2, 5),
+    ),
+    Family(
+        name="D16",
+        title="closed at any moment",
+        faults=(*NETWORK, *LEADERS, "F13", "F17", "F19", "F24", "outage"),
+        closes_early=True,
+    ),
+    Family(
+        name="D17",
+        title="batches too large",
+        faults=(*NETWORK, "F10", "F11", "F17", "F18", "F24"),
+        always=("split",),
+        batch_size=(500, 131_072),
+        buffer_memory=(8_192, 1_048_576),
+        max_message_bytes=(150, 6_000),
+    ),
+    Family(
+        name="D18",
+        title="integer edges",
+        faults=(*NETWORK, *LEADERS, "F13", "F17", "F18", "F24"),
+        profiles=("4.3.1", "3.9.1", "2.8"),
+        integer_edges=True,
+    ),
+    Family(
+        name="D19",
+        title="throttled",
+        faults=("F1", "F2", "F5", "F6", "F8", "F10", "F11", "F17", "F24"),
+        always=("F19",),
+    ),
+    Family(
+        name="D20",
+        title="hostile brokers",
+        faults=("F1", "F3", "F5", "F9", "F11", "F17", "F24", "lies"),
+        always=("F25",),
+    ),
 )
 
 FAMILIES: Mapping[str, Family] = {family.name: family for family in _ROWS}

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from aioproducer import Producer
 from aioproducer.core.partition_queue import PartitionQueue
 from aioproducer.core.producer_batch import BatchState
+from aioproducer.core.producer_identity import LAST_EPOCH
 from aioproducer.running_producer import RunningProducer
 
 
@@ -32,6 +33,22 @@ class Inside:
         if not 0 <= lent <= pool.lent_bytes <= pool.total_bytes:
             violated("I15", f"{lent} bytes in batches, {pool.lent_bytes} lent of {pool.total_bytes}")
         states[f"producer {running.lifecycle.state.value}"] += 1
+
+    def use_up_epochs(self, left: int) -> None:
+        """Let all but `left` epochs of the producer's id be used up, before anything is sent."""
+        identity = self._parts().identity
+        if identity.producer_id is not None:
+            identity.assign(identity.producer_id, LAST_EPOCH - left)
+
+    def use_up_sequences(self, partition: int, left: int) -> None:
+        """Let all but `left` sequences of a partition be used up; nothing of it may be on its way."""
+        for queue in self._parts().accumulator.partitions.queues():
+            if queue.topic_partition.partition == partition and queue.is_empty:
+                queue.identity.next_sequence = 2**31 - left
+
+    def _parts(self) -> RunningProducer:
+        assert self._running is not None
+        return self._running
 
     def _check_queue(self, queue: PartitionQueue, violated: Callable[[str, str], None], states: Counter[str]) -> None:
         place = f"{queue.topic_partition.topic}-{queue.topic_partition.partition}"

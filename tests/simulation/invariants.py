@@ -1,17 +1,25 @@
 """Invariants that are checked while a run goes on, and when it is over: what the checker of logs cannot see."""
 
 import asyncio
+import contextlib
 from collections import Counter, deque
+from collections.abc import Sequence
+from random import Random
 
-from aioproducer import KafkaError, Producer
+from aioproducer import KafkaError, Producer, UndeliveredError
 from tests.simulation.history import RecordId, Story
 from tests.simulation.inside import Inside
+from tests.simulation.kept_logs import LogKeeper
+from tests.simulation.nemesis import Nemesis
 from tests.simulation.simulated_loop import SimulatedLoop
 from tests.simulation.simulated_network import SimulatedNetwork
 from tests.simulation.workload import TICK_S, Workload
 
 LOOKS = 12
 """How often a run is looked at while it goes on."""
+
+CLOSE_SLACK_S = 0.05
+"""What closing takes once nothing is waited for any more: connections end in a turn of the loop."""
 
 PROBER = 1_000
 """The client number of the records that probe partitions after healing."""
@@ -66,6 +74,56 @@ class Watchman:
     @staticmethod
     def _is_ended(story: Story) -> bool:
         return story.delivery is None or story.delivery.done()
+
+    # Instead of healing
+
+    async def close_at_any_moment(self, nemesis: Nemesis, callers: Sequence[asyncio.Future[None]]) -> None:
+        """Close while everything is going on: I17 (in time), I2 (nothing is open afterwards), I23 (nothing is left)."""
+        chance = Random(f"close-{self._load.plan.seed}")
+        await asyncio.sleep(chance.random() * self._load.plan.chaos_s)
+        timeout_s = chance.choice((0.0, 0.0, 0.01, 0.5, 1.5)) * self._load.delivery_timeout_s
+        self._load.is_closing = True
+        began = self._loop.time()
+        closing = [asyncio.ensure_future(self._close(timeout_s)) for _ in range(chance.randint(1, 3))]
+        if chance.random() < 0.4:
+            await asyncio.sleep(chance.random() * timeout_s)
+            closing[0].cancel()
+        await asyncio.wait(closing)
+        await self._close(timeout_s)
+        took = self._loop.time() - began
+        if took > timeout_s + CLOSE_SLACK_S:
+            self._violated("I17", f"close({timeout_s:.3f}) took {took:.3f} s")
+        self._note_open_after_close()
+        self._is_over = True
+        await asyncio.wait(callers, timeout=self._load.max_block_s + 60)
+        nemesis.heal()
+        await asyncio.sleep(self._load.plan.number("request_timeout_ms") / 1000)
+        self.check_gone(nemesis.network)
+
+    async def _close(self, timeout_s: float) -> None:
+        with contextlib.suppress(UndeliveredError):
+            await self.producer.close(timeout_s)
+
+    def _note_open_after_close(self) -> None:
+        for story in self._load.deliveries:
+            if not self._is_ended(story):
+                self._violated("I2", f"{story.record} ({story.verb}) is open after close")
+
+    # At the ends of the ranges
+
+    async def go_to_the_edges(self, keeper: LogKeeper, network: SimulatedNetwork) -> None:
+        """Go on as if most sequences of some partitions had been used up, and most epochs of the producer."""
+        plan = self._load.plan
+        chance = Random(f"edges-{plan.seed}")
+        inside = Inside(self.producer)
+        if chance.random() < 0.5:
+            inside.use_up_epochs(chance.randint(0, 3))
+        for index, partition in enumerate(network.model.partitions()):
+            if chance.random() < 0.5:
+                await self.probe(index)
+                inside.use_up_sequences(index, chance.randint(1, 20))
+                keeper.forget_producers(partition)
+        network.watch.forget_identities()
 
     # After healing
 

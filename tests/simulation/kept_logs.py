@@ -3,6 +3,7 @@
 from aioproducer.testing.model.partition import Partition
 from aioproducer.testing.model.partition_log import LoggedBatch, PartitionLog
 from aioproducer.testing.model.record_batch import LoggedRecord, decode_records
+from aioproducer.testing.model.topics import Topic
 from tests.simulation.checker import KeptLog
 
 
@@ -42,6 +43,11 @@ class LogKeeper:
         log = WholeLog()
         partition.log = log
         self._kept.append((topic, index, log))
+
+    def adopt_all(self, topic: Topic, first: int = 0) -> None:
+        """Give the partitions of a topic their logs, from index `first` on."""
+        for index, partition in enumerate(topic.partitions[first:], first):
+            self.adopt(topic.name, index, partition)
 
     def forget_producers(self, partition: Partition) -> None:
         """Lose what a partition knows of its producers, and note where."""

@@ -10,6 +10,7 @@ from random import Random
 from aioproducer.testing import ApiKey, Where
 from aioproducer.testing.model.cluster import ModelCluster
 from aioproducer.testing.model.partition import Partition
+from aioproducer.testing.model.topics import TopicRequest
 from tests.simulation.history import History
 from tests.simulation.kept_logs import LogKeeper
 from tests.simulation.plan import Plan, Strike
@@ -62,6 +63,8 @@ class Nemesis:
             self.model.restart(number, now)
             self.model.hold_replication(number, now, held=False)
             self.network.clear_up(node)
+        if self.model.topics.named(TOPIC) is None:
+            make_topic(self, self.plan.partitions)
         for partition in self.model.partitions():
             if partition.leader == -1:
                 partition.move_leader(partition.isr[0], now)
@@ -70,7 +73,7 @@ class Nemesis:
     def _strike(self, strike: Strike) -> None:
         if self._is_over:
             return
-        self._history.note("nemesis", "%s: %s", strike.fault, FAULTS[strike.fault].__doc__)
+        self._history.note("nemesis", "%s (%s)", FAULTS[strike.fault].__doc__, strike.fault)
         FAULTS[strike.fault](self, Random(strike.seed))
         self.network.settle()
 
@@ -294,6 +297,84 @@ def throttle(nemesis: Nemesis, chance: Random) -> None:
     nemesis.model.faults.throttle(pause_ms, where, times=chance.randint(1, 4))
 
 
+def topic_changes(nemesis: Nemesis, chance: Random) -> None:
+    """F21: the topic gets more partitions, or vanishes, or is deleted and made again."""
+    topic = nemesis.model.topics.named(TOPIC)
+    if topic is None:
+        return
+    nemesis.fired("F21")
+    present = len(topic.partitions)
+    if chance.random() < 0.4:
+        nemesis.model.topics.add_partitions(topic, present + chance.randint(1, 3))
+        nemesis.keeper.adopt_all(topic, present)
+        return
+    nemesis.model.topics.delete(topic, nemesis.now)
+    count = max(present + chance.randint(-1, 1), nemesis.plan.partitions)
+    nemesis.later(chance.choice((0.0, 1.0)) * nemesis.a_while(chance), lambda: make_topic(nemesis, count))
+
+
+def make_topic(nemesis: Nemesis, partitions: int) -> None:
+    """Make the topic again, unless it is there."""
+    live = len(nemesis.model.live_nodes())
+    if nemesis.model.topics.named(TOPIC) is None and live >= nemesis.plan.replication:
+        topic = nemesis.model.topics.create(TopicRequest(name=TOPIC, partitions=partitions))
+        nemesis.keeper.adopt_all(topic)
+
+
+def cluster_replaced(nemesis: Nemesis, chance: Random) -> None:
+    """F22: all brokers have other addresses from now on."""
+    del chance
+    nemesis.network.move_all()
+    nemesis.fired("F22")
+
+
+def outage(nemesis: Nemesis, chance: Random) -> None:
+    """All brokers, or some, cannot be reached for longer than records live: silent, or refusing."""
+    nodes = list(nemesis.network.nodes.values())
+    away = nodes if chance.random() < 0.6 else chance.sample(nodes, max(1, len(nodes) // 2))
+    is_silent = chance.random() < 0.5
+    for node in away:
+        node.is_dark, node.is_refusing = is_silent, not is_silent
+    if not is_silent:
+        for connection in list(nemesis.network.connections.values()):
+            if connection.node in away:
+                nemesis.network.cut(connection, "outage")
+    nemesis.fired("outage")
+    timeout_s = nemesis.plan.number("delivery_timeout_ms") / 1000
+    for node in away:
+        nemesis.later(chance.choice((0.3, 1.2)) * timeout_s, lambda node=node: nemesis.network.clear_up(node))
+
+
+def too_large(nemesis: Nemesis, chance: Random) -> None:
+    """A broker finds batches too large that it would have taken before."""
+    code = chance.choice((10, 10, 18))
+    nemesis.model.faults.error(code, nemesis.place(chance), times=chance.randint(1, 4), skip=chance.randrange(3))
+
+
+def hostile_bytes(nemesis: Nemesis, chance: Random) -> None:
+    """F25: an answer is garbage, has a wrong size or correlation id, or says nothing of a partition."""
+    faults, skip = nemesis.model.faults, chance.randrange(3)
+    where = Where(api=chance.choice((ApiKey.PRODUCE, ApiKey.PRODUCE, None)))
+    dice = chance.randrange(5)
+    nemesis.fired("F25")
+    if dice == 0:
+        faults.garbage(chance.randbytes(chance.randint(1, 200)), where, skip=skip)
+    elif dice == 1:
+        faults.wrong_correlation_id(where, skip=skip)
+    elif dice == 2:
+        faults.oversized_frame(where, size=chance.choice((2**31 - 1, -5, -(2**31), 500_000_000)), skip=skip)
+    else:
+        place = nemesis.place(chance)
+        if dice == 3:
+            faults.error(6, place)  # so what the answer omits was not even appended
+        faults.omit_partition(place)
+
+
+def lies(nemesis: Nemesis, chance: Random) -> None:
+    """Answers arrive with bytes changed: whatever they say, nothing hangs and nothing grows."""
+    nemesis.node(chance).lie_times += chance.randint(1, 4)
+
+
 def wall_clock_jumps(nemesis: Nemesis, chance: Random) -> None:
     """F23: the wall clock jumps by up to an hour."""
     nemesis.wall_clock_shift_ms = chance.randint(-3_600_000, 3_600_000)
@@ -320,5 +401,11 @@ FAULTS: Mapping[str, Callable[[Nemesis, Random], None]] = {
     "F17": retriable_code,
     "F18": final_code,
     "F19": throttle,
+    "F21": topic_changes,
+    "F22": cluster_replaced,
     "F23": wall_clock_jumps,
+    "F25": hostile_bytes,
+    "lies": lies,
+    "outage": outage,
+    "split": too_large,
 }

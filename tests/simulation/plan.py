@@ -49,6 +49,9 @@ class Plan:
     pace_s: float
     """Mean pause between two calls of one caller."""
 
+    max_message_bytes: int | None
+    """What the topic takes as a batch; None: a megabyte."""
+
     user_faults: bool
     """F24 is enabled: callers are cancelled, serializers and callbacks raise."""
 
@@ -64,6 +67,11 @@ class Plan:
     def is_idempotent(self) -> bool:
         """Whether the producer is."""
         return bool(self.options["enable_idempotence"])
+
+    @property
+    def is_honest(self) -> bool:
+        """Whether what brokers say can be relied on."""
+        return "lies" not in self.enabled
 
     @property
     def acks(self) -> int:
@@ -92,7 +100,7 @@ def draw_plan(family_name: str, seed: int) -> Plan:
     """
     family = FAMILIES[family_name]
     chance = Random(f"{family_name}-{seed}")
-    is_calm = chance.randrange(CALM_SEEDS) == 0
+    is_calm = chance.randrange(CALM_SEEDS) == 0 and not family.max_message_bytes and not family.integer_edges
     half = [fault for fault in family.faults if chance.random() < 0.5]
     enabled = () if is_calm and not family.always else (*family.always, *half)
     options = _options(family, chance)
@@ -121,6 +129,7 @@ def draw_plan(family_name: str, seed: int) -> Plan:
         records=records,
         clients=clients,
         pace_s=chance.choice((0.0, 0.5, 1.0)) * chaos_s * clients / records,
+        max_message_bytes=_draw(chance, family.max_message_bytes) if family.max_message_bytes else None,
         user_faults="F24" in enabled,
         uses_bootstrap_name=chance.random() < 0.5 or "F22" in enabled,
         starts_before_faults=chance.random() < 0.7,

@@ -129,10 +129,10 @@ class Run:
         loop.network = SimulatedNetwork(loop, model, Random(f"network-{plan.seed}"), self._watch)
         for node in loop.network.nodes.values():
             node.latency_s, node.jitter_s = plan.latency_s, plan.jitter_s
-        request = TopicRequest(name=TOPIC, partitions=plan.partitions, configs=plan.family.topic_configs)
-        topic = model.topics.create(request)
-        for index, partition in enumerate(topic.partitions):
-            self._keeper.adopt(TOPIC, index, partition)
+        limit = plan.max_message_bytes
+        configs = {} if limit is None else {"max.message.bytes": str(limit)}
+        topic = model.topics.create(TopicRequest(name=TOPIC, partitions=plan.partitions, configs=configs))
+        self._keeper.adopt_all(topic)
         return loop.network
 
     def _make_producer(self) -> Producer:
@@ -161,11 +161,16 @@ class Run:
         if not plan.starts_before_faults:
             self._nemesis.begin()
         await self._start()
+        if plan.family.integer_edges:
+            await self._watchman.go_to_the_edges(self._keeper, self._network)
         if plan.starts_before_faults:
             self._nemesis.begin()
         began = self._loop.time()
         callers = [asyncio.ensure_future(caller.run()) for caller in self._load.callers()]
         self._watchman.begin()
+        if plan.family.closes_early:
+            await self._watchman.close_at_any_moment(self._nemesis, callers)
+            return
         await asyncio.sleep(plan.chaos_s)
         await self._healed(callers)
         self._history.note("run", "callers are done %.3f s after the start", self._loop.time() - began)
@@ -189,6 +194,7 @@ class Run:
     async def _healed(self, callers: Sequence[asyncio.Future[None]]) -> None:
         """End the chaos; every call and every record must end within its time."""
         self._nemesis.heal()
+        self._load.healthy_since = self._loop.time() + self._load.delivery_timeout_s
         left = self._load.delivery_timeout_s + self._load.max_block_s
         bound = (1 + self._plan.records) * left  # callers go on sending; each call has its own, tighter bound
         await self._within(bound, asyncio.wait(callers), "the callers")
@@ -214,6 +220,8 @@ class Run:
 
     async def _probe(self) -> None:
         """Every partition takes records again, soon."""
+        if not self._plan.is_honest:
+            return  # who was told of leader epochs that never were waits for them
         for partition in range(self._plan.partitions):
             await self._watchman.probe(partition)
 
@@ -239,10 +247,15 @@ class Run:
             if story.end is End.GIVEN_UP and story.expects_callback and not story.was_called_back:
                 story.end = End.NOT_WRITTEN  # withdrawn: nobody would ever have been told otherwise
         logs = self._keeper.logs()
-        promise = Promise(acks=plan.acks, is_idempotent=plan.is_idempotent, keeps_order=plan.acks != 0)
+        promise = Promise(
+            acks=plan.acks,
+            is_idempotent=plan.is_idempotent,
+            keeps_order=plan.acks != 0,
+            is_honest=plan.is_honest,
+        )
         for violation in check_history(history.stories, logs, promise):
             history.violated(*violation)
-        if not plan.strikes and not plan.user_faults:
+        if not plan.enabled and not plan.family.closes_early:
             self._check_calm()
         return Verdict(
             plan=plan,

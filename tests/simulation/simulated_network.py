@@ -51,6 +51,8 @@ class Node:
         self.ghost_times = 0
         """Produce requests of which a second copy will arrive later."""
         self.ghost_delay_s = 0.0
+        self.lie_times = 0
+        """Answers that will arrive with bytes changed."""
 
 
 class SimulatedNetwork:
@@ -268,10 +270,21 @@ class SimulatedNetwork:
                     self._arrive(transport, transport.waiting.popleft())
 
     def _send_down(self, transport: SimulatedTransport, data: bytes) -> None:
+        if transport.node.lie_times > 0:
+            transport.node.lie_times -= 1
+            self.watch.fired("lies")
+            self.watch.answered(transport, data)
+            data = self._changed(data)
         *fragments, last = self._pieces(transport.node, data)
         for piece in fragments:
             self._later(transport.node, self._down_time(transport), lambda piece=piece: transport.receive(piece))
         self._later(transport.node, self._down_time(transport), lambda: self._answer(transport, data, last))
+
+    def _changed(self, data: bytes) -> bytes:
+        changed = bytearray(data)
+        for _ in range(self._random.randint(1, 3)):
+            changed[self._random.randrange(len(changed))] = self._random.randrange(256)
+        return bytes(changed)
 
     def _answer(self, transport: SimulatedTransport, frame: bytes, last: bytes) -> None:
         self.watch.answered(transport, frame)

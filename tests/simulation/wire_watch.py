@@ -23,6 +23,8 @@ _HEAD: Final = struct.Struct(">ihhi")
 _CORRELATION: Final = struct.Struct(">ii")
 _PRODUCE: Final = int(ApiKey.PRODUCE)
 _METADATA: Final = int(ApiKey.METADATA)
+_HANDSHAKE: Final = int(ApiKey.API_VERSIONS)
+_TICK_S: Final = 0.001
 
 
 class Fate(Enum):
@@ -56,6 +58,8 @@ class WireWatch:
         self._clock = clock
         self._metadata_in_flight: set[tuple[int, int]] = set()
         self._appended: dict[tuple[int, int], bool] = {}  # (connection, correlation id) -> every batch is in a log
+        self._throttles: dict[tuple[int, int], int] = {}  # ms that the answer to a request asks to pause
+        self._pauses: dict[int, float] = {}  # node -> until when it is to be left alone
         self._refused: set[tuple[int, int]] = set()  # the producer was told that something was not appended
         self._sequences: dict[tuple[object, int, int, int, int], tuple[int, bytes]] = {}
 
@@ -87,6 +91,8 @@ class WireWatch:
         _, api, version, correlation_id = _HEAD.unpack_from(frame)
         key = (transport.number, correlation_id)
         self.requests[ApiKey(api).name] += 1
+        if api != _HANDSHAKE and self._pauses.get(transport.node.number, 0.0) > self._clock():
+            self.violated("KIP-219", f"{ApiKey(api).name} was sent to node {transport.node.number} during its pause")
         if api != _PRODUCE:
             transport.asked[correlation_id] = api
             if api == _METADATA:
@@ -125,6 +131,10 @@ class WireWatch:
                 return
         self._sequences[*who, header.base_sequence] = (header.crc, bytes(records))
 
+    def forget_identities(self) -> None:
+        """Take every sequence as unused: two thousand million of them are said to have gone by."""
+        self._sequences.clear()
+
     def fate(self, transport: SimulatedTransport, frame: bytes) -> Fate:
         """What has become of a request that was written to this connection."""
         correlation_id = _HEAD.unpack_from(frame)[3]
@@ -138,6 +148,8 @@ class WireWatch:
         """Look at an answer as a broker gives it, before the network or a fault may lose it."""
         del now
         name, node = exchange.api.name, exchange.broker.node_id
+        if exchange.throttle_ms and exchange.api in {ApiKey.PRODUCE, ApiKey.METADATA}:
+            self._throttles[exchange.connection_id, exchange.header.correlation_id] = exchange.throttle_ms
         if exchange.api is ApiKey.PRODUCE:
             results = _results(answer)
             key = (exchange.connection_id, exchange.header.correlation_id)
@@ -160,6 +172,8 @@ class WireWatch:
             return
         key = (transport.number, _CORRELATION.unpack_from(frame)[1])
         api = transport.asked.pop(key[1], None)
+        if key in self._throttles:
+            self._pauses[transport.node.number] = self._clock() + self._throttles.pop(key) / 1000 - _TICK_S
         if api == _METADATA:
             self._metadata_in_flight.discard(key)
         elif api == _PRODUCE and not self._appended.get(key, False):

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from random import Random
 from typing import Any, TypeVar
 
-from aioproducer import BulkResult, Delivery, KafkaError, Producer, RecordMetadata, UndeliveredError
+from aioproducer import BufferTimeoutError, BulkResult, Delivery, KafkaError, Producer, RecordMetadata, UndeliveredError
 from tests.simulation.history import End, History, RecordId, Story
 from tests.simulation.plan import Plan
 
@@ -21,6 +21,7 @@ TICK_S = 0.002
 POISON = "a value that the serializer refuses"
 _TEXT = b"the quick brown fox jumps over the lazy dog " * 2_000
 _NOISE = Random(0).randbytes(90_000)
+_PATIENCE_S = 60.0
 _PAUSES = 0.15
 """Calls come in bursts: after so many of them there is a pause, and it is the longer."""
 
@@ -57,6 +58,9 @@ class Workload:
         self.deliveries: list[Story] = []
         """Stories with a delivery, in the order in which these were given."""
         self.is_closing = False
+        self.healthy_since = 0.0
+        """Virtual seconds; 0.0 while things go wrong."""
+
         self.now = history.clock
         self.delivery_timeout_s = plan.number("delivery_timeout_ms") / 1000
         self.max_block_s = plan.number("max_block_ms") / 1000
@@ -170,6 +174,7 @@ class Caller:
             )
         except CALL_ERRORS as error:
             self._refused(story, error)
+            self._check_served(story, error)
         else:
             self._accepted(story, delivery)
             if self._chance.random() < 0.1:
@@ -300,9 +305,20 @@ class Caller:
             arguments["on_delivery"] = self._callback(story, fails=fails)
         if chance.random() < 0.1:
             story.given_timestamp = arguments["timestamp"] = round(1_700_000_000_000 + chance.uniform(-1e6, 1e6))
+        if self._load.plan.family.integer_edges and chance.random() < 0.2:
+            self._go_to_the_edge(story, arguments)
         if self._with_faults and chance.random() < 0.05:
             self._spoil(arguments)
         return arguments
+
+    def _go_to_the_edge(self, story: Story, arguments: dict[str, Any]) -> None:
+        """Send a tombstone, or a time at the end of time."""
+        if story.key is None or story.partition is not None:
+            arguments["key"] = story.key = b"%d.%d.%d|" % story.record
+            if self._chance.random() < 0.5:
+                arguments["value"] = story.value = None
+        if self._chance.random() < 0.5:
+            story.given_timestamp = arguments["timestamp"] = self._chance.choice((0, 1, 2**31, 2**62, 2**63 - 1))
 
     def _spoil(self, arguments: dict[str, Any]) -> None:
         """Make it a call that must be refused."""
@@ -353,6 +369,13 @@ class Caller:
             raise
         finally:
             self._check_bound(f"{story.verb} {story.record}", story.called_at, bound_s)
+
+    def _check_served(self, story: Story, error: BaseException) -> None:
+        """I15: nobody waits for memory for long while brokers answer."""
+        has_patience = self._load.max_block_s >= _PATIENCE_S
+        is_healthy = 0.0 < self._load.healthy_since < story.called_at
+        if isinstance(error, BufferTimeoutError) and has_patience and is_healthy:
+            self._load.history.violated("I15", f"{story.record} found no memory on a healthy cluster: {error}")
 
     def _check_bound(self, what: str, began: float, bound_s: float) -> None:
         took = self._load.now() - began
