@@ -114,10 +114,10 @@ class BufferPool:
         """
         if chunk in self._holders:
             return self._copy_out(chunk, data)
-        payer = self._lent.pop(chunk)
-        smaller = Chunk(max(len(data), 1))
+        smaller = Chunk(max(len(data), 1))  # before anything else: there may be no memory for it
         smaller.fill(data)
-        self._lent[smaller] = payer
+        self._lent[smaller] = payer = self._lent[chunk]
+        del self._lent[chunk]
         self._used[payer] += smaller.capacity - chunk.capacity
         self.lent_bytes += smaller.capacity - chunk.capacity
         self._keep(chunk)
