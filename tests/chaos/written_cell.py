@@ -108,7 +108,14 @@ class WrittenCell:
             "lasting_clients": self.lasting,
             "sending_ended_us": self.sending_ended_us,
         }
-        ended = {"closes": [], "errors": [], "errors_without_cause": [], "failed_starts": 0, "lags": []} | end
+        ended = {
+            "clients": [0, 100],
+            "closes": [],
+            "errors": [],
+            "errors_without_cause": [],
+            "failed_starts": 0,
+            "lags": [],
+        } | end
         (self.folder / "cell.json").write_text(json.dumps(cell), "utf-8")
         (self.folder / "end-p.json").write_text(json.dumps(ended), "utf-8")
         (self.folder / "events.jsonl").write_text("".join(json.dumps(event) + "\n" for event in self.events), "utf-8")

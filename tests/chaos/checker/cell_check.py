@@ -7,7 +7,7 @@ from tests.chaos.checker.cell_description import Cell, End, load_cell, load_ends
 from tests.chaos.checker.client_history import Deadline, Histories, check_endings, load_histories, overlap
 from tests.chaos.checker.history_file import Kind
 from tests.chaos.checker.log_check import LogCheck, check_all_lives
-from tests.chaos.checker.losses import Event, stops
+from tests.chaos.checker.losses import Event
 from tests.chaos.checker.verdict import Verdict
 
 RECOVERY_S = 10.0
@@ -26,23 +26,24 @@ def check_cell(folder: Path) -> Verdict:
     cell, events = load_cell(folder), load_events(folder)
     histories = load_histories(sorted(folder.glob("history-*.bin")), verdict)
     faults = [event for event in events if "healed_us" in event]
-    _check_histories(cell, histories, faults, verdict=verdict)
+    ends = load_ends(folder)
+    _check_histories(cell, histories, list(ends.values()), verdict=verdict)
     _check_logs(folder, cell, histories, events=events, verdict=verdict)
-    _check_recovery(cell, histories, faults, verdict=verdict)
-    for name, end in load_ends(folder).items():
+    _check_recovery(cell, histories, faults, ends=list(ends.values()), verdict=verdict)
+    for name, end in ends.items():
         _check_end(name, end, verdict)
     return verdict
 
 
-def _check_histories(cell: Cell, histories: Histories, faults: list[Event], *, verdict: Verdict) -> None:
+def _check_histories(cell: Cell, histories: Histories, ends: list[End], *, verdict: Verdict) -> None:
     """I2, and the counts."""
     limits = cell["limits"]
     limit_us = int((limits["delivery_timeout_ms"] + limits["max_block_ms"]) * 1000 + BUSY_S * 1e6)
     outcomes: dict[str, Counter[str]] = {topic["name"]: Counter() for topic in cell["topics"].values()}
     longest = 0
     for client, history in histories.items():
-        frozen = tuple((event["begin_us"], event["end_us"]) for event in faults if stops(event, client))
-        longest = max(longest, check_endings(history, Deadline(limit_us, frozen), verdict))
+        deadline = Deadline(limit_us, lags_of(client, ends))
+        longest = max(longest, check_endings(history, deadline, verdict))
         for topic, outcome in zip(history.topic, history.outcome, strict=True):
             outcomes[cell["topics"][str(topic)]["name"]][Kind(outcome).name] += 1
     verdict.figures["outcomes"] = {topic: dict(counts) for topic, counts in outcomes.items()}
@@ -69,7 +70,14 @@ def _check_logs(folder: Path, cell: Cell, histories: Histories, *, events: list[
     }
 
 
-def _check_recovery(cell: Cell, histories: Histories, faults: list[Event], *, verdict: Verdict) -> None:
+def lags_of(client: int, ends: list[End]) -> list[tuple[int, int]]:
+    """When the process of a client did not run."""
+    return [lag for end in ends if end["clients"][0] <= client < end["clients"][1] for lag in end["lags"]]
+
+
+def _check_recovery(
+    cell: Cell, histories: Histories, faults: list[Event], *, ends: list[End], verdict: Verdict
+) -> None:
     """C10, for each client that sends all the time; not where the cell ended before the bound had passed."""
     bound_us = cell["limits"]["request_timeout_ms"] * 1000 + int(RECOVERY_S * 1e6)
     recovered: list[float] = []
@@ -79,8 +87,9 @@ def _check_recovery(cell: Cell, histories: Histories, faults: list[Event], *, ve
             healed_us = event["healed_us"]
             first = histories[client].first_acknowledged_after(healed_us) if client in histories else None
             took_us = None if first is None else first - healed_us
+            lag_us = overlap(healed_us, healed_us + bound_us, lags_of(client, ends))
             by_fault.append((event["kind"], client, None if took_us is None else took_us / 1e6))
-            if took_us is not None and took_us <= bound_us:
+            if took_us is not None and took_us <= bound_us + lag_us:
                 recovered.append(took_us / 1e6)
             elif healed_us + bound_us < cell["sending_ended_us"]:
                 verdict.add("C10", f"client {client} after {event['kind']}: {took_us} us (bound {bound_us} us)")

@@ -55,6 +55,8 @@ class Close(TypedDict):
 class End(TypedDict):
     """What a producer process says at its end."""
 
+    clients: list[int]
+    """Its clients' numbers: from this, below that."""
     closes: list[Close]
     errors: list[str]
     """What was logged at ERROR, each with its cause, by anybody in the process."""

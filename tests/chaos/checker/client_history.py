@@ -6,7 +6,7 @@ Loading checks what a history must be in itself (I2): positions without gaps, on
 import dataclasses
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from tests.chaos.checker.history_file import Kind, Row, read_history
@@ -101,8 +101,8 @@ class Deadline:
     limit_us: int
     """The delivery timeout, the time a call may block, and what a busy machine needs."""
 
-    frozen: tuple[tuple[int, int], ...]
-    """When the client's process was stopped, microseconds: its clock ran on, it did not."""
+    lags: Sequence[tuple[int, int]]
+    """When the client's process did not run, microseconds: its clock did."""
 
 
 def check_endings(history: ClientHistory, deadline: Deadline, verdict: Verdict) -> int:
@@ -114,7 +114,7 @@ def check_endings(history: ClientHistory, deadline: Deadline, verdict: Verdict) 
             continue
         life = history.ended_us[n] - history.invoked_us[n]
         if life > deadline.limit_us:
-            life -= overlap(history.invoked_us[n], history.ended_us[n], deadline.frozen)
+            life -= overlap(history.invoked_us[n], history.ended_us[n], deadline.lags)
         longest = max(longest, life)
         if life > deadline.limit_us:
             verdict.add("I2", f"client {history.client} n={n} ended after {life / 1e6:.1f} s")

@@ -40,12 +40,6 @@ class Event(TypedDict, total=False):
     """Of what the watcher saw between `begin_us` and `end_us`: topic number and partition that changed leaders."""
 
 
-def stops(event: Event, client: int) -> bool:
-    """Whether a fault stops the process of a client."""
-    first_and_below = event.get("clients", [])
-    return bool(first_and_below) and first_and_below[0] <= client < first_and_below[1]
-
-
 class PartitionLog:
     """Offsets and leader epochs of one partition as it was found, in order."""
 

@@ -8,6 +8,7 @@ import sys
 
 from tests.chaos.checker.cell_description import End
 from tests.chaos.checker.history_file import HistoryWriter
+from tests.chaos.plans import CLIENTS_OF_A_PROCESS
 from tests.chaos.producing.orders import Orders, loads
 from tests.chaos.producing.workloads import Workload
 
@@ -38,6 +39,7 @@ async def produce(orders: Orders, errors: ErrorLog) -> None:
     finally:
         history.close()
     end = End(
+        clients=[orders.first_client, orders.first_client + CLIENTS_OF_A_PROCESS],
         closes=workload.closes,
         errors=errors.with_cause,
         errors_without_cause=errors.without_cause,
