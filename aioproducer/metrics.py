@@ -148,6 +148,15 @@ class ProducerStatistics:
     requests_sent: int = 0
     """Kafka: request-total."""
 
+    responses_received: int = 0
+    """Kafka: response-total."""
+
+    request_latency_total_s: float = 0.0
+    """Seconds from handing a request over to its answer, summed over `responses_received`.
+
+    Kafka: request-latency-avg, which is the one by the other.
+    """
+
     requests_in_flight: int = 0
     """Kafka: requests-in-flight."""
 
@@ -168,6 +177,9 @@ class ProducerStatistics:
 
     connections_closed: int = 0
     """Kafka: connection-close-total."""
+
+    connection_failures: int = 0
+    """Attempts to connect that did not end in a connection that can be used."""
 
     metadata_age_s: float | None = None
     """Seconds since the last metadata answer, `None` before the first. Kafka: metadata-age."""

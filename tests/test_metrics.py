@@ -6,7 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from aioproducer import Producer
 from aioproducer.metrics import LatencyHistogram, ProducerStatistics
+from aioproducer.testing import ApiKey, FakeCluster, Where
+from tests.fakes.virtual_cluster import in_virtual_time
 
 
 def test_empty_histogram_has_no_quantiles() -> None:
@@ -78,3 +81,19 @@ def test_statistics_are_frozen() -> None:
 
     with pytest.raises(dataclasses.FrozenInstanceError):
         statistics.records_sent = 1  # type: ignore[misc]
+
+
+@in_virtual_time
+async def test_statistics_show_requests_and_connections() -> None:
+    """Under Kafka's meanings."""
+    async with FakeCluster(1, topics={"orders": 1}) as cluster:
+        where = Where(api=ApiKey.PRODUCE)
+        async with Producer(cluster.bootstrap_servers, linger_ms=0) as producer:
+            before = producer.statistics()
+            cluster.faults.delay(2.0, where)
+            await producer.send("orders", b"v")
+            statistics = producer.statistics()
+
+        assert statistics.responses_received == statistics.requests_sent > before.responses_received > 0
+        assert 2.0 <= statistics.request_latency_total_s - before.request_latency_total_s < 2.1
+        assert (statistics.connections_created, statistics.connection_failures) == (1, 0)

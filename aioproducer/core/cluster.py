@@ -71,13 +71,6 @@ class Cluster:
         leader_id = view.partitions[partition].leader_id
         return leader_id if leader_id in self.nodes else None
 
-    def leader_epoch_of(self, topic: str, partition: int) -> int:
-        """Return the leader epoch last seen of a partition, `NO_EPOCH` if none was."""
-        view = self.topics.get(topic)
-        if view is None or not 0 <= partition < len(view.partitions):
-            return NO_EPOCH
-        return view.partitions[partition].leader_epoch
-
     def partition_count(self, topic: str) -> int | None:
         """Return how many partitions a topic has, or None if it is unknown."""
         view = self.topics.get(topic)
@@ -87,10 +80,6 @@ class Cluster:
         """Return a topic's id, `NO_TOPIC_ID` if unknown."""
         view = self.topics.get(topic)
         return view.topic_id if view is not None else NO_TOPIC_ID
-
-    def topic_named(self, topic_id: bytes) -> str | None:
-        """Return the name of a topic by its id, or None; a walk over the topics in use."""
-        return next((view.name for view in self.topics.values() if view.topic_id == topic_id), None)
 
     def merge(self, answer: MetadataAnswer, now: float, *, suspected: Collection[str] = ()) -> Cluster:
         """Return the cluster after an answer, by the rules of this file.

@@ -80,15 +80,13 @@ class NetworkCounters:
     bytes_in: int = 0
     """Kafka: incoming-byte-total."""
     request_latency_s: float = 0.0
-    """Sum over `responses`: from hand-over to answer. Kafka: request-latency-avg is this by `responses`."""
+    """Sum over `responses`, from hand-over to answer."""
     connections_created: int = 0
     """Kafka: connection-creation-total."""
     connections_closed: int = 0
     """Kafka: connection-close-total."""
     connection_failures: int = 0
     """Attempts that did not end in a usable connection."""
-    reconnects: int = 0
-    """Connections to a node that had one before."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

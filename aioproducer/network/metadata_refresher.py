@@ -97,19 +97,16 @@ class MetadataRefresher:
         self._listeners.append(listener)
 
     def add_topic(self, topic: str, now: float) -> None:
-        """Note that a topic is in use; one that is new is asked for at once, one in error once more."""
+        """Note that a topic is in use; one that is new is asked for at once, one in error once more.
+
+        What nobody uses for `metadata_max_idle_ms` is forgotten.
+        """
         if topic not in self._topics or self.topic_error(topic):
             self._urgent.add(topic)
             self._wanted.set()
         if topic not in self._topics:
             self._is_new_topic.set()
         self._topics[topic] = now
-
-    def touch(self, topics: Iterable[str], now: float) -> None:
-        """Note that topics are still in use: what was not touched for `metadata_max_idle_ms` is forgotten."""
-        for topic in topics:
-            if topic in self._topics:
-                self._topics[topic] = now
 
     def topic_error(self, topic: str) -> int:
         """Return the error code of the last answer about a topic; 0 = none, or no answer yet."""

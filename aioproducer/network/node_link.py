@@ -223,8 +223,6 @@ class NodeLink:
         return connection
 
     def _take(self, connection: BrokerConnection) -> None:
-        counters = self._environment.counters
-        counters.reconnects += 1 if self.connection_id else 0
         self.connection = connection
         self.connection_id = next(self._environment.connection_ids)
         self.last_error = None

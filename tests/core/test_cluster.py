@@ -29,10 +29,8 @@ def test_nothing_is_known_at_first() -> None:
     cluster = Cluster.empty()
 
     assert cluster.leader_of("a", 0) is None
-    assert cluster.leader_epoch_of("a", 0) == NO_EPOCH
     assert cluster.partition_count("a") is None
     assert cluster.topic_id("a") == NO_TOPIC_ID
-    assert cluster.topic_named(ID) is None
 
 
 def test_answer_names_leaders() -> None:
@@ -40,10 +38,9 @@ def test_answer_names_leaders() -> None:
     cluster = knowing(seen((1, 5), (2, 6)))
 
     assert [cluster.leader_of("a", number) for number in (0, 1, 2, -1)] == [1, 2, None, None]
-    assert [cluster.leader_epoch_of("a", number) for number in (0, 1, 2)] == [5, 6, NO_EPOCH]
+    assert [view.leader_epoch for view in cluster.topics["a"].partitions] == [5, 6]
     assert cluster.partition_count("a") == 2
     assert cluster.topic_id("a") == ID
-    assert cluster.topic_named(ID) == "a"
     assert (cluster.cluster_id, cluster.controller_id, cluster.updated_at) == ("cluster", 1, 1.0)
 
 
@@ -157,7 +154,7 @@ class TestWithoutTopicIds:
         lone = seen((1, 0), topic_id=NO_TOPIC_ID)
         cluster = Cluster.empty().merge(answer(self.OLD, nodes=NODES[:1]), 1.0)
         cluster = cluster.merge(answer(lone, nodes=NODES[:1]), 2.0, suspected={"a"})
-        assert cluster.leader_epoch_of("a", 0) == 0
+        assert cluster.topics["a"].partitions[0].leader_epoch == 0
 
     def test_news_ends_the_doubt(self) -> None:
         """What one broker said before it is forgotten."""

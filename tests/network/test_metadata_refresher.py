@@ -218,7 +218,7 @@ def test_old_metadata_is_refreshed() -> None:
 
 
 def test_topic_not_used_is_forgotten() -> None:
-    """After metadata_max_idle_ms without a touch."""
+    """After metadata_max_idle_ms without a use."""
 
     async def story() -> list[str]:
         answers = Answers([(0, "a", ID, [(1, 0)]), (0, "b", ID, [(1, 0)])])
@@ -228,7 +228,7 @@ def test_topic_not_used_is_forgotten() -> None:
             refresher.add_topic("b", network.loop.time())
             for _ in range(6):
                 await asyncio.sleep(10)
-                refresher.touch(["a"], network.loop.time())
+                refresher.add_topic("a", network.loop.time())
             return list(refresher.cluster.topics)
 
     assert run(story()) == ["a"]

@@ -380,6 +380,6 @@ def test_counters_count() -> None:
     counters = run(story()).client.counters
 
     assert (counters.requests, counters.responses) == (2, 2)
-    assert (counters.connections_created, counters.connections_closed, counters.reconnects) == (1, 1, 0)
+    assert (counters.connections_created, counters.connections_closed, counters.connection_failures) == (1, 1, 0)
     assert counters.bytes_out > 0
     assert counters.bytes_in > 0
