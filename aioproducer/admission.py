@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from aioproducer.core.waiting_line import WaitingRecord
 from aioproducer.errors import BufferFullError, MetadataNotReadyError, Outcome, RecordFilteredError
-from aioproducer.preparation import PreparedRecord
+from aioproducer.preparation import NO_SERIALIZERS, PreparedRecord
 from aioproducer.records import normalize_headers
 
 if TYPE_CHECKING:
@@ -35,6 +35,11 @@ class Admission:
 
     def __init__(self, running: RunningProducer) -> None:
         self._running = running
+
+    @property
+    def runs_code_of_the_user(self) -> bool:
+        """Whether records meet interceptors, serializers or a partitioner on their way in."""
+        return self._running.preparation.is_needed
 
     def send(self, given: PreparedRecord) -> Delivery:
         """Append a record, or let it wait in line within the bounds of records nobody waits for.
@@ -71,6 +76,23 @@ class Admission:
     def enqueue_given(self, *arguments: *AppendArguments) -> Coroutine[object, None, Delivery]:
         """As `enqueue`, with the arguments of the native append."""
         return self.enqueue(PreparedRecord(*arguments))
+
+    def enqueue_bytes(  # noqa: PLR0917  # a row of a table
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        partition: int | None,
+        timestamp: int | None,
+        headers: Headers | None,
+    ) -> Coroutine[object, None, Delivery]:
+        """As `enqueue`, for what is bytes already, whatever serializers the producer has."""
+        if not self.runs_code_of_the_user:
+            return self._running.appender.enqueue(
+                topic, value, key=key, partition=partition, timestamp=timestamp, headers=headers
+            )
+        given = PreparedRecord(topic, value, key, partition, timestamp, headers, None, serializers=NO_SERIALIZERS)
+        return self.enqueue(given)
 
     def send_nowait(self, given: PreparedRecord) -> Delivery:
         """Append a record without waiting for anything.

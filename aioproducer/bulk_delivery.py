@@ -127,17 +127,34 @@ class BulkDelivery:
                 delivery.add_done_callback(_look)
 
     def _result(self) -> BulkResult:
-        errors = dict(self._refused)
-        offsets: dict[TopicPartition, OffsetRange] = {}
-        for position, delivery in self._deliveries.items():
-            error = delivery.exception()
-            if error is None:
-                _count(offsets, delivery)
+        """Reckon by batch; only of a batch that failed each record is asked."""
+        homes: dict[BatchResult, _Share] = {}
+        for delivery in self._deliveries.values():
+            home = delivery.home
+            share = homes.get(home)
+            if share is None:
+                homes[home] = _Share(delivery)
             else:
-                assert isinstance(error, KafkaError)
-                errors[position] = error
+                share.last = delivery
+                share.records += 1
+        offsets: dict[TopicPartition, OffsetRange] = {}
+        for home, share in homes.items():
+            if home.error is None:
+                _count(offsets, home, share)
+        errors = dict(self._refused) | self._failures(homes)
         delivered = sum(found.records for found in offsets.values())
         return BulkResult(delivered, offsets, dict(sorted(errors.items())))
+
+    def _failures(self, homes: Iterable[BatchResult]) -> dict[int, KafkaError | TypeError | ValueError]:
+        failures: dict[int, KafkaError | TypeError | ValueError] = {}
+        if all(home.error is None for home in homes):
+            return failures
+        for position, delivery in self._deliveries.items():
+            error = delivery.exception()
+            if error is not None:
+                assert isinstance(error, KafkaError)
+                failures[position] = error
+        return failures
 
     def __repr__(self) -> str:
         """Show how many are on their way."""
@@ -178,16 +195,27 @@ async def give_all(
     return bulk
 
 
-def _count(offsets: dict[TopicPartition, OffsetRange], delivery: Delivery) -> None:
-    home = delivery.home
+class _Share:
+    """The records of one call in one batch, where they are in the order of the call."""
+
+    __slots__ = ("first", "last", "records")
+
+    def __init__(self, first: Delivery) -> None:
+        self.first = self.last = first
+        self.records = 1
+
+
+def _count(offsets: dict[TopicPartition, OffsetRange], home: BatchResult, share: _Share) -> None:
     place = home.topic_partition
     assert place is not None, "a record that was delivered is somewhere"
-    offset = home.base_offset + delivery.position if home.base_offset >= 0 else -1
+    first = last = -1
+    if home.base_offset >= 0:
+        first, last = home.base_offset + share.first.position, home.base_offset + share.last.position
     found = offsets.get(place)
     if found is None:
-        offsets[place] = OffsetRange(offset, offset, 1)
+        offsets[place] = OffsetRange(first, last, share.records)
     else:
-        offsets[place] = OffsetRange(min(found.first, offset), max(found.last, offset), found.records + 1)
+        offsets[place] = OffsetRange(min(found.first, first), max(found.last, last), found.records + share.records)
 
 
 def _as_kafka_error(error: KafkaError | TypeError | ValueError) -> KafkaError:

@@ -22,7 +22,7 @@ from aioproducer.config import ProducerConfig
 from aioproducer.coroutine_functions import mark_as_coroutine_functions
 from aioproducer.lifetime import ProducerLifetime, caller
 from aioproducer.metrics import ProducerStatistics
-from aioproducer.preparation import NO_SERIALIZERS, PreparedRecord
+from aioproducer.preparation import PreparedRecord
 from aioproducer.records import check_topic_name, normalize_headers
 from aioproducer.snapshot import take_snapshot
 from aioproducer.topic import Topic, TopicRecords
@@ -263,13 +263,7 @@ class Producer(ProducerLifetime):
         """
         rows = ArrowRecords(batch, ColumnNames(value, key, partition, timestamp, headers))
         await self.partitions_for(topic)
-        give = self._open_admission().enqueue
-        return await give_all(
-            rows,
-            lambda value, key, partition, timestamp, headers: give(
-                PreparedRecord(topic, value, key, partition, timestamp, headers, None, serializers=NO_SERIALIZERS)
-            ),
-        )
+        return await give_all(rows, partial(self._open_admission().enqueue_bytes, topic))
 
     def send_threadsafe(  # noqa: PLR0913  # as send
         self,
@@ -349,7 +343,7 @@ class Producer(ProducerLifetime):
 
     def topic_of(self, records: TopicRecords[KeyT, ValueT]) -> Topic[KeyT, ValueT]:
         """As `topic`, of what its records have in common."""
-        return Topic(records, admission=self._open_admission, ask_partitions=self.partitions_for)
+        return Topic(records, self, admission=self._open_admission)
 
     # Looking
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from aioproducer._native.append import Headers
     from aioproducer._native.delivery import Delivery, OnDelivery
     from aioproducer.admission import Admission
+    from aioproducer.producer import Producer
     from aioproducer.records import RecordMetadata
 
 KeyT = TypeVar("KeyT")
@@ -57,6 +58,15 @@ class TopicRecords(Generic[KeyT, ValueT]):
         """
         self._value.check("value", value, self.name)
         self._key.check("key", key, self.name)
+
+    def serialized(self, value: ValueT | None, key: KeyT | None) -> tuple[object, object]:
+        """Return the bytes of value and key.
+
+        Raises:
+            TypeError: as `check`.
+            SerializationError: a serializer failed.
+        """
+        return self._value.bytes_of("value", value, self.name), self._key.bytes_of("key", key, self.name)
 
     def record(
         self,
@@ -99,22 +109,21 @@ class TopicRecords(Generic[KeyT, ValueT]):
 class Topic(Generic[KeyT, ValueT]):
     """A topic of a producer; made by `Producer.topic`. As good as its producer: it holds no records itself.
 
+    Where a producer runs no other code of the user's, its own verb gets the bytes; else the record goes the longer
+    way, with its serializers, so that interceptors and partitioner see the objects.
+
     Args:
         records: what they have in common.
-        admission: the way in, of a producer that runs; raises otherwise.
-        ask_partitions: `Producer.partitions_for`.
+        producer: whose topic it is.
+        admission: the longer way in, of a producer that runs; raises otherwise.
     """
 
     def __init__(
-        self,
-        records: TopicRecords[KeyT, ValueT],
-        *,
-        admission: Callable[[], Admission],
-        ask_partitions: Callable[[str], Coroutine[object, object, list[int]]],
+        self, records: TopicRecords[KeyT, ValueT], producer: Producer, *, admission: Callable[[], Admission]
     ) -> None:
         self._records = records
+        self._producer = producer
         self._admission = admission
-        self._ask_partitions = ask_partitions
 
     @property
     def name(self) -> str:
@@ -136,10 +145,23 @@ class Topic(Generic[KeyT, ValueT]):
         Raises:
             TypeError: key or value is not of the topic's types; else as `Producer.send`.
         """
-        record = self._records.record(
-            value, key=key, partition=partition, timestamp=timestamp, headers=headers, on_delivery=on_delivery
+        admission = self._admission()
+        if admission.runs_code_of_the_user:
+            return admission.send(
+                self._records.record(
+                    value, key=key, partition=partition, timestamp=timestamp, headers=headers, on_delivery=on_delivery
+                )
+            )
+        value_bytes, key_bytes = self._records.serialized(value, key)
+        return self._producer.send(
+            self._records.name,
+            value_bytes,
+            key=key_bytes,
+            partition=partition,
+            timestamp=timestamp,
+            headers=self._records.headers_with(headers),
+            on_delivery=on_delivery,
         )
-        return self._admission().send(record)
 
     async def send_and_wait(
         self,
@@ -176,10 +198,23 @@ class Topic(Generic[KeyT, ValueT]):
         Raises:
             TypeError: key or value is not of the topic's types; else as `Producer.enqueue`.
         """
-        record = self._records.record(
-            value, key=key, partition=partition, timestamp=timestamp, headers=headers, on_delivery=on_delivery
+        admission = self._admission()
+        if admission.runs_code_of_the_user:
+            return admission.enqueue(
+                self._records.record(
+                    value, key=key, partition=partition, timestamp=timestamp, headers=headers, on_delivery=on_delivery
+                )
+            )
+        value_bytes, key_bytes = self._records.serialized(value, key)
+        return self._producer.enqueue(
+            self._records.name,
+            value_bytes,
+            key=key_bytes,
+            partition=partition,
+            timestamp=timestamp,
+            headers=self._records.headers_with(headers),
+            on_delivery=on_delivery,
         )
-        return self._admission().enqueue(record)
 
     def send_nowait(
         self,
@@ -196,10 +231,23 @@ class Topic(Generic[KeyT, ValueT]):
         Raises:
             TypeError: key or value is not of the topic's types; else as `Producer.send_nowait`.
         """
-        record = self._records.record(
-            value, key=key, partition=partition, timestamp=timestamp, headers=headers, on_delivery=on_delivery
+        admission = self._admission()
+        if admission.runs_code_of_the_user:
+            return admission.send_nowait(
+                self._records.record(
+                    value, key=key, partition=partition, timestamp=timestamp, headers=headers, on_delivery=on_delivery
+                )
+            )
+        value_bytes, key_bytes = self._records.serialized(value, key)
+        return self._producer.send_nowait(
+            self._records.name,
+            value_bytes,
+            key=key_bytes,
+            partition=partition,
+            timestamp=timestamp,
+            headers=self._records.headers_with(headers),
+            on_delivery=on_delivery,
         )
-        return self._admission().send_nowait(record)
 
     async def send_many(
         self,
@@ -221,7 +269,7 @@ class Topic(Generic[KeyT, ValueT]):
 
     async def partitions_for(self) -> list[int]:
         """As `Producer.partitions_for`."""
-        return await self._ask_partitions(self.name)
+        return await self._producer.partitions_for(self.name)
 
     def __repr__(self) -> str:
         return f"<Topic {self._records!r}>"

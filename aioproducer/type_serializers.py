@@ -69,6 +69,19 @@ class PartType(NamedTuple):
             return
         raise TypeError(f"{argument} for topic {topic!r} must be {self.name} or None, not {type(part).__name__}")
 
+    def bytes_of(self, argument: str, part: object, topic: str) -> object:
+        """Check and serialize, at once.
+
+        Raises:
+            TypeError: as `check`.
+            SerializationError: the serializer failed.
+        """
+        if part is None:
+            return None
+        if self.types is not None and not isinstance(part, self.types):
+            self.check(argument, part, topic)
+        return part if self.serialize is None else self.serialize(topic, part)
+
 
 def part_type(argument: str, given: object) -> PartType:
     """Derive how one part of a topic's records becomes bytes.
