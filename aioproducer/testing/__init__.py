@@ -8,7 +8,7 @@ from aioproducer.testing.model.api_keys import ApiKey
 from aioproducer.testing.model.broker import SeenRequest
 from aioproducer.testing.model.faults import Fault, FaultKind, Faults, Where
 from aioproducer.testing.model.record_batch import LoggedRecord
-from aioproducer.testing.model.topics import TopicRefusedError
+from aioproducer.testing.model.topic_checks import TopicRefusedError
 
 __all__ = [
     "ApiKey",

@@ -22,7 +22,8 @@ from aioproducer.testing.model.faults import Faults
 from aioproducer.testing.model.partition import Partition
 from aioproducer.testing.model.record_batch import LoggedRecord
 from aioproducer.testing.model.settings import ClusterSettings
-from aioproducer.testing.model.topics import Topic, TopicRefusedError, TopicRequest
+from aioproducer.testing.model.topic_checks import TopicRefusedError
+from aioproducer.testing.model.topics import Topic, TopicRequest
 from aioproducer.testing.model.version_profiles import profile_named
 
 _SEED = 20_260_101

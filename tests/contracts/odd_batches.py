@@ -4,9 +4,9 @@ import struct
 import time
 from collections.abc import Sequence
 
-import cramjam
 from crc32c import crc32c
 
+from aioproducer.protocol.compression import CompressionType, compress
 from tests.reference.record_batch import encode_varint
 
 NOW_MS = time.time_ns() // 1_000_000
@@ -41,7 +41,7 @@ def odd_batch(records: Sequence[bytes] = (record(0), record(1)), **wrong: int) -
     codec = wrong.get("codec", 0)
     body = b"".join(records)
     if codec:
-        body = bytes({1: cramjam.gzip.compress, 4: cramjam.zstd.compress}[codec](body))
+        body = compress(CompressionType(codec), None, body)
     count = wrong.get("count", len(records))
     first_time = wrong.get("timestamp", NOW_MS)
     section = body_of(wrong, codec=codec, count=count, first_time=first_time) + body

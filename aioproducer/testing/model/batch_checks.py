@@ -15,10 +15,16 @@ from aioproducer.testing.model.record_batch import (
     LENGTH_OVERHEAD,
     BatchHeader,
     checksum,
-    decode_records,
     decompress,
     read_header,
     restamped,
+)
+from aioproducer.testing.model.record_faults import (
+    INVALID_RECORD,
+    INVALID_TIMESTAMP,
+    RecordFault,
+    record_faults,
+    walk_records,
 )
 from aioproducer.testing.model.topic_configs import TopicConfig
 
@@ -26,10 +32,8 @@ UNKNOWN_SERVER_ERROR = -1
 CORRUPT_MESSAGE = 2
 MESSAGE_TOO_LARGE = 10
 RECORD_LIST_TOO_LARGE = 18
-INVALID_TIMESTAMP = 32
 INVALID_TXN_STATE = 48
 UNSUPPORTED_COMPRESSION_TYPE = 76
-INVALID_RECORD = 87
 
 _SHORTEST_WITH_MAGIC = 17
 _SHORTEST_RECORD = 14
@@ -42,8 +46,6 @@ _FIRST_WITH_ZSTD = 7
 _ERRORS_NAMED = 3
 _LOG_APPEND_TIME = 0x08
 _LOWEST, _HIGHEST = -(2**63), 2**63 - 1
-
-_BROKERS_TIME = "Invalid timestamp type in message. Producer should not set timestamp type to LogAppendTime."
 
 
 class BatchRefusedError(Exception):
@@ -75,14 +77,41 @@ def single_batch(records: memoryview | None, version: int) -> memoryview:
         raise BatchRefusedError(INVALID_RECORD)
     if version < _FIRST_WITH_ZSTD and size >= HEADER_SIZE and records[_ATTRIBUTES_AT] & 0x07 == _ZSTD:
         raise BatchRefusedError(UNSUPPORTED_COMPRESSION_TYPE)
-    if _complete_batch(records[size:]) is not None:
+    if _begins_another(records[size:]):
         raise BatchRefusedError(INVALID_RECORD)
     return records[:size]
 
 
-def is_transactional(batch: memoryview) -> bool:
-    """Whether a batch, of whatever quality otherwise, says that it belongs to a transaction."""
-    return len(batch) >= HEADER_SIZE and bool(batch[_ATTRIBUTES_AT] & 0x10)
+def _begins_another(rest: memoryview) -> bool:
+    """Whether there is a batch behind the first.
+
+    Raises:
+        BatchRefusedError: what begins there is no batch; without the text that it would have at the front.
+    """
+    try:
+        return _complete_batch(rest) is not None
+    except BatchRefusedError as refusal:
+        raise BatchRefusedError(refusal.code) from refusal
+
+
+def breaks_request(records: memoryview, version: int) -> bool:
+    """Whether Kafka stumbles over this batch before it looks at single partitions, so that all of them get -1.
+
+    Requests so old that they must not bring zstd have their codecs looked at early, and there an unknown one is
+    not expected.
+    """
+    is_looked_at = version < _FIRST_WITH_ZSTD and len(records) >= HEADER_SIZE and records[_MAGIC_AT] == _MAGIC
+    return is_looked_at and records[_ATTRIBUTES_AT] & 0x07 >= _CODECS
+
+
+def begins_transactional(records: memoryview) -> bool:
+    """Whether the first batch here, of whatever quality otherwise, says that it belongs to a transaction.
+
+    Raises:
+        BatchRefusedError: what begins here is no batch.
+    """
+    size = _complete_batch(records)
+    return size is not None and size > _ATTRIBUTES_AT and bool(records[_ATTRIBUTES_AT] & 0x10)
 
 
 def _complete_batch(records: memoryview | None) -> int | None:
@@ -167,26 +196,43 @@ def _check_records(
     Raises:
         BatchRefusedError: a record is malformed, has a wrong time, or lacks its key.
     """
+    section = _uncompressed(batch, header)
     low, high = _times_allowed(config, wall_clock_ms)
     try:
-        highest, _, late, late_at, keyless, keyless_at = check_records(
-            _uncompressed(batch, header),
+        highest, _, late, _, keyless, _ = check_records(
+            section,
             header.record_count,
             base_timestamp=header.base_timestamp,
             low=low,
             high=high,
             keys_required=config.is_compacted,
         )
+        if not late and not keyless and not (header.is_log_append_time and config.is_log_append_time):
+            return highest
+    except ValueError:
+        """The slow walk tells whether Kafka minds."""
+    return _walk_slowly(memoryview(section), header, config, wall_clock_ms=wall_clock_ms, place=place)
+
+
+def _walk_slowly(
+    section: memoryview, header: BatchHeader, config: TopicConfig, *, wall_clock_ms: int, place: str
+) -> int:
+    """Walk records something is wrong with; as `_check_records`.
+
+    Raises:
+        BatchRefusedError: as `_check_records`.
+    """
+    try:
+        records = walk_records(section, header)
     except ValueError as error:
         raise BatchRefusedError(INVALID_RECORD) from error
-    if header.is_log_append_time and config.is_log_append_time:
-        _refuse(INVALID_TIMESTAMP, [(0, _BROKERS_TIME)], header.record_count)
-    if late:
-        _refuse(INVALID_TIMESTAMP, _out_of_range(batch, late_at, low=low, high=high), late)
-    if keyless:
-        text = f"Compacted topic cannot accept message without key in topic partition {place}"
-        _refuse(INVALID_RECORD, [(index, text) for index in keyless_at], keyless)
-    return highest
+    faults = list(record_faults(records, header, config, wall_clock_ms=wall_clock_ms, place=place))
+    if faults:
+        _refuse(faults)
+    if header.codec and any(record.offset_delta != record.batch_index for record in records):
+        # Kafka begins to write the batch anew, from records whose keys and values it has skipped, and fails.
+        raise BatchRefusedError(UNKNOWN_SERVER_ERROR)
+    return max((record.timestamp for record in records), default=-1)
 
 
 def _uncompressed(batch: memoryview, header: BatchHeader) -> bytes | memoryview:
@@ -212,24 +258,18 @@ def _times_allowed(config: TopicConfig, wall_clock_ms: int) -> tuple[int, int]:
     return low, min(_HIGHEST, wall_clock_ms + config.timestamp_after_max_ms)
 
 
-def _out_of_range(batch: memoryview, indices: Sequence[int], *, low: int, high: int) -> list[tuple[int, str]]:
-    records = decode_records(batch)
-    allowed = f"The timestamp should be within [{low}, {high}]"
-    text = "Timestamp {} of message with offset {} is out of range. " + allowed
-    return [(index, text.format(records[index].timestamp, index)) for index in indices]
-
-
-def _refuse(code: int, record_errors: Sequence[tuple[int, str]], count: int) -> NoReturn:
+def _refuse(faults: Sequence[RecordFault]) -> NoReturn:
     """Name the records at fault, and count them in a message like Kafka's.
 
     Raises:
         BatchRefusedError: always.
     """
     message = "One or more records have been rejected due to "
+    code = INVALID_TIMESTAMP if any(fault.code == INVALID_TIMESTAMP for fault in faults) else INVALID_RECORD
     if code == INVALID_TIMESTAMP:
         message += "invalid timestamp"
     else:
-        named = [f"RecordError(batchIndex={index}, message='{text}')" for index, text in record_errors[:_ERRORS_NAMED]]
-        message += f"{count} record errors in total, and only showing the first three errors at most: "
+        named = [f"RecordError(batchIndex={at}, message='{text}')" for at, _, text in faults[:_ERRORS_NAMED]]
+        message += f"{len(faults)} record errors in total, and only showing the first three errors at most: "
         message += f"[{', '.join(named)}]"
-    raise BatchRefusedError(code, record_errors=record_errors, message=message)
+    raise BatchRefusedError(code, record_errors=[(at, text) for at, _, text in faults], message=message)

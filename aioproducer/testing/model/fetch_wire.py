@@ -32,7 +32,10 @@ class FetchedPartition:
     error_code: int = 0
     high_watermark: int = -1
     log_start_offset: int = -1
-    batches: Sequence[bytes] = field(default_factory=list)
+    batches: Sequence[Buffer] = field(default_factory=list)
+    tells_aborted: bool = False
+    """Whether the list of aborted transactions is there: empty, since there are none. Otherwise it is null."""
+
     leader: tuple[int, int] | None = None
     """Node id and leader epoch, when the partition is led by somebody else."""
 
@@ -78,7 +81,7 @@ def _write_partition(writer: Writer, version: int, partition: FetchedPartition) 
     writer.pack(_FRONT, partition.index, partition.error_code, partition.high_watermark, partition.high_watermark)
     if version >= FIRST_WITH_LOG_START:
         writer.int64(partition.log_start_offset)
-    writer.count(-1)  # aborted transactions
+    writer.count(0 if partition.tells_aborted else -1)
     if version >= FIRST_WITH_PREFERRED_REPLICA:
         writer.int32(-1)
     writer.large(list(partition.batches), partition.size_bytes)

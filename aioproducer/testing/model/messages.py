@@ -36,6 +36,7 @@ _SHAPES: dict[ApiKey, tuple[int, ...]] = {
     ApiKey.API_VERSIONS: (4,),
     ApiKey.CREATE_TOPICS: (7,),
     ApiKey.DELETE_TOPICS: (5, 6),
+    ApiKey.DELETE_RECORDS: (2,),
     ApiKey.INIT_PRODUCER_ID: (6,),
     ApiKey.OFFSET_FOR_LEADER_EPOCH: (4,),
     ApiKey.DESCRIBE_CONFIGS: (4,),

@@ -19,6 +19,7 @@ from aioproducer.testing.model.partition_log import LoggedBatch, PartitionLog
 from aioproducer.testing.model.producer_state import ProducerStates
 from aioproducer.testing.model.schedule import Appointment, Schedule
 from aioproducer.testing.model.settings import ClusterSettings
+from aioproducer.testing.model.topic_configs import TopicConfig
 
 NO_LEADER = -1
 
@@ -65,12 +66,12 @@ class Partition:
         """Call it no more; harmless when it was called already."""
         self._watchers.pop(watcher, None)
 
-    def append(self, batch: LoggedBatch, *, retention_bytes: int, now: float) -> None:
+    def append(self, batch: LoggedBatch, config: TopicConfig, *, now: float) -> None:
         """Add a batch to the leader's log and let the followers copy it."""
-        self.log.append(batch)
+        self.log.append(batch, segment_bytes=config.segment_bytes, segment_ms=config.segment_ms)
         self.producers.note(batch)
-        if retention_bytes >= 0:
-            self.log.drop_front(keep_bytes=retention_bytes)
+        if config.retention_bytes >= 0:
+            self.log.drop_front(keep_bytes=config.retention_bytes)
         self._ends[self.leader] = self.log.end_offset
         self._replicate(now)
 

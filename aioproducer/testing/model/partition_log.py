@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from operator import attrgetter
 from typing import NamedTuple
 
+from aioproducer.testing.model.effects import Buffer
 from aioproducer.testing.model.record_batch import LoggedRecord, decode_records
 
 
@@ -26,6 +27,8 @@ class LoggedBatch(NamedTuple):
 _base_offset = attrgetter("base_offset")
 _last_offset = attrgetter("last_offset")
 _COMPACT_AT = 1024
+_NEVER = 2**63 - 1
+NO_TIME = -1
 
 
 class PartitionLog:
@@ -37,9 +40,26 @@ class PartitionLog:
         self.start_offset = 0
         self.end_offset = 0
         self.size_bytes = 0
+        self._segments = [0]  # first offset of each segment, ascending
+        self._segment_size = 0
+        self._segment_time = NO_TIME  # highest timestamp of its first batch
 
-    def append(self, batch: LoggedBatch) -> None:
-        """Add a batch whose base offset is the present end."""
+    def append(self, batch: LoggedBatch, *, segment_bytes: int = _NEVER, segment_ms: int = _NEVER) -> None:
+        """Add a batch whose base offset is the present end.
+
+        Args:
+            batch: what to add.
+            segment_bytes: a segment that would grow beyond this is followed by a new one.
+            segment_ms: so is one whose first batch is older than this batch by more.
+        """
+        is_late = self._segment_time >= 0 and batch.max_timestamp - self._segment_time > segment_ms
+        is_full = self._segment_size + len(batch.data) > segment_bytes
+        if self._segment_size and (is_late or is_full):
+            self._segments.append(batch.base_offset)
+            self._segment_size = 0
+        if not self._segment_size:
+            self._segment_time = batch.max_timestamp
+        self._segment_size += len(batch.data)
         self._batches.append(batch)
         self.end_offset = batch.last_offset + 1
         self.size_bytes += len(batch.data)
@@ -48,27 +68,36 @@ class PartitionLog:
         """All that is there, oldest first."""
         return iter(self._batches[self._dropped :])
 
-    def read(self, offset: int, *, limit: int, max_bytes: int, at_least_one: bool = True) -> list[bytes]:
-        """Batches from the one that holds `offset` on, as a Fetch returns them.
+    def read(self, offset: int, *, limit: int, max_bytes: int, at_least_one: bool = True) -> list[Buffer]:
+        """Batches from the one that holds `offset` on, as a Fetch returns them: the last may be cut off.
 
         Args:
             offset: first offset wanted; the batch may begin before it.
             limit: no batch that begins at or after this offset (the high watermark).
-            max_bytes: stop before exceeding it.
-            at_least_one: but not before the first batch (KIP-74).
+            max_bytes: no more than this, and nothing if not even the first batch fits.
+            at_least_one: the first batch whole, whatever its size (KIP-74).
         """
         index = max(self._dropped, bisect_right(self._batches, offset, key=_base_offset) - 1)
-        found: list[bytes] = []
-        size = 0
-        while index < len(self._batches):
-            batch = self._batches[index]
-            size += len(batch.data)
-            if batch.base_offset >= limit or (size > max_bytes and not (at_least_one and not found)):
-                break
-            if batch.last_offset >= offset:
-                found.append(batch.data)
+        while index < len(self._batches) and self._batches[index].last_offset < offset:
+            index += 1
+        found: list[Buffer] = []
+        room = max_bytes
+        limit = min(limit, self._end_of_segment(index))
+        while index < len(self._batches) and self._batches[index].base_offset < limit and (room > 0 or not found):
+            data = self._batches[index].data
+            if not found and len(data) > room:
+                return [data] if at_least_one else []
+            found.append(data if len(data) <= room else memoryview(data)[:room])
+            room -= len(data)
             index += 1
         return found
+
+    def _end_of_segment(self, index: int) -> int:
+        """The offset at which the segment of a batch ends; a Fetch reads of one segment only."""
+        if index >= len(self._batches):
+            return self.end_offset
+        following = bisect_right(self._segments, self._batches[index].base_offset)
+        return self._segments[following] if following < len(self._segments) else self.end_offset
 
     def drop_front(self, *, keep_bytes: int) -> None:
         """Delete the oldest batches while what is left is still `keep_bytes` or more; moves the start offset."""
@@ -83,6 +112,13 @@ class PartitionLog:
             del self._batches[: self._dropped]
             self._dropped = 0
 
+    def drop_before(self, offset: int) -> None:
+        """Move the start to `offset`, if it is before it; batches that lie wholly before it are deleted."""
+        self.start_offset = max(self.start_offset, offset)
+        while self._dropped < len(self._batches) and self._batches[self._dropped].last_offset < self.start_offset:
+            self.size_bytes -= len(self._batches[self._dropped].data)
+            self._dropped += 1
+
     def truncate(self, offset: int) -> bool:
         """Cut off every batch that reaches to `offset` or past it; returns whether there was one."""
         keep = max(self._dropped, bisect_left(self._batches, offset, key=_last_offset))
@@ -91,6 +127,7 @@ class PartitionLog:
         self.size_bytes -= sum(len(batch.data) for batch in cut)
         if cut:
             self.end_offset = cut[0].base_offset
+            del self._segments[max(1, bisect_left(self._segments, self.end_offset)) :]
         return bool(cut)
 
     def find_time(self, timestamp: int, *, limit: int) -> LoggedRecord | None:

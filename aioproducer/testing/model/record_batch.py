@@ -149,6 +149,8 @@ def _decompress_snappy(data: Buffer) -> bytes:
     if bytes(data[:8]) != _XERIAL_MAGIC:
         return bytes(cramjam.snappy.decompress_raw(data))
     view = memoryview(data)
+    if len(view) < _XERIAL_HEADER:
+        raise ValueError("a snappy stream ends in its header")
     position, blocks = _XERIAL_HEADER, []
     while position < len(view):
         if position + 4 > len(view):

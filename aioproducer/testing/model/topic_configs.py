@@ -77,12 +77,14 @@ class TopicConfig:
         values = self.values()
         self.max_message_bytes = int(values["max.message.bytes"])
         self.segment_bytes = int(values["segment.bytes"])
+        self.segment_ms = int(values["segment.ms"])
         self.retention_bytes = int(values["retention.bytes"])
         self.min_insync_replicas = int(values["min.insync.replicas"])
         self.timestamp_before_max_ms = int(values["message.timestamp.before.max.ms"])
         self.timestamp_after_max_ms = int(values["message.timestamp.after.max.ms"])
         self.is_log_append_time = values["message.timestamp.type"] == "LogAppendTime"
         self.is_compacted = "compact" in values["cleanup.policy"]
+        self.is_deleted_from = "delete" in values["cleanup.policy"]
         self.allows_unclean_election = values["unclean.leader.election.enable"] == "true"
 
     def values(self) -> dict[str, str]:

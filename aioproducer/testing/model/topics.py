@@ -1,6 +1,5 @@
 """Which topics there are, and who leads and copies their partitions."""
 
-import re
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,25 +8,21 @@ from random import Random
 from aioproducer.testing.model.partition import Partition
 from aioproducer.testing.model.schedule import Schedule
 from aioproducer.testing.model.settings import ClusterSettings
+from aioproducer.testing.model.topic_checks import (
+    INVALID_REPLICA_ASSIGNMENT,
+    TopicRefusedError,
+    check_assignment,
+    check_name,
+    check_settings,
+)
 from aioproducer.testing.model.topic_configs import TopicConfig
 
-INVALID_TOPIC_EXCEPTION = 17
 TOPIC_ALREADY_EXISTS = 36
 INVALID_PARTITIONS = 37
 INVALID_REPLICATION_FACTOR = 38
-INVALID_REPLICA_ASSIGNMENT = 39
-INVALID_CONFIG = 40
+INVALID_REQUEST = 42
 
-_LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
-
-
-class TopicRefusedError(Exception):
-    """A topic cannot be made or changed like that; `code` is Kafka's error code."""
-
-    def __init__(self, code: int, message: str) -> None:
-        super().__init__(message)
-        self.code = code
 
 
 @dataclass(slots=True, eq=False)
@@ -56,9 +51,9 @@ class TopicRequest:
     name: str
     partitions: int = -1
     replication_factor: int = -1
-    configs: Mapping[str, str] = field(default_factory=dict)
-    assignment: Sequence[Sequence[int]] = ()
-    """Node ids of the copies of each partition, leader first; instead of the two counts."""
+    configs: Mapping[str, str | None] = field(default_factory=dict)
+    assignment: Mapping[int, Sequence[int]] = field(default_factory=dict)
+    """By partition: node ids of its copies, leader first; instead of the two counts."""
 
 
 class TopicCatalogue:
@@ -106,10 +101,11 @@ class TopicCatalogue:
         check_name(request.name)
         if request.name in self._by_name:
             raise TopicRefusedError(TOPIC_ALREADY_EXISTS, f"Topic '{request.name}' already exists.")
-        try:
-            config = TopicConfig(request.configs, self._settings.topic_defaults())
-        except ValueError as error:
-            raise TopicRefusedError(INVALID_CONFIG, str(error)) from error
+        defaults = self._settings.topic_defaults()
+        smallest_segment = self._settings.profile.smallest_segment_bytes
+        check_settings(request.configs, defaults, smallest_segment=smallest_segment)
+        given = {name: value for name, value in request.configs.items() if value is not None}
+        config = TopicConfig(given, defaults)
         topic = Topic(request.name, uuid.UUID(int=self._random.getrandbits(128), version=4), config)
         topic.partitions = [self._new_partition(replicas) for replicas in self._placement(request)]
         if not validate_only:
@@ -124,65 +120,86 @@ class TopicCatalogue:
         for partition in topic.partitions:
             partition.delete(now)
 
-    def add_partitions(self, topic: Topic, count: int, *, validate_only: bool = False) -> None:
+    def add_partitions(
+        self,
+        topic: Topic,
+        count: int,
+        *,
+        assignments: Sequence[Sequence[int]] | None = None,
+        validate_only: bool = False,
+    ) -> None:
         """Give a topic more partitions, `count` in all.
 
+        Args:
+            topic: the topic.
+            count: how many it shall have.
+            assignments: node ids of the copies of each new one, leader first; None: the cluster chooses.
+            validate_only: look whether it could be done.
+
         Raises:
-            TopicRefusedError: it has as many already.
+            TopicRefusedError: it has as many already, or the nodes are not right.
         """
         present = len(topic.partitions)
-        if count <= present:
+        if count == present:
+            raise TopicRefusedError(INVALID_PARTITIONS, f"Topic already has {present} partition(s).")
+        if count < present:
             raise TopicRefusedError(
                 INVALID_PARTITIONS,
                 f"The topic {topic.name} currently has {present} partition(s); {count} would not be an increase.",
             )
-        copies = len(topic.partitions[0].replicas)
+        if assignments is not None and len(assignments) != count - present:
+            message = (
+                f"Attempted to add {count - present} additional partition(s), but only {len(assignments)} "
+                "assignment(s) were specified."
+            )
+            raise TopicRefusedError(INVALID_REPLICA_ASSIGNMENT, message)
+        self._check_assignments(assignments or ())
         if not validate_only:
-            topic.partitions.extend(self._new_partition(self._place(copies)) for _ in range(count - present))
+            copies = len(topic.partitions[0].replicas)
+            places = assignments or [self._place(copies) for _ in range(count - present)]
+            topic.partitions.extend(self._new_partition(list(nodes)) for nodes in places)
 
     def _new_partition(self, replicas: list[int]) -> Partition:
         return Partition(replicas, self._settings, self._schedule)
 
     def _placement(self, request: TopicRequest) -> list[list[int]]:
         if request.assignment:
-            return [self._checked_assignment(nodes) for nodes in request.assignment]
-        count = self._settings.num_partitions if request.partitions == -1 else request.partitions
+            return self._assigned(request)
         copies = self._settings.replication_factor if request.replication_factor == -1 else request.replication_factor
+        if copies < 1:
+            message = "Replication factor must be larger than 0, or -1 to use the default value."
+            raise TopicRefusedError(INVALID_REPLICATION_FACTOR, message)
+        count = self._settings.num_partitions if request.partitions == -1 else request.partitions
         if count < 1:
             raise TopicRefusedError(
                 INVALID_PARTITIONS, "Number of partitions was set to an invalid non-positive value."
             )
-        self._check_copies(copies)
+        live = len(self._live_nodes())
+        if copies > live:
+            message = (
+                f"Unable to replicate the partition {copies} time(s): The target replication factor of {copies} "
+                f"cannot be reached because {self._settings.profile.too_few_brokers.format(live)}"
+            )
+            raise TopicRefusedError(INVALID_REPLICATION_FACTOR, message)
         return [self._place(copies) for _ in range(count)]
 
-    def _check_copies(self, copies: int) -> None:
-        live = len(self._live_nodes())
-        if copies < 1:
-            raise TopicRefusedError(INVALID_REPLICATION_FACTOR, "Replication factor must be larger than 0.")
-        if copies > live:
-            raise TopicRefusedError(
-                INVALID_REPLICATION_FACTOR,
-                f"Unable to replicate the partition {copies} time(s): The target replication factor of {copies} "
-                f"cannot be reached because only {live} broker(s) are registered.",
-            )
+    def _assigned(self, request: TopicRequest) -> list[list[int]]:
+        for name, given in (("replication factor", request.replication_factor), ("numPartitions", request.partitions)):
+            if given != -1:
+                message = f"A manual partition assignment was specified, but {name} was not set to -1."
+                raise TopicRefusedError(INVALID_REQUEST, message)
+        self._check_assignments(list(request.assignment.values()))
+        if sorted(request.assignment) != list(range(len(request.assignment))):
+            message = "partitions should be a consecutive 0-based integer sequence"
+            raise TopicRefusedError(INVALID_REPLICA_ASSIGNMENT, message)
+        return [list(request.assignment[index]) for index in sorted(request.assignment)]
 
-    def _checked_assignment(self, nodes: Sequence[int]) -> list[int]:
-        if not nodes or len(set(nodes)) != len(nodes) or not set(nodes) <= set(self._live_nodes()):
-            raise TopicRefusedError(INVALID_REPLICA_ASSIGNMENT, f"The manual partition assignment {nodes} is invalid.")
-        return list(nodes)
+    def _check_assignments(self, assignments: Sequence[Sequence[int]]) -> None:
+        for nodes in assignments:
+            check_assignment(nodes, self._live_nodes())
 
     def _place(self, copies: int) -> list[int]:
         nodes = self._live_nodes()
         first = self._placed % len(nodes)
         self._placed += 1
         return [nodes[(first + step) % len(nodes)] for step in range(min(copies, len(nodes)))]
-
-
-def check_name(name: str) -> None:
-    """Check what Kafka's brokers check of a topic's name.
-
-    Raises:
-        TopicRefusedError: INVALID_TOPIC_EXCEPTION.
-    """
-    if name in {".", ".."} or not _LEGAL_NAME.fullmatch(name):
-        raise TopicRefusedError(INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {name!r}")

@@ -31,6 +31,7 @@ _LISTED: dict[ApiKey, str] = {
     ApiKey.API_VERSIONS:            "0-4    0-4    0-3    0-3    0-2",
     ApiKey.CREATE_TOPICS:           "2-7    2-7    2-7    2-5    2-3",
     ApiKey.DELETE_TOPICS:           "1-6    1-6    1-6    1-4    1-3",
+    ApiKey.DELETE_RECORDS:          "0-2    0-2    0-2    0-1    0-1",
     ApiKey.INIT_PRODUCER_ID:        "0-5    0-5    0-4    0-2    0-1",
     ApiKey.OFFSET_FOR_LEADER_EPOCH: "2-4    2-4    2-4    2-3    2-2",
     ApiKey.DESCRIBE_CONFIGS:        "1-4    1-4    1-4    1-2    1-2",
@@ -57,6 +58,12 @@ class VersionProfile:
     auto_create_answer: int = 3
     """What Metadata says of a topic that it has just begun to create; 5 before Kafka 2.8."""
 
+    smallest_segment_bytes: int = 1024 * 1024
+    """The least `segment.bytes` of a topic."""
+
+    too_few_brokers: str = "only {} broker(s) are registered."
+    """Why there cannot be more copies; {} is how many there can be."""
+
     topic_defaults: Mapping[str, str] = field(default_factory=dict)
     """Settings of topics that differ from those of 4.3.1."""
 
@@ -74,8 +81,11 @@ def _listed(release: str) -> Mapping[ApiKey, tuple[int, int]]:
     return MappingProxyType({api: (int(low), int(high)) for api, (low, high) in bounds.items()})
 
 
+_SINCE_4_3 = "only {} broker(s) are registered or some brokers have all their log directories cordoned."
+
+
 def _before_4_0(release: str) -> VersionProfile:
-    return VersionProfile(release, _listed(release), topic_defaults=BEFORE_4_0)
+    return VersionProfile(release, _listed(release), smallest_segment_bytes=14, topic_defaults=BEFORE_4_0)
 
 
 def _before_2_5(release: str) -> VersionProfile:
@@ -84,7 +94,7 @@ def _before_2_5(release: str) -> VersionProfile:
 
 PROFILES: Mapping[str, VersionProfile] = MappingProxyType(
     {
-        "4.3.1": VersionProfile("4.3.1", _listed("4.3.1")),
+        "4.3.1": VersionProfile("4.3.1", _listed("4.3.1"), too_few_brokers=_SINCE_4_3),
         "3.9.1": _before_4_0("3.9.1"),
         "2.8": _before_4_0("2.8"),
         "2.4": _before_2_5("2.4"),

@@ -38,12 +38,19 @@ def test_every_version_lists_the_end(version: int) -> None:
     assert list_offset(written().client(), -1, version=version) == (0, 6)
 
 
-@pytest.mark.parametrize(
-    "timestamp, offset", [(-1, 6), (-2, 0), (-3, 2), (-4, 0), (-9, -1), (0, 0), (1500, 2), (3001, -1)]
-)
+@pytest.mark.parametrize("timestamp, offset", [(-1, 6), (-2, 0), (-3, 2), (-4, 0), (0, 0), (1500, 2), (3001, -1)])
 def test_times_and_their_offsets(timestamp: int, offset: int) -> None:
-    """End, start, highest time, local start, nonsense, and the first record at or after a time."""
+    """End, start, highest time, local start, and the first record at or after a time."""
     assert list_offset(written().client(), timestamp) == (0, offset)
+
+
+@pytest.mark.parametrize("timestamp, version", [(-3, 6), (-4, 7), (-5, 8), (-6, 10), (-9, 11)])
+def test_what_is_no_time_has_a_first_version(timestamp: int, version: int) -> None:
+    """35 UNSUPPORTED_VERSION before it, also for a partition that is not there."""
+    client = written().client()
+
+    assert list_offset(client, timestamp, version=version) == (35, -1)
+    assert list_offset(client, timestamp, version=version, topic="none") == (35, -1)
 
 
 def test_empty_log_has_no_highest_time() -> None:

@@ -73,18 +73,26 @@ def test_impossible_topic_is_refused(name: str, wanted: dict[str, object], error
 
 
 def test_topic_is_deleted_by_name_and_by_id() -> None:
-    """3 and 100 for those that are not there."""
+    """3 and 100 for those that are not there, 42 for what is given twice."""
     network = ModelNetwork(topics={"a": 1, "b": 1})
     client = network.client()
     kept = network.model.topics.named("b")
     assert kept is not None
     message = import_module("kio.schema.delete_topics.v6.request")
-    states = [message.DeleteTopicState(name=None, topic_id=kept.topic_id)] * 2
+    by_id = (message.DeleteTopicState(name=None, topic_id=kept.topic_id),)
+    errors = []
+    for version, asked in (
+        (3, {"topic_names": ("a", "a")}),
+        (3, {"topic_names": ("a",)}),
+        (3, {"topic_names": ("a",)}),
+        (6, {"topics": (*by_id, message.DeleteTopicState(name="b", topic_id=None))}),
+        (6, {"topics": by_id}),
+        (6, {"topics": by_id}),
+    ):
+        (answer,) = client.ask(ApiKey.DELETE_TOPICS, version, **asked).responses
+        errors.append(int(answer.error_code))
 
-    by_name = client.ask(ApiKey.DELETE_TOPICS, 3, topic_names=("a", "a")).responses
-    by_id = client.ask(ApiKey.DELETE_TOPICS, 6, topics=tuple(states)).responses
-
-    assert [int(answer.error_code) for answer in (*by_name, *by_id)] == [0, 3, 0, 100]
+    assert errors == [42, 0, 3, 42, 0, 100]
     assert list(network.model.topics) == []
 
 

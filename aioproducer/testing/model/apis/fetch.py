@@ -32,6 +32,10 @@ FETCH_SESSION_ID_NOT_FOUND = 70
 FENCED_LEADER_EPOCH = 74
 UNKNOWN_TOPIC_ID = 100
 
+_READ_COMMITTED = 1
+_PLACES = {UNKNOWN_TOPIC_ID: 1, UNKNOWN_TOPIC_OR_PARTITION: 2}
+"""Where in an answer partitions with these errors are: behind all that exist, whatever the order of the request."""
+
 
 def answer_fetch(exchange: Exchange) -> None:
     """Answer with what there is, now or later."""
@@ -147,12 +151,15 @@ class _FetchJob:
             fetched = self._read_one(asked, min(room, asked.max_bytes), at_least_one=first)
             room -= fetched.size_bytes
             found.append(fetched)
-        return found
+        return sorted(found, key=lambda fetched: _PLACES.get(fetched.error_code, 0))
 
     def _read_one(self, asked: _Asked, max_bytes: int, *, at_least_one: bool) -> FetchedPartition:
         partition = self._partition(asked)
         fetched = FetchedPartition(asked.topic, asked.topic_id, asked.partition_index)
         fetched.error_code = self._error(asked, partition)
+        fetched.tells_aborted = fetched.error_code in _PLACES or (
+            fetched.error_code == 0 and self._request.isolation_level == _READ_COMMITTED
+        )
         if partition is None:
             return fetched
         if fetched.error_code in {NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH}:

@@ -25,7 +25,9 @@ def answer_find_coordinator(exchange: Exchange) -> None:
     """Answer for one key or, since version 4, for many."""
     if exchange.version >= _FIRST_FOR_MANY:
         many = cast("FindMany", exchange.request())
-        found = [{"key": key, **_found(exchange, key, many.key_type)} for key in many.coordinator_keys]
+        found = [
+            {"key": key, **_found(exchange, key, many.key_type), "error_message": ""} for key in many.coordinator_keys
+        ]
         exchange.reply_tree({"coordinators": found}, exchange.now)
     else:
         one = cast("FindOne", exchange.request())
@@ -43,7 +45,7 @@ def _found(exchange: Exchange, key: str, key_type: int) -> Tree:
         "host": broker.host if broker else "",
         "port": broker.port if broker else -1,
         "error_code": error,
-        "error_message": None,
+        "error_message": "NONE" if error == 0 else None,
     }
 
 

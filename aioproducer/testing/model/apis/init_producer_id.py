@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from kio.schema.init_producer_id.v6.request import InitProducerIdRequest
 
 COORDINATOR_LOAD_IN_PROGRESS = 14
+INVALID_REQUEST = 42
 TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53
 
 
@@ -18,6 +19,8 @@ def answer_init_producer_id(exchange: Exchange) -> None:
     """Answer with a new id and epoch 0."""
     request = cast("InitProducerIdRequest", exchange.request())
     error = exchange.injected_error()
+    if (request.producer_id == -1) != (request.producer_epoch == -1):
+        error = error or INVALID_REQUEST
     if request.transactional_id is not None:
         error = error or TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     producer_id = None if error else exchange.cluster.producer_ids.take(exchange.now)

@@ -33,4 +33,4 @@ def _partition(exchange: Exchange, topic_name: str, asked: "OffsetForLeaderParti
 def _end_of(partition: Partition, leader_epoch: int) -> tuple[int, int]:
     if leader_epoch == partition.leader_epoch:
         return leader_epoch, partition.log.end_offset
-    return partition.log.end_of_epoch(leader_epoch)
+    return (-1, -1) if leader_epoch > partition.leader_epoch else partition.log.end_of_epoch(leader_epoch)

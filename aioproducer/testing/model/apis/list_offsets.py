@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from kio.schema.list_offsets.v11.request import ListOffsetsPartition, ListOffsetsRequest
 
 UNKNOWN_TOPIC_OR_PARTITION = 3
+UNSUPPORTED_VERSION = 35
 NOT_LEADER_OR_FOLLOWER = 6
 FENCED_LEADER_EPOCH = 74
 UNKNOWN_LEADER_EPOCH = 75
@@ -18,6 +19,18 @@ LATEST = -1
 EARLIEST = -2
 MAX_TIMESTAMP = -3
 EARLIEST_LOCAL = -4
+LATEST_TIERED = -5
+EARLIEST_PENDING_UPLOAD = -6
+
+FIRST_WITH = {
+    LATEST: 1,
+    EARLIEST: 1,
+    MAX_TIMESTAMP: 7,
+    EARLIEST_LOCAL: 8,
+    LATEST_TIERED: 9,
+    EARLIEST_PENDING_UPLOAD: 11,
+}
+"""The version from which on a request may ask for what is no time."""
 
 
 class _Found(NamedTuple):
@@ -40,6 +53,8 @@ def _partition(exchange: Exchange, topic_name: str, asked: "ListOffsetsPartition
     topic = exchange.cluster.topics.named(topic_name)
     partition = topic.partition(asked.partition_index) if topic else None
     error = exchange.injected_error(topic_name, asked.partition_index)
+    if asked.timestamp < 0 and exchange.version < FIRST_WITH.get(asked.timestamp, exchange.version + 1):
+        error = error or UNSUPPORTED_VERSION
     error = error or leader_error(partition, exchange.broker.node_id, asked.current_leader_epoch)
     found = _Found() if error or partition is None else _find(partition, asked.timestamp)
     return {

@@ -11,21 +11,28 @@ from typing import TYPE_CHECKING, cast
 from aioproducer.testing.model.exchange import Exchange
 from aioproducer.testing.model.messages import Tree
 from aioproducer.testing.model.partition import NO_LEADER, Partition
-from aioproducer.testing.model.topics import Topic, TopicRefusedError, TopicRequest, check_name
+from aioproducer.testing.model.topic_checks import TopicRefusedError, check_name
+from aioproducer.testing.model.topics import Topic, TopicRequest
 
 if TYPE_CHECKING:
     from kio.schema.metadata.v13.request import MetadataRequest, MetadataRequestTopic
 
 UNKNOWN_TOPIC_OR_PARTITION = 3
 LEADER_NOT_AVAILABLE = 5
+INVALID_REQUEST = 42
 UNKNOWN_TOPIC_ID = 100
 _FIRST_WITH_NULL_FOR_ALL = 1
+_NAMES_ONLY = {10, 11}
+"""Versions that have a field for topic ids which nobody may use yet."""
 
 
 def answer_metadata(exchange: Exchange) -> None:
     """Answer with the cluster as it is now."""
     cluster = exchange.cluster
     request = cast("MetadataRequest", exchange.request())
+    if exchange.version in _NAMES_ONLY and any(asked.name is None or asked.topic_id for asked in request.topics or ()):
+        exchange.reply_tree(_refusal(request), exchange.now)
+        return
     tree: Tree = {
         "error_code": 0,
         "brokers": [
@@ -37,6 +44,12 @@ def answer_metadata(exchange: Exchange) -> None:
         "topics": _topics(exchange, request),
     }
     exchange.reply_tree(tree, exchange.now)
+
+
+def _refusal(request: "MetadataRequest") -> Tree:
+    """The answer to a request that asks by id before brokers can: everything in it is invalid."""
+    topics = [{**_unknown(asked.name or "", asked.topic_id, INVALID_REQUEST)} for asked in request.topics or ()]
+    return {"brokers": [], "cluster_id": None, "controller_id": -1, "topics": topics}
 
 
 def _topics(exchange: Exchange, request: "MetadataRequest") -> list[Tree]:

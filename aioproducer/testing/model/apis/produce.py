@@ -9,7 +9,14 @@ acks=all  answered when the high watermark has passed the batch, or with 7 when 
 from functools import partial
 
 from aioproducer.testing.model.apis.leader_hints import endpoints_of, leader_hint
-from aioproducer.testing.model.batch_checks import BatchRefusedError, accepted_batch, is_transactional, single_batch
+from aioproducer.testing.model.batch_checks import (
+    UNKNOWN_SERVER_ERROR,
+    BatchRefusedError,
+    accepted_batch,
+    begins_transactional,
+    breaks_request,
+    single_batch,
+)
 from aioproducer.testing.model.exchange import Exchange
 from aioproducer.testing.model.faults import FaultKind
 from aioproducer.testing.model.partition import Partition
@@ -23,7 +30,8 @@ from aioproducer.testing.model.produce_wire import (
 )
 from aioproducer.testing.model.record_batch import BatchHeader, placed, read_header
 from aioproducer.testing.model.schedule import Appointment
-from aioproducer.testing.model.topics import INVALID_TOPIC_EXCEPTION, Topic
+from aioproducer.testing.model.topic_checks import INVALID_TOPIC_EXCEPTION
+from aioproducer.testing.model.topics import Topic
 from aioproducer.testing.model.wire import Writer
 
 UNKNOWN_TOPIC_OR_PARTITION = 3
@@ -36,7 +44,7 @@ TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53
 UNKNOWN_TOPIC_ID = 100
 
 _ALL = -1
-_SILENT_ABOUT_LOG_START = frozenset({2, 3, 6, 10, 18, 76, 100})
+_SILENT_ABOUT_LOG_START = frozenset({2, 3, 6, 10, 18, 53, 76, 100})
 
 
 def answer_produce(exchange: Exchange) -> None:
@@ -82,11 +90,14 @@ class _ProduceJob:
 
     def start(self) -> None:
         """Append everything; answer now, or when the copies are there."""
+        if any(produced.records is None and self._finds(produced) for produced in self._request.partitions):
+            return  # Kafka fails on null records so badly that it neither answers nor closes the connection
+        failure = self._failure()
         for produced in self._request.partitions:
             result = PartitionResult(produced.topic, produced.topic_id, produced.partition_index)
             self._results.append(result)
             try:
-                self._append(produced, result)
+                self._append(produced, result, failure)
             except BatchRefusedError as refusal:
                 result.error_code = refusal.code
                 result.record_errors = refusal.record_errors
@@ -96,25 +107,43 @@ class _ProduceJob:
             deadline = self._exchange.now + self._request.timeout_ms / 1000
             self._deadline = self._exchange.cluster.schedule.at(deadline, self._time_out)
 
+    def _failure(self) -> BatchRefusedError | None:
+        """What all partitions are refused with because of one of them; None when each is looked at for itself."""
+        brought = [(part, part.records) for part in self._request.partitions if part.records]
+        try:
+            is_transactional = any(begins_transactional(records) for _, records in brought)
+        except BatchRefusedError as refusal:
+            return refusal
+        if is_transactional and self._request.transactional_id is None:
+            return BatchRefusedError(TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        if any(breaks_request(records, self._exchange.version) and self._finds(part) for part, records in brought):
+            return BatchRefusedError(UNKNOWN_SERVER_ERROR)
+        return None
+
+    def _finds(self, produced: ProducedPartition) -> bool:
+        topic = self._exchange.cluster.topics.find(produced.topic, produced.topic_id)
+        return topic is not None and topic.partition(produced.partition_index) is not None
+
     # Appending
 
-    def _append(self, produced: ProducedPartition, result: PartitionResult) -> None:
+    def _append(self, produced: ProducedPartition, result: PartitionResult, failure: BatchRefusedError | None) -> None:
+        if failure is not None:
+            raise failure
         topic = self._exchange.cluster.topics.find(produced.topic, produced.topic_id)
         name = topic.name if topic else produced.topic
         if self._is_refused_by_fault(name, result):
             return
         partition = topic.partition(produced.partition_index) if topic else None
         if topic is None or partition is None:
-            raise BatchRefusedError(UNKNOWN_TOPIC_ID if produced.topic is None else UNKNOWN_TOPIC_OR_PARTITION)
+            is_unknown_id = topic is None and produced.topic is None
+            raise BatchRefusedError(UNKNOWN_TOPIC_ID if is_unknown_id else UNKNOWN_TOPIC_OR_PARTITION)
         batch = single_batch(produced.records, self._exchange.version)
-        self._check_request(batch)
+        self._check_request()
         self._check_leadership(topic, partition, result)
         self._log(batch, topic, partition, result=result)
         self._apply_fault_after_append(name, result)
 
-    def _check_request(self, batch: memoryview) -> None:
-        if self._request.transactional_id is None and is_transactional(batch):
-            raise BatchRefusedError(TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    def _check_request(self) -> None:
         if self._request.acks not in {0, 1, _ALL}:
             raise BatchRefusedError(INVALID_REQUIRED_ACKS)
 
@@ -141,7 +170,7 @@ class _ProduceJob:
             result.leader = leader_hint(partition)
             raise BatchRefusedError(NOT_LEADER_OR_FOLLOWER)
         result.log_start_offset = partition.log.start_offset
-        if self._request.acks == _ALL and len(partition.isr) < topic.config.min_insync_replicas:
+        if self._request.acks == _ALL and len(partition.isr) < _copies_needed(topic, partition):
             raise BatchRefusedError(NOT_ENOUGH_REPLICAS)
 
     def _log(self, batch: memoryview, topic: Topic, partition: Partition, *, result: PartitionResult) -> None:
@@ -159,11 +188,11 @@ class _ProduceJob:
             result.base_offset = partition.log.end_offset
             result.log_append_time = wall_clock_ms if topic.config.is_log_append_time else -1
             logged = _logged(batch, header, base_offset=result.base_offset, leader_epoch=partition.leader_epoch)
-            partition.append(logged, retention_bytes=topic.config.retention_bytes, now=self._exchange.now)
+            partition.append(logged, topic.config, now=self._exchange.now)
             end = partition.log.end_offset
         result.log_start_offset = partition.log.start_offset
         if self._request.acks == _ALL:
-            needed = topic.config.min_insync_replicas
+            needed = _copies_needed(topic, partition)
             self._waiting.append(_Waiting(result, partition, end=end, min_insync_replicas=needed))
 
     # Waiting and answering
@@ -221,6 +250,11 @@ class _ProduceJob:
         topic = self._exchange.cluster.topics.find(result.topic, result.topic_id)
         name = topic.name if topic else result.topic
         return self._exchange.fault(FaultKind.OMIT_PARTITION, name, result.index) is not None
+
+
+def _copies_needed(topic: Topic, partition: Partition) -> int:
+    """How many copies `acks=all` wants in sync; never more than there are, whatever the topic's setting."""
+    return min(topic.config.min_insync_replicas, len(partition.replicas))
 
 
 def _logged(batch: memoryview, header: BatchHeader, *, base_offset: int, leader_epoch: int) -> LoggedBatch:

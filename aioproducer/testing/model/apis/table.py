@@ -5,6 +5,8 @@ from typing import TypeAlias
 
 from aioproducer.testing.model.api_keys import ApiKey
 from aioproducer.testing.model.apis.api_versions import answer_api_versions
+from aioproducer.testing.model.apis.delete_records import answer_delete_records
+from aioproducer.testing.model.apis.delete_topics import answer_delete_topics
 from aioproducer.testing.model.apis.describe_configs import answer_describe_configs
 from aioproducer.testing.model.apis.fetch import answer_fetch
 from aioproducer.testing.model.apis.find_coordinator import answer_find_coordinator
@@ -23,7 +25,6 @@ from aioproducer.testing.model.apis.produce import answer_produce
 from aioproducer.testing.model.apis.topic_admin import (
     answer_create_partitions,
     answer_create_topics,
-    answer_delete_topics,
 )
 from aioproducer.testing.model.exchange import Exchange
 
@@ -44,6 +45,7 @@ _ANSWERS: dict[ApiKey, Answer] = {
     ApiKey.API_VERSIONS: answer_api_versions,
     ApiKey.CREATE_TOPICS: answer_create_topics,
     ApiKey.DELETE_TOPICS: answer_delete_topics,
+    ApiKey.DELETE_RECORDS: answer_delete_records,
     ApiKey.INIT_PRODUCER_ID: answer_init_producer_id,
     ApiKey.OFFSET_FOR_LEADER_EPOCH: answer_offset_for_leader_epoch,
     ApiKey.DESCRIBE_CONFIGS: answer_describe_configs,

@@ -1,53 +1,84 @@
-"""CreateTopics 2-7, DeleteTopics 1-6, CreatePartitions 0-3: any broker takes them and they work at once."""
+"""CreateTopics 2-7 and CreatePartitions 0-3: any broker takes them and they work at once."""
 
+import uuid
+from collections import Counter
 from typing import TYPE_CHECKING, cast
 
 from aioproducer.testing.model.exchange import Exchange
 from aioproducer.testing.model.messages import Tree
-from aioproducer.testing.model.topics import Topic, TopicRefusedError, TopicRequest
+from aioproducer.testing.model.topic_checks import INVALID_REPLICA_ASSIGNMENT, TopicRefusedError
+from aioproducer.testing.model.topics import Topic, TopicRequest
 
 if TYPE_CHECKING:
     from kio.schema.create_partitions.v3.request import CreatePartitionsRequest, CreatePartitionsTopic
     from kio.schema.create_topics.v7.request import CreatableTopic, CreateTopicsRequest
-    from kio.schema.delete_topics.v5.request import DeleteTopicsRequest as DeleteTopicsByName
-    from kio.schema.delete_topics.v6.request import DeleteTopicsRequest as DeleteTopicsByEither
 
 UNKNOWN_TOPIC_OR_PARTITION = 3
-UNKNOWN_TOPIC_ID = 100
-_FIRST_DELETE_BY_ID = 6
+INVALID_REQUEST = 42
 DYNAMIC_TOPIC_CONFIG = 1
 DEFAULT_CONFIG = 5
 
 
 def answer_create_topics(exchange: Exchange) -> None:
-    """Make topics, each for itself."""
+    """Make topics, each for itself; a name that is there twice is refused."""
     request = cast("CreateTopicsRequest", exchange.request())
-    created = [_create(exchange, asked, validate_only=request.validate_only) for asked in request.topics]
-    exchange.reply_tree({"topics": created}, exchange.now)
+    asked = {topic.name: topic for topic in request.topics}
+    twice = {name for name, times in Counter(topic.name for topic in request.topics).items() if times > 1}
+    refused = [_refused(name, INVALID_REQUEST, "Duplicate topic name.") for name in twice]
+    created = [
+        _create(exchange, topic, validate_only=request.validate_only)
+        for name, topic in asked.items()
+        if name not in twice
+    ]
+    exchange.reply_tree({"topics": [*created, *refused]}, exchange.now)
 
 
 def _create(exchange: Exchange, asked: "CreatableTopic", *, validate_only: bool) -> Tree:
-    assignments = sorted(asked.assignments, key=lambda assignment: assignment.partition_index)
-    wanted = TopicRequest(
+    if error := exchange.injected_error(asked.name):
+        return _refused(asked.name, error, None)
+    try:
+        topic = exchange.cluster.topics.create(_wanted(asked), validate_only=validate_only)
+    except TopicRefusedError as refusal:
+        return _refused(asked.name, refusal.code, str(refusal))
+    return _created(topic, topic_id=None if validate_only else topic.topic_id)
+
+
+def _wanted(asked: "CreatableTopic") -> TopicRequest:
+    """The topic that is asked for.
+
+    Raises:
+        TopicRefusedError: a partition is assigned twice.
+    """
+    assignment: dict[int, list[int]] = {}
+    for assigned in asked.assignments:
+        if assigned.partition_index in assignment:
+            message = f"Found multiple manual partition assignments for partition {assigned.partition_index}"
+            raise TopicRefusedError(INVALID_REPLICA_ASSIGNMENT, message)
+        assignment[assigned.partition_index] = list(assigned.broker_ids)
+    return TopicRequest(
         name=asked.name,
         partitions=asked.num_partitions,
         replication_factor=asked.replication_factor,
-        configs={config.name: config.value for config in asked.configs if config.value is not None},
-        assignment=[list(assignment.broker_ids) for assignment in assignments],
+        configs={config.name: config.value for config in asked.configs},
+        assignment=assignment,
     )
-    if error := exchange.injected_error(asked.name):
-        return {"name": asked.name, "error_code": error, "error_message": None, "configs": None}
-    try:
-        topic = exchange.cluster.topics.create(wanted, validate_only=validate_only)
-    except TopicRefusedError as refusal:
-        return {"name": asked.name, "error_code": refusal.code, "error_message": str(refusal), "configs": None}
-    return _created(topic)
 
 
-def _created(topic: Topic) -> Tree:
+def _refused(name: str, error: int, message: str | None) -> Tree:
+    return {
+        "name": name,
+        "error_code": error,
+        "error_message": message,
+        "num_partitions": -1,
+        "replication_factor": -1,
+        "configs": [],
+    }
+
+
+def _created(topic: Topic, *, topic_id: uuid.UUID | None) -> Tree:
     return {
         "name": topic.name,
-        "topic_id": topic.topic_id,
+        "topic_id": topic_id,
         "error_code": 0,
         "error_message": None,
         "num_partitions": len(topic.partitions),
@@ -63,43 +94,32 @@ def _source(topic: Topic, name: str) -> int:
     return DYNAMIC_TOPIC_CONFIG if name in topic.config.overrides else DEFAULT_CONFIG
 
 
-def answer_delete_topics(exchange: Exchange) -> None:
-    """Delete topics, by name or, since version 6, by id."""
-    topics = exchange.cluster.topics
-    if exchange.version >= _FIRST_DELETE_BY_ID:
-        by_either = cast("DeleteTopicsByEither", exchange.request())
-        asked = [(state.name, state.topic_id) for state in by_either.topics]
-    else:
-        by_name = cast("DeleteTopicsByName", exchange.request())
-        asked = [(name, None) for name in by_name.topic_names]
-    answers: list[Tree] = []
-    for name, topic_id in asked:
-        topic = topics.find(name, topic_id)
-        error = exchange.injected_error(name)
-        if topic is None:
-            error = error or (UNKNOWN_TOPIC_OR_PARTITION if name is not None else UNKNOWN_TOPIC_ID)
-        elif error == 0:
-            topics.delete(topic, exchange.now)
-        known = (topic.name, topic.topic_id) if topic else (name, topic_id)
-        answers.append({"name": known[0], "topic_id": known[1], "error_code": error})
-    exchange.reply_tree({"responses": answers}, exchange.now)
-
-
 def answer_create_partitions(exchange: Exchange) -> None:
-    """Give topics more partitions; where they go is the cluster's choice."""
+    """Give topics more partitions; where they go is the cluster's choice unless the request says."""
     request = cast("CreatePartitionsRequest", exchange.request())
-    results = [_add_partitions(exchange, asked, validate_only=request.validate_only) for asked in request.topics]
-    exchange.reply_tree({"results": results}, exchange.now)
+    asked = {topic.name: topic for topic in request.topics}
+    twice = {name for name, times in Counter(topic.name for topic in request.topics).items() if times > 1}
+    refused: list[Tree] = [
+        {"name": name, "error_code": INVALID_REQUEST, "error_message": "Duplicate topic name."} for name in twice
+    ]
+    results = [
+        _add_partitions(exchange, topic, validate_only=request.validate_only)
+        for name, topic in asked.items()
+        if name not in twice
+    ]
+    exchange.reply_tree({"results": [*results, *refused]}, exchange.now)
 
 
 def _add_partitions(exchange: Exchange, asked: "CreatePartitionsTopic", *, validate_only: bool) -> Tree:
-    topic = exchange.cluster.topics.named(asked.name)
+    topics = exchange.cluster.topics
+    topic = topics.named(asked.name)
     error, message = exchange.injected_error(asked.name), None
+    nodes = None if asked.assignments is None else [list(assigned.broker_ids) for assigned in asked.assignments]
     if topic is None:
         error = error or UNKNOWN_TOPIC_OR_PARTITION
     elif error == 0:
         try:
-            exchange.cluster.topics.add_partitions(topic, asked.count, validate_only=validate_only)
+            topics.add_partitions(topic, asked.count, assignments=nodes, validate_only=validate_only)
         except TopicRefusedError as refusal:
             error, message = refusal.code, str(refusal)
     return {"name": asked.name, "error_code": error, "error_message": message}

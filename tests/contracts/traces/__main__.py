@@ -1,0 +1,87 @@
+"""Records traces from real brokers, or plays some to both: `python -m tests.contracts.traces record|compare`.
+
+record N           starts a real broker of each release, plays seeds 0 to N - 1 to it, and replaces the recordings
+compare FROM TO    plays these seeds to real brokers and to the model and prints every difference
+"""
+
+import argparse
+import asyncio
+import secrets
+import sys
+from collections.abc import Mapping
+from itertools import repeat
+
+from aioproducer.broker import KafkaCluster
+from aioproducer.testing.model.version_profiles import profile_named
+from tests.contracts.traces.brokers import SocketBroker
+from tests.contracts.traces.differences import differences
+from tests.contracts.traces.exclusions import without_exclusions
+from tests.contracts.traces.playing import answers_of_model, answers_of_real
+from tests.contracts.traces.recordings import FILE, RELEASES, Recording, write_recordings
+from tests.contracts.traces.traces import Trace, trace_of
+from tests.contracts.traces.warm_up import warm_up
+
+DEFAULT_TRACES = 1200
+
+
+def main() -> int:
+    """Run one command; the exit code is 1 if there are differences."""
+    parser = argparse.ArgumentParser(prog="python -m tests.contracts.traces", description=__doc__.splitlines()[0])
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("record").add_argument("traces", type=int, nargs="?", default=DEFAULT_TRACES)
+    compare = commands.add_parser("compare")
+    compare.add_argument("first", type=int)
+    compare.add_argument("end", type=int)
+    options = parser.parse_args()
+    if options.command == "record":
+        return asyncio.run(_with_brokers(range(options.traces), is_recorded=True))
+    return asyncio.run(_with_brokers(range(options.first, options.end), is_recorded=False))
+
+
+async def _with_brokers(seeds: range, *, is_recorded: bool) -> int:
+    clusters = {release: KafkaCluster(release) for release in RELEASES}
+    try:
+        for cluster in clusters.values():
+            await cluster.start()
+        servers = {release: cluster.bootstrap_servers for release, cluster in clusters.items()}
+        return await asyncio.to_thread(_play, seeds, servers, is_recorded=is_recorded)
+    finally:
+        for cluster in clusters.values():
+            await cluster.stop()
+
+
+def _play(seeds: range, servers: Mapping[str, str], *, is_recorded: bool) -> int:
+    for address in servers.values():
+        warm_up(SocketBroker(address))
+    recorded = [_record(trace_of(seed), servers) for seed in seeds]
+    found = sum(_print_differences(recording) for recording in recorded)
+    steps = sum(len(recording.steps) for recording in recorded)
+    print(f"{len(recorded)} traces, {steps} requests, {found} differences on {' and '.join(servers)}")
+    if is_recorded:
+        write_recordings(recorded)
+        print(f"{FILE}: {FILE.stat().st_size} bytes")
+    return 1 if found else 0
+
+
+def _record(trace: Trace, servers: Mapping[str, str]) -> Recording:
+    prefix = f"r{trace.seed}-{secrets.token_hex(4)}-"
+    answers = {}
+    for release, address in servers.items():
+        real = answers_of_real(trace.steps, release, bootstrap_servers=address, prefix=prefix)
+        profile = profile_named(release)
+        answers[release] = [without_exclusions(*each) for each in zip(trace.steps, repeat(profile), real, strict=False)]
+    return Recording(trace.seed, trace.kind, trace.steps, answers)
+
+
+def _print_differences(recording: Recording) -> int:
+    count = 0
+    for release, real in recording.answers.items():
+        model = answers_of_model(recording.steps, release)
+        for difference in differences(recording.steps, profile_named(release), real=real, model=model):
+            print(f"{release}, seed {recording.seed} ({recording.kind}), {difference}")
+            count += 1
+    return count
+
+
+if __name__ == "__main__":
+    sys.exit(main())

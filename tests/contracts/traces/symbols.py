@@ -1,0 +1,134 @@
+"""What a trace calls the things a broker names by itself, and how its answers are put into the trace's words.
+
+    "$a"            the trace's own topic a                 "#a", "#a@0"   its id; the id it had when first made
+    "?1"            an id that no topic has                  "p0"           the producer id of the first InitProducerId
+    -60000          a time, in ms from the trace's start     ["at", 1000]   a time as it stands
+
+So one trace can be played again and again, and to different brokers, and its answers are the same text each time.
+"""
+
+import re
+import uuid
+from collections.abc import Mapping, Sequence
+
+DAY_MS = 24 * 3_600_000
+APPENDED_WITHIN_MS = 40_000
+"""A time from just before the trace to this much later is that of an append: traces themselves send no such time."""
+
+_LIMITS = re.compile(r"within \[(-?\d+), (-?\d+)\]")
+_TIME = re.compile(r"\b1\d{12}\b")
+_MINUTE_MS = 60_000
+
+
+class Symbols:
+    """What the symbols of one trace mean on one broker.
+
+    Args:
+        prefix: in front of the trace's topics, so that traces can share a broker.
+        now_ms: when the trace begins, in ms since 1970.
+    """
+
+    def __init__(self, prefix: str, now_ms: int) -> None:
+        self._prefix = prefix
+        self._now_ms = now_ms
+        self._topic_ids: dict[str, uuid.UUID] = {}
+        self._made: dict[str, int] = {}
+        self._producer_ids: dict[str, int] = {}
+
+    # What the broker has chosen
+
+    def learn_topic_id(self, symbol: str, topic_id: uuid.UUID) -> None:
+        """Take note of the id of a topic; a topic made again has another one."""
+        if self._topic_ids.get(f"#{symbol[1:]}") == topic_id:
+            return
+        number = self._made.get(symbol, 0)
+        self._made[symbol] = number + 1
+        self._topic_ids[f"#{symbol[1:]}@{number}"] = topic_id
+        self._topic_ids[f"#{symbol[1:]}"] = topic_id
+
+    def learn_producer_id(self, producer_id: int) -> None:
+        """Take note of the next producer id."""
+        if producer_id not in self._producer_ids.values():
+            self._producer_ids[f"p{len(self._producer_ids)}"] = producer_id
+
+    # From symbols to what is sent
+
+    def name(self, symbol: str | None) -> str | None:
+        """The name of a topic; what is no symbol stands for itself."""
+        return f"{self._prefix}{symbol[1:]}" if symbol and symbol[0] == "$" else symbol
+
+    def topic_id(self, symbol: str) -> uuid.UUID:
+        """The id that `#a` or, given the topic, `$a` has; what is not known yet is some id that no topic has."""
+        known = self._topic_ids.get("#" + symbol[1:])
+        return known or uuid.uuid5(uuid.NAMESPACE_DNS, symbol)
+
+    def producer_id(self, symbol: str | int) -> int:
+        """A producer id; one that was not given stands for an id nobody has."""
+        if isinstance(symbol, int):
+            return symbol
+        return self._producer_ids.get(symbol, 4_000_000_000 + int(symbol[1:]))
+
+    def time(self, when: int | Sequence[object]) -> int:
+        """A time in ms since 1970."""
+        return self._now_ms + when if isinstance(when, int) else int(str(when[1]))
+
+    # From what came back to symbols
+
+    def own_topic(self, name: str) -> str | None:
+        """The symbol of a topic of this trace; None for somebody else's."""
+        return f"${name.removeprefix(self._prefix)}" if name.startswith(self._prefix) else None
+
+    def of_name(self, name: str | None) -> str | None:
+        """A topic's name as the trace calls it."""
+        return (self.own_topic(name) or name) if name is not None else None
+
+    def of_topic_id(self, topic_id: uuid.UUID) -> str:
+        """An id as the trace calls it."""
+        found = [symbol for symbol, known in self._topic_ids.items() if known == topic_id and "@" in symbol]
+        return found[0] if found else str(topic_id)
+
+    def of_producer_id(self, producer_id: int) -> str | int:
+        """A producer id as the trace calls it."""
+        return next((symbol for symbol, known in self._producer_ids.items() if known == producer_id), producer_id)
+
+    def of_time(self, time_ms: int) -> object:
+        """A time from the trace's start; `append` where it can only be when something was appended."""
+        if abs(time_ms - self._now_ms) > 10 * DAY_MS:
+            return ["at", time_ms]
+        delta = time_ms - self._now_ms
+        return "append" if -1000 <= delta < APPENDED_WITHIN_MS else delta
+
+    def of_text(self, text: str | None) -> str | None:
+        """An error message with symbols in it, and limits of time as whole minutes from the trace's start."""
+        if text is None:
+            return None
+        for symbol, topic_id in self._topic_ids.items():
+            text = text.replace(str(topic_id), symbol)
+        text = text.replace(self._prefix, "$")
+        text = _LIMITS.sub(lambda found: f"within [{self._minutes(found[1])}, {self._minutes(found[2])}]", text)
+        text = _TIME.sub(lambda found: f"<{self.of_time(int(found[0]))}>", text)
+        for symbol, producer_id in self._producer_ids.items():
+            text = re.sub(rf"(?i)\b(producer(?: ?id)?:? ?){producer_id}\b", rf"\g<1>{symbol}", text)
+        return text
+
+    def _minutes(self, time_ms: str) -> str:
+        return f"{round((int(time_ms) - self._now_ms) / _MINUTE_MS)} min"
+
+
+def replaced(value: object, symbols: Symbols) -> object:
+    """A request's fields with what their symbols mean."""
+    match value:
+        case str():
+            return _replaced_text(value, symbols)
+        case ["at" | "now" as origin, int(time)]:
+            return symbols.time(["at", time] if origin == "at" else time)
+        case list():
+            return [replaced(item, symbols) for item in value]
+        case Mapping():
+            return {name: replaced(item, symbols) for name, item in value.items()}
+        case _:
+            return value
+
+
+def _replaced_text(value: str, symbols: Symbols) -> object:
+    return symbols.topic_id(value) if value[:1] in {"#", "?"} else symbols.name(value)

@@ -1,0 +1,36 @@
+"""A fresh sample of traces, other ones in every run, is answered alike by a live broker and by the model."""
+
+import secrets
+
+import pytest
+
+from aioproducer.broker import KafkaCluster
+from aioproducer.testing.model.version_profiles import profile_named
+from tests.contracts.traces.brokers import SocketBroker
+from tests.contracts.traces.differences import differences
+from tests.contracts.traces.playing import answers_of_model, answers_of_real
+from tests.contracts.traces.recordings import RELEASES
+from tests.contracts.traces.traces import KINDS, trace_of
+from tests.contracts.traces.warm_up import warm_up
+
+ROUNDS = 2
+
+
+@pytest.mark.kafka
+@pytest.mark.slow
+@pytest.mark.parametrize("release", RELEASES)
+def test_real_broker_answers_as_the_model(release: str, request: pytest.FixtureRequest) -> None:
+    """Two traces of every kind; the seeds are in the failure's text."""
+    kafka: KafkaCluster = request.getfixturevalue(f"kafka_{release.replace('.', '')}")
+    warm_up(SocketBroker(kafka.bootstrap_servers))
+    first = secrets.randbelow(10**6) * len(KINDS)
+    found = []
+    for seed in range(first, first + ROUNDS * len(KINDS)):
+        steps = trace_of(seed).steps
+        real = answers_of_real(
+            steps, release, bootstrap_servers=kafka.bootstrap_servers, prefix=f"sample-{seed}-{secrets.token_hex(4)}-"
+        )
+        model = answers_of_model(steps, release)
+        found += [f"seed {seed}, {each}" for each in differences(steps, profile_named(release), real=real, model=model)]
+
+    assert not found, f"{len(found)} differences:\n" + "\n".join(found[:5])

@@ -1,0 +1,26 @@
+"""Makes a fresh broker do once what it does only once, so that traces find it as it is from then on."""
+
+from aioproducer.testing.model.api_keys import ApiKey
+from tests.contracts.traces.brokers import Broker
+from tests.contracts.traces.message_codec import decode_answer
+from tests.contracts.traces.steps import Step, request_bytes
+from tests.contracts.traces.symbols import Symbols
+
+_FIRST_REQUESTS: tuple[Step, ...] = (
+    {"api": "INIT_PRODUCER_ID", "v": 0, "body": {"transactional_id": None, "transaction_timeout": 1000}},
+    {"api": "FIND_COORDINATOR", "v": 0, "body": {"key": "anything"}},
+)
+"""The first answers say that ids are being loaded and that the topic of groups is being made."""
+
+
+def warm_up(broker: Broker) -> None:
+    """Ask until the answers are without error."""
+    symbols = Symbols("", 0)
+    for step in _FIRST_REQUESTS:
+        while True:
+            broker.send(0, [request_bytes(step, step["v"], symbols, correlation_id=0)])
+            frame = broker.receive(0)
+            if frame is not None and decode_answer(ApiKey[step["api"]], step["v"], frame[4:])["error_code"] == 0:
+                break
+            broker.wait(0.1)
+    broker.close()
