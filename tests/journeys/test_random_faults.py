@@ -11,7 +11,8 @@ import pytest
 from aioproducer import Delivery, KafkaError, Outcome, Producer, UndeliveredError
 from aioproducer.errors import BufferTimeoutError
 from aioproducer.testing import ApiKey, FakeCluster, Where
-from tests.fakes.virtual_cluster import in_virtual_time
+from aioproducer.testing.model.broker import SeenRequest
+from tests.fakes.virtual_cluster import ClusterLoop, in_virtual_time
 
 PRODUCE = Where(api=ApiKey.PRODUCE)
 BEFORE_APPEND = (-1, 2, 3, 5, 6, 7, 10, 13, 14, 19, 20, 45, 56, 59, 100)
@@ -20,6 +21,7 @@ TOPIC = "orders"
 PARTITIONS = 3
 NODES = 3
 RECORDS = 120
+WALL_CLOCK_MS = 1_700_000_000_000
 
 
 @dataclass
@@ -118,12 +120,13 @@ async def kill_and_restart(cluster: FakeCluster, chance: random.Random) -> None:
     await asyncio.sleep(0.1)
 
 
-async def live_through(seed: int, **options: object) -> None:
-    """One whole life of a producer."""
+async def live_through(seed: int, **options: object) -> list[SeenRequest]:
+    """One whole life of a producer, the same for the same seed; returns what the brokers have seen."""
     chance = random.Random(seed)
     sent = Sent()
     request_timeout_ms = chance.choice([500, 1_000, 30_000])
     options = {
+        "client_id": "seeded",
         "linger_ms": chance.choice([0, 5, 50]),
         "batch_size": chance.choice([0, 100, 300, 16_384]),
         "max_in_flight_requests_per_connection": chance.randrange(1, 6),
@@ -135,7 +138,7 @@ async def live_through(seed: int, **options: object) -> None:
     }
     async with FakeCluster(NODES, topics={TOPIC: PARTITIONS}, auto_create_topics=False) as cluster:
         producer = Producer(cluster.bootstrap_servers, **options)  # type: ignore[arg-type]  # drawn
-        await producer.start()
+        await producer.use_sources(random=random.Random(seed), wall_clock=lambda: WALL_CLOCK_MS).start()
         trouble = asyncio.ensure_future(make_mischief(cluster, chance))
         async with asyncio.TaskGroup() as group:
             for partition in range(PARTITIONS):
@@ -156,6 +159,18 @@ async def live_through(seed: int, **options: object) -> None:
         assert (statistics.records_pending, statistics.requests_in_flight) == (0, 0)
         await producer.close()
         sent.check(cluster, is_idempotent=options.get("enable_idempotence") is not False)
+        return list(cluster.requests)
+
+
+@pytest.mark.slow
+def test_same_seed_is_the_same_run() -> None:
+    """Or a failure could not be looked into: every request reaches the same broker at the same time."""
+    runs = []
+    for _ in range(2):
+        with asyncio.Runner(loop_factory=ClusterLoop) as runner:
+            runs.append(runner.run(live_through(3)))
+
+    assert runs[0] == runs[1]
 
 
 @pytest.mark.slow

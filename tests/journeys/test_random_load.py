@@ -14,6 +14,7 @@ from tests.fakes.virtual_cluster import in_virtual_time
 TOPICS = {"one": 1, "few": 4, "many": 40}
 CALLERS = 20
 CALLS = 30
+WALL_CLOCK_MS = 1_700_000_000_000
 PRODUCE = Where(api=ApiKey.PRODUCE)
 
 
@@ -118,7 +119,7 @@ async def test_every_call_has_an_end_and_nothing_is_left(acks: int, seed: int) -
             request_timeout_ms=3_000,
             delivery_timeout_ms=chance.choice([5_000, 60_000]),
         )
-        await producer.start()
+        await producer.use_sources(random=random.Random(seed), wall_clock=lambda: WALL_CLOCK_MS).start()
         load = Load(producer, chance)
         troubling = asyncio.ensure_future(trouble(cluster, chance))
         await asyncio.gather(*(load.call() for _ in range(CALLERS)))
