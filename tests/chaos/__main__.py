@@ -76,15 +76,21 @@ async def run(asked: argparse.Namespace, seed: int, folder: Path) -> Summary:
         if asked.minutes and time.monotonic() >= end:
             break
         print(f"{now()} cell {summary.cells + 1}: seed {plan.seed}, Kafka {plan.version}, {plan.limits}")
-        result = await run_cell(plan, folder / f"cell-{plan.seed}")
+        try:
+            result = await run_cell(plan, folder / f"cell-{plan.seed}")
+        except asyncio.CancelledError:
+            print("  stopped: this cell counts for nothing")
+            break
         summary.add(result)
+        if asked.json is not None:
+            asked.json.write_text(json.dumps(summary.as_json(), indent=1), "utf-8")
         print("\n".join(cell_lines(result)))
         print(f"  so far {summary.acknowledged:,} acknowledged, {sum(summary.faults.values())} faults", flush=True)
     return summary
 
 
 async def run_until_told(asked: argparse.Namespace, seed: int, folder: Path) -> Summary:
-    """As `run`; SIGTERM ends it as Ctrl-C does, and nothing is left behind."""
+    """As `run`; SIGTERM ends it as Ctrl-C does: nothing is left behind, and the cells that ended count."""
     task = asyncio.current_task()
     assert task is not None
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
@@ -106,8 +112,6 @@ def main(given: Sequence[str]) -> int:
     summary = asyncio.run(run_until_told(asked, seed, folder))
     text = json.dumps(summary.as_json(), indent=1)
     print("\n" + "\n".join(summary.lines()))
-    if asked.json is not None:
-        asked.json.write_text(text, "utf-8")
     if not asked.no_evidence:
         Evidence(
             command=shlex.join(["python", "-m", "tests.chaos", *given]),
@@ -125,7 +129,4 @@ def main(given: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main(sys.argv[1:]))
-    except (KeyboardInterrupt, asyncio.CancelledError):
-        sys.exit(130)
+    sys.exit(main(sys.argv[1:]))

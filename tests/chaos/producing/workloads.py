@@ -70,8 +70,7 @@ class Workload:
 
     async def _steady(self) -> None:
         """Send at a rate from several tasks."""
-        client = RecordingClient(self._orders, self._orders.first_client, self._history)
-        await client.producer.start()
+        client = await self._started_client()
         await client.look_for_partitions()
         async with asyncio.TaskGroup() as tasks:
             running = [tasks.create_task(self._stream(client, stream)) for stream in range(STREAMS)]
@@ -81,6 +80,17 @@ class Workload:
             self.closes.append(await client.close(CLOSE_S))
             looking.cancel()
             await asyncio.wait(running)
+
+    async def _started_client(self) -> RecordingClient:
+        """The steady producer; brokers that a busy machine has only just started may be too late for its patience."""
+        while True:
+            client = RecordingClient(self._orders, self._orders.first_client, self._history)
+            try:
+                await client.producer.start()
+            except KafkaError:
+                self.failed_starts += 1
+            else:
+                return client
 
     async def _look_for_partitions(self, client: RecordingClient) -> None:
         """Use partitions that are new."""
