@@ -4,11 +4,12 @@ Bytes count from the moment a chunk is lent until it is given back *and* no tran
 is lent again only after that (the bug class of KAFKA-19012). Sizes are powers of two up to `batch_size`, each with
 a list of free chunks; larger ones are allocated alone and freed at once.
 
-With more than one node a quarter of the memory is divided into reserves, one for each node that leads topics in
-use: a node that answers nothing can take the common three quarters and its own reserve, never the others'. Nothing
-that was lent is ever revoked.
+A quarter of the memory is divided into reserves, one for each node that leads topics in use: a node that answers
+nothing can take the common three quarters and its own reserve, never the others'. A partition that makes no progress
+is lent nothing from its node's reserve, which is for the node's other partitions. Nothing that was lent is ever
+revoked.
 
-    total = common (3/4) + reserve of node 1 + reserve of node 2 + ...        one node: all is common
+    total = common (3/4) + reserve of node 1 + reserve of node 2 + ...        no leader known yet: all is common
 
 Source: BufferPool in Apache Kafka, without its lock; waiting is the business of `waiting_lines.py`.
 """
@@ -58,7 +59,7 @@ class BufferPool:
         if nodes == self._nodes:
             return
         self._nodes = nodes
-        divided = len(nodes) > 1
+        divided = bool(nodes)
         self._common_limit = self.total_bytes - self.total_bytes // 4 if divided else self.total_bytes
         reserve = (self.total_bytes - self._common_limit) // len(nodes) if divided else 0
         self._reserve_limit = max(reserve, SMALLEST_CHUNK) if divided else 0

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 Place = PartitionSlot | TopicSlots
 """What a line is for: a partition, or any partition of a topic."""
 
-Rival = int | TopicSlots | None
-"""Who competes for memory: the leaders of partitions, and topics whose records go anywhere."""
+Rival = int | PartitionSlot | TopicSlots | None
+"""Who competes for memory: the leaders of partitions, partitions that are held up, topics whose records go anywhere."""
 
 PARTITIONS_TRIED: Final = 16
 """For a record that may go anywhere, each time memory has come back."""
@@ -111,6 +111,8 @@ class MemoryLines:
         heapify(rivals)
         while rivals:
             _, number, rival = rivals[0]
+            if self._part_from_held_up(rival, rivals):
+                continue
             if not self._serve_front(rival):
                 self._open_batches.may_use_common = False  # it is kept for the first who got nothing
                 heappop(rivals)
@@ -135,6 +137,21 @@ class MemoryLines:
         for place, line in list(self._lines.items()):
             self._show_front(place, line)
 
+    def _part_from_held_up(self, rival: Rival, rivals: list[tuple[int, int, Rival]]) -> bool:
+        """Let a partition that is held up compete for itself, so that others of its node do not stand behind it."""
+        call_order, _, place = self._fronts[rival][0]
+        if rival is place or rival is None or _rival_of(place) is not place:
+            return False
+        heappop(self._fronts[rival])
+        self._fronts[place] = [(call_order, id(place), place)]
+        if self._fronts[rival]:
+            heapreplace(rivals, (self._fronts[rival][0][0], next(self._number), rival))
+        else:
+            del self._fronts[rival]
+            heappop(rivals)
+        heappush(rivals, (call_order, next(self._number), place))
+        return True
+
     def _serve_front(self, rival: Rival) -> bool:
         """Serve the earliest record of a rival; False: no memory for it."""
         fronts = self._fronts[rival]
@@ -155,8 +172,7 @@ class MemoryLines:
             del self._lines[place]
             line.stop_watching()
             return
-        rival = place if isinstance(place, TopicSlots) else queue_of(place).leader_id
-        heappush(self._fronts.setdefault(rival, []), (record.call_order, id(place), place))
+        heappush(self._fronts.setdefault(_rival_of(place), []), (record.call_order, id(place), place))
 
     def _place(self, record: WaitingRecord, place: Place) -> bool:
         slots = (
@@ -190,3 +206,10 @@ class MemoryLines:
         line = self._lines.get(slot)
         first = None if line is None else line.first()
         return first is None or record.call_order < first.call_order
+
+
+def _rival_of(place: Place) -> Rival:
+    if isinstance(place, TopicSlots):
+        return place
+    queue = queue_of(place)
+    return place if queue.is_held_up and queue.leader_id is not None else queue.leader_id

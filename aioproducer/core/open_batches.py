@@ -207,7 +207,7 @@ class OpenBatches:  # noqa: PLR0904  # each asked from one place, of one diction
         needed = builder.size + size
         if needed > builder.limit or builder.limit > self._limit_of(queue):
             return False
-        chunk = self._lend(min(max(needed, 4 * builder.chunk.capacity), self._limit_of(queue)), queue.leader_id)
+        chunk = self._lend(min(max(needed, 4 * builder.chunk.capacity), self._limit_of(queue)), queue)
         if chunk is None:
             return False
         old = builder.chunk
@@ -219,9 +219,9 @@ class OpenBatches:  # noqa: PLR0904  # each asked from one place, of one diction
     def _open_batch(self, queue: PartitionQueue, size: int) -> bool:
         limit = self._limit_of(queue)
         hint = min(queue.capacity_hint, limit) if self._pool.available_bytes > self._pool.total_bytes // 2 else 0
-        chunk = self._lend(max(size, hint, min(SMALLEST_CHUNK, limit)), queue.leader_id)
+        chunk = self._lend(max(size, hint, min(SMALLEST_CHUNK, limit)), queue)
         if chunk is None:
-            chunk = self._lend(size, queue.leader_id)
+            chunk = self._lend(size, queue)
         if chunk is None:
             return False
         now = self._clock()
@@ -237,8 +237,10 @@ class OpenBatches:  # noqa: PLR0904  # each asked from one place, of one diction
         self._arm_timers(queue, batch)
         return True
 
-    def _lend(self, size: int, leader_id: int | None) -> Chunk | None:
-        return self._pool.try_lend(size, leader_id, may_use_common=self.may_use_common)
+    def _lend(self, size: int, queue: PartitionQueue) -> Chunk | None:
+        """Borrow for a partition; one that is held up leaves its node's reserve to the node's other partitions."""
+        node_id = None if queue.is_held_up else queue.leader_id
+        return self._pool.try_lend(size, node_id, may_use_common=self.may_use_common)
 
     def _arm_timers(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
         if self._settings.linger_s <= 0 or self.memory_is_short:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _by_order = attrgetter("order")
 
 
-class PartitionQueue:
+class PartitionQueue:  # noqa: PLR0904  # what is asked of a partition is asked here
     """One partition: open batch, queued batches, batches on the wire."""
 
     __slots__ = (
@@ -182,6 +182,13 @@ class PartitionQueue:
         candidates = [batch for batch in (*self.on_wire, *self.queued) if not batch.is_abandoned]
         candidates += [self.open_batch] if self.open_batch is not None else []
         return min(candidates, key=lambda batch: batch.called_at, default=None)
+
+    @property
+    def is_held_up(self) -> bool:
+        """Whether its first batch has failed an attempt and has no end yet: nothing moves here until that does."""
+        if self.on_wire:
+            return self.on_wire[0].attempts > 1
+        return bool(self.queued) and self.queued[0].attempts > 0
 
     @property
     def is_empty(self) -> bool:

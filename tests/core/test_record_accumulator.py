@@ -193,11 +193,12 @@ def test_new_leader_gets_nothing_while_something_is_on_the_wire_to_the_old_one()
 def test_reserves_follow_the_leaders() -> None:
     """A node that leads nothing in use needs none."""
     core = CoreParts(leaders=(1, 2), memory=64 * 1024)
-    assert core.pool.try_lend(60_000, 1) is None
+    core.pool.try_lend(48 * 1024, 2)
+    assert core.pool.try_lend(16 * 1024, 2) is None
 
     core.lead((2, 2), epoch=1)
 
-    assert core.pool.try_lend(60_000, 2) is not None
+    assert core.pool.try_lend(16 * 1024, 2) is not None
 
 
 # Coming back

@@ -100,6 +100,40 @@ def test_node_that_answers_nothing_does_not_hold_back_records_of_others() -> Non
     assert (stuck.is_waiting, free.is_waiting) == (True, False)
 
 
+def test_partition_that_is_held_up_leaves_the_reserve_of_its_node_to_the_others() -> None:
+    """Its retries may go on for minutes, and all that is sent to it meanwhile stays in the buffer."""
+    core = CoreParts(leaders=(1, 1), memory=8 * 1024, batch_size=1024, max_record_size=6 * 1024)
+    core.send(CHUNK)
+    core.flush()
+    [batch] = core.drain()
+    core.refuse(batch)
+    stuck = [core.wait_in_line(CHUNK) for _ in range(20)]
+    free = [core.wait_in_line(CHUNK, partition=1) for _ in range(3)]
+
+    core.lines.serve()
+
+    assert [record.is_waiting for record in stuck].count(False) == 5  # with the one refused, three quarters
+    assert [record.is_waiting for record in free] == [False, False, True]
+
+
+def test_partition_that_became_held_up_while_it_waited_holds_back_nobody() -> None:
+    """It stood before the others of its node."""
+    core = CoreParts(leaders=(1, 1), memory=8 * 1024, batch_size=1024, max_record_size=6 * 1024)
+    for _ in range(8):
+        core.send(CHUNK)
+    stuck = core.wait_in_line(CHUNK)
+    free = core.wait_in_line(CHUNK, partition=1)
+    [batch] = core.drain()
+    core.refuse(batch)
+    *_, newest = core.queue().queued
+    core.queue().remove(newest)
+    core.pool.give_back(newest.chunk)
+
+    core.lines.serve()
+
+    assert (stuck.is_waiting, free.is_waiting) == (True, False)
+
+
 def test_earliest_call_of_all_nodes_is_served_first() -> None:
     """Not the node that was the first in some table."""
     core = full(leaders=(1, 2, 2), chunks=4)
