@@ -34,6 +34,8 @@ class RecordingClient:
         self._next = 0
         self._waiting: set[int] = set()
         """Records whose `enqueue` has not returned, and whose outcome nobody told."""
+        self._raised: set[int] = set()
+        """Records whose `enqueue` raised. One that stood in line is told to `on_delivery` too, before or after."""
 
     async def look_for_partitions(self) -> None:
         """Ask how many there are; without an answer, what was known stays."""
@@ -49,8 +51,9 @@ class RecordingClient:
         try:
             await self.producer.enqueue(self._topic, **given)
         except KafkaError as error:
-            if n in self._waiting:  # else it stood in line and `on_delivery` was told already
+            if n in self._waiting:
                 self._refused(n, error)
+                self._raised.add(n)
         finally:
             self._waiting.discard(n)
 
@@ -89,6 +92,9 @@ class RecordingClient:
     def _ended(self, n: int, metadata: RecordMetadata | None, error: BaseException | None) -> None:
         """The producer tells what became of a record."""
         self._waiting.discard(n)
+        if n in self._raised and getattr(error, "outcome", None) is Outcome.NOT_WRITTEN:
+            self._raised.discard(n)
+            return
         if metadata is not None:
             place = metadata.partition, self.client, n, metadata.offset, metadata.timestamp
             self._history.write(Kind.OK, self._topic_number, *place)
