@@ -122,9 +122,10 @@ def lint(session: nox.Session) -> None:
 
 @nox.session
 def types(session: nox.Session) -> None:
-    """Check the types of the package and of the public interface as users write against it."""
+    """Check the types of the package, and by two checkers the public interface as users write against it."""
     install(session, extras="demo", group="types")
-    session.run("mypy", "aioproducer", ".ci/check_machine.py", *present("tests/typing"))
+    mypy = ["mypy", "aioproducer", ".ci/check_machine.py", *present("tests/typing")]
+    run_all(session, mypy, ["basedpyright", *present("tests/typing")])
 
 
 @nox.session
