@@ -71,6 +71,9 @@ async def run_cell(plan: Plan, folder: Path) -> CellResult:
     async with _arena(plan, folder) as arena:
         try:
             await _fight(plan, arena, result)
+        except asyncio.CancelledError:
+            shutil.rmtree(folder)
+            raise
         except Exception as error:  # noqa: BLE001 - told as the cell's outcome; the next cell still runs
             result.problems.append(f"{type(error).__name__}: {error}")
         if not result.passed:
