@@ -22,6 +22,7 @@ from aioproducer.testing.model.record_batch import (
 from aioproducer.testing.model.record_faults import (
     INVALID_RECORD,
     INVALID_TIMESTAMP,
+    EndlessLengthError,
     RecordFault,
     record_faults,
     walk_records,
@@ -37,6 +38,7 @@ UNSUPPORTED_COMPRESSION_TYPE = 76
 
 _SHORTEST_WITH_MAGIC = 17
 _SHORTEST_RECORD = 14
+_LARGEST_SIZE = 2**31 - 1
 _MAGIC_AT = 16
 _ATTRIBUTES_AT = 22
 _MAGIC = 2
@@ -130,6 +132,8 @@ def _complete_batch(records: memoryview | None) -> int | None:
         magic = int.from_bytes(records[_MAGIC_AT : _MAGIC_AT + 1], signed=True)
         raise BatchRefusedError(CORRUPT_MESSAGE, message=f"Invalid magic found in record: {magic}")
     size = length + LENGTH_OVERHEAD
+    if size > _LARGEST_SIZE:  # it overflows in Java, and then nothing is as expected
+        raise BatchRefusedError(UNKNOWN_SERVER_ERROR)
     return size if size <= len(records) else None
 
 
@@ -224,6 +228,8 @@ def _walk_slowly(
     """
     try:
         records = walk_records(section, header)
+    except EndlessLengthError as error:
+        raise BatchRefusedError(UNKNOWN_SERVER_ERROR) from error
     except ValueError as error:
         raise BatchRefusedError(INVALID_RECORD) from error
     faults = list(record_faults(records, header, config, wall_clock_ms=wall_clock_ms, place=place))

@@ -25,7 +25,7 @@ Tree: TypeAlias = Mapping[str, object]
 
 _SHAPES: dict[ApiKey, tuple[int, ...]] = {
     ApiKey.LIST_OFFSETS: (11,),
-    ApiKey.METADATA: (13,),
+    ApiKey.METADATA: (10, 13),
     ApiKey.OFFSET_COMMIT: (9, 10),
     ApiKey.OFFSET_FETCH: (7, 9, 10),
     ApiKey.FIND_COORDINATOR: (3, 6),

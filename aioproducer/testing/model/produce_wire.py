@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from aioproducer.testing.model.effects import Buffer
 from aioproducer.testing.model.wire import Reader, Writer
@@ -21,6 +21,9 @@ FIRST_WITH_TOPIC_IDS = 13
 
 _RESULT = struct.Struct(">ihqq")
 _LEADER = struct.Struct(">iib")
+
+
+_TopicKey: TypeAlias = tuple[str | None, uuid.UUID | None]
 
 
 class ProducedPartition(NamedTuple):
@@ -68,24 +71,27 @@ class NodeEndpoint(NamedTuple):
 
 
 def decode_produce(reader: Reader, version: int) -> ProduceRequest:
-    """Read a request.
+    """Read a request; of a partition that is there twice only the last counts, as in Kafka.
 
     Raises:
         MalformedRequestError: the bytes are no Produce request of this version.
     """
     transactional_id, acks, timeout_ms = reader.string(), reader.int16(), reader.int32()
-    partitions: list[ProducedPartition] = []
+    by_topic: dict[_TopicKey, dict[int, ProducedPartition]] = {}
     for _ in range(reader.count()):
-        topic, topic_id = _topic(reader, version)
+        topic, topic_id = key = _topic(reader, version)
+        of_topic = by_topic.setdefault(key, {})
         for _ in range(reader.count()):
-            partitions.append(ProducedPartition(topic, topic_id, reader.int32(), reader.bytes_view()))
+            index = reader.int32()
+            of_topic[index] = ProducedPartition(topic, topic_id, index, reader.bytes_view())
             reader.skip_tagged_fields()
         reader.skip_tagged_fields()
     reader.skip_tagged_fields()
+    partitions = [partition for of_topic in by_topic.values() for partition in of_topic.values()]
     return ProduceRequest(transactional_id, acks, timeout_ms, partitions)
 
 
-def _topic(reader: Reader, version: int) -> tuple[str | None, uuid.UUID | None]:
+def _topic(reader: Reader, version: int) -> _TopicKey:
     if version >= FIRST_WITH_TOPIC_IDS:
         return None, uuid.UUID(bytes=reader.fixed(16))
     return reader.string(), None

@@ -20,7 +20,12 @@ NO_TIMESTAMP = -1
 
 _LONG_RANGE = 2**64
 _LONG_MAX = 2**63 - 1
-_VARINT_BYTES = 10
+_VARINT_BYTES = 5
+_VARLONG_BYTES = 10
+
+
+class EndlessLengthError(ValueError):
+    """The length of a record does not end; Kafka does not expect that there, and answers -1."""
 
 
 class WalkedRecord(NamedTuple):
@@ -34,8 +39,8 @@ class WalkedRecord(NamedTuple):
 
     def text(self, *, is_compressed: bool) -> str:
         """As Kafka prints it."""
-        kind = "PartialDefaultRecord" if is_compressed else "DefaultRecord"
-        sizes = f"key={max(0, self.key_size)} bytes, value={max(0, self.value_size)} bytes"
+        kind, null = ("PartialDefaultRecord", -1) if is_compressed else ("DefaultRecord", 0)
+        sizes = f"key={max(null, self.key_size)} bytes, value={max(null, self.value_size)} bytes"
         return f"{kind}(offset={self.offset_delta}, timestamp={self.timestamp}, {sizes})"
 
 
@@ -51,6 +56,7 @@ def walk_records(section: memoryview, header: BatchHeader) -> list[WalkedRecord]
     """Walk the records of a batch, uncompressed by now, field by field.
 
     Raises:
+        EndlessLengthError: the length of a record does not end.
         ValueError: they end too early or too late, or claim a length that they do not have.
     """
     reader = Reader(section)
@@ -85,9 +91,9 @@ def record_faults(
 
 
 def _walk_record(reader: Reader, header: BatchHeader, index: int) -> WalkedRecord:
-    claimed, start = _varint(reader), reader.position
+    claimed, start = _length(reader), reader.position
     reader.int8()  # its attributes
-    timestamp = header.base_timestamp + _varint(reader)
+    timestamp = header.base_timestamp + _varint(reader, max_bytes=_VARLONG_BYTES)
     offset_delta = _varint(reader)
     key_size, value_size = _skip_bytes(reader), _skip_bytes(reader)
     for _ in range(_count(_varint(reader))):
@@ -97,6 +103,13 @@ def _walk_record(reader: Reader, header: BatchHeader, index: int) -> WalkedRecor
         raise ValueError(f"record {index} claims {claimed} bytes and has {reader.position - start}")
     timestamp = header.max_timestamp if header.is_log_append_time else timestamp
     return WalkedRecord(index, offset_delta, timestamp, key_size, value_size)
+
+
+def _length(reader: Reader) -> int:
+    try:
+        return _varint(reader)
+    except ValueError as error:
+        raise EndlessLengthError(str(error)) from error
 
 
 def _count(number: int) -> int:
@@ -112,11 +125,11 @@ def _skip_bytes(reader: Reader) -> int:
     return size
 
 
-def _varint(reader: Reader) -> int:
+def _varint(reader: Reader, *, max_bytes: int = _VARINT_BYTES) -> int:
     value = 0
-    for shift in range(0, 7 * _VARINT_BYTES, 7):
+    for shift in range(0, 7 * max_bytes, 7):
         byte = reader.int8()
         value |= (byte & 0x7F) << shift
         if byte >= 0:
             return (value >> 1) ^ -(value & 1)
-    raise ValueError("a varint of more than ten bytes")
+    raise ValueError(f"a varint of more than {max_bytes} bytes")

@@ -10,6 +10,7 @@ from aioproducer.testing.model.schedule import Schedule
 from aioproducer.testing.model.settings import ClusterSettings
 from aioproducer.testing.model.topic_checks import (
     INVALID_REPLICA_ASSIGNMENT,
+    INVALID_TOPIC_EXCEPTION,
     TopicRefusedError,
     check_assignment,
     check_name,
@@ -101,6 +102,7 @@ class TopicCatalogue:
         check_name(request.name)
         if request.name in self._by_name:
             raise TopicRefusedError(TOPIC_ALREADY_EXISTS, f"Topic '{request.name}' already exists.")
+        self._check_collision(request.name)
         defaults = self._settings.topic_defaults()
         smallest_segment = self._settings.profile.smallest_segment_bytes
         check_settings(request.configs, defaults, smallest_segment=smallest_segment)
@@ -112,6 +114,19 @@ class TopicCatalogue:
             self._by_name[topic.name] = topic
             self._by_id[topic.topic_id] = topic
         return topic
+
+    def _check_collision(self, name: str) -> None:
+        """Refuse a name that the names of metrics, which have no dots, could not tell from another topic's.
+
+        Raises:
+            TopicRefusedError: there is such a topic.
+        """
+        if "." not in name and "_" not in name:
+            return
+        for other in self._by_name:
+            if other.replace(".", "_") == name.replace(".", "_"):
+                message = f"Topic '{name}' collides with existing topic: {other}"
+                raise TopicRefusedError(INVALID_TOPIC_EXCEPTION, message)
 
     def delete(self, topic: Topic, now: float) -> None:
         """Forget a topic and all its records."""

@@ -103,6 +103,7 @@ _CONVERTED: dict[str, Callable[[object, Symbols], object]] = {
     "error_message": _of_text,
     "batch_index_error_message": _of_text,
     "name": _of_name,
+    "key": _of_name,
     "topic": _of_name,
     "topic_id": lambda value, symbols: symbols.of_topic_id(cast("uuid.UUID", value)),
     "producer_id": lambda value, symbols: symbols.of_producer_id(cast("int", value)),

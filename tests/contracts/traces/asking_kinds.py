@@ -111,7 +111,7 @@ def topics_made(writer: TraceWriter) -> None:
 def _create(writer: TraceWriter) -> None:
     draw = writer.random
     topic: Tree = {
-        "name": draw.choice(("$a", "$b", "$b", "$c", "$c", *ILLEGAL_NAMES)),
+        "name": draw.choice(("$a", "$b", "$b", "$c", "$c", "$x.y", "$x_y", *ILLEGAL_NAMES)),
         "num_partitions": draw.choice((1, 1, 2, 3, -1, 0, -2)),
         "replication_factor": draw.choice((1, 1, 1, 1, -1, 0, 2, 3, -2)),
         "configs": draw.choice(_CONFIGS),
@@ -199,11 +199,12 @@ def greetings(writer: TraceWriter) -> None:
                 body: Tree = {"client_software_name": names[0], "client_software_version": names[1]}
                 writer.add("API_VERSIONS", body, v=draw.choice((0, 1, 2, 3, 3, 4, 4, 5, 99)), exact=True)
             case "producer":
-                more = {"producer_id": draw.choice((-1, -1, 5)), "producer_epoch": draw.choice((-1, -1, 0))}
+                more: Tree = {"producer_id": draw.choice((-1, -1, 5)), "producer_epoch": draw.choice((-1, -1, 0))}
                 writer.init_producer_id(**(more if writer.chance(0.4) else {}))
             case "coordinator":
                 keys = draw.sample(("$group", "other", ""), draw.randint(1, 2))
-                writer.add("FIND_COORDINATOR", {"key": keys[0], "key_type": 0, "coordinator_keys": keys})
+                key_type = draw.choice((0, 0, 0, 5, -1))
+                writer.add("FIND_COORDINATOR", {"key": keys[0], "key_type": key_type, "coordinator_keys": keys})
             case "too new":
                 api, version = draw.choice(
                     (("PRODUCE", 14), ("METADATA", 14), ("FETCH", 19), ("PRODUCE", 50), ("300", 0), ("-1", 0))

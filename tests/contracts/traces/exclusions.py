@@ -4,7 +4,8 @@ Nothing else may differ. Each row takes away, on both sides, the one thing it na
 """
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple, TypeAlias, cast
 
 from aioproducer.testing.model.api_keys import ApiKey
@@ -51,6 +52,11 @@ def _config_sources(_step: Step, _profile: VersionProfile, answer: Tree) -> None
                 config.pop("config_source", None)
 
 
+def _ids_of_no_topic(step: Step, _profile: VersionProfile, answer: Tree) -> None:
+    for topic in _list(answer, "topics") if step.get("body", {}).get("validate_only") else []:
+        topic.pop("topic_id", None)
+
+
 _SET_BY_THE_BROKERS_FILE = {"min.insync.replicas", "segment.index.bytes"}
 
 
@@ -77,7 +83,30 @@ EXCLUSIONS: Sequence[Exclusion] = (
         "the model has no such file: it calls them defaults",
         _config_sources,
     ),
+    Exclusion("CREATE_TOPICS", "ids of topics that are not made", "drawn at random and thrown away", _ids_of_no_topic),
 )
+
+
+NOT_SENT: Mapping[str, str] = MappingProxyType(
+    {
+        "transactional ids, in any request": "the model refuses them for good",
+        "Produce 0-2, Fetch 0-3 and the like on 3.9.1": "message formats 0 and 1 are not served",
+        "Fetch sessions": "the model declines them by session id 0, as brokers without room for more do",
+        "groups' own requests": "they have tests of their own, with real clients",
+        "DescribeConfigs": "the model lists the settings that it knows, not a broker's hundreds",
+        "internal topics": "the model has none",
+        "null records for a partition that exists": "brokers never answer and hold the connection; so does the model",
+        "one partition twice in ListOffsets or DeleteRecords": "releases answer differently, and no client does it",
+        "replica ids from 0 on": "they are for brokers",
+        "flags other than 0 and 1": "kio refuses them, Kafka takes them for true",
+        "settings of levels of compression and of ratios with values that are refused": "the model keeps any text",
+        "more than 10,000 new partitions": "a limit of the controller's batches",
+        "times within 40 s after the trace's start": "they could not be told from those of appends",
+        "waiting for retention, compaction, expiry of producers": "they come when the broker likes",
+        "more nodes than one": "leaders, copies and ISR are in the model's own tests and in those on three nodes",
+    }
+)
+"""What no trace contains, and why."""
 
 
 def without_exclusions(step: Step, profile: VersionProfile, answer: object) -> object:

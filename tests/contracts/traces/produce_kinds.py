@@ -227,6 +227,8 @@ def several(writer: TraceWriter) -> None:
         data = []
         for topic in writer.random.sample(("$a", "$b", "$never", "$nor this"), writer.random.randint(1, 3)):
             indices = writer.random.sample((0, 1, 2, 3, -1, 99), writer.random.randint(1, 3))
+            if writer.chance(0.1):
+                indices.append(indices[0])
             data.append((topic, [(index, _some_batches(writer, sequence)) for index in indices]))
         sequence += 2
         writer.produce_all(data, acks=writer.random.choice((-1, -1, -1, 1, 1, 0, 2, -2, 5)))

@@ -139,8 +139,13 @@ class TraceWriter:
 
     def metadata(self, *names: str | None, create: bool = False) -> Step:
         """Ask for topics by name."""
-        topics = [{"name": name, "topic_id": None} for name in names]
-        return self.add("METADATA", {"topics": topics, "allow_auto_topic_creation": create})
+        body: Tree = {
+            "topics": [{"name": name, "topic_id": None} for name in names],
+            "allow_auto_topic_creation": create,
+            "include_topic_authorized_operations": self.chance(0.1),
+            "include_cluster_authorized_operations": self.chance(0.1),
+        }
+        return self.add("METADATA", body)
 
     def init_producer_id(self, **more: object) -> Step:
         """Ask for a producer id."""

@@ -87,9 +87,8 @@ class _FetchJob:
         self._exchange = exchange
         self._request = request
         by_id = exchange.version >= FIRST_WITH_TOPIC_IDS
-        self._asked = (
-            _asked_by_id(cast("FetchById", request)) if by_id else _asked_by_name(cast("FetchByName", request))
-        )
+        asked = _asked_by_id(cast("FetchById", request)) if by_id else _asked_by_name(cast("FetchByName", request))
+        self._asked = list({(each.topic, each.topic_id, each.partition_index): each for each in asked}.values())
         self._is_over = False
         self._deadline: Appointment | None = None
 

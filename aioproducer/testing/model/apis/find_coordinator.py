@@ -16,18 +16,22 @@ if TYPE_CHECKING:
     from aioproducer.testing.model.cluster import ModelCluster
 
 NOT_COORDINATOR = 16
+INVALID_REQUEST = 42
 TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53
 _FIRST_FOR_MANY = 4
 _GROUP = 0
+_TRANSACTION = 1
+_MALFORMED = (
+    "This most likely occurs because of a request being malformed by the client library or the message was sent to an "
+    "incompatible broker. See the broker logs for more details."
+)
 
 
 def answer_find_coordinator(exchange: Exchange) -> None:
     """Answer for one key or, since version 4, for many."""
     if exchange.version >= _FIRST_FOR_MANY:
         many = cast("FindMany", exchange.request())
-        found = [
-            {"key": key, **_found(exchange, key, many.key_type), "error_message": ""} for key in many.coordinator_keys
-        ]
+        found = [{"key": key, **_found(exchange, key, many.key_type)} for key in many.coordinator_keys]
         exchange.reply_tree({"coordinators": found}, exchange.now)
     else:
         one = cast("FindOne", exchange.request())
@@ -36,7 +40,9 @@ def answer_find_coordinator(exchange: Exchange) -> None:
 
 def _found(exchange: Exchange, key: str, key_type: int) -> Tree:
     error = exchange.injected_error()
-    if key_type != _GROUP:
+    if key_type not in {_GROUP, _TRANSACTION}:
+        error = error or INVALID_REQUEST
+    elif key_type != _GROUP:
         error = error or TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     node_id = -1 if error else coordinator_of(exchange.cluster, key)
     broker = exchange.cluster.brokers.get(node_id)
@@ -45,8 +51,14 @@ def _found(exchange: Exchange, key: str, key_type: int) -> Tree:
         "host": broker.host if broker else "",
         "port": broker.port if broker else -1,
         "error_code": error,
-        "error_message": "NONE" if error == 0 else None,
+        "error_message": _message(exchange, error),
     }
+
+
+def _message(exchange: Exchange, error: int) -> str | None:
+    if error == 0:
+        return "NONE" if exchange.version < _FIRST_FOR_MANY else ""
+    return _MALFORMED if error == INVALID_REQUEST else None
 
 
 def coordinator_of(cluster: "ModelCluster", group_id: str) -> int:

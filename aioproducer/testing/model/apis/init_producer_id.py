@@ -19,6 +19,8 @@ def answer_init_producer_id(exchange: Exchange) -> None:
     """Answer with a new id and epoch 0."""
     request = cast("InitProducerIdRequest", exchange.request())
     error = exchange.injected_error()
+    if not request.transactional_id and request.transactional_id is not None:
+        error = error or INVALID_REQUEST
     if (request.producer_id == -1) != (request.producer_epoch == -1):
         error = error or INVALID_REQUEST
     if request.transactional_id is not None:

@@ -22,6 +22,10 @@ LEADER_NOT_AVAILABLE = 5
 INVALID_REQUEST = 42
 UNKNOWN_TOPIC_ID = 100
 _FIRST_WITH_NULL_FOR_ALL = 1
+_EVERYTHING_WITH_TOPICS = 3576
+_EVERYTHING_WITH_CLUSTERS = 8096
+"""What a client may do where nothing is forbidden, as bits."""
+
 _NAMES_ONLY = {10, 11}
 """Versions that have a field for topic ids which nobody may use yet."""
 
@@ -33,7 +37,8 @@ def answer_metadata(exchange: Exchange) -> None:
     if exchange.version in _NAMES_ONLY and any(asked.name is None or asked.topic_id for asked in request.topics or ()):
         exchange.reply_tree(_refusal(request), exchange.now)
         return
-    tree: Tree = {
+    topics = _topics(exchange, request)
+    tree: dict[str, object] = {
         "error_code": 0,
         "brokers": [
             {"node_id": node, "host": cluster.brokers[node].host, "port": cluster.brokers[node].port, "rack": None}
@@ -41,8 +46,12 @@ def answer_metadata(exchange: Exchange) -> None:
         ],
         "cluster_id": cluster.settings.cluster_id,
         "controller_id": min(cluster.live_nodes()),
-        "topics": _topics(exchange, request),
+        "topics": topics,
     }
+    if request.include_topic_authorized_operations:
+        tree["topics"] = [{**topic, "topic_authorized_operations": _EVERYTHING_WITH_TOPICS} for topic in topics]
+    if getattr(request, "include_cluster_authorized_operations", False):
+        tree["cluster_authorized_operations"] = _EVERYTHING_WITH_CLUSTERS
     exchange.reply_tree(tree, exchange.now)
 
 
@@ -57,7 +66,8 @@ def _topics(exchange: Exchange, request: "MetadataRequest") -> list[Tree]:
     if asked is None or (not asked and exchange.version < _FIRST_WITH_NULL_FOR_ALL):
         return [_described(exchange, topic) for topic in exchange.cluster.topics]
     may_create = request.allow_auto_topic_creation and exchange.cluster.settings.auto_create_topics
-    return [_answered(exchange, topic, may_create=may_create) for topic in asked]
+    each_once = {(topic.name, topic.topic_id): topic for topic in asked}.values()
+    return [_answered(exchange, topic, may_create=may_create) for topic in each_once]
 
 
 def _answered(exchange: Exchange, asked: "MetadataRequestTopic", *, may_create: bool) -> Tree:

@@ -1,6 +1,5 @@
 """CreateTopics 2-7 and CreatePartitions 0-3: any broker takes them and they work at once."""
 
-import uuid
 from collections import Counter
 from typing import TYPE_CHECKING, cast
 
@@ -40,7 +39,7 @@ def _create(exchange: Exchange, asked: "CreatableTopic", *, validate_only: bool)
         topic = exchange.cluster.topics.create(_wanted(asked), validate_only=validate_only)
     except TopicRefusedError as refusal:
         return _refused(asked.name, refusal.code, str(refusal))
-    return _created(topic, topic_id=None if validate_only else topic.topic_id)
+    return _created(topic)
 
 
 def _wanted(asked: "CreatableTopic") -> TopicRequest:
@@ -75,10 +74,10 @@ def _refused(name: str, error: int, message: str | None) -> Tree:
     }
 
 
-def _created(topic: Topic, *, topic_id: uuid.UUID | None) -> Tree:
+def _created(topic: Topic) -> Tree:
     return {
         "name": topic.name,
-        "topic_id": topic_id,
+        "topic_id": topic.topic_id,
         "error_code": 0,
         "error_message": None,
         "num_partitions": len(topic.partitions),
