@@ -6,13 +6,14 @@ Source: NetworkClient in Apache Kafka, whose selector is here the event loop.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import TypeVar
 
 from aioproducer.core.cluster import Cluster, Node
 from aioproducer.core.retry_backoff import RandomSource
 from aioproducer.errors import BrokerConnectionError, KafkaError
+from aioproducer.network.any_broker import AnyBroker
 from aioproducer.network.connection import BrokerConnection
 from aioproducer.network.environment import (
     EventLog,
@@ -22,6 +23,7 @@ from aioproducer.network.environment import (
     Timers,
 )
 from aioproducer.network.node_choice import NodeChoice
+from aioproducer.network.node_link import NodeLink
 from aioproducer.network.node_links import NodeLinks
 from aioproducer.network.outgoing_request import OutgoingRequest
 from aioproducer.network.question import Answer, Question
@@ -47,6 +49,7 @@ class NetworkClient:
     _environment: NetworkEnvironment
     _links: NodeLinks
     _choice: NodeChoice
+    _any_broker: AnyBroker
 
     def __init__(  # noqa: PLR0913  # all that the network needs from outside, in one place
         self,
@@ -77,6 +80,7 @@ class NetworkClient:
         self._environment = self._make_environment(loop=loop)
         self._links = NodeLinks(self._bootstrap, self._environment)
         self._choice = NodeChoice(self._links, self._environment)
+        self._any_broker = AnyBroker(self._choice, self._environment)
 
     async def close(self) -> None:
         """Close all connections and wait until they are; what was in flight is lost. May be called again."""
@@ -159,25 +163,31 @@ class NetworkClient:
         """Ask a broker, connecting to it if need be, and wait for its answer.
 
         Every reachable node gets one attempt to connect, with its back-off; the answer is waited for as long as
-        `request_timeout_ms`. Cancelling gives up the wait; the answer is then ignored.
+        `request_timeout_ms`, and others are asked meanwhile if any may answer. Cancelling gives up the wait; the
+        answer is then ignored.
 
         Args:
             api: which request.
             build: makes the request's body in the version agreed on.
             decode: reads the answer; a ProtocolError closes the connection and is raised here.
-            node_id: whom to ask; None = the least loaded node.
+            node_id: whom to ask; None = the least loaded node, and others if it does not answer soon.
 
         Raises:
             BrokerConnectionError: nobody could be reached, or the connection was lost before the answer.
             UnsupportedVersionError: the broker does not speak this request.
         """
-        link = await self._choice.reach(node_id)
-        if link.connection is None:
-            raise BrokerConnectionError(f"{link} was lost")
-        version = link.connection.versions.highest_common(api)
-        question = Question(self._environment, decode)
-        link.connection.send(question.outgoing(api, version, node_id=link.node.id, body=build(version)))
-        return await question.answer
+
+        def ask(link: NodeLink) -> Awaitable[AnswerT]:
+            if link.connection is None:
+                raise BrokerConnectionError(f"{link} was lost")
+            version = link.connection.versions.highest_common(api)
+            question = Question(self._environment, decode)
+            link.connection.send(question.outgoing(api, version, node_id=link.node.id, body=build(version)))
+            return question.answer
+
+        if node_id is None:
+            return await self._any_broker.first_answer(ask)
+        return await ask(await self._choice.reach(node_id))
 
     def update_nodes(self, cluster: Cluster) -> None:
         """Take the nodes that metadata names; connections to others close when nothing is in flight on them."""

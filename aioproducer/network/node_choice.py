@@ -5,6 +5,7 @@ Source: NetworkClient.leastLoadedNode in Apache Kafka, and KIP-899.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Final
 
 from aioproducer.errors import BrokerConnectionError, KafkaError
@@ -29,26 +30,42 @@ class NodeChoice:
         """Return the connected link with the fewest requests in flight, or None if none is connected."""
         return self._least_loaded_of(self._links.candidates())
 
-    async def reach(self, node_id: int | None) -> NodeLink:
-        """Return a connected link, connecting first if need be; None = to any node.
+    def has_another(self, asked: Collection[NodeLink]) -> bool:
+        """Tell whether there is a node besides these that may be asked what any can answer."""
+        return bool(self._others(asked))
+
+    async def reach(self, node_id: int | None, *, besides: Collection[NodeLink] = ()) -> NodeLink:
+        """Return a connected link, connecting first if need be.
+
+        Args:
+            node_id: to which node; None = to any.
+            besides: not to one of these, which have been asked already.
 
         Raises:
             BrokerConnectionError: every one of them failed.
             UnsupportedVersionError: every one of them, and time will not heal it.
         """
         tried: dict[NodeLink, int] = {}  # how often each had failed before
-        while (link := self._least_loaded_of(self._asked(node_id))) is None:
-            if not self._connect_another(self._asked(node_id), tried):
+        while (link := self._least_loaded_of(self._candidates(node_id, besides))) is None:
+            if not self._connect_another(self._candidates(node_id, besides), tried):
                 error = _unreachable(list(tried))
                 raise error
             await self._links.wait_for_change(_HEDGE_S)
         return link
 
-    def _asked(self, node_id: int | None) -> list[NodeLink]:
+    def _candidates(self, node_id: int | None, besides: Collection[NodeLink]) -> list[NodeLink]:
         if node_id is None:
-            return self._links.candidates()
+            return self._others(besides) if besides else self._links.candidates()
         link = self._links.get(node_id)
         return [link] if link is not None else []
+
+    def _others(self, asked: Collection[NodeLink]) -> list[NodeLink]:
+        """The nodes of the cluster besides those asked; when there are none, the bootstrap addresses of others."""
+        known = [link for link in self._links.candidates() if link not in asked]
+        if known:
+            return known
+        places = {link.place for link in asked}
+        return [link for link in self._links.bootstrap() if link not in asked and link.place not in places]
 
     def _least_loaded_of(self, links: list[NodeLink]) -> NodeLink | None:
         now = self._environment.loop.time()

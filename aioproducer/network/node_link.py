@@ -74,6 +74,11 @@ class NodeLink:
         self._is_closed = False
 
     @property
+    def place(self) -> tuple[str, int]:
+        """Host and port."""
+        return self.node.host, self.node.port
+
+    @property
     def is_ready(self) -> bool:
         """Whether a request may be sent now."""
         return self.connection is not None and not self.is_throttled and self.connection.can_send

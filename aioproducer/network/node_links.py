@@ -46,7 +46,11 @@ class NodeLinks:
         known = [link for link in self._links.values() if link.node.id >= 0] if self._asks_known else []
         if known and not all(link.has_failed for link in known):
             return known
-        return known + [link for link in self._links.values() if link.node.id < 0]
+        return known + self.bootstrap()
+
+    def bootstrap(self) -> list[NodeLink]:
+        """Return the links to the bootstrap addresses; none after `close`."""
+        return [] if self._is_closed else [link for link in self._links.values() if link.node.id < 0]
 
     def update(self, nodes: Mapping[int, Node]) -> None:
         """Take the nodes that metadata names, by id."""
