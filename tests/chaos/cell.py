@@ -64,7 +64,11 @@ class CellResult:
 
 
 async def run_cell(plan: Plan, folder: Path) -> CellResult:
-    """Run a cell in a folder of its own; the folder is kept if anything went wrong."""
+    """Run a cell in a folder of its own, which is kept if anything went wrong.
+
+    Raises:
+        CancelledError: it was stopped; nothing of it is left.
+    """
     folder.mkdir(parents=True)
     began = time.monotonic()
     result = CellResult(plan, Counter(), {}, [], folder, 0)
