@@ -6,7 +6,7 @@ from types import ModuleType
 
 import pytest
 
-PUBLIC_MODULES = ["aioproducer", "aioproducer.broker", "aioproducer.testing"]
+PUBLIC_MODULES = ["aioproducer", "aioproducer.broker", "aioproducer.compat", "aioproducer.testing"]
 
 
 @pytest.fixture(params=PUBLIC_MODULES)

@@ -171,7 +171,10 @@ async def test_interceptors_and_partitioner_see_the_object(one_broker: FakeClust
     """Before it is bytes, as with serializers of the producer."""
     sees = SeesObjects()
     async with Producer(one_broker.bootstrap_servers, interceptors=[sees], partitioner=sees) as producer:
-        metadata = await producer.topic("orders", value=Order).send(Order(7))
+        orders = producer.topic("orders", value=Order)
+        metadata = await orders.send(Order(7))
+        with pytest.raises(TypeError, match=r"^value for topic 'orders' must be Order or None, not dict$"):
+            await orders.enqueue({"id": 7})  # type: ignore[arg-type]
 
     assert metadata.partition == 2
     assert sees.intercepted == [Order(7)]
