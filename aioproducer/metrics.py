@@ -184,6 +184,9 @@ class ProducerStatistics:
     metadata_age_s: float | None = None
     """Seconds since the last metadata answer, `None` before the first. Kafka: metadata-age."""
 
+    metadata_error: str | None = None
+    """Why the last request for metadata failed, `None` if it did not: for whoever waits for a broker."""
+
     interceptor_failures: int = 0
     """How often an interceptor raised."""
 

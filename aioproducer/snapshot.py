@@ -47,6 +47,7 @@ def take_snapshot(running: RunningProducer) -> ProducerStatistics:
         connections_closed=network.connections_closed,
         connection_failures=network.connection_failures,
         metadata_age_s=running.loop.time() - updated_at if updated_at else None,
+        metadata_error=str(error) if (error := running.metadata.last_error) is not None else None,
         interceptor_failures=running.preparation.interceptor_failures,
         delivery_latency_p50_s=running.latency.quantile_s(0.5),
         delivery_latency_p99_s=running.latency.quantile_s(0.99),

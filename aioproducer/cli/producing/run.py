@@ -26,7 +26,9 @@ EXIT_SIGNAL = 128
 """Plus the number of the signal, as shells do it."""
 
 HINT_AFTER_S = 2.0
-"""For connecting; who waits longer is told for what."""
+"""For connecting; who waits longer is told for what. A connection that is refused is told of at once."""
+
+LOOK_EVERY_S = 0.05
 
 CLOSE_TIMEOUT_S = 2.0
 """For letting connections go; everything that matters has happened by then."""
@@ -108,7 +110,7 @@ class Run:
                 await producer.close(timeout=0)
 
     async def _work(self, producer: Producer) -> None:
-        hint = asyncio.get_running_loop().call_later(HINT_AFTER_S, self._say_waiting)
+        hint = asyncio.create_task(self._say_what_is_waited_for(producer))
         try:
             await producer.start()
             await self._check_partition(producer)
@@ -120,9 +122,14 @@ class Run:
                 await self._run_feed(feed)
             await _flush(producer)
 
-    def _say_waiting(self) -> None:
+    async def _say_what_is_waited_for(self, producer: Producer) -> None:
+        clock = anyio.current_time
+        until = clock() + HINT_AFTER_S
+        while (error := producer.statistics().metadata_error) is None and clock() < until:  # noqa: ASYNC110  # nothing tells
+            await asyncio.sleep(LOOK_EVERY_S)
         servers, wait_s = ",".join(self._config.bootstrap_servers), self._config.max_block_ms / 1000
-        print(f"aioproducer: waiting for {self._settings.topic} on {servers}, {wait_s:g} s at most", file=sys.stderr)
+        text = f"waiting for {self._settings.topic} on {servers}, {wait_s:g} s at most"
+        print(f"aioproducer: {text}{'' if error is None else f': {error}'}", file=sys.stderr)
 
     async def _run_feed(self, feed: Feed) -> None:
         try:
