@@ -5,7 +5,7 @@ from aioproducer.testing.model.record_batch import placed
 from tests.testing.model_network import batch
 
 
-def log_of(*sizes: int) -> PartitionLog:
+def log_of(*sizes: int, segment_ms: int = 10**9) -> PartitionLog:
     """A log of batches with so many records each; timestamps are 1000, 2000, ... and epochs 0, 1, ..."""
     log = PartitionLog()
     for number, size in enumerate(sizes):
@@ -22,7 +22,8 @@ def log_of(*sizes: int) -> PartitionLog:
                 base_sequence=-1,
                 last_sequence=-1,
                 data=placed(data, base_offset=base, leader_epoch=number),
-            )
+            ),
+            segment_ms=segment_ms,
         )
     return log
 
@@ -58,6 +59,45 @@ def test_reading_goes_on_after_retention() -> None:
     log.drop_front(keep_bytes=log.size_bytes // 10)
 
     assert len(log.read(log.start_offset, limit=3000, max_bytes=10**9)) == 3000 - log.start_offset
+
+
+def test_what_is_read_is_cut_off_where_it_must_be() -> None:
+    """In the middle of a batch, but never of the first: that is whole, or nothing."""
+    log = log_of(1, 1, 1)
+    one = log.size_bytes // 3
+
+    sizes = [
+        [len(data) for data in log.read(0, limit=3, max_bytes=most, at_least_one=first)]
+        for most, first in ((2 * one, True), (2 * one - 5, True), (5, True), (5, False), (0, False))
+    ]
+
+    assert sizes == [[one, one], [one, one - 5], [one], [], []]
+
+
+def test_nothing_is_read_past_the_end_of_a_segment() -> None:
+    """A batch more than `segment.ms` later than the first of a segment begins another."""
+    log = log_of(*[1] * 5, segment_ms=1500)
+
+    assert [len(log.read(offset, limit=5, max_bytes=10**9)) for offset in range(5)] == [2, 1, 2, 1, 1]
+
+
+def test_segments_are_cut_off_with_their_batches() -> None:
+    """What is appended after a truncation goes into the segment that is left."""
+    log = log_of(*[1] * 5, segment_ms=1500)
+
+    log.truncate(1)
+
+    assert len(log.read(0, limit=5, max_bytes=10**9)) == 1
+
+
+def test_deleting_moves_the_start_also_into_a_batch() -> None:
+    """Batches wholly before it are gone; it never moves back."""
+    log = log_of(2, 2, 2)
+
+    log.drop_before(3)
+    log.drop_before(1)
+
+    assert (log.start_offset, [record.offset for record in log.records()]) == (3, [2, 3, 4, 5])
 
 
 def test_truncation_cuts_at_a_batch_boundary() -> None:
