@@ -125,3 +125,8 @@ class WrittenCell:
             file.write_bytes(rows)
             save_coverage(file, self._covered.get((topic, life), Covered(topic, f"id-{life}")))
         return check_cell(self.folder)
+
+
+def checks(cell: WrittenCell, **end: Any) -> dict[str, int]:
+    """What the checker finds in a cell, by check."""
+    return dict(cell.check(**end).violations)
