@@ -12,7 +12,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from aioproducer.core.waiting_line import WaitingRecord
-from aioproducer.errors import BufferFullError, MetadataNotReadyError, Outcome, RecordFilteredError
+from aioproducer.errors import BufferFullError, KafkaError, MetadataNotReadyError, Outcome, RecordFilteredError
 from aioproducer.preparation import NO_SERIALIZERS, PreparedRecord
 from aioproducer.records import normalize_headers
 
@@ -182,7 +182,10 @@ class Admission:
         try:
             await left
         except asyncio.CancelledError:
-            self._running.lines.withdraw(record)
+            if self._running.lines.withdraw(record):
+                text = f"the record for topic {record.topic!r} was withdrawn: its caller was cancelled while it waited"
+                error = KafkaError(text, topic=record.topic, partition=record.partition, outcome=Outcome.NOT_WRITTEN)
+                self._running.completion.withdraw(record.result, error)
             self._running.wake()  # whoever stood behind it may fit where it did not
             raise
 

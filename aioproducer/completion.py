@@ -134,6 +134,10 @@ class Completion:
     def filter(self, result: BatchResult, error: KafkaError) -> None:
         """Fail a record that an interceptor dropped; no flush raises that."""
         self.counts.records_filtered += 1
+        self.withdraw(result, error)
+
+    def withdraw(self, result: BatchResult, error: KafkaError) -> None:
+        """Fail a record that its caller took back; no flush raises that, and it counts as no failure."""
         result.fail(error, 1)
         self._loop.call_soon(self._tell, result)
 

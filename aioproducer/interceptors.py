@@ -12,6 +12,7 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from aioproducer.errors import Outcome, RecordFilteredError
 from aioproducer.records import Headers, ProducerRecord, RecordMetadata, TopicPartition
 
 _METHODS = ("on_send", "on_acknowledgement", "on_error", "close")
@@ -28,7 +29,7 @@ class ProducerInterceptor:
         """Return the record to send: this one, a changed copy, or `None` to drop it.
 
         Called once a record, before serializers and partitioner. A dropped record's caller gets
-        `RecordFilteredError`; later interceptors do not see it.
+        `RecordFilteredError`, and so do the interceptors before this one; later ones do not see it.
 
         Args:
             record: as the caller gave it; make a changed copy with `dataclasses.replace`.
@@ -105,6 +106,7 @@ class InterceptorChain:
                 self._note_failure(place, "on_send", error)
                 continue
             if answer is None:
+                self._tell_of_drop(place, current)
                 return None
             current = answer
         return current
@@ -121,8 +123,15 @@ class InterceptorChain:
         """Close every interceptor."""
         self._tell("close", lambda each: each.close())
 
-    def _tell(self, method: str, call: Callable[[ProducerInterceptor], None]) -> None:
-        for place, interceptor in enumerate(self._interceptors):
+    def _tell_of_drop(self, place: int, record: ProducerRecord) -> None:
+        """Tell those who let a record pass that the one at `place` did not; those behind it never saw it."""
+        text = f"an interceptor dropped the record for topic {record.topic!r}"
+        error = RecordFilteredError(text, topic=record.topic, outcome=Outcome.NOT_WRITTEN)
+        topic_partition = TopicPartition(record.topic, -1 if record.partition is None else record.partition)
+        self._tell("on_error", lambda each: each.on_error(topic_partition, error, record.headers), upto=place)
+
+    def _tell(self, method: str, call: Callable[[ProducerInterceptor], None], *, upto: int | None = None) -> None:
+        for place, interceptor in enumerate(self._interceptors[:upto]):
             try:
                 call(interceptor)
             except Exception as error:  # noqa: BLE001  # as in on_send

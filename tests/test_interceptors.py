@@ -117,6 +117,16 @@ def test_dropped_record_ends_the_chain() -> None:
     assert heard == []
 
 
+def test_interceptors_that_let_a_dropped_record_pass_are_told() -> None:
+    """One that counts what is on its way would count for ever; those behind the drop never saw the record."""
+    heard: list[object] = []
+    chain = InterceptorChain([AppendsToValue(b"1", heard), Drops(), AppendsToValue(b"2", heard)], ListLog())
+
+    chain.on_send(RECORD)
+
+    assert heard == [(b"1", -1, f"an interceptor dropped the record for topic {RECORD.topic!r}", RECORD.headers)]
+
+
 @pytest.mark.parametrize("broken", [Fails(), ReturnsBytes()])
 def test_failing_on_send_is_skipped(broken: ProducerInterceptor) -> None:
     """The record goes on as it was given to the one that failed."""

@@ -6,7 +6,7 @@ import gc
 import anyio
 import pytest
 
-from aioproducer import Delivery, Producer, UndeliveredError
+from aioproducer import Delivery, KafkaError, Outcome, Producer, UndeliveredError
 from aioproducer.testing import ApiKey, FakeCluster, Where
 
 PRODUCE = Where(api=ApiKey.PRODUCE)
@@ -224,6 +224,24 @@ async def test_waiting_verb_cancelled_withdraws(producer: Producer, one_broker: 
     assert [record.value for record in one_broker.records("orders", 0)] == [b"stays"]
     statistics = producer.statistics()
     assert (statistics.records_waiting, statistics.waiting_bytes) == (0, 0)
+
+
+@pytest.mark.parametrize("verb", ["enqueue", "send_and_wait"])
+async def test_withdrawn_record_is_told_of_by_its_callback(producer: Producer, verb: str) -> None:
+    """As every record is, once: whoever counts what is on its way counts right. No flush raises it."""
+    told: list[object] = []
+    send = getattr(producer, verb)
+    waiting = asyncio.create_task(send("orders", b"v", on_delivery=lambda *said: told.append(said)))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    await asyncio.wait([waiting])
+    await producer.flush()
+
+    [(metadata, error)] = told
+    assert metadata is None
+    assert isinstance(error, KafkaError)
+    assert (error.outcome, error.topic) == (Outcome.NOT_WRITTEN, "orders")
+    assert producer.statistics().records_failed == 0
 
 
 async def test_send_and_wait_cancelled_after_the_append_recalls_nothing(

@@ -52,9 +52,8 @@ class Load:
             self.with_callback -= "on_delivery" in options
 
     async def enqueue_impatiently(self) -> None:
-        """Giving up after a moment, now and then; the record is then withdrawn, and nobody is called back."""
+        """Giving up after a moment, now and then; the record is then withdrawn."""
         topic, value, options = self.record()
-        self.with_callback -= options.pop("on_delivery", None) is not None
         with contextlib.suppress(TimeoutError, KafkaError):
             async with asyncio.timeout(self.chance.choice([0.001, 0.1, 10])):
                 self.deliveries.append(await self.producer.enqueue(topic, value, **options))  # type: ignore[arg-type]  # drawn

@@ -68,6 +68,7 @@ class Feed:
         self._loop = asyncio.get_running_loop()
         self._pace = Pace(settings.records_per_s, self._loop.time()) if settings.records_per_s else None
         self._first: int | None = None  # the line on which an unfinished record begins
+        self._withdrawn = 0
         self.bytes_read = 0
 
     async def run(self) -> None:
@@ -170,6 +171,7 @@ class Feed:
             BufferTimeoutError: no room for so long.
             MetadataTimeoutError: the topic has become unknown for so long.
             KafkaError: what `enqueue` raises of the record.
+            CancelledError: the run is stopped.
         """
         settings = self._settings
         give_up_at: float | None = None
@@ -183,6 +185,9 @@ class Feed:
                     headers=settings.headers,
                     on_delivery=partial(self._answered, first),
                 )
+            except asyncio.CancelledError:
+                self._withdrawn = first  # if it waited; the run tells of it as of what was never accepted
+                raise
             except (BufferTimeoutError, MetadataTimeoutError):
                 give_up_at = give_up_at or self._loop.time() + self._patience_s
                 if self._loop.time() >= give_up_at:
@@ -199,7 +204,11 @@ class Feed:
         """What became of the record that begins at line `first`."""
         if metadata is not None:
             self._tally.delivered_at(first, metadata)
-        elif error is not None and not isinstance(error, (BufferTimeoutError, MetadataTimeoutError)):
+        elif (
+            first != self._withdrawn
+            and error is not None
+            and not isinstance(error, (BufferTimeoutError, MetadataTimeoutError))
+        ):
             self._note_failure(first, error)
             if not self._passes_over(error):
                 self._on_failure()
