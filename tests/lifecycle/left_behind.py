@@ -1,0 +1,42 @@
+"""What a producer could leave behind: counted before and after many of them."""
+
+import asyncio
+import gc
+import threading
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.fakes.virtual_loop import virtual_loop
+
+OURS = ("aioproducer", "tests.fakes.memory_transport")
+THEIRS = "aioproducer.testing"  # the cluster keeps what it was sent
+
+
+class Count(NamedTuple):
+    """Of everything that must go."""
+
+    tasks: int
+    timers: int
+    """Of the virtual loop, those that were cancelled not counted."""
+    threads: int
+    files: int
+    """Descriptors, sockets among them."""
+    objects: int
+    """That the collector knows, of classes of the producer and of the transports that it writes to."""
+
+
+def count() -> Count:
+    """Count, once all garbage is gone."""
+    gc.collect()
+    return Count(
+        tasks=len(asyncio.all_tasks()),
+        timers=virtual_loop().timers,
+        threads=threading.active_count(),
+        files=len(list(Path("/proc/self/fd").iterdir())),
+        objects=sum(map(_is_ours, gc.get_objects())),
+    )
+
+
+def _is_ours(thing: object) -> bool:
+    module = str(type(thing).__module__)
+    return module.startswith(OURS) and not module.startswith(THEIRS)

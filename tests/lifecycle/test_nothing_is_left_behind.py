@@ -1,0 +1,116 @@
+"""A thousand starts, good and failing, and very many failed sends: nothing is left of any of them."""
+
+import asyncio
+import contextlib
+import gc
+import logging
+import os
+import sys
+import warnings
+
+import pytest
+
+from aioproducer import BufferFullError, KafkaError, MetadataTimeoutError, Producer
+from aioproducer.testing import ApiKey, FakeCluster, Where
+from tests.fakes.virtual_cluster import in_virtual_time
+from tests.lifecycle.left_behind import count
+
+STARTS = 1_000
+FAILED_SENDS = int(os.environ.get("AIOPRODUCER_FAILED_SENDS", "60000"))
+"""A million in a long run."""
+AT_A_TIME = 500
+MOST_BLOCKS_MORE = 200  # of the interpreter: caches of this and that
+FORBIDDEN = 29
+
+pytestmark = pytest.mark.slow
+
+
+@in_virtual_time
+async def test_a_thousand_starts_and_closes_leave_nothing() -> None:
+    """Each with a record sent, every third one that nobody waited for."""
+    async with FakeCluster(1, topics={"t": 1}) as cluster:
+        await start_and_close(cluster, 5)
+        before = count()
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            await start_and_close(cluster, STARTS)
+            await asyncio.sleep(1)
+            after = count()
+
+    assert after == before
+
+
+async def start_and_close(cluster: FakeCluster, times: int) -> None:
+    """One after the other."""
+    for number in range(times):
+        producer = await Producer(cluster.bootstrap_servers).start()
+        delivery = producer.send("t", b"v")
+        if number % 3:
+            await delivery
+        await producer.close()
+
+
+@in_virtual_time
+async def test_a_thousand_failing_starts_leave_nothing() -> None:
+    """No broker there, one that says nothing, and one whose caller gives up."""
+    async with FakeCluster(1) as cluster:
+        cluster.faults.stall(Where(api=ApiKey.METADATA))
+        await fail_to_start(cluster, 5)
+        before = count()
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            await fail_to_start(cluster, STARTS)
+            await asyncio.sleep(1)
+            after = count()
+
+    assert after == before
+
+
+async def fail_to_start(cluster: FakeCluster, times: int) -> None:
+    """In three ways, in turn."""
+    for number in range(times):
+        servers = "127.0.0.1:1" if number % 3 == 0 else cluster.bootstrap_servers
+        producer = Producer(servers, max_block_ms=50)
+        with pytest.raises((MetadataTimeoutError, TimeoutError)):
+            async with asyncio.timeout(0.02 if number % 3 == 1 else None):
+                await producer.start()
+
+
+@in_virtual_time
+async def test_failed_sends_leave_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    """Refused by the broker, of an unknown topic, too large, of a wrong type, without room."""
+    caplog.set_level(logging.CRITICAL, "aioproducer")  # pytest keeps every line
+    async with FakeCluster(1, topics={"t": 1}, auto_create_topics=False) as cluster:
+        cluster.faults.error(FORBIDDEN, Where(api=ApiKey.PRODUCE), times=None)
+        producer = await Producer(cluster.bootstrap_servers, max_block_ms=100, max_waiting_records=50).start()
+        await fail_to_send(producer, 4 * AT_A_TIME)
+        clear(cluster)
+        before, blocks = count(), sys.getallocatedblocks()
+        await fail_to_send(producer, FAILED_SENDS)
+        clear(cluster)
+        after, more = count(), sys.getallocatedblocks() - blocks
+        assert producer.statistics().buffer_available_bytes == producer.config.buffer_memory
+        with contextlib.suppress(KafkaError):
+            await producer.close(0)
+
+    assert after == before
+    assert more <= MOST_BLOCKS_MORE
+
+
+def clear(cluster: FakeCluster) -> None:
+    """Have the cluster forget the requests that it has seen."""
+    cluster.requests.clear()
+    gc.collect()
+
+
+async def fail_to_send(producer: Producer, times: int) -> None:
+    """Some hundred at a time; each fails, and is looked at."""
+    for _ in range(times // AT_A_TIME):
+        deliveries = []
+        for number in range(AT_A_TIME):
+            topic = "nowhere" if number % 10 == 0 else "t"
+            with contextlib.suppress(BufferFullError, TypeError, ValueError):
+                value = (b"v", b"v", b"v", 5, bytes(2_000_000) if number % 100 == 4 else b"w")[number % 5]
+                deliveries.append(producer.send(topic, value))
+        results = await asyncio.gather(*deliveries, return_exceptions=True)
+        assert all(isinstance(result, KafkaError) for result in results)
