@@ -24,14 +24,14 @@ class SiblingError(Exception):
 
 async def cancel(call: Call, strike: Strike) -> None:
     """Cancel the task."""
-    task = asyncio.ensure_future(strike.on(call))
+    task = asyncio.ensure_future(soon(strike.on(call)))
     strike.act = task.cancel
     await ended(task)
 
 
 async def cancel_twice(call: Call, strike: Strike) -> None:
     """Cancel the task, and again in the same turn of the loop."""
-    task = asyncio.ensure_future(strike.on(call))
+    task = asyncio.ensure_future(soon(strike.on(call)))
 
     def act() -> None:
         task.cancel()
@@ -99,7 +99,7 @@ async def anyio_group(call: Call, strike: Strike) -> None:
 
 async def loop_shutdown(call: Call, strike: Strike) -> None:
     """Cancel every task there is but this one, as `asyncio.run` does at its end."""
-    task = asyncio.ensure_future(strike.on(call))
+    task = asyncio.ensure_future(soon(strike.on(call)))
     here = asyncio.current_task()
 
     def act() -> None:
@@ -120,6 +120,12 @@ async def move_on_after(call: Call, strike: Strike, seconds: float) -> None:
     """Limit the call by anyio."""
     with contextlib.suppress(KafkaError), anyio.move_on_after(seconds):
         await strike.on(call)
+
+
+async def soon(call: Coroutine[object, object, None]) -> None:
+    """Begin in the next turn: an eager task would be struck before there is a task to cancel."""
+    await asyncio.sleep(0)
+    await call
 
 
 async def ended(task: "asyncio.Task[None]") -> None:
