@@ -98,6 +98,13 @@ def chaos(session: nox.Session) -> None:
 
 
 @nox.session
+def soak(session: nox.Session) -> None:
+    """Load real brokers at 70 % of the highest rate, a fault a minute: `nox -s soak -- --minutes 45 --keep`."""
+    install(session, extras="demo", group="test")
+    session.run("python", "-m", "tests.soak", *session.posargs)
+
+
+@nox.session
 def examples(session: nox.Session) -> None:
     """Run every example against the embedded cluster."""
     install(session, extras="demo", group="test")
