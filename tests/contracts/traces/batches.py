@@ -54,7 +54,8 @@ def _records(words: BatchWords) -> list[bytes]:
     count = cast("int", words.get("n", 1))
     keyless = cast("list[int]", words.get("keyless", []))
     claims = cast("dict[str, int]", words.get("claims", {}))
-    deltas = cast("list[int]", words.get("deltas", [])) or list(range(count))
+    given = cast("list[int]", words.get("deltas", []))
+    deltas = [*given[:count], *range(len(given), count)]
     size = cast("int", words.get("size", 4))
     return [
         record(
@@ -71,7 +72,8 @@ def _records(words: BatchWords) -> list[bytes]:
 
 def _time_deltas(words: BatchWords) -> list[int]:
     count = cast("int", words.get("n", 1))
-    return cast("list[int]", words.get("dt", [])) or list(range(count))
+    given = cast("list[int]", words.get("dt", []))
+    return [*given[:count], *range(len(given), count)]
 
 
 def _hex(words: BatchWords, name: str) -> bytes:
