@@ -179,3 +179,19 @@ async def test_node_that_answers_nothing_does_not_stop_the_others() -> None:
         await asyncio.wait(callers)
         with contextlib.suppress(UndeliveredError):
             await producer.close(0)
+
+
+@in_virtual_time
+async def test_records_for_anywhere_and_for_a_partition_do_not_wait_for_each_other() -> None:
+    """Not when every partition has a line and no memory is lent any more: nothing else would wake them."""
+    async with StalledBroker() as broker:
+        values = [b"%d " % number + VALUE for number in range(60)]
+        for number, value in enumerate(values):
+            broker.producer.send("orders", value, partition=None if number % 2 else 0)
+        await asyncio.sleep(LEFT_TO_STALL_S)
+        assert broker.producer.statistics().records_waiting > 0
+        broker.release()
+
+        await broker.producer.flush()
+
+        assert [record.value for record in broker.cluster.records("orders", 0)] == [b"first", *values]
