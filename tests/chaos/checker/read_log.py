@@ -18,7 +18,7 @@ from tests.chaos.checker.payload import decode
 STALLED_S = 60.0
 """A reader that finds nothing for so long gives up."""
 
-ENDS_AGREE_S = 1.0
+ENDS_AGREE_S = 2.0
 """Ends of the log that do not move for so long are its ends."""
 
 

@@ -8,7 +8,7 @@ from tests.chaos.arena import Arena, now_us
 from tests.chaos.faults.strike import Strike
 from tests.chaos.plans import CLIENTS_OF_A_PROCESS
 
-SETTLED_S = 1.5
+SETTLED_S = 3.0
 """What has been acknowledged is visible to readers, and every broker knows of a change, after this."""
 
 
