@@ -7,8 +7,9 @@ that keep old news from undoing new ones:
   partition.
 * A new topic id means the topic was deleted and made again: the whole view is replaced, epochs included.
 * Without topic ids (brokers before 2.8) the two cannot be told apart. There a lower epoch is accepted only when a
-  produce to that topic was refused with "unknown" or "not leader" (the topic is *suspected*) and two different
-  brokers agree on it, or when the cluster has a single broker, which cannot be behind itself.
+  produce to that topic was refused with "unknown" or "not leader" (the topic is *suspected*), or the partition has
+  no leader as far as is known, and two different brokers agree on it, or when the cluster has a single broker, which
+  cannot be behind itself.
 * A topic that an answer reports in error keeps the partitions known before: a broker that has just restarted may
   report a topic missing that it will know in a second.
 * Partitions are added, never removed, within one topic id.
@@ -190,10 +191,12 @@ class _TopicMerge:
         if new.leader_epoch >= old.leader_epoch or new.leader_epoch == NO_EPOCH:
             self._doubts.pop((self._seen.name, number), None)
             return new
-        return new if self._lower_epoch_is_true(number, new) else old
+        # Nothing is sent to a partition without a leader, so nothing can be refused: it is always suspected.
+        is_suspected = self.may_go_back or old.leader_id == NO_LEADER
+        return new if is_suspected and self._lower_epoch_is_true(number, new) else old
 
     def _lower_epoch_is_true(self, number: int, new: PartitionView) -> bool:
-        if self._seen.topic_id != NO_TOPIC_ID or not self.may_go_back:
+        if self._seen.topic_id != NO_TOPIC_ID:
             return False
         if self.is_only_node:
             return True

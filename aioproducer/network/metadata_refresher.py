@@ -201,8 +201,8 @@ class MetadataRefresher:
             return
 
     async def _refresh(self) -> None:
-        now = asyncio.get_running_loop().time()
-        self._forget_idle(now)
+        loop = asyncio.get_running_loop()
+        self._forget_idle(loop.time())
         topics = self._topics_to_ask()
         suspected = frozenset(self._suspected)
         answer = await self._client.request(
@@ -212,7 +212,7 @@ class MetadataRefresher:
             ),
             _decode,
         )
-        self._client.throttle(answer.from_node, answer.throttle_time_ms, now)
+        self._client.throttle(answer.from_node, answer.throttle_time_ms, loop.time())
         if answer.error_code:
             raise self._refused(answer.error_code)
         if not any(node.is_valid for node in answer.nodes):

@@ -142,6 +142,16 @@ class TestWithoutTopicIds:
         """However many say so."""
         assert self.after((1, False), (2, False), (3, False)) == 1
 
+    def test_partition_without_a_leader_is_always_suspected(self) -> None:
+        """Nothing is sent to it, so nothing is ever refused that could make its topic suspected."""
+        leaderless = seen((NO_LEADER, 5), topic_id=NO_TOPIC_ID)
+        cluster = Cluster.empty().merge(answer(leaderless), 1.0)
+
+        once = cluster.merge(answer(self.LOWER, from_node=1), 2.0)
+        twice = once.merge(answer(self.LOWER, from_node=2), 3.0)
+
+        assert (once.leader_of("a", 0), twice.leader_of("a", 0)) == (None, 2)
+
     def test_two_brokers_must_agree(self) -> None:
         """One that is behind says the same again and again."""
         assert self.after((1, True)) == 1

@@ -217,6 +217,24 @@ def test_old_metadata_is_refreshed() -> None:
     assert all(b"\x02a" in body for _, body in asked)
 
 
+def test_pause_is_counted_from_the_answer_that_asks_for_it() -> None:
+    """Not from the question, which a slow broker answers after the pause would be over."""
+    body = (500).to_bytes(4, "big") + metadata_body([(1, "seed", 9092)], [(0, "a", ID, [(1, 0)])])[4:]
+
+    def slow(broker: ScriptedBroker, heard: Heard) -> None:
+        asyncio.get_running_loop().call_later(0.9, broker.answer, heard, body)
+
+    async def story() -> list[bool]:
+        async with refreshing(slow) as (refresher, network):
+            await refresher.first_answer(10)
+            await asyncio.sleep(0.4)
+            is_ready = [network.client.is_ready(1)]
+            await asyncio.sleep(0.2)
+            return [*is_ready, network.client.is_ready(1)]
+
+    assert run(story()) == [False, True]
+
+
 def test_topic_not_used_is_forgotten() -> None:
     """After metadata_max_idle_ms without a use."""
 
