@@ -19,9 +19,9 @@ from tests.simulation.simulated_network import Node, SimulatedNetwork
 TOPIC = "orders"
 _PRODUCE = Where(api=ApiKey.PRODUCE)
 RETRIABLE = (-1, 2, 3, 5, 6, 7, 8, 9, 13, 14, 15, 16, 19, 20, 56, 74, 75, 100, 103)
-AFTER_APPEND = (-1, 3, 6, 7, 13, 20, 56)
-FINAL = (10, 17, 18, 21, 29, 32, 35, 42, 43, 44, 45, 46, 47, 59, 76, 87, 90, 999)
-"""Codes that end a batch, or its identity; 31 and 53 end the producer and have families of their own."""
+AFTER_APPEND = (-1, 3, 6, 7, 13, 20, 46, 56)
+FINAL = (10, 17, 18, 21, 29, 32, 35, 42, 43, 44, 45, 47, 59, 76, 87, 999)
+"""Codes that end a batch, or its identity; 31, 53 and 90 end the producer."""
 
 METADATA_CODES = (3, 5, 7, -1)
 PRODUCER_ID_CODES = (7, 14, 15, 16, 51, -1)
@@ -106,9 +106,10 @@ class Nemesis:
         """Any node."""
         return self.network.nodes[chance.randint(1, self.plan.brokers)]
 
-    def partition(self, chance: Random) -> Partition:
-        """Any partition there is now."""
-        return chance.choice(self.model.partitions())
+    def partition(self, chance: Random) -> Partition | None:
+        """Any partition there is now; None while there is no topic."""
+        partitions = self.model.partitions()
+        return chance.choice(partitions) if partitions else None
 
     def place(self, chance: Random) -> Where:
         """Produce requests, of all partitions or of one."""
@@ -192,7 +193,7 @@ def stale_metadata(nemesis: Nemesis, chance: Random) -> None:
             broker = nemesis.model.brokers[number]
             broker.stale_leaders = present
             nemesis.later(nemesis.a_while(chance), lambda broker=broker: setattr(broker, "stale_leaders", {}))
-    for _ in range(chance.randint(1, 3)):
+    for _ in range(chance.randint(1, 3) if partitions else 0):
         move_leader(nemesis, chance.choice(partitions), chance)
 
 
@@ -208,6 +209,8 @@ def move_leader(nemesis: Nemesis, partition: Partition, chance: Random) -> None:
 def no_leader(nemesis: Nemesis, chance: Random) -> None:
     """F12: a partition has no leader for a while."""
     partition = nemesis.partition(chance)
+    if partition is None:
+        return
     partition.lose_leader(nemesis.now)
     nemesis.fired("F12")
     nemesis.later(nemesis.a_while(chance), lambda: elect(nemesis, partition))
@@ -234,8 +237,8 @@ def crash(nemesis: Nemesis, chance: Random) -> None:
 def crash_that_loses(nemesis: Nemesis, chance: Random) -> None:
     """F14: a leader dies before its followers have copied the end of its log."""
     partition = nemesis.partition(chance)
-    leader = partition.leader
-    if leader == -1 or len(nemesis.model.live_nodes()) == 1:
+    leader = -1 if partition is None else partition.leader
+    if partition is None or leader == -1 or len(nemesis.model.live_nodes()) == 1:
         return
     for follower in partition.replicas:
         if follower != leader:
@@ -256,6 +259,8 @@ def crash_that_loses(nemesis: Nemesis, chance: Random) -> None:
 def lost_producer_state(nemesis: Nemesis, chance: Random) -> None:
     """F15: a partition forgets its producers; sometimes because its records were deleted."""
     partition = nemesis.partition(chance)
+    if partition is None:
+        return
     if chance.random() < 0.3:
         partition.log.drop_front(keep_bytes=0)
     nemesis.keeper.forget_producers(partition)

@@ -99,8 +99,7 @@ class Run:
         self._loop = loop
         self._history = history
         self._keeper = LogKeeper()
-        in_flight = plan.number("max_in_flight_requests_per_connection")
-        self._watch = WireWatch(history, max_in_flight=in_flight, clock=loop.time)
+        self._watch = WireWatch(history, plan, loop.time)
         self._network = self._make_network()
         self._nemesis = Nemesis(plan, self._network, self._keeper, history)
         self._producer = self._make_producer()

@@ -17,6 +17,7 @@ from aioproducer.testing.model.produce_wire import PartitionResult, ProduceReque
 from aioproducer.testing.model.record_batch import BatchHeader, decode_records, read_header
 from aioproducer.testing.model.wire import Reader
 from tests.simulation.history import History
+from tests.simulation.plan import Plan
 from tests.simulation.simulated_transport import SimulatedTransport
 
 _HEAD: Final = struct.Struct(">ihhi")
@@ -25,6 +26,8 @@ _PRODUCE: Final = int(ApiKey.PRODUCE)
 _METADATA: Final = int(ApiKey.METADATA)
 _HANDSHAKE: Final = int(ApiKey.API_VERSIONS)
 _TICK_S: Final = 0.001
+_SILENCE_S: Final = 0.5
+"""A node that answers Metadata with silence for so long is no reason not to ask another."""
 
 
 class Fate(Enum):
@@ -40,11 +43,11 @@ class WireWatch:
 
     Args:
         history: gets what happened, where it is recorded.
-        max_in_flight: Produce requests that a connection may have.
-        is_counted: whether faults that fire and error codes are counted.
+        plan: says how many Produce requests a connection may have, and how long one may take.
+        clock: virtual seconds.
     """
 
-    def __init__(self, history: History, *, max_in_flight: int, clock: Callable[[], float]) -> None:
+    def __init__(self, history: History, plan: Plan, clock: Callable[[], float]) -> None:
         self.violated = history.violated
         self.error_codes: Counter[tuple[str, int]] = Counter()
         """(API, error code) that brokers answered -> how often."""
@@ -54,9 +57,10 @@ class WireWatch:
         self.attempts: list[tuple[float, str]] = []
         """Attempts to connect: (time, address)."""
         self._history = history
-        self._max_in_flight = max_in_flight
+        self._max_in_flight = plan.number("max_in_flight_requests_per_connection")
+        self._request_timeout_s = plan.number("request_timeout_ms") / 1000
         self._clock = clock
-        self._metadata_in_flight: set[tuple[int, int]] = set()
+        self._metadata_in_flight: dict[tuple[int, int], float] = {}  # -> when it was asked
         self._appended: dict[tuple[int, int], bool] = {}  # (connection, correlation id) -> every batch is in a log
         self._throttles: dict[tuple[int, int], int] = {}  # ms that the answer to a request asks to pause
         self._pauses: dict[int, float] = {}  # node -> until when it is to be left alone
@@ -81,7 +85,8 @@ class WireWatch:
 
     def lost(self, transport: SimulatedTransport) -> None:
         """A connection is gone, and with it what was in flight on it."""
-        self._metadata_in_flight = {key for key in self._metadata_in_flight if key[0] != transport.number}
+        asked = self._metadata_in_flight
+        self._metadata_in_flight = {key: at for key, at in asked.items() if key[0] != transport.number}
         self._history.note("network", "connection %d to node %d is gone", transport.number, transport.node.number)
 
     # Requests
@@ -96,9 +101,7 @@ class WireWatch:
         if api != _PRODUCE:
             transport.asked[correlation_id] = api
             if api == _METADATA:
-                if self._metadata_in_flight:
-                    self.violated("I22", "a second Metadata request while one is in flight")
-                self._metadata_in_flight.add(key)
+                self._note_metadata(key)
             self._history.note("producer", "%s v%d to node %d", ApiKey(api).name, version, transport.node.number)
             return False
         request = _produce_in(frame, version)
@@ -108,6 +111,14 @@ class WireWatch:
             self.violated("I7", f"more than {self._max_in_flight} Produce requests on connection {transport.number}")
         self._look_at_batches(request, key, transport)
         return True
+
+    def _note_metadata(self, key: tuple[int, int]) -> None:
+        now = self._clock()
+        asked = self._metadata_in_flight
+        patience_s = min(self._request_timeout_s, _SILENCE_S) - _TICK_S
+        if any(now < at + patience_s for at in asked.values()):
+            self.violated("I22", "a second Metadata request while one is in flight")
+        asked[key] = now
 
     def _look_at_batches(self, request: ProduceRequest, key: tuple[int, int], transport: SimulatedTransport) -> None:
         for produced in request.partitions:
@@ -170,12 +181,15 @@ class WireWatch:
         """Look at an answer as it arrives."""
         if len(frame) < _CORRELATION.size:
             return
-        key = (transport.number, _CORRELATION.unpack_from(frame)[1])
+        size, correlation_id = _CORRELATION.unpack_from(frame)
+        if size != len(frame) - 4:
+            return  # half of it
+        key = (transport.number, correlation_id)
         api = transport.asked.pop(key[1], None)
         if key in self._throttles:
             self._pauses[transport.node.number] = self._clock() + self._throttles.pop(key) / 1000 - _TICK_S
         if api == _METADATA:
-            self._metadata_in_flight.discard(key)
+            self._metadata_in_flight.pop(key, None)
         elif api == _PRODUCE and not self._appended.get(key, False):
             self._refused.add(key)
 

@@ -315,6 +315,7 @@ class Caller:
         """Send a tombstone, or a time at the end of time."""
         if story.key is None or story.partition is not None:
             arguments["key"] = story.key = b"%d.%d.%d|" % story.record
+            story.is_free = False
             if self._chance.random() < 0.5:
                 arguments["value"] = story.value = None
         if self._chance.random() < 0.5:
