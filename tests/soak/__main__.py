@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import hashlib
 import json
+import statistics
 import sys
 import tempfile
 import time
@@ -110,6 +111,7 @@ class Soak:
             "minutes": self.asked.minutes,
             "records": self.acknowledged,
             "rate": round(self.rate),
+            "rate_reached": round(statistics.median(each.rate for each in self.samples)),
             "faults": len(self.faults),
             "memory_growth_mib": round(growth(self.samples, "rss_mib"), 2),
             "objects_growth": round(growth(self.samples, "objects")),
