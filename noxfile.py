@@ -98,6 +98,20 @@ def chaos(session: nox.Session) -> None:
 
 
 @nox.session
+def fuzz(session: nox.Session) -> None:
+    """Fuzz every decoder: `-- --minutes 10`, by libFuzzer with `--engine atheris`."""
+    install(session, group="fuzz")
+    session.run("python", "-m", "tests.fuzz", *session.posargs)
+
+
+@nox.session
+def sanitizers(session: nox.Session) -> None:
+    """Run the native tests, journeys and the fuzzer on a build with AddressSanitizer and UBSan: `-- --minutes 1`."""
+    install(session, group="sanitizers")
+    session.run("python", "-m", "tests.sanitizers", *session.posargs)
+
+
+@nox.session
 def soak(session: nox.Session) -> None:
     """Load real brokers at 70 % of the highest rate, a fault a minute: `nox -s soak -- --minutes 45 --keep`."""
     install(session, extras="demo", group="test")

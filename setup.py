@@ -1,7 +1,8 @@
 """Finds the Cython modules of `aioproducer._native`; everything else of the build is in pyproject.toml.
 
 Every `.pyx` file in that folder becomes one extension module, so adding one needs no change here.
-With `AIOPRODUCER_CHECKED=1` the modules are built with bounds checking, into a build folder of their own.
+With `AIOPRODUCER_CHECKED=1` the modules are built with bounds checking, with `AIOPRODUCER_SANITIZED=1` for
+AddressSanitizer and UndefinedBehaviorSanitizer (`python -m tests.sanitizers`), each into a build folder of its own.
 """
 
 import os
@@ -11,14 +12,22 @@ from Cython.Build import cythonize
 from setuptools import Extension, setup
 
 CHECKED = os.environ.get("AIOPRODUCER_CHECKED", "") not in {"", "0"}
-BUILD = Path("build") / ("checked" if CHECKED else "release")
+SANITIZED = os.environ.get("AIOPRODUCER_SANITIZED", "") not in {"", "0"}
+BUILD = Path("build") / ("sanitized" if SANITIZED else "checked" if CHECKED else "release")
 OPTIMISE = ["/O2"] if os.name == "nt" else ["-O3"]
+SANITIZE = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"] if SANITIZED else []
+COMPILE = [*SANITIZE, "-fno-omit-frame-pointer", "-g1", "-O0"] if SANITIZED else OPTIMISE
 
 
 def native_modules() -> list[Extension]:
     """One extension for each `.pyx` file, named after it; paths are relative, as setuptools wants them."""
     return [
-        Extension(".".join(source.with_suffix("").parts), [source.as_posix()], extra_compile_args=OPTIMISE)
+        Extension(
+            ".".join(source.with_suffix("").parts),
+            [source.as_posix()],
+            extra_compile_args=COMPILE,
+            extra_link_args=SANITIZE,
+        )
         for source in sorted(Path("aioproducer", "_native").glob("*.pyx"))
     ]
 
