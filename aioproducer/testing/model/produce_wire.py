@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import NamedTuple, TypeAlias
 
+from aioproducer.testing.model.batch_checks import BatchRefusedError
 from aioproducer.testing.model.effects import Buffer
 from aioproducer.testing.model.wire import Reader, Writer
 
@@ -37,12 +38,16 @@ class ProducedPartition(NamedTuple):
 
 
 class ProduceRequest(NamedTuple):
-    """One Produce request; `partitions` in the order of the request."""
+    """One Produce request."""
 
     transactional_id: str | None
     acks: int
     timeout_ms: int
     partitions: list[ProducedPartition]
+    """Each partition once, as it stands last in the request, topic by topic."""
+
+    as_sent: list[ProducedPartition]
+    """All there is, in the order of the request."""
 
 
 @dataclass(slots=True)
@@ -61,6 +66,15 @@ class PartitionResult:
     leader: tuple[int, int] | None = None
     """Node id and leader epoch, when the partition is led by somebody else."""
 
+    answered_instead: BatchRefusedError | None = None
+    """What is answered for another batch of the same partition, in the place of this result."""
+
+    def refuse(self, refusal: BatchRefusedError) -> None:
+        """Answer with an error."""
+        self.error_code = refusal.code
+        self.record_errors = refusal.record_errors
+        self.error_message = refusal.message
+
 
 class NodeEndpoint(NamedTuple):
     """Where a broker listens."""
@@ -71,24 +85,26 @@ class NodeEndpoint(NamedTuple):
 
 
 def decode_produce(reader: Reader, version: int) -> ProduceRequest:
-    """Read a request; of a partition that is there twice only the last counts, as in Kafka.
+    """Read a request.
 
     Raises:
         MalformedRequestError: the bytes are no Produce request of this version.
     """
     transactional_id, acks, timeout_ms = reader.string(), reader.int16(), reader.int32()
     by_topic: dict[_TopicKey, dict[int, ProducedPartition]] = {}
+    as_sent: list[ProducedPartition] = []
     for _ in range(reader.count()):
         topic, topic_id = key = _topic(reader, version)
         of_topic = by_topic.setdefault(key, {})
         for _ in range(reader.count()):
             index = reader.int32()
-            of_topic[index] = ProducedPartition(topic, topic_id, index, reader.bytes_view())
+            of_topic[index] = produced = ProducedPartition(topic, topic_id, index, reader.bytes_view())
+            as_sent.append(produced)
             reader.skip_tagged_fields()
         reader.skip_tagged_fields()
     reader.skip_tagged_fields()
     partitions = [partition for of_topic in by_topic.values() for partition in of_topic.values()]
-    return ProduceRequest(transactional_id, acks, timeout_ms, partitions)
+    return ProduceRequest(transactional_id, acks, timeout_ms, partitions, as_sent)
 
 
 def _topic(reader: Reader, version: int) -> _TopicKey:

@@ -129,7 +129,7 @@ def decompress(codec: int, data: Buffer) -> bytes:
             case 3:
                 return bytes(cramjam.lz4.decompress(data))
             case 4:
-                return bytes(cramjam.zstd.decompress(data))
+                return bytes(cramjam.zstd.decompress(data)) if len(data) else b""
             case _:
                 raise ValueError(f"unknown codec {codec}")
     except cramjam.DecompressionError as error:

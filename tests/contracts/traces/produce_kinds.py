@@ -170,7 +170,8 @@ def _time_settings(writer: TraceWriter) -> dict[str, str]:
         "message_timestamp_after_max_ms": (str(draw.choice((HOUR_MS, DAY_MS))), 0.5),
         "cleanup_policy": ("compact", 0.2),
     }
-    return {name: value for name, (value, probability) in possible.items() if writer.chance(probability)}
+    drawn = {name: value for name, (value, probability) in possible.items() if writer.chance(probability)}
+    return {**drawn, "retention_ms": "-1"}  # else a look of the broker at what is too old would end a segment
 
 
 _STARTS: tuple[object, ...] = (

@@ -99,9 +99,7 @@ class _ProduceJob:
             try:
                 self._append(produced, result, failure)
             except BatchRefusedError as refusal:
-                result.error_code = refusal.code
-                result.record_errors = refusal.record_errors
-                result.error_message = refusal.message
+                result.refuse(refusal)
         self._look_again(self._exchange.now)
         if not self._is_over:
             deadline = self._exchange.now + self._request.timeout_ms / 1000
@@ -109,7 +107,7 @@ class _ProduceJob:
 
     def _failure(self) -> BatchRefusedError | None:
         """What all partitions are refused with because of one of them; None when each is looked at for itself."""
-        brought = [(part, part.records) for part in self._request.partitions if part.records]
+        brought = [(part, part.records) for part in self._request.as_sent if part.records]
         try:
             is_transactional = any(begins_transactional(records) for _, records in brought)
         except BatchRefusedError as refusal:
@@ -137,11 +135,34 @@ class _ProduceJob:
         if topic is None or partition is None:
             is_unknown_id = topic is None and produced.topic is None
             raise BatchRefusedError(UNKNOWN_TOPIC_ID if is_unknown_id else UNKNOWN_TOPIC_OR_PARTITION)
-        batch = single_batch(produced.records, self._exchange.version)
+        batch = self._batch_of(produced, result)
         self._check_request()
         self._check_leadership(topic, partition, result)
         self._log(batch, topic, partition, result=result)
         self._apply_fault_after_append(name, result)
+
+    def _batch_of(self, produced: ProducedPartition, result: PartitionResult) -> memoryview:
+        """The batch to append: of a partition that is there more than once the last that is one.
+
+        If any of the others is none, that is answered, though the batch is appended; so Kafka does.
+
+        Raises:
+            BatchRefusedError: there is no batch.
+        """
+        version = self._exchange.version
+        if len(self._request.as_sent) == len(self._request.partitions):
+            return single_batch(produced.records, version)
+        batch, refusal = None, None
+        for other in self._request.as_sent:
+            if other[:3] == produced[:3]:
+                try:
+                    batch = single_batch(other.records, version)
+                except BatchRefusedError as error:
+                    refusal = error
+        if batch is None:
+            raise refusal or BatchRefusedError(UNKNOWN_SERVER_ERROR)
+        result.answered_instead = refusal
+        return batch
 
     def _check_request(self) -> None:
         if self._request.acks not in {0, 1, _ALL}:
@@ -230,6 +251,9 @@ class _ProduceJob:
         if self._exchange.cluster.faults.has_rules:
             answered = [result for result in self._results if not self._is_omitted(result)]
         for result in answered:
+            if result.answered_instead is not None:
+                result.base_offset = result.log_append_time = result.log_start_offset = -1
+                result.refuse(result.answered_instead)
             self._complete(result)
         writer = Writer(flexible=self._exchange.is_flexible)
         encode = partial(encode_produce, writer, self._exchange.version, answered)
