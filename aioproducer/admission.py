@@ -20,10 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine
 
     from aioproducer._native.append import Headers
-    from aioproducer._native.delivery import Delivery, OnDelivery
+    from aioproducer._native.delivery import Delivery
     from aioproducer.running_producer import RunningProducer
-
-    AppendArguments = tuple[str, object, object, int | None, int | None, Headers | None, OnDelivery | None]
 
 
 class Admission:
@@ -73,10 +71,6 @@ class Admission:
             raise error
         return waiting.delivery
 
-    def enqueue_given(self, *arguments: *AppendArguments) -> Coroutine[object, None, Delivery]:
-        """As `enqueue`, with the arguments of the native append."""
-        return self.enqueue(PreparedRecord(*arguments))
-
     def enqueue_bytes(  # noqa: PLR0917  # a row of a table
         self,
         topic: str,
@@ -87,10 +81,6 @@ class Admission:
         headers: Headers | None,
     ) -> Coroutine[object, None, Delivery]:
         """As `enqueue`, for what is bytes already, whatever serializers the producer has."""
-        if not self.runs_code_of_the_user:
-            return self._running.appender.enqueue(
-                topic, value, key=key, partition=partition, timestamp=timestamp, headers=headers
-            )
         given = PreparedRecord(topic, value, key, partition, timestamp, headers, None, serializers=NO_SERIALIZERS)
         return self.enqueue(given)
 

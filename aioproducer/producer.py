@@ -14,7 +14,7 @@ from functools import partial
 from itertools import repeat
 from typing import TYPE_CHECKING, NoReturn, overload
 
-from aioproducer._native.append import RecordAppender
+from aioproducer._native.enqueue import EnqueueVerb
 from aioproducer.admission import Admission
 from aioproducer.arrow_columns import ArrowRecords, ColumnNames
 from aioproducer.bulk_delivery import BulkDelivery, give_all
@@ -41,13 +41,11 @@ if TYPE_CHECKING:
     from aioproducer.topic import KeyT, ValueT
     from aioproducer.type_serializers import TypeOrSerializer
 
-    Append = Callable[
-        [str, object, object, int | None, int | None, Headers | None, OnDelivery | None],
-        Delivery | None,
-    ]
+    AppendArguments = tuple[str, object, object, int | None, int | None, Headers | None, OnDelivery | None]
+    Append = Callable[[*AppendArguments], Delivery | None]
 
 
-class Producer(ProducerLifetime):
+class Producer(EnqueueVerb, ProducerLifetime):
     """Gets records into Apache Kafka.
 
     ```python
@@ -141,36 +139,6 @@ class Producer(ProducerLifetime):
         )
         return await delivery
 
-    def enqueue(  # noqa: PLR0913  # as send
-        self,
-        topic: str,
-        value: object = None,
-        *,
-        key: object = None,
-        partition: int | None = None,
-        timestamp: int | None = None,
-        headers: Headers | None = None,
-        on_delivery: OnDelivery | None = None,
-    ) -> Coroutine[object, None, Delivery]:
-        """Accept a record as soon as its topic is known and there is room; arguments and errors as `send`.
-
-        First come, first served. Cancelled while it waits, it withdraws the record, which is then not written. A
-        record that need not wait is accepted by the call itself.
-
-        Returns:
-            The delivery, which need not be awaited: `flush` raises what failed.
-
-        Raises:
-            MetadataTimeoutError: the topic is still unknown after `max_block_ms`.
-            BufferTimeoutError: no room within `max_block_ms`.
-        """
-        # A producer that runs no code of the user's has `RecordAppender.enqueue` in the place of this (`_opened`).
-        if headers is not None and not isinstance(headers, (list, tuple)):
-            headers = normalize_headers(headers)
-        return self._open_admission().enqueue(
-            PreparedRecord(topic, value, key, partition, timestamp, headers, on_delivery)
-        )
-
     def send_nowait(  # noqa: PLR0913  # as send
         self,
         topic: str,
@@ -263,7 +231,10 @@ class Producer(ProducerLifetime):
         """
         rows = ArrowRecords(batch, ColumnNames(value, key, partition, timestamp, headers))
         await self.partitions_for(topic)
-        return await give_all(rows, partial(self._open_admission().enqueue_bytes, topic))
+        admission = self._open_admission()
+        if admission.runs_code_of_the_user:
+            return await give_all(rows, partial(admission.enqueue_bytes, topic))
+        return await give_all(rows, partial(self._enqueue_row, topic))
 
     def send_threadsafe(  # noqa: PLR0913  # as send
         self,
@@ -370,9 +341,21 @@ class Producer(ProducerLifetime):
             self._append = _prepare_first
             return
         self._append = running.appender.append
-        running.appender.open_for(self._admission.enqueue_given)
-        if type(self).enqueue is Producer.enqueue:
-            self.enqueue = running.appender.enqueue  # type: ignore[method-assign]  # once a record: one native call
+        self._enqueue_natively(running.appender)
+
+    def _enqueue_slowly(self, *arguments: *AppendArguments) -> Coroutine[object, None, Delivery]:
+        return self._open_admission().enqueue(PreparedRecord(*arguments))
+
+    def _enqueue_row(  # noqa: PLR0917  # of a table
+        self,
+        topic: str,
+        value: object,
+        key: object,
+        partition: int | None,
+        timestamp: int | None,
+        headers: Headers | None,
+    ) -> Coroutine[object, None, Delivery]:
+        return self.enqueue(topic, value, key=key, partition=partition, timestamp=timestamp, headers=headers)
 
     def _open_admission(self) -> Admission:
         if not hasattr(self, "_admission"):  # new, still starting, or its start has failed
@@ -387,4 +370,4 @@ def _prepare_first(*_: object) -> None:
     """Stands for the append of a producer whose records go through the user's code first."""
 
 
-mark_as_coroutine_functions(Producer.send, Producer.enqueue, RecordAppender.enqueue)
+mark_as_coroutine_functions(Producer.send, Producer.enqueue)

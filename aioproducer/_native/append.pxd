@@ -13,6 +13,8 @@ cdef struct RecordBytes:                     # the checked arguments of one send
     Py_ssize_t value_size                    # -1: null
     Py_ssize_t partition                     # -1: not given
     int64_t timestamp                        # ms since the epoch
+    const char* headers                      # the section of headers as it is written
+    Py_ssize_t headers_size
     Py_ssize_t size                          # most bytes that the record can take
 
 
@@ -43,9 +45,10 @@ cdef class TopicSlots:
 
 cdef class RecordAppender:
     cdef readonly dict topics                # name -> TopicSlots; the accumulator's own
+    cdef object _topic                       # name given last, and what it was found to be
+    cdef TopicSlots _slots
     cdef object _accumulator                 # asked once a batch: make_room, batch_full, choose_partition
     cdef object _wall_clock                  # callable -> ms since the epoch; None = the system's clock
-    cdef object _enqueue_slowly              # what `enqueue` gives for a record that must wait: a coroutine
     cdef object _refuse                      # called to raise when `closed`, or on another thread
     cdef unsigned long _thread               # the loop's thread
     cdef readonly Py_ssize_t batch_size      # bytes of a batch, its header included
@@ -59,11 +62,11 @@ cdef class RecordAppender:
     cdef Py_ssize_t _scratch_capacity
 
     cpdef Delivery append(self, topic, value, key, partition, timestamp, headers, on_delivery)
+    cdef TopicSlots _find_topic(self, topic)
     cdef int64_t _now_ms(self) except -2
     cdef int _unpack(self, RecordBytes* record, topic, bytes key, bytes value, partition, timestamp,
                      headers) except -1
     cdef int _write_headers(self, headers) except -1
     cdef int _scratch_room(self, Py_ssize_t size) except -1
     cdef PartitionSlot _find_slot(self, TopicSlots topic, RecordBytes* record)
-    cdef PartitionSlot _sticky_slot(self, TopicSlots topic, Py_ssize_t needed)
     cdef Delivery _append(self, TopicSlots topic, RecordBytes* record)

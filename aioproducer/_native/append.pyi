@@ -1,6 +1,6 @@
 """One record into its partition's open batch."""
 
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Iterable
 from typing import NoReturn, Protocol, TypeAlias
 
 from aioproducer._native.delivery import BatchResult, Delivery, OnDelivery
@@ -8,12 +8,6 @@ from aioproducer._native.memory import Chunk
 from aioproducer.errors import RecordTooLargeError
 
 Headers: TypeAlias = Iterable[tuple[str, bytes | None]]
-
-EnqueueSlowly: TypeAlias = Callable[
-    [str, object, object, int | None, int | None, Headers | None, OnDelivery | None],
-    Coroutine[object, None, Delivery],
-]
-"""Takes the arguments of `append`."""
 
 class Accumulator(Protocol):
     """What the appender asks, once a batch."""
@@ -128,20 +122,6 @@ class RecordAppender:
             TypeError, ValueError: an argument; names it and what is allowed.
             RecordTooLargeError: the record alone exceeds `max_record_size`.
         """
-    def enqueue(
-        self,
-        topic: str,
-        value: object = None,
-        *,
-        key: object = None,
-        partition: int | None = None,
-        timestamp: int | None = None,
-        headers: Headers | None = None,
-        on_delivery: OnDelivery | None = None,
-    ) -> Coroutine[object, None, Delivery]:
-        """What `Producer.enqueue` says, in one native call for a record that need not wait."""
-    def open_for(self, enqueue_slowly: EnqueueSlowly) -> None:
-        """Set what `enqueue` returns for a record that must wait."""
     def measure(
         self,
         topic: str,

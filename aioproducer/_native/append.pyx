@@ -17,22 +17,22 @@ A record of format v2, as it is written here (source: DefaultRecord in Apache Ka
 What happens once a record is here; what happens once a batch is asked of the accumulator in Python.
 """
 
+cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
-from cpython.dict cimport PyDict_GetItem
+from cpython.dict cimport PyDict_GetItemWithError
 from cpython.object cimport PyObject
 from cpython.unicode cimport PyUnicode_AsUTF8AndSize
 from libc.stdint cimport int64_t, uint32_t
 from libc.stdlib cimport free, realloc
-from libc.string cimport memcpy
+from libc.string cimport memcpy, memmove
 
-from aioproducer._native.accepted cimport new_accepted
 from aioproducer._native.arguments cimport as_bytes, as_partition, as_timestamp, check_headers, header_value
 from aioproducer._native.delivery cimport BatchResult, Delivery, new_delivery
 from aioproducer._native.memory cimport Chunk
 from aioproducer._native.murmur2 cimport murmur2_of
 from aioproducer._native.varint cimport put_varint, varint_size
 
-from aioproducer.records import check_callback, check_topic_name, normalize_headers
+from aioproducer.records import check_callback, check_topic_name
 
 cdef extern from "pythread.h":
     unsigned long PyThread_get_thread_ident() noexcept nogil
@@ -48,6 +48,8 @@ cdef extern from "<time.h>" nogil:
 cdef enum:
     RECORD_OVERHEAD = 31          # length 5, attributes 1, timestamp 10, offset 5, key length 5, value length 5
     BATCH_HEADER_SIZE = 61        # what stands before the records of a batch
+
+cdef const char* NO_HEADERS = b"\0"      # a count of none
 
 
 # Bytes
@@ -121,11 +123,13 @@ cdef class TopicSlots:
         return f"<TopicSlots {self.topic!r} partitions={len(self.slots)}>"
 
 
+@cython.final
 cdef class RecordAppender:
 
     def __cinit__(self, accumulator, *, refuse, Py_ssize_t batch_size, Py_ssize_t max_record_size,
                   wall_clock=None, bint ignore_keys=False):
         self.topics = accumulator.topics
+        self._topic = self.topics  # no topic's name
         self._accumulator = accumulator
         self._refuse = refuse
         self.batch_size = batch_size
@@ -159,14 +163,12 @@ cdef class RecordAppender:
     cpdef Delivery append(self, topic, value, key, partition, timestamp, headers, on_delivery):
         cdef RecordBytes record
         cdef Delivery delivery
-        cdef PyObject* slots
+        cdef TopicSlots slots
         cdef bytes value_bytes
         cdef bytes key_bytes
         if self.closed or self._thread != PyThread_get_thread_ident():
             self._refuse()
-        slots = PyDict_GetItem(self.topics, topic) if type(topic) is str else NULL
-        if slots is NULL:
-            check_topic_name(topic)
+        slots = self._slots if topic is self._topic else self._find_topic(topic)
         value_bytes = as_bytes(value, "value")
         key_bytes = as_bytes(key, "key")
         if on_delivery is not None and not callable(on_delivery):
@@ -174,32 +176,26 @@ cdef class RecordAppender:
         if self._busy:  # the user's own code runs inside another append, for example in a finalizer or a log handler
             return None
         self._unpack(&record, topic, key_bytes, value_bytes, partition, timestamp, headers)
-        if slots is NULL:
+        if slots is None:
             return None
         self._busy = True
         try:
-            delivery = self._append(<TopicSlots>slots, &record)
+            delivery = self._append(slots, &record)
         finally:
             self._busy = False
         if on_delivery is not None and delivery is not None:
             delivery._result.add_callback(delivery._index, delivery._timestamp, on_delivery)
         return delivery
 
-    def enqueue(self, topic, value=None, *, key=None, partition=None, timestamp=None, headers=None,
-                on_delivery=None):
-        """Accepts a record as soon as its topic is known and there is room: `Producer.enqueue`, its fast way."""
-        cdef Delivery delivery
-        cdef bint pause
-        if headers is not None and type(headers) is not list and type(headers) is not tuple:
-            headers = normalize_headers(headers)
-        delivery = self.append(topic, value, key, partition, timestamp, headers, on_delivery)
-        if delivery is None:
-            return self._enqueue_slowly(topic, value, key, partition, timestamp, headers, on_delivery)
-        pause, self.pause_wanted = self.pause_wanted, False
-        return new_accepted(delivery, pause)
-
-    def open_for(self, enqueue_slowly):
-        self._enqueue_slowly = enqueue_slowly
+    cdef TopicSlots _find_topic(self, topic):
+        """None: not known yet. The last one found is kept by the identity of its name: topics in use stay in use."""
+        cdef PyObject* found = PyDict_GetItemWithError(self.topics, topic) if type(topic) is str else NULL
+        if found is NULL:
+            check_topic_name(topic)
+            return None
+        self._topic = topic
+        self._slots = <TopicSlots>found
+        return self._slots
 
     def measure(self, topic, value, key, partition, timestamp, headers):
         """Checks the arguments of a record that has to wait: (value, key, timestamp, most bytes it can take)."""
@@ -231,8 +227,14 @@ cdef class RecordAppender:
         record.value_size = nullable_size(value)
         record.partition = -1 if partition is None else as_partition(partition)
         record.timestamp = self._now_ms() if timestamp is None else as_timestamp(timestamp)
-        self._write_headers(headers)
-        record.size = RECORD_OVERHEAD + self._scratch_size
+        if headers is None:
+            record.headers = NO_HEADERS
+            record.headers_size = 1
+        else:
+            self._write_headers(headers)
+            record.headers = self._scratch
+            record.headers_size = self._scratch_size
+        record.size = RECORD_OVERHEAD + record.headers_size
         if key is not None:
             record.size += record.key_size
         if value is not None:
@@ -246,11 +248,6 @@ cdef class RecordAppender:
         cdef Py_ssize_t name_size
         cdef bytes data
         cdef char* at
-        if headers is None:
-            self._scratch_room(1)
-            self._scratch[0] = 0
-            self._scratch_size = 1
-            return 0
         pairs = check_headers(headers)
         self._scratch_room(10)
         self._scratch_size = put_varint(self._scratch, len(pairs)) - self._scratch
@@ -279,7 +276,7 @@ cdef class RecordAppender:
 
     # Placing
 
-    cdef PartitionSlot _find_slot(self, TopicSlots topic, RecordBytes* record):
+    cdef inline PartitionSlot _find_slot(self, TopicSlots topic, RecordBytes* record):
         cdef Py_ssize_t count = len(topic.slots)
         cdef uint32_t key
         if record.partition >= 0:
@@ -289,14 +286,11 @@ cdef class RecordAppender:
         if record.key_size >= 0 and not self._ignore_keys:
             key = murmur2_of(<const unsigned char*>record.key, record.key_size) & 0x7FFFFFFF
             return <PartitionSlot>topic.slots[<Py_ssize_t>key % count]
-        return self._sticky_slot(topic, record.size)
-
-    cdef PartitionSlot _sticky_slot(self, TopicSlots topic, Py_ssize_t needed):
-        """Uniform sticky (KIP-794): another partition once a batch's worth of bytes went to this one."""
-        if topic.sticky < 0 or topic.sticky_bytes + needed > self.batch_size - BATCH_HEADER_SIZE:
+        # Uniform sticky (KIP-794): another partition once a batch's worth of bytes went to this one.
+        if topic.sticky < 0 or topic.sticky_bytes + record.size > self.batch_size - BATCH_HEADER_SIZE:
             topic.sticky = self._accumulator.choose_partition(topic, topic.sticky)
             topic.sticky_bytes = 0
-        topic.sticky_bytes += needed
+        topic.sticky_bytes += record.size
         return <PartitionSlot>topic.slots[topic.sticky]
 
     cdef Delivery _append(self, TopicSlots topic, RecordBytes* record):
@@ -316,7 +310,7 @@ cdef class RecordAppender:
             if not self._accumulator.make_room(slot, record.size):
                 return None
             builder = slot.builder
-        write_record(builder, record, self._scratch, self._scratch_size)
+        write_record(builder, record)
         delivery = new_delivery(builder.result, builder.count - 1, record.timestamp)
         if builder.size >= builder.limit:
             self._accumulator.batch_full(slot)
@@ -349,26 +343,30 @@ cdef class RecordAppender:
         return (murmur2(key) & 0x7FFFFFFF) % len(slots.slots)
 
 
-cdef void write_record(RecordBatchBuilder builder, RecordBytes* record, const char* headers,
-                       Py_ssize_t headers_size) noexcept:
-    cdef char* at = builder.chunk.data + builder.size
-    cdef int64_t delta
-    cdef Py_ssize_t size
+cdef inline void write_record(RecordBatchBuilder builder, const RecordBytes* record) noexcept:
+    """Writes the record behind the room that its length can take; the length is known at the end."""
+    cdef char* start = builder.chunk.data + builder.size
+    cdef Py_ssize_t room = varint_size(record.size)
+    cdef char* body = start + room
+    cdef char* at = body
+    cdef Py_ssize_t length
     if builder.count == 0:
         builder.base_timestamp = record.timestamp
-    delta = record.timestamp - builder.base_timestamp
-    size = 1 + varint_size(delta) + varint_size(builder.count) + varint_size(record.key_size)
-    size += varint_size(record.value_size) + headers_size
-    size += record.key_size if record.key_size > 0 else 0
-    size += record.value_size if record.value_size > 0 else 0
-    at = put_varint(at, size)
     at[0] = 0
-    at = put_varint(at + 1, delta)
+    at = put_varint(at + 1, record.timestamp - builder.base_timestamp)
     at = put_varint(at, builder.count)
     at = put_bytes(at, record.key, record.key_size)
     at = put_bytes(at, record.value, record.value_size)
-    memcpy(at, headers, headers_size)
-    builder.size = at + headers_size - builder.chunk.data
+    if record.headers_size == 1:
+        at[0] = record.headers[0]
+    else:
+        memcpy(at, record.headers, record.headers_size)
+    length = at + record.headers_size - body
+    if varint_size(length) != room:
+        room = varint_size(length)
+        memmove(start + room, body, length)
+    put_varint(start, length)
+    builder.size += room + length
     builder.count += 1
     if record.timestamp > builder.max_timestamp:
         builder.max_timestamp = record.timestamp

@@ -2,7 +2,13 @@
 
 from libc.stdint cimport int64_t
 
-cdef bytes as_bytes(value, str name)
+cdef inline bytes as_bytes(value, str name):
+    if value is None or type(value) is bytes:
+        return <bytes>value
+    return converted_to_bytes(value, name)
+
+
+cdef bytes converted_to_bytes(value, str name)
 cdef Py_ssize_t as_partition(partition) except -2
 cdef int64_t as_timestamp(timestamp) except -2
 cdef object check_headers(headers)

@@ -6,9 +6,7 @@ from libc.stdint cimport int64_t
 cdef int64_t MAX_INT64 = 0x7FFFFFFFFFFFFFFF
 
 
-cdef bytes as_bytes(value, str name):
-    if value is None or type(value) is bytes:
-        return <bytes>value
+cdef bytes converted_to_bytes(value, str name):
     if isinstance(value, (bytearray, memoryview)):
         return bytes(value)
     if isinstance(value, bytes):

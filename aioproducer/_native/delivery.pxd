@@ -21,19 +21,23 @@ cdef class BatchResult:
 
     cdef void want(self)
     cdef void note_seen(self, int index)
-    cdef object error_of(self)
+
+
+cdef class Followers:
+    cdef list waiters                        # private futures of those who await; None: no more
+    cdef list callbacks                      # (callable, contextvars.Context); None: no more
+    cdef object cancel_message
 
 
 cdef class Delivery:
     cdef BatchResult _result
     cdef int _index                          # position in the batch
     cdef int64_t _timestamp                  # the record's own, ms since the epoch
-    cdef list _waiters                       # private futures of those who await
-    cdef list _callbacks                     # (callable, contextvars.Context)
+    cdef Followers _followers                # None: nobody ever followed it, as most
     cdef bint _cancelled
     cdef bint _registered                    # already in _result.waiting
-    cdef object _cancel_message_
 
+    cdef Followers followers(self)
     cdef BatchResult settle(self)
     cdef void register(self, BatchResult result)
     cdef void look(self, BatchResult result)

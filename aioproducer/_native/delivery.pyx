@@ -128,9 +128,6 @@ cdef class BatchResult:
                 callback, self.on_wanted = self.on_wanted, None
                 callback(self)
 
-    cdef object error_of(self):
-        return self.error.fresh()
-
     def __repr__(self):
         state = "moved" if self.parts is not None else "pending"
         if self.done:
@@ -171,22 +168,29 @@ cdef Delivery new_delivery(BatchResult result, int index, int64_t timestamp):
 
 
 cdef wake_delivery(Delivery delivery, BatchResult result):
+    cdef Followers followers = delivery._followers
     looked = False
-    waiters, delivery._waiters = delivery._waiters, None
-    if waiters is not None:
-        for future in waiters:
-            if not future.done():
-                looked = True
-                future.set_result(None)
+    if followers is None:
+        return
+    waiters, followers.waiters = followers.waiters, None
+    for future in waiters or ():
+        if not future.done():
+            looked = True
+            future.set_result(None)
     if delivery._cancelled:
         return
-    callbacks, delivery._callbacks = delivery._callbacks, None
-    if callbacks is not None:
-        for callback, context in callbacks:
-            looked = True
-            result.loop.call_soon(callback, delivery, context=context)
+    callbacks, followers.callbacks = followers.callbacks, None
+    for callback, context in callbacks or ():
+        looked = True
+        result.loop.call_soon(callback, delivery, context=context)
     if looked:
         delivery.look(result)
+
+
+@cython.freelist(64)
+@cython.final
+cdef class Followers:
+    """Who waits for one delivery, apart from it: of most records nobody asks, and a delivery is made for each."""
 
 
 @cython.freelist(256)
@@ -206,7 +210,7 @@ cdef class Delivery:
 
     @property
     def _cancel_message(self):
-        return self._cancel_message_
+        return None if self._followers is None else self._followers.cancel_message
 
     @property
     def _loop(self):
@@ -229,7 +233,7 @@ cdef class Delivery:
             raise invalid_state("Result is not set: the record is not delivered yet")
         self.look(result)
         if result.error is not None:
-            raise result.error_of()
+            raise result.error.fresh()
         return self.metadata(result)
 
     def exception(self):
@@ -239,18 +243,20 @@ cdef class Delivery:
         if not result.done:
             raise invalid_state("Exception is not set: the record is not delivered yet")
         self.look(result)
-        return None if result.error is None else result.error_of()
+        return None if result.error is None else result.error.fresh()
 
     def cancel(self, msg=None):
         cdef BatchResult result = self.settle()
+        cdef Followers followers
         if self._cancelled or result.done:
             return False
+        followers = self.followers()
         self._cancelled = True
-        self._cancel_message_ = msg
-        waiters, self._waiters = self._waiters, None
+        followers.cancel_message = msg
+        waiters, followers.waiters = followers.waiters, None
         for future in waiters or ():
             future.cancel(msg)
-        callbacks, self._callbacks = self._callbacks, None
+        callbacks, followers.callbacks = followers.callbacks, None
         for callback, context in callbacks or ():
             result.loop.call_soon(callback, self, context=context)
         return True
@@ -258,14 +264,13 @@ cdef class Delivery:
     def _make_cancelled_error(self):
         from asyncio import CancelledError
 
-        if self._cancel_message_ is None:
-            return CancelledError()
-        return CancelledError(self._cancel_message_)
+        return CancelledError() if self._cancel_message is None else CancelledError(self._cancel_message)
 
     # Callbacks
 
     def add_done_callback(self, callback, *, context=None):
         cdef BatchResult result = self.settle()
+        cdef Followers followers
         if context is None:
             context = copy_context()
         if self._cancelled or result.done:
@@ -273,17 +278,19 @@ cdef class Delivery:
                 self.look(result)
             result.loop.call_soon(callback, self, context=context)
             return
-        if self._callbacks is None:
-            self._callbacks = []
-        self._callbacks.append((callback, context))
+        followers = self.followers()
+        if followers.callbacks is None:
+            followers.callbacks = []
+        followers.callbacks.append((callback, context))
         self.register(result)
 
     def remove_done_callback(self, callback):
-        if self._callbacks is None:
+        cdef Followers followers = self._followers
+        if followers is None or followers.callbacks is None:
             return 0
-        kept = [pair for pair in self._callbacks if pair[0] != callback]
-        removed = len(self._callbacks) - len(kept)
-        self._callbacks = kept or None
+        kept = [pair for pair in followers.callbacks if pair[0] != callback]
+        removed = len(followers.callbacks) - len(kept)
+        followers.callbacks = kept or None
         return removed
 
     # Waiting
@@ -296,16 +303,23 @@ cdef class Delivery:
     __iter__ = __await__
 
     def has_waiters(self):
-        return self._waiters is not None or self._callbacks is not None
+        cdef Followers followers = self._followers
+        return followers is not None and (followers.waiters is not None or followers.callbacks is not None)
+
+    cdef Followers followers(self):
+        if self._followers is None:
+            self._followers = Followers.__new__(Followers)
+        return self._followers
 
     cdef object add_waiter(self, BatchResult result):
         cdef object future = result.loop.create_future()
-        if self._waiters is None:
-            self._waiters = [future]
+        cdef Followers followers = self.followers()
+        if followers.waiters is None:
+            followers.waiters = [future]
         else:
             # Waiters that gave up are dropped here, so that polling with time-outs does not grow the list.
-            self._waiters = [other for other in self._waiters if not other.done()]
-            self._waiters.append(future)
+            followers.waiters = [other for other in followers.waiters if not other.done()]
+            followers.waiters.append(future)
         self.register(result)
         return future
 

@@ -1,0 +1,47 @@
+"""`Producer.enqueue`: the verb that loops call, so that a record that need not wait is one native call."""
+
+from collections.abc import Coroutine
+
+from aioproducer._native.append import Headers, RecordAppender
+from aioproducer._native.delivery import Delivery, OnDelivery
+
+class EnqueueVerb:
+    """What `Producer` inherits `enqueue` from."""
+
+    def enqueue(
+        self,
+        topic: str,
+        value: object = None,
+        *,
+        key: object = None,
+        partition: int | None = None,
+        timestamp: int | None = None,
+        headers: Headers | None = None,
+        on_delivery: OnDelivery | None = None,
+    ) -> Coroutine[object, None, Delivery]:
+        """Accept a record as soon as its topic is known and there is room; arguments and errors as `send`.
+
+        First come, first served. Cancelled while it waits, it withdraws the record, which is then not written. A
+        record that need not wait is accepted by the call itself.
+
+        Returns:
+            The delivery, which need not be awaited: `flush` raises what failed.
+
+        Raises:
+            MetadataTimeoutError: the topic is still unknown after `max_block_ms`.
+            BufferTimeoutError: no room within `max_block_ms`.
+        """
+    def _enqueue_natively(self, appender: RecordAppender) -> None:
+        """From now on records go to this appender first."""
+    def _enqueue_slowly(
+        self,
+        topic: str,
+        value: object,
+        key: object,
+        partition: int | None,
+        timestamp: int | None,
+        headers: Headers | None,
+        on_delivery: OnDelivery | None,
+        /,
+    ) -> Coroutine[object, None, Delivery]:
+        """What `enqueue` returns for a record that must wait, or that goes through the user's code first."""
