@@ -81,6 +81,16 @@ class Administration:
             if not name.startswith("__")
         }
 
+    async def wait_until_in_sync(self, at_most_s: float) -> None:
+        """Return once every partition has all its replicas in sync; after a time in any case."""
+        give_up = time.monotonic() + at_most_s
+        while time.monotonic() < give_up:
+            found = await self._insist(lambda: self._client.list_topics(timeout=ASK_S))
+            partitions = [told for topic in found.topics.values() for told in topic.partitions.values()]
+            if all(len(told.isrs) == len(told.replicas) for told in partitions):
+                return
+            await asyncio.sleep(0.3)
+
     async def _do(self, command: Callable[[], Future[object]], *, done: int) -> None:
         """Insist on a change; refused with the code `done` it has happened, and only the first answer was lost."""
 

@@ -1,5 +1,6 @@
 """Faults of broker processes: killed, frozen, restarted, and leaders that move."""
 
+import asyncio
 import json
 import signal
 from collections.abc import AsyncIterator, Sequence
@@ -7,6 +8,12 @@ from contextlib import asynccontextmanager
 
 from tests.chaos.arena import Arena
 from tests.chaos.faults.strike import Fault, Strike
+
+IN_SYNC_S = 20.0
+"""How long a restarted node may take to catch up."""
+
+SEEN_S = 1.0
+"""After which every broker knows of an election."""
 
 
 @asynccontextmanager
@@ -81,8 +88,10 @@ async def elect_leaders(arena: Arena) -> AsyncIterator[Strike]:
     """Let a node hand over all it leads, then give every partition back to its preferred leader, under load."""
     await restart_cleanly(arena, arena.rng.choice(arena.cluster.node_ids))
     await arena.wait_until_healed()
+    await arena.admin.wait_until_in_sync(IN_SYNC_S)  # others are not elected
     before = await arena.leaders()
     await arena.admin.elect_preferred()
+    await asyncio.sleep(SEEN_S)
     after = await arena.leaders()
     moved = sum(node != after[topic].get(partition) for topic, led in before.items() for partition, node in led.items())
     yield Strike(0, nodes=list(arena.cluster.node_ids), detail=f"{moved} leaders moved back")
