@@ -70,6 +70,15 @@ def tests_all(session: nox.Session) -> None:
 
 
 @nox.session
+def simulate(session: nox.Session) -> None:
+    """Live many seeds through in virtual time: `-- --seeds 1000 --jobs 2`, or one with `-- --family D2 --seed 7`."""
+    install(session, extras="demo", group="test")
+    arguments = session.posargs or ["--all", "--seeds", "100", "--jobs", "2"]
+    chosen = [] if {"--all", "--family"} & set(arguments) else ["--all"]
+    session.run("python", "-m", "tests.simulation", *chosen, *arguments, env={"PYTHONHASHSEED": "0"})
+
+
+@nox.session
 def coverage(session: nox.Session) -> None:
     """Run the suite without real Kafka and show the lines and branches of what decides that no test reaches."""
     install(session, extras="demo", group="test")

@@ -122,6 +122,9 @@ def _chunks(campaign: Campaign) -> list[list[tuple[str, int]]]:
 
 
 def _in_processes(campaign: Campaign) -> Iterator[Outcome]:
+    live_through(draw_plan(campaign.families[0], 0))  # so that what is imported late is imported once
+    gc.collect()
+    gc.freeze()
     with multiprocessing.get_context("fork").Pool(campaign.jobs) as pool:
         yield from pool.imap_unordered(_live_through, _chunks(campaign))
 

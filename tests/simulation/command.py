@@ -10,7 +10,7 @@ from tests.simulation.families import FAMILIES
 from tests.simulation.plan import Plan, draw_plan
 from tests.simulation.report import print_campaign, print_plan, print_verdict
 from tests.simulation.run import live_through
-from tests.simulation.shrinker import Shrinkage, shrink
+from tests.simulation.shrinker import Shrinkage, breaks, shrink
 
 
 def main() -> None:
@@ -47,7 +47,7 @@ def _replay(arguments: argparse.Namespace) -> bool:
     verdict = live_through(plan)
     shrinkage = Shrinkage(plan)
     if arguments.shrink and verdict.violations:
-        shrinkage = shrink(plan, verdict.violations[0].invariant)
+        shrinkage = shrink(plan, breaks(verdict.violations[0].invariant))
     is_shown = arguments.verbose or bool(verdict.violations)
     print_plan(shrinkage.plan)
     print_verdict(live_through(shrinkage.plan, is_recording=is_shown), shrinkage)

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable
 
 from aioproducer import Producer
+from aioproducer.core.cluster import Cluster
 from aioproducer.core.partition_queue import PartitionQueue
 from aioproducer.core.producer_batch import BatchState
 from aioproducer.core.producer_identity import LAST_EPOCH
@@ -33,6 +34,22 @@ class Inside:
         if not 0 <= lent <= pool.lent_bytes <= pool.total_bytes:
             violated("I15", f"{lent} bytes in batches, {pool.lent_bytes} lent of {pool.total_bytes}")
         states[f"producer {running.lifecycle.state.value}"] += 1
+
+    def watch_epochs(self, violated: Callable[[str, str], None]) -> None:
+        """I24: from now on, no update of metadata may take a leader epoch back within one topic id."""
+        highest: dict[tuple[str, bytes, int], int] = {}
+
+        def look(cluster: Cluster) -> None:
+            for topic in cluster.topics.values():
+                for number, view in enumerate(topic.partitions if any(topic.topic_id) else ()):
+                    key = (topic.name, topic.topic_id, number)
+                    if view.leader_epoch < highest.get(key, -1):
+                        violated(
+                            "I24", f"leader epoch {view.leader_epoch} replaces {highest[key]} in {topic.name}-{number}"
+                        )
+                    highest[key] = view.leader_epoch
+
+        self._parts().metadata.on_update(look)
 
     def use_up_epochs(self, left: int) -> None:
         """Let all but `left` epochs of the producer's id be used up, before anything is sent."""

@@ -15,7 +15,7 @@ from tests.simulation.simulated_loop import SimulatedLoop
 from tests.simulation.simulated_network import SimulatedNetwork
 from tests.simulation.workload import TICK_S, Workload
 
-LOOKS = 12
+LOOKS = 8
 """How often a run is looked at while it goes on."""
 
 CLOSE_SLACK_S = 0.05
@@ -46,7 +46,8 @@ class Watchman:
         self._probes = 0
 
     def begin(self) -> None:
-        """Look at regular times, and at every deadline."""
+        """Look at regular times, at every deadline, and at every update of metadata."""
+        Inside(self.producer).watch_epochs(self._violated)
         self._look(self._load.plan.chaos_s / LOOKS)
         self._watch_deadlines()
 

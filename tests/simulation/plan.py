@@ -110,7 +110,7 @@ def draw_plan(family_name: str, seed: int) -> Plan:
     replication = min(brokers, chance.choice(family.replication))
     delivery_s = options["delivery_timeout_ms"] / 1000  # type: ignore[operator]  # drawn as a number
     request_s = min(options["request_timeout_ms"] / 1000, 0.5)  # type: ignore[operator]  # as above
-    records = _draw(chance, family.records, middle=170)
+    records = _draw(chance, family.records, middle=165)
     clients = min(_draw(chance, family.clients), records)
     chaos_s = min(chance.choice((0.3, 1.0, 2.0)) * delivery_s, 20.0)
     return Plan(
@@ -174,7 +174,7 @@ def _draw(chance: Random, bounds: tuple[int, int], *, middle: int | None = None,
     centre = middle if middle is not None and low < middle < high else (low + high) // 2
     if chance.random() < below:
         return max(low, round(math.exp(chance.uniform(math.log(low + 1), math.log(centre + 1)))) - 1)
-    return chance.randint(centre, high)
+    return min(chance.randint(centre, high), chance.randint(centre, high))
 
 
 def _strikes(family: Family, faults: list[str], chance: Random, chaos_s: float) -> tuple[Strike, ...]:  # noqa: PLR0917

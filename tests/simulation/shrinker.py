@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from tests.simulation.plan import Plan
@@ -67,12 +67,12 @@ class Shrinkage:
         return dataclasses.replace(self, plan=plan, arguments=(*kept, (argument, text)))
 
 
-def shrink(plan: Plan, invariant: str) -> Shrinkage:
-    """Return the smallest run found that still breaks the invariant.
+def shrink(plan: Plan, is_broken: Callable[[Plan], bool]) -> Shrinkage:
+    """Return the smallest run found that is still broken.
 
     Args:
-        plan: of a run that does.
-        invariant: which, as its violation names it.
+        plan: of a run that is.
+        is_broken: whether a run is; may raise ValueError for options that cannot go together.
     """
     present = Shrinkage(plan)
     runs = 0
@@ -83,18 +83,22 @@ def shrink(plan: Plan, invariant: str) -> Shrinkage:
             runs += 1
             if runs > MOST_RUNS:
                 return present
-            if _breaks(smaller.plan, invariant):
+            if _is_broken(smaller.plan, is_broken):
                 present, is_smaller = smaller, True
                 break
     return present
 
 
-def _breaks(plan: Plan, invariant: str) -> bool:
+def breaks(invariant: str) -> Callable[[Plan], bool]:
+    """Return the question whether a run breaks this invariant."""
+    return lambda plan: any(violation.invariant == invariant for violation in live_through(plan).violations)
+
+
+def _is_broken(plan: Plan, is_broken: Callable[[Plan], bool]) -> bool:
     try:
-        verdict = live_through(plan)
-    except ValueError:  # options that cannot go together
+        return is_broken(plan)
+    except ValueError:
         return False
-    return any(violation.invariant == invariant for violation in verdict.violations)
 
 
 def _smaller(present: Shrinkage) -> Iterator[Shrinkage]:

@@ -22,7 +22,7 @@ POISON = "a value that the serializer refuses"
 _TEXT = b"the quick brown fox jumps over the lazy dog " * 2_000
 _NOISE = Random(0).randbytes(90_000)
 _PATIENCE_S = 60.0
-_PAUSES = 0.15
+_PAUSES = 0.08
 """Calls come in bursts: after so many of them there is a pause, and it is the longer."""
 
 CALL_ERRORS = (KafkaError, TypeError, ValueError)
