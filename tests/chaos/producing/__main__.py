@@ -5,6 +5,7 @@ import json
 import logging
 import signal
 import sys
+from pathlib import Path
 
 from tests.chaos.checker.cell_description import End
 from tests.chaos.checker.history_file import HistoryWriter
@@ -52,9 +53,12 @@ async def produce(orders: Orders, errors: ErrorLog) -> None:
 def main() -> None:
     """Do as the orders say."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever started us ends us
+    orders = loads(sys.argv[1])
     errors = ErrorLog()
-    logging.getLogger().addHandler(errors)
-    asyncio.run(produce(loads(sys.argv[1]), errors))
+    events = logging.FileHandler(Path(orders.folder, f"events-{orders.name}.log"))
+    events.setFormatter(logging.Formatter("%(asctime)s.%(msecs)03d %(levelname)s %(message)s", "%H:%M:%S"))
+    logging.basicConfig(level=logging.INFO, handlers=[errors, events])
+    asyncio.run(produce(orders, errors))
 
 
 if __name__ == "__main__":
