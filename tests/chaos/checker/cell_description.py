@@ -1,10 +1,11 @@
 """What a cell says of itself, in `cell.json` and `events.jsonl`: all that the checker knows beside histories and logs.
 
 CELL/cell.json          topics, clients and limits
-CELL/events.jsonl       a line for each fault (`losses.Event`), and for each time a topic was made again
+CELL/events.jsonl       a line for each fault (`losses.Event`), and for each move of leaders
 CELL/history-*.bin      histories (`history_file`)
 CELL/end-*.json         what each producer process says at its end: closes, errors logged
 CELL/log-*.bin          dumps (`log_dump`)
+CELL/events-*.log       for people: what the producers logged
 """
 
 import json
