@@ -5,6 +5,8 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import NoReturn
 
+import pyarrow as pa
+
 from aioproducer import UndeliveredError
 from tests.cancellation.scene import Scene
 
@@ -74,6 +76,22 @@ async def send_many_and_await(scene: Scene) -> None:
     await (await scene.producer.send_many(scene.topic, scene.values(5)))
 
 
+async def send_arrow(scene: Scene) -> None:
+    """A batch of rows."""
+    rows = pa.record_batch({"value": pa.array(scene.values(5), pa.binary())})
+    await scene.producer.send_arrow(scene.topic, rows)
+
+
+async def topic_send_and_wait(scene: Scene) -> None:
+    """By the handle of a topic."""
+    await scene.producer.topic(scene.topic, value=bytes).send_and_wait(**scene.record())
+
+
+async def topic_send_many(scene: Scene) -> None:
+    """By the handle of a topic, until all have ended."""
+    await (await scene.producer.topic(scene.topic, value=bytes).send_many(scene.values(5)))
+
+
 async def partitions_for(scene: Scene) -> None:
     """Ask for a topic that was not asked for."""
     await scene.producer.partitions_for("never-seen")
@@ -141,6 +159,9 @@ TARGETS: dict[str, Target] = {
     "enqueue, then the delivery": Target(enqueue_and_await, withdraws=True),
     "send_many": Target(send_many),
     "send_many, then the delivery": Target(send_many_and_await),
+    "send_arrow": Target(send_arrow),
+    "topic.send_and_wait": Target(topic_send_and_wait, withdraws=True),
+    "topic.send_many, then the delivery": Target(topic_send_many),
     "partitions_for": Target(partitions_for),
     "flush": Target(flush),
     "flush(2)": Target(flush_for_a_while),

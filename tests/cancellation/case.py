@@ -21,7 +21,7 @@ IN_LINE = {"memory full", "metadata slow"}
 LIMIT_S = 600.0
 """Virtual seconds within which everything ends, also where somebody was forgotten."""
 
-TURNS = 8
+TURNS = 6
 """Of the loop after a suspension: so many are tried one by one, since the sender works in them."""
 
 
@@ -49,6 +49,8 @@ class Case:
         self._run(WAYS["cancel"], counted, "undisturbed")
         for at in range(1, len(counted.points) + 1):
             for moment in Moment:
+                if moment is Moment.LATER and not counted.lasts(at, LATER_S):
+                    continue
                 for name, way in WAYS.items():
                     self._run(way, Strike(at, moment), f"{name}, {moment.value} for the {at}. time")
             for turns in range(1, TURNS):
@@ -95,10 +97,13 @@ class Case:
             if strike.struck and (strike.moment is not Moment.AWAKENED or way in AT_ONCE):
                 assert isinstance(strike.ending.error, asyncio.CancelledError), f"it ended with {strike.ending.error!r}"
             await scene.heal()
-            if not target.ends and not (target.starts and strike.ending.error) and not is_stopped:
+            is_over = target.ends or (target.starts and strike.ending.error is not None) or is_stopped
+            if not is_over:
                 await self._go_on(scene)
             await close_quietly(scene.producer)
             await self._check_end(scene)
+            if is_over:
+                await self._begin_anew(scene)
             self._check_meaning(scene, strike, scene.given[first] if len(scene.given) > first else b"")
         loop = asyncio.get_running_loop()
         if isinstance(loop, ClusterLoop):
@@ -111,6 +116,10 @@ class Case:
         with contextlib.suppress(KafkaError):
             await scene.producer.flush()
         await scene.check_at_rest()
+
+    async def _begin_anew(self, scene: Scene) -> None:
+        async with scene.new_producer() as another:
+            await another.send("orders", **scene.record())
 
     def _check_meaning(self, scene: Scene, strike: Strike, value: bytes) -> None:
         """What cancelling did to the call's own record is what is promised."""
@@ -127,8 +136,6 @@ class Case:
         with contextlib.suppress(ProducerClosedError):
             await scene.producer.send("orders", b"after the end")
             raise AssertionError("a closed producer takes records")
-        async with scene.new_producer() as another:
-            await another.send("orders", **scene.record())
 
 
 def after(seconds: float, timed: TimedWay) -> Way:

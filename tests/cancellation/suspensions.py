@@ -91,7 +91,14 @@ class Strike:
     struck: int = 0
     points: list[float] = field(default_factory=list)
     """Loop times of all suspensions."""
+    ended_at: float = 0.0
+    """Loop time of the call's end."""
     ending: Ending = field(default_factory=Ending)
+
+    def lasts(self, at: int, seconds: float) -> bool:
+        """Whether the call stayed suspended for so long at suspension `at`."""
+        until = [*self.points, self.ended_at][at]
+        return until - self.points[at - 1] > seconds
 
     def on(self, call: Callable[[], Coroutine[object, object, object]]) -> Coroutine[object, object, None]:
         """The call, with this strike in it."""
@@ -99,7 +106,10 @@ class Strike:
 
     async def _run(self, call: Callable[[], Coroutine[object, object, object]]) -> None:
         watched = Watched(self.ending.of(call()), lambda number, awaited: self._note(watched, number, awaited))
-        await watched
+        try:
+            await watched
+        finally:
+            self.ended_at = asyncio.get_running_loop().time()
 
     def _note(self, watched: Watched, number: int, awaited: object) -> None:
         loop = asyncio.get_running_loop()
