@@ -69,4 +69,4 @@ cdef class RecordAppender:
     cdef int _write_headers(self, headers) except -1
     cdef int _scratch_room(self, Py_ssize_t size) except -1
     cdef PartitionSlot _find_slot(self, TopicSlots topic, RecordBytes* record)
-    cdef Delivery _append(self, TopicSlots topic, RecordBytes* record)
+    cdef Delivery _append(self, TopicSlots topic, RecordBytes* record, on_delivery)

@@ -162,7 +162,6 @@ cdef class RecordAppender:
 
     cpdef Delivery append(self, topic, value, key, partition, timestamp, headers, on_delivery):
         cdef RecordBytes record
-        cdef Delivery delivery
         cdef TopicSlots slots
         cdef bytes value_bytes
         cdef bytes key_bytes
@@ -180,12 +179,9 @@ cdef class RecordAppender:
             return None
         self._busy = True
         try:
-            delivery = self._append(slots, &record)
+            return self._append(slots, &record, on_delivery)
         finally:
             self._busy = False
-        if on_delivery is not None and delivery is not None:
-            delivery._result.add_callback(delivery._index, delivery._timestamp, on_delivery)
-        return delivery
 
     cdef TopicSlots _find_topic(self, topic):
         """None: not known yet. The last one found is kept by the identity of its name: topics in use stay in use."""
@@ -293,10 +289,11 @@ cdef class RecordAppender:
         topic.sticky_bytes += record.size
         return <PartitionSlot>topic.slots[topic.sticky]
 
-    cdef Delivery _append(self, TopicSlots topic, RecordBytes* record):
+    cdef Delivery _append(self, TopicSlots topic, RecordBytes* record, on_delivery):
         """None: the record must wait in line, for memory or behind others of its partition or topic."""
         cdef PartitionSlot slot
         cdef RecordBatchBuilder builder
+        cdef Delivery delivery
         cdef Py_ssize_t end
         if topic.line and record.partition < 0 and (record.key_size < 0 or self._ignore_keys):
             return None
@@ -310,10 +307,16 @@ cdef class RecordAppender:
             if not self._accumulator.make_room(slot, record.size):
                 return None
             builder = slot.builder
+        # What may fail comes before the writing: a record that was written is sent, so its call must not raise.
+        delivery = new_delivery(builder.result, builder.count, record.timestamp)
+        if on_delivery is not None:
+            builder.result.add_callback(builder.count, record.timestamp, on_delivery)
         write_record(builder, record)
-        delivery = new_delivery(builder.result, builder.count - 1, record.timestamp)
         if builder.size >= builder.limit:
-            self._accumulator.batch_full(slot)
+            try:
+                self._accumulator.batch_full(slot)
+            except MemoryError:
+                pass  # the next record for this partition closes it
         return delivery
 
     def place(self, topic, bytes value, bytes key, partition, int64_t timestamp, headers):
@@ -328,7 +331,7 @@ cdef class RecordAppender:
         line, slot.line = slot.line, 0
         self._busy = True
         try:
-            return self._append(slots, &record)
+            return self._append(slots, &record, None)
         finally:
             self._busy = False
             slot.line += line

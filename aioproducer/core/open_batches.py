@@ -224,18 +224,26 @@ class OpenBatches:  # noqa: PLR0904  # each asked from one place, of one diction
             chunk = self._lend(size, queue)
         if chunk is None:
             return False
-        now = self._clock()
-        result = BatchResult(self._loop, queue.topic_partition)
-        batch = ProducerBatch(queue, result, chunk, order=queue.next_order, called_at=now)
-        queue.next_order += ORDER_STEP
-        batch.generation = self._generations.enter()
-        builder = RecordBatchBuilder(chunk, result, max(limit - HEADER_SIZE, 0))
-        batch.write_with(builder)
-        queue.open_batch, queue.slot.builder = batch, builder
-        self._open[queue] = None
-        result.on_wanted = self._wanted
+        try:
+            batch = self._begin(queue, chunk, limit)
+        except MemoryError:
+            self._open.pop(queue, None)
+            self._pool.give_back(chunk)
+            raise
         self._arm_timers(queue, batch)
         return True
+
+    def _begin(self, queue: PartitionQueue, chunk: Chunk, limit: int) -> ProducerBatch:
+        result = BatchResult(self._loop, queue.topic_partition)
+        result.on_wanted = self._wanted
+        batch = ProducerBatch(queue, result, chunk, order=queue.next_order, called_at=self._clock())
+        builder = RecordBatchBuilder(chunk, result, max(limit - HEADER_SIZE, 0))
+        batch.write_with(builder)
+        queue.next_order += ORDER_STEP
+        self._open[queue] = None
+        batch.generation = self._generations.enter()
+        queue.open_batch, queue.slot.builder = batch, builder
+        return batch
 
     def _lend(self, size: int, queue: PartitionQueue) -> Chunk | None:
         """Borrow for a partition; one that is held up leaves its node's reserve to the node's other partitions."""

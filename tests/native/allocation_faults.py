@@ -4,7 +4,8 @@ A process of its own, because what fails is its allocator. For each step of the 
 ... allocation of that step: a fresh core, the step with that allocation failing, and then what must hold whatever
 happened. "native" is what the native modules ask of the C library, the memory of batches and headers: the record was
 accepted or the call has raised, never both; the next record goes; all memory comes back. "python" is each small object
-that Python makes on the way: MemoryError comes out and nothing else, and the next record goes.
+that Python makes on the way: MemoryError comes out and nothing else, and the next record goes; a record into an open
+batch was accepted or the call has raised, never both.
 """
 
 import asyncio
@@ -130,6 +131,10 @@ STEPS: list[Callable[[Path], None]] = [
 ]
 
 
+INTO_AN_OPEN_BATCH = (append, append_with_headers, append_with_callback)
+"""Steps that are one native call; their accounts hold whatever small object cannot be made."""
+
+
 class NativeFaults:
     """malloc and realloc of the native modules, through the preloaded library."""
 
@@ -201,7 +206,7 @@ def check_accounts(step: Callable[[Path], None], path: Path, failing: AbstractCo
 
 def sweep(step: Callable[[Path], None], faults: NativeFaults | PythonFaults) -> dict[str, int]:
     """All allocations of one step; the sums."""
-    look = check_accounts if isinstance(faults, NativeFaults) else check
+    look = check_accounts if isinstance(faults, NativeFaults) or step in INTO_AN_OPEN_BATCH else check
     loop = asyncio.new_event_loop()
     sums: collections.Counter[str] = collections.Counter()
     quiet = 0

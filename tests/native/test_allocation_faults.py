@@ -58,9 +58,10 @@ def test_memory_that_the_c_library_refuses_is_an_error_of_the_call(faulty_malloc
 
 @pytest.mark.slow
 def test_memory_that_python_refuses_is_an_error_of_the_call() -> None:
-    """MemoryError and nothing else comes out of the native modules, and the next record is taken."""
+    """MemoryError and nothing else comes out of the native modules; a refused record is not sent."""
     pytest.importorskip("_testcapi", reason="this interpreter was built without _testcapi")
 
     report = swept("python")
 
     assert all(sums["refused"] for sums in report["steps"].values())
+    assert not any(sums.get("sent_and_refused") or sums.get("lost") for sums in report["steps"].values())
