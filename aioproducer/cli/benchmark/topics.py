@@ -21,6 +21,7 @@ async def fresh_topic(bootstrap_servers: str, name: str, partitions: int) -> Asy
     try:
         await admin.create_topics([NewTopic(name, partitions, 1)])
         await _wait_until_led(admin, name, partitions)
+        await records_in(bootstrap_servers, name, partitions)  # the leader may be named before it knows that it leads
         yield
         await admin.delete_topics([name])
     finally:
