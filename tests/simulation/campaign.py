@@ -27,6 +27,8 @@ class Campaign:
 
     jobs: int = 1
     stops_at_first: bool = False
+    schedule: str = "fifo"
+    """Of the plans: "fifo" or "pct"."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -36,11 +38,13 @@ class Failure:
     family: str
     seed: int
     violations: list[str]
+    schedule: str = "fifo"
 
     @property
     def command(self) -> str:
         """What replays it."""
-        return f"python -m tests.simulation --family {self.family} --seed {self.seed}"
+        chosen = "" if self.schedule == "fifo" else f" --schedule {self.schedule}"
+        return f"python -m tests.simulation --family {self.family} --seed {self.seed}{chosen}"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -80,7 +84,9 @@ class Outcome:
         ):
             total.update(more)  # type: ignore[arg-type]  # pairs of the same kind
         if verdict.violations:
-            self.failures.append(Failure(family=family, seed=seed, violations=[str(v) for v in verdict.violations]))
+            found = [str(violation) for violation in verdict.violations]
+            schedule = verdict.plan.schedule
+            self.failures.append(Failure(family=family, seed=seed, violations=found, schedule=schedule))
 
     def merge(self, other: "Outcome") -> None:
         """Add what another process has done."""
@@ -114,11 +120,11 @@ def live_through_many(campaign: Campaign) -> Outcome:
     return outcome
 
 
-def _chunks(campaign: Campaign) -> list[list[tuple[str, int]]]:
-    """(family, seed) pairs; seeds first, so that every family has its turn early."""
+def _chunks(campaign: Campaign) -> list[list[tuple[str, int, str]]]:
+    """Families, seeds and schedules; seeds first, so that every family has its turn early."""
     seeds = range(campaign.first, campaign.first + campaign.seeds)
-    pairs = [(family, seed) for seed, family in product(seeds, campaign.families)]
-    return [pairs[start : start + _CHUNK] for start in range(0, len(pairs), _CHUNK)]
+    runs = [(family, seed, campaign.schedule) for seed, family in product(seeds, campaign.families)]
+    return [runs[start : start + _CHUNK] for start in range(0, len(runs), _CHUNK)]
 
 
 def _in_processes(campaign: Campaign) -> Iterator[Outcome]:
@@ -129,11 +135,11 @@ def _in_processes(campaign: Campaign) -> Iterator[Outcome]:
         yield from pool.imap_unordered(_live_through, _chunks(campaign))
 
 
-def _live_through(chunk: list[tuple[str, int]]) -> Outcome:
+def _live_through(chunk: list[tuple[str, int, str]]) -> Outcome:
     outcome = Outcome()
     gc.set_threshold(50_000, 20, 100)  # a run leaves little behind, and looking for it costs
     began = time.process_time()
-    for family, seed in chunk:
-        outcome.add(family, seed, live_through(draw_plan(family, seed)))
+    for family, seed, schedule in chunk:
+        outcome.add(family, seed, live_through(draw_plan(family, seed, schedule=schedule)))
     outcome.cpu_s = time.process_time() - began
     return outcome

@@ -12,6 +12,8 @@ from tests.simulation.report import print_campaign, print_plan, print_verdict
 from tests.simulation.run import live_through
 from tests.simulation.shrinker import Shrinkage, breaks, shrink
 
+_SCHEDULE_HELP = "who goes first where asyncio leaves it open: as asyncio does it, or by random priorities"
+
 
 def main() -> None:
     """Do what the arguments say; the exit code is 1 if an invariant was broken."""
@@ -31,6 +33,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--records", type=int, help="no more records than these")
     parser.add_argument("--callers", type=int, help="no more callers than these")
     parser.add_argument("--set", metavar="OPTION=VALUE", action="append", default=[], help="another producer option")
+    parser.add_argument("--schedule", choices=("fifo", "pct"), default="fifo", help=_SCHEDULE_HELP)
     parser.add_argument("--seeds", type=int, default=100, help="how many of each family")
     parser.add_argument("--first", type=int, default=0, help="the first of them")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
@@ -43,7 +46,7 @@ def _replay(arguments: argparse.Namespace) -> bool:
     families = arguments.family or []
     if len(families) != 1:
         raise SystemExit("--seed needs exactly one --family")
-    plan = _changed(draw_plan(families[0], arguments.seed), arguments)
+    plan = _changed(draw_plan(families[0], arguments.seed, schedule=arguments.schedule), arguments)
     verdict = live_through(plan)
     shrinkage = Shrinkage(plan)
     if arguments.shrink and verdict.violations:
@@ -78,6 +81,7 @@ def _many(arguments: argparse.Namespace) -> bool:
         seeds=arguments.seeds,
         jobs=arguments.jobs,
         stops_at_first=arguments.until_first,
+        schedule=arguments.schedule,
     )
     outcome = live_through_many(campaign)
     print_campaign(campaign, outcome)

@@ -62,6 +62,8 @@ class Plan:
 
     enabled: tuple[str, ...]
     strikes: tuple[Strike, ...]
+    schedule: str = "fifo"
+    """Who goes first where asyncio leaves it open: as in asyncio, or "pct"."""
 
     @property
     def is_idempotent(self) -> bool:
@@ -91,12 +93,13 @@ class Plan:
         return dataclasses.replace(self, options={**self.options, **options})
 
 
-def draw_plan(family_name: str, seed: int) -> Plan:
+def draw_plan(family_name: str, seed: int, *, schedule: str = "fifo") -> Plan:
     """Decide everything about a run.
 
     Args:
         family_name: a key of `FAMILIES`.
         seed: any integer.
+        schedule: see `Plan.schedule`.
     """
     family = FAMILIES[family_name]
     chance = Random(f"{family_name}-{seed}")
@@ -136,6 +139,7 @@ def draw_plan(family_name: str, seed: int) -> Plan:
         chaos_s=chaos_s,
         enabled=enabled,
         strikes=_strikes(family, [fault for fault in enabled if fault != "F24"], chance, chaos_s),
+        schedule=schedule,
     )
 
 
@@ -144,13 +148,13 @@ def _options(family: Family, chance: Random) -> dict[str, object]:
     linger_ms = min(_draw(chance, family.linger_ms, middle=10), delivery_ms // 3)
     request_ms = chance.choice((delivery_ms - linger_ms, delivery_ms // 2, max(delivery_ms // 8, 100)))
     acks = chance.choice(family.acks)
-    backoff_ms = chance.choice((1, 20, 100))
+    backoff_ms = chance.choice((10, 50, 100))
     return {
         "acks": acks,
         "enable_idempotence": acks == -1 and chance.choice(family.idempotence),
         "max_in_flight_requests_per_connection": chance.randint(*family.in_flight),
         "linger_ms": linger_ms,
-        "batch_size": _draw(chance, family.batch_size, middle=1_000, below=0.25),
+        "batch_size": _draw(chance, family.batch_size, middle=1_000, below=0.15),
         "buffer_memory": _draw(chance, family.buffer_memory, middle=16_384),
         "compression_type": chance.choice(family.compression),
         "delivery_timeout_ms": delivery_ms,

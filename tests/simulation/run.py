@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import zlib
 from collections import Counter
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from random import Random
 
@@ -20,6 +20,8 @@ from tests.simulation.kept_logs import LogKeeper
 from tests.simulation.log_events import recorded_in
 from tests.simulation.nemesis import TOPIC, Nemesis
 from tests.simulation.plan import Plan
+from tests.simulation.scheduled_loop import ScheduledLoop
+from tests.simulation.schedules import PrioritySchedule
 from tests.simulation.simulated_loop import SimulatedLoop
 from tests.simulation.simulated_network import BOOTSTRAP_NAME, PORT, SimulatedNetwork
 from tests.simulation.wire_watch import WireWatch
@@ -55,13 +57,30 @@ def live_through(plan: Plan, *, is_recording: bool = False) -> Verdict:
         plan: what is to happen.
         is_recording: keep every event as text; changes nothing else.
     """
+    return live_on(_loop(plan), plan, is_recording=is_recording)
+
+
+def live_on(
+    loop: SimulatedLoop,
+    plan: Plan,
+    life: Callable[[Plan, SimulatedLoop, History], "Run"] | None = None,
+    *,
+    is_recording: bool = False,
+) -> Verdict:
+    """Live a plan through on a loop of one's own.
+
+    Args:
+        loop: new; closed in the end.
+        plan: what is to happen.
+        life: makes the run; None: `Run`.
+        is_recording: keep every event as text; changes nothing else.
+    """
     history = History(is_recording=is_recording)
-    loop = SimulatedLoop(Random(f"threads-{plan.seed}"))
     history.clock = loop.time
     loop.most_turns = MOST_TURNS
     asyncio.set_event_loop(loop)
     with recorded_in(history):
-        run = Run(plan, loop, history)
+        run = (life or Run)(plan, loop, history)
         try:
             loop.run_until_complete(run.live())
         except AssertionError as error:
@@ -74,6 +93,13 @@ def live_through(plan: Plan, *, is_recording: bool = False) -> Verdict:
             asyncio.set_event_loop(None)
             loop.close()
     return run.judge()
+
+
+def _loop(plan: Plan) -> SimulatedLoop:
+    chance = Random(f"threads-{plan.seed}")
+    if plan.schedule == "fifo":
+        return SimulatedLoop(chance)
+    return ScheduledLoop(chance, PrioritySchedule(f"{plan.family.name}-{plan.seed}"))
 
 
 def _end_tasks(loop: SimulatedLoop) -> None:

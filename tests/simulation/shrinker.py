@@ -35,6 +35,8 @@ class Shrinkage:
     def command(self) -> str:
         """What replays it."""
         words = [f"python -m tests.simulation --family {self.plan.family.name} --seed {self.plan.seed}"]
+        if self.plan.schedule != "fifo":
+            words.append(f"--schedule {self.plan.schedule}")
         if self.strikes is not None:
             words.append(f"--only-strikes {','.join(map(str, self.strikes)) or ','}")
         words += [f"{name} {value}" for name, value in self.arguments]

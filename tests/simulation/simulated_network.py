@@ -6,7 +6,8 @@ producer arrives even when the producer has closed the connection since, seconds
 
 import asyncio
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
 from itertools import count
 from random import Random
 
@@ -53,6 +54,25 @@ class Node:
         self.ghost_delay_s = 0.0
         self.lie_times = 0
         """Answers that will arrive with bytes changed."""
+
+
+@dataclass(slots=True, eq=False)
+class Passage:
+    """Something on its way, called when it arrives: a dark node keeps it waiting."""
+
+    way: Hashable
+    """What takes the same way arrives in order."""
+
+    node: Node
+    act: Callable[[], None]
+    held: list[tuple[Node, Callable[[], None]]]
+
+    def __call__(self) -> None:
+        """Arrive."""
+        if self.node.is_dark:
+            self.held.append((self.node, self.act))
+        else:
+            self.act()
 
 
 class SimulatedNetwork:
@@ -131,7 +151,7 @@ class SimulatedNetwork:
 
     def closed_by_producer(self, transport: SimulatedTransport) -> None:
         """Let the node see the end, after all that was sent before."""
-        self._later(transport.node, self._up_time(transport), lambda: self._end_at_node(transport))
+        self._send_later(transport, lambda: self._end_at_node(transport))
 
     def cut(self, transport: SimulatedTransport, reason: str) -> None:
         """Break a connection now, for both ends."""
@@ -168,7 +188,7 @@ class SimulatedNetwork:
         """End whatever is wrong with a node's network; what waited goes on, in order."""
         node.clear_up()
         held = [what for where, what in self._held if where is node]
-        self._held = [(where, what) for where, what in self._held if where is not node]
+        self._held[:] = [(where, what) for where, what in self._held if where is not node]
         for deliver in held:
             deliver()
         for where, light in self._lights:
@@ -202,7 +222,7 @@ class SimulatedNetwork:
 
     def _carry_up(self, transport: SimulatedTransport, data: bytes) -> None:
         for piece in self._pieces(transport.node, data):
-            self._later(transport.node, self._up_time(transport), lambda piece=piece: self._arrive(transport, piece))
+            self._send_later(transport, lambda piece=piece: self._arrive(transport, piece))
 
     def _arrive(self, transport: SimulatedTransport, data: bytes) -> None:
         if not transport.is_open_at_node:
@@ -225,7 +245,7 @@ class SimulatedNetwork:
 
     def _plan_ghost(self, transport: SimulatedTransport, frame: bytes, *, is_last: bool) -> None:
         when = self.loop.time() + transport.node.ghost_delay_s
-        self._later(transport.node, when, lambda: self._haunt(transport, frame, is_last=is_last))
+        self._later("ghosts", transport.node, when, lambda: self._haunt(transport, frame, is_last=is_last))
 
     def _haunt(self, transport: SimulatedTransport, frame: bytes, *, is_last: bool) -> None:
         """Let a broker get a request a second time, on a connection that nobody else knows of.
@@ -259,9 +279,8 @@ class SimulatedNetwork:
                 self._send_down(transport, b"".join(effect.buffers))
             case Close():
                 transport.is_open_at_node = False
-                when = self._down_time(transport)
                 end = (lambda: transport.reset(effect.reason)) if effect.is_abrupt else transport.receive_end
-                self._later(transport.node, when, end)
+                self._answer_later(transport, end)
             case PauseReading():
                 transport.is_paused_by_broker = True
             case ResumeReading():
@@ -277,8 +296,8 @@ class SimulatedNetwork:
             data = self._changed(data)
         *fragments, last = self._pieces(transport.node, data)
         for piece in fragments:
-            self._later(transport.node, self._down_time(transport), lambda piece=piece: transport.receive(piece))
-        self._later(transport.node, self._down_time(transport), lambda: self._answer(transport, data, last))
+            self._answer_later(transport, lambda piece=piece: transport.receive(piece))
+        self._answer_later(transport, lambda: self._answer(transport, data, last))
 
     def _changed(self, data: bytes) -> bytes:
         changed = bytearray(data)
@@ -311,14 +330,14 @@ class SimulatedNetwork:
 
     # Time
 
-    def _later(self, node: Node, when: float, act: Callable[[], None]) -> None:
-        self.loop.call_at(when, self._pass, node, act)
+    def _send_later(self, transport: SimulatedTransport, act: Callable[[], None]) -> None:
+        self._later((transport.number, "up"), transport.node, self._up_time(transport), act)
 
-    def _pass(self, node: Node, act: Callable[[], None]) -> None:
-        if node.is_dark:
-            self._held.append((node, act))
-        else:
-            act()
+    def _answer_later(self, transport: SimulatedTransport, act: Callable[[], None]) -> None:
+        self._later((transport.number, "down"), transport.node, self._down_time(transport), act)
+
+    def _later(self, way: Hashable, node: Node, when: float, act: Callable[[], None]) -> None:  # noqa: PLR0917
+        self.loop.call_at(when, Passage(way, node, act, self._held))
 
     def _latency(self, node: Node) -> float:
         return node.latency_s + node.extra_s + (self._random.random() * node.jitter_s if node.jitter_s else 0.0)
