@@ -51,6 +51,14 @@ class Inside:
 
         self._parts().metadata.on_update(look)
 
+    def describe(self) -> list[str]:
+        """One line about each part, as a debugger shows it."""
+        running = self._parts()
+        parts = [running.sender, running.accumulator, running.pool, running.identity, running.client, running.lines]
+        queues = running.accumulator.partitions.queues()
+        batches = [batch for queue in queues for batch in (*queue.queued, *queue.on_wire)]
+        return [repr(part) for part in (*parts, *queues, *(queue.identity for queue in queues), *batches)]
+
     def use_up_epochs(self, left: int) -> None:
         """Let all but `left` epochs of the producer's id be used up, before anything is sent."""
         identity = self._parts().identity

@@ -164,6 +164,8 @@ class Watchman:
     def check_quiet(self) -> None:
         """I15: nothing is on its way, so nothing is held."""
         self._is_over = True
+        for line in (repr(self.producer), *Inside(self.producer).describe()):
+            self._load.history.note("inside", "%s", line)
         statistics = self.producer.statistics()
         if statistics.buffer_available_bytes != statistics.buffer_total_bytes:
             held = statistics.buffer_total_bytes - statistics.buffer_available_bytes

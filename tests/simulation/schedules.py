@@ -3,7 +3,7 @@
 What may change places, and what may not, is said in `scheduled_loop.py`; a schedule only chooses among what may.
 """
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from random import Random
 from typing import Protocol
 
@@ -81,15 +81,19 @@ class DeviatingSchedule:
     def __init__(self, deviations: Mapping[int, int], *, lag_s: float = LAG_S) -> None:
         self._deviations = deviations
         self._lag_s = lag_s
-        self.is_watching = False
-        """Choices before and after what is searched count for nothing."""
+        self._look: Callable[[], None] | None = None
         self.ways: list[int] = []
         """Of each choice, how many lanes there were."""
 
+    def watch(self, look: Callable[[], None] | None) -> None:
+        """Count choices from now on, and call this before each; None: what follows counts for nothing."""
+        self._look = look
+
     def choose(self, lanes: Sequence[Hashable]) -> int:
         """Return 0, or what the deviations say."""
-        if not self.is_watching:
+        if self._look is None:
             return 0
+        self._look()
         self.ways.append(len(lanes))
         return self._deviations.get(len(self.ways) - 1, 0)
 

@@ -30,6 +30,9 @@ _SILENCE_S: Final = 0.5
 """A node that answers Metadata with silence for so long is no reason not to ask another."""
 
 
+SMALLEST_LIMIT: Final = 512
+"""Bytes to which a topic's batches are cut down at most, however small `batch_size` is."""
+
 LOOKS_INTO_REQUESTS: Final = 3
 """In one of so many seeds every Produce request is decoded when it is written: what it costs is a tenth of a run."""
 
@@ -64,6 +67,7 @@ class WireWatch:
         self._max_in_flight = plan.number("max_in_flight_requests_per_connection")
         self._is_answered = plan.acks != 0
         self._looks_into_requests = history.is_recording or plan.seed % LOOKS_INTO_REQUESTS == 0
+        self._batch_size = max(plan.number("batch_size"), SMALLEST_LIMIT)
         self._request_timeout_s = plan.number("request_timeout_ms") / 1000
         self._clock = clock
         self._metadata_in_flight: dict[tuple[int, int], float] = {}  # -> when it was asked
@@ -134,6 +138,8 @@ class WireWatch:
             self._history.note(
                 "producer", "Produce #%d.%d to node %d: %s", *key, transport.node.number, _Batch(place, header)
             )
+            if header.record_count > 1 and not header.codec and header.size > self._batch_size:
+                self.violated("SIZE", f"{header.record_count} records in {header.size} bytes: more than batch.size")
             if header.producer_id >= 0:
                 self._look_at_identity((*place, header.producer_id, header.producer_epoch), header, produced.records)
 

@@ -10,6 +10,7 @@ from random import Random
 from typing import Any, TypeVar
 
 from aioproducer import BufferTimeoutError, BulkResult, Delivery, KafkaError, Producer, RecordMetadata, UndeliveredError
+from tests.simulation.excuses import check_ends
 from tests.simulation.history import End, History, RecordId, Story
 from tests.simulation.plan import Plan
 
@@ -88,6 +89,8 @@ class Workload:
                 story.fail(error, story.ended_at)
             if told[0] not in {End.OPEN, End.GIVEN_UP} and told != (story.end, story.offset):
                 self.history.violated("I2", f"{story.record} ended twice: {told}, {(story.end, story.offset)}")
+        for violation in check_ends(self.history.stories, self.plan):
+            self.history.violated(*violation)
 
 
 class Caller:
