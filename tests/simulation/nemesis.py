@@ -5,6 +5,7 @@ F20 (authentication) comes with authentication, F24 (the user's own) is in `work
 """
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from random import Random
 
 from aioproducer.testing import ApiKey, Where
@@ -192,7 +193,7 @@ def stale_metadata(nemesis: Nemesis, chance: Random) -> None:
         if chance.random() < 0.5:
             broker = nemesis.model.brokers[number]
             broker.stale_leaders = present
-            nemesis.later(nemesis.a_while(chance), lambda broker=broker: setattr(broker, "stale_leaders", {}))
+            nemesis.later(nemesis.a_while(chance), partial(setattr, broker, "stale_leaders", {}))
     for _ in range(chance.randint(1, 3) if partitions else 0):
         move_leader(nemesis, chance.choice(partitions), chance)
 
@@ -347,7 +348,7 @@ def outage(nemesis: Nemesis, chance: Random) -> None:
     nemesis.fired("outage")
     timeout_s = nemesis.plan.number("delivery_timeout_ms") / 1000
     for node in away:
-        nemesis.later(chance.choice((0.3, 1.2)) * timeout_s, lambda node=node: nemesis.network.clear_up(node))
+        nemesis.later(chance.choice((0.3, 1.2)) * timeout_s, partial(nemesis.network.clear_up, node))
 
 
 def too_large(nemesis: Nemesis, chance: Random) -> None:

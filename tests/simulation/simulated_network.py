@@ -8,6 +8,7 @@ import asyncio
 import struct
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from random import Random
 
@@ -222,7 +223,7 @@ class SimulatedNetwork:
 
     def _carry_up(self, transport: SimulatedTransport, data: bytes) -> None:
         for piece in self._pieces(transport.node, data):
-            self._send_later(transport, lambda piece=piece: self._arrive(transport, piece))
+            self._send_later(transport, partial(self._arrive, transport, piece))
 
     def _arrive(self, transport: SimulatedTransport, data: bytes) -> None:
         if not transport.is_open_at_node:
@@ -296,7 +297,7 @@ class SimulatedNetwork:
             data = self._changed(data)
         *fragments, last = self._pieces(transport.node, data)
         for piece in fragments:
-            self._answer_later(transport, lambda piece=piece: transport.receive(piece))
+            self._answer_later(transport, partial(transport.receive, piece))
         self._answer_later(transport, lambda: self._answer(transport, data, last))
 
     def _changed(self, data: bytes) -> bytes:
