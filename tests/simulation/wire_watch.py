@@ -1,6 +1,8 @@
 """Looks at every frame between producer and brokers: what no caller can see is checked here.
 
 * I5, I8: one identity (producer id, epoch, sequence) of a partition names one record, for ever.
+* I6: a partition's epoch never goes back.
+* SIZE: no batch of several records is larger than `batch_size`.
 * I7: no more Produce requests in flight on a connection than configured.
 * I22: no second Metadata request while one is in flight.
 """
@@ -75,6 +77,7 @@ class WireWatch:
         self._throttles: dict[tuple[int, int], int] = {}  # ms that the answer to a request asks to pause
         self._pauses: dict[int, float] = {}  # node -> until when it is to be left alone
         self._refused: set[tuple[int, int]] = set()  # the producer was told that something was not appended
+        self._epochs: dict[tuple[object, int, int], int] = {}  # (topic, partition, id) -> the last that was sent
         self._sequences: dict[tuple[object, int, int, int, int], tuple[int, bytes]] = {}
 
     # Faults
@@ -141,7 +144,14 @@ class WireWatch:
             if header.record_count > 1 and not header.codec and header.size > self._batch_size:
                 self.violated("SIZE", f"{header.record_count} records in {header.size} bytes: more than batch.size")
             if header.producer_id >= 0:
+                self._look_at_epoch((*place, header.producer_id), header.producer_epoch)
                 self._look_at_identity((*place, header.producer_id, header.producer_epoch), header, produced.records)
+
+    def _look_at_epoch(self, who: tuple[object, int, int], epoch: int) -> None:
+        """I6: an epoch is left when nothing of it is unresolved, so nothing is sent under it any more."""
+        if epoch < self._epochs.get(who, epoch):
+            self.violated("I6", f"a batch of {who} goes out under epoch {epoch}, after epoch {self._epochs[who]}")
+        self._epochs[who] = epoch
 
     def _look_at_identity(self, who: tuple[object, int, int, int], header: BatchHeader, records: memoryview) -> None:
         known = self._sequences.setdefault((*who, header.base_sequence), (header.crc, bytes(records)))

@@ -1,0 +1,93 @@
+"""Nothing fails without a reason: a record that ended before its deadline says why, and the plan must allow for that.
+
+The checker of logs asks whether what callers were told is true. A producer that gave up at the first trouble would
+tell the truth, too; and one that never calls back tells nothing. That is looked at here.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from aioproducer.protocol.error_codes import ErrorCode
+from tests.simulation.history import End, Story, Violation
+from tests.simulation.nemesis import RETRIABLE
+from tests.simulation.plan import Plan
+
+SHARED_DEADLINE: Final = 0.1
+"""Of the delivery time-out: a batch ends with its oldest record, and takes none that was called so much later."""
+
+TICK_S: Final = 0.002
+_FEW_RETRIES: Final = frozenset((2,))
+_PATIENT_CODES: Final = frozenset(RETRIABLE) - _FEW_RETRIES
+_TOO_LARGE: Final = frozenset((10, 18))
+_REFUSED: Final = frozenset((32, 87))
+_CODE: Final = re.compile(r"-\d+: ([A-Z_]{5,}): ")
+
+ALWAYS_ALLOWED: Final = frozenset(
+    (
+        "BufferFullError",  # said at the call
+        "BufferTimeoutError",  # `max_block_ms` is over
+        "MetadataNotReadyError",
+        "MetadataTimeoutError",
+        "InvalidPartitionError",
+        "TypeError",
+        "ValueError",
+        "SerializationError",
+    )
+)
+
+
+def check_ends(stories: Sequence[Story], plan: Plan) -> Iterator[Violation]:
+    """Look at how records ended; the stories must have been resolved.
+
+    Yields:
+        What nothing in the plan excuses.
+    """
+    for story in stories:
+        is_told = story.end is End.ACKNOWLEDGED or (story.delivery is not None and story.end is not End.GIVEN_UP)
+        if story.expects_callback and is_told and story.end is not End.OPEN and not story.was_called_back:
+            yield Violation("I2", f"{story.record} ({story.verb}) ended as {story.end.value} and was not called back")
+        if story.end in {End.NOT_WRITTEN, End.UNKNOWN} and plan.is_honest and not _is_excused(story, plan):
+            yield Violation("EXCUSE", f"{story.record} ended as {story.end.value} without need: {story.error:.300}")
+
+
+def _is_excused(story: Story, plan: Plan) -> bool:
+    kind, _, text = story.error.partition(": ")
+    by_kind = {
+        "": True,
+        "DeliveryTimeoutError": _is_late(story, plan),
+        "ProducerClosedError": plan.family.closes_early,
+        "BrokerConnectionError": plan.acks == 0,
+        **dict.fromkeys(ALWAYS_ALLOWED, True),
+    }
+    by_text = {
+        "withdrawn": plan.user_faults,
+        "deleted and made again": "F21" in plan.enabled,
+        "a later batch was acknowledged": plan.is_idempotent,
+    }
+    if kind in by_kind:
+        return by_kind[kind]
+    for words, is_excused in by_text.items():
+        if words in text:
+            return is_excused
+    found = _CODE.search(story.error)
+    code = int(ErrorCode[found[1]]) if found and found[1] in ErrorCode.__members__ else None
+    return _is_code_excused(code, story, plan)
+
+
+def _is_code_excused(code: int | None, story: Story, plan: Plan) -> bool:
+    if code in _PATIENT_CODES:
+        return _is_late(story, plan)
+    if code in _TOO_LARGE:
+        return plan.max_message_bytes is not None or bool({"split", "F18"} & set(plan.enabled))
+    if code in _REFUSED or "refused the record" in story.error:
+        return plan.family.integer_edges or "F18" in plan.enabled
+    return True
+
+
+def _is_late(story: Story, plan: Plan) -> bool:
+    """Whether its time was over, or that of the oldest record of its batch."""
+    if story.ended_at < 0:
+        return True  # nobody was told when it ended
+    lives_s = plan.number("delivery_timeout_ms") / 1000
+    return story.ended_at >= story.called_at + lives_s * (1 - SHARED_DEADLINE) - TICK_S
