@@ -1,0 +1,11 @@
+"""All mutants, in the order in which they are tried."""
+
+from typing import Final
+
+from tests.mutants.listed import LISTED
+from tests.mutants.mutant import Mutant
+from tests.mutants.own_core import OWN_CORE
+from tests.mutants.own_native import OWN_NATIVE
+from tests.mutants.own_shell import OWN_SHELL
+
+MUTANTS: Final[tuple[Mutant, ...]] = (*LISTED, *OWN_CORE, *OWN_SHELL, *OWN_NATIVE)

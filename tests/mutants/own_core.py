@@ -1,0 +1,249 @@
+"""Bugs of what decides: outcomes, order, identity, memory, deadlines, flush, splitting."""
+
+from tests.mutants.mutant import Change, Mutant
+
+OWN_CORE = (
+    Mutant(
+        name="lost_connection_is_not_written",
+        breaks="C3: what went down with a connection is believed not to be written",
+        families=("D9", "D1"),
+        changes=(
+            Change(
+                "core/produce_outcome.py",
+                "        return Retry(maybe_written=True, refresh_metadata=True)\n",
+                "        return Retry(maybe_written=False, refresh_metadata=True)\n",
+            ),
+        ),
+    ),
+    Mutant(
+        name="last_answer_clears_ambiguity",
+        breaks="C3, I8: a refused second attempt makes the first, unanswered one forgotten",
+        families=("D9", "D7", "D2"),
+        changes=(
+            Change(
+                "settlement.py",
+                "        batch.maybe_written = batch.maybe_written or outcome.maybe_written\n",
+                "        batch.maybe_written = outcome.maybe_written\n",
+            ),
+        ),
+    ),
+    Mutant(
+        name="pipelines_before_first_answer",
+        breaks="C2: a second batch is sent to a broker that may refuse the first",
+        families=("D7", "D5", "D1"),
+        changes=(
+            Change(
+                "core/partition_queue.py",
+                "        if self.parts or not self.identity.is_confirmed(connection, now):\n",
+                "        if self.parts:\n",
+            ),
+        ),
+    ),
+    Mutant(
+        name="pipelines_without_idempotence",
+        breaks="C2: without sequences several batches of a partition are on the wire",
+        families=("D3",),
+        changes=(
+            Change(
+                "settings.py",
+                "max_in_flight=config.max_in_flight_requests_per_connection if config.enable_idempotence else 1",
+                "max_in_flight=config.max_in_flight_requests_per_connection",
+            ),
+        ),
+    ),
+    Mutant(
+        name="new_connection_overtakes_old",
+        breaks="C2: a batch goes out on a new connection while one before it is on the old",
+        families=("D5", "D2", "D3"),
+        changes=(
+            Change(
+                "core/partition_queue.py",
+                "            len(self.on_wire) >= self._window(connection, now) or self.on_wire[-1].connection != "
+                "connection\n",
+                "            len(self.on_wire) >= self.max_in_flight\n",
+            ),
+        ),
+    ),
+    Mutant(
+        name="overtaken_batch_is_sent_again",
+        breaks="C2: a batch goes on under a new epoch although its successor is in the log",
+        families=("D7", "D2"),
+        changes=(
+            Change(
+                "core/partition_queue.py",
+                "        for batch in overtaken:\n            self.queued.remove(batch)\n",
+                "        overtaken.clear()\n",
+            ),
+            Change(
+                "core/produce_outcome.py",
+                "    cannot_restamp = maybe_written or facts.successor_acked\n",
+                "    cannot_restamp = maybe_written\n",
+            ),
+        ),
+    ),
+    Mutant(
+        name="expired_batch_keeps_its_epoch",
+        breaks="I10: after a batch with a sequence was given up, the next leaves a gap",
+        families=("D9", "D7"),
+        changes=(
+            Change(
+                "settlement.py",
+                "        if batch.is_stamped:\n            batch.queue.identity.begin_change()\n        "
+                "self._end_part(batch)\n",
+                "        self._end_part(batch)\n",
+            ),
+            Change(
+                "settlement.py",
+                "            if batch.is_stamped:\n                batch.queue.identity.begin_change()\n           "
+                " return\n",
+                "            return\n",
+            ),
+        ),
+    ),
+    Mutant(
+        name="backoff_without_timer",
+        breaks="I10: a batch that waits for another attempt is forgotten",
+        families=("D2", "D1"),
+        changes=(
+            Change(
+                "core/record_accumulator.py",
+                "        self._timers.schedule(not_before, partial(self._backoff_over, batch.queue))\n",
+                "",
+            ),
+        ),
+    ),
+    Mutant(
+        name="moved_partition_stays_offered",
+        breaks="I10: a partition whose leader moved waits in the queue of the old one",
+        families=("D5", "D14"),
+        changes=(
+            Change(
+                "core/record_accumulator.py",
+                "        self.ready.withdraw(queue)\n        queue.leader_id = leader_id\n",
+                "        queue.leader_id = leader_id\n",
+            ),
+        ),
+    ),
+    Mutant(
+        name="shared_chunk_returned_by_first_part",
+        breaks="C5: the memory of a split batch is lent again when one of its parts is done",
+        families=("D17",),
+        changes=(
+            Change(
+                "core/buffer_pool.py",
+                "        if holders > 1:\n",
+                "        if holders > 2:\n",
+            ),
+        ),
+    ),
+    Mutant(
+        name="compressed_loan_does_not_shrink",
+        breaks="I15: what compression saves is lost to the buffer",
+        families=("D1", "D2"),
+        changes=(
+            Change(
+                "core/buffer_pool.py",
+                "        self.lent_bytes += smaller.capacity - chunk.capacity\n",
+                "",
+            ),
+        ),
+    ),
+    Mutant(
+        name="common_memory_kept_for_ever",
+        breaks="I15: once somebody has waited, the memory that all nodes share is lent to nobody",
+        families=("D8",),
+        changes=(
+            Change(
+                "core/memory_lines.py",
+                "        self._open_batches.may_use_common = True\n        rivals",
+                "        rivals",
+            ),
+        ),
+    ),
+    Mutant(
+        name="waiting_does_not_count_towards_deadline",
+        breaks="I2: a record's time begins when it gets memory, not at the call",
+        families=("D8", "D9"),
+        changes=(
+            Change(
+                "core/open_batches.py",
+                "        batch.called_at = min(batch.called_at, called_at)\n",
+                "",
+            ),
+        ),
+    ),
+    Mutant(
+        name="later_deadline_wins",
+        breaks="I2: of two deadlines of a partition the later is watched",
+        families=("D9", "D8"),
+        changes=(
+            Change(
+                "core/delivery_deadlines.py",
+                "            if queue.expiry_timer.when <= when:\n",
+                "            if queue.expiry_timer.when >= when:\n",
+            ),
+        ),
+    ),
+    Mutant(
+        name="deadlines_watched_once",
+        breaks="I2: after the first deadline of a partition nobody looks at the others",
+        families=("D9",),
+        changes=(
+            Change(
+                "sender.py",
+                "            deadlines.watch_again(queue)\n",
+                "            queue.expiry_timer = None\n",
+            ),
+        ),
+    ),
+    Mutant(
+        name="flush_ends_before_its_own",
+        breaks="I19: a flush waits for what was accepted before the flush before it",
+        families=("D1", "D2"),
+        changes=(
+            Change(
+                "core/flush_generations.py",
+                "        return all(unfinished > generation for unfinished in self._unfinished)\n",
+                "        return all(unfinished >= generation for unfinished in self._unfinished)\n",
+            ),
+        ),
+    ),
+    Mutant(
+        name="placed_record_leaves_its_flush",
+        breaks="I19: a record that had to wait for memory is finished for its flush when it got it",
+        families=("D8", "D1"),
+        changes=(
+            Change(
+                "core/open_batches.py",
+                "        if generation < batch.generation:\n            self._generations.enter_again(generation)\n"
+                "            self._generations.leave(batch.generation)\n            batch.generation = generation\n",
+                "",
+            ),
+        ),
+    ),
+    Mutant(
+        name="parts_share_a_sequence",
+        breaks="I5: both halves of a split batch begin with the same sequence",
+        families=("D17",),
+        changes=(
+            Change(
+                "core/batch_splitter.py",
+                "    return batch.identity._replace(base_sequence=sequence_after(batch.identity.base_sequence, "
+                "first))\n",
+                "    return batch.identity\n",
+            ),
+        ),
+    ),
+    Mutant(
+        name="split_of_ambiguous_batch",
+        breaks="C4: a batch that may be written is split and sent again",
+        families=("D17",),
+        changes=(
+            Change(
+                "core/produce_outcome.py",
+                "    outcome = Outcome.UNKNOWN if ambiguous or facts.maybe_written else Outcome.NOT_WRITTEN\n",
+                "    outcome = Outcome.UNKNOWN if ambiguous else Outcome.NOT_WRITTEN\n",
+            ),
+        ),
+    ),
+)

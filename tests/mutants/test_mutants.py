@@ -1,0 +1,46 @@
+"""Every mutant still fits the code."""
+
+import ast
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.mutants.every import MUTANTS
+from tests.mutants.mutant import Change, Mutant, StaleMutantError
+from tests.mutants.session import SIX, chosen_by
+from tests.mutants.workshop import PACKAGE
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_mutant_fits_the_code(mutant: Mutant, tmp_path: Path) -> None:
+    """What it replaces stands where it says, once, and what comes of it is Python."""
+    for file in {change.file for change in mutant.changes}:
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(PACKAGE / file, tmp_path / file)
+
+    mutant.apply(tmp_path)
+
+    for path in tmp_path.rglob("*.py"):
+        ast.parse(path.read_text("utf-8"))
+
+
+def test_names_are_unique() -> None:
+    """A name says which mutant."""
+    names = [mutant.name for mutant in MUTANTS]
+
+    assert len(names) == len(set(names))
+
+
+@pytest.mark.parametrize("text", ["", "old old"])
+def test_stale_mutant_is_an_error(text: str) -> None:
+    """A mutant that no longer changes what it names must not count as one that was killed."""
+    with pytest.raises(StaleMutantError):
+        Change("sender.py", "old", "new").replaced(text)
+
+
+def test_six_are_chosen_by_the_commit() -> None:
+    """The same for one commit, others for another."""
+    first, again, other = (chosen_by(commit, MUTANTS) for commit in ("a1", "a1", "b2"))
+
+    assert (len(set(map(id, first))), first == again, first == other) == (SIX, True, False)
