@@ -4,7 +4,7 @@
 * I6: a partition's epoch never goes back.
 * SIZE: no batch of several records is larger than `batch_size`.
 * I7: no more Produce requests in flight on a connection than configured.
-* I22: no second Metadata request while one is in flight.
+* I22: one Metadata request in flight, and another to another node where the first is met with silence.
 """
 
 import struct
@@ -75,7 +75,7 @@ class WireWatch:
         self._metadata_in_flight: dict[tuple[int, int], float] = {}  # -> when it was asked
         self._appended: dict[tuple[int, int], bool] = {}  # (connection, correlation id) -> every batch is in a log
         self._throttles: dict[tuple[int, int], int] = {}  # ms that the answer to a request asks to pause
-        self._pauses: dict[int, float] = {}  # node -> until when it is to be left alone
+        self._pauses: dict[int, tuple[float, int]] = {}  # node -> until when to leave it alone, told on connection
         self._refused: set[tuple[int, int]] = set()  # the producer was told that something was not appended
         self._epochs: dict[tuple[object, int, int], int] = {}  # (topic, partition, id) -> the last that was sent
         self._sequences: dict[tuple[object, int, int, int, int], tuple[int, bytes]] = {}
@@ -109,7 +109,7 @@ class WireWatch:
         _, api, version, correlation_id = _HEAD.unpack_from(frame)
         key = (transport.number, correlation_id)
         self.requests[ApiKey(api).name] += 1
-        if api != _HANDSHAKE and self._pauses.get(transport.node.number, 0.0) > self._clock():
+        if self._is_pause(transport, api):
             self.violated("KIP-219", f"{ApiKey(api).name} was sent to node {transport.node.number} during its pause")
         if api != _PRODUCE:
             transport.asked[correlation_id] = api
@@ -125,12 +125,18 @@ class WireWatch:
             self._look_at_batches(_produce_in(frame, version), key, transport)
         return True
 
+    def _is_pause(self, transport: SimulatedTransport, api: int) -> bool:
+        """Whether a node was to be left alone; a new connection to a bootstrap address does not know whose it is."""
+        until, connection = self._pauses.get(transport.node.number, (0.0, 0))
+        is_known = api == _PRODUCE or connection == transport.number
+        return is_known and api != _HANDSHAKE and until > self._clock()
+
     def _note_metadata(self, key: tuple[int, int]) -> None:
         now = self._clock()
         asked = self._metadata_in_flight
         patience_s = min(self._request_timeout_s, _SILENCE_S) - _TICK_S
-        if any(now < at + patience_s for at in asked.values()):
-            self.violated("I22", "a second Metadata request while one is in flight")
+        if sum(now < at + patience_s for at in asked.values()) > 1:
+            self.violated("I22", "a third Metadata request while one and its hedge are in flight")
         asked[key] = now
 
     def _look_at_batches(self, request: ProduceRequest, key: tuple[int, int], transport: SimulatedTransport) -> None:
@@ -209,7 +215,8 @@ class WireWatch:
         key = (transport.number, correlation_id)
         api = transport.asked.pop(key[1], None)
         if key in self._throttles:
-            self._pauses[transport.node.number] = self._clock() + self._throttles.pop(key) / 1000 - _TICK_S
+            until = self._clock() + self._throttles.pop(key) / 1000 - _TICK_S
+            self._pauses[transport.node.number] = (until, transport.number)
         if api == _METADATA:
             self._metadata_in_flight.pop(key, None)
         elif api == _PRODUCE and not self._appended.get(key, False):
