@@ -75,7 +75,7 @@ class WireWatch:
         self._metadata_in_flight: dict[tuple[int, int], float] = {}  # -> when it was asked
         self._appended: dict[tuple[int, int], bool] = {}  # (connection, correlation id) -> every batch is in a log
         self._throttles: dict[tuple[int, int], int] = {}  # ms that the answer to a request asks to pause
-        self._pauses: dict[int, tuple[float, int]] = {}  # node -> until when to leave it alone, told on connection
+        self._pauses: dict[int, tuple[float, int, int]] = {}  # node -> (until, told on connection, by API)
         self._refused: set[tuple[int, int]] = set()  # the producer was told that something was not appended
         self._epochs: dict[tuple[object, int, int], int] = {}  # (topic, partition, id) -> the last that was sent
         self._sequences: dict[tuple[object, int, int, int, int], tuple[int, bytes]] = {}
@@ -126,9 +126,9 @@ class WireWatch:
         return True
 
     def _is_pause(self, transport: SimulatedTransport, api: int) -> bool:
-        """Whether a node was to be left alone; a new connection to a bootstrap address does not know whose it is."""
-        until, connection = self._pauses.get(transport.node.number, (0.0, 0))
-        is_known = api == _PRODUCE or connection == transport.number
+        """Whether a node was to be left alone; who hears it on a bootstrap connection does not know whose it is."""
+        until, connection, told_by = self._pauses.get(transport.node.number, (0.0, 0, 0))
+        is_known = api == told_by == _PRODUCE or connection == transport.number
         return is_known and api != _HANDSHAKE and until > self._clock()
 
     def _note_metadata(self, key: tuple[int, int]) -> None:
@@ -214,9 +214,9 @@ class WireWatch:
             return  # half of it
         key = (transport.number, correlation_id)
         api = transport.asked.pop(key[1], None)
-        if key in self._throttles:
+        if key in self._throttles and api is not None:
             until = self._clock() + self._throttles.pop(key) / 1000 - _TICK_S
-            self._pauses[transport.node.number] = (until, transport.number)
+            self._pauses[transport.node.number] = (until, transport.number, api)
         if api == _METADATA:
             self._metadata_in_flight.pop(key, None)
         elif api == _PRODUCE and not self._appended.get(key, False):
