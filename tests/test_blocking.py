@@ -1,6 +1,5 @@
 """The producer for threads and scripts, against a cluster that runs on another thread's loop."""
 
-import asyncio
 import contextlib
 import os
 import signal
@@ -9,9 +8,8 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 
 import pytest
 
@@ -27,55 +25,12 @@ from aioproducer import (
     TopicAuthorizationError,
     UndeliveredError,
 )
-from aioproducer.testing import ApiKey, FakeCluster, Where
-from tests.produced import until_refused, values
+from aioproducer.testing import ApiKey, Where
+from tests.fakes.cluster_elsewhere import ClusterElsewhere, cluster_elsewhere
+from tests.produced import until_refused
 
 PRODUCE = Where(api=ApiKey.PRODUCE)
 FORBIDDEN = 29
-
-
-class ClusterElsewhere:
-    """One broker on a loop and thread of its own; what tests do to it is done there."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, cluster: FakeCluster) -> None:
-        self._loop = loop
-        self._cluster = cluster
-        self.bootstrap_servers = cluster.bootstrap_servers
-
-    def do(self, act: Callable[[FakeCluster], object]) -> object:
-        """Do something on the cluster's loop, and wait for it."""
-
-        async def acts() -> object:
-            return act(self._cluster)
-
-        return asyncio.run_coroutine_threadsafe(acts(), self._loop).result(5)
-
-    def values(self) -> list[bytes | None]:
-        """What was written to "orders"."""
-        found = self.do(lambda cluster: values(cluster, "orders"))
-        assert isinstance(found, list)
-        return found
-
-
-@contextmanager
-def cluster_elsewhere() -> Iterator[ClusterElsewhere]:
-    """Run a cluster on a thread."""
-    started: list[ClusterElsewhere] = []
-    ready = threading.Event()
-    stop = asyncio.Event()
-
-    async def run() -> None:
-        async with FakeCluster(1, topics={"orders": 3}, auto_create_topics=False) as cluster:
-            started.append(ClusterElsewhere(asyncio.get_running_loop(), cluster))
-            ready.set()
-            await stop.wait()
-
-    with ThreadPoolExecutor(1) as thread:
-        running = thread.submit(asyncio.run, run())
-        assert ready.wait(10)
-        yield started[0]
-        started[0].do(lambda _cluster: stop.set())
-        running.result(5)
 
 
 @pytest.fixture(scope="module")
@@ -272,6 +227,28 @@ def test_close_is_bounded(cluster: ClusterElsewhere) -> None:
     assert time.monotonic() - begun < 2
     assert stopped == [ProducerClosedError]
     producer.close()
+
+
+@pytest.mark.parametrize("is_stuck", [False, True], ids=["delivering", "behind a full buffer"])
+def test_later_close_shortens_the_time_of_the_first(cluster: ClusterElsewhere, *, is_stuck: bool) -> None:
+    """As the producer's own does; both raise what was not delivered."""
+    producer = BlockingProducer(cluster.bootstrap_servers, buffer_memory=100_000, linger_ms=0).start()
+    producer.send("orders", b"v")
+    cluster.do(lambda fake: fake.faults.stall(PRODUCE))
+    for _ in range(20 if is_stuck else 1):
+        producer.enqueue("orders", bytes(10_000))
+
+    with ThreadPoolExecutor(2) as threads:
+        first = threads.submit(producer.close, 600)
+        while "closing" not in repr(producer) and not is_stuck:
+            time.sleep(0.001)
+        with pytest.raises(UndeliveredError) as caught:
+            producer.close(0)
+        raised = first.exception(60)
+
+    assert isinstance(raised, UndeliveredError)
+    assert raised.count == caught.value.count > 0
+    assert "closed" in repr(producer)
 
 
 @pytest.mark.parametrize("timeout", [0, 0.5, 5])

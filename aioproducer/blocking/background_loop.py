@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import _thread
 import asyncio
 import concurrent.futures
+import contextlib
+import operator
 import os
 import threading
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from aioproducer.errors import IllegalStateError, ProducerClosedError
@@ -17,13 +21,17 @@ ResultT = TypeVar("ResultT")
 
 
 class BackgroundLoop:
-    """Started once, stopped once; in between every other thread may call."""
+    """Started once, stopped once; in between every other thread may call.
+
+    Ctrl-C may end a caller between any two steps; the loop's thread takes none of the locks here.
+    """
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._end: asyncio.Event | None = None
         self._thread: threading.Thread | None = None
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # of the callers alone; a signal's handler may be one more of them
+        self._is_ready = threading.Lock()
         self._thread_id = 0
         self._process_id = 0
         self._is_stopped = False
@@ -41,34 +49,46 @@ class BackgroundLoop:
     def start(self, job: Callable[[], Coroutine[object, object, None]]) -> None:
         """Start the thread, and a job that runs until the end; a second call does nothing."""
         with self._lock:
-            if self._thread is not None:
-                return
-            self._process_id = os.getpid()
-            is_ready = threading.Event()
-            # A daemon: the interpreter's end, and a forked child's, must never wait for it.
-            self._thread = threading.Thread(target=self._run, args=(job, is_ready), name="aioproducer", daemon=True)
-            self._thread.start()
-            is_ready.wait()
+            if self._thread is None:
+                self._process_id = os.getpid()
+                self._is_ready.acquire()  # released by the loop
+                # A daemon: the interpreter's end, and a forked child's, must never wait for it.
+                self._thread = threading.Thread(target=self._run, args=(job,), name="aioproducer", daemon=True)
+                # `Thread.start` waits by a Condition, and Ctrl-C in that could leave the new thread locked: it meets
+                # the main thread alone.
+                _thread.start_new_thread(self._launch, (self._thread,))
+        with self._is_ready:  # again and again: whoever passes leaves it open
+            pass
 
-    def _run(self, job: Callable[[], Coroutine[object, object, None]], is_ready: threading.Event) -> None:
+    def _launch(self, thread: threading.Thread) -> None:
+        try:
+            thread.start()
+        except RuntimeError:  # no more threads: callers find that it is not started
+            self._is_ready.release()
+
+    def _run(self, job: Callable[[], Coroutine[object, object, None]]) -> None:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            runner.run(self._serve(job, is_ready))
+            runner.run(self._serve(job))
 
-    async def _serve(self, job: Callable[[], Coroutine[object, object, None]], is_ready: threading.Event) -> None:
+    async def _serve(self, job: Callable[[], Coroutine[object, object, None]]) -> None:
         self._end = asyncio.Event()
         self._thread_id = threading.get_ident()
         self._loop = asyncio.get_running_loop()
         working = asyncio.create_task(job(), name="aioproducer-handover")
-        is_ready.set()
-        await self._end.wait()
+        self._is_ready.release()
+        if not self._is_stopped:  # while it was starting
+            await self._end.wait()
         working.cancel()
 
     def stop(self) -> None:
         """End the job and what else still runs, and the thread; those who wait are told that it was closed."""
         with self._lock:  # what was submitted before is ended by the loop's own end
             self._is_stopped = True
+        if self._process_id != os.getpid() or self.is_current_thread:
+            return
         if self._loop is not None and self._end is not None and self._thread is not None:
-            self._loop.call_soon_threadsafe(self._end.set)
+            with contextlib.suppress(RuntimeError):  # it has ended already
+                self._loop.call_soon_threadsafe(self._end.set)
             self._thread.join()
 
     def call(self, function: Callable[[], Awaitable[ResultT]]) -> ResultT:
@@ -88,10 +108,12 @@ class BackgroundLoop:
             ProducerClosedError: stopped.
         """
         loop = self.check_caller()
+        future: CallFuture[ResultT] = CallFuture()
         with self._lock:
             if self._is_stopped:
                 raise ProducerClosedError("the producer is closed: it takes no more records")
-            return asyncio.run_coroutine_threadsafe(_awaited(function), loop)
+            loop.call_soon_threadsafe(_begin, loop, function, future)
+        return future
 
     def check_caller(self) -> asyncio.AbstractEventLoop:
         """Return the loop, for a caller that may wait for it.
@@ -111,19 +133,69 @@ class BackgroundLoop:
         return self._loop
 
 
+class _OneStepCondition(threading.Condition):
+    """A Condition that `with` enters and leaves in one step of the interpreter.
+
+    Its own `__enter__` is Python code: Ctrl-C between its taking the lock and the body leaves the lock held, and the
+    loop's thread, which has a result to tell, waits for it for ever.
+    """
+
+    __enter__ = property(operator.attrgetter("_lock.__enter__"))
+    __exit__ = property(operator.attrgetter("_lock.__exit__"))
+
+
+class CallFuture(concurrent.futures.Future[ResultT]):
+    """What a call on the loop will return; Ctrl-C in a thread that waits for it never stops the loop."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._condition = _OneStepCondition()
+
+
 def wait_for(future: concurrent.futures.Future[ResultT]) -> ResultT:
     """Wait for what runs on the loop; a caller that is interrupted takes its call along.
 
     Raises:
         ProducerClosedError: the loop ended meanwhile.
     """
+    gate = threading.Lock()
+    gate.acquire()
     try:
+        future.add_done_callback(lambda _: gate.release())
+        gate.acquire()  # unlike `result`, raises nothing but KeyboardInterrupt when that comes
         return future.result()
     except concurrent.futures.CancelledError:
         raise ProducerClosedError("the producer was closed while this call waited") from None
     except BaseException:
         future.cancel()  # Ctrl-C: nobody waits any more
         raise
+
+
+def _begin(
+    loop: asyncio.AbstractEventLoop, function: Callable[[], Awaitable[ResultT]], future: CallFuture[ResultT]
+) -> None:
+    task = loop.create_task(_awaited(function))
+    task.add_done_callback(partial(_tell, future))
+    future.add_done_callback(partial(_cancel_too, loop, task))
+
+
+def _tell(future: CallFuture[ResultT], task: asyncio.Task[ResultT]) -> None:
+    if task.cancelled():
+        future.cancel()
+    error = None if task.cancelled() else task.exception()
+    if not future.set_running_or_notify_cancel():
+        return
+    if error is not None:
+        future.set_exception(error)
+    else:
+        future.set_result(task.result())
+
+
+def _cancel_too(
+    loop: asyncio.AbstractEventLoop, task: asyncio.Task[ResultT], future: concurrent.futures.Future[ResultT]
+) -> None:
+    if future.cancelled() and not loop.is_closed():
+        loop.call_soon_threadsafe(task.cancel)
 
 
 async def _awaited(function: Callable[[], Awaitable[ResultT]]) -> ResultT:

@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 from aioproducer.blocking.background_loop import BackgroundLoop
-from aioproducer.blocking.handover import Handover
+from aioproducer.blocking.handover import Handover, Mark
 from aioproducer.errors import KafkaError, ProducerClosedError, UndeliveredError
 from aioproducer.lifecycle import check_timeout
 from aioproducer.lifetime import CLOSE_AFTER_ERROR_S
@@ -45,8 +45,9 @@ class BlockingLifetime:
         self._handover = Handover(self._config.max_block_ms / 1000)
         self._background = BackgroundLoop()
         self._made_at = made_at
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal's handler may close what it interrupts
         self._is_closed = False
+        self._undelivered: UndeliveredError | None = None
         _ALIVE.add(self)
 
     def start(self, *, wait: bool = True) -> Self:
@@ -62,8 +63,8 @@ class BlockingLifetime:
         with self._lock:
             if self._is_closed:
                 raise ProducerClosedError("the producer was closed; make a new one")
-            self._background.start(self._handover.run)
         try:
+            self._background.start(self._handover.run)
             self._background.call(partial(self._producer.start, wait=wait))
         except BaseException:
             self.close(0)
@@ -71,43 +72,57 @@ class BlockingLifetime:
         return self
 
     def close(self, timeout: float | None = None) -> None:
-        """Deliver what was accepted, then let everything go, the thread too; a second call does nothing.
+        """Deliver what was accepted, then let everything go, the thread too.
+
+        A call while another thread's runs joins it, and may shorten its time; a later one does nothing. Ctrl-C lets
+        everything go at once.
 
         Args:
             timeout: seconds for delivering, then what is left fails; None is `close_timeout_ms`, 0 fails it at once.
 
         Raises:
             UndeliveredError: records failed, and nobody had been told.
+            IllegalStateError: on the background thread.
         """
         check_timeout(timeout)
         timeout_s = self._config.close_timeout_ms / 1000 if timeout is None else timeout
         with self._lock:
-            was_closed, self._is_closed = self._is_closed, True
-        if was_closed or not self._background.is_running:
+            self._is_closed = True
+        if not self._background.is_running:
+            self._background.stop()
             return
+        self._background.check_caller()
+        mark = Mark()
         try:
-            self._background.call(partial(self._close, timeout_s))
+            self._handover.put_last(mark, ProducerClosedError("the producer is closed: it takes no more records"))
+            self._background.call(partial(self._close, mark, timeout_s))
+        except ProducerClosedError:  # by another thread's call, as this one was about to return
+            if self._undelivered is not None:
+                raise self._undelivered.fresh() from None
+        except UndeliveredError:
+            raise
+        except BaseException:  # Ctrl-C: connections are closed even so
+            with contextlib.suppress(KafkaError):
+                self._background.call(partial(self._producer.close, 0))
+            raise
         finally:
-            self._handover.refuse(ProducerClosedError("the producer is closed: it takes no more records"))
             self._background.stop()
 
-    async def _close(self, timeout_s: float) -> None:
-        turn = asyncio.Event()
-        self._handover.refuse(ProducerClosedError("the producer is closing: it takes no more records"))
-        self._handover.put_mark(turn)  # after that, so that every record that was taken is before it
+    async def _close(self, mark: Mark, timeout_s: float) -> None:
         deadline = asyncio.get_running_loop().time() + timeout_s
         undelivered: UndeliveredError | None = None
         with contextlib.suppress(TimeoutError):  # stuck behind a full buffer: closing fails what is left
             async with asyncio.timeout_at(deadline):
-                await turn.wait()
+                await mark.turn.wait()
         try:
             await self._producer.close(max(deadline - asyncio.get_running_loop().time(), 0.0))
         except UndeliveredError as error:
             undelivered = error
-        await turn.wait()
+        await mark.turn.wait()
         failed = self._handover.take_errors(undelivered)
-        if failed is not None:
-            raise failed
+        self._undelivered = self._undelivered or failed
+        if self._undelivered is not None:
+            raise self._undelivered.fresh()
 
     def __enter__(self) -> Self:
         """Start."""
@@ -157,17 +172,21 @@ class BlockingLifetime:
         Raises:
             ProducerClosedError: closing or closed.
         """
-        turn = asyncio.Event()
+        mark = Mark()
 
         async def in_turn() -> ResultT:
             async with asyncio.timeout(timeout_s):
-                await turn.wait()
+                await mark.turn.wait()
             return await function()
 
         if self._is_closed:
             raise ProducerClosedError("the producer is closed: it takes no more records")
         future = self._background.submit(in_turn)
-        self._handover.put_mark(turn)
+        try:
+            self._handover.put_mark(mark)
+        except BaseException:
+            future.cancel()  # Ctrl-C: its turn may never come
+            raise
         return future
 
 

@@ -10,7 +10,7 @@ import asyncio
 import threading
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from aioproducer.errors import (
     MAX_SUB_ERRORS,
@@ -34,12 +34,44 @@ QUEUE_BYTES: Final = 4 * 1024 * 1024
 """Bytes of them, as far as they are bytes; one record may exceed it."""
 
 
-class Given(NamedTuple):
-    """A record on its way to the loop."""
+class Mark:
+    """A place in the queue: the event is set on the loop once everything before it was given to the producer."""
 
-    enqueue: Callable[[], Awaitable[object]]
-    size: int
-    on_delivery: OnDelivery | None
+    __slots__ = ("turn", "upto")
+
+    def __init__(self) -> None:
+        self.turn = asyncio.Event()
+        self.upto = 0
+        """Bytes that were ever queued, its own included; the queue sets it."""
+
+
+class Given:
+    """A record on its way to the loop.
+
+    Args:
+        enqueue: gives it to the producer.
+        size: bytes.
+        on_delivery: is told what becomes of it.
+    """
+
+    __slots__ = ("enqueue", "on_delivery", "size", "upto")
+
+    def __init__(self, enqueue: Callable[[], Awaitable[object]], size: int, on_delivery: OnDelivery | None) -> None:
+        self.enqueue = enqueue
+        self.size = size
+        self.on_delivery = on_delivery
+        self.upto = 0
+        """As of a `Mark`."""
+
+
+class Nap:
+    """The loop has nothing to do, until somebody calls it."""
+
+    __slots__ = ("ended", "is_called")
+
+    def __init__(self) -> None:
+        self.ended = asyncio.Event()
+        self.is_called = False
 
 
 def check_given(partition: object, timestamp: object, on_delivery: object) -> None:
@@ -71,17 +103,21 @@ def time_of_call() -> int:
 class Handover:
     """The queue between threads and the loop.
 
+    Ctrl-C may end a call between any two steps of the interpreter, so the loop never takes a lock that a caller holds,
+    and callers hold only locks whose `with` is one step: those that are written in C, `threading.Condition` is not.
+
     Args:
         max_wait_s: how long a thread waits for a place.
     """
 
     def __init__(self, max_wait_s: float) -> None:
         self._max_wait_s = max_wait_s
-        self._room = threading.Condition()
-        self._queue: deque[Given | asyncio.Event] = deque()
-        self._bytes = 0
-        self._is_idle = False
-        self._wakeup = asyncio.Event()
+        self._putting = threading.RLock()  # of the callers alone; a signal's handler may be one more of them
+        self._gates: dict[threading.Lock, None] = {}
+        self._queue: deque[Given | Mark] = deque()
+        self._put_upto = 0  # bytes, written by callers alone
+        self._taken_upto = 0  # bytes, written by the loop alone
+        self._nap: Nap | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._refusal: KafkaError | None = None
         self._errors: list[KafkaError] = []
@@ -96,41 +132,78 @@ class Handover:
             BufferTimeoutError: it was full for too long.
             KafkaError: the producer takes nothing any more.
         """
-        with self._room:
-            if not self._room.wait_for(lambda: self._has_room(given.size), self._max_wait_s):
-                text = (
-                    f"no room for the record within max_block_ms={round(self._max_wait_s * 1000)}: {len(self._queue)} "
-                    "records wait for the event loop, which waits for the brokers"
-                )
-                raise BufferTimeoutError(text, outcome=Outcome.NOT_WRITTEN)
+        if not self._is_taken(given):
+            self._wait_for_room(given)
+        self._wake()
+
+    def put_mark(self, mark: Mark) -> None:
+        """Queue a mark."""
+        with self._putting:
+            self._append(mark, 0)
+        self._wake()
+
+    def put_last(self, mark: Mark, error: KafkaError) -> None:
+        """Queue a mark behind every record that was taken, and raise `error` in later calls and those that wait."""
+        with self._putting:
+            self._refusal = self._refusal or error
+            self._append(mark, 0)
+        self._open_gates()
+        self._wake()
+
+    def _is_taken(self, given: Given) -> bool:
+        with self._putting:
             if self._refusal is not None:
                 raise self._refusal.fresh()
-            self._bytes += given.size
-            self._queue.append(given)
-        self._wake()
-
-    def put_mark(self, turn: asyncio.Event) -> None:
-        """Queue a mark: the event is set on the loop once everything queued before was given to the producer."""
-        with self._room:
-            self._queue.append(turn)
-        self._wake()
-
-    def refuse(self, error: KafkaError) -> None:
-        """Raise `error` in every later call, and in those that wait."""
-        with self._room:
-            self._refusal = self._refusal or error
-            self._room.notify_all()
+            if not self._has_room(given.size):
+                return False
+            self._append(given, given.size)
+            return True
 
     def _has_room(self, size: int) -> bool:
-        if self._refusal is not None or not self._queue:
-            return True
-        return len(self._queue) < QUEUE_RECORDS and self._bytes + size <= QUEUE_BYTES
+        is_small = self._put_upto - self._taken_upto + size <= QUEUE_BYTES
+        return not self._queue or (is_small and len(self._queue) < QUEUE_RECORDS)
+
+    def _append(self, item: Given | Mark, size: int) -> None:
+        # Cut short between its steps, the sums are wrong by one record until that record is taken, and no longer.
+        item.upto = self._put_upto + size
+        self._queue.append(item)
+        self._put_upto = item.upto
+
+    def _wait_for_room(self, given: Given) -> None:
+        deadline = time.monotonic() + self._max_wait_s
+        while True:
+            gate = threading.Lock()
+            gate.acquire()  # whoever opens it releases it: never this thread
+            try:
+                self._gates[gate] = None
+                if self._is_taken(given):  # looked at once more with the gate in place: no opening is missed
+                    return
+                left_s = deadline - time.monotonic()
+                if left_s <= 0:
+                    raise self._no_room()
+                gate.acquire(timeout=min(left_s, threading.TIMEOUT_MAX))
+            finally:
+                self._gates.pop(gate, None)
+
+    def _no_room(self) -> BufferTimeoutError:
+        text = (
+            f"no room for the record within max_block_ms={round(self._max_wait_s * 1000)}: {len(self._queue)} "
+            "records wait for the event loop, which waits for the brokers"
+        )
+        return BufferTimeoutError(text, outcome=Outcome.NOT_WRITTEN)
+
+    def _open_gates(self) -> None:
+        for gate in list(self._gates):
+            if self._gates.pop(gate, gate) is None:  # not somebody else's to open, nor given up
+                gate.release()
 
     def _wake(self) -> None:
-        # The loop says that it is idle before it looks at the queue once more: no record is ever left behind.
-        if self._is_idle and self._loop is not None:
-            self._is_idle = False
-            self._loop.call_soon_threadsafe(self._wakeup.set)
+        # The loop says that it naps before it looks at the queue once more: no record is ever left behind. Noted only
+        # when it was called, and for this nap alone: cut short between the two, the next one calls again.
+        nap = self._nap
+        if nap is not None and not nap.is_called and self._loop is not None:
+            self._loop.call_soon_threadsafe(nap.ended.set)
+            nap.is_called = True
 
     # The loop
 
@@ -138,25 +211,28 @@ class Handover:
         """Give the producer what was queued, for ever."""
         self._loop = asyncio.get_running_loop()
         while True:
-            self._is_idle = not self._queue
-            if self._is_idle and not self._queue:
-                await self._wakeup.wait()
-                self._wakeup.clear()
+            self._nap = Nap()
+            if not self._queue:
+                await self._nap.ended.wait()
+            self._nap = None
             while self._queue:
                 await self._give(self._take())
 
-    def _take(self) -> Given | asyncio.Event:
-        with self._room:
-            first = self._queue.popleft()
-            if isinstance(first, Given):
-                self._bytes -= first.size
-            if len(self._queue) <= QUEUE_RECORDS // 2:
-                self._room.notify_all()
-            return first
+    def _take(self) -> Given | Mark:
+        first = self._queue.popleft()
+        self._taken_upto = first.upto
+        if self._gates and len(self._queue) <= QUEUE_RECORDS // 2:
+            self._open_gates()
+        return first
 
-    async def _give(self, first: Given | asyncio.Event) -> None:
-        if isinstance(first, asyncio.Event):
-            first.set()
+    def refuse(self, error: KafkaError) -> None:
+        """Raise `error` in every later call, and in those that wait."""
+        self._refusal = self._refusal or error
+        self._open_gates()
+
+    async def _give(self, first: Given | Mark) -> None:
+        if isinstance(first, Mark):
+            first.turn.set()
             await asyncio.sleep(0)  # its task begins ...
             await asyncio.sleep(0)  # ... and does its part before the next record
             return

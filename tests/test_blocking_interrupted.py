@@ -1,0 +1,168 @@
+"""Ctrl-C between any two steps of the interpreter: it ends the call it meets, and never stops the background loop."""
+
+import contextlib
+import ctypes
+import inspect
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from types import FrameType, MappingProxyType
+
+import pytest
+
+from aioproducer import BlockingProducer, UndeliveredError
+from tests.fakes.cluster_elsewhere import ClusterElsewhere, cluster_elsewhere
+
+# In a weak reference's callback Python can only print it.
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
+PATIENCE_S = 30
+FEW, ALL = 43, 1
+
+press_ctrl_c = ctypes.PyDLL(None).PyErr_SetInterrupt
+"""As a local trace function: the signal comes at the next step of the traced frame, as a real one would."""
+press_ctrl_c.argtypes = [ctypes.py_object] * 3
+press_ctrl_c.restype = None
+
+
+class CtrlC:
+    """Comes once, so many steps into what this thread does; counts them."""
+
+    def __init__(self, after: int) -> None:
+        self._left = after
+        self.has_come = False
+
+    def trace(self, frame: FrameType, event: str, _argument: object) -> object:
+        """Trace every step of every frame."""
+        frame.f_trace_opcodes = True
+        if event == "opcode":
+            self._left -= 1
+        return press_ctrl_c if self._left < 0 else self.trace
+
+    def handle(self, _signal: int, _frame: FrameType | None) -> None:
+        """Do what Python's own handler does.
+
+        Raises:
+            KeyboardInterrupt: once.
+        """
+        sys.settrace(None)
+        if not self.has_come:
+            self.has_come = True
+            raise KeyboardInterrupt
+
+
+def interrupted(work: Callable[[], object], after: int) -> bool:
+    """Do something with Ctrl-C so many steps into it; False if it ended before."""
+    ctrl_c = CtrlC(after)
+    before, tracing = signal.signal(signal.SIGINT, ctrl_c.handle), sys.gettrace()
+    try:
+        # RuntimeError: what `Condition.wait` makes of it, where a caller waits for a future by himself
+        with contextlib.suppress(KeyboardInterrupt, RuntimeError):
+            try:
+                if (frame := inspect.currentframe()) is not None:
+                    frame.f_trace_opcodes = True  # 3.12 looks for it when tracing begins
+                sys.settrace(ctrl_c.trace)  # type: ignore[arg-type]  # a function of C traces too
+                work()
+            finally:
+                sys.settrace(tracing)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    return ctrl_c.has_come
+
+
+def within_patience(threads: ThreadPoolExecutor, work: Callable[[], object]) -> None:
+    """Do something on another thread, which may not take for ever."""
+    threads.submit(work).result(PATIENCE_S)
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[ClusterElsewhere]:
+    """For all of them."""
+    with cluster_elsewhere() as elsewhere:
+        yield elsewhere
+
+
+@pytest.fixture
+def threads() -> Iterator[ThreadPoolExecutor]:
+    """For what must not be locked; nobody waits for those that are."""
+    pool = ThreadPoolExecutor(4)
+    yield pool
+    pool.shutdown(wait=False, cancel_futures=True)
+
+
+VERBS: Mapping[str, Callable[[BlockingProducer], object]] = MappingProxyType(
+    {
+        "send": lambda producer: producer.send("orders", b"v"),
+        "send_threadsafe": lambda producer: producer.send_threadsafe("orders", b"v").result(),
+        "enqueue": lambda producer: producer.enqueue("orders", b"v"),
+        "flush": lambda producer: producer.flush(),
+        "partitions_for": lambda producer: producer.partitions_for("orders"),
+        "statistics": lambda producer: producer.statistics(),
+    }
+)
+
+
+@pytest.mark.parametrize("stride", [FEW, pytest.param(ALL, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("verb", list(VERBS))
+def test_all_goes_on_after_an_interrupted_call(
+    cluster: ClusterElsewhere, threads: ThreadPoolExecutor, *, verb: str, stride: int
+) -> None:
+    """On another thread and on this."""
+    producer = BlockingProducer(cluster.bootstrap_servers, linger_ms=0).start()
+    after = 0
+    while interrupted(lambda: VERBS[verb](producer), after):
+        within_patience(threads, lambda: producer.send("orders", b"next"))
+        producer.enqueue("orders", b"next")
+        after += stride
+
+    assert after > stride
+    within_patience(threads, producer.close)
+
+
+@pytest.mark.parametrize("stride", [FEW, pytest.param(ALL, marks=pytest.mark.slow)])
+def test_interrupted_start_leaves_no_thread(
+    cluster: ClusterElsewhere, threads: ThreadPoolExecutor, stride: int
+) -> None:
+    """Once it is closed."""
+    after = 0
+    while True:
+        producer = BlockingProducer(cluster.bootstrap_servers)
+        has_come = interrupted(producer.start, after)
+        within_patience(threads, producer.close)
+        if not has_come:
+            break
+        after += stride
+
+    assert after > stride
+    assert_no_thread_is_left()
+
+
+@pytest.mark.parametrize("stride", [FEW, pytest.param(ALL, marks=pytest.mark.slow)])
+def test_interrupted_close_may_be_called_again(
+    cluster: ClusterElsewhere, threads: ThreadPoolExecutor, stride: int
+) -> None:
+    """And leaves no thread then."""
+    after = 0
+    while True:
+        producer = BlockingProducer(cluster.bootstrap_servers).start()
+        producer.enqueue("orders", b"v")
+        has_come = interrupted(producer.close, after)
+        with contextlib.suppress(UndeliveredError):
+            within_patience(threads, partial(producer.close, 0))
+        if not has_come:
+            break
+        after += stride
+
+    assert after > stride
+    assert_no_thread_is_left()
+
+
+def assert_no_thread_is_left() -> None:
+    """Those of an interrupted start may still be ending."""
+    for thread in threading.enumerate():
+        if thread.name == "aioproducer":
+            thread.join(PATIENCE_S)
+            assert not thread.is_alive()
