@@ -71,11 +71,19 @@ def tests_all(session: nox.Session) -> None:
 
 @nox.session
 def simulate(session: nox.Session) -> None:
-    """Live many seeds through in virtual time: `-- --seeds 1000 --jobs 2`, or one with `-- --family D2 --seed 7`."""
+    """Live many seeds through in virtual time: `-- --seeds 1000 --jobs 2 [--schedule pct]`, or `-- --scene all`."""
     install(session, extras="demo", group="test")
     arguments = session.posargs or ["--all", "--seeds", "100", "--jobs", "2"]
-    chosen = [] if {"--all", "--family"} & set(arguments) else ["--all"]
+    chosen = [] if {"--all", "--family", "--scene"} & set(arguments) else ["--all"]
     session.run("python", "-m", "tests.simulation", *chosen, *arguments, env={"PYTHONHASHSEED": "0"})
+
+
+@nox.session
+def mutants(session: nox.Session) -> None:
+    """Put deliberate bugs into copies of the package, each of which must be found: `-- NAME`, `-- --six HASH`."""
+    install(session, extras="demo", group="mutants")
+    arguments = session.posargs or ["--evidence", "docs/evidence/mutants.jsonl"]
+    session.run("python", "-m", "tests.mutants", *arguments)
 
 
 @nox.session

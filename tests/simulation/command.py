@@ -10,6 +10,7 @@ from tests.simulation.families import FAMILIES
 from tests.simulation.plan import Plan, draw_plan
 from tests.simulation.report import print_campaign, print_plan, print_verdict
 from tests.simulation.run import live_through
+from tests.simulation.scene_command import add_arguments, play_or_search
 from tests.simulation.shrinker import Shrinkage, breaks, shrink
 
 _SCHEDULE_HELP = "who goes first where asyncio leaves it open: as asyncio does it, or by random priorities"
@@ -18,7 +19,10 @@ _SCHEDULE_HELP = "who goes first where asyncio leaves it open: as asyncio does i
 def main() -> None:
     """Do what the arguments say; the exit code is 1 if an invariant was broken."""
     arguments = _parser().parse_args()
-    is_good = _replay(arguments) if arguments.seed is not None else _many(arguments)
+    if arguments.scene:
+        is_good = play_or_search(arguments)
+    else:
+        is_good = _replay(arguments) if arguments.seed is not None else _many(arguments)
     sys.exit(0 if is_good else 1)
 
 
@@ -39,6 +43,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--until-first", action="store_true", help="stop at the first broken invariant")
     parser.add_argument("--evidence", type=Path, metavar="FILE", help="append a line about these runs")
+    add_arguments(parser)
     return parser
 
 
