@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from aioproducer.errors import BrokerError, KafkaError, Outcome, UnsupportedVersionError
+from aioproducer.errors import BrokerConnectionError, BrokerError, KafkaError, Outcome, UnsupportedVersionError
 from aioproducer.protocol.error_codes import ErrorCode
 from aioproducer.protocol.messages import (
     INIT_PRODUCER_ID,
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from aioproducer.core.retry_backoff import ExponentialBackoff
     from aioproducer.network.environment import EventLog
     from aioproducer.network.network_client import NetworkClient
+    from aioproducer.network.question import Answer
 
 
 class ProducerIdSource:
@@ -76,16 +77,16 @@ class ProducerIdSource:
 
     async def _fetch(self) -> bool:
         try:
-            answer = await self._client.request(
-                INIT_PRODUCER_ID,
-                encode_init_producer_id_request,
-                lambda answer: decode_init_producer_id_response(answer.version, answer.payload),
-            )
+            node_id, answer = await self._client.request(INIT_PRODUCER_ID, encode_init_producer_id_request, _decode)
         except UnsupportedVersionError:
             raise
         except KafkaError as error:
             self._log.debug("producer_id_not_fetched", reason=str(error))
             return False
+        code = ErrorCode.of(answer.error_code)
+        if code is not None and code.renegotiate:
+            text = "the broker no longer speaks this version of InitProducerId: versions are agreed on anew"
+            self._client.disconnect(node_id, BrokerConnectionError(text), at_once=False)
         return self._take(answer)
 
     def _take(self, answer: ProducerIdAnswer) -> bool:
@@ -100,3 +101,7 @@ class ProducerIdSource:
             raise BrokerError.of(answer.error_code, text, outcome=Outcome.NOT_WRITTEN)
         self._log.debug("producer_id_refused", code=answer.error_code)
         return False
+
+
+def _decode(answer: Answer) -> tuple[int, ProducerIdAnswer]:
+    return answer.node_id, decode_init_producer_id_response(answer.version, answer.payload)

@@ -24,6 +24,7 @@ from aioproducer.core.cluster import NO_LEADER, Cluster, MetadataAnswer, Node, P
 from aioproducer.core.retry_backoff import ExponentialBackoff, RandomSource
 from aioproducer.errors import (
     AuthenticationError,
+    BrokerConnectionError,
     BrokerError,
     KafkaError,
     MetadataTimeoutError,
@@ -213,8 +214,8 @@ class MetadataRefresher:
             _decode,
         )
         self._client.throttle(answer.from_node, answer.throttle_time_ms, loop.time())
-        if answer.error_code:
-            raise self._refused(answer.error_code)
+        if code := _refusal(answer):
+            raise self._refused(code, answer.from_node)
         if not any(node.is_valid for node in answer.nodes):
             raise BrokerError("a broker answered Metadata without naming a broker to connect to", retriable=True)
         self._suspected -= suspected
@@ -263,10 +264,13 @@ class MetadataRefresher:
         for listener in self._listeners:
             listener(cluster)
 
-    def _refused(self, code: int) -> BrokerError:
+    def _refused(self, code: int, node_id: int) -> BrokerError:
         if code == ErrorCode.REBOOTSTRAP_REQUIRED:
             self._begin_anew("a broker asked for it")
         known = ErrorCode.of(code)
+        if known is not None and known.renegotiate:
+            text = "the broker no longer speaks this version of Metadata: versions are agreed on anew"
+            self._client.disconnect(node_id, BrokerConnectionError(text), at_once=False)
         name = known.name if known is not None else "a code newer than this client"
         return BrokerError.of(code, f"Metadata was refused: {name} ({code})", retriable=True)
 
@@ -307,3 +311,9 @@ def _is_passing(view: TopicView) -> bool:
     if view.error_code and known is not None and not known.retriable:
         return False
     return view.error_code != 0 or any(partition.leader_id == NO_LEADER for partition in view.partitions)
+
+
+def _refusal(answer: MetadataAnswer) -> int:
+    """Return the code of an answer that says nothing else; a version is refused topic by topic where that must be."""
+    codes = {view.error_code for view in answer.topics} & {ErrorCode.UNSUPPORTED_VERSION}
+    return answer.error_code or next(iter(codes), 0)

@@ -71,3 +71,23 @@ async def test_broker_that_lists_what_it_refuses_is_asked_a_few_times() -> None:
         assert (raised.value.code, raised.value.outcome) == (35, Outcome.NOT_WRITTEN)
         assert len(versions(cluster)) == 1 + FEW_RETRIES
         assert (await producer.send("orders", b"w")).offset == 0
+
+
+@pytest.mark.parametrize("api", [ApiKey.METADATA, ApiKey.INIT_PRODUCER_ID])
+@in_virtual_time
+async def test_what_any_broker_can_answer_is_asked_in_the_version_that_is_left(api: ApiKey) -> None:
+    """On a connection of which the versions were agreed on anew."""
+    async with FakeCluster(1, topics={"orders": 1}) as cluster:
+        cluster.faults.error(35, Where(api=api))
+        cluster.faults.delay(1.0, Where(api=api))
+        producer = Producer(cluster.bootstrap_servers, linger_ms=0)
+        starting = asyncio.create_task(producer.start())
+        await asyncio.sleep(0.5)
+        cluster.model.settings = replace(cluster.model.settings, profile=profile_named("2.1"))
+        await starting
+
+        assert (await producer.send("orders", b"v")).offset == 0
+        newest, *others = versions(cluster, api)
+        assert others
+        assert max(others) < newest
+        await producer.close()
