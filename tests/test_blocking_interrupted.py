@@ -57,20 +57,26 @@ class CtrlC:
 def interrupted(work: Callable[[], object], after: int) -> bool:
     """Do something with Ctrl-C so many steps into it; False if it ended before."""
     ctrl_c = CtrlC(after)
-    before, tracing = signal.signal(signal.SIGINT, ctrl_c.handle), sys.gettrace()
+    before = signal.signal(signal.SIGINT, ctrl_c.handle)
     try:
         # RuntimeError: what `Condition.wait` makes of it, where a caller waits for a future by himself
         with contextlib.suppress(KeyboardInterrupt, RuntimeError):
-            try:
-                if (frame := inspect.currentframe()) is not None:
-                    frame.f_trace_opcodes = True  # 3.12 looks for it when tracing begins
-                sys.settrace(ctrl_c.trace)  # type: ignore[arg-type]  # a function of C traces too
-                work()
-            finally:
-                sys.settrace(tracing)
+            traced(work, ctrl_c)
     finally:
         signal.signal(signal.SIGINT, before)
     return ctrl_c.has_come
+
+
+def traced(work: Callable[[], object], ctrl_c: CtrlC) -> None:
+    """Do something step by step."""
+    tracing, frame = sys.gettrace(), inspect.currentframe()
+    assert frame is not None
+    frame.f_trace_opcodes = True  # 3.12 looks for it when tracing begins
+    try:
+        sys.settrace(ctrl_c.trace)  # type: ignore[arg-type]  # a function of C traces too
+        work()
+    finally:
+        sys.settrace(tracing)
 
 
 def within_patience(threads: ThreadPoolExecutor, work: Callable[[], object]) -> None:
