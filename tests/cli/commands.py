@@ -9,6 +9,7 @@ from typing import NamedTuple, Self
 
 TIMEOUT_S = 60
 PROGRAM = [sys.executable, "-c", "from aioproducer.cli.main import app; app()"]
+from aioproducer.testing import FakeCluster
 
 
 class Ended(NamedTuple):
@@ -56,3 +57,22 @@ async def run(*arguments: str, stdin: bytes = b"") -> Ended:
     """Run a command to its end."""
     async with started(*arguments) as process:
         return await ended(process, stdin)
+
+
+def values(cluster: FakeCluster, topic: str = "t") -> list[bytes | None]:
+    """The values in partition 0."""
+    return [record.value for record in cluster.records(topic, 0)]
+
+
+async def arrival(cluster: FakeCluster, count: int, topic: str = "t") -> None:
+    """Wait until so many records are in the log."""
+    async with asyncio.timeout(15):
+        while cluster.end_offset(topic, 0) < count:  # noqa: ASYNC110 - another process sends
+            await asyncio.sleep(0.01)
+
+
+async def feed(process: Process, lines: bytes) -> None:
+    """Write to a command's standard input and leave it open."""
+    assert process.stdin is not None
+    process.stdin.write(lines)
+    await process.stdin.drain()

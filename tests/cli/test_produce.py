@@ -3,9 +3,7 @@
 import asyncio
 import json
 import os
-import signal
 import socket
-from asyncio.subprocess import Process
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -14,7 +12,7 @@ from typer.testing import CliRunner
 
 from aioproducer.cli.main import command_line
 from aioproducer.testing import FakeCluster
-from tests.cli.commands import Ended, ended, run, started
+from tests.cli.commands import Ended, arrival, ended, feed, run, started, values
 
 pytestmark = pytest.mark.slow  # each starts a process
 
@@ -24,25 +22,6 @@ async def cluster() -> AsyncIterator[FakeCluster]:
     """Two brokers; topic `t` has one partition, so that order can be seen."""
     async with FakeCluster(2, topics={"t": 1}) as running:
         yield running
-
-
-def values(cluster: FakeCluster, topic: str = "t") -> list[bytes | None]:
-    """The values in partition 0."""
-    return [record.value for record in cluster.records(topic, 0)]
-
-
-async def arrival(cluster: FakeCluster, count: int, topic: str = "t") -> None:
-    """Wait until so many records are in the log."""
-    async with asyncio.timeout(15):
-        while cluster.end_offset(topic, 0) < count:  # noqa: ASYNC110 - another process sends
-            await asyncio.sleep(0.01)
-
-
-async def feed(process: Process, lines: bytes) -> None:
-    """Write to a command's standard input and leave it open."""
-    assert process.stdin is not None
-    process.stdin.write(lines)
-    await process.stdin.drain()
 
 
 # What is sent
@@ -300,83 +279,6 @@ async def test_topic_that_nobody_makes_is_one_line() -> None:
     assert command.code == 1
     assert len(command.errors) == 1
     assert "UNKNOWN_TOPIC_OR_PARTITION" in command.errors[0]
-
-
-# Interrupted
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-async def test_signal_delivers_what_was_accepted(cluster: FakeCluster, number: signal.Signals) -> None:
-    """A long linger is not waited out; the report says how far it got."""
-    arguments = "--property linger.ms=3600000 --property delivery.timeout.ms=7200000 --property batch.size=1000"
-    fills_a_batch = b"x" * 2_000
-    async with started("produce", "t", "-b", cluster.bootstrap_servers, "--report", "-", *arguments.split()) as process:
-        await feed(process, fills_a_batch + b"\na\nb\nc")
-        await arrival(cluster, 1)
-        process.send_signal(number)
-
-        command = await ended(process)
-
-    report = json.loads(command.output)
-    assert values(cluster) == [fills_a_batch, b"a", b"b"]
-    assert (command.code, report["exit_code"]) == (128 + number, 128 + number)
-    assert report["interrupted_by"] == number.name
-    assert report["complete_to"] == {"input": "standard input", "line": 3}
-
-
-async def test_wait_after_a_signal_is_bounded(cluster: FakeCluster) -> None:
-    """What has no answer by then is told as such."""
-    arguments = ["--drain-timeout", "0.3", "--report", "-"]
-    async with started("produce", "t", "-b", cluster.bootstrap_servers, *arguments) as process:
-        await feed(process, b"a\n")
-        await arrival(cluster, 1)
-        for node_id in (1, 2):
-            await cluster.kill(node_id)
-        await feed(process, b"b\nc\n")
-        await asyncio.sleep(0.3)
-        process.send_signal(signal.SIGINT)
-
-        command = await ended(process)
-
-    report = json.loads(command.output)
-    (problem,) = report["problems"]
-    assert command.code == 130
-    assert problem["reason"] == "not acknowledged before the command ended"
-    assert problem["ranges"] == [{"input": "standard input", "first_line": 2, "last_line": 3}]
-    assert report["complete_to"] == {"input": "standard input", "line": 1}
-
-
-async def test_second_signal_ends_at_once(cluster: FakeCluster) -> None:
-    """Whatever the drain time-out."""
-    async with started("produce", "t", "-b", cluster.bootstrap_servers, "--drain-timeout", "600") as process:
-        await feed(process, b"a\n")
-        await arrival(cluster, 1)
-        for node_id in (1, 2):
-            await cluster.kill(node_id)
-        await feed(process, b"b\n")
-        await asyncio.sleep(0.3)
-        process.send_signal(signal.SIGINT)
-        assert process.stderr is not None
-        await process.stderr.readuntil(b"again to end at once\n")
-        process.send_signal(signal.SIGINT)
-
-        command = await asyncio.wait_for(ended(process), 5)
-
-    assert command.code == 130
-    assert command.errors[-1] == "everything up to standard input:1 was delivered"
-
-
-async def test_signal_while_connecting_ends_at_once() -> None:
-    """Nothing was read, nothing is lost."""
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        async with started("produce", "t", "-b", f"127.0.0.1:{silent.getsockname()[1]}") as process:
-            assert process.stderr is not None
-            await process.stderr.readuntil(b"at most\n")
-            process.send_signal(signal.SIGINT)
-
-            command = await asyncio.wait_for(ended(process), 5)
-
-    assert command.code == 130
 
 
 # Brokers that fail
