@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from aioproducer.protocol.error_codes import ErrorCode
+from tests.simulation.faults import RETRIABLE
 from tests.simulation.history import End, Story, Violation
-from tests.simulation.nemesis import RETRIABLE
 from tests.simulation.plan import Plan
 
 SHARED_DEADLINE: Final = 0.1

@@ -14,11 +14,12 @@ from aioproducer.testing.model.settings import ClusterSettings
 from aioproducer.testing.model.topics import TopicRequest
 from aioproducer.testing.model.version_profiles import profile_named
 from tests.simulation.checker import KeptLog, Promise, check_history
+from tests.simulation.faults import TOPIC
 from tests.simulation.history import End, History, Story, Violation
 from tests.simulation.invariants import Watchman
 from tests.simulation.kept_logs import LogKeeper
 from tests.simulation.log_events import recorded_in
-from tests.simulation.nemesis import TOPIC, Nemesis
+from tests.simulation.nemesis import Nemesis
 from tests.simulation.plan import Plan
 from tests.simulation.scheduled_loop import ScheduledLoop
 from tests.simulation.schedules import PrioritySchedule
@@ -63,7 +64,7 @@ def live_through(plan: Plan, *, is_recording: bool = False) -> Verdict:
 def live_on(
     loop: SimulatedLoop,
     plan: Plan,
-    life: Callable[[Plan, SimulatedLoop, History], "Run"] | None = None,
+    life: "Life | None" = None,
     *,
     is_recording: bool = False,
 ) -> Verdict:
@@ -312,3 +313,7 @@ def _digest(stories: list[Story], logs: list[KeptLog]) -> int:
             digest = zlib.crc32(b"%d %d" % (record.offset, record.timestamp), digest)
             digest = zlib.crc32(record.value or b"", digest)
     return digest
+
+
+Life = Callable[[Plan, SimulatedLoop, History], Run]
+"""What makes a run."""

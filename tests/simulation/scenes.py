@@ -3,7 +3,7 @@
 import asyncio
 
 from aioproducer.testing import ApiKey, Where
-from tests.simulation.nemesis import TOPIC
+from tests.simulation.faults import TOPIC
 from tests.simulation.stage import Scene, Stage
 
 _PRODUCE = Where(api=ApiKey.PRODUCE)

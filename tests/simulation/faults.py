@@ -1,0 +1,323 @@
+"""What goes wrong: one function a fault, F1 to F25, and `FAULTS`, where a strike finds it by its number.
+
+F20 (authentication) comes with authentication, F24 (the user's own) is in `workload.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from random import Random
+from typing import TYPE_CHECKING
+
+from aioproducer.testing import ApiKey, Where
+from aioproducer.testing.model.partition import Partition
+from aioproducer.testing.model.topics import TopicRequest
+
+if TYPE_CHECKING:
+    from tests.simulation.nemesis import Nemesis
+
+TOPIC = "orders"
+_PRODUCE = Where(api=ApiKey.PRODUCE)
+RETRIABLE = (-1, 2, 3, 5, 6, 7, 8, 9, 13, 14, 15, 16, 19, 20, 56, 74, 75, 100, 103)
+AFTER_APPEND = (-1, 3, 6, 7, 13, 20, 46, 56)
+FINAL = (10, 17, 18, 21, 29, 32, 35, 42, 43, 44, 45, 47, 59, 76, 87, 999)
+"""Codes that end a batch, or its identity; 31, 53 and 90 end the producer."""
+
+METADATA_CODES = (3, 5, 7, -1)
+PRODUCER_ID_CODES = (7, 14, 15, 16, 51, -1)
+
+
+def drop_before_append(nemesis: Nemesis, chance: Random) -> None:
+    """F1: the connection closes before a request is served."""
+    nemesis.model.faults.drop_connection(_PRODUCE, times=chance.randint(1, 3), skip=chance.randrange(4))
+
+
+def drop_after_append(nemesis: Nemesis, chance: Random) -> None:
+    """F2: the connection closes after the append, before the answer."""
+    faults = nemesis.model.faults
+    faults.drop_connection(_PRODUCE, after_append=True, times=chance.randint(1, 3), skip=chance.randrange(4))
+
+
+def half_an_answer(nemesis: Nemesis, chance: Random) -> None:
+    """F3: the connection closes in the middle of an answer."""
+    nemesis.model.faults.half_frame(Where(api=chance.choice((ApiKey.PRODUCE, None))), skip=chance.randrange(4))
+
+
+def half_a_request(nemesis: Nemesis, chance: Random) -> None:
+    """F4: the connection breaks in the middle of a request."""
+    nemesis.node(chance).cut_times += chance.randint(1, 2)
+
+
+def late_answers(nemesis: Nemesis, chance: Random) -> None:
+    """F5: answers come late, or requests are served late."""
+    delay = chance.uniform(0, 2) * nemesis.request_timeout_s
+    where = Where(api=chance.choice((ApiKey.PRODUCE, ApiKey.PRODUCE, None)))
+    faults = nemesis.model.faults
+    faults.delay(delay, where, after_append=chance.random() < 0.6, times=chance.randint(1, 4), skip=chance.randrange(3))
+
+
+def uneven_ways(nemesis: Nemesis, chance: Random) -> None:
+    """F6: the way to a node is long for a while, so that connections overtake each other."""
+    node = nemesis.node(chance)
+    node.extra_s = chance.choice((0.01, 0.1, 0.6)) * nemesis.request_timeout_s
+    nemesis.fired("F6")
+    nemesis.later(nemesis.a_while(chance), lambda: setattr(node, "extra_s", 0.0))
+
+
+def ghosts(nemesis: Nemesis, chance: Random) -> None:
+    """F7: requests arrive a second time, later."""
+    node = nemesis.node(chance)
+    node.ghost_times += chance.randint(1, 4)
+    node.ghost_delay_s = nemesis.a_while(chance) + 0.001
+
+
+def stalled_reads(nemesis: Nemesis, chance: Random) -> None:
+    """F8: a node reads nothing for a while."""
+    node = nemesis.node(chance)
+    nemesis.network.stall(node, chance.randrange(200))
+    nemesis.fired("F8")
+    nemesis.later(nemesis.a_while(chance), lambda: nemesis.network.clear_up(node))
+
+
+def fragments(nemesis: Nemesis, chance: Random) -> None:
+    """F9: bytes arrive one by one."""
+    nemesis.node(chance).fragment_times += chance.randint(1, 6)
+
+
+def wrong_leader(nemesis: Nemesis, chance: Random) -> None:
+    """F10: a broker says that it does not lead, or that the leader epoch is old."""
+    code = chance.choice((6, 6, 74, 75))
+    nemesis.model.faults.error(code, nemesis.place(chance), times=chance.randint(1, 4), skip=chance.randrange(3))
+
+
+def stale_metadata(nemesis: Nemesis, chance: Random) -> None:
+    """F11: leaders move, and some brokers do not know it for a while."""
+    partitions = nemesis.model.partitions()
+    present = {partition: (partition.leader, partition.leader_epoch) for partition in partitions}
+    for number in range(1, nemesis.plan.brokers + 1):
+        if chance.random() < 0.5:
+            broker = nemesis.model.brokers[number]
+            broker.stale_leaders = present
+            nemesis.later(nemesis.a_while(chance), partial(setattr, broker, "stale_leaders", {}))
+    for _ in range(chance.randint(1, 3) if partitions else 0):
+        move_leader(nemesis, chance.choice(partitions), chance)
+
+
+def move_leader(nemesis: Nemesis, partition: Partition, chance: Random) -> None:
+    """Make another live member of the ISR the leader, if there is one."""
+    live = set(nemesis.model.live_nodes())
+    others = [node for node in partition.isr if node != partition.leader and node in live]
+    if others:
+        partition.move_leader(chance.choice(others), nemesis.now)
+        nemesis.fired("F11")
+
+
+def no_leader(nemesis: Nemesis, chance: Random) -> None:
+    """F12: a partition has no leader for a while."""
+    partition = nemesis.partition(chance)
+    if partition is None:
+        return
+    partition.lose_leader(nemesis.now)
+    nemesis.fired("F12")
+    nemesis.later(nemesis.a_while(chance), lambda: elect(nemesis, partition))
+
+
+def elect(nemesis: Nemesis, partition: Partition) -> None:
+    """Give a partition without a leader one, if a member of its ISR is alive."""
+    live = [node for node in partition.isr if node in nemesis.model.live_nodes()]
+    if partition.leader == -1 and live:
+        partition.move_leader(live[0], nemesis.now)
+
+
+def crash(nemesis: Nemesis, chance: Random) -> None:
+    """F13: a broker dies, or shuts down in order, and comes back with its log."""
+    number = chance.randint(1, nemesis.plan.brokers)
+    if number not in nemesis.model.live_nodes() or len(nemesis.model.live_nodes()) == 1 < nemesis.plan.brokers:
+        return
+    nemesis.model.kill(number, nemesis.now, clean=chance.random() < 0.5)
+    nemesis.fired("F13")
+    pause = chance.choice((0.1, 1.0, 3.0)) * chance.random() * nemesis.request_timeout_s
+    nemesis.later(pause, lambda: nemesis.model.restart(number, nemesis.now))
+
+
+def crash_that_loses(nemesis: Nemesis, chance: Random) -> None:
+    """F14: a leader dies before its followers have copied the end of its log."""
+    partition = nemesis.partition(chance)
+    leader = -1 if partition is None else partition.leader
+    if partition is None or leader == -1 or len(nemesis.model.live_nodes()) == 1:
+        return
+    for follower in partition.replicas:
+        if follower != leader:
+            nemesis.model.hold_replication(follower, nemesis.now, held=True)
+
+    def die() -> None:
+        nemesis.model.kill(leader, nemesis.now)
+        nemesis.fired("F14")
+        for follower in partition.replicas:
+            nemesis.model.hold_replication(follower, nemesis.now, held=False)
+
+    nemesis.later(nemesis.a_while(chance) / 4, die)
+    nemesis.later(
+        nemesis.a_while(chance) + nemesis.request_timeout_s, lambda: nemesis.model.restart(leader, nemesis.now)
+    )
+
+
+def lost_producer_state(nemesis: Nemesis, chance: Random) -> None:
+    """F15: a partition forgets its producers; sometimes because its records were deleted."""
+    partition = nemesis.partition(chance)
+    if partition is None:
+        return
+    if chance.random() < 0.3:
+        partition.log.drop_front(keep_bytes=0)
+    nemesis.keeper.forget_producers(partition)
+    nemesis.fired("F15")
+
+
+def busy_coordinator(nemesis: Nemesis, chance: Random) -> None:
+    """F16: producer ids cannot be had for a while."""
+    where = Where(api=ApiKey.INIT_PRODUCER_ID)
+    nemesis.model.faults.error(chance.choice(PRODUCER_ID_CODES), where, times=chance.randint(1, 3))
+
+
+def retriable_code(nemesis: Nemesis, chance: Random) -> None:
+    """F17: any retriable error code, before or after the append, also of Metadata."""
+    faults, times, skip = nemesis.model.faults, chance.randint(1, 4), chance.randrange(3)
+    dice = chance.random()
+    if dice < 0.15:
+        faults.error(chance.choice(METADATA_CODES), Where(api=ApiKey.METADATA), times=times, skip=skip)
+    elif dice < 0.6:
+        faults.error(chance.choice(RETRIABLE), nemesis.place(chance), times=times, skip=skip)
+    else:
+        faults.error_after_append(chance.choice(AFTER_APPEND), nemesis.place(chance), times=times, skip=skip)
+
+
+def final_code(nemesis: Nemesis, chance: Random) -> None:
+    """F18: an error code that ends a batch, or names refused records."""
+    faults, where, skip = nemesis.model.faults, nemesis.place(chance), chance.randrange(3)
+    if chance.random() < 0.2:
+        refused: dict[int, str | None] = {chance.randrange(3): "refused" for _ in range(chance.randint(1, 2))}
+        faults.record_errors(refused, where, code=chance.choice((32, 87)))
+    else:
+        faults.error(chance.choice(FINAL), where, times=chance.randint(1, 2), skip=skip)
+
+
+def throttle(nemesis: Nemesis, chance: Random) -> None:
+    """F19: a broker asks for a pause, and reads nothing during it."""
+    pause_ms = round(chance.choice((0.1, 1.0)) * chance.random() * nemesis.request_timeout_s * 1000)
+    where = Where(api=chance.choice((ApiKey.PRODUCE, ApiKey.PRODUCE, None)))
+    nemesis.model.faults.throttle(pause_ms, where, times=chance.randint(1, 4))
+
+
+def topic_changes(nemesis: Nemesis, chance: Random) -> None:
+    """F21: the topic gets more partitions, or vanishes, or is deleted and made again."""
+    topic = nemesis.model.topics.named(TOPIC)
+    if topic is None:
+        return
+    nemesis.fired("F21")
+    present = len(topic.partitions)
+    if chance.random() < 0.4:
+        nemesis.model.topics.add_partitions(topic, present + chance.randint(1, 3))
+        nemesis.keeper.adopt_all(topic, present)
+        return
+    nemesis.model.topics.delete(topic, nemesis.now)
+    count = max(present + chance.randint(-1, 1), nemesis.plan.partitions)
+    nemesis.later(chance.choice((0.0, 1.0)) * nemesis.a_while(chance), lambda: make_topic(nemesis, count))
+
+
+def make_topic(nemesis: Nemesis, partitions: int) -> None:
+    """Make the topic again, unless it is there."""
+    live = len(nemesis.model.live_nodes())
+    if nemesis.model.topics.named(TOPIC) is None and live >= nemesis.plan.replication:
+        topic = nemesis.model.topics.create(TopicRequest(name=TOPIC, partitions=partitions))
+        nemesis.keeper.adopt_all(topic)
+
+
+def cluster_replaced(nemesis: Nemesis, chance: Random) -> None:
+    """F22: all brokers have other addresses from now on."""
+    del chance
+    nemesis.network.move_all()
+    nemesis.fired("F22")
+
+
+def outage(nemesis: Nemesis, chance: Random) -> None:
+    """All brokers, or some, cannot be reached for longer than records live: silent, or refusing."""
+    nodes = list(nemesis.network.nodes.values())
+    away = nodes if chance.random() < 0.6 else chance.sample(nodes, max(1, len(nodes) // 2))
+    is_silent = chance.random() < 0.5
+    for node in away:
+        node.is_dark, node.is_refusing = is_silent, not is_silent
+    if not is_silent:
+        for connection in list(nemesis.network.connections.values()):
+            if connection.node in away:
+                nemesis.network.cut(connection, "outage")
+    nemesis.fired("outage")
+    timeout_s = nemesis.plan.number("delivery_timeout_ms") / 1000
+    for node in away:
+        nemesis.later(chance.choice((0.3, 1.2)) * timeout_s, partial(nemesis.network.clear_up, node))
+
+
+def too_large(nemesis: Nemesis, chance: Random) -> None:
+    """A broker finds batches too large that it would have taken before."""
+    code = chance.choice((10, 10, 18))
+    nemesis.model.faults.error(code, nemesis.place(chance), times=chance.randint(1, 4), skip=chance.randrange(3))
+
+
+def hostile_bytes(nemesis: Nemesis, chance: Random) -> None:
+    """F25: an answer is garbage, has a wrong size or correlation id, or says nothing of a partition."""
+    faults, skip = nemesis.model.faults, chance.randrange(3)
+    where = Where(api=chance.choice((ApiKey.PRODUCE, ApiKey.PRODUCE, None)))
+    dice = chance.randrange(5)
+    nemesis.fired("F25")
+    if dice == 0:
+        faults.garbage(chance.randbytes(chance.randint(1, 200)), where, skip=skip)
+    elif dice == 1:
+        faults.wrong_correlation_id(where, skip=skip)
+    elif dice == 2:
+        faults.oversized_frame(where, size=chance.choice((2**31 - 1, -5, -(2**31), 500_000_000)), skip=skip)
+    else:
+        place = nemesis.place(chance)
+        if dice == 3:
+            faults.error(6, place)  # so what the answer omits was not even appended
+        faults.omit_partition(place)
+
+
+def lies(nemesis: Nemesis, chance: Random) -> None:
+    """Answers arrive with bytes changed: whatever they say, nothing hangs and nothing grows."""
+    nemesis.node(chance).lie_times += chance.randint(1, 4)
+
+
+def wall_clock_jumps(nemesis: Nemesis, chance: Random) -> None:
+    """F23: the wall clock jumps by up to an hour."""
+    nemesis.wall_clock_shift_ms = chance.randint(-3_600_000, 3_600_000)
+    nemesis.fired("F23")
+
+
+FAULTS: Mapping[str, Callable[[Nemesis, Random], None]] = {
+    "F1": drop_before_append,
+    "F2": drop_after_append,
+    "F3": half_an_answer,
+    "F4": half_a_request,
+    "F5": late_answers,
+    "F6": uneven_ways,
+    "F7": ghosts,
+    "F8": stalled_reads,
+    "F9": fragments,
+    "F10": wrong_leader,
+    "F11": stale_metadata,
+    "F12": no_leader,
+    "F13": crash,
+    "F14": crash_that_loses,
+    "F15": lost_producer_state,
+    "F16": busy_coordinator,
+    "F17": retriable_code,
+    "F18": final_code,
+    "F19": throttle,
+    "F21": topic_changes,
+    "F22": cluster_replaced,
+    "F23": wall_clock_jumps,
+    "F25": hostile_bytes,
+    "lies": lies,
+    "outage": outage,
+    "split": too_large,
+}
