@@ -1,7 +1,8 @@
 """Many records in one call: what `send_many` gives back, and how it gets them in.
 
-Each record goes the way of a record sent alone. What differs is the reckoning: one object for all of them, which
-says how many were delivered, from which to which offset of each partition, and what became of each of the others.
+Each record goes the way of a record sent alone, many of them in one native call (`_native/append_many.pyx`). What
+differs is the reckoning: one object for all of them, which says how many were delivered, from which to which offset of
+each partition, and what became of each of the others.
 """
 
 from __future__ import annotations
@@ -9,8 +10,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple, TypeVarTuple
+from itertools import repeat
+from typing import TYPE_CHECKING, NamedTuple
 
+from aioproducer._native.append_many import BulkAppend
 from aioproducer.errors import (
     BufferTimeoutError,
     IllegalStateError,
@@ -21,12 +24,15 @@ from aioproducer.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
+    from collections.abc import Awaitable, Callable, Iterable, Iterator
+    from typing import TypeAlias
 
+    from aioproducer._native.append import Headers, RecordAppender
+    from aioproducer._native.append_many import Row, Share
     from aioproducer._native.delivery import BatchResult, Delivery
     from aioproducer.records import TopicPartition
 
-PartsT = TypeVarTuple("PartsT")
+    EnqueueRow: TypeAlias = Callable[[object, object, int | None, int | None, Headers | None], Awaitable[Delivery]]
 
 
 class OffsetRange(NamedTuple):
@@ -78,16 +84,18 @@ class BulkDelivery:
     are raised by the next `flush` or `close`, as those of any record. Cancelling the wait recalls nothing.
     """
 
-    __slots__ = ("_deliveries", "_refused")
+    __slots__ = ("_deliveries", "_refused", "_shares")
 
-    def __init__(self) -> None:
+    def __init__(self, shares: list[Share] | None = None) -> None:
+        """Begin with nothing taken; `shares` is filled as records are appended."""
+        self._shares = [] if shares is None else shares
         self._deliveries: dict[int, Delivery] = {}
         self._refused: dict[int, KafkaError | TypeError | ValueError] = {}
 
     @property
     def accepted(self) -> int:
         """Records that were taken."""
-        return len(self._deliveries)
+        return len(self._deliveries) + sum(map(len, self._shares))
 
     @property
     def refused(self) -> Mapping[int, KafkaError | TypeError | ValueError]:
@@ -96,7 +104,7 @@ class BulkDelivery:
 
     def done(self) -> bool:
         """Whether every record has ended."""
-        return all(delivery.done() for delivery in self._deliveries.values())
+        return all(delivery.done() for delivery in self._ends())
 
     def take(self, position: int, delivery: Delivery) -> None:
         """Note that a record was accepted."""
@@ -111,50 +119,49 @@ class BulkDelivery:
         return self._wait().__await__()
 
     async def _wait(self) -> BulkResult:
-        self._end_lingers()
-        for delivery in self._deliveries.values():
-            if not delivery.done():  # the others of its batch end with it
-                await asyncio.wait([delivery])
+        while pending := [delivery for delivery in self._ends() if not delivery.done()]:
+            await asyncio.wait(pending)  # which ends their lingers; a batch may be split meanwhile
         return self._result()
 
-    def _end_lingers(self) -> None:
-        """Let somebody wait for each batch, once."""
-        first_of: dict[BatchResult, Delivery] = {}
-        for delivery in self._deliveries.values():
-            first_of.setdefault(delivery.home, delivery)
-        for delivery in first_of.values():
-            if not delivery.done():
-                delivery.add_done_callback(_look)
+    def _ends(self) -> Iterator[Delivery]:
+        """One delivery of each batch."""
+        self._follow_moved()
+        yield from [share.delivery() for share in self._shares]
+        last_of = {delivery.home: delivery for delivery in self._deliveries.values()}
+        yield from last_of.values()
+
+    def _follow_moved(self) -> None:
+        """A batch that was split is no longer one: its records are followed one by one."""
+        if any(share.home.moved for share in self._shares):
+            for share in self._shares:
+                if share.home.moved:
+                    self._deliveries.update(share.deliveries())
+            self._shares = [share for share in self._shares if not share.home.moved]
 
     def _result(self) -> BulkResult:
         """Reckon by batch; only of a batch that failed each record is asked."""
-        homes: dict[BatchResult, _Share] = {}
-        for delivery in self._deliveries.values():
-            home = delivery.home
-            share = homes.get(home)
-            if share is None:
-                homes[home] = _Share(delivery)
-            else:
-                share.last = delivery
-                share.records += 1
+        self._follow_moved()
         offsets: dict[TopicPartition, OffsetRange] = {}
-        for home, share in homes.items():
+        errors = dict(self._refused)
+        for share in self._shares:
+            if share.home.error is None:
+                _count(offsets, share.home, first=share.first, last=share.last, records=len(share))
+            else:
+                errors |= _failures(share.deliveries())
+        for home, members in self._members().items():
             if home.error is None:
-                _count(offsets, home, share)
-        errors = dict(self._refused) | self._failures(homes)
+                first, last = members[0][1].position, members[-1][1].position
+                _count(offsets, home, first=first, last=last, records=len(members))
+            else:
+                errors |= _failures(members)
         delivered = sum(found.records for found in offsets.values())
         return BulkResult(delivered, offsets, dict(sorted(errors.items())))
 
-    def _failures(self, homes: Iterable[BatchResult]) -> dict[int, KafkaError | TypeError | ValueError]:
-        failures: dict[int, KafkaError | TypeError | ValueError] = {}
-        if all(home.error is None for home in homes):
-            return failures
-        for position, delivery in self._deliveries.items():
-            error = delivery.exception()
-            if error is not None:
-                assert isinstance(error, KafkaError)
-                failures[position] = error
-        return failures
+    def _members(self) -> dict[BatchResult, list[tuple[int, Delivery]]]:
+        members: dict[BatchResult, list[tuple[int, Delivery]]] = {}
+        for position, delivery in sorted(self._deliveries.items()):
+            members.setdefault(delivery.home, []).append((position, delivery))
+        return members
 
     def __repr__(self) -> str:
         """Show how many are on their way."""
@@ -162,60 +169,135 @@ class BulkDelivery:
         return f"<BulkDelivery accepted={self.accepted} refused={len(self._refused)} {state}>"
 
 
-async def give_all(
-    records: Iterable[tuple[*PartsT]], enqueue: Callable[[*PartsT], Awaitable[Delivery]]
-) -> BulkDelivery:
+def rows_of(
+    values: Iterable[object],
+    keys: Iterable[object] | None,
+    *,
+    partition: int | None,
+    timestamp: int | None,
+    headers: Headers | None,
+) -> Iterator[Row]:
+    """Put the rows of a call together; what is one for all stands in each.
+
+    Raises:
+        ValueError: when it turns out that there are not as many keys as values.
+    """
+    if keys is None:
+        return zip(values, repeat(None), repeat(partition), repeat(timestamp), repeat(headers), strict=False)
+    return ((value, key, partition, timestamp, headers) for value, key in zip(values, keys, strict=True))
+
+
+async def append_all(rows: Iterable[Row], enqueue: EnqueueRow, *, appender: RecordAppender, topic: str) -> BulkDelivery:
+    """As `enqueue_all`, by native calls: each takes all rows that need not wait.
+
+    Args:
+        rows: the arguments for each.
+        enqueue: takes one row that must wait.
+        appender: of a producer that runs no code of the user's.
+        topic: of all records.
+
+    Raises:
+        IllegalStateError: the producer takes nothing any more, and had taken nothing of these.
+        KafkaError: as `TypeError`.
+        TypeError: `rows` raised it.
+        ValueError: as `TypeError`.
+    """
+    rest = iter(rows)
+    many = BulkAppend(appender, topic, rest)
+    bulk = BulkDelivery(many.shares)
+    admitting = _Admitting(bulk, enqueue)
+    is_over = False
+    while not (is_over or admitting.has_ended):
+        try:
+            is_over = many.run()
+        except (KafkaError, TypeError, ValueError) as error:
+            if not many.is_at_row:  # the rows themselves raised it
+                raise
+            admitting.refuse(many.position, error)
+            continue
+        if many.waiting is not None:
+            await admitting.admit(many.position, many.waiting)
+        elif not is_over:
+            await asyncio.sleep(0)  # so that the sender works meanwhile
+    for position, row in enumerate(rest, many.position + 1):
+        await admitting.admit(position, row)
+    return bulk
+
+
+async def enqueue_all(rows: Iterable[Row], enqueue: EnqueueRow) -> BulkDelivery:
     """Enqueue records one after another; one that cannot be taken does not keep the others back.
 
     Args:
-        records: the arguments for each.
-        enqueue: takes one record.
+        rows: the arguments for each.
+        enqueue: takes one row.
 
     Raises:
         IllegalStateError: the producer takes nothing any more, and had taken nothing of these.
     """
     bulk = BulkDelivery()
-    waited_out: KafkaError | None = None
-    for position, record in enumerate(records):
-        if waited_out is not None:  # the next would wait as long, and as much in vain
-            bulk.refuse(position, waited_out.fresh())
-            continue
-        try:
-            bulk.take(position, await enqueue(*record))
-        except IllegalStateError as error:
-            if not bulk.accepted:
-                raise
-            waited_out = error
-            bulk.refuse(position, error)
-        except (MetadataTimeoutError, BufferTimeoutError) as error:
-            waited_out = error
-            bulk.refuse(position, error)
-        except (KafkaError, TypeError, ValueError) as error:
-            bulk.refuse(position, error)
+    admitting = _Admitting(bulk, enqueue)
+    for position, row in enumerate(rows):
+        await admitting.admit(position, row)
     return bulk
 
 
-class _Share:
-    """The records of one call in one batch, where they are in the order of the call."""
+class _Admitting:
+    """Takes row after row; once one has waited in vain, or the producer ended, those behind it are not tried."""
 
-    __slots__ = ("first", "last", "records")
+    def __init__(self, bulk: BulkDelivery, enqueue: EnqueueRow) -> None:
+        self._bulk = bulk
+        self._enqueue = enqueue
+        self._ended: KafkaError | None = None
 
-    def __init__(self, first: Delivery) -> None:
-        self.first = self.last = first
-        self.records = 1
+    @property
+    def has_ended(self) -> bool:
+        """Whether no further row is tried."""
+        return self._ended is not None
+
+    async def admit(self, position: int, row: Row) -> None:
+        """Enqueue a row, or note why not."""
+        if self._ended is not None:  # the next would wait as long, and as much in vain
+            self._bulk.refuse(position, self._ended.fresh())
+            return
+        try:
+            self._bulk.take(position, await self._enqueue(*row))
+        except (KafkaError, TypeError, ValueError) as error:
+            self.refuse(position, error)
+
+    def refuse(self, position: int, error: KafkaError | TypeError | ValueError) -> None:
+        """Note why a row was not taken.
+
+        Raises:
+            IllegalStateError: no row was taken, and none will be.
+        """
+        if isinstance(error, IllegalStateError) and not self._bulk.accepted:
+            raise error
+        if isinstance(error, (IllegalStateError, MetadataTimeoutError, BufferTimeoutError)):
+            self._ended = error
+        self._bulk.refuse(position, error)
 
 
-def _count(offsets: dict[TopicPartition, OffsetRange], home: BatchResult, share: _Share) -> None:
+def _failures(members: Iterable[tuple[int, Delivery]]) -> dict[int, KafkaError]:
+    failures: dict[int, KafkaError] = {}
+    for position, delivery in members:
+        error = delivery.exception()
+        assert isinstance(error, KafkaError), "its batch has failed"
+        failures[position] = error
+    return failures
+
+
+def _count(
+    offsets: dict[TopicPartition, OffsetRange], home: BatchResult, *, first: int, last: int, records: int
+) -> None:
+    """Add records of a batch, given by their positions in it."""
     place = home.topic_partition
     assert place is not None, "a record that was delivered is somewhere"
-    first = last = -1
-    if home.base_offset >= 0:
-        first, last = home.base_offset + share.first.position, home.base_offset + share.last.position
+    first, last = (-1, -1) if home.base_offset < 0 else (home.base_offset + first, home.base_offset + last)
     found = offsets.get(place)
     if found is None:
-        offsets[place] = OffsetRange(first, last, share.records)
+        offsets[place] = OffsetRange(first, last, records)
     else:
-        offsets[place] = OffsetRange(min(found.first, first), max(found.last, last), found.records + share.records)
+        offsets[place] = OffsetRange(min(found.first, first), max(found.last, last), found.records + records)
 
 
 def _as_kafka_error(error: KafkaError | TypeError | ValueError) -> KafkaError:
@@ -224,7 +306,3 @@ def _as_kafka_error(error: KafkaError | TypeError | ValueError) -> KafkaError:
     wrapped = KafkaError(f"{type(error).__name__}: {error}", outcome=Outcome.NOT_WRITTEN)
     wrapped.__cause__ = error
     return wrapped
-
-
-def _look(_done: object) -> None:
-    """Stands for somebody who waits."""

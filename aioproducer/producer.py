@@ -11,13 +11,12 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
-from itertools import repeat
 from typing import TYPE_CHECKING, NoReturn, overload
 
 from aioproducer._native.enqueue import EnqueueVerb
 from aioproducer.admission import Admission
 from aioproducer.arrow_columns import ArrowRecords, ColumnNames
-from aioproducer.bulk_delivery import BulkDelivery, give_all
+from aioproducer.bulk_delivery import BulkDelivery, append_all, enqueue_all, rows_of
 from aioproducer.config import ProducerConfig
 from aioproducer.coroutine_functions import mark_as_coroutine_functions
 from aioproducer.lifetime import ProducerLifetime, caller
@@ -196,10 +195,13 @@ class Producer(EnqueueVerb, ProducerLifetime):
             IllegalStateError: as `send`; nothing was given.
         """
         await self.partitions_for(topic)
-        pairs = normalize_headers(headers)
-        enqueue = partial(self.enqueue, topic, partition=partition, timestamp=timestamp, headers=pairs or None)
-        records = zip(values, repeat(None)) if keys is None else zip(values, keys, strict=True)
-        return await give_all(records, lambda value, key: enqueue(value, key=key))
+        rows = rows_of(
+            values, keys, partition=partition, timestamp=timestamp, headers=normalize_headers(headers) or None
+        )
+        enqueue = partial(self._enqueue_row, topic)
+        if self._open_admission().runs_code_of_the_user:
+            return await enqueue_all(rows, enqueue)
+        return await append_all(rows, enqueue, appender=self._open_running().appender, topic=topic)
 
     async def send_arrow(  # noqa: PLR0913  # one for each part of a record
         self,
@@ -233,8 +235,9 @@ class Producer(EnqueueVerb, ProducerLifetime):
         await self.partitions_for(topic)
         admission = self._open_admission()
         if admission.runs_code_of_the_user:
-            return await give_all(rows, partial(admission.enqueue_bytes, topic))
-        return await give_all(rows, partial(self._enqueue_row, topic))
+            return await enqueue_all(rows, partial(admission.enqueue_bytes, topic))
+        enqueue = partial(self._enqueue_row, topic)
+        return await append_all(rows, enqueue, appender=self._open_running().appender, topic=topic)
 
     def send_threadsafe(  # noqa: PLR0913  # as send
         self,

@@ -7,10 +7,9 @@ records: interceptors, serializers, partitioner (`preparation.py`), then the app
 
 from __future__ import annotations
 
-from itertools import repeat
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from aioproducer.bulk_delivery import BulkDelivery, give_all
+from aioproducer.bulk_delivery import BulkDelivery, enqueue_all, rows_of
 from aioproducer.coroutine_functions import mark_as_coroutine_functions
 from aioproducer.preparation import PreparedRecord, Serializers
 from aioproducer.records import check_topic_name, normalize_headers
@@ -261,11 +260,19 @@ class Topic(Generic[KeyT, ValueT]):
         """As `Producer.send_many`; one that is not of the topic's types keeps no other back, it is in the result."""
         await self.partitions_for()
         pairs = None if headers is None else normalize_headers(headers)
+        rows = rows_of(values, keys, partition=partition, timestamp=timestamp, headers=pairs)
+        return await enqueue_all(rows, self._enqueue_row)
 
-        def enqueue(value: ValueT | None, key: KeyT | None) -> Coroutine[object, None, Delivery]:
-            return self.enqueue(value, key=key, partition=partition, timestamp=timestamp, headers=pairs)
-
-        return await give_all(zip(values, repeat(None) if keys is None else keys, strict=keys is not None), enqueue)
+    def _enqueue_row(  # noqa: PLR0917  # as it stands in a row
+        self,
+        value: object,
+        key: object,
+        partition: int | None,
+        timestamp: int | None,
+        headers: Headers | None,
+    ) -> Coroutine[object, None, Delivery]:
+        given: tuple[ValueT | None, KeyT | None] = (value, key)  # type: ignore[assignment]  # `enqueue` checks them
+        return self.enqueue(given[0], key=given[1], partition=partition, timestamp=timestamp, headers=headers)
 
     async def partitions_for(self) -> list[int]:
         """As `Producer.partitions_for`."""

@@ -47,6 +47,7 @@ cdef class RecordAppender:
     cdef readonly dict topics                # name -> TopicSlots; the accumulator's own
     cdef object _topic                       # name given last, and what it was found to be
     cdef TopicSlots _slots
+    cdef PartitionSlot _slot                 # where room was found last
     cdef object _accumulator                 # asked once a batch: make_room, batch_full, choose_partition
     cdef object _wall_clock                  # callable -> ms since the epoch; None = the system's clock
     cdef object _refuse                      # called to raise when `closed`, or on another thread
@@ -56,17 +57,20 @@ cdef class RecordAppender:
     cdef bint _ignore_keys
     cdef public bint closed                  # every append calls `refuse`
     cdef public bint pause_wanted            # enough was written that the loop should run once
-    cdef bint _busy                          # inside an append; what is appended meanwhile waits in line
+    cdef bint busy                           # inside an append; what is appended meanwhile waits in line
     cdef char* _scratch                      # headers section of the record at hand
     cdef Py_ssize_t _scratch_size
     cdef Py_ssize_t _scratch_capacity
 
     cpdef Delivery append(self, topic, value, key, partition, timestamp, headers, on_delivery)
-    cdef TopicSlots _find_topic(self, topic)
+    cdef int check_open(self) except -1
+    cdef TopicSlots find_topic(self, topic)
     cdef int64_t _now_ms(self) except -2
-    cdef int _unpack(self, RecordBytes* record, topic, bytes key, bytes value, partition, timestamp,
-                     headers) except -1
+    cdef int unpack(self, RecordBytes* record, topic, bytes key, bytes value, partition, timestamp,
+                    headers) except -1
     cdef int _write_headers(self, headers) except -1
     cdef int _scratch_room(self, Py_ssize_t size) except -1
     cdef PartitionSlot _find_slot(self, TopicSlots topic, RecordBytes* record)
+    cdef RecordBatchBuilder room_for(self, TopicSlots topic, RecordBytes* record)
+    cdef int write(self, RecordBatchBuilder builder, RecordBytes* record) except -1
     cdef Delivery _append(self, TopicSlots topic, RecordBytes* record, on_delivery)

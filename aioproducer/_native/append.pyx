@@ -151,6 +151,11 @@ cdef class RecordAppender:
     def wall_clock_ms(self):
         return self._now_ms()
 
+    cdef inline int check_open(self) except -1:
+        if self.closed or self._thread != PyThread_get_thread_ident():
+            self._refuse()
+        return 0
+
     cdef int64_t _now_ms(self) except -2:
         cdef timespec now
         if self._wall_clock is not None:
@@ -165,25 +170,24 @@ cdef class RecordAppender:
         cdef TopicSlots slots
         cdef bytes value_bytes
         cdef bytes key_bytes
-        if self.closed or self._thread != PyThread_get_thread_ident():
-            self._refuse()
-        slots = self._slots if topic is self._topic else self._find_topic(topic)
+        self.check_open()
+        slots = self._slots if topic is self._topic else self.find_topic(topic)
         value_bytes = as_bytes(value, "value")
         key_bytes = as_bytes(key, "key")
         if on_delivery is not None and not callable(on_delivery):
             check_callback(on_delivery)
-        if self._busy:  # the user's own code runs inside another append, for example in a finalizer or a log handler
+        if self.busy:  # the user's own code runs inside another append, for example in a finalizer or a log handler
             return None
-        self._unpack(&record, topic, key_bytes, value_bytes, partition, timestamp, headers)
+        self.unpack(&record, topic, key_bytes, value_bytes, partition, timestamp, headers)
         if slots is None:
             return None
-        self._busy = True
+        self.busy = True
         try:
             return self._append(slots, &record, on_delivery)
         finally:
-            self._busy = False
+            self.busy = False
 
-    cdef TopicSlots _find_topic(self, topic):
+    cdef TopicSlots find_topic(self, topic):
         """None: not known yet. The last one found is kept by the identity of its name: topics in use stay in use."""
         cdef PyObject* found = PyDict_GetItemWithError(self.topics, topic) if type(topic) is str else NULL
         if found is NULL:
@@ -202,12 +206,12 @@ cdef class RecordAppender:
         cdef Py_ssize_t size = self._scratch_size
         cdef Py_ssize_t capacity = self._scratch_capacity
         check_topic_name(topic)
-        if not self._busy:
-            self._unpack(&record, topic, key_bytes, value_bytes, partition, timestamp, headers)
+        if not self.busy:
+            self.unpack(&record, topic, key_bytes, value_bytes, partition, timestamp, headers)
             return value_bytes, key_bytes, record.timestamp, record.size
         self._scratch, self._scratch_capacity = NULL, 0  # what is there belongs to the append that this runs in
         try:
-            self._unpack(&record, topic, key_bytes, value_bytes, partition, timestamp, headers)
+            self.unpack(&record, topic, key_bytes, value_bytes, partition, timestamp, headers)
         finally:
             free(self._scratch)
             self._scratch, self._scratch_size, self._scratch_capacity = scratch, size, capacity
@@ -215,8 +219,8 @@ cdef class RecordAppender:
 
     # Arguments
 
-    cdef int _unpack(self, RecordBytes* record, topic, bytes key, bytes value, partition, timestamp,
-                     headers) except -1:
+    cdef int unpack(self, RecordBytes* record, topic, bytes key, bytes value, partition, timestamp,
+                    headers) except -1:
         record.key = nullable_data(key)
         record.key_size = nullable_size(key)
         record.value = nullable_data(value)
@@ -290,10 +294,22 @@ cdef class RecordAppender:
         return <PartitionSlot>topic.slots[topic.sticky]
 
     cdef Delivery _append(self, TopicSlots topic, RecordBytes* record, on_delivery):
+        """None: the record must wait in line."""
+        cdef RecordBatchBuilder builder = self.room_for(topic, record)
+        cdef Delivery delivery
+        if builder is None:
+            return None
+        # What may fail comes before the writing: a record that was written is sent, so its call must not raise.
+        delivery = new_delivery(builder.result, builder.count, record.timestamp)
+        if on_delivery is not None:
+            builder.result.add_callback(builder.count, record.timestamp, on_delivery)
+        self.write(builder, record)
+        return delivery
+
+    cdef RecordBatchBuilder room_for(self, TopicSlots topic, RecordBytes* record):
         """None: the record must wait in line, for memory or behind others of its partition or topic."""
         cdef PartitionSlot slot
         cdef RecordBatchBuilder builder
-        cdef Delivery delivery
         cdef Py_ssize_t end
         if topic.line and record.partition < 0 and (record.key_size < 0 or self._ignore_keys):
             return None
@@ -307,17 +323,18 @@ cdef class RecordAppender:
             if not self._accumulator.make_room(slot, record.size):
                 return None
             builder = slot.builder
-        # What may fail comes before the writing: a record that was written is sent, so its call must not raise.
-        delivery = new_delivery(builder.result, builder.count, record.timestamp)
-        if on_delivery is not None:
-            builder.result.add_callback(builder.count, record.timestamp, on_delivery)
+        self._slot = slot
+        return builder
+
+    cdef int write(self, RecordBatchBuilder builder, RecordBytes* record) except -1:
+        """Into the room that was found last."""
         write_record(builder, record)
         if builder.size >= builder.limit:
             try:
-                self._accumulator.batch_full(slot)
+                self._accumulator.batch_full(self._slot)
             except MemoryError:
                 pass  # the next record for this partition closes it
-        return delivery
+        return 0
 
     def place(self, topic, bytes value, bytes key, partition, int64_t timestamp, headers):
         """Appends a record that waited; `line` of its partition does not hold it back. None: no memory yet."""
@@ -325,15 +342,15 @@ cdef class RecordAppender:
         cdef TopicSlots slots = self.topics[topic]
         cdef PartitionSlot slot
         cdef int line
-        self._unpack(&record, topic, key, value, partition, timestamp, headers)
+        self.unpack(&record, topic, key, value, partition, timestamp, headers)
         slot = self._find_slot(slots, &record)
         record.partition = slot.partition
         line, slot.line = slot.line, 0
-        self._busy = True
+        self.busy = True
         try:
             return self._append(slots, &record, None)
         finally:
-            self._busy = False
+            self.busy = False
             slot.line += line
 
     def partition_of(self, topic, bytes key, partition):

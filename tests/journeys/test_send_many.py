@@ -8,6 +8,7 @@ import pytest
 from aioproducer import (
     BulkResult,
     JsonSerializer,
+    MessageTooLargeError,
     MetadataTimeoutError,
     Producer,
     ProducerClosedError,
@@ -196,3 +197,33 @@ async def test_cancelled_leaves_what_was_accepted(one_broker: FakeCluster) -> No
     assert giving.cancelled()
     assert 0 < sent < 150
     assert len(values(one_broker, "orders")) == sent
+
+
+async def test_batches_that_are_split_are_reckoned_by_their_parts() -> None:
+    """Every record has its offset; the one that no batch can hold is told by its position."""
+    column = [b"%d" % number * 100 for number in range(100, 160)]
+    async with FakeCluster(nodes=1, auto_create_topics=False) as cluster:
+        cluster.create_topic("orders", 1, configs={"max.message.bytes": "2000"})
+        async with Producer(cluster.bootstrap_servers) as producer:
+            result = await (await producer.send_many("orders", [*column, bytes(5_000), b"last"]))
+            assert producer.statistics().batches_split > 0
+
+        assert values(cluster, "orders") == [*column, b"last"]
+    assert result.offsets == {TopicPartition("orders", 0): (0, 60, 61)}
+    assert [(position, type(error)) for position, error in result.errors.items()] == [(60, MessageTooLargeError)]
+
+
+async def test_records_of_others_may_lie_between(producer: Producer, one_broker: FakeCluster) -> None:
+    """Two calls at once share batches, and each knows its own records."""
+    columns = [[b"%d-%d" % (call, number) for number in range(5_000)] for call in range(2)]
+
+    bulks = await asyncio.gather(*(producer.send_many("orders", column, partition=2) for column in columns))
+    results = [await bulk for bulk in bulks]
+
+    place = TopicPartition("orders", 2)
+    assert [result.offsets[place].records for result in results] == [5_000, 5_000]
+    found = values(one_broker, "orders")
+    for call, (column, result) in enumerate(zip(columns, results, strict=True)):
+        first, last, _ = result.offsets[place]
+        assert (found[first], found[last]) == (column[0], column[-1])
+        assert [value for value in found if value is not None and value.startswith(b"%d-" % call)] == column

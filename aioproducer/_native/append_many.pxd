@@ -1,0 +1,29 @@
+"""The records of one bulk call into their batches: one native call for as many as find room."""
+
+from cpython cimport array
+
+from aioproducer._native.append cimport RecordAppender, TopicSlots
+from aioproducer._native.delivery cimport BatchResult
+
+
+cdef class Share:
+    cdef readonly BatchResult home
+    cdef array.array _positions              # in the call
+    cdef array.array _indexes                # in the batch
+
+    cdef int add(self, int position, int index) except -1
+
+
+cdef class BulkAppend:
+    cdef RecordAppender _appender
+    cdef str _topic
+    cdef object _rows                        # what is left of them
+    cdef readonly list shares                # in the order of their first records
+    cdef dict _by_home                       # BatchResult -> Share
+    cdef Share _last
+    cdef readonly int position               # of the row taken last, from 0
+    cdef readonly bint is_at_row             # that row is not appended yet
+    cdef readonly object waiting             # the row taken last, if it must wait in line
+
+    cdef bint _append(self, TopicSlots slots, value, key, partition, timestamp, headers) except -1
+    cdef Share _share_of(self, BatchResult home)
