@@ -3,13 +3,15 @@
 import asyncio
 import os
 import sys
+from asyncio.subprocess import Process
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import NamedTuple, Self
 
+from aioproducer.testing import FakeCluster
+
 TIMEOUT_S = 60
 PROGRAM = [sys.executable, "-c", "from aioproducer.cli.main import app; app()"]
-from aioproducer.testing import FakeCluster
 
 
 class Ended(NamedTuple):
