@@ -21,6 +21,8 @@ def main() -> None:
     arguments = _parser().parse_args()
     if arguments.scene:
         is_good = play_or_search(arguments)
+    elif arguments.engine == "detangle":
+        is_good = _on_second_engine(arguments)
     else:
         is_good = _replay(arguments) if arguments.seed is not None else _many(arguments)
     sys.exit(0 if is_good else 1)
@@ -43,6 +45,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--until-first", action="store_true", help="stop at the first broken invariant")
     parser.add_argument("--evidence", type=Path, metavar="FILE", help="append a line about these runs")
+    parser.add_argument("--engine", choices=("own", "detangle"), default="own", help="whose event loop")
+    parser.add_argument(
+        "--strategy", action="append", help="of the other: fifo, pct:3, random; all three, unless named"
+    )
     add_arguments(parser)
     return parser
 
@@ -60,6 +66,16 @@ def _replay(arguments: argparse.Namespace) -> bool:
     print_plan(shrinkage.plan)
     print_verdict(live_through(shrinkage.plan, is_recording=is_shown), shrinkage)
     return not verdict.violations
+
+
+def _on_second_engine(arguments: argparse.Namespace) -> bool:
+    from tests.simulation import second_engine  # noqa: PLC0415  # detangle is not among what the tests need
+
+    named = None if arguments.all else arguments.family
+    seeds = range(arguments.first, arguments.first + arguments.seeds)
+    return second_engine.live_families_there(
+        named or second_engine.FAMILIES, seeds, arguments.strategy or second_engine.STRATEGIES
+    )
 
 
 def _changed(plan: Plan, arguments: argparse.Namespace) -> Plan:

@@ -55,11 +55,12 @@ class SimulatedLoop(VirtualLoop):
         """Run a job that would go to a thread as an event of its own, some time later."""
         del executor
         done: asyncio.Future[ResultT] = self.create_future()
-        self.call_later(self._random.uniform(0, LONGEST_JOB_S), _finish, done, partial(func, *args))
+        self.call_later(self._random.uniform(0, LONGEST_JOB_S), finish, done, partial(func, *args))
         return done
 
 
-def _finish(done: asyncio.Future[ResultT], job: Callable[[], ResultT]) -> None:
+def finish(done: asyncio.Future[ResultT], job: Callable[[], ResultT]) -> None:
+    """Do a job and let its future know, as an executor does."""
     try:
         result = job()
     except Exception as error:  # noqa: BLE001  # as an executor does
