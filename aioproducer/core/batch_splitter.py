@@ -95,7 +95,7 @@ class BatchSplitter:
 
     def _unpack(self, batch: ProducerBatch) -> bool:
         data = uncompressed(batch)
-        chunk = self._pool.try_lend(len(data), batch.queue.leader_id)
+        chunk = self._pool.lend_for_unpacking(len(data), batch.queue.leader_id)
         if chunk is None:
             return False
         chunk.fill(data)

@@ -24,6 +24,9 @@ from aioproducer._native.memory import Chunk
 
 SMALLEST_CHUNK: Final = 1024
 _COMMON: Final = None  # where a loan counts that no reserve carries
+_UNPACKING: Final = -(2**40)  # and one beside `buffer.memory`; no node has this id
+UNPACKED_BATCHES: Final = 2
+"""Of the largest size, beside `buffer.memory`: compressed batches that must be taken apart while it is full."""
 
 
 class BufferPool:
@@ -46,7 +49,8 @@ class BufferPool:
         self._free_bytes = 0
         self._lent: dict[Chunk, int | None] = {}
         self._holders: dict[Chunk, int] = {}
-        self._used: dict[int | None, int] = {_COMMON: 0}
+        self._used: dict[int | None, int] = {_COMMON: 0, _UNPACKING: 0}
+        self._unpacking_limit = UNPACKED_BATCHES * batch_size
         self._common_limit = total_bytes
         self._reserve_limit = 0
         self._nodes: frozenset[int] = frozenset()
@@ -87,10 +91,24 @@ class BufferPool:
             if self._used.get(payer, 0) + capacity <= self._limit_of(payer):
                 chunk = self._chunk(capacity)
                 self._lent[chunk] = payer
-                self._used[payer] += capacity
-                self.lent_bytes += capacity
+                self._count(payer, capacity)
                 return chunk
         return None
+
+    def lend_for_unpacking(self, size: int, node_id: int | None) -> Chunk | None:
+        """Lend what a compressed batch is unpacked into; where the memory is full, beside it.
+
+        What is lent gives nothing back before the batch is sent, so waiting for memory might be waiting for itself.
+
+        Returns:
+            None: no room there either, now.
+        """
+        chunk = self.try_lend(size, node_id)
+        if chunk is None and self._used[_UNPACKING] + size <= self._unpacking_limit:
+            chunk = Chunk(size)
+            self._lent[chunk] = _UNPACKING
+            self._count(_UNPACKING, size)
+        return chunk
 
     def share(self, chunk: Chunk, holders: int) -> None:
         """Let `holders` batches hold the chunk: it is back when each of them has given it back."""
@@ -119,22 +137,22 @@ class BufferPool:
         smaller.fill(data)
         self._lent[smaller] = payer = self._lent[chunk]
         del self._lent[chunk]
-        self._used[payer] += smaller.capacity - chunk.capacity
-        self.lent_bytes += smaller.capacity - chunk.capacity
+        self._count(payer, smaller.capacity - chunk.capacity)
         self._keep(chunk)
         self._on_return()
         return smaller
 
     def _copy_out(self, chunk: Chunk, data: bytes) -> Chunk | None:
         payer, size = self._lent[chunk], max(len(data), 1)
-        if self.lent_bytes + size > self.total_bytes or self._used[payer] + size > self._limit_of(payer):
+        is_full = payer != _UNPACKING and self.lent_bytes + size > self.total_bytes
+        if is_full or self._used[payer] + size > self._limit_of(payer):
             return None
-        self._shrink_free_lists(self.unallocated_bytes - size)
+        if payer != _UNPACKING:
+            self._shrink_free_lists(self.unallocated_bytes - size)
         own = Chunk(size)
         own.fill(data)
         self._lent[own] = payer
-        self._used[payer] += size
-        self.lent_bytes += size
+        self._count(payer, size)
         self.give_back(chunk)
         return own
 
@@ -169,7 +187,14 @@ class BufferPool:
     def _limit_of(self, payer: int | None) -> int:
         if payer is _COMMON:
             return self._common_limit
+        if payer == _UNPACKING:
+            return self._unpacking_limit
         return self._reserve_limit if payer in self._nodes else 0
+
+    def _count(self, payer: int | None, size: int) -> None:
+        self._used[payer] += size
+        if payer != _UNPACKING:
+            self.lent_bytes += size
 
     def _chunk(self, capacity: int) -> Chunk:
         free = self._free.get(capacity)
@@ -192,8 +217,7 @@ class BufferPool:
         if "_lent" not in self.__dict__:
             return  # the whole producer is being collected, and the pool was before the chunk
         payer = self._lent.pop(chunk)
-        self._used[payer] -= chunk.capacity
-        self.lent_bytes -= chunk.capacity
+        self._count(payer, -chunk.capacity)
         self._keep(chunk)
         self._on_return()
 

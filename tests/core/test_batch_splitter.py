@@ -222,12 +222,49 @@ def test_plain_batch_is_split_when_no_memory_is_left() -> None:
     assert len(core.splitter.split(batch, halves(batch), keeps_sequences=True)) == 2
 
 
+def test_compressed_batches_are_unpacked_beside_a_full_buffer() -> None:
+    """As many as two of the largest size; what they took there is there again afterwards."""
+    core = CoreParts(memory=64 * 1024)
+    while core.pool.try_lend(1, 1) is not None:
+        pass
+    full = core.pool.lent_bytes
+    largest = core.settings.batch_size
+    for _ in range(3):
+        chunks = [core.pool.lend_for_unpacking(largest, 1) for _ in range(2)]
+
+        assert core.pool.lend_for_unpacking(1, 1) is None
+        assert core.pool.lent_bytes == full
+        for chunk in chunks:
+            assert chunk is not None
+            core.pool.give_back(chunk)
+
+
+def test_parts_of_a_batch_unpacked_beside_a_full_buffer_can_be_sealed_again() -> None:
+    """Each into memory of its own, until the last has left what they shared."""
+    core = CoreParts(memory=64 * 1024)
+    batch, _ = batch_of(core, records_of(bytes(5000), bytes(5000)))
+    seal(core, batch)
+    while core.pool.try_lend(1, 1) is not None:
+        pass
+
+    parts = core.splitter.split(batch, halves(batch), keeps_sequences=True)
+    for part in parts:
+        seal(core, part)
+    for part in parts:
+        core.pool.give_back(part.chunk)
+
+    assert [part.count for part in parts] == [1, 1]
+    assert all(core.pool.lend_for_unpacking(core.settings.batch_size, 1) for _ in range(2))
+
+
 def test_compressed_batch_without_room_to_unpack_it_stays_as_it_is() -> None:
     """The caller fails it, and gives its memory back."""
     core = CoreParts(memory=64 * 1024)
     batch, deliveries = batch_of(core, records_of(bytes(5000), bytes(5000)))
     seal(core, batch)
     while core.pool.try_lend(1, 1) is not None:
+        pass
+    while core.pool.lend_for_unpacking(1024, 1) is not None:
         pass
     before = bytes(batch.records())
 
