@@ -17,6 +17,7 @@ SHARED_DEADLINE: Final = 0.1
 """Of the delivery time-out: a batch ends with its oldest record, and takes none that was called so much later."""
 
 TICK_S: Final = 0.002
+_UNKNOWN_SERVER_ERROR: Final = -1
 _FEW_RETRIES: Final = frozenset((2,))
 _PATIENT_CODES: Final = frozenset(RETRIABLE) - _FEW_RETRIES
 _TOO_LARGE: Final = frozenset((10, 18))
@@ -61,7 +62,7 @@ def _is_excused(story: Story, plan: Plan) -> bool:
         **dict.fromkeys(ALWAYS_ALLOWED, True),
     }
     by_text = {
-        "withdrawn": plan.user_faults,
+        "withdrawn": story.was_given_up,
         "deleted and made again": "F21" in plan.enabled,
         "a later batch was acknowledged": plan.is_idempotent,
     }
@@ -77,7 +78,7 @@ def _is_excused(story: Story, plan: Plan) -> bool:
 
 def _is_code_excused(code: int | None, story: Story, plan: Plan) -> bool:
     if code in _PATIENT_CODES:
-        return _is_late(story, plan)
+        return _is_late(story, plan) or (code == _UNKNOWN_SERVER_ERROR and not plan.is_idempotent)
     if code in _TOO_LARGE:
         return plan.max_message_bytes is not None or bool({"split", "F18"} & set(plan.enabled))
     if code in _REFUSED or "refused the record" in story.error:

@@ -26,6 +26,9 @@ class Family:
     always: tuple[str, ...] = ()
     """Of these every seed enables all."""
 
+    at_start: tuple[str, ...] = ()
+    """Of these every seed enables a random half, once, before anything is sent."""
+
     brokers: tuple[int, int] = (1, 5)
     partitions: tuple[int, int] = (1, 12)
     records: tuple[int, int] = (50, 400)
@@ -67,6 +70,7 @@ _ROWS = (
         name="D1",
         title="order in one partition",
         faults=(*NETWORK, "F10", "F13", "F17", "F19", *SURROUNDINGS),
+        at_start=("cold",),
         brokers=(1, 3),
         partitions=(1, 1),
     ),
@@ -100,6 +104,7 @@ _ROWS = (
         title="brokers forget their producers",
         faults=(*NETWORK, "F10", "F11", "F13", "F17", "F24"),
         always=("F15",),
+        at_start=("cold",),
     ),
     Family(
         name="D8",
@@ -114,7 +119,7 @@ _ROWS = (
         name="D9",
         title="outages longer than deadlines",
         faults=(*NETWORK, *LEADERS, "F13", "F24"),
-        always=("outage",),
+        always=("outage", "refusals"),
         brokers=(3, 5),
         delivery_timeout_ms=(500, 5_000),
         strikes=(2, 8),

@@ -91,6 +91,19 @@ def wrong_leader(nemesis: Nemesis, chance: Random) -> None:
     nemesis.model.faults.error(code, nemesis.place(chance), times=chance.randint(1, 4), skip=chance.randrange(3))
 
 
+def cold_start(nemesis: Nemesis, chance: Random) -> None:
+    """F10 to the first batches of a partition: what was sent right behind them must not be taken before them."""
+    where = Where(api=ApiKey.PRODUCE, partition=chance.randrange(nemesis.plan.partitions))
+    nemesis.model.faults.error(chance.choice((3, 6, 6, 74)), where, times=chance.randint(1, 2))
+
+
+def lost_answer_then_refusals(nemesis: Nemesis, chance: Random) -> None:
+    """F2, then F10 until all is healed: what is appended and not answered is refused for as long as it lives."""
+    where, faults = nemesis.place(chance), nemesis.model.faults
+    faults.drop_connection(where, after_append=True, times=chance.randint(1, 2))
+    nemesis.later(nemesis.a_while(chance), lambda: faults.error(chance.choice((6, 74)), where, times=None))
+
+
 def stale_metadata(nemesis: Nemesis, chance: Random) -> None:
     """F11: leaders move, and some brokers do not know it for a while."""
     partitions = nemesis.model.partitions()
@@ -317,7 +330,9 @@ FAULTS: Mapping[str, Callable[[Nemesis, Random], None]] = {
     "F22": cluster_replaced,
     "F23": wall_clock_jumps,
     "F25": hostile_bytes,
+    "cold": cold_start,
     "lies": lies,
     "outage": outage,
+    "refusals": lost_answer_then_refusals,
     "split": too_large,
 }

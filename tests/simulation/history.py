@@ -63,6 +63,8 @@ class Story:
     expects_callback: bool = False
     """An `on_delivery` was given with a record that was not refused."""
     was_called_back: bool = False
+    was_given_up: bool = False
+    """Its caller was cancelled, whatever it was told before or after."""
 
     def acknowledge(self, metadata: RecordMetadata, now: float) -> None:
         """It was delivered."""
@@ -77,6 +79,7 @@ class Story:
 
     def give_up(self, now: float) -> None:
         """Its caller was cancelled."""
+        self.was_given_up = True
         if self.end is End.OPEN:
             self.end, self.ended_at = End.GIVEN_UP, now
 

@@ -6,7 +6,7 @@ from collections import Counter, deque
 from collections.abc import Sequence
 from random import Random
 
-from aioproducer import KafkaError, Producer, UndeliveredError
+from aioproducer import BufferFullError, KafkaError, Producer, UndeliveredError
 from tests.simulation.history import RecordId, Story
 from tests.simulation.inside import Inside
 from tests.simulation.kept_logs import LogKeeper
@@ -133,14 +133,9 @@ class Watchman:
         plan = self._load.plan
         deadline = self._loop.time() + plan.number("request_timeout_ms") / 1000 + 10
         while True:
-            self._probes += 1
-            record = RecordId(PROBER, partition, self._probes)
-            value = b"%d.%d.%d|" % record
-            order = len(self._load.history.stories)
-            story = Story(record, order, self._load.topic, value, None, "probe", self._loop.time(), partition)
-            self._load.history.begin(story)
+            story = self._story_of_probe(partition, size=0)
             try:
-                metadata = await self.producer.send_and_wait(self._load.topic, value, partition=partition)
+                metadata = await self.producer.send_and_wait(self._load.topic, story.value, partition=partition)
             except KafkaError as error:
                 story.fail(error, self._loop.time())
             else:
@@ -150,6 +145,30 @@ class Watchman:
                 self._violated("I10", f"partition {partition} takes no records after healing: {story.error}")
                 return
             await asyncio.sleep(0.01)
+
+    def _story_of_probe(self, partition: int, *, size: int) -> Story:
+        self._probes += 1
+        record = RecordId(PROBER, partition, self._probes)
+        value = (b"%d.%d.%d|" % record).ljust(size, b".")
+        order = len(self._load.history.stories)
+        story = Story(record, order, self._load.topic, value, None, "probe", self._loop.time(), partition)
+        return self._load.history.begin(story)
+
+    async def probe_room(self) -> None:
+        """I15: when nothing is on its way, a record that takes more than half of the buffer finds room at once."""
+        statistics, plan = self.producer.statistics(), self._load.plan
+        is_free = statistics.buffer_available_bytes == statistics.buffer_total_bytes
+        if not is_free or not plan.is_honest or plan.max_message_bytes is not None:
+            return
+        story = self._story_of_probe(0, size=plan.number("buffer_memory") * 5 // 8)
+        try:
+            metadata = await self.producer.send_nowait(self._load.topic, story.value, partition=0)
+        except KafkaError as error:
+            story.fail(error, self._loop.time())
+            if isinstance(error, BufferFullError):
+                self._violated("I15", f"no room for {len(story.value or b'')} bytes in an empty buffer: {error}")
+        else:
+            story.acknowledge(metadata, self._loop.time())
 
     async def calm_down(self) -> None:
         """What was given up on the wire is answered or lost: at the latest when its request times out."""

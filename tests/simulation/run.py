@@ -230,6 +230,8 @@ class Run:
         await self._within(left + 1, self._flush(), "flush after healing")
         await self._probe()
         await self._watchman.calm_down()
+        await self._watchman.probe_room()
+        await self._watchman.calm_down()
 
     async def _within(self, bound_s: float, call: Awaitable[object], what: str) -> None:
         try:

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from aioproducer import BufferTimeoutError, BulkResult, Delivery, KafkaError, Producer, RecordMetadata, UndeliveredError
 from tests.simulation.excuses import check_ends
+from tests.simulation.flush_watch import FlushWatch
 from tests.simulation.history import End, History, RecordId, Story
 from tests.simulation.plan import Plan
 
@@ -250,6 +251,7 @@ class Caller:
         load = self._load
         before = [story for story in load.deliveries if story.delivery is not None and not story.delivery.done()]
         began = load.now()
+        watch = FlushWatch(load.history.stories, load.now)
         timeout = self._chance.choice((None, None, None, 0.0, 0.05 * load.delivery_timeout_s))
         load.history.note("caller", "flush(%s)", timeout)
         try:
@@ -266,6 +268,10 @@ class Caller:
         late = [str(story.record) for story in before if story.delivery is not None and not story.delivery.done()]
         if late:
             load.history.violated("I19", f"flush returned before {', '.join(late)} had ended")
+        if watch.overtime_s() > TICK_S:
+            load.history.violated(
+                "I19", f"flush went on for {watch.overtime_s():.6f} s after all it waits for had ended"
+            )
         self._check_bound("flush", began, max(load.delivery_timeout_s, load.max_block_s))
 
     # What a call is made of
