@@ -163,7 +163,8 @@ def types(session: nox.Session) -> None:
     """Check the types of the package, and by two checkers the public interface as users write against it."""
     install(session, extras="demo", group="types")
     mypy = ["mypy", "aioproducer", ".ci/check_machine.py", *present("tests/typing")]
-    run_all(session, mypy, ["basedpyright", *present("tests/typing")])
+    python = str(Path(session.bin) / "python")  # else it takes the packages of a .venv in the tree
+    run_all(session, mypy, ["basedpyright", "--pythonpath", python, *present("tests/typing")])
 
 
 @nox.session
