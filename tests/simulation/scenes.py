@@ -40,10 +40,10 @@ async def closed_at_once_during_a_request(stage: Stage) -> None:
 
 
 async def cancelled_while_waiting_for_memory(stage: Stage) -> None:
-    """Of three that wait for memory the first gives up: the others are served, in their order."""
+    """Of two that wait for memory the first gives up when there is room: the other is served."""
     stage.faults.delay(0.001, _PRODUCE, times=1)
     callers = [asyncio.ensure_future(stage.enqueue_served(partition, size=400)) for partition in (0, 1, 0, 1)]
-    asyncio.get_running_loop().call_later(0.0024, callers[1].cancel)
+    asyncio.get_running_loop().call_later(0.003, callers[2].cancel)
     await stage.together(*callers, stage.flush())
 
 
@@ -74,6 +74,12 @@ async def flush_beside_sends(stage: Stage) -> None:
     """Two flush while two send, and the first request is refused."""
     stage.faults.error(6, _PRODUCE, times=1)
     await stage.together(_sends(stage, 2), stage.flush(), _sends(stage, 1), stage.flush())
+
+
+async def flush_gives_up_as_the_answer_comes(stage: Stage) -> None:
+    """The time of a flush is over when the answer comes for which it waits; another has patience."""
+    stage.send()
+    await stage.together(stage.flush(0.003), stage.flush())
 
 
 async def split_while_another_waits(stage: Stage) -> None:
@@ -143,6 +149,7 @@ SCENES = {
         Scene(act=leader_moves_with_one_in_flight, brokers=2),
         Scene(act=leader_is_away),
         Scene(act=flush_beside_sends),
+        Scene(act=flush_gives_up_as_the_answer_comes),
         Scene(act=split_while_another_waits, fault="split", options={"linger_ms": 1, "batch_size": 170}),
         Scene(act=refused_with_another_behind),
         Scene(act=broker_forgets_its_producers),

@@ -77,6 +77,7 @@ class ScheduledLoop(SimulatedLoop):
         end = self.time() + self._clock_resolution  # type: ignore[attr-defined]  # as above
         while timers and timers[0].when() < end:
             handle = self._take()
+            self._clock.now = max(self._clock.now, handle.when())  # due within the clock's resolution, so early
             if not handle.cancelled():
                 self._due.append(self._event(handle))
 

@@ -152,13 +152,15 @@ class Stage:
         if BufferTimeoutError.__name__ in error:
             self._load.history.violated("I15", f"nobody served who waited for memory: {error}")
 
-    async def flush(self) -> None:
-        """Flush: what was accepted before has ended then."""
+    async def flush(self, timeout_s: float | None = None) -> None:
+        """Flush: what was accepted before has ended then, unless the time is over before."""
         before = [story for story in self._load.deliveries if story.delivery is not None]
         try:
-            await self.producer.flush()
+            await self.producer.flush(timeout_s)
         except UndeliveredError:
             pass
+        except TimeoutError:
+            return
         except KafkaError as error:
             self._load.history.note("caller", "flush: %r", error)
             return

@@ -132,6 +132,21 @@ def test_cancelled_timer_that_waits_for_its_turn_does_not_run() -> None:
     assert orders(play) == {("b",), ("timer", "b"), ("b", "timer")}
 
 
+def test_no_timer_fires_before_its_time() -> None:
+    """Asyncio runs what is due within its clock's resolution; whoever looks at the clock then sees that it is time."""
+
+    def play(loop: ScheduledLoop, happened: list[str]) -> None:
+        def look(when: float) -> None:
+            happened.append("early" if loop.time() < when else "in time")
+
+        when = loop.time() + 0.01
+        for _ in range(3):
+            loop.call_at(when, look, when)
+            when += 1e-10
+
+    assert orders(play) == {("in time",) * 3}
+
+
 def test_without_deviations_it_is_asyncio() -> None:
     """In order of time, all at once."""
     assert live(DeviatingSchedule({}), arrivals) == ["a1", "b", "c", "a2"]

@@ -1,0 +1,58 @@
+"""Deliberate races in copies of the package: the search and the priorities find what the plain order does not show."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.mutants.mutant import Change, Mutant
+from tests.mutants.workshop import Tree
+
+TOLD_WHO_GAVE_UP = Mutant(
+    name="flush_tells_who_gave_up",
+    breaks="I17: an answer in the same turn of the loop in which a flush gives up ends the producer",
+    changes=(
+        Change(
+            "flush_waiters.py",
+            "if not finished.done() and self",
+            "if (finished.cancelled() or not finished.done()) and self",
+        ),
+    ),
+)
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Tree:
+    """A copy of the package with the race in it."""
+    plain = Tree(tmp_path_factory.mktemp("races") / "plain")
+    plain.fill()
+    return plain.mutated(TOLD_WHO_GAVE_UP)
+
+
+def simulated(tree: Tree, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    """What the command line says of a copy."""
+    done = tree.run("-m", "tests.simulation", *arguments)
+    assert done.stderr == ""
+    return done
+
+
+def test_race_fits_the_code(tmp_path: Path) -> None:
+    """What it replaces is there, once."""
+    (tmp_path / "flush_waiters.py").write_text(
+        (Path(__file__).parents[2] / "aioproducer" / "flush_waiters.py").read_text("utf-8"), "utf-8"
+    )
+
+    TOLD_WHO_GAVE_UP.apply(tmp_path)
+
+
+@pytest.mark.slow
+def test_search_finds_the_race_and_the_plain_order_does_not(copy: Tree) -> None:
+    """One deviation is enough; what is printed replays it."""
+    scene = ("--scene", "flush_gives_up_as_the_answer_comes")
+    plain = simulated(copy, *scene, "--most-deviations", "0")
+    assert plain.returncode == 0
+
+    found = simulated(copy, *scene, "--most-deviations", "1")
+    assert found.returncode == 1
+    deviations = found.stdout.strip().rpartition("--deviations ")[2]
+    assert simulated(copy, *scene, "--deviations", deviations).returncode == 1
