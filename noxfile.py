@@ -27,6 +27,9 @@ PYTHONS = [
 ]
 """Versions the project supports, "3.11" first, as its classifiers say."""
 
+OWN_VERSION = f"{sys.version_info.major}.{sys.version_info.minor}"
+"""Of the interpreter that runs nox."""
+
 CHECK_MACHINE = str(ROOT / ".ci" / "check_machine.py")
 
 
@@ -60,13 +63,13 @@ def tests(session: nox.Session) -> None:
 @nox.session(python=False)
 def tests_all(session: nox.Session) -> None:
     """Run the suite on every supported interpreter found on this machine, and name those absent."""
-    found = interpreters()
-    for version in PYTHONS:
-        if version not in found:
-            session.warn(f"Python {version} is not on this machine: its tests are skipped")
-    failed = [version for version, interpreter in found.items() if not passes_tests(session, version, interpreter)]
-    if failed:
-        session.error(f"failed on Python {', '.join(failed)}")
+    test_on(session, interpreters())
+
+
+@nox.session(python=False)
+def tests_others(session: nox.Session) -> None:
+    """Run the suite on every supported interpreter found but the one that runs nox, which `tests` is for."""
+    test_on(session, {version: path for version, path in interpreters().items() if version != OWN_VERSION})
 
 
 @nox.session
@@ -226,9 +229,19 @@ def install(
     stamp.write_text(state, "utf-8")
 
 
+def test_on(session: nox.Session, found: dict[str, str]) -> None:
+    """Run the suite on each of these interpreters, and name the supported ones that are not on this machine."""
+    for version in PYTHONS:
+        if version not in found and version != OWN_VERSION:
+            session.warn(f"Python {version} is not on this machine: its tests are skipped")
+    failed = [version for version, interpreter in found.items() if not passes_tests(session, version, interpreter)]
+    if failed:
+        session.error(f"failed on Python {', '.join(failed)}")
+
+
 def passes_tests(session: nox.Session, version: str, interpreter: str) -> bool:
     """Run the suite on one interpreter, in an environment of its own; that of `tests` where it is the one we run on."""
-    is_ours = version == f"{sys.version_info.major}.{sys.version_info.minor}"
+    is_ours = version == OWN_VERSION
     home = ROOT / ".nox" / ("tests" if is_ours else f"tests_all-{version}")
     if not home.exists():
         python = sys.executable if is_ours else interpreter
