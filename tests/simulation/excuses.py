@@ -4,6 +4,7 @@ The checker of logs asks whether what callers were told is true. A producer that
 tell the truth, too; and one that never calls back tells nothing. That is looked at here.
 """
 
+import math
 import re
 from collections.abc import Iterator, Sequence
 from typing import Final
@@ -15,6 +16,9 @@ from tests.simulation.plan import Plan
 
 SHARED_DEADLINE: Final = 0.1
 """Of the delivery time-out: a batch ends with its oldest record, and takes none that was called so much later."""
+
+RECOVERY_S: Final = 5.0
+"""After healing, beside the request time-out: pauses before connecting, asking and sending again."""
 
 TICK_S: Final = 0.002
 _UNKNOWN_SERVER_ERROR: Final = -1
@@ -38,8 +42,13 @@ ALWAYS_ALLOWED: Final = frozenset(
 )
 
 
-def check_ends(stories: Sequence[Story], plan: Plan) -> Iterator[Violation]:
+def check_ends(stories: Sequence[Story], plan: Plan, healed_at: float) -> Iterator[Violation]:
     """Look at how records ended; the stories must have been resolved.
+
+    Args:
+        stories: of all records.
+        plan: of the run.
+        healed_at: virtual seconds; from then on everything works.
 
     Yields:
         What nothing in the plan excuses.
@@ -48,8 +57,14 @@ def check_ends(stories: Sequence[Story], plan: Plan) -> Iterator[Violation]:
         is_told = story.end is End.ACKNOWLEDGED or (story.delivery is not None and story.end is not End.GIVEN_UP)
         if story.expects_callback and is_told and story.end is not End.OPEN and not story.was_called_back:
             yield Violation("I2", f"{story.record} ({story.verb}) ended as {story.end.value} and was not called back")
+        if story.error.startswith("DeliveryTimeoutError") and story.ended_at > _recovered_at(plan, healed_at):
+            yield Violation("I10", f"{story.record} died long after everything was healed: {story.error:.300}")
         if story.end in {End.NOT_WRITTEN, End.UNKNOWN} and plan.is_honest and not _is_excused(story, plan):
             yield Violation("EXCUSE", f"{story.record} ended as {story.end.value} without need: {story.error:.300}")
+
+
+def _recovered_at(plan: Plan, healed_at: float) -> float:
+    return healed_at + plan.number("request_timeout_ms") / 1000 + RECOVERY_S if plan.is_honest else math.inf
 
 
 def _is_excused(story: Story, plan: Plan) -> bool:

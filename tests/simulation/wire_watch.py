@@ -8,11 +8,12 @@
 """
 
 import struct
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum, auto
 from typing import Final
 
+from aioproducer import ProtocolError
 from aioproducer.testing import ApiKey
 from aioproducer.testing.model.exchange import Exchange, read_payload, read_request_header
 from aioproducer.testing.model.produce_wire import PartitionResult, ProduceRequest, decode_produce
@@ -31,6 +32,13 @@ _TICK_S: Final = 0.001
 _SILENCE_S: Final = 0.5
 """A node that answers Metadata with silence for so long is no reason not to ask another."""
 
+
+AT_ONCE: Final = 6
+"""Attempts to connect to one address that may come without a pause: as a bootstrap address, as a node, and anew after
+a connection that was closed for being idle."""
+
+SPREAD: Final = 0.8
+"""Of a pause, what chance leaves of it at least."""
 
 SMALLEST_LIMIT: Final = 512
 """Bytes to which a topic's batches are cut down at most, however small `batch_size` is."""
@@ -56,15 +64,21 @@ class WireWatch:
         clock: virtual seconds.
     """
 
-    def __init__(self, history: History, plan: Plan, clock: Callable[[], float]) -> None:
+    def __init__(  # noqa: PLR0915  # one line a fact
+        self, history: History, plan: Plan, clock: Callable[[], float]
+    ) -> None:
         self.violated = history.violated
         self.error_codes: Counter[tuple[str, int]] = Counter()
         """(API, error code) that brokers answered -> how often."""
         self.faults: Counter[str] = Counter()
         """F number -> how often it had an effect."""
         self.requests: Counter[str] = Counter()
-        self.attempts: list[tuple[float, str]] = []
-        """Attempts to connect: (time, address)."""
+        self._oldest_since: dict[int, float] = {}  # connection -> when its oldest request became that
+        self._refreshes: deque[float] = deque(maxlen=AT_ONCE)
+        self._refresh_pause_s = SPREAD * plan.number("retry_backoff_ms") / 1000
+        self._attempts: dict[str, deque[float]] = {}  # to connect to an address: when, the last few
+        self._pause_s = SPREAD * plan.number("reconnect_backoff_ms") / 1000
+        self._is_hostile = bool({"F25", "lies"} & set(plan.enabled))
         self._history = history
         self._max_in_flight = plan.number("max_in_flight_requests_per_connection")
         self._is_answered = plan.acks != 0
@@ -89,8 +103,12 @@ class WireWatch:
     # Connections
 
     def connecting(self, host: str) -> None:
-        """The producer begins to connect."""
-        self.attempts.append((self._clock(), host))
+        """I22: the producer begins to connect, not again and again without a pause."""
+        now = self._clock()
+        lately = self._attempts.setdefault(host, deque(maxlen=AT_ONCE))
+        if len(lately) == AT_ONCE and now < lately[0] + self._pause_s:
+            self.violated("I22", f"{AT_ONCE + 1} attempts to connect to {host} in {now - lately[0]:.6f} s")
+        lately.append(now)
 
     def connected(self, transport: SimulatedTransport) -> None:
         """A connection is there."""
@@ -98,9 +116,13 @@ class WireWatch:
 
     def lost(self, transport: SimulatedTransport) -> None:
         """A connection is gone, and with it what was in flight on it."""
+        self._oldest_since.pop(transport.number, None)
         asked = self._metadata_in_flight
         self._metadata_in_flight = {key: at for key, at in asked.items() if key[0] != transport.number}
         self._history.note("network", "connection %d to node %d is gone", transport.number, transport.node.number)
+        error = getattr(transport.protocol, "error", None)
+        if isinstance(error, ProtocolError) and not self._is_hostile:
+            self.violated("I28", f"connection {transport.number} was closed, but every broker is honest: {error}")
 
     # Requests
 
@@ -111,6 +133,8 @@ class WireWatch:
         self.requests[ApiKey(api).name] += 1
         if self._is_pause(transport, api):
             self.violated("KIP-219", f"{ApiKey(api).name} was sent to node {transport.node.number} during its pause")
+        if not transport.asked:
+            self._oldest_since[transport.number] = self._clock()
         if api != _PRODUCE:
             transport.asked[correlation_id] = api
             if api == _METADATA:
@@ -138,6 +162,9 @@ class WireWatch:
         if sum(now < at + patience_s for at in asked.values()) > 1:
             self.violated("I22", "a third Metadata request while one and its hedge are in flight")
         asked[key] = now
+        if len(self._refreshes) == AT_ONCE and now < self._refreshes[0] + self._refresh_pause_s:
+            self.violated("I22", f"{AT_ONCE + 1} Metadata requests in {now - self._refreshes[0]:.6f} s")
+        self._refreshes.append(now)
 
     def _look_at_batches(self, request: ProduceRequest, key: tuple[int, int], transport: SimulatedTransport) -> None:
         for produced in request.partitions:
@@ -213,6 +240,11 @@ class WireWatch:
         if size != len(frame) - 4:
             return  # half of it
         key = (transport.number, correlation_id)
+        waited_s = self._clock() - self._oldest_since.get(transport.number, self._clock())
+        if waited_s > self._request_timeout_s + _TICK_S:
+            self.violated("I17", f"connection {transport.number} was waited at for {waited_s:.6f} s")
+        if transport.number in self._oldest_since:
+            self._oldest_since[transport.number] = self._clock()
         api = transport.asked.pop(key[1], None)
         if key in self._throttles and api is not None:
             until = self._clock() + self._throttles.pop(key) / 1000 - _TICK_S

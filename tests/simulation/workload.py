@@ -5,6 +5,7 @@ anybody tries to send has a `Story`, and every way in which a call can end is wr
 """
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from random import Random
 from typing import Any, TypeVar
@@ -90,7 +91,8 @@ class Workload:
                 story.fail(error, story.ended_at)
             if told[0] not in {End.OPEN, End.GIVEN_UP} and told != (story.end, story.offset):
                 self.history.violated("I2", f"{story.record} ended twice: {told}, {(story.end, story.offset)}")
-        for violation in check_ends(self.history.stories, self.plan):
+        healed_at = self.healthy_since - self.delivery_timeout_s if self.healthy_since else math.inf
+        for violation in check_ends(self.history.stories, self.plan, healed_at):
             self.history.violated(*violation)
 
 

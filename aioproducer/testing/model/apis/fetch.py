@@ -162,7 +162,7 @@ class _FetchJob:
         if partition is None:
             return fetched
         if fetched.error_code in {NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH}:
-            fetched.leader = leader_hint(partition)
+            fetched.leader = leader_hint(partition, self._exchange.broker)
         if fetched.error_code == 0:
             fetched.high_watermark = partition.high_watermark
             fetched.log_start_offset = partition.log.start_offset

@@ -7,12 +7,14 @@ from aioproducer.testing.model.partition import NO_LEADER, Partition
 from aioproducer.testing.model.produce_wire import NodeEndpoint
 
 if TYPE_CHECKING:
+    from aioproducer.testing.model.broker import Broker
     from aioproducer.testing.model.cluster import ModelCluster
 
 
-def leader_hint(partition: Partition) -> tuple[int, int] | None:
-    """Node id and leader epoch of the present leader; None when there is none."""
-    return None if partition.leader == NO_LEADER else (partition.leader, partition.leader_epoch)
+def leader_hint(partition: Partition, broker: "Broker") -> tuple[int, int] | None:
+    """Node id and leader epoch of the leader as a broker knows it, which may be old news; None when there is none."""
+    leader, leader_epoch = broker.stale_leaders.get(partition, (partition.leader, partition.leader_epoch))
+    return None if leader == NO_LEADER else (leader, leader_epoch)
 
 
 def endpoints_of(cluster: "ModelCluster", hints: Iterable[tuple[int, int]]) -> list[NodeEndpoint]:

@@ -188,7 +188,7 @@ class _ProduceJob:
         if topic.is_internal:
             raise BatchRefusedError(INVALID_TOPIC_EXCEPTION)
         if partition.leader != self._exchange.broker.node_id:
-            result.leader = leader_hint(partition)
+            result.leader = leader_hint(partition, self._exchange.broker)
             raise BatchRefusedError(NOT_LEADER_OR_FOLLOWER)
         result.log_start_offset = partition.log.start_offset
         if self._request.acks == _ALL and len(partition.isr) < _copies_needed(topic, partition):
@@ -268,7 +268,7 @@ class _ProduceJob:
         if result.error_code == NOT_LEADER_OR_FOLLOWER and result.leader is None:
             topic = self._exchange.cluster.topics.find(result.topic, result.topic_id)
             partition = topic.partition(result.index) if topic else None
-            result.leader = leader_hint(partition) if partition else None
+            result.leader = leader_hint(partition, self._exchange.broker) if partition else None
 
     def _is_omitted(self, result: PartitionResult) -> bool:
         topic = self._exchange.cluster.topics.find(result.topic, result.topic_id)
