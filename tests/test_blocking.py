@@ -390,7 +390,10 @@ def test_ctrl_c_ends_the_wait(cluster: ClusterElsewhere) -> None:
     assert program.stdout.readline() == "ready\n"
 
     program.send_signal(signal.SIGINT)
-    out, err = program.communicate(timeout=60)
+    try:
+        out, err = program.communicate(timeout=60)
+    finally:
+        program.kill()
 
     assert (out, err, program.returncode) == ("interrupted\n", "", 0)
     assert cluster.values() == [b"accepted"]

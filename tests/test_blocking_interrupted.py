@@ -4,6 +4,7 @@ import contextlib
 import ctypes
 import inspect
 import signal
+import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -172,3 +173,29 @@ def assert_no_thread_is_left() -> None:
         if thread.name == "aioproducer":
             thread.join(PATIENCE_S)
             assert not thread.is_alive()
+
+
+UNHEARD = """
+import signal, sys, threading, time
+from aioproducer import BlockingProducer
+
+def interrupt():
+    time.sleep(0.5)
+    signal.pthread_kill(threading.get_ident(), signal.SIGINT)  # noted for the main thread, whose sleep goes on
+
+try:
+    with BlockingProducer(sys.argv[1], max_block_ms=600_000) as producer:
+        threading.Thread(target=interrupt).start()
+        producer.send("nowhere", b"waits for its topic")
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+"""
+
+
+def test_ctrl_c_is_heard_though_it_does_not_end_the_sleep(cluster: ClusterElsewhere) -> None:
+    """As when it comes just before the system call that sleeps."""
+    command = [sys.executable, "-c", UNHEARD, cluster.bootstrap_servers]
+
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+    assert (ended.stdout, ended.stderr, ended.returncode) == ("interrupted\n", "", 0)

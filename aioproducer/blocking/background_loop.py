@@ -10,7 +10,7 @@ import operator
 import os
 import threading
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from aioproducer.errors import IllegalStateError, ProducerClosedError
 
@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
 
 ResultT = TypeVar("ResultT")
+
+LONGEST_SLEEP_S: Final = 0.25
+"""How long a thread that waits sleeps at a time. A signal that comes between the interpreter's look for signals and
+the system call does not end the sleep, and Ctrl-C would be heard only when what is waited for comes."""
 
 
 class BackgroundLoop:
@@ -162,7 +166,8 @@ def wait_for(future: concurrent.futures.Future[ResultT]) -> ResultT:
     gate.acquire()
     try:
         future.add_done_callback(lambda _: gate.release())
-        gate.acquire()  # unlike `result`, raises nothing but KeyboardInterrupt when that comes
+        while not gate.acquire(timeout=LONGEST_SLEEP_S):  # unlike `result`, raises nothing but KeyboardInterrupt
+            pass
         return future.result()
     except concurrent.futures.CancelledError:
         raise ProducerClosedError("the producer was closed while this call waited") from None

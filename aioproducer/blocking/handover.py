@@ -12,6 +12,7 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
+from aioproducer.blocking.background_loop import LONGEST_SLEEP_S
 from aioproducer.errors import (
     MAX_SUB_ERRORS,
     BufferTimeoutError,
@@ -181,7 +182,7 @@ class Handover:
                 left_s = deadline - time.monotonic()
                 if left_s <= 0:
                     raise self._no_room()
-                gate.acquire(timeout=min(left_s, threading.TIMEOUT_MAX))
+                gate.acquire(timeout=min(left_s, LONGEST_SLEEP_S))
             finally:
                 self._gates.pop(gate, None)
 
