@@ -44,12 +44,14 @@ class PrioritySchedule:
         seed: decides everything.
         depth: the orderings a fault needs, one more than there are change points.
         horizon: choices among which the change points are drawn.
+        lag_s: seconds by which the loop is late now and then.
     """
 
-    def __init__(self, seed: int | str, *, depth: int = DEPTH, horizon: int = HORIZON) -> None:
+    def __init__(self, seed: int | str, *, depth: int = DEPTH, horizon: int = HORIZON, lag_s: float = LAG_S) -> None:
         self._random = Random(f"priorities-{seed}")
         self._change_points = set(self._random.sample(range(horizon), depth - 1))
         self._priorities: dict[Hashable, float] = {}
+        self._lag_s = lag_s
         self.choices = 0
 
     def choose(self, lanes: Sequence[Hashable]) -> int:
@@ -64,7 +66,7 @@ class PrioritySchedule:
 
     def lag(self) -> float:
         """Return what a loop is late by that is sometimes busy."""
-        return LAG_S if self._random.random() < _LATE else 0.0
+        return self._lag_s if self._random.random() < _LATE else 0.0
 
     def _priority(self, lane: Hashable) -> float:
         return self._priorities.setdefault(lane, self._random.random())

@@ -20,7 +20,7 @@ from tests.simulation.nemesis import Nemesis
 from tests.simulation.plan import Plan
 from tests.simulation.run import Run, Verdict, live_on
 from tests.simulation.scheduled_loop import ScheduledLoop
-from tests.simulation.schedules import DeviatingSchedule
+from tests.simulation.schedules import DeviatingSchedule, Schedule
 from tests.simulation.simulated_loop import SimulatedLoop
 from tests.simulation.workload import Workload
 
@@ -203,7 +203,7 @@ class SceneRun(Run):
     Args:
         scene: what happens.
         plan: of it.
-        loop: where, with a schedule of deviations.
+        loop: where; a schedule of deviations is told when the scene begins and ends.
         history: gets what happens.
     """
 
@@ -215,14 +215,16 @@ class SceneRun(Run):
         """Start, play, heal, end."""
         loop = self._loop
         assert isinstance(loop, ScheduledLoop)
-        assert isinstance(loop.schedule, DeviatingSchedule)
+        schedule = loop.schedule if isinstance(loop.schedule, DeviatingSchedule) else None
         await self._start()
         for partition in range(self._plan.partitions):
             await self._watchman.probe(partition)
         self._watchman.begin()
-        loop.schedule.watch(self._look)
+        if schedule is not None:
+            schedule.watch(self._look)
         await self._within(5.0, self._scene.act(Stage(self._load, self._nemesis)), self._scene.name)
-        loop.schedule.watch(None)
+        if schedule is not None:
+            schedule.watch(None)
         self._nemesis.heal()
         if not self._load.is_closing:
             await self._within(self._load.delivery_timeout_s + 1, self._flush(), "flush after healing")
@@ -234,7 +236,7 @@ class SceneRun(Run):
         Inside(self._producer).check(self._history.violated, self._watchman.states)
 
 
-def play(scene: Scene, schedule: DeviatingSchedule, *, is_recording: bool = False) -> Verdict:
+def play(scene: Scene, schedule: Schedule, *, is_recording: bool = False) -> Verdict:
     """Let a scene go the way that a schedule says."""
     loop = ScheduledLoop(Random(0), schedule)
 
