@@ -75,7 +75,7 @@ def tests_others(session: nox.Session) -> None:
 @nox.session
 def simulate(session: nox.Session) -> None:
     """Live many seeds through in virtual time: `-- --seeds 1000 --jobs 2 [--schedule pct]`, or `-- --scene all`."""
-    install(session, extras="demo", group="simulate")
+    install(session, extras="demo", group="test")
     arguments = session.posargs or ["--all", "--seeds", "100", "--jobs", "2"]
     chosen = [] if {"--all", "--family", "--scene", "--engine"} & set(arguments) else ["--all"]
     session.run("python", "-m", "tests.simulation", *chosen, *arguments, env={"PYTHONHASHSEED": "0"})

@@ -1,4 +1,4 @@
-"""Runs on detangle's loop come to the same verdicts as on ours, good and bad. Skipped where it is not installed."""
+"""Runs on detangle's loop come to the same verdicts as on ours, good and bad."""
 
 import asyncio
 from random import Random
@@ -7,11 +7,8 @@ import pytest
 
 from tests.simulation.plan import draw_plan
 from tests.simulation.run import Run, Verdict, live_on, live_through
-from tests.simulation.simulated_loop import SimulatedLoop
-
-pytest.importorskip("detangle", reason="the second engine is not among what the tests need")
-
 from tests.simulation.second_engine import FAMILIES, STRATEGIES, DetangleLoop, live_there, make_strategy
+from tests.simulation.simulated_loop import SimulatedLoop
 
 
 class _ForgetfulRun(Run):
