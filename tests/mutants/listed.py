@@ -18,7 +18,7 @@ LISTED = (
     Mutant(
         name="sequence_taken_at_append",
         breaks="I5, I6: a batch that is being filled keeps the sequence of an epoch that was left meanwhile",
-        families=("D1", "D9"),
+        families=("D17", "D9"),
         changes=(
             Change(
                 "core/open_batches.py",
@@ -149,7 +149,6 @@ LISTED = (
     Mutant(
         name="duplicate_is_failure",
         breaks="I21: a batch of which the broker says that it has it already is reported as failed",
-        families=("D2", "D1"),
         tests=("tests/core/test_produce_outcome.py",),
         changes=(
             Change(
@@ -303,10 +302,10 @@ LISTED = (
         changes=(
             Change(
                 "_native/append.pyx",
-                "        write_record(builder, record)\n        if builder.size",
-                "        write_record(builder, record)\n"
+                "        self.write(builder, record)\n        return delivery\n",
+                "        self.write(builder, record)\n"
                 "        delivery._timestamp = builder.base_timestamp\n"
-                "        if builder.size",
+                "        return delivery\n",
             ),
         ),
     ),

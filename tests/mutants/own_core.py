@@ -18,7 +18,7 @@ OWN_CORE = (
     Mutant(
         name="last_answer_clears_ambiguity",
         breaks="C3, I8: a refused second attempt makes the first, unanswered one forgotten",
-        families=("D9", "D7", "D2"),
+        families=("D9",),
         changes=(
             Change(
                 "settlement.py",
@@ -30,7 +30,7 @@ OWN_CORE = (
     Mutant(
         name="pipelines_before_first_answer",
         breaks="C2: a second batch is sent to a broker that may refuse the first",
-        families=("D7", "D5", "D1"),
+        families=("D1", "D7"),
         changes=(
             Change(
                 "core/partition_queue.py",
@@ -54,49 +54,12 @@ OWN_CORE = (
     Mutant(
         name="new_connection_overtakes_old",
         breaks="C2: a batch goes out on a new connection while one before it is on the old",
-        families=("D5", "D2", "D3"),
+        families=("D3",),
         changes=(
             Change(
                 "core/partition_queue.py",
-                "            len(self.on_wire) >= self._window(connection, now) or self.on_wire[-1].connection != "
-                "connection\n",
-                "            len(self.on_wire) >= self.max_in_flight\n",
-            ),
-        ),
-    ),
-    Mutant(
-        name="overtaken_batch_is_sent_again",
-        breaks="C2: a batch goes on under a new epoch although its successor is in the log",
-        families=("D7", "D2"),
-        changes=(
-            Change(
-                "core/partition_queue.py",
-                "        for batch in overtaken:\n            self.queued.remove(batch)\n",
-                "        overtaken.clear()\n",
-            ),
-            Change(
-                "core/produce_outcome.py",
-                "    cannot_restamp = maybe_written or facts.successor_acked\n",
-                "    cannot_restamp = maybe_written\n",
-            ),
-        ),
-    ),
-    Mutant(
-        name="expired_batch_keeps_its_epoch",
-        breaks="I10: after a batch with a sequence was given up, the next leaves a gap",
-        families=("D9", "D7"),
-        changes=(
-            Change(
-                "settlement.py",
-                "        if batch.is_stamped:\n            batch.queue.identity.begin_change()\n        "
-                "self._end_part(batch)\n",
-                "        self._end_part(batch)\n",
-            ),
-            Change(
-                "settlement.py",
-                "            if batch.is_stamped:\n                batch.queue.identity.begin_change()\n           "
-                " return\n",
-                "            return\n",
+                "        if self.on_wire and (\n",
+                "        if self.on_wire and self.on_wire[-1].connection == connection and (\n",
             ),
         ),
     ),
@@ -143,7 +106,7 @@ OWN_CORE = (
         changes=(
             Change(
                 "core/buffer_pool.py",
-                "        self.lent_bytes += smaller.capacity - chunk.capacity\n",
+                "        self._count(payer, smaller.capacity - chunk.capacity)\n",
                 "",
             ),
         ),
@@ -151,7 +114,7 @@ OWN_CORE = (
     Mutant(
         name="common_memory_kept_for_ever",
         breaks="I15: once somebody has waited, the memory that all nodes share is lent to nobody",
-        families=("D8",),
+        families=("D8", "D1"),
         changes=(
             Change(
                 "core/memory_lines.py",

@@ -137,16 +137,4 @@ OWN_NATIVE = (
             ),
         ),
     ),
-    Mutant(
-        name="native_chunk_returned_while_held",
-        breaks="I9, C5: memory is lent again while a transport still reads it",
-        families=("D4", "D1"),
-        changes=(
-            Change(
-                "_native/memory.pyx",
-                "        if self.exports == 0:\n            callback(self)\n        else:\n",
-                "        if self.exports <= 1:\n            callback(self)\n        else:\n",
-            ),
-        ),
-    ),
 )

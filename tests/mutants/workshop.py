@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import aioproducer
-from tests.mutants.mutant import Mutant
+from tests.mutants.mutant import Mutant, StaleMutantError
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "aioproducer"
@@ -79,8 +79,7 @@ class Tree:
         """Return another tree, with the mutant in it.
 
         Raises:
-            StaleMutantError: the mutant no longer fits the code.
-            CalledProcessError: the mutant does not compile.
+            StaleMutantError: the mutant no longer fits the code, or cannot be built.
         """
         tree = Tree(self.folder.parent / mutant.name)
         tree.folder.mkdir()
@@ -88,7 +87,9 @@ class Tree:
         (tree.folder / "tests").symlink_to(self.folder / "tests")
         mutant.apply(tree.folder / "aioproducer")
         if mutant.native_modules:
-            tree.run("-c", BUILD_ONE, *mutant.native_modules).check_returncode()
+            built = tree.run("-c", BUILD_ONE, *mutant.native_modules)
+            if built.returncode:
+                raise StaleMutantError(f"{mutant.name} cannot be built:\n{built.stdout}{built.stderr}")
         shutil.copy(self.folder / "pyproject.toml", tree.folder)  # not while building: it would say what to build
         return tree
 

@@ -408,7 +408,9 @@ class Caller:
     async def _look_at(self, delivery: Delivery) -> None:
         chance = self._chance
         dice = chance.random()
-        if dice < 0.15:
+        if dice < 0.05:
+            await asyncio.gather(_awaited(delivery), _awaited(delivery), return_exceptions=True)
+        elif dice < 0.15:
             await asyncio.wait([delivery])
         elif dice < 0.2:
             await asyncio.wait([delivery], timeout=0.1 * self._load.delivery_timeout_s)
@@ -418,6 +420,10 @@ class Caller:
             delivery.add_done_callback(_fail)
         elif dice < 0.4 and self._with_faults:
             delivery.cancel()
+
+
+async def _awaited(delivery: Delivery) -> RecordMetadata:
+    return await delivery
 
 
 def _fail(_: asyncio.Future[RecordMetadata]) -> None:
