@@ -64,7 +64,9 @@ def check_ends(stories: Sequence[Story], plan: Plan, healed_at: float) -> Iterat
 
 
 def _recovered_at(plan: Plan, healed_at: float) -> float:
-    return healed_at + plan.number("request_timeout_ms") / 1000 + RECOVERY_S if plan.is_honest else math.inf
+    if not plan.is_honest or "F21" in plan.enabled:
+        return math.inf  # a partition that is gone stays gone
+    return healed_at + plan.number("request_timeout_ms") / 1000 + RECOVERY_S
 
 
 def _is_excused(story: Story, plan: Plan) -> bool:

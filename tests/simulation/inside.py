@@ -33,6 +33,9 @@ class Inside:
         pool = running.pool
         if not 0 <= lent <= pool.lent_bytes <= pool.total_bytes:
             violated("I15", f"{lent} bytes in batches, {pool.lent_bytes} lent of {pool.total_bytes}")
+        lines = running.lines
+        if not lines.records and (lines.bytes or lines._counted_records or lines._counted_bytes):  # noqa: SLF001  # as above
+            violated("I15", f"nobody waits, and {lines!r} counts some who do")
         states[f"producer {running.lifecycle.state.value}"] += 1
 
     def watch_epochs(self, violated: Callable[[str, str], None]) -> None:

@@ -116,11 +116,14 @@ class WireWatch:
 
     def lost(self, transport: SimulatedTransport) -> None:
         """A connection is gone, and with it what was in flight on it."""
-        self._oldest_since.pop(transport.number, None)
+        waited_s = self._clock() - self._oldest_since.pop(transport.number, self._clock() - self._request_timeout_s)
         asked = self._metadata_in_flight
         self._metadata_in_flight = {key: at for key, at in asked.items() if key[0] != transport.number}
         self._history.note("network", "connection %d to node %d is gone", transport.number, transport.node.number)
         error = getattr(transport.protocol, "error", None)
+        is_given_up = "no answer within" in str(error) and not self._is_hostile
+        if is_given_up and waited_s < self._request_timeout_s - _TICK_S:
+            self.violated("I17", f"connection {transport.number} was given up after {waited_s:.6f} s: {error}")
         if isinstance(error, ProtocolError) and not self._is_hostile:
             self.violated("I28", f"connection {transport.number} was closed, but every broker is honest: {error}")
 
