@@ -203,7 +203,7 @@ async def append_all(rows: Iterable[Row], enqueue: EnqueueRow, *, appender: Reco
         ValueError: as `TypeError`.
     """
     rest = iter(rows)
-    many = BulkAppend(appender, topic, rest)
+    many = BulkAppend(appender, str.__str__(topic), rest)  # of a `StrEnum`, its text
     bulk = BulkDelivery(many.shares)
     admitting = _Admitting(bulk, enqueue)
     is_over = False

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator
+from enum import StrEnum
 
 import pytest
 
@@ -20,6 +21,13 @@ from aioproducer import (
 )
 from aioproducer.testing import ApiKey, FakeCluster, Where
 from tests.produced import values
+
+
+class Names(StrEnum):
+    """Topics, as applications write them down."""
+
+    ORDERS = "orders"
+
 
 PRODUCE = Where(api=ApiKey.PRODUCE)
 FORBIDDEN = 29
@@ -227,3 +235,10 @@ async def test_records_of_others_may_lie_between(producer: Producer, one_broker:
         first, last, _ = result.offsets[place]
         assert (found[first], found[last]) == (column[0], column[-1])
         assert [value for value in found if value is not None and value.startswith(b"%d-" % call)] == column
+
+
+async def test_topic_may_be_a_member_of_an_enumeration(producer: Producer, one_broker: FakeCluster) -> None:
+    """Its text is the topic's name, as for every verb."""
+    result = await (await producer.send_many(Names.ORDERS, [b"a"], partition=0))
+
+    assert (result.delivered, values(one_broker, "orders")) == (1, [b"a"])
