@@ -3,8 +3,9 @@
 import json
 from pathlib import Path
 
+from tests.evidence import package_hash
 from tests.simulation.campaign import Campaign, Failure, Outcome
-from tests.simulation.evidence import append_evidence, package_digest
+from tests.simulation.evidence import append_evidence
 
 
 def test_each_campaign_appends_a_line(tmp_path: Path) -> None:
@@ -17,17 +18,6 @@ def test_each_campaign_appends_a_line(tmp_path: Path) -> None:
     append_evidence(file, campaign, failed)
 
     good, bad = map(json.loads, file.read_text("utf-8").splitlines())
-    assert (good["seeds"], good["runs"], good["outcome"]) == ([100, 109], 20, "no violation")
-    assert bad["failures"] == ["python -m tests.simulation --family D2 --seed 104"]
-    assert good["package"] == bad["package"] == package_digest()
-
-
-def test_digest_of_a_package_is_of_names_and_contents_of_its_sources(tmp_path: Path) -> None:
-    """Not of what is built from them."""
-    (tmp_path / "a.py").write_text("1")
-    before = package_digest(tmp_path)
-    (tmp_path / "a.so").write_text("binary")
-    unchanged = package_digest(tmp_path)
-    (tmp_path / "a.py").write_text("2")
-
-    assert before == unchanged != package_digest(tmp_path)
+    assert (good["seeds"], good["totals"]["runs"], good["outcome"]) == ([100, 109], 20, "no violation")
+    assert bad["totals"]["failures"] == ["python -m tests.simulation --family D2 --seed 104"]
+    assert good["package"] == bad["package"] == package_hash()
