@@ -19,8 +19,8 @@ class Accumulator(Protocol):
         """Give `slot` a builder with room for `size` bytes; False: no memory now."""
     def batch_full(self, slot: PartitionSlot) -> None:
         """The open batch of `slot` takes no more records."""
-    def choose_partition(self, topic: TopicSlots, previous: int) -> int:
-        """The partition for the next keyless records; `previous` is -1 at first."""
+    def choose_partition(self, topic: TopicSlots) -> int:
+        """The partition for the next keyless records."""
     def unknown_partition(self, topic: TopicSlots, partition: int) -> NoReturn:
         """Raise ValueError: the topic has no such partition."""
     def too_large(self, topic: str, size: int) -> RecordTooLargeError:

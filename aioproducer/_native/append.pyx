@@ -288,7 +288,7 @@ cdef class RecordAppender:
             return <PartitionSlot>topic.slots[<Py_ssize_t>key % count]
         # Uniform sticky (KIP-794): another partition once a batch's worth of bytes went to this one.
         if topic.sticky < 0 or topic.sticky_bytes + record.size > self.batch_size - BATCH_HEADER_SIZE:
-            topic.sticky = self._accumulator.choose_partition(topic, topic.sticky)
+            topic.sticky = self._accumulator.choose_partition(topic)
             topic.sticky_bytes = 0
         topic.sticky_bytes += record.size
         return <PartitionSlot>topic.slots[topic.sticky]

@@ -66,7 +66,7 @@ cdef class BulkAppend:
 
     def run(self):
         cdef RecordAppender appender = self._appender
-        cdef TopicSlots slots
+        cdef TopicSlots slots = appender.find_topic(self._topic)  # one that is in use stays in use
         self.waiting = None
         self.is_at_row = False
         for row in self._rows:
@@ -74,7 +74,6 @@ cdef class BulkAppend:
             self.is_at_row = True
             appender.check_open()
             value, key, partition, timestamp, headers = row
-            slots = appender.find_topic(self._topic)
             if appender.busy or slots is None or not self._append(slots, value, key, partition, timestamp, headers):
                 self.waiting = row
                 return False

@@ -132,7 +132,7 @@ class OpenBatches:  # noqa: PLR0904  # each asked from one place, of one diction
         """Queue the open batch: it takes no more."""
         self._close_full(queue_of(slot))
 
-    def choose_partition(self, topic: TopicSlots, previous: int) -> int:  # noqa: ARG002  # adaptive, not rotating
+    def choose_partition(self, topic: TopicSlots) -> int:
         """Choose the next sticky partition of keyless records."""
         return self.partitions.choose(topic)
 
