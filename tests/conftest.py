@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import functools
+import signal
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
@@ -38,6 +39,15 @@ def missing_for_real_kafka() -> str:
     except MissingToolError as missing:
         return str(missing)
     return ""
+
+
+def pytest_configure() -> None:
+    """Let Ctrl-C reach the programs under test, also where a shell started us in the background.
+
+    Such a shell has us ignore it, and programs inherit what is ignored.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
