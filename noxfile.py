@@ -72,13 +72,14 @@ def tests_others(session: nox.Session) -> None:
     test_on(session, {version: path for version, path in interpreters().items() if version != OWN_VERSION})
 
 
-@nox.session
+@nox.session(python=False)
 def simulate(session: nox.Session) -> None:
     """Live many seeds through in virtual time: `-- --seeds 1000 --jobs 2 [--schedule pct]`, or `-- --scene all`."""
-    install(session, extras="demo", group="test")
+    home = environment_of_tests(session)
     arguments = session.posargs or ["--all", "--seeds", "100", "--jobs", "2"]
     chosen = [] if {"--all", "--family", "--scene", "--engine"} & set(arguments) else ["--all"]
-    session.run("python", "-m", "tests.simulation", *chosen, *arguments, env={"PYTHONHASHSEED": "0"})
+    python = str(home / "bin" / "python")
+    session.run(python, "-m", "tests.simulation", *chosen, *arguments, external=True, env={"PYTHONHASHSEED": "0"})
 
 
 @nox.session
@@ -241,17 +242,23 @@ def test_on(session: nox.Session, found: dict[str, str]) -> None:
 
 def passes_tests(session: nox.Session, version: str, interpreter: str) -> bool:
     """Run the suite on one interpreter, in an environment of its own; that of `tests` where it is the one we run on."""
-    is_ours = version == OWN_VERSION
-    home = ROOT / ".nox" / ("tests" if is_ours else f"tests_all-{version}")
-    if not home.exists():
-        python = sys.executable if is_ours else interpreter
-        session.run(sys.executable, "-m", "virtualenv", "-q", "-p", python, str(home), external=True)
     try:
-        install(session, home, extras="demo", group="test")
+        home = environment_of_tests(session, version, interpreter)
         session.run(str(home / "bin" / "python"), "-m", "pytest", *session.posargs, external=True)
     except nox.command.CommandFailed:
         return False
     return True
+
+
+def environment_of_tests(session: nox.Session, version: str = OWN_VERSION, interpreter: str = sys.executable) -> Path:
+    """Bring up to date, and return the folder of, the environment the suite runs in on one interpreter."""
+    is_ours = version == OWN_VERSION
+    home = ROOT / ".nox" / ("tests" if is_ours else f"tests-{version}")
+    if not home.exists():
+        python = sys.executable if is_ours else interpreter
+        session.run(sys.executable, "-m", "virtualenv", "-q", "-p", python, str(home), external=True)
+    install(session, home, extras="demo", group="test")
+    return home
 
 
 def source_digest() -> str:
