@@ -11,6 +11,7 @@ Source: Sender in Apache Kafka.
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -33,7 +34,6 @@ from aioproducer.protocol.messages import PRODUCE
 from aioproducer.protocol.produce import decode_produce_response
 
 if TYPE_CHECKING:
-    import asyncio
     from collections.abc import Callable
 
     from aioproducer.core.producer_batch import ProducerBatch
@@ -123,6 +123,7 @@ class Sender:
                 self.run_once(self._loop.time())
                 await self._sleep_until(self._timers.next_at())
         finally:
+            self._stop_alarm()
             self._sealing.close()
 
     def wake(self) -> None:
@@ -157,7 +158,8 @@ class Sender:
     async def _sleep_until(self, when: float | None) -> None:
         if self._is_woken:
             self._is_woken = False
-            when = self._loop.time()
+            await asyncio.sleep(0)
+            return
         self._sleep = self._loop.create_future()
         if when is not None:
             self._set_alarm(when)
@@ -165,15 +167,27 @@ class Sender:
             await self._sleep
         finally:
             self._sleep = None
-            self._stop_alarm()
 
     def _set_alarm(self, when: float) -> None:
-        """Sleep no longer than until `when`; whoever sets a timer while the sender sleeps need not wake it."""
+        """Sleep no longer than until `when`; whoever sets a timer while the sender sleeps need not wake it.
+
+        An alarm that is earlier stays, also through turns that need none: setting one costs more than looking again.
+        """
         if self._sleep is None or (self._alarm is not None and self._alarm_at <= when):
             return
         self._stop_alarm()
         self._alarm_at = min(when, self._loop.time() + LONGEST_SLEEP_S)
-        self._alarm = self._loop.call_at(self._alarm_at, self.wake)
+        self._alarm = self._loop.call_at(self._alarm_at, self._ring)
+
+    def _ring(self) -> None:
+        self._alarm = None
+        when = self._timers.next_at()
+        if when is None:
+            return
+        if when <= self._loop.time():
+            self.wake()
+        else:
+            self._set_alarm(when)
 
     def _stop_alarm(self) -> None:
         if self._alarm is not None:
