@@ -195,6 +195,7 @@ cdef class Followers:
 
 @cython.freelist(256)
 @cython.final
+@cython.no_gc  # a cycle through it ends with its batch, at delivery_timeout_ms at the latest; and there are millions
 cdef class Delivery:
     """The handle of one record: done when the broker answered for it, or when it failed for good.
 
