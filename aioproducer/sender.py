@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from aioproducer.network.metadata_refresher import MetadataRefresher
     from aioproducer.network.network_client import NetworkClient
     from aioproducer.protocol.produce import PartitionAnswer, ProduceResponse
+    from aioproducer.records import TopicPartition
     from aioproducer.sealing import Sealing
     from aioproducer.settlement import Settlement
 
@@ -207,11 +208,14 @@ class Sender:
 
     def _send_to(self, node_id: int, now: float) -> None:
         self._client.connect(node_id)
+        ready = self._accumulator.ready
         while self._client.is_ready(node_id):
             batches = self._accumulator.drain(node_id, self._client.connection_id(node_id), now)
             if not batches:
                 return
             self._send(ProduceRequest(node_id, batches, self._metadata.cluster), now)
+            if not ready.count(node_id):
+                return
         if not self._client.connection_id(node_id) and self._client.last_error(node_id) is not None:
             self._metadata.request_update("broker_unreachable")  # others may lead its partitions by now
 
@@ -278,6 +282,7 @@ class Sender:
 
     def _apply(self, request: ProduceRequest, response: ProduceResponse, now: float) -> None:
         answer_to = request.answers(response)
+        hints: dict[TopicPartition, PartitionView] = {}
         for batch in request.batches:
             answer = answer_to(batch)
             outcome = decide(answer, self._settlement.facts(batch, answer), self._policy)
@@ -291,7 +296,11 @@ class Sender:
                 self._client.disconnect(request.node_id, ProtocolError(text))
             elif answer.error_code:
                 batch.last_error = _error_of(batch, answer)
-        self._take_hints(request, response)
+                if answer.leader_id >= 0:
+                    hints[batch.queue.topic_partition] = PartitionView(answer.leader_id, answer.leader_epoch)
+        if hints:  # all at once: there may be thousands
+            endpoints = [Node(node_id, *endpoint) for node_id, endpoint in response.nodes.items()]
+            self._metadata.apply_leader_hints(hints, endpoints=endpoints)
         self._wake_if_held_back(request.node_id)
 
     def _wake_if_held_back(self, node_id: int) -> None:
@@ -313,19 +322,6 @@ class Sender:
             self._settlement.apply(batch, decide_lost(facts, self._policy), now)
         self._metadata.request_update("connection_lost")
         self.wake()
-
-    def _take_hints(self, request: ProduceRequest, response: ProduceResponse) -> None:
-        """Follow the new leaders that an answer names, all at once: there may be thousands."""
-        answer_to = request.answers(response)
-        answers = [(batch.queue.topic_partition, answer_to(batch)) for batch in request.batches]
-        hints = {
-            place: PartitionView(answer.leader_id, answer.leader_epoch)
-            for place, answer in answers
-            if answer is not None and answer.leader_id >= 0 and answer.error_code
-        }
-        if hints:
-            endpoints = [Node(node_id, *endpoint) for node_id, endpoint in response.nodes.items()]
-            self._metadata.apply_leader_hints(hints, endpoints=endpoints)
 
     # Saying why
 

@@ -15,8 +15,6 @@ cimport cython
 
 from aioproducer.records import RecordMetadata
 
-from libc.stdint cimport int64_t
-
 cdef object copy_context = contextvars.copy_context
 
 
