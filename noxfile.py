@@ -181,9 +181,12 @@ def architecture(session: nox.Session) -> None:
 
 @nox.session
 def docs(session: nox.Session) -> None:
-    """Check links, names and code of the documentation."""
-    install(session, extras="demo", group="test")
-    session.run("pytest", "-q", *present("tests/test_docs.py", "tests/docs"), *session.posargs)
+    """Check links, names and code of the documentation, and make a site of it in build/docs."""
+    install(session, extras="demo", group="docs")
+    site = ["sphinx-build", "-n", "-W", "--keep-going", "-q", "-d", "build/docs/doctrees", "docs", "build/docs/html"]
+    generated = ["tests/test_configuration_reference.py", "tests/test_performance_page.py"]
+    run_all(session, site, ["pytest", "-q", *present("tests/test_docs.py", "tests/docs", *generated), *session.posargs])
+    session.log("the site: build/docs/html/index.html")
 
 
 @nox.session

@@ -36,10 +36,10 @@ class BlockingProducer(BlockingLifetime):
 
     ```python
     with BlockingProducer("localhost:9092") as producer:
-        metadata = producer.send("orders", b"...", key=b"customer-7")    # delivered
+        metadata = producer.send("orders", b"...", key=b"customer-7")  # delivered
         for order in orders:
-            producer.enqueue("orders", order.body, key=order.id)         # waits only for room
-        producer.flush()                                                 # raises if anything was not delivered
+            producer.enqueue("orders", order.body, key=order.id)  # waits only for room
+        producer.flush()  # raises if anything was not delivered
     ```
 
     Safe to share between threads. Ctrl-C ends the wait of the call it meets; leaving the `with` block then closes

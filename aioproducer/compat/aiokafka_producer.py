@@ -47,9 +47,11 @@ class AIOKafkaProducer:  # noqa: PLR0904  # aiokafka's verbs
     """Takes aiokafka's arguments, all of them; those that cannot be honoured yet are refused by the constructor.
 
     ```python
+    from aioproducer.compat import AIOKafkaProducer
+
     async with AIOKafkaProducer(bootstrap_servers="localhost:9092") as producer:
-        future = await producer.send("orders", b"...")     # queued
-        metadata = await future                            # delivered
+        future = await producer.send("orders", b"...")  # queued
+        metadata = await future  # delivered
     ```
 
     May be constructed anywhere; it belongs to the event loop that starts it.
