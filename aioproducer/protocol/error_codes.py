@@ -48,19 +48,12 @@ class ErrorCode(IntEnum):
     meaning: str
 
     def __new__(cls, code: int, traits: str, meaning: str) -> Self:
-        """Make one row of the table.
-
-        Raises:
-            ValueError: a trait is not one of the words of this file (a typing error in the table).
-        """
+        """Make one row of the table."""
         row = int.__new__(cls, code)
         row._value_ = code
         row.traits = frozenset(traits.split())
         row.meaning = meaning
-        if not row.traits <= _WORDS:
-            unknown = row.traits - _WORDS
-            message = f"error code {code} has unknown traits {sorted(unknown)}"
-            raise ValueError(message)
+        assert row.traits <= _WORDS, f"a typing error in the table: {code} has {sorted(row.traits - _WORDS)}"
         return row
 
     @classmethod

@@ -75,6 +75,18 @@ def test_batches_become_large_again_when_the_broker_allows_it() -> None:
     assert (topic.limits.of("t"), len(topic.limits)) == (BATCH_SIZE, 0)
 
 
+def test_larger_batch_that_is_acknowledged_after_a_refusal_lifts_the_limit() -> None:
+    """It was on its way already when the broker's limit was raised: nothing has to be tried a thousand times."""
+    limits = BatchLimits(BATCH_SIZE)
+    limits.refused("t", size=100_000, uncompressed=100_000)
+    limits.acknowledged("t", size=150_000, uncompressed=150_000)
+
+    for _ in range(100):
+        limits.acknowledged("t", size=limits.of("t"), uncompressed=limits.of("t"))
+
+    assert (limits.of("t"), len(limits)) == (BATCH_SIZE, 0)
+
+
 def test_limit_that_is_lowered_later_is_found_too() -> None:
     """What was acknowledged before is no promise."""
     topic = Topic(100_000)

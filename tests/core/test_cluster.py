@@ -69,6 +69,15 @@ def test_leader_epoch_never_goes_back(epoch: int, expected: int) -> None:
     assert cluster.leader_of("a", 0) == expected
 
 
+def test_lower_epoch_is_old_news_also_of_a_suspected_topic_that_has_its_id() -> None:
+    """The id would be another one, had the topic been made again."""
+    cluster = knowing(seen((1, 5)))
+    for from_node in (1, 2, 3):
+        cluster = cluster.merge(answer(seen((2, 4)), from_node=from_node), 2.0, suspected={"a"})
+
+    assert cluster.leader_of("a", 0) == 1
+
+
 def test_new_topic_id_replaces_everything() -> None:
     """Deleted and made again: epochs and partitions begin anew."""
     cluster = knowing(seen((1, 50), (1, 50))).merge(answer(seen((2, 0), topic_id=OTHER_ID)), 2.0)

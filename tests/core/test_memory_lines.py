@@ -191,6 +191,19 @@ def test_earliest_who_gets_nothing_has_the_first_claim_on_what_is_common() -> No
     assert queue.core.open_batches.may_use_common
 
 
+def test_partition_that_is_held_up_while_it_waits_alone_goes_on_afterwards() -> None:
+    """It competes for itself meanwhile; those of its node that come later are not forgotten."""
+    queue = full((1, 1))
+    held_up = queue.join(partition=0)
+    queue.core.refuse(queue.core.drain()[0])
+    queue.lines.serve()
+    later = queue.join(partition=1)
+
+    queue.free(2)
+
+    assert queue.placed == [held_up, later]
+
+
 # Shortage
 
 

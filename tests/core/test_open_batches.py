@@ -43,6 +43,24 @@ def test_batch_begins_small_and_grows_by_fours() -> None:
     assert len(core.queue().queued) == 0
 
 
+def test_batch_that_cannot_be_begun_takes_no_memory() -> None:
+    """The machine has none left for what is kept of it; the next record goes."""
+    core = CoreParts()
+
+    def exhaust() -> None:
+        raise MemoryError
+
+    core.on_clock = exhaust
+    with pytest.raises(MemoryError):
+        core.send(b"v")
+    core.on_clock = lambda: None
+    lent = core.pool.lent_bytes
+    core.send(b"v")
+    core.flush()
+
+    assert (lent, values(core.drain())) == (0, [1])
+
+
 def test_partition_that_filled_its_last_batch_begins_with_a_large_one() -> None:
     """It need not grow again."""
     core = CoreParts()

@@ -93,7 +93,7 @@ def test_header_and_records_are_a_batch_that_the_reference_reads() -> None:
 
     assert [record.value for record in decoded.records] == [b"one", b"two"]
     assert (decoded.producer_id, decoded.producer_epoch, decoded.base_sequence) == (7, 0, 0)
-    assert batch.wire_size == HEADER_SIZE + len(batch.records())
+    assert batch.wire_size == batch.uncompressed_wire_size == HEADER_SIZE + len(batch.records())
 
 
 def test_ambiguous_batch_never_loses_its_identity() -> None:

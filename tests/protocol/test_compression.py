@@ -38,6 +38,11 @@ def test_other_readers_understand_it(codec: CompressionType, size: int) -> None:
     assert READERS[codec](compress(codec, None, LONG[:size])) == LONG[:size]
 
 
+def test_batch_that_is_not_packed_is_the_same_bytes() -> None:
+    """Both ways, as with a codec."""
+    assert decompress(CompressionType.NONE, compress(CompressionType.NONE, None, memoryview(LONG))) == LONG
+
+
 def test_lz4_blocks_are_independent() -> None:
     """Java's reader refuses linked ones: bit 5 of the frame's flags."""
     packed = compress(CompressionType.LZ4, None, LONG)

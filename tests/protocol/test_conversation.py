@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aioproducer.errors import ProtocolError
+from aioproducer.errors import ProtocolError, TlsError
 from aioproducer.protocol.conversation import BrokerConversation
 
 
@@ -77,6 +77,44 @@ def test_answers_before_a_bad_frame_count() -> None:
     assert bytes(next(answers)[1]) == b"good"
     with pytest.raises(ProtocolError):
         next(answers)
+
+
+def test_size_that_comes_in_pieces_is_put_together() -> None:
+    """Two bytes of it, then the rest."""
+    conversation = talk(1)
+
+    first = list(conversation.receive(frame(0, b"body")[:2]))
+    ((_, payload),) = conversation.receive(frame(0, b"body")[2:])
+
+    assert (first, bytes(payload)) == ([], b"body")
+
+
+@pytest.mark.parametrize("size", [-1, 3, 2**31 - 1], ids=["negative", "too small", "too large"])
+def test_size_that_cannot_be_is_refused(size: int) -> None:
+    """Before anything is kept for it."""
+    with pytest.raises(ProtocolError, match=f"an answer of {size} bytes"):
+        list(talk(1).receive(struct.pack(">i", size)))
+
+
+@pytest.mark.parametrize(
+    "start, error, text",
+    [
+        (b"\x15\x03\x03\x00\x02", TlsError, "speaks TLS"),
+        (b"HTTP/1.1 400 Bad Request", ProtocolError, "an HTTP server"),
+        (b"SSH-2.0-OpenSSH_9.2", ProtocolError, "an SSH server"),
+    ],
+    ids=["TLS", "HTTP", "SSH"],
+)
+def test_other_protocol_is_named(start: bytes, error: type[ProtocolError], text: str) -> None:
+    """By what it says first."""
+    with pytest.raises(error, match=text):
+        list(talk(1).receive(start))
+
+
+def test_answer_out_of_order_is_refused() -> None:
+    """Brokers answer one request after another."""
+    with pytest.raises(ProtocolError, match="answered request 1, the oldest unanswered is 0"):
+        list(talk(2).receive(frame(1)))
 
 
 def test_answer_to_nothing_is_refused() -> None:

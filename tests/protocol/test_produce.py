@@ -116,12 +116,21 @@ def test_record_errors_are_read() -> None:
         assert (answer.record_errors, answer.error_message) == (((5, "bad"),), "all")
 
 
+def test_fields_of_newer_brokers_are_passed_over() -> None:
+    """Behind the error of a record, where the tag means nothing here."""
+    partition = struct.pack(">ihqqq", 0, 87, -1, -1, -1) + b"\x02" + struct.pack(">i", 5) + b"\x04bad\x01\x07\x02xy"
+
+    (answer,) = decode_produce_response(9, whole_answer(9, partition + b"\x00\x00")).partitions
+
+    assert (answer.record_errors, answer.error_message) == (((5, "bad"),), None)
+
+
 def test_new_leader_and_its_address_are_read() -> None:
     """KIP-951: in tagged fields, among others that are passed over."""
     hint = b"\x02" + b"\x00\x09" + struct.pack(">ii", 2, 8) + b"\x00" + b"\x05\x01x"
     partition = struct.pack(">ihqqq", 0, 6, -1, -1, -1) + b"\x01\x00" + hint
     node = struct.pack(">i", 2) + b"\x05host" + struct.pack(">i", 9092) + b"\x00\x00"
-    nodes = b"\x01\x00" + bytes((len(node) + 1,)) + b"\x02" + node
+    nodes = b"\x02" + b"\x00" + bytes((len(node) + 1,)) + b"\x02" + node + b"\x05\x01x"
     payload = whole_answer(12, partition)[:-1] + nodes
 
     response = decode_produce_response(12, payload)
@@ -141,8 +150,9 @@ def test_new_leader_and_its_address_are_read() -> None:
         b"\xff\xff\xff\xff\x0f" + bytes(50),
         b"\xff\xff\xff\xff\xff\x0f" + bytes(50),
         whole_answer(13, plain_answer(0, 1, version=13)[:-1] + b"\x01\x00\x02\x00\x00" + bytes(8)),
+        whole_answer(13, plain_answer(0, 1, version=13))[:10],
     ],
-    ids=["empty", "short", "long", "cut", "offset", "count", "varint", "tag"],
+    ids=["empty", "short", "long", "cut", "offset", "count", "varint", "tag", "id"],
 )
 def test_what_is_no_answer_is_refused(payload: bytes) -> None:
     """With one kind of error, whatever is wrong."""
