@@ -164,11 +164,12 @@ def lint(session: nox.Session) -> None:
 
 @nox.session
 def types(session: nox.Session) -> None:
-    """Check the types of the package, and by two checkers the public interface as users write against it."""
+    """Check the types of the package; by two checkers, and whole, those of the public interface as users see it."""
     install(session, extras="demo", group="types")
-    mypy = ["mypy", "aioproducer", ".ci/check_machine.py", *present("tests/typing")]
+    completeness = ".ci/check_type_completeness.py"
+    mypy = ["mypy", "aioproducer", ".ci/check_machine.py", completeness, *present("tests/typing")]
     python = str(Path(session.bin) / "python")  # else it takes the packages of a .venv in the tree
-    run_all(session, mypy, ["basedpyright", "--pythonpath", python, *present("tests/typing")])
+    run_all(session, mypy, ["basedpyright", "--pythonpath", python, *present("tests/typing")], ["python", completeness])
 
 
 @nox.session

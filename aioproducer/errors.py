@@ -292,7 +292,7 @@ class UndeliveredError(KafkaError, ExceptionGroup[KafkaError]):
     ) -> None:
         """Count the records; without a count, one an error."""
         super().__init__(message, **details)
-        self.args = (message, list(errors[:MAX_SUB_ERRORS]))
+        ExceptionGroup.__init__(self, message, list(errors[:MAX_SUB_ERRORS]))  # for `args`
         self.count = len(errors) if count is None else count
 
     @classmethod

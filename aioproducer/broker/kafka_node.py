@@ -44,7 +44,7 @@ class KafkaNode:
         """A node that does not run yet; `folder` has its formatted log folder and `server.properties`."""
         self.ports = ports
         self.folder = folder
-        self.is_paused = False
+        self.is_paused: bool = False
         self._program = program
         self._process: JavaProcess | None = None
 

@@ -20,5 +20,5 @@ class MissingToolError(BrokerStartError):
     def __init__(self, missing: Sequence[str]) -> None:
         """Join the lines of `missing` (of `missing_for_kafka`), which stay readable one by one."""
         super().__init__("; ".join(missing))
-        self.missing = tuple(missing)
+        self.missing: tuple[str, ...] = tuple(missing)
         """One line for each missing program, with the command that installs it."""
