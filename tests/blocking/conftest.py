@@ -1,0 +1,35 @@
+"""Fixtures of the tests of the producer for threads."""
+
+import contextlib
+from collections.abc import Iterator
+
+import pytest
+
+from aioproducer import (
+    BlockingProducer,
+    UndeliveredError,
+)
+from tests.fakes.cluster_elsewhere import ClusterElsewhere, cluster_elsewhere
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[ClusterElsewhere]:
+    """One for all tests that count only what they sent themselves."""
+    with cluster_elsewhere() as elsewhere:
+        yield elsewhere
+
+
+@pytest.fixture
+def cluster() -> Iterator[ClusterElsewhere]:
+    """One of the test's own."""
+    with cluster_elsewhere() as elsewhere:
+        yield elsewhere
+
+
+@pytest.fixture
+def blocking(cluster: ClusterElsewhere) -> Iterator[BlockingProducer]:
+    """A started producer with the defaults."""
+    producer = BlockingProducer(cluster.bootstrap_servers).start()
+    yield producer
+    with contextlib.suppress(UndeliveredError):
+        producer.close(0)

@@ -1,0 +1,150 @@
+"""Starting and closing the producer for threads: bounded, once for all, and nobody is forgotten."""
+
+import contextlib
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from aioproducer import (
+    BlockingProducer,
+    IllegalStateError,
+    KafkaError,
+    MetadataTimeoutError,
+    ProducerClosedError,
+    UndeliveredError,
+)
+from aioproducer.testing import ApiKey, Where
+from tests.fakes.cluster_elsewhere import ClusterElsewhere
+
+PRODUCE = Where(api=ApiKey.PRODUCE)
+FORBIDDEN = 29
+
+
+def test_close_is_bounded(cluster: ClusterElsewhere) -> None:
+    """What is left fails; so do callers that wait for room."""
+    cluster.do(lambda fake: fake.faults.stall(PRODUCE))
+    producer = BlockingProducer(cluster.bootstrap_servers, buffer_memory=200_000).start()
+    stopped: list[type[Exception]] = []
+
+    def work() -> None:
+        try:
+            while True:
+                producer.enqueue("orders", bytes(10_000))
+        except KafkaError as error:
+            stopped.append(type(error))
+
+    worker = threading.Thread(target=work)
+    worker.start()
+    time.sleep(0.05)
+    begun = time.monotonic()
+
+    with pytest.raises(UndeliveredError, match="not delivered"):
+        producer.close(0.1)
+
+    worker.join(2)
+    assert time.monotonic() - begun < 2
+    assert stopped == [ProducerClosedError]
+    producer.close()
+
+
+@pytest.mark.parametrize("is_stuck", [False, True], ids=["delivering", "behind a full buffer"])
+def test_later_close_shortens_the_time_of_the_first(cluster: ClusterElsewhere, *, is_stuck: bool) -> None:
+    """As the producer's own does; both raise what was not delivered."""
+    producer = BlockingProducer(cluster.bootstrap_servers, buffer_memory=100_000, linger_ms=0).start()
+    producer.send("orders", b"v")
+    cluster.do(lambda fake: fake.faults.stall(PRODUCE))
+    for _ in range(20 if is_stuck else 1):
+        producer.enqueue("orders", bytes(10_000))
+
+    with ThreadPoolExecutor(2) as threads:
+        first = threads.submit(producer.close, 600)
+        while "closing" not in repr(producer) and not is_stuck:
+            time.sleep(0.001)
+        with pytest.raises(UndeliveredError) as caught:
+            producer.close(0)
+        raised = first.exception(60)
+
+    assert isinstance(raised, UndeliveredError)
+    assert raised.count == caught.value.count > 0
+    assert "closed" in repr(producer)
+
+
+@pytest.mark.parametrize("timeout", [0, 0.5, 5])
+def test_every_record_taken_while_others_close_is_told_of(cluster: ClusterElsewhere, timeout: float) -> None:
+    """Delivered or failed, but none forgotten between the threads."""
+    producer = BlockingProducer(cluster.bootstrap_servers).start()
+    taken: list[int] = []
+    told: list[object] = []
+
+    def work() -> None:
+        with contextlib.suppress(ProducerClosedError):
+            while True:
+                producer.enqueue("orders", b"v", on_delivery=lambda _metadata, error: told.append(error))
+                taken.append(1)
+
+    workers = [threading.Thread(target=work) for _ in range(3)]
+    for worker in workers:
+        worker.start()
+    time.sleep(0.02)
+    producer.close(timeout)
+    for worker in workers:
+        worker.join(5)
+
+    assert len(taken) == len(told) > 0
+
+
+def test_closed_is_closed(cluster: ClusterElsewhere) -> None:
+    """Every call says so at once, but for one more close."""
+    producer = BlockingProducer(cluster.bootstrap_servers).start()
+    producer.close()
+    producer.close(0)
+    for verb in (producer.send, producer.enqueue, producer.send_threadsafe):
+        with pytest.raises(ProducerClosedError):
+            verb("orders", b"v")
+    for other in (producer.start, producer.flush):
+        with pytest.raises(ProducerClosedError):
+            other()
+
+
+def test_start_that_fails_leaves_no_thread() -> None:
+    """And says why."""
+    with pytest.raises(MetadataTimeoutError, match="refused"):
+        BlockingProducer("127.0.0.1:9", max_block_ms=100).start()
+
+    assert not [thread for thread in threading.enumerate() if thread.name == "aioproducer"]
+
+
+def test_use_before_start_says_so() -> None:
+    """And closing what was never started is nothing."""
+    producer = BlockingProducer("h:9092")
+
+    with pytest.raises(IllegalStateError, match="with BlockingProducer"):
+        producer.send("orders", b"v")
+    producer.close()
+
+
+def test_body_that_raises_wins(cluster: ClusterElsewhere) -> None:
+    """What was not delivered becomes its note."""
+    cluster.do(lambda fake: fake.faults.error(FORBIDDEN, PRODUCE, times=None))
+
+    def body() -> None:
+        with BlockingProducer(cluster.bootstrap_servers) as producer:
+            producer.enqueue("orders", b"v")
+            _ = 1 / 0
+
+    with pytest.raises(ZeroDivisionError) as caught:
+        body()
+
+    assert "1 record was not delivered" in caught.value.__notes__[0]
+
+
+def test_dropped_unclosed_warns(shared: ClusterElsewhere) -> None:
+    """With the place that made it; the thread ends."""
+    producer = BlockingProducer(shared.bootstrap_servers).start()
+
+    with pytest.warns(ResourceWarning, match=r"test_blocking_close\.py:\d+ was dropped without close"):
+        del producer
+
+    assert not [thread for thread in threading.enumerate() if thread.name == "aioproducer"]

@@ -1,0 +1,183 @@
+"""The producer for threads and scripts, against a cluster that runs on another thread's loop."""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from aioproducer import (
+    BlockingProducer,
+    BufferTimeoutError,
+    IllegalStateError,
+    RecordMetadata,
+    RecordTooLargeError,
+    TopicAuthorizationError,
+    UndeliveredError,
+)
+from aioproducer.testing import ApiKey, Where
+from tests.fakes.cluster_elsewhere import ClusterElsewhere
+from tests.produced import until_refused
+
+PRODUCE = Where(api=ApiKey.PRODUCE)
+FORBIDDEN = 29
+
+
+def test_one_screen_works(cluster: ClusterElsewhere) -> None:
+    """As the docstring shows it."""
+    with BlockingProducer(cluster.bootstrap_servers) as producer:
+        metadata = producer.send("orders", b"first", key=b"customer-7")
+        for number in range(1_000):
+            producer.enqueue("orders", b"%d" % number, key=b"customer-7")
+        producer.flush()
+
+        assert isinstance(metadata, RecordMetadata)
+        assert cluster.values() == [b"first", *(b"%d" % number for number in range(1_000))]
+        assert producer.statistics().records_acknowledged == 1_001
+    assert "closed" in repr(producer)
+    assert not [thread for thread in threading.enumerate() if thread.name == "aioproducer"]
+
+
+def test_verbs_keep_the_order_of_the_calls(blocking: BlockingProducer, cluster: ClusterElsewhere) -> None:
+    """Whichever they are."""
+    expected = []
+    futures = []
+    for number in range(50):
+        for verb in ("enqueue", "send_threadsafe"):
+            value = f"{verb}-{number}".encode()
+            futures.append(getattr(blocking, verb)("orders", value, partition=0))
+            expected.append(value)
+    blocking.send("orders", b"last", partition=0)
+    offsets = [future.result(5).offset for future in futures if future is not None]
+
+    assert cluster.values() == [*expected, b"last"]
+    assert offsets == list(range(1, 100, 2))
+
+
+def test_many_threads_share_it(blocking: BlockingProducer, cluster: ClusterElsewhere) -> None:
+    """Each keeps its own order."""
+
+    def work(name: int) -> None:
+        for number in range(200):
+            blocking.enqueue("orders", b"%d-%d" % (name, number), partition=0)
+        blocking.send("orders", b"%d-200" % name, partition=0)
+
+    with ThreadPoolExecutor(5) as threads:
+        list(threads.map(work, range(5)))
+
+    written = [value or b"" for value in cluster.values()]
+    assert len(written) == 5 * 201
+    for name in range(5):
+        own = [value for value in written if value.startswith(b"%d-" % name)]
+        assert own == [b"%d-%d" % (name, number) for number in range(201)]
+
+
+def test_send_many_waits_for_all(blocking: BlockingProducer) -> None:
+    """And returns what became of them."""
+    result = blocking.send_many("orders", [b"v"] * 500 + [bytes(2_000_000)], partition=1)
+
+    assert (result.delivered, [type(error) for error in result.errors.values()]) == (500, [RecordTooLargeError])
+
+
+@pytest.mark.parametrize("verb", ["send", "enqueue"])
+@pytest.mark.parametrize(
+    "arguments, kind, word",
+    [
+        ({"topic": ""}, ValueError, "topic"),
+        ({"value": "text"}, TypeError, "value"),
+        ({"key": 5}, TypeError, "key"),
+        ({"partition": 0.0}, TypeError, "partition"),
+        ({"timestamp": -1}, ValueError, "timestamp"),
+        ({"headers": {"a": b"1"}}, TypeError, "headers"),
+        ({"on_delivery": 5}, TypeError, "on_delivery"),
+    ],
+    ids=lambda value: repr(value) if isinstance(value, dict) else None,
+)
+def test_bad_arguments_are_refused_at_the_call(  # noqa: PLR0917  # the parts of a row
+    shared: ClusterElsewhere, verb: str, arguments: dict[str, object], kind: type[Exception], word: str
+) -> None:
+    """As by Producer."""
+    given = {"topic": "orders", "value": b"v", **arguments}
+    with BlockingProducer(shared.bootstrap_servers) as producer:
+        with pytest.raises(kind, match=word):
+            getattr(producer, verb)(given.pop("topic"), **given)
+
+        producer.send("orders", b"valid")
+
+
+def test_failures_of_enqueue_are_raised_by_flush(blocking: BlockingProducer, cluster: ClusterElsewhere) -> None:
+    """Those of the broker, and those that only the loop could find; each once."""
+    cluster.do(lambda fake: fake.faults.error(FORBIDDEN, PRODUCE))
+    blocking.enqueue("orders", bytes(2_000_000))
+    blocking.enqueue("orders", b"refused")
+
+    with pytest.raises(UndeliveredError, match="2 records were not delivered") as caught:
+        blocking.flush()
+
+    assert {type(error) for error in caught.value.exceptions} == {RecordTooLargeError, TopicAuthorizationError}
+    blocking.flush()
+
+
+def test_failures_are_told_to_on_delivery(blocking: BlockingProducer) -> None:
+    """Then flush has nothing to add."""
+    told: list[object] = []
+    blocking.enqueue(
+        "orders", bytes(2_000_000), on_delivery=lambda metadata, error: told.append((metadata, type(error)))
+    )
+    blocking.enqueue("orders", b"v", partition=0, on_delivery=lambda metadata, error: told.append((metadata[3], error)))
+    blocking.flush()
+
+    assert told == [(None, RecordTooLargeError), (0, None)]
+
+
+def test_mutable_value_is_copied(blocking: BlockingProducer, cluster: ClusterElsewhere) -> None:
+    """Before the call returns."""
+    own = bytearray(b"original")
+    blocking.enqueue("orders", own)
+    own[:] = b"tampered"
+    blocking.flush()
+
+    assert cluster.values() == [b"original"]
+
+
+def test_stalled_cluster_holds_callers_back(cluster: ClusterElsewhere) -> None:
+    """In bounded memory; they get an error after max_block_ms, and everything accepted goes through."""
+    stall = cluster.do(lambda fake: fake.faults.stall(PRODUCE))
+    producer = BlockingProducer(cluster.bootstrap_servers, buffer_memory=1_000_000, max_block_ms=1_000)
+    with producer:
+        accepted, error = until_refused(lambda: producer.enqueue("orders", bytes(10_000)), BufferTimeoutError)
+        cluster.do(lambda fake: fake.faults.remove(stall))  # type: ignore[arg-type]
+        try:
+            producer.flush()
+        except UndeliveredError as late:  # those whose second was over before the stall was
+            accepted -= late.count
+
+        assert "max_block_ms=1000" in str(error)
+        assert 0 < accepted < 1_000
+        assert len(cluster.values()) == accepted
+
+
+def test_flush_has_its_time(blocking: BlockingProducer, cluster: ClusterElsewhere) -> None:
+    """The records go on."""
+    stall = cluster.do(lambda fake: fake.faults.stall(PRODUCE))
+    blocking.enqueue("orders", b"v")
+    with pytest.raises(TimeoutError):
+        blocking.flush(0.05)
+    cluster.do(lambda fake: fake.faults.remove(stall))  # type: ignore[arg-type]
+    blocking.flush()
+
+    assert cluster.values() == [b"v"]
+
+
+def test_callback_that_would_wait_for_itself_is_told(blocking: BlockingProducer) -> None:
+    """Instead of hanging."""
+    told: list[BaseException] = []
+
+    def callback(_metadata: object, _error: object) -> None:
+        try:
+            blocking.send("orders", b"again")
+        except IllegalStateError as error:
+            told.append(error)
+
+    blocking.send("orders", b"v", on_delivery=callback)
+
+    assert "own thread" in str(told[0])

@@ -1,0 +1,17 @@
+"""Fixtures of the tests of aiokafka's interface."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from aioproducer.compat import AIOKafkaProducer
+from aioproducer.testing import FakeCluster
+
+
+@pytest.fixture
+async def producer(one_broker: FakeCluster) -> AsyncIterator[AIOKafkaProducer]:
+    """A started producer with aiokafka's defaults."""
+    made = AIOKafkaProducer(bootstrap_servers=one_broker.bootstrap_servers)
+    await made.start()
+    yield made
+    await made.stop()

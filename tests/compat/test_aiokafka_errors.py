@@ -1,0 +1,118 @@
+"""What goes wrong is aiokafka's error, with its own as the cause."""
+
+import asyncio
+
+import pytest
+from aiokafka import errors
+
+from aioproducer import DeliveryTimeoutError, KafkaError, Outcome
+from aioproducer.compat import AIOKafkaProducer
+from aioproducer.testing import ApiKey, FakeCluster, Where
+from tests.fakes.background_tasks import background_tasks
+from tests.produced import values
+
+PRODUCE = Where(api=ApiKey.PRODUCE)
+REQUEST_TIMED_OUT = 7
+NOT_LEADER = 6
+LEADER_NOT_AVAILABLE = 5
+NOT_AUTHORIZED = 29
+
+
+@pytest.mark.slow
+async def test_unknown_topic_is_aiokafkas_error(one_broker: FakeCluster) -> None:
+    """After `request_timeout_ms`."""
+    async with AIOKafkaProducer(bootstrap_servers=one_broker.bootstrap_servers, request_timeout_ms=1_000) as producer:
+        with pytest.raises(errors.UnknownTopicOrPartitionError):
+            await producer.send_and_wait("unknown", b"1")
+        with pytest.raises(errors.UnknownTopicOrPartitionError):
+            await producer.partitions_for("unknown")
+
+
+@pytest.mark.parametrize(
+    "code,expected",
+    [
+        (REQUEST_TIMED_OUT, errors.RequestTimedOutError),
+        (NOT_LEADER, errors.NotLeaderForPartitionError),
+        (LEADER_NOT_AVAILABLE, errors.LeaderNotAvailableError),
+    ],
+)
+async def test_last_answer_of_the_broker_is_the_error(
+    one_broker: FakeCluster, code: int, expected: type[Exception]
+) -> None:
+    """When the time is over; the other partition is not concerned."""
+    one_broker.faults.error(code, Where(api=ApiKey.PRODUCE, topic="orders", partition=0), times=None)
+    async with AIOKafkaProducer(
+        bootstrap_servers=one_broker.bootstrap_servers, request_timeout_ms=200, retry_backoff_ms=20
+    ) as producer:
+        failing = await producer.send("orders", b"1", partition=0)
+        passing = await producer.send("orders", b"2", partition=1)
+        with pytest.raises(expected) as raised:
+            await failing
+
+        assert (await passing).offset == 0
+    assert isinstance(raised.value, errors.KafkaError)
+    assert isinstance(raised.value.__cause__, DeliveryTimeoutError)
+    assert raised.value.__cause__.outcome in {Outcome.NOT_WRITTEN, Outcome.UNKNOWN}
+
+
+async def test_broker_that_never_answers_is_a_timeout(one_broker: FakeCluster) -> None:
+    """Or the connection that was given up for it; each record has an error of its own."""
+    one_broker.faults.stall(PRODUCE)
+    async with AIOKafkaProducer(
+        bootstrap_servers=one_broker.bootstrap_servers, request_timeout_ms=150, retry_backoff_ms=20
+    ) as producer:
+        futures = [await producer.send("orders", b"%d" % number, partition=0) for number in range(2)]
+        first, second = await asyncio.gather(*futures, return_exceptions=True)
+
+    assert isinstance(first, errors.KafkaTimeoutError | errors.KafkaConnectionError)
+    assert first is not second
+
+
+async def test_refusal_by_the_broker_is_its_code(producer: AIOKafkaProducer, one_broker: FakeCluster) -> None:
+    """Of the class that aiokafka has for it."""
+    one_broker.faults.error(NOT_AUTHORIZED, PRODUCE)
+
+    with pytest.raises(errors.TopicAuthorizationFailedError) as raised:
+        await producer.send_and_wait("orders", b"1")
+
+    assert isinstance(raised.value.__cause__, KafkaError)
+
+
+async def test_retries_keep_the_order_and_make_no_duplicate(one_broker: FakeCluster) -> None:
+    """Idempotent, with answers lost on the way."""
+    one_broker.faults.drop_connection(PRODUCE, after_append=True, times=2)
+    async with AIOKafkaProducer(
+        bootstrap_servers=one_broker.bootstrap_servers, enable_idempotence=True, retry_backoff_ms=20
+    ) as producer:
+        futures = [await producer.send("orders", b"%d" % number, partition=0) for number in range(10)]
+        offsets = [metadata.offset for metadata in await asyncio.gather(*futures)]
+
+    assert offsets == list(range(10))
+    assert values(one_broker, "orders") == [b"%d" % number for number in range(10)]
+
+
+async def test_dead_background_task_is_told(one_broker: FakeCluster) -> None:
+    """To the record that waits and to every later one, in aiokafka's class."""
+    producer = AIOKafkaProducer(bootstrap_servers=one_broker.bootstrap_servers, linger_ms=60_000)
+    await producer.start()
+    future = await producer.send("orders", b"1")
+    background_tasks()["sender"].cancel()
+
+    with pytest.raises(errors.KafkaError, match="sender task"):
+        await future
+    with pytest.raises(errors.KafkaError, match="sender task"):
+        await producer.send("orders", b"2")
+    await producer.stop()
+
+
+async def test_transactions_are_refused_as_without_a_transactional_id(producer: AIOKafkaProducer) -> None:
+    """In aiokafka's class and words."""
+    for refused in (
+        producer.begin_transaction(),
+        producer.commit_transaction(),
+        producer.abort_transaction(),
+        producer.send_offsets_to_transaction({}, "group"),
+        producer.transaction().__aenter__(),
+    ):
+        with pytest.raises(errors.IllegalOperation, match="You need to configure transaction_id"):
+            await refused

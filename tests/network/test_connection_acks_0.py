@@ -1,0 +1,83 @@
+"""What a connection does with requests that nobody answers, and with a transport that is choked."""
+
+import asyncio
+
+import pytest
+
+from aioproducer.network.environment import NetworkSettings
+from tests.fakes.network import Ends, connected
+from tests.fakes.scripted_broker import Heard, ScriptedBroker
+from tests.fakes.virtual_loop import run
+
+
+def echo(broker: ScriptedBroker, heard: Heard) -> None:
+    """Answer a request with its own end."""
+    broker.answer(heard, heard.body[-4:])
+
+
+def test_acks_0_ends_when_its_bytes_have_left() -> None:
+    """No answer is awaited; the end is when the transport holds nothing of it, found by polling."""
+
+    async def story() -> tuple[list[tuple[str, object]], list[tuple[str, object]]]:
+        pair = await connected()
+        ends = Ends()
+        pair.transport.is_stuck = True
+        pair.connection.send(ends.request("a", acks=0))
+        pair.connection.send(ends.request("b", acks=0))
+        await asyncio.sleep(1)
+        before = list(ends.all)
+        pair.transport.flush(pair.transport.get_write_buffer_size() - 1)
+        await asyncio.sleep(1)
+        return before, ends.all
+
+    assert run(story()) == ([], [("a", "written")])
+
+
+def test_acks_0_counts_as_in_flight_until_written() -> None:
+    """Otherwise nothing would bound what waits for a broker that does not read."""
+
+    async def story() -> tuple[bool, bool]:
+        pair = await connected(settings=NetworkSettings(max_in_flight=1))
+        pair.transport.is_stuck = True
+        pair.connection.send(Ends().request("a", acks=0))
+        stuck = pair.connection.can_send
+        pair.transport.is_stuck = False
+        pair.transport.flush()
+        await asyncio.sleep(0.2)
+        return stuck, pair.connection.can_send
+
+    assert run(story()) == (False, True)
+
+
+def test_acks_0_to_a_broker_that_does_not_read_closes() -> None:
+    """A write buffer that has not moved for request_timeout is given up."""
+
+    async def story() -> tuple[float, str]:
+        pair = await connected(settings=NetworkSettings(request_timeout_ms=1000))
+        ends = Ends()
+        pair.transport.is_stuck = True
+        start = pair.environment.loop.time()
+        pair.connection.send(ends.request("a", acks=0))
+        await pair.connection.closed
+        return pair.environment.loop.time() - start, str(ends.errors()[0])
+
+    elapsed_s, text = run(story())
+
+    assert elapsed_s == pytest.approx(1, abs=0.2)
+    assert "has read nothing" in text
+
+
+def test_choked_transport_takes_no_request() -> None:
+    """Above the mark the connection is not ready; below it again, it is, and the sender is woken."""
+
+    async def story() -> list[bool]:
+        pair = await connected(settings=NetworkSettings(write_buffer_bytes=1000))
+        pair.transport.is_stuck = True
+        pair.connection.send(Ends().request("a", body=bytes(2000)))
+        choked = pair.connection.can_send
+        pair.transport.is_stuck = False
+        pair.transport.flush()
+        await asyncio.sleep(0.01)
+        return [choked, pair.connection.can_send]
+
+    assert run(story()) == [False, True]

@@ -1,0 +1,230 @@
+"""Which values are in effect: defaults, what follows from other options, and the configuration as a value."""
+
+import copy
+import dataclasses
+import pickle
+import re
+
+import pytest
+
+from aioproducer.config import ProducerConfig
+from aioproducer.errors import ConfigurationError
+from aioproducer.interceptors import ProducerInterceptor
+from aioproducer.partitioners import RoundRobinPartitioner
+from aioproducer.serializers import StringSerializer
+
+
+def config(**options: object) -> ProducerConfig:
+    """Return a configuration with these options; also with wrong ones."""
+    return ProducerConfig(bootstrap_servers="h:9092", **options)  # type: ignore[arg-type]
+
+
+# Defaults and values in effect
+
+
+@pytest.mark.parametrize(
+    "name, expected",
+    [
+        ("acks", -1),
+        ("enable_idempotence", True),
+        ("retries", 2_147_483_647),
+        ("max_in_flight_requests_per_connection", 5),
+        ("linger_ms", 5),
+        ("batch_size", 262_144),
+        ("max_request_size", 1_048_576),
+        ("buffer_memory", 33_554_432),
+        ("max_waiting_records", 65_536),
+        ("max_waiting_bytes", 8_388_608),
+        ("compression_type", "none"),
+        ("max_block_ms", 60_000),
+        ("delivery_timeout_ms", 120_000),
+        ("request_timeout_ms", 30_000),
+        ("close_timeout_ms", 30_000),
+        ("retry_backoff_ms", 100),
+        ("retry_backoff_max_ms", 1_000),
+        ("reconnect_backoff_ms", 50),
+        ("reconnect_backoff_max_ms", 1_000),
+        ("socket_connection_setup_timeout_ms", 10_000),
+        ("socket_connection_setup_timeout_max_ms", 30_000),
+        ("connections_max_idle_ms", 540_000),
+        ("send_buffer_bytes", 131_072),
+        ("receive_buffer_bytes", 32_768),
+        ("metadata_max_age_ms", 300_000),
+        ("metadata_max_idle_ms", 300_000),
+        ("metadata_recovery_rebootstrap_trigger_ms", 300_000),
+        ("interceptors", ()),
+        ("key_serializer", None),
+        ("partitioner_adaptive_partitioning_enable", True),
+        ("partitioner_ignore_keys", False),
+        ("client_id", ""),
+    ],
+)
+def test_default_is_kafkas(name: str, expected: object) -> None:
+    """But for batch_size, and for what Kafka has not."""
+    assert getattr(config(), name) == expected
+
+
+@pytest.mark.parametrize(
+    "acks, expected", [("all", -1), (-1, -1), ("-1", -1), (1, 1), ("1", 1), (0, 0), ("0", 0)], ids=repr
+)
+def test_acks_is_a_number_in_effect(acks: object, expected: int) -> None:
+    """As it goes on the wire."""
+    assert config(acks=acks).acks == expected
+
+
+def test_defaults_need_no_adjustment() -> None:
+    """Nothing to log for a producer with defaults."""
+    assert config().adjustments == ()
+
+
+@pytest.mark.parametrize(
+    "options, adjusted",
+    [
+        ({"acks": 1}, ("enable_idempotence", False, "acks=1")),
+        ({"acks": 0}, ("enable_idempotence", False, "acks=0")),
+        ({"retries": 0}, ("enable_idempotence", False, "retries=0")),
+        ({"linger_ms": 100_000}, ("delivery_timeout_ms", 130_000, "linger_ms + request_timeout_ms")),
+        ({"reconnect_backoff_ms": 200}, ("reconnect_backoff_max_ms", 200, "only reconnect_backoff_ms was given")),
+        ({"retry_backoff_ms": 5_000}, ("retry_backoff_max_ms", 5_000, "retry_backoff_ms=5000")),
+        (
+            {"socket_connection_setup_timeout_ms": 60_000},
+            ("socket_connection_setup_timeout_max_ms", 60_000, "socket_connection_setup_timeout_ms=60000"),
+        ),
+    ],
+    ids=str,
+)
+def test_value_follows_from_another(options: dict[str, object], adjusted: tuple[str, object, str]) -> None:
+    """As in Kafka, with the reason for the log."""
+    result = config(**options)
+
+    assert result.adjustments == (adjusted,)
+    assert getattr(result, adjusted[0]) == adjusted[1]
+
+
+@pytest.mark.parametrize(
+    "given, expected", [({}, 250), ({"max_waiting_bytes": None}, 250), ({"max_waiting_bytes": 7}, 7)]
+)
+def test_max_waiting_bytes_is_a_quarter_of_the_buffer(given: dict[str, object], expected: int) -> None:
+    """Unless given."""
+    assert config(buffer_memory=1000, **given).max_waiting_bytes == expected
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"enable_idempotence": True, "acks": 1}, 'enable_idempotence=True needs acks="all", not 1'),
+        ({"enable_idempotence": True, "acks": 0}, 'enable_idempotence=True needs acks="all", not 0'),
+        ({"enable_idempotence": True, "retries": 0}, "enable_idempotence=True needs retries above 0"),
+        (
+            {"enable_idempotence": True, "max_in_flight_requests_per_connection": 6},
+            "max_in_flight_requests_per_connection must be at most 5 with idempotence, not 6",
+        ),
+        ({"max_in_flight_requests_per_connection": 6}, "max_in_flight_requests_per_connection must be at most 5"),
+        (
+            {"delivery_timeout_ms": 30_004},
+            "delivery_timeout_ms must be at least linger_ms + request_timeout_ms = 5 + 30000 = 30005, not 30004",
+        ),
+        ({"linger_ms": 2**40}, "delivery_timeout_ms must be at least"),
+        (
+            {"retry_backoff_ms": 10, "retry_backoff_max_ms": 9},
+            "retry_backoff_max_ms must be at least retry_backoff_ms = 10, not 9",
+        ),
+        ({"reconnect_backoff_max_ms": 49}, "reconnect_backoff_max_ms must be at least reconnect_backoff_ms = 50"),
+        (
+            {"socket_connection_setup_timeout_max_ms": 9_999},
+            "socket_connection_setup_timeout_max_ms must be at least socket_connection_setup_timeout_ms = 10000",
+        ),
+    ],
+    ids=lambda value: None if isinstance(value, str) else str(value)[:60],
+)
+def test_options_that_cannot_go_together_are_refused(options: dict[str, object], message: str) -> None:
+    """The message says what would work."""
+    with pytest.raises(ConfigurationError, match=re.escape(message)):
+        config(**options)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"enable_idempotence": False, "max_in_flight_requests_per_connection": 6},
+        {"enable_idempotence": False, "acks": 1},
+        {"acks": 1, "max_in_flight_requests_per_connection": 100},
+        {"batch_size": 0},
+        {"linger_ms": 0},
+        {"max_block_ms": 2**63 - 1},
+        {"delivery_timeout_ms": 30_005},
+        {"compression_zstd_level": -131_072},
+        {"send_buffer_bytes": -1},
+        {"client_id": "producer é"},
+        {"security_protocol": "PLAINTEXT", "transactional_id": None},
+    ],
+    ids=str,
+)
+def test_legal_limits_are_accepted(options: dict[str, object]) -> None:
+    """The edge of each range is inside it."""
+    result = config(**options)
+
+    assert {name: getattr(result, name) for name in options} == options
+
+
+def test_plugins_are_kept_as_they_are() -> None:
+    """Serializers, partitioner and interceptors are the user's own objects."""
+    serializer, partitioner, interceptor = StringSerializer(), RoundRobinPartitioner(), ProducerInterceptor()
+    result = config(
+        key_serializer=serializer, value_serializer=str.encode, partitioner=partitioner, interceptors=[interceptor]
+    )
+
+    assert result.key_serializer is serializer
+    assert result.value_serializer == str.encode
+    assert result.partitioner is partitioner
+    assert result.interceptors == (interceptor,)
+
+
+# As a value
+
+
+def test_config_is_frozen() -> None:
+    """Nobody changes a running producer's configuration."""
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        config().linger_ms = 1  # type: ignore[misc]
+
+
+def test_config_equals_by_content_and_can_be_copied() -> None:
+    """Also to another process."""
+    original = config(linger_ms=3, acks=1)
+
+    assert config(acks=1, linger_ms=3) == original
+    assert copy.deepcopy(original) == original
+    assert pickle.loads(pickle.dumps(original)) == original
+    assert config() != original
+
+
+def test_config_repr_shows_what_was_given() -> None:
+    """One line; the defaults are in the documentation."""
+    assert repr(config(linger_ms=3)) == "ProducerConfig(bootstrap_servers='h:9092', linger_ms=3)"
+
+
+def test_replace_keeps_what_was_given_and_works_out_the_rest_anew() -> None:
+    """Idempotence switched off by acks=1 comes back with acks="all"."""
+    result = config(acks=1, linger_ms=3).replace(acks="all")
+
+    assert (result.acks, result.enable_idempotence, result.linger_ms) == (-1, True, 3)
+    assert result.bootstrap == (("h", 9092),)
+
+
+def test_of_takes_servers_or_a_whole_config() -> None:
+    """The two forms of the producer's first argument."""
+    whole = config(linger_ms=3)
+
+    assert ProducerConfig.of("h:9092", {"linger_ms": 3}) == whole
+    assert ProducerConfig.of(whole, {}) is whole
+    assert ProducerConfig.of(whole, {"acks": 1}) == config(linger_ms=3, acks=1)
+
+
+def test_name_client_numbers_the_nameless() -> None:
+    """Two producers of one configuration have different names in the logs."""
+    first, second = config().name_client(), config().name_client()
+
+    assert config(client_id="mine").name_client() == "mine"
+    assert first != second
+    assert re.fullmatch(r"producer-\d+", first)

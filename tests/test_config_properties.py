@@ -1,0 +1,67 @@
+"""Options as a property file has them."""
+
+import re
+
+import pytest
+
+from aioproducer.config import ProducerConfig
+from aioproducer.config.option_names import kafka_name
+from aioproducer.errors import ConfigurationError
+from aioproducer.serializers import BytesSerializer, StringSerializer
+
+
+def test_kafka_properties_are_read() -> None:
+    """Texts as a Java program writes them, both spellings, other values as they are."""
+    result = ProducerConfig.from_kafka_properties(
+        {
+            "bootstrap.servers": "a:1,b:2",
+            "linger.ms": " 20 ",
+            "acks": "1",
+            "enable.idempotence": "FALSE",
+            "compression.type": "zstd",
+            "compression.zstd.level": "-3",
+            "client_id": "mine",
+            "batch_size": 5,
+            "security.protocol": "plaintext",
+            "key.serializer": "org.apache.kafka.common.serialization.StringSerializer",
+            "value.serializer": "org.apache.kafka.common.serialization.ByteArraySerializer",
+        }
+    )
+
+    assert result.bootstrap == (("a", 1), ("b", 2))
+    assert (result.linger_ms, result.acks, result.enable_idempotence, result.batch_size) == (20, 1, False, 5)
+    assert (result.compression_type, result.compression_zstd_level, result.client_id) == ("zstd", -3, "mine")
+    assert isinstance(result.key_serializer, StringSerializer)
+    assert isinstance(result.value_serializer, BytesSerializer)
+
+
+@pytest.mark.parametrize(
+    "properties, message",
+    [
+        ({}, "bootstrap.servers is missing"),
+        ({"linger.ms": "5ms"}, "linger_ms must be a whole number, not '5ms'"),
+        ({"linger.ms": "5.0"}, "linger_ms must be a whole number, not '5.0'"),
+        ({"linger.ms": "1_000"}, "linger_ms must be a whole number, not '1_000'"),
+        ({"linger.ms": "-5"}, "linger_ms must be between 0 and"),
+        ({"compression.gzip.level": "x"}, "compression_gzip_level must be a whole number, not 'x'"),
+        ({"enable.idempotence": "yes"}, "enable_idempotence must be true or false, not 'yes'"),
+        ({"acks": "2"}, 'acks must be "all", -1, 1 or 0'),
+        ({"linger.ms": "5", "linger_ms": "5"}, "linger_ms is given twice"),
+        ({"value.serializer": "com.example.Avro"}, "'com.example.Avro': a class name cannot be loaded here"),
+        ({"partitioner": "com.example.Mine"}, "a class name cannot be loaded here"),
+        ({"transactional.id": "t"}, "transactions are not supported in this version"),
+        ({"lingerms": "5"}, "did you mean 'linger_ms'?"),
+    ],
+    ids=lambda value: None if isinstance(value, str) else str(value)[:60],
+)
+def test_kafka_properties_are_refused(properties: dict[str, object], message: str) -> None:
+    """A text that cannot be read, or a value that cannot be."""
+    servers = {"bootstrap.servers": "h:1"} if properties else {}
+
+    with pytest.raises(ConfigurationError, match=re.escape(message)):
+        ProducerConfig.from_kafka_properties({**servers, **properties})
+
+
+def test_kafka_name_is_the_name_with_dots() -> None:
+    """For messages and docs."""
+    assert kafka_name("max_in_flight_requests_per_connection") == "max.in.flight.requests.per.connection"
