@@ -1,4 +1,8 @@
-"""Whatever goes wrong, in whatever order: records keep their order, none is there twice, and no outcome is a lie."""
+"""Without idempotence, whatever goes wrong: first copies keep their order, and no outcome is a lie.
+
+The simulation (tests/simulation) has these faults and more, but no family of it has `acks=all` without idempotence:
+there five requests are in flight and nothing but the producer itself keeps a copy from overtaking.
+"""
 
 import asyncio
 import contextlib
@@ -11,8 +15,7 @@ import pytest
 from aioproducer import Delivery, KafkaError, Outcome, Producer, UndeliveredError
 from aioproducer.errors import BufferTimeoutError
 from aioproducer.testing import ApiKey, FakeCluster, Where
-from aioproducer.testing.model.broker import SeenRequest
-from tests.fakes.virtual_cluster import ClusterLoop, in_virtual_time
+from tests.fakes.virtual_cluster import in_virtual_time
 
 PRODUCE = Where(api=ApiKey.PRODUCE)
 BEFORE_APPEND = (-1, 2, 3, 5, 6, 7, 10, 13, 14, 19, 20, 45, 56, 59, 100)
@@ -33,7 +36,7 @@ class Sent:
     not_accepted: set[tuple[int, int]] = field(default_factory=set)
     """(partition, number) of those that found no room in time."""
 
-    def check(self, cluster: FakeCluster, *, is_idempotent: bool) -> None:
+    def check(self, cluster: FakeCluster) -> None:
         """Compare what was said with what is in the logs."""
         for partition, deliveries in self.deliveries.items():
             log = [int(record.value or b"") for record in cluster.records(TOPIC, partition)]
@@ -43,8 +46,6 @@ class Sent:
             assert [number for number in first_copies if number in set(acknowledged)] == acknowledged, partition
             for number, delivery in deliveries.items():
                 self._check_one(log, number, delivery)
-            if is_idempotent:
-                assert log == first_copies, f"partition {partition}: written twice"
 
     def _check_one(self, log: list[int], number: int, delivery: Delivery) -> None:
         error = delivery.exception()
@@ -120,13 +121,14 @@ async def kill_and_restart(cluster: FakeCluster, chance: random.Random) -> None:
     await asyncio.sleep(0.1)
 
 
-async def live_through(seed: int, **options: object) -> list[SeenRequest]:
-    """One whole life of a producer, the same for the same seed; returns what the brokers have seen."""
+async def live_through(seed: int) -> None:
+    """One whole life of a producer, the same for the same seed."""
     chance = random.Random(seed)
     sent = Sent()
     request_timeout_ms = chance.choice([500, 1_000, 30_000])
-    options = {
+    options: dict[str, object] = {
         "client_id": "seeded",
+        "enable_idempotence": False,
         "linger_ms": chance.choice([0, 5, 50]),
         "batch_size": chance.choice([0, 100, 300, 16_384]),
         "max_in_flight_requests_per_connection": chance.randrange(1, 6),
@@ -134,7 +136,6 @@ async def live_through(seed: int, **options: object) -> list[SeenRequest]:
         "delivery_timeout_ms": request_timeout_ms + chance.choice([100, 1_000, 100_000]),
         "buffer_memory": chance.choice([8_192, 65_536, 1_048_576]),
         "compression_type": chance.choice(["none", "none", "gzip", "lz4"]),
-        **options,
     }
     async with FakeCluster(NODES, topics={TOPIC: PARTITIONS}, auto_create_topics=False) as cluster:
         producer = Producer(cluster.bootstrap_servers, **options)  # type: ignore[arg-type]  # drawn
@@ -158,32 +159,12 @@ async def live_through(seed: int, **options: object) -> list[SeenRequest]:
         assert statistics.buffer_available_bytes == statistics.buffer_total_bytes
         assert (statistics.records_pending, statistics.requests_in_flight) == (0, 0)
         await producer.close()
-        sent.check(cluster, is_idempotent=options.get("enable_idempotence") is not False)
-        return list(cluster.requests)
+        sent.check(cluster)
 
 
 @pytest.mark.slow
-def test_same_seed_is_the_same_run() -> None:
-    """Or a failure could not be looked into: every request reaches the same broker at the same time."""
-    runs = []
-    for _ in range(2):
-        with asyncio.Runner(loop_factory=ClusterLoop) as runner:
-            runs.append(runner.run(live_through(3)))
-
-    assert runs[0] == runs[1]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(25))
-@in_virtual_time
-async def test_order_and_outcomes_hold_with_idempotence(seed: int) -> None:
-    """No record twice, none out of order, with up to five requests in flight."""
-    await live_through(seed)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(100, 106))
+@pytest.mark.parametrize("seed", range(100, 112))
 @in_virtual_time
 async def test_order_of_first_copies_holds_without_idempotence(seed: int) -> None:
     """Copies there may be."""
-    await live_through(seed, enable_idempotence=False)
+    await live_through(seed)
