@@ -33,7 +33,9 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from aioproducer._native.append import Headers
+    from aioproducer._native.append_many import Row
     from aioproducer._native.delivery import Delivery, OnDelivery
+    from aioproducer.bulk_delivery import EnqueueRow
     from aioproducer.config import ProducerOptions
     from aioproducer.records import RecordMetadata
     from aioproducer.running_producer import RunningProducer
@@ -176,6 +178,7 @@ class Producer(EnqueueVerb, ProducerLifetime):
         """Enqueue one record for each value; returns when all were accepted, or refused.
 
         A record that `enqueue` would refuse does not keep the others back: it is in the result, by its position.
+        A subclass that overrides `enqueue` is asked for each.
         Cancelled, what was accepted goes on and the rest is never given.
 
         Args:
@@ -198,10 +201,7 @@ class Producer(EnqueueVerb, ProducerLifetime):
         rows = rows_of(
             values, keys, partition=partition, timestamp=timestamp, headers=normalize_headers(headers) or None
         )
-        enqueue = partial(self._enqueue_row, topic)
-        if self._open_admission().runs_code_of_the_user:
-            return await enqueue_all(rows, enqueue)
-        return await append_all(rows, enqueue, appender=self._open_running().appender, topic=topic)
+        return await self._enqueue_rows(topic, rows, partial(self._enqueue_row, topic))
 
     async def send_arrow(  # noqa: PLR0913  # one for each part of a record
         self,
@@ -215,6 +215,8 @@ class Producer(EnqueueVerb, ProducerLifetime):
         headers: str | None = None,
     ) -> BulkDelivery:
         """Enqueue one record for each row; as `send_many` otherwise. Needs the extra `arrow`; no serializer runs.
+
+        For the same reason a producer that has serializers does not ask an `enqueue` of its subclass.
 
         Args:
             topic: of all records.
@@ -233,11 +235,9 @@ class Producer(EnqueueVerb, ProducerLifetime):
         """
         rows = ArrowRecords(batch, ColumnNames(value, key, partition, timestamp, headers))
         await self.partitions_for(topic)
-        admission = self._open_admission()
-        if admission.runs_code_of_the_user:
-            return await enqueue_all(rows, partial(admission.enqueue_bytes, topic))
-        enqueue = partial(self._enqueue_row, topic)
-        return await append_all(rows, enqueue, appender=self._open_running().appender, topic=topic)
+        has_serializers = self._config.key_serializer is not None or self._config.value_serializer is not None
+        enqueue = self._open_admission().enqueue_bytes if has_serializers else self._enqueue_row
+        return await self._enqueue_rows(topic, rows, partial(enqueue, topic))
 
     def send_threadsafe(  # noqa: PLR0913  # as send
         self,
@@ -348,6 +348,12 @@ class Producer(EnqueueVerb, ProducerLifetime):
 
     def _enqueue_slowly(self, *arguments: *AppendArguments) -> Coroutine[object, None, Delivery]:
         return self._open_admission().enqueue(PreparedRecord(*arguments))
+
+    async def _enqueue_rows(self, topic: str, rows: Iterable[Row], enqueue: EnqueueRow) -> BulkDelivery:
+        """Enqueue rows natively, unless code of the user's is to see each: a subclass's own verb is such code."""
+        if type(self).enqueue is not EnqueueVerb.enqueue or self._open_admission().runs_code_of_the_user:
+            return await enqueue_all(rows, enqueue)
+        return await append_all(rows, enqueue, appender=self._open_running().appender, topic=topic)
 
     def _enqueue_row(  # noqa: PLR0917  # of a table
         self,

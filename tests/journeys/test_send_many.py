@@ -4,10 +4,12 @@ import asyncio
 from collections.abc import Iterator
 from enum import StrEnum
 
+import pyarrow as pa
 import pytest
 
 from aioproducer import (
     BulkResult,
+    Delivery,
     JsonSerializer,
     MessageTooLargeError,
     MetadataTimeoutError,
@@ -242,3 +244,37 @@ async def test_topic_may_be_a_member_of_an_enumeration(producer: Producer, one_b
     result = await (await producer.send_many(Names.ORDERS, [b"a"], partition=0))
 
     assert (result.delivered, values(one_broker, "orders")) == (1, [b"a"])
+
+
+class Counting(Producer):
+    """Sees every record that it is given."""
+
+    def __init__(self, servers: str, **options: object) -> None:
+        super().__init__(servers, **options)  # type: ignore[arg-type]  # of the test's own
+        self.seen: list[object] = []
+
+    async def enqueue(self, topic: str, value: object = None, **parts: object) -> Delivery:
+        """Note the value, and add a header."""
+        self.seen.append(value)
+        parts["headers"] = [("seen", b"1")]
+        return await super().enqueue(topic, value, **parts)  # type: ignore[arg-type]  # as given
+
+
+async def test_subclass_that_overrides_enqueue_is_asked_for_each(one_broker: FakeCluster) -> None:
+    """As `send_and_wait` asks it; natively it would never hear of them."""
+    async with Counting(one_broker.bootstrap_servers) as producer:
+        many = await (await producer.send_many("orders", [b"1", b"2"], partition=0))
+        table = await (await producer.send_arrow("orders", pa.table({"value": [b"3"], "partition": [0]})))
+
+    assert (many.delivered, table.delivered, producer.seen) == (2, 1, [b"1", b"2", b"3"])
+    assert [tuple(record.headers) for record in one_broker.records("orders", 0)] == [(("seen", b"1"),)] * 3
+
+
+async def test_rows_of_a_table_never_meet_serializers_in_a_subclass(one_broker: FakeCluster) -> None:
+    """Its `enqueue` is not asked then: what it passes on would be serialized."""
+    async with Counting(one_broker.bootstrap_servers, value_serializer=str.encode) as producer:
+        await producer.send_many("orders", ["text"], partition=0)
+        await producer.send_arrow("orders", pa.table({"value": [b"bytes"], "partition": [0]}))
+
+    assert producer.seen == ["text"]
+    assert values(one_broker, "orders") == [b"text", b"bytes"]
