@@ -48,7 +48,13 @@ from aioproducer.interceptors import ProducerInterceptor
 from aioproducer.metrics import ProducerStatistics
 from aioproducer.partitioners import Partitioner, RoundRobinPartitioner, partition_for_key
 from aioproducer.producer import Producer
-from aioproducer.records import ProducerRecord, RecordMetadata, TopicPartition
+from aioproducer.records import (
+    ConsumerGroupMetadata,
+    OffsetAndMetadata,
+    ProducerRecord,
+    RecordMetadata,
+    TopicPartition,
+)
 from aioproducer.serializers import BytesSerializer, JsonSerializer, Serializer, StringSerializer
 from aioproducer.topic import Topic
 from aioproducer.version import VERSION as __version__  # noqa: N811  # the name that Python tools look for
@@ -68,6 +74,7 @@ __all__ = [
     "ClusterAuthorizationError",
     "ConfigurationError",
     "ConfigurationTypeError",
+    "ConsumerGroupMetadata",
     "Delivery",
     "DeliveryTimeoutError",
     "IllegalStateError",
@@ -80,6 +87,7 @@ __all__ = [
     "MetadataNotReadyError",
     "MetadataTimeoutError",
     "NotEnoughReplicasError",
+    "OffsetAndMetadata",
     "OffsetRange",
     "Outcome",
     "Partitioner",
