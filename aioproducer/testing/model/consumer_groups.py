@@ -1,10 +1,17 @@
 """All consumer groups of the cluster, and the member ids given out."""
 
+import struct
 import uuid
 from random import Random
 
 from aioproducer.testing.model.consumer_group import ConsumerGroup
 from aioproducer.testing.model.schedule import Schedule
+
+_UTF_16 = struct.Struct(">H")
+
+OFFSETS_TOPIC = "__consumer_offsets"
+OFFSETS_PARTITIONS = 50
+"""Its partitions unless a broker's file says otherwise, `offsets.topic.num.partitions`."""
 
 
 class ConsumerGroups:
@@ -33,6 +40,20 @@ class ConsumerGroups:
         self._member_ids.add(member_id)
         return member_id
 
+    def finish_transaction(self, producer_id: int, *, is_commit: bool, offsets_partition: int) -> None:
+        """Let the groups that belong to one partition of the offsets topic commit or drop what a producer sent."""
+        for group_id, group in self._groups.items():
+            if offsets_partition_of(group_id) == offsets_partition:
+                group.offsets.finish_transaction(producer_id, is_commit=is_commit)
+
     def has_named(self, member_id: str) -> bool:
         """Whether this member id was given out here."""
         return member_id in self._member_ids
+
+
+def offsets_partition_of(group_id: str) -> int:
+    """The partition of the offsets topic that a group's offsets are in: Java's hash of the name decides."""
+    value = 0
+    for (unit,) in _UTF_16.iter_unpack(group_id.encode("utf-16-be")):
+        value = (31 * value + unit) & 0xFFFFFFFF
+    return (value & 0x7FFFFFFF) % OFFSETS_PARTITIONS
