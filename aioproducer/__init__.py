@@ -20,6 +20,7 @@ from aioproducer.errors import (
     ConfigurationError,
     ConfigurationTypeError,
     DeliveryTimeoutError,
+    GroupAuthorizationError,
     IllegalStateError,
     InvalidPartitionError,
     InvalidRecordError,
@@ -39,8 +40,10 @@ from aioproducer.errors import (
     TlsError,
     TopicAuthorizationError,
     TransactionAbortableError,
+    TransactionAbortedError,
     TransactionalIdAuthorizationError,
     TransactionError,
+    TransactionTimeoutError,
     UndeliveredError,
     UnsupportedVersionError,
 )
@@ -57,6 +60,7 @@ from aioproducer.records import (
 )
 from aioproducer.serializers import BytesSerializer, JsonSerializer, Serializer, StringSerializer
 from aioproducer.topic import Topic
+from aioproducer.transaction import Transaction
 from aioproducer.version import VERSION as __version__  # noqa: N811  # the name that Python tools look for
 
 __all__ = [
@@ -77,6 +81,7 @@ __all__ = [
     "ConsumerGroupMetadata",
     "Delivery",
     "DeliveryTimeoutError",
+    "GroupAuthorizationError",
     "IllegalStateError",
     "InvalidPartitionError",
     "InvalidRecordError",
@@ -111,8 +116,11 @@ __all__ = [
     "Topic",
     "TopicAuthorizationError",
     "TopicPartition",
+    "Transaction",
     "TransactionAbortableError",
+    "TransactionAbortedError",
     "TransactionError",
+    "TransactionTimeoutError",
     "TransactionalIdAuthorizationError",
     "UndeliveredError",
     "UnsupportedVersionError",

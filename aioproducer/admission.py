@@ -66,6 +66,7 @@ class Admission:
             await self._let_sender_work()
             return delivery
         waiting = self._stand_in_line(record, is_counted=False)
+        waiting.is_raised = True
         await self._leaving(waiting)
         if waiting.delivery.done() and (error := waiting.delivery.exception()) is not None:
             raise error
