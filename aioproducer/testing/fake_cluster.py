@@ -49,6 +49,7 @@ class FakeClusterOptions(TypedDict, total=False):
     transaction_version: int
     transaction_max_timeout_s: float
     transaction_partition_verification: bool
+    offsets_topic_partitions: int
     coordinator_load_s: float
     marker_delay_s: float
     max_request_bytes: int

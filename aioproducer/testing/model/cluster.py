@@ -9,6 +9,7 @@ take_effects()                     <-  bytes to send, connections to close, in o
 
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -58,13 +59,14 @@ class ModelCluster:
         self.producer_ids = ProducerIds(settings.producer_ids_load_s)
         self.features = Features(settings.profile, settings.transaction_version)
         self.coordinators = Coordinators(self.live_nodes, settings.coordinator_load_s)
-        self.groups = ConsumerGroups(self.schedule, random)
+        self.groups = ConsumerGroups(self.schedule, random, offsets_partitions=settings.offsets_topic_partitions)
         self.markers = MarkerWriter(self.topics, self.groups, settings=settings, schedule=self.schedule)
         self.transactions = TransactionCoordinator(
             self.producer_ids,
             self.schedule,
             write_markers=self._write_markers,
             is_version_2=lambda: self.features.transaction_version >= TRANSACTIONS_V2,
+            coordinator_epoch=partial(self.coordinators.epoch_of, CoordinatorKind.TRANSACTION),
         )
         self.requests: deque[SeenRequest] = deque(maxlen=REQUESTS_KEPT)
         self.observe: Observer = _nobody_looks

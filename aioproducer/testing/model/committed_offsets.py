@@ -17,7 +17,7 @@ class CommittedOffset(NamedTuple):
 
     offset: int = -1
     leader_epoch: int = -1
-    metadata: str | None = ""
+    metadata: str = ""
 
 
 NOT_COMMITTED = CommittedOffset()

@@ -22,6 +22,7 @@ from aioproducer.testing.model.producer_state import ProducerStates
 from aioproducer.testing.model.schedule import Appointment, Schedule
 from aioproducer.testing.model.settings import ClusterSettings
 from aioproducer.testing.model.topic_configs import TopicConfig
+from aioproducer.testing.model.verification_states import VerificationStates
 
 NO_LEADER = -1
 
@@ -43,6 +44,7 @@ class Partition:
         self.log = PartitionLog()
         self.producers = ProducerStates(must_start_at_zero=settings.profile.sequence_must_start_at_zero)
         self.transactions = OpenTransactions()
+        self.verifications = VerificationStates()
         self.high_watermark = 0
         self.is_deleted = False
         self._settings = settings
@@ -73,9 +75,10 @@ class Partition:
 
     def is_in_transaction(self, producer_id: int, epoch: int) -> bool:
         """Whether a producer has written here, at this epoch, in the transaction that it has open now."""
+        if self.transactions.first_offset(producer_id) is None:
+            return False
         entry = self.producers.entry(producer_id)
-        is_open = self.transactions.first_offset(producer_id) is not None
-        return is_open and entry is not None and entry.epoch == epoch
+        return not self._settings.profile.verifies_epochs or (entry is not None and entry.epoch == epoch)
 
     def watch(self, watcher: Callable[[float], None]) -> None:
         """Call `watcher(now)` once, when the high watermark, the leader or the ISR has changed."""
@@ -90,6 +93,8 @@ class Partition:
         self.log.append(batch, segment_bytes=config.segment_bytes, segment_ms=config.segment_ms)
         self.producers.note(batch)
         self.transactions.note(batch)
+        if batch.is_transactional:
+            self.verifications.forget(batch.producer_id)
         if config.retention_bytes >= 0:
             self.log.drop_front(keep_bytes=config.retention_bytes)
         self._ends[self.leader] = self.log.end_offset

@@ -114,11 +114,6 @@ class ProducerStates:
             )
         )
 
-    def has_no_batches(self, producer_id: int) -> bool:
-        """Whether no batch of this producer is remembered."""
-        entry = self._entries.get(producer_id)
-        return entry is None or not entry.batches
-
     def entry(self, producer_id: int) -> ProducerEntry | None:
         """What is known of one producer."""
         return self._entries.get(producer_id)

@@ -55,6 +55,9 @@ class ClusterSettings:
     """Whether leaders ask the coordinator about transactional batches, `transaction.partition.verification.enable`;
     without it, as before Kafka 3.6, records can be left behind in a transaction that nobody ends."""
 
+    offsets_topic_partitions: int = 50
+    """Partitions of the topic of groups' offsets, `offsets.topic.num.partitions`; there are no records in it here."""
+
     coordinator_load_s: float = 0.0
     """How long the new coordinator of a key reads before it serves; 14 COORDINATOR_LOAD_IN_PROGRESS until then."""
 

@@ -9,6 +9,7 @@ Produce 11 whether the partition was added (KIP-890 part 1), since 12 to add it 
     the partition was not added          48             120    (it is added)
     the transaction is completing        19             19     51
     the coordinator cannot be asked      19             19     19
+    transaction.version is 0             -              -      35
 
 Source: ReplicaManager.handleProduceAppend and AddPartitionsToTxnManager in Apache Kafka.
 """
@@ -26,9 +27,11 @@ if TYPE_CHECKING:
 
 COORDINATOR_NOT_AVAILABLE = 15
 NOT_ENOUGH_REPLICAS = 19
+INVALID_REQUEST = 42
 INVALID_PRODUCER_EPOCH = 47
 INVALID_TXN_STATE = 48
 
+NOT_ADDED = "Partition was not added to the transaction"
 FIRST_PRODUCE_WITH_ABORTABLE = 11
 FIRST_PRODUCE_THAT_ADDS = 12
 COORDINATOR_ERRORS = frozenset({COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR})
@@ -36,13 +39,15 @@ COORDINATOR_ERRORS = frozenset({COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AV
 
 def admit(cluster: "ModelCluster", claim: Claim, partition: TopicPartition, *, adds: bool, now: float) -> int:
     """Ask the coordinator for a producer that writes to a partition; returns its error."""
+    if not claim.transactional_id:
+        return INVALID_REQUEST
     coordinators, key = cluster.coordinators, claim.transactional_id
     node_id = coordinators.node_of(CoordinatorKind.TRANSACTION, key, now)
     error = coordinators.error_at(node_id, CoordinatorKind.TRANSACTION, key, now=now)
     if error:
         return error
     if adds:
-        return cluster.transactions.add_partitions(claim, [partition], now)
+        return cluster.transactions.add_partitions(claim, [partition], is_version_2=True, now=now)
     return cluster.transactions.verify_partition(claim, partition)
 
 

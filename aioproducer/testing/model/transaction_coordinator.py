@@ -3,6 +3,9 @@
 Which broker plays the part is `coordinators`' matter; the state is one for the whole cluster. Requests come from
 `apis/transactions`, and from the leaders of partitions, which ask here about what Produce brings.
 
+Where `transaction.version` is 0 a request of version 2 cannot be written down: it gets 35 UNSUPPORTED_VERSION, and
+until another coordinator takes over everything that is asked for its transactional id gets 51. So does Kafka 4.3.
+
 Source: TransactionCoordinator in Apache Kafka.
 """
 
@@ -17,6 +20,7 @@ from aioproducer.testing.model.transaction_ending import (
     CONCURRENT_TRANSACTIONS,
     INVALID_PRODUCER_ID_MAPPING,
     PRODUCER_FENCED,
+    Verdict,
     verdict_v1,
     verdict_v2,
 )
@@ -31,6 +35,7 @@ from aioproducer.testing.model.transaction_entry import (
 )
 
 COORDINATOR_LOAD_IN_PROGRESS = 14
+UNSUPPORTED_VERSION = 35
 TRANSACTION_ABORTABLE = 120
 
 WriteMarkers = Callable[[TransactionEntry, Callable[[float], None], float], None]
@@ -53,6 +58,7 @@ class TransactionCoordinator:
         schedule: for time-outs.
         write_markers: of partitions and groups.
         is_version_2: whether the cluster's finalized `transaction.version` is 2; it may change.
+        coordinator_epoch: how often the coordinator of a transactional id has changed until a time.
     """
 
     def __init__(
@@ -62,11 +68,13 @@ class TransactionCoordinator:
         *,
         write_markers: WriteMarkers,
         is_version_2: Callable[[], bool],
+        coordinator_epoch: Callable[[str, float], int],
     ) -> None:
         self._producer_ids = producer_ids
         self._schedule = schedule
         self._write_markers = write_markers
         self._is_version_2 = is_version_2
+        self._coordinator_epoch = coordinator_epoch
         self._entries: dict[str, TransactionEntry] = {}
 
     def entries(self) -> Iterable[TransactionEntry]:
@@ -93,17 +101,23 @@ class TransactionCoordinator:
         entry = self._entries.get(transactional_id) or self._new(transactional_id, timeout_s, now)
         if entry is None:
             return Granted(COORDINATOR_LOAD_IN_PROGRESS)
-        if expected is not None and not _may_be(entry, expected):
-            return Granted(PRODUCER_FENCED)
-        if entry.state is TransactionState.ONGOING:
-            self._abort_and_fence(entry, now)
-            return Granted(CONCURRENT_TRANSACTIONS)
-        error = CONCURRENT_TRANSACTIONS if entry.state.is_completing else self._renew(entry, expected, now)
+        error = self._init_error(entry, expected, now) or self._renew(entry, expected, now)
         if error:
             return Granted(error)
-        entry.state = TransactionState.EMPTY
+        entry.state, entry.started_at = TransactionState.EMPTY, None
         entry.timeout_s = timeout_s
         return Granted(0, *entry.identity)
+
+    def _init_error(self, entry: TransactionEntry, expected: ProducerIdAndEpoch | None, now: float) -> int:
+        """The error for a producer that wants to begin; one that finds a transaction open has it aborted."""
+        if self._is_stuck(entry, now):
+            return CONCURRENT_TRANSACTIONS
+        if expected is not None and not _may_be(entry, expected):
+            return PRODUCER_FENCED
+        if entry.state is TransactionState.ONGOING:
+            self._abort_and_fence(entry, now)
+            return CONCURRENT_TRANSACTIONS
+        return CONCURRENT_TRANSACTIONS if entry.state.is_completing else 0
 
     def _new(self, transactional_id: str, timeout_s: float, now: float) -> TransactionEntry | None:
         producer_id = self._producer_ids.take(now)
@@ -139,12 +153,26 @@ class TransactionCoordinator:
             return PRODUCER_FENCED
         return CONCURRENT_TRANSACTIONS if entry.state.is_completing else 0
 
-    def add_partitions(self, claim: Claim, partitions: Collection[TopicPartition], now: float) -> int:
-        """Add partitions to a transaction, which begins with the first of them; returns the error."""
-        error = self._error_of(claim)
+    def add_partitions(
+        self, claim: Claim, partitions: Collection[TopicPartition], *, now: float, is_version_2: bool = False
+    ) -> int:
+        """Add partitions to a transaction, which begins with the first of them; returns the error.
+
+        Args:
+            claim: whose transaction.
+            partitions: what to add.
+            now: when it is asked.
+            is_version_2: whether a leader asks for what Produce brings it (KIP-890).
+        """
+        known = self._entries.get(claim.transactional_id)
+        error = CONCURRENT_TRANSACTIONS if known and self._is_stuck(known, now) else self._error_of(claim)
         if error:
             return error
         entry = self._entries[claim.transactional_id]
+        if entry.state is TransactionState.ONGOING and entry.partitions.keys() >= set(partitions):
+            return 0
+        if is_version_2 and not self._is_version_2():
+            return self._get_stuck(entry, now)
         if entry.state is not TransactionState.ONGOING:
             self._begin(entry, now)
         entry.partitions.update(dict.fromkeys(partitions))
@@ -169,10 +197,11 @@ class TransactionCoordinator:
         entry = self._entries.get(claim.transactional_id)
         if entry is None:
             return Granted(INVALID_PRODUCER_ID_MAPPING)
-        judge = verdict_v2 if is_version_2 else verdict_v1
-        verdict = judge(entry, claim, is_commit=is_commit)
+        verdict = self._verdict(entry, claim, is_commit=is_commit, is_version_2=is_version_2, now=now)
         if not verdict.ends:
             return Granted(verdict.error, *(entry.identity if verdict.error == 0 else ()))
+        if is_version_2 and not self._is_version_2():
+            return Granted(self._get_stuck(entry, now))
         if is_version_2 and entry.is_exhausted:
             producer_id = self._producer_ids.take(now)
             if producer_id is None:
@@ -187,13 +216,29 @@ class TransactionCoordinator:
         self._complete(entry, is_commit=is_commit, now=now)
         return Granted(0, *following)
 
+    def _verdict(
+        self, entry: TransactionEntry, claim: Claim, *, is_commit: bool, is_version_2: bool, now: float
+    ) -> Verdict:
+        is_stuck = self._is_stuck(entry, now)
+        if is_version_2:
+            waits = Verdict(CONCURRENT_TRANSACTIONS)
+            return waits if is_stuck else verdict_v2(entry, claim, is_commit=is_commit)
+        return verdict_v1(entry, claim, is_commit=is_commit, is_stuck=is_stuck)
+
+    def _is_stuck(self, entry: TransactionEntry, now: float) -> bool:
+        return entry.stuck_since == self._coordinator_epoch(entry.transactional_id, now)
+
+    def _get_stuck(self, entry: TransactionEntry, now: float) -> int:
+        entry.stuck_since = self._coordinator_epoch(entry.transactional_id, now)
+        return UNSUPPORTED_VERSION
+
     def _begin(self, entry: TransactionEntry, now: float) -> None:
         entry.state = TransactionState.ONGOING
         entry.started_at = now
         entry.timer = self._schedule.at(now + entry.timeout_s, partial(self._time_out, entry))
 
     def _time_out(self, entry: TransactionEntry, now: float) -> None:
-        if entry.state is TransactionState.ONGOING:
+        if entry.state is TransactionState.ONGOING and not self._is_stuck(entry, now):
             self._abort_and_fence(entry, now)
 
     def _abort_and_fence(self, entry: TransactionEntry, now: float) -> None:

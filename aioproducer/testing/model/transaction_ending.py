@@ -72,12 +72,14 @@ _VERSION_2: Mapping[tuple[TransactionState, bool, bool], Verdict] = MappingProxy
 """By state, whether it is a commit, and whether it is a repeated request."""
 
 
-def verdict_v1(entry: TransactionEntry, claim: Claim, *, is_commit: bool) -> Verdict:
-    """What an EndTxn before version 5 means."""
+def verdict_v1(entry: TransactionEntry, claim: Claim, *, is_commit: bool, is_stuck: bool) -> Verdict:
+    """What an EndTxn before version 5 means; `is_stuck`: a change before it could not be written down."""
     if entry.producer_id != claim.producer_id:
         return Verdict(INVALID_PRODUCER_ID_MAPPING)
     if entry.epoch != claim.epoch:
         return Verdict(PRODUCER_FENCED)
+    if is_stuck:
+        return _WAIT
     return _VERSION_1[entry.state, is_commit]
 
 
@@ -85,7 +87,7 @@ def verdict_v2(entry: TransactionEntry, claim: Claim, *, is_commit: bool) -> Ver
     """What an EndTxn of version 5 means."""
     is_before_change = entry.previous_producer_id == claim.producer_id
     is_after_overflow = is_before_change and claim.epoch == LAST_EPOCH - 1 and entry.epoch == 0
-    is_repeated = is_after_overflow or (entry.is_version_2 and entry.epoch == claim.epoch + 1)
+    is_repeated = is_after_overflow or entry.epoch == claim.epoch + 1
     if not is_after_overflow and entry.producer_id != claim.producer_id:
         return Verdict(INVALID_PRODUCER_ID_MAPPING)
     is_present = entry.epoch == claim.epoch and not entry.state.is_completing

@@ -75,6 +75,9 @@ class TransactionEntry:
     is_version_2: bool = False
     """Whether the present or last transaction was ended by a client of transactions version 2 (KIP-890)."""
 
+    stuck_since: int | None = None
+    """The coordinator epoch in which a change could not be written down, so that nothing else is done any more."""
+
     timer: Appointment | None = None
 
     @property

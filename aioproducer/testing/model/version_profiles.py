@@ -81,6 +81,9 @@ class VersionProfile:
     verifies_transactions: bool = True
     """Leaders ask the coordinator about transactional batches; Kafka 3.6 (KIP-890 part 1)."""
 
+    verifies_epochs: bool = True
+    """Leaders ask about a batch of another epoch also while a transaction of its producer is open; Kafka 4.0."""
+
     topic_defaults: Mapping[str, str] = field(default_factory=dict)
     """Settings of topics that differ from those of 4.3.1."""
 
@@ -108,7 +111,9 @@ _FINALIZED_4_3 = MappingProxyType({"metadata.version": 30, "transaction.version"
 
 
 def _before_4_0(release: str) -> VersionProfile:
-    return VersionProfile(release, _listed(release), smallest_segment_bytes=14, topic_defaults=BEFORE_4_0)
+    return VersionProfile(
+        release, _listed(release), smallest_segment_bytes=14, topic_defaults=BEFORE_4_0, verifies_epochs=False
+    )
 
 
 def _before_3_6(release: str) -> VersionProfile:

@@ -77,7 +77,7 @@ def _commit(group: ConsumerGroup, topic: Topic | None, asked: "OffsetCommitReque
         error = UNKNOWN_TOPIC_OR_PARTITION
     if error == 0 and topic is not None:
         committed = CommittedOffset(
-            int(asked.committed_offset), int(asked.committed_leader_epoch), asked.committed_metadata
+            int(asked.committed_offset), int(asked.committed_leader_epoch), asked.committed_metadata or ""
         )
         group.offsets.commit(TopicPartition(topic.name, index), committed)
     return {"partition_index": index, "error_code": error}

@@ -34,7 +34,7 @@ from aioproducer.testing.model.record_batch import BatchHeader, placed, read_hea
 from aioproducer.testing.model.schedule import Appointment
 from aioproducer.testing.model.topic_checks import INVALID_TOPIC_EXCEPTION
 from aioproducer.testing.model.topics import Topic
-from aioproducer.testing.model.transaction_checks import FIRST_PRODUCE_THAT_ADDS, admit, produce_error
+from aioproducer.testing.model.transaction_checks import FIRST_PRODUCE_THAT_ADDS, NOT_ADDED, admit, produce_error
 from aioproducer.testing.model.transaction_entry import Claim
 from aioproducer.testing.model.wire import Writer
 
@@ -189,10 +189,12 @@ class _ProduceJob:
         settings = cluster.settings
         if adds or (settings.transaction_partition_verification and settings.profile.verifies_transactions):
             place = TopicPartition(topic.name, index)
+            partition.verifications.ask(producer, read_header(batch).base_sequence, is_version_2=adds)
             claim = Claim(self._request.transactional_id or "", *producer)
             error = admit(cluster, claim, place, adds=adds, now=self._exchange.now)
             if error:
-                raise BatchRefusedError(produce_error(error, version))
+                code = produce_error(error, version)
+                raise BatchRefusedError(code, message=NOT_ADDED if code == INVALID_TXN_STATE else None)
 
     def _check_request(self) -> None:
         if self._request.acks not in {0, 1, _ALL}:
@@ -248,12 +250,14 @@ class _ProduceJob:
 
     def _rejection(self, partition: Partition, header: BatchHeader) -> int:
         """The error for a batch that is not its producer's next, or not of the transaction its producer has open."""
-        is_open = partition.transactions.first_offset(header.producer_id) is not None
-        begins = header.is_transactional and not is_open and self._exchange.version >= FIRST_PRODUCE_THAT_ADDS
-        if begins and header.base_sequence != 0 and partition.producers.has_no_batches(header.producer_id):
-            return OUT_OF_ORDER_SEQUENCE_NUMBER
-        error = partition.producers.rejection_of(header)
-        return error or (INVALID_TXN_STATE if is_open and not header.is_transactional else 0)
+        producers, producer_id = partition.producers, header.producer_id
+        known = producers.entry(producer_id)
+        if known is None or header.producer_epoch >= known.epoch:
+            has_batches = known is not None and bool(known.batches)
+            if partition.verifications.is_out_of_order(producer_id, header.base_sequence, has_batches=has_batches):
+                return OUT_OF_ORDER_SEQUENCE_NUMBER
+        is_left_out = not header.is_transactional and partition.transactions.first_offset(producer_id) is not None
+        return producers.rejection_of(header) or (INVALID_TXN_STATE if is_left_out else 0)
 
     # Waiting and answering
 

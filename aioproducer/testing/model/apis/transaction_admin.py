@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from kio.schema.list_transactions.v2.request import ListTransactionsRequest
     from kio.schema.write_txn_markers.v2.request import WritableTxnMarker, WriteTxnMarkersRequest
 
+UNKNOWN_TOPIC_OR_PARTITION = 3
+NOT_HOSTED = "This server does not host this topic-partition."
 INVALID_REGULAR_EXPRESSION = 128
 TRANSACTIONAL_ID_NOT_FOUND = 105
 _NEVER_SEEN = ("PrepareEpochFence", "Dead")
@@ -134,7 +136,13 @@ def _producers(exchange: Exchange, place: TopicPartition) -> Tree:
                     "current_txn_start_offset": -1 if first_offset is None else first_offset,
                 }
             )
-    return {"partition_index": place.partition, "error_code": error, "active_producers": active}
+    text = NOT_HOSTED if error == UNKNOWN_TOPIC_OR_PARTITION else None
+    return {
+        "partition_index": place.partition,
+        "error_code": error,
+        "error_message": text,
+        "active_producers": active,
+    }
 
 
 def _partition(exchange: Exchange, place: TopicPartition) -> Partition | None:

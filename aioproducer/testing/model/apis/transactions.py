@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias, Union, cast
 
 from aioproducer.records import TopicPartition
 from aioproducer.testing.model.apis.find_coordinator import coordinator_error
-from aioproducer.testing.model.consumer_groups import OFFSETS_TOPIC, offsets_partition_of
+from aioproducer.testing.model.consumer_groups import OFFSETS_TOPIC
 from aioproducer.testing.model.coordinators import CoordinatorKind
 from aioproducer.testing.model.exchange import Exchange
 from aioproducer.testing.model.messages import Tree
@@ -92,7 +92,7 @@ def _refusal(exchange: Exchange, place: TopicPartition) -> int:
 
 def _add(exchange: Exchange, claim: Claim, partitions: Sequence[TopicPartition]) -> int:
     error = _coordinator_error(exchange, claim)
-    return error or exchange.cluster.transactions.add_partitions(claim, partitions, exchange.now)
+    return error or exchange.cluster.transactions.add_partitions(claim, partitions, now=exchange.now)
 
 
 def _coordinator_error(exchange: Exchange, claim: Claim) -> int:
@@ -105,7 +105,8 @@ def answer_add_offsets_to_txn(exchange: Exchange) -> None:
     """Add a group's partition of the offsets topic."""
     request = cast("AddOffsetsToTxnRequest", exchange.request())
     claim = Claim(request.transactional_id, request.producer_id, request.producer_epoch)
-    error = _add(exchange, claim, [TopicPartition(OFFSETS_TOPIC, offsets_partition_of(request.group_id))])
+    partition = exchange.cluster.groups.offsets_partition_of(request.group_id)
+    error = _add(exchange, claim, [TopicPartition(OFFSETS_TOPIC, partition)])
     code = answered_to_old_clients(error, is_old=exchange.version < _FIRST_WITH_FENCED)
     exchange.reply_tree({"error_code": code}, exchange.now)
 

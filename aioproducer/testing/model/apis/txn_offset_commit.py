@@ -13,7 +13,7 @@ from aioproducer.records import TopicPartition
 from aioproducer.testing.model.apis.find_coordinator import coordinator_error
 from aioproducer.testing.model.committed_offsets import CommittedOffset
 from aioproducer.testing.model.consumer_group import ILLEGAL_GENERATION, ConsumerGroup
-from aioproducer.testing.model.consumer_groups import OFFSETS_TOPIC, offsets_partition_of
+from aioproducer.testing.model.consumer_groups import OFFSETS_TOPIC
 from aioproducer.testing.model.exchange import Exchange
 from aioproducer.testing.model.messages import Tree
 from aioproducer.testing.model.transaction_checks import COORDINATOR_ERRORS, admit
@@ -35,38 +35,46 @@ _FIRST_THAT_ADDS = 5
 def answer_txn_offset_commit(exchange: Exchange) -> None:
     """Hold the offsets until the transaction ends."""
     request = cast("TxnOffsetCommitRequest", exchange.request())
-    group = exchange.cluster.groups.named(request.group_id)
+    groups = exchange.cluster.groups
     error = coordinator_error(exchange, request.group_id)
-    if error == 0 and any(_is_there(exchange, topic.name, 0) for topic in request.topics):
-        error = _transaction_error(exchange, request) or group_error(group, request)
-    answers: list[Tree] = []
-    for topic in request.topics:
-        partitions: list[Tree] = []
-        for asked in topic.partitions:
-            place = TopicPartition(topic.name, asked.partition_index)
-            code = error if error or _is_there(exchange, *place) else UNKNOWN_TOPIC_OR_PARTITION
-            if code == 0:
-                group.offsets.hold(request.producer_id, place, _offset(asked))
-            partitions.append({"partition_index": asked.partition_index, "error_code": code})
-        answers.append({"name": topic.name, "partitions": partitions})
-    exchange.reply_tree({"topics": answers}, exchange.now)
+    offered = {
+        TopicPartition(topic.name, partition.partition_index): partition
+        for topic in request.topics
+        for partition in topic.partitions
+    }
+    there = {place: partition for place, partition in offered.items() if _is_there(exchange, place)}
+    if there and not error:
+        error = _transaction_error(exchange, request) or group_error(groups.named(request.group_id), request)
+        if not error:
+            offsets = {place: _offset(partition) for place, partition in there.items()}
+            groups.hold(request.group_id, request.producer_id, offsets)
+    answers: dict[str, list[Tree]] = {topic.name: [] for topic in request.topics}
+    for place in offered:
+        code = error if place in there else UNKNOWN_TOPIC_OR_PARTITION
+        answers[place.topic].append({"partition_index": place.partition, "error_code": code})
+    topics = [{"name": name, "partitions": partitions} for name, partitions in answers.items()]
+    exchange.reply_tree({"topics": topics}, exchange.now)
 
 
-def _offset(asked: "TxnOffsetCommitRequestPartition") -> CommittedOffset:
-    return CommittedOffset(int(asked.committed_offset), int(asked.committed_leader_epoch), asked.committed_metadata)
+def _offset(offered: "TxnOffsetCommitRequestPartition") -> CommittedOffset:
+    epoch = int(offered.committed_leader_epoch)
+    return CommittedOffset(int(offered.committed_offset), epoch, offered.committed_metadata or "")
 
 
-def _is_there(exchange: Exchange, topic_name: str, index: int) -> bool:
-    topic = exchange.cluster.topics.named(topic_name)
-    return topic is not None and topic.partition(index) is not None
+def _is_there(exchange: Exchange, place: TopicPartition) -> bool:
+    topic = exchange.cluster.topics.named(place.topic)
+    return topic is not None and topic.partition(place.partition) is not None
 
 
 def _transaction_error(exchange: Exchange, request: "TxnOffsetCommitRequest") -> int:
-    """What the transaction's coordinator says, as the group's passes it on."""
+    """What the transaction's coordinator says, as the group's passes it on; it is asked once a transaction."""
+    partition = exchange.cluster.groups.offsets_partition_of(request.group_id)
+    if exchange.cluster.groups.is_in_transaction(request.producer_id, partition):
+        return 0
     error = admit(
         exchange.cluster,
         Claim(request.transactional_id, request.producer_id, request.producer_epoch),
-        TopicPartition(OFFSETS_TOPIC, offsets_partition_of(request.group_id)),
+        TopicPartition(OFFSETS_TOPIC, partition),
         adds=exchange.version >= _FIRST_THAT_ADDS,
         now=exchange.now,
     )
