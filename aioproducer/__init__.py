@@ -20,6 +20,7 @@ from aioproducer.errors import (
     ConfigurationError,
     ConfigurationTypeError,
     DeliveryTimeoutError,
+    GroupAuthorizationError,
     IllegalStateError,
     InvalidPartitionError,
     InvalidRecordError,
@@ -39,8 +40,10 @@ from aioproducer.errors import (
     TlsError,
     TopicAuthorizationError,
     TransactionAbortableError,
+    TransactionAbortedError,
     TransactionalIdAuthorizationError,
     TransactionError,
+    TransactionTimeoutError,
     UndeliveredError,
     UnsupportedVersionError,
 )
@@ -48,9 +51,16 @@ from aioproducer.interceptors import ProducerInterceptor
 from aioproducer.metrics import ProducerStatistics
 from aioproducer.partitioners import Partitioner, RoundRobinPartitioner, partition_for_key
 from aioproducer.producer import Producer
-from aioproducer.records import ProducerRecord, RecordMetadata, TopicPartition
+from aioproducer.records import (
+    ConsumerGroupMetadata,
+    OffsetAndMetadata,
+    ProducerRecord,
+    RecordMetadata,
+    TopicPartition,
+)
 from aioproducer.serializers import BytesSerializer, JsonSerializer, Serializer, StringSerializer
 from aioproducer.topic import Topic
+from aioproducer.transaction import Transaction
 from aioproducer.version import VERSION as __version__  # noqa: N811  # the name that Python tools look for
 
 __all__ = [
@@ -68,8 +78,10 @@ __all__ = [
     "ClusterAuthorizationError",
     "ConfigurationError",
     "ConfigurationTypeError",
+    "ConsumerGroupMetadata",
     "Delivery",
     "DeliveryTimeoutError",
+    "GroupAuthorizationError",
     "IllegalStateError",
     "InvalidPartitionError",
     "InvalidRecordError",
@@ -80,6 +92,7 @@ __all__ = [
     "MetadataNotReadyError",
     "MetadataTimeoutError",
     "NotEnoughReplicasError",
+    "OffsetAndMetadata",
     "OffsetRange",
     "Outcome",
     "Partitioner",
@@ -103,8 +116,11 @@ __all__ = [
     "Topic",
     "TopicAuthorizationError",
     "TopicPartition",
+    "Transaction",
     "TransactionAbortableError",
+    "TransactionAbortedError",
     "TransactionError",
+    "TransactionTimeoutError",
     "TransactionalIdAuthorizationError",
     "UndeliveredError",
     "UnsupportedVersionError",

@@ -39,6 +39,11 @@ class Admission:
         """Whether records meet interceptors, serializers or a partitioner on their way in."""
         return self._running.preparation.is_needed
 
+    @property
+    def runs_serializers(self) -> bool:
+        """Whether keys or values are serialized on their way in."""
+        return self._running.preparation.has_serializers
+
     def send(self, given: PreparedRecord) -> Delivery:
         """Append a record, or let it wait in line within the bounds of records nobody waits for.
 
@@ -66,6 +71,7 @@ class Admission:
             await self._let_sender_work()
             return delivery
         waiting = self._stand_in_line(record, is_counted=False)
+        waiting.is_raised = True
         await self._leaving(waiting)
         if waiting.delivery.done() and (error := waiting.delivery.exception()) is not None:
             raise error

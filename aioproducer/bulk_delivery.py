@@ -187,7 +187,14 @@ def rows_of(
     return ((value, key, partition, timestamp, headers) for value, key in zip(values, keys, strict=True))
 
 
-async def append_all(rows: Iterable[Row], enqueue: EnqueueRow, *, appender: RecordAppender, topic: str) -> BulkDelivery:
+async def append_all(
+    rows: Iterable[Row],
+    enqueue: EnqueueRow,
+    *,
+    appender: RecordAppender,
+    topic: str,
+    is_open: Callable[[], bool],
+) -> BulkDelivery:
     """As `enqueue_all`, by native calls: each takes all rows that need not wait.
 
     Args:
@@ -195,6 +202,7 @@ async def append_all(rows: Iterable[Row], enqueue: EnqueueRow, *, appender: Reco
         enqueue: takes one row that must wait.
         appender: of a producer that runs no code of the user's.
         topic: of all records.
+        is_open: says whether rows may still go in; the transaction that they belong to may be over.
 
     Raises:
         IllegalStateError: the producer takes nothing any more, and had taken nothing of these.
@@ -207,7 +215,7 @@ async def append_all(rows: Iterable[Row], enqueue: EnqueueRow, *, appender: Reco
     bulk = BulkDelivery(many.shares)
     admitting = _Admitting(bulk, enqueue)
     is_over = False
-    while not (is_over or admitting.has_ended):
+    while is_open() and not (is_over or admitting.has_ended):
         try:
             is_over = many.run()
         except (KafkaError, TypeError, ValueError) as error:

@@ -18,6 +18,7 @@ from aioproducer.one_by_one import OneByOneWatch
 
 if TYPE_CHECKING:
     import asyncio
+    from collections.abc import Callable
 
     from aioproducer._native.delivery import BatchResult, OnDelivery
     from aioproducer.core.buffer_pool import BufferPool
@@ -76,6 +77,8 @@ class Completion:
         self._latency = latency
         self._log = log
         self.unseen = UnseenFailures()
+        self.on_failure: Callable[[KafkaError], None] = _nothing
+        """Called with the error of each batch, or record in line, that fails; not where a call raised it."""
         self._trims_soon = False
         self.counts = DeliveryCounts()
         self._one_by_one = OneByOneWatch(log)
@@ -121,8 +124,20 @@ class Completion:
         self.fail_result(batch.result, detailed, count=batch.count, generation=batch.generation)
         self._generations.leave(batch.generation)
 
-    def fail_result(self, result: BatchResult, error: KafkaError, *, count: int, generation: int) -> None:
-        """Fail `count` records that share a result; for those that never joined a batch, too."""
+    def fail_result(  # of which records, and who knows
+        self, result: BatchResult, error: KafkaError, *, count: int, generation: int, is_raised: bool = False
+    ) -> None:
+        """Fail `count` records that share a result; for those that never joined a batch, too.
+
+        Args:
+            result: of the records.
+            error: of all of them.
+            count: how many.
+            generation: of flushes.
+            is_raised: their call raises it.
+        """
+        if not is_raised:
+            self.on_failure(error)
         self.counts.records_failed += count
         result.fail(error, count)
         self.unseen.record(result, generation)
@@ -176,3 +191,7 @@ def deadline_error(batch: ProducerBatch, timeout_s: float, why: str) -> Delivery
         f"not acknowledged within delivery_timeout_ms={round(timeout_s * 1000)} after {batch.attempts} attempts: {why}"
     )
     return DeliveryTimeoutError(message, outcome=Outcome.UNKNOWN if is_unknown else Outcome.NOT_WRITTEN)
+
+
+def _nothing(_: KafkaError) -> None:
+    """Stands for a listener that nobody has set."""

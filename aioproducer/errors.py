@@ -26,6 +26,7 @@ as a second parent, so that callers need not import ours to catch it::
     ├── BrokerError                                  a code came back
     │   ├── AuthorizationError
     │   │   ├── TopicAuthorizationError              29
+    │   │   ├── GroupAuthorizationError              30
     │   │   ├── ClusterAuthorizationError            31
     │   │   └── TransactionalIdAuthorizationError    53
     │   ├── InvalidTopicError     (ValueError)       17
@@ -34,6 +35,8 @@ as a second parent, so that callers need not import ours to catch it::
     │   └── NotEnoughReplicasError                   19, 20
     └── TransactionError
         ├── TransactionAbortableError                abort and go on
+        ├── TransactionAbortedError                  of a record: its transaction was aborted before it was sent
+        ├── TransactionTimeoutError (TimeoutError)   max_block_ms passed; the same call again joins what is under way
         └── ProducerFencedError                      close; nothing else helps
 
 Codes without a class of their own are plain `BrokerError`s that carry the code.
@@ -376,6 +379,10 @@ class TopicAuthorizationError(AuthorizationError):
     """The user may not write to the topic (29)."""
 
 
+class GroupAuthorizationError(AuthorizationError):
+    """The user may not read with the consumer group, and so not commit its offsets (30)."""
+
+
 class ClusterAuthorizationError(AuthorizationError):
     """The user may not do that on the cluster (31); old brokers: no idempotent writes."""
 
@@ -409,7 +416,15 @@ class TransactionError(KafkaError):
 
 
 class TransactionAbortableError(TransactionError):
-    """This transaction must be aborted; the next one can succeed."""
+    """This transaction must be aborted; the next one can succeed. What went wrong first is its `__cause__`."""
+
+
+class TransactionAbortedError(TransactionError):
+    """The record's transaction was aborted, or had failed, before the record was sent or answered."""
+
+
+class TransactionTimeoutError(TransactionError, TimeoutError):
+    """`max_block_ms` passed; what was asked for goes on, and the same call again joins it."""
 
 
 class ProducerFencedError(TransactionError):
@@ -423,6 +438,7 @@ _CLASS_OF_CODE: dict[int, type[BrokerError]] = {
     19: NotEnoughReplicasError,
     20: NotEnoughReplicasError,
     29: TopicAuthorizationError,
+    30: GroupAuthorizationError,
     31: ClusterAuthorizationError,
     32: InvalidRecordError,
     53: TransactionalIdAuthorizationError,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections.abc import Awaitable, Callable
 
 from aioproducer.core.flush_generations import FlushGenerations
 
@@ -41,10 +42,16 @@ class FlushWaiters:
         if self._draining is not None and not self._draining.expired():
             self._draining.reschedule(self._drain_by)
 
-    async def drain(self) -> bool:
-        """Wait until nothing that was accepted is unfinished; False: the time is over."""
+    async def drain(self, before: Callable[[], Awaitable[None]] | None = None) -> bool:
+        """Wait until nothing that was accepted is unfinished; False: the time is over.
+
+        Args:
+            before: waited for first, within the same time.
+        """
         try:
             async with asyncio.timeout_at(self._drain_by) as self._draining:
+                if before is not None:
+                    await before()
                 await self.wait_for(self.generations.current)
         except TimeoutError:
             return False

@@ -229,7 +229,7 @@ class ProducerLifetime:
             return
         self._lifecycle.is_forked = True
         if self._running is not None:
-            self._running.appender.closed = True
+            self._running.stop_taking()
 
     def __del__(self) -> None:
         """Warn when it was dropped without being closed."""
@@ -253,7 +253,7 @@ class ProducerLifetime:
 
     def _open_running(self) -> RunningProducer:
         running = self._running
-        if running is None or running.appender.closed or not running.appender.on_loop_thread():
+        if running is None or running.is_over or not running.appender.on_loop_thread():
             self._lifecycle.refuse(on_loop_thread=running is None or running.appender.on_loop_thread())
         return running
 

@@ -116,6 +116,7 @@ class Preparation:
         on_new_batch = getattr(partitioner, "on_new_batch", None)
         self._on_new_batch: Callable[[str, Cluster, int], object] | None = on_new_batch
         self._closed_batches: dict[str, int] = {}  # topic -> partition of its last batch that was closed
+        self.has_serializers = bool(key_serializer or value_serializer)
         self.is_needed = bool(len(interceptors) or key_serializer or value_serializer or partitioner)
         """Whether there is anything to run."""
 

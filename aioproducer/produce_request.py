@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
+from aioproducer.errors import UnsupportedVersionError
 from aioproducer.protocol.messages import PRODUCE
 from aioproducer.protocol.produce import (
     NO_TOPIC_ID,
@@ -21,8 +22,18 @@ if TYPE_CHECKING:
     from aioproducer.core.producer_batch import ProducerBatch
     from aioproducer.protocol.produce import Buffer
 
+LAST_VERSION_WITHOUT_ADDING: Final = 11
+"""From the next version on a Produce adds its partitions to the transaction itself (KIP-890)."""
 LAST_VERSION_BY_NAME: Final = 12
 """From the next version on topics are named by their ids (KIP-516)."""
+
+
+class ProduceTransaction(NamedTuple):
+    """The transaction that all batches of a request belong to."""
+
+    transactional_id: str
+    is_v2: bool
+    """Brokers add partitions as they are written to."""
 
 
 class ProduceRequest:
@@ -32,11 +43,20 @@ class ProduceRequest:
         node_id: the leader of all of them.
         batches: at most one a partition.
         cluster: for topic ids.
+        transaction: that the batches belong to.
     """
 
-    def __init__(self, node_id: int, batches: Sequence[ProducerBatch], cluster: Cluster) -> None:
+    def __init__(
+        self,
+        node_id: int,
+        batches: Sequence[ProducerBatch],
+        cluster: Cluster,
+        *,
+        transaction: ProduceTransaction | None = None,
+    ) -> None:
         self.node_id = node_id
         self.batches = batches
+        self._transaction = transaction
         self.version = 0
         """Of the request as sent, so of its answer; set when the connection is known."""
         self._topic_ids = {topic: cluster.topic_id(topic) for topic in {topic_of(batch) for batch in batches}}
@@ -50,12 +70,23 @@ class ProduceRequest:
     @property
     def highest_version(self) -> int:
         """The last version that can say what must be said: topic ids may be unknown."""
+        if self._transaction is not None and not self._transaction.is_v2:
+            return LAST_VERSION_WITHOUT_ADDING
         return LAST_VERSION_BY_NAME if NO_TOPIC_ID in self._names else PRODUCE.max_version
 
     def encode(self, version: int, *, acks: int, timeout_ms: int) -> list[Buffer]:
-        """Return the body in pieces; the batches' records are not copied."""
+        """Return the body in pieces; the batches' records are not copied.
+
+        Raises:
+            UnsupportedVersionError: the version cannot say what its transaction needs.
+        """
+        transaction = self._transaction
+        if transaction is not None and transaction.is_v2 and version <= LAST_VERSION_WITHOUT_ADDING:
+            text = f"node {self.node_id} speaks Produce up to {version}, and transactions of its cluster need 12"
+            raise UnsupportedVersionError(text)
+        transactional_id = None if transaction is None else transaction.transactional_id
         return encode_produce_request(
-            version, acks=acks, timeout_ms=timeout_ms, transactional_id=None, batches=self._to_send()
+            version, acks=acks, timeout_ms=timeout_ms, transactional_id=transactional_id, batches=self._to_send()
         )
 
     def is_flexible(self, version: int) -> bool:

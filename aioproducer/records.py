@@ -9,7 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, Self, TypeAlias
+
+from aioproducer.errors import IllegalStateError
 
 Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
 """A record's headers: names may repeat, order is kept, `None` is a null value."""
@@ -54,6 +56,90 @@ class RecordMetadata(NamedTuple):
 
     log_start_offset: int
     """The oldest offset the partition still had; -1 when the broker did not say."""
+
+
+class OffsetAndMetadata(NamedTuple):
+    """How far a consumer group has come in a partition; equal, as a tuple, to aiokafka's."""
+
+    offset: int
+    """The next offset to read."""
+
+    metadata: str = ""
+    """A note of the caller's own, kept beside the offset."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerGroupMetadata:
+    """Who commits offsets for a consumer group, so that a broker can refuse who is no longer its member (KIP-447).
+
+    With the group's id alone nobody is refused: right only where one consumer at most has each partition for certain,
+    as with partitions assigned by hand.
+
+    Raises:
+        TypeError: a field of the wrong type.
+        ValueError: an empty group id.
+    """
+
+    group_id: str
+
+    generation_id: int = -1
+    """Of the assignment under which the records were read; -1 for a consumer that is no member."""
+
+    member_id: str = ""
+    """As the group's coordinator named the consumer; empty for one that is no member."""
+
+    group_instance_id: str | None = None
+    """A static member's own name (KIP-345)."""
+
+    def __post_init__(self) -> None:
+        """Check the fields.
+
+        Raises:
+            TypeError: a field of the wrong type.
+            ValueError: an empty group id.
+        """
+        _check_text("group_id", self.group_id)
+        _check_text("member_id", self.member_id)
+        if self.group_instance_id is not None:
+            _check_text("group_instance_id", self.group_instance_id)
+        if not isinstance(self.generation_id, int) or isinstance(self.generation_id, bool):
+            raise TypeError(f"generation_id must be an int, not {_kind(self.generation_id)}")
+        if not self.group_id:
+            raise ValueError("group_id must not be empty: offsets are committed for a group")
+
+    @classmethod
+    def of(cls, consumer: object) -> Self:
+        """Return what an aiokafka consumer is in its group now.
+
+        Records belong to the generation in which they were read. So take it once for each assignment, before reading
+        under it; taken after reading, it may be that of a later assignment, in which somebody else has the records'
+        partition.
+
+        Args:
+            consumer: an `AIOKafkaConsumer`, started. One with partitions assigned by hand is no member, and gives the
+                group's id alone.
+
+        Raises:
+            TypeError: something else.
+            IllegalStateError: it has no group, is not started, or is between two generations: it has left one, and
+                the next has not begun.
+
+        Source: KafkaConsumer.groupMetadata in Apache Kafka.
+        """
+        if not all(hasattr(consumer, name) for name in ("_group_id", "_coordinator", "_subscription")):
+            raise TypeError(f"consumer must be an AIOKafkaConsumer, not {_kind(consumer)}")
+        group_id, coordinator = _part(consumer, "_group_id"), _part(consumer, "_coordinator")
+        if group_id is None:
+            raise IllegalStateError("the consumer has no group_id: there is no group to commit offsets for")
+        if coordinator is None:
+            raise IllegalStateError("the consumer is not started: await consumer.start() first")
+        subscription = _part(consumer, "_subscription")
+        if not subscription.partitions_auto_assigned():
+            return cls(group_id)
+        if subscription.reassignment_in_progress or coordinator.generation < 0 or not coordinator.member_id:
+            raise IllegalStateError(f"the consumer is joining group {group_id!r}: it is no member until it is assigned")
+        instance_id = _part(consumer, "_group_instance_id")
+        return cls(group_id, coordinator.generation, coordinator.member_id, instance_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,3 +347,13 @@ def _shape(payload: object) -> str:
     if isinstance(payload, bytes | bytearray | memoryview):
         return f"<{memoryview(payload).nbytes} bytes>"
     return "None" if payload is None else f"<{type(payload).__name__}>"
+
+
+def _check_text(name: str, text: object) -> None:
+    if not isinstance(text, str):
+        raise TypeError(f"{name} must be a str, not {_kind(text)}")
+
+
+def _part(consumer: object, name: str) -> Any:  # type: ignore[explicit-any]  # of a library without types
+    """What aiokafka gives no public name to: it has no `group_metadata()`."""
+    return getattr(consumer, name)

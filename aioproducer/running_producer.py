@@ -15,20 +15,19 @@ from aioproducer.completion import Completion
 from aioproducer.core.batch_splitter import BatchSplitter
 from aioproducer.core.buffer_pool import SMALLEST_CHUNK, BufferPool
 from aioproducer.core.open_batches import AccumulatorSettings, Surroundings
-from aioproducer.core.producer_identity import ProducerIdentity
 from aioproducer.core.record_accumulator import RecordAccumulator
 from aioproducer.core.timer_heap import TimerHeap
 from aioproducer.core.waiting_line import WaitingRecord
 from aioproducer.core.waiting_lines import WaitingLines
-from aioproducer.errors import BrokerError, KafkaError, Outcome, ProducerClosedError
+from aioproducer.errors import KafkaError, ProducerClosedError
 from aioproducer.flush_waiters import FlushWaiters
 from aioproducer.lifecycle import Lifecycle, ProducerState
+from aioproducer.metadata_waits import MetadataWaits
 from aioproducer.metrics import LatencyHistogram
 from aioproducer.network.metadata_refresher import MetadataRefresher
 from aioproducer.network.network_client import NetworkClient
 from aioproducer.preparation import Preparation
 from aioproducer.producer_id_source import ProducerIdSource
-from aioproducer.protocol.error_codes import ErrorCode
 from aioproducer.sealing import Sealing
 from aioproducer.sender import Sender, SendPath
 from aioproducer.settings import (
@@ -43,6 +42,8 @@ from aioproducer.settings import (
 )
 from aioproducer.settlement import Settlement
 from aioproducer.supervisor import Supervisor
+from aioproducer.transaction_parts import TransactionParts, identity_of
+from aioproducer.transaction_records import TransactionRecords
 
 if TYPE_CHECKING:
     import random
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
     from aioproducer.interceptors import InterceptorChain
     from aioproducer.logs import EventLog
     from aioproducer.records import TopicPartition
+    from aioproducer.transaction_runner import TransactionRunner
 
 
 PAUSE_AFTER_BYTES: Final = 64 * 1024
@@ -87,13 +89,14 @@ class RunningProducer:
         self.lifecycle = lifecycle
         self._config = config
         self._log = log
-        self._metadata_waiters: list[asyncio.Future[None]] = []
+        self.is_over = False
+        """Nothing is taken any more: closing, closed, failed, or in a forked child."""
         self._closed_bytes = 0
         self._last_breath: asyncio.Task[None] | None = None
         self.timers = TimerHeap()
         self.flushes = FlushWaiters(self.loop)
         self.generations = self.flushes.generations
-        self.identity = ProducerIdentity(is_enabled=config.enable_idempotence)
+        self.identity = identity_of(config)
         self.latency = LatencyHistogram()
         batching = accumulator_settings(config)
         self.pool = BufferPool(config.buffer_memory, batching.batch_size, on_return=self._memory_returned)
@@ -112,12 +115,14 @@ class RunningProducer:
         self.client = self._make_client(random)
         self.metadata = MetadataRefresher(self.client, metadata_settings(config), random=random, log=log)
         self.metadata.on_update(self._cluster_changed)
+        self.metadata_waits = MetadataWaits(self.metadata, self.loop)
         self.lines = self._make_lines()
         backoff = retry_backoff(config, random)
         self.producer_ids = ProducerIdSource(
             self.client, self.identity, backoff, on_assigned=self._producer_id_assigned, log=log
         )
         self.settlement = self._make_settlement(backoff)
+        self.transactions = self._make_transactions(backoff)
         self.sender = self._make_sender()
         self.preparation = self._make_preparation(interceptors)
         self._supervisor = Supervisor(lifecycle.name, self.fail)
@@ -154,7 +159,7 @@ class RunningProducer:
             self.timers,
             limits=waiting_limits(self._config),
             on_failed=self._waiting_failed,
-            explain=self.explain_topic,
+            explain=self.metadata_waits.explain_topic,
         )
 
     def _make_preparation(self, interceptors: InterceptorChain) -> Preparation:
@@ -180,6 +185,20 @@ class RunningProducer:
             explain=self._explain,
             on_fatal=self._fail_for_good,
         )
+
+    def _make_transactions(self, backoff: ExponentialBackoff) -> TransactionRunner | None:
+        parts = TransactionParts(
+            self._config, backoff=backoff, client=self.client, metadata=self.metadata, loop=self.loop, log=self._log
+        )
+        records = TransactionRecords(
+            appender=self.appender,
+            lines=self.lines,
+            accumulator=self.accumulator,
+            completion=self.completion,
+            settlement=self.settlement,
+            flushes=self.flushes,
+        )
+        return parts.runner(self.identity, records, on_fatal=self._fail_for_good)
 
     def _explain(self, batch: ProducerBatch) -> str:
         return self.sender.explain(batch)
@@ -209,7 +228,8 @@ class RunningProducer:
             path,
             self.loop,
             request_timeout_ms=config.request_timeout_ms,
-            ask_producer_id=self.producer_ids.ask,
+            ask_producer_id=self.producer_ids.ask if self.transactions is None else self.transactions.wake,
+            transaction=None if self.transactions is None else self.transactions.of_request,
         )
 
     # Start and end
@@ -223,17 +243,27 @@ class RunningProducer:
         """
         self.client.start(self.loop)
         jobs = {"sender": self.sender.run, "metadata": self.metadata.run}
-        if self.identity.is_enabled:
+        if self.transactions is not None:
+            jobs["transactions"] = self.transactions.run
+        elif self.identity.is_enabled:
             jobs["producer-id"] = self.producer_ids.run
             self.producer_ids.ask()
         self._supervisor.start(jobs)
         if wait:
+            deadline = self.loop.time() + self._config.max_block_ms / 1000
             await self.metadata.first_answer(self._config.max_block_ms / 1000)
+            if self.transactions is not None:
+                await self.transactions.initialized(deadline=deadline)
         if self.lifecycle.state is ProducerState.FAILED:
             raise self.lifecycle.failure()
         self.appender.open()
+        self.appender.closed = self.transactions is not None  # until a transaction begins
         self.lifecycle.move_to(ProducerState.RUNNING)
         self._log.info("producer_started", bootstrap_servers=list(self._config.bootstrap_servers))
+
+    def stop_taking(self) -> None:
+        """Take no record any more."""
+        self.is_over = self.appender.closed = True
 
     async def close(self, timeout_s: float) -> None:
         """Deliver what was accepted, for at most `timeout_s` seconds; fail the rest; let everything go.
@@ -243,14 +273,16 @@ class RunningProducer:
         """
         if self.lifecycle.state in {ProducerState.STARTING, ProducerState.RUNNING}:
             self.lifecycle.move_to(ProducerState.CLOSING)
-        self.appender.closed = True
+        self.stop_taking()
         failed = self.completion.unseen.begin_flush(self.close_generation())
         self.flushes.drain_within(timeout_s)
         try:
             if timeout_s > 0 and self.lifecycle.state is ProducerState.CLOSING:
                 await self._drain()
             self._fail_rest()
-            self._end_metadata_waits()
+            if self.transactions is not None:
+                self.transactions.fail(ProducerClosedError(f"producer {self.lifecycle.name!r} was closed"))
+            self.metadata_waits.end()
             await self.client.close()
             await self._supervisor.stop()
             self.preparation.close()
@@ -263,7 +295,7 @@ class RunningProducer:
             raise error
 
     async def _drain(self) -> None:
-        if not await self.flushes.drain():
+        if not await self.flushes.drain(self.transactions.finish if self.transactions is not None else None):
             timeout_s = self.flushes.drain_timeout_s
             self._log.warning("close_timed_out", timeout_s=timeout_s, unfinished=self.generations.unfinished)
 
@@ -281,12 +313,14 @@ class RunningProducer:
     def fail(self, cause: BaseException) -> None:
         """Fail everything, now and later, with `cause`: a background task has died."""
         self.lifecycle.fail(cause)
-        self.appender.closed = True
+        self.stop_taking()
         if self.lifecycle.state is ProducerState.FAILED:
             self._log.error("producer_failed", error=f"{type(cause).__name__}: {cause}")
             self._fail_everything(self.lifecycle.failure())
             self.metadata.fail_waiting(self.lifecycle.failure())
-            self._end_metadata_waits()
+            self.metadata_waits.end()
+            if self.transactions is not None:
+                self.transactions.fail(self.lifecycle.failure())
 
     def _fail_everything(self, error: KafkaError) -> None:
         self.lines.fail_all(error)
@@ -316,6 +350,8 @@ class RunningProducer:
 
     def refuse(self) -> None:
         """Raise what a call gets that cannot be served now."""
+        if self.transactions is not None and not self.is_over and self.appender.on_loop_thread():
+            self.transactions.refuse()
         self.lifecycle.refuse(on_loop_thread=self.appender.on_loop_thread())
 
     def _batch_closed(self, topic_partition: TopicPartition, size: int) -> None:
@@ -334,36 +370,11 @@ class RunningProducer:
             self.lines.topic_known(topic)
         self.lines.leaders_changed()
         for topic in self.lines.unknown_topics:
-            error = self.topic_refusal(topic)
+            error = self.metadata_waits.topic_refusal(topic)
             if error is not None:
                 self.lines.topic_failed(topic, error)
-        self._end_metadata_waits()
+        self.metadata_waits.end()
         self.wake()
-
-    def _end_metadata_waits(self) -> None:
-        waiting, self._metadata_waiters = self._metadata_waiters, []
-        for future in waiting:
-            if not future.done():
-                future.set_result(None)
-
-    def topic_refusal(self, topic: str) -> BrokerError | None:
-        """The error of a topic that brokers will never describe to us; None while there is hope."""
-        code = ErrorCode.of(self.metadata.topic_error(topic))
-        if code is None or code is ErrorCode.NONE or code.retriable:
-            return None
-        text = f"topic {topic!r}: {code.name}: {code.meaning}"
-        return BrokerError.of(int(code), text, topic=topic, outcome=Outcome.NOT_WRITTEN)
-
-    async def next_metadata(self, deadline: float) -> bool:
-        """Wait for the next metadata answer; False: `deadline` (monotonic seconds) came first."""
-        answered = self.loop.create_future()
-        self._metadata_waiters.append(answered)
-        try:
-            async with asyncio.timeout_at(deadline):
-                await answered
-        except TimeoutError:
-            return False
-        return True
 
     def _producer_id_assigned(self) -> None:
         for queue in self.accumulator.partitions.queues():
@@ -371,16 +382,9 @@ class RunningProducer:
         self.wake()
 
     def _waiting_failed(self, record: WaitingRecord, error: KafkaError) -> None:
-        self.completion.fail_result(record.result, error, count=1, generation=record.generation)
-
-    def explain_topic(self, topic: str) -> str:
-        """Say why a topic is still unknown."""
-        if self.metadata.last_error is not None:
-            return str(self.metadata.last_error)
-        code = ErrorCode.of(self.metadata.topic_error(topic))
-        if code is None or code is ErrorCode.NONE:
-            return "no broker has described it yet"
-        return f"brokers answer {code.name}: {code.meaning}"
+        self.completion.fail_result(
+            record.result, error, count=1, generation=record.generation, is_raised=record.is_raised
+        )
 
     # Records that wait
 

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from aioproducer.core.waiting_lines import WaitingLines
     from aioproducer.network.metadata_refresher import MetadataRefresher
     from aioproducer.network.network_client import NetworkClient
+    from aioproducer.produce_request import ProduceTransaction
     from aioproducer.protocol.produce import PartitionAnswer, ProduceResponse
     from aioproducer.records import TopicPartition
     from aioproducer.sealing import Sealing
@@ -76,6 +77,7 @@ class Sender:
         request_timeout_ms: two thirds of it are what a broker may wait for replicas: an answer must not come just
             after the connection was given up.
         ask_producer_id: called when records wait for a producer id.
+        transaction: says which one batches belong to; None: the producer has no transactional id.
     """
 
     def __init__(
@@ -86,6 +88,7 @@ class Sender:
         *,
         request_timeout_ms: int,
         ask_producer_id: Callable[[], None],
+        transaction: Callable[[], ProduceTransaction] | None = None,
     ) -> None:
         self.turns = 0
         """How often the sender looked for work; a producer with nothing to do makes none."""
@@ -101,6 +104,7 @@ class Sender:
         self._loop = loop
         self._replica_timeout_ms = request_timeout_ms * 2 // 3
         self._ask_producer_id = ask_producer_id
+        self._transaction = transaction
         self._sleep: asyncio.Future[None] | None = None
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_at = 0.0
@@ -213,7 +217,8 @@ class Sender:
             batches = self._accumulator.drain(node_id, self._client.connection_id(node_id), now)
             if not batches:
                 return
-            self._send(ProduceRequest(node_id, batches, self._metadata.cluster), now)
+            transaction = None if self._transaction is None else self._transaction()
+            self._send(ProduceRequest(node_id, batches, self._metadata.cluster, transaction=transaction), now)
             if not ready.count(node_id):
                 return
         if not self._client.connection_id(node_id) and self._client.last_error(node_id) is not None:

@@ -87,7 +87,12 @@ def waiting_limits(config: ProducerConfig) -> WaitingLimits:
 
 def produce_policy(config: ProducerConfig) -> Policy:
     """What an answer means for a batch."""
-    return Policy(acks=config.acks, is_idempotent=config.enable_idempotence, retries=config.retries)
+    return Policy(
+        acks=config.acks,
+        is_idempotent=config.enable_idempotence,
+        retries=config.retries,
+        is_transactional=config.transactional_id is not None,
+    )
 
 
 def retry_backoff(config: ProducerConfig, random: RandomSource) -> ExponentialBackoff:

@@ -9,7 +9,7 @@ Source: Sender.completeBatch, reenqueueBatch, failBatch in Apache Kafka.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING, Final, assert_never
 
 from aioproducer.completion import deadline_error
 from aioproducer.core.batch_splitter import around, halves
@@ -37,6 +37,10 @@ if TYPE_CHECKING:
     from aioproducer.core.record_accumulator import RecordAccumulator
     from aioproducer.core.retry_backoff import ExponentialBackoff
     from aioproducer.protocol.produce import PartitionAnswer
+
+
+SOON_MS: Final = (5, 100)
+"""Before another attempt, at first and at most, when a broker is only busy with the end of the last transaction."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -89,6 +93,9 @@ class Settlement:
         self._refresh_metadata = refresh_metadata
         self._explain = explain
         self._on_fatal = on_fatal
+        self._soon = backoff.within(*SOON_MS)
+        self.on_resolved: Callable[[], None] = _nothing
+        """Called when a batch that nobody waited for any more was answered, or its connection was lost."""
 
     # Outcomes
 
@@ -114,7 +121,8 @@ class Settlement:
         else:
             queue.identity.doubt()
         if batch.is_abandoned:
-            self._end(batch)
+            self._end(batch, is_acknowledged=isinstance(outcome, Complete))
+            self.on_resolved()
         else:
             self._apply_to_waiting(batch, outcome, now)
         self._settle(queue, now)
@@ -150,7 +158,8 @@ class Settlement:
         if outcome.refresh_metadata:
             self._refresh_metadata(topic_of(batch))
         leader_moved = batch.queue.leader_id not in {None, batch.node_id}
-        pause_s = 0.0 if leader_moved else self._backoff.delay_s(batch.attempts - 1)
+        backoff = self._soon if outcome.is_soon else self._backoff
+        pause_s = 0.0 if leader_moved else backoff.delay_s(batch.attempts - 1)
         self._accumulator.put_back(batch, not_before=now + pause_s)
 
     def take_back(self, batch: ProducerBatch, now: float) -> None:
@@ -223,12 +232,12 @@ class Settlement:
         self._completion.fail(batch, error, now)
         self._end(batch)
 
-    def _end(self, batch: ProducerBatch) -> None:
+    def _end(self, batch: ProducerBatch, *, is_acknowledged: bool = False) -> None:
         """Let go of a batch whose caller knows already."""
         was_sealing = batch.state is BatchState.SEALING
         batch.move_to(BatchState.DONE)
-        if batch.is_stamped:
-            batch.queue.identity.begin_change()
+        if batch.is_stamped and not is_acknowledged:
+            batch.queue.identity.leave_gap(batch)
         self._end_part(batch)
         if not was_sealing:  # else the thread that compresses it owns the memory
             self._completion.release(batch)
@@ -293,8 +302,12 @@ class Settlement:
             batch.is_abandoned = True
             self._completion.fail(batch, error, now)
             if batch.is_stamped:
-                batch.queue.identity.begin_change()
+                batch.queue.identity.abandon(batch)
             return
         batch.queue.remove(batch)
         self._fail(batch, error, now)
         self._settle(batch.queue, now)
+
+
+def _nothing() -> None:
+    """Stands for a listener that nobody has set."""

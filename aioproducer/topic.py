@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from aioproducer._native.append import Headers
     from aioproducer._native.delivery import Delivery, OnDelivery
     from aioproducer.admission import Admission
-    from aioproducer.producer import Producer
+    from aioproducer.record_verbs import RecordVerbs
     from aioproducer.records import RecordMetadata
 
 KeyT = TypeVar("KeyT")
@@ -118,7 +118,7 @@ class Topic(Generic[KeyT, ValueT]):
     """
 
     def __init__(
-        self, records: TopicRecords[KeyT, ValueT], producer: Producer, *, admission: Callable[[], Admission]
+        self, records: TopicRecords[KeyT, ValueT], producer: RecordVerbs, *, admission: Callable[[], Admission]
     ) -> None:
         self._records = records
         self._producer = producer

@@ -28,12 +28,13 @@ async def partitions_of(topic: str, *, open_running: Callable[[], RunningProduce
     deadline = running.loop.time() + max_block_ms / 1000
     while (count := running.metadata.cluster.partition_count(topic)) is None:
         running.metadata.add_topic(topic, running.loop.time())
-        error = running.topic_refusal(topic)
+        error = running.metadata_waits.topic_refusal(topic)
         if error is not None:
             raise error
-        is_answered = await running.next_metadata(deadline)
+        is_answered = await running.metadata_waits.next_answer(deadline)
         open_running()  # closed or failed meanwhile: raises
         if not is_answered:
-            text = f"topic {topic!r} is still unknown after max_block_ms={max_block_ms}: {running.explain_topic(topic)}"
+            why = running.metadata_waits.explain_topic(topic)
+            text = f"topic {topic!r} is still unknown after max_block_ms={max_block_ms}: {why}"
             raise MetadataTimeoutError(text, topic=topic)
     return list(range(count))

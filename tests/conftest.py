@@ -15,6 +15,7 @@ from aioproducer.broker import KafkaCluster, MissingToolError
 from aioproducer.broker.kafka_jars import require_kafka_prerequisites
 from aioproducer.errors import UndeliveredError
 from aioproducer.testing.pytest_plugin import cluster
+from tests.kafka_releases import RELEASES, fixture_of_release, real_cluster, version_of_release
 
 if TYPE_CHECKING:
     from aioproducer import Producer
@@ -25,9 +26,13 @@ settings.load_profile("aioproducer")
 
 __all__ = ["cluster"]  # the fixture that users get too: three embedded brokers
 
-FAKE = "fake"
+FAKE, REAL = "fake", "real"
 REAL_VERSIONS = ("3.9.1", "4.3.1")
 ANY_BROKER = [FAKE, *(pytest.param(version, marks=pytest.mark.kafka) for version in REAL_VERSIONS)]
+BOTH_OF_EACH_RELEASE = [
+    *((FAKE, release) for release in RELEASES),
+    *(pytest.param((REAL, release), marks=pytest.mark.kafka) for release in RELEASES),
+]
 
 
 @functools.cache
@@ -66,9 +71,9 @@ def kafka_thread() -> Iterator[ThreadPoolExecutor]:
         yield thread
 
 
-def running_kafka(version: str, thread: ThreadPoolExecutor, *, nodes: int = 1) -> Iterator[KafkaCluster]:
+def running_kafka(release: str, thread: ThreadPoolExecutor, *, nodes: int = 1) -> Iterator[KafkaCluster]:
     """A running cluster of real Apache Kafka."""
-    kafka = KafkaCluster(version, nodes=nodes)
+    kafka = real_cluster(release, nodes=nodes)
     thread.submit(lambda: asyncio.run(kafka.start())).result()
     yield kafka
     thread.submit(lambda: asyncio.run(kafka.stop())).result()
@@ -84,6 +89,12 @@ def kafka_391(kafka_thread: ThreadPoolExecutor) -> Iterator[KafkaCluster]:
 def kafka_431(kafka_thread: ThreadPoolExecutor) -> Iterator[KafkaCluster]:
     """One real Kafka 4.3.1 node, shared by the whole run: use topics of your own, and mark the test `kafka`."""
     yield from running_kafka("4.3.1", kafka_thread)
+
+
+@pytest.fixture(scope="session")
+def kafka_431_tv0(kafka_thread: ThreadPoolExecutor) -> Iterator[KafkaCluster]:
+    """One real Kafka 4.3.1 node with `transaction.version=0`, shared by the whole run; mark the test `kafka`."""
+    yield from running_kafka("4.3.1-tv0", kafka_thread)
 
 
 @pytest.fixture(scope="module")
@@ -117,6 +128,22 @@ async def broker(real_broker: KafkaCluster | None) -> AsyncIterator[str]:
 
     async with FakeCluster(nodes=1) as fake:
         yield fake.bootstrap_servers
+
+
+@pytest.fixture(params=BOTH_OF_EACH_RELEASE, ids="-".join)
+async def broker_of_release(request: pytest.FixtureRequest) -> AsyncIterator[tuple[str, str]]:
+    """A broker's release and address: the embedded cluster and real Kafka as each release in turn."""
+    kind, release = request.param
+    if kind == REAL:
+        kafka: KafkaCluster = request.getfixturevalue(fixture_of_release(release))
+        yield release, kafka.bootstrap_servers
+        return
+    from aioproducer.testing import FakeCluster
+
+    level = RELEASES[release].get("transaction.version")
+    options = {} if level is None else {"transaction_version": level}
+    async with FakeCluster(nodes=1, profile=version_of_release(release), **options) as fake:
+        yield release, fake.bootstrap_servers
 
 
 @pytest.fixture

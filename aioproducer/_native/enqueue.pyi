@@ -31,8 +31,8 @@ class EnqueueVerb:
             MetadataTimeoutError: the topic is still unknown after `max_block_ms`.
             BufferTimeoutError: no room within `max_block_ms`.
         """
-    def _enqueue_natively(self, appender: RecordAppender) -> None:
-        """From now on records go to this appender first."""
+    def _enqueue_natively(self, appender: RecordAppender | None) -> None:
+        """From now on records go to this appender first; None: all of them take the slow way."""
     def _enqueue_slowly(
         self,
         topic: str,

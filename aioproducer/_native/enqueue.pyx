@@ -89,7 +89,7 @@ cdef class EnqueueVerb:
 
     cdef RecordAppender _appender            # None: every record takes the slow way
 
-    def _enqueue_natively(self, RecordAppender appender not None):
+    def _enqueue_natively(self, RecordAppender appender):
         self._appender = appender
 
     def enqueue(self, topic, value=None, *, key=None, partition=None, timestamp=None, headers=None,

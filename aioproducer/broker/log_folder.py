@@ -1,4 +1,4 @@
-"""The log folder of a node, formatted: Kafka's StorageTool runs once per version, later folders are copies.
+"""The log folder of a node, formatted: Kafka's StorageTool runs once per version and features, later ones are copies.
 
 Formatting costs the start of a JVM. What it writes differs between nodes only in three lines of `meta.properties`
 (cluster, node and directory id), which a copy rewrites.
@@ -8,6 +8,7 @@ import base64
 import shutil
 import tempfile
 import uuid
+from collections.abc import Mapping
 from pathlib import Path
 
 from aioproducer.broker.java_process import java_command
@@ -24,15 +25,20 @@ def new_uuid() -> str:
     return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=").replace("-", "0")
 
 
-async def formatted_log_folder(jars: Path) -> Path:
+async def formatted_log_folder(jars: Path, features: Mapping[str, int]) -> Path:
     """The cached folder, formatted by the StorageTool of the version in `jars`; copy it, never start on it.
+
+    Args:
+        jars: of the version.
+        features: levels by name, such as `transaction.version`, that differ from the version's own.
 
     Raises:
         BrokerStartError: the tool failed; with what it said.
     """
-    template = cache_folder() / f"{jars.name}-formatted"
+    levels = "".join(f"-{name}-{level}" for name, level in sorted(features.items()))
+    template = cache_folder() / f"{jars.name}-formatted{levels}"
     if not template.is_dir():
-        await _format_once(jars, template)
+        await _format_once(jars, template, features)
     return template
 
 
@@ -45,7 +51,7 @@ def copy_log_folder(template: Path, folder: Path, *, cluster_id: str, node_id: i
     meta.write_text(properties_text(written | ours), "utf-8")
 
 
-async def _format_once(jars: Path, template: Path) -> None:
+async def _format_once(jars: Path, template: Path, features: Mapping[str, int]) -> None:
     """Format into `template`, unless another process did while we waited for the lock."""
     async with cache_lock(template.name):
         if template.is_dir():
@@ -54,5 +60,6 @@ async def _format_once(jars: Path, template: Path) -> None:
             formatted, settings = Path(scratch, "log"), Path(scratch, "server.properties")
             settings.write_text(properties_text(server_properties(TEMPLATE_NODE, [TEMPLATE_NODE], formatted)), "utf-8")
             arguments = ["format", "-t", new_uuid(), "-c", str(settings)]
+            arguments += [word for name, level in features.items() for word in ("--feature", f"{name}={level}")]
             await run_program(java_command(jars, "kafka.tools.StorageTool", arguments))
             formatted.rename(template)

@@ -36,7 +36,7 @@ class KafkaCluster:
     Start it from a thread that lives as long as it should: on Linux its brokers die with that thread.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what may differ between clusters, all by name
         self,
         version: str = TESTED_VERSIONS[0],
         *,
@@ -44,6 +44,7 @@ class KafkaCluster:
         ports: Sequence[int] | None = None,
         advertised_ports: Sequence[int] | None = None,
         properties: Mapping[str, str] | None = None,
+        features: Mapping[str, int] | None = None,
         performance: bool = False,
     ) -> None:
         """Describe a cluster; `start` makes it.
@@ -55,6 +56,7 @@ class KafkaCluster:
             advertised_ports: the port of a proxy in front of each node. Each node then has a second listener
                 (`node(1).ports.proxied`) for that proxy, and who came in by it is told these ports.
             properties: broker settings by Kafka's names, for all nodes, over the small and fast ones of this package.
+            features: levels to format with by Kafka's names, `{"transaction.version": 0}` for a 4.x without KIP-890.
             performance: the heap and collector of a production broker instead of those of a test.
 
         Raises:
@@ -71,6 +73,7 @@ class KafkaCluster:
         self._client_ports = ports
         self._advertised_ports = advertised_ports
         self._properties = dict(properties or {})
+        self._features = dict(features or {})
         self._heap = PERFORMANCE_HEAP if performance else SMALL_HEAP
         self._nodes: dict[int, KafkaNode] = {}
         self._jars: Path | None = None
@@ -108,7 +111,7 @@ class KafkaCluster:
             raise BrokerStartError("this cluster was started already")
         self._require_free_ports()
         self._jars = await kafka_jars(self.version)
-        template = await formatted_log_folder(self._jars)
+        template = await formatted_log_folder(self._jars, self._features)
         atexit.register(self._stop_now)
         try:
             self._lay_out(template, NodeProgram(self._jars, self._heap))

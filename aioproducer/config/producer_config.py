@@ -198,8 +198,14 @@ class ProducerConfig:
     security_protocol: Annotated[str, SecurityProtocol()] = "PLAINTEXT"
     """How brokers are spoken to."""
 
-    transactional_id: Annotated[None, TransactionalId()] = None
-    """The name under which a producer's transactions survive its restart."""
+    transactional_id: Annotated[str | None, TransactionalId()] = None
+    """The name under which a producer's transactions survive its restart; with it, every record belongs to one.
+    Of two live producers with the same name the older is fenced: give each worker its own, `"billing-1"`.
+    Brokers with authorization want Write and Describe on it."""
+
+    transaction_timeout_ms: Annotated[int, Whole(1)] = 60_000
+    """How long a transaction may stay open before the broker aborts it, in ms.
+    At most the broker's `transaction.max.timeout.ms`, 15 minutes unless changed."""
 
     bootstrap: tuple[tuple[str, int], ...] = field(init=False, compare=False)
     """`bootstrap_servers` as (host, port) pairs."""
@@ -287,6 +293,7 @@ class ProducerConfig:
         rules.require_idempotence_has_acks_all(self)
         rules.require_idempotence_has_retries(self)
         rules.require_idempotence_has_few_in_flight(self)
+        rules.require_transactions_are_idempotent(self)
         rules.require_delivery_timeout_covers_a_request(self)
         rules.require_backoff_maxima_not_below(self)
 

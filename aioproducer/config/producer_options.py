@@ -49,4 +49,5 @@ class ProducerOptions(TypedDict, total=False):
     metadata_max_idle_ms: int
     metadata_recovery_rebootstrap_trigger_ms: int
     security_protocol: Literal["PLAINTEXT"]
-    transactional_id: None
+    transactional_id: str | None
+    transaction_timeout_ms: int

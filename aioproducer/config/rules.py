@@ -109,6 +109,20 @@ def require_idempotence_has_few_in_flight(config: ProducerConfig) -> None:
         )
 
 
+def require_transactions_are_idempotent(config: ProducerConfig) -> None:
+    """A transaction is made of batches that are written once, by all replicas in sync.
+
+    Raises:
+        ConfigurationError: idempotence is off, or what it needs is.
+    """
+    if config.transactional_id is not None and not config.enable_idempotence:
+        raise ConfigurationError(
+            f'transactional_id={config.transactional_id!r} needs enable_idempotence=True, and so acks="all" and '
+            "retries above 0",
+            option="transactional_id",
+        )
+
+
 def require_delivery_timeout_covers_a_request(config: ProducerConfig) -> None:
     """A record must have the time to linger and be answered once.
 

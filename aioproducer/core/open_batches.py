@@ -111,6 +111,8 @@ class OpenBatches:  # noqa: PLR0904  # each asked from one place, of one diction
         self._aged: list[PartitionQueue] = []
         self.on_full: Callable[[TopicPartition, int], None] = _nothing
         """Called with the partition and the bytes of each batch that became full."""
+        self.on_opened: Callable[[PartitionQueue], None] | None = None
+        """Called with the partition of each batch that was opened; only transactions listen."""
 
     @property
     def topics(self) -> dict[str, TopicSlots]:
@@ -243,6 +245,8 @@ class OpenBatches:  # noqa: PLR0904  # each asked from one place, of one diction
         self._open[queue] = None
         batch.generation = self._generations.enter()
         queue.open_batch, queue.slot.builder = batch, builder
+        if self.on_opened is not None:
+            self.on_opened(queue)
         return batch
 
     def _lend(self, size: int, queue: PartitionQueue) -> Chunk | None:

@@ -164,7 +164,7 @@ class PartitionQueue:  # noqa: PLR0904  # what is asked of a partition is asked 
         Returns:
             Batches that cannot be given a new identity, because a later one was acknowledged: they fail.
         """
-        if not self.identity.is_changing:
+        if not self.identity.may_change:
             return []
         for batch in self.queued:
             if batch.is_stamped and not batch.maybe_written:

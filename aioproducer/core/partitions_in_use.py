@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from aioproducer._native.append import PartitionSlot, TopicSlots
 from aioproducer.core.partition_queue import PartitionQueue
-from aioproducer.core.producer_identity import PartitionIdentity
 from aioproducer.protocol.produce import NO_TOPIC_ID
 from aioproducer.records import TopicPartition
 
@@ -126,7 +125,7 @@ class PartitionsInUse:
             self.on_renewed(queue_of(slot), False)
 
     def _new_slot(self, topic_partition: TopicPartition) -> PartitionSlot:
-        identity = PartitionIdentity(self._producer_identity)
+        identity = self._producer_identity.of_partition()
         queue = PartitionQueue(topic_partition, identity, max_in_flight=self._max_in_flight)
         queue.slot = PartitionSlot(topic_partition.partition, queue)
         return queue.slot

@@ -34,6 +34,8 @@ class Policy:
     is_idempotent: bool
     retries: int
     """Attempts after the first."""
+    is_transactional: bool = False
+    """No batch takes another identity than it has: one that would need to ends, and its transaction with it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +74,8 @@ class Retry:
     maybe_written: bool
     """This attempt may have been appended."""
     refresh_metadata: bool = False
+    is_soon: bool = False
+    """What the broker is busy with is over in a moment."""
     changes_epoch: bool = False
     """The partition must take a new epoch first."""
     loses_producer_id: bool = False
@@ -128,12 +132,17 @@ def decide(  # noqa: PLR0911  # one return for each kind of answer
         return _written(answer, facts)
     ambiguous = not (row.not_written and (answer.base_offset == NO_OFFSET or policy.acks == 1))
     if row.sequence:
-        return _sequence_error(row, answer, facts, may_retry=facts.attempts <= policy.retries)
+        return _sequence_error(row, answer, facts, policy=policy)
     outcome = Outcome.UNKNOWN if ambiguous or facts.maybe_written else Outcome.NOT_WRITTEN
     if row.split or row.per_record:
-        return _too_large_or_refused(row, answer, facts, outcome=outcome)
+        return _too_large_or_refused(row, answer, facts, outcome=outcome, may_leave_out=not policy.is_transactional)
     if _may_retry(row, facts, policy):
-        return Retry(maybe_written=ambiguous, refresh_metadata=row.refresh_metadata, renegotiate=row.renegotiate)
+        return Retry(
+            maybe_written=ambiguous,
+            refresh_metadata=row.refresh_metadata,
+            is_soon=row is ErrorCode.CONCURRENT_TRANSACTIONS,
+            renegotiate=row.renegotiate,
+        )
     return Fail(outcome, int(row), _reason(row, answer), is_fatal=row.fatal)
 
 
@@ -158,7 +167,8 @@ def _written(answer: PartitionAnswer, facts: BatchFacts) -> ProduceOutcome:
     return Complete(answer.base_offset, -1 if is_echo else answer.log_append_time, answer.log_start_offset)
 
 
-def _sequence_error(row: ErrorCode, answer: PartitionAnswer, facts: BatchFacts, *, may_retry: bool) -> ProduceOutcome:
+def _sequence_error(row: ErrorCode, answer: PartitionAnswer, facts: BatchFacts, *, policy: Policy) -> ProduceOutcome:
+    may_retry = facts.attempts <= policy.retries
     if row is ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
         if facts.maybe_written:
             return Complete(NO_OFFSET, answer.log_append_time, answer.log_start_offset)
@@ -167,7 +177,7 @@ def _sequence_error(row: ErrorCode, answer: PartitionAnswer, facts: BatchFacts, 
     if row is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and not facts.is_first_unresolved and may_retry:
         return Retry(maybe_written=maybe_written)
     loses_producer_id = row is ErrorCode.UNKNOWN_PRODUCER_ID
-    cannot_restamp = maybe_written or facts.successor_acked
+    cannot_restamp = maybe_written or facts.successor_acked or policy.is_transactional
     if row is ErrorCode.INVALID_PRODUCER_EPOCH or cannot_restamp or not may_retry:
         outcome = Outcome.UNKNOWN if maybe_written else Outcome.NOT_WRITTEN
         return Fail(outcome, int(row), _reason(row, answer), loses_producer_id=loses_producer_id)
@@ -175,13 +185,13 @@ def _sequence_error(row: ErrorCode, answer: PartitionAnswer, facts: BatchFacts, 
 
 
 def _too_large_or_refused(
-    row: ErrorCode, answer: PartitionAnswer, facts: BatchFacts, *, outcome: Outcome
+    row: ErrorCode, answer: PartitionAnswer, facts: BatchFacts, *, outcome: Outcome, may_leave_out: bool
 ) -> ProduceOutcome:
     is_divisible = facts.records > 1 and outcome is Outcome.NOT_WRITTEN and not facts.successor_acked
     if is_divisible and row.split:
         return Split()
     refused = tuple(sorted(dict(answer.record_errors).items()))
-    if is_divisible and refused and refused[0][0] >= 0 and refused[-1][0] < facts.records:
+    if may_leave_out and is_divisible and refused and refused[0][0] >= 0 and refused[-1][0] < facts.records:
         return Refuse(int(row), refused)
     return Fail(outcome, int(row), _reason(row, answer))
 

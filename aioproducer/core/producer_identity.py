@@ -64,6 +64,10 @@ class ProducerIdentity:
         self._last_epoch = max(self._last_epoch, epoch) + 1
         return self._last_epoch if self._last_epoch <= LAST_EPOCH else None
 
+    def of_partition(self) -> PartitionIdentity:
+        """Return the identity of a partition that came into use."""
+        return PartitionIdentity(self)
+
     @property
     def first_epoch(self) -> int:
         """The epoch with which a partition begins under the present id."""
@@ -74,7 +78,7 @@ class ProducerIdentity:
         return f"<ProducerIdentity producer_id={self.producer_id} last_epoch={self._last_epoch}>"
 
 
-class PartitionIdentity:
+class PartitionIdentity:  # noqa: PLR0904  # what is asked of a partition's identity is asked here
     """One partition's producer id, epoch and next sequence."""
 
     __slots__ = (
@@ -107,6 +111,14 @@ class PartitionIdentity:
         if not self._producer.is_enabled:
             return True
         return not self.is_changing and (self.producer_id is not None or not self._producer.is_missing)
+
+    @property
+    def is_in_transaction(self) -> bool:
+        """Whether it was added to the open transaction; without a transactional id there is nothing to wait for."""
+        return True
+
+    def join_transaction(self) -> None:
+        """Belong to the transaction that is open."""
 
     def stamp(self, count: int) -> BatchIdentity:
         """Return the identity of the next batch of `count` records, and move on."""
@@ -154,6 +166,19 @@ class PartitionIdentity:
             self.begin_change()
 
     # Changing it
+
+    @property
+    def may_change(self) -> bool:
+        """Whether another epoch is to be taken as soon as nothing of the partition is unresolved."""
+        return self.is_changing
+
+    def abandon(self, batch: ProducerBatch) -> None:  # noqa: ARG002  # which one matters under a transactional id
+        """Note that nobody waits any more for a batch that is on the wire."""
+        self.begin_change()
+
+    def leave_gap(self, batch: ProducerBatch) -> None:  # noqa: ARG002  # as `abandon`
+        """Note that a batch that had a sequence ended unacknowledged."""
+        self.begin_change()
 
     def begin_change(self) -> None:
         """Give no more sequences; `finish_change` follows once nothing of the partition is unresolved."""

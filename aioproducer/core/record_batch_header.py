@@ -39,6 +39,7 @@ NO_SEQUENCE: Final = -1
 _BEFORE_CRC: Final = Struct(">qiibI")
 _AFTER_CRC: Final = Struct(">hiqqqhii")
 _NOT_COUNTED_IN_LENGTH: Final = 12
+_TRANSACTIONAL: Final = 1 << 4
 
 
 class BatchIdentity(NamedTuple):
@@ -47,6 +48,7 @@ class BatchIdentity(NamedTuple):
     producer_id: int = NO_PRODUCER_ID
     epoch: int = NO_PRODUCER_EPOCH
     base_sequence: int = NO_SEQUENCE
+    is_transactional: bool = False
 
 
 NO_IDENTITY: Final = BatchIdentity()
@@ -75,7 +77,7 @@ def encode_header(
 
     body = memoryview(records)
     after = _AFTER_CRC.pack(
-        compression,
+        compression | _TRANSACTIONAL if identity.is_transactional else compression,
         count - 1,
         times.base_timestamp,
         times.max_timestamp,

@@ -39,6 +39,12 @@ class ExponentialBackoff:
         self._jitter = jitter
         self._random = random
 
+    def within(self, initial_ms: int, max_ms: int) -> ExponentialBackoff:
+        """Return one whose waits are no longer than these."""
+        return ExponentialBackoff(
+            min(initial_ms, self._initial_ms), min(max_ms, self._max_ms), jitter=self._jitter, random=self._random
+        )
+
     def delay_s(self, attempt: int) -> float:
         """Return seconds to wait.
 

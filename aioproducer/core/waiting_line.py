@@ -24,6 +24,7 @@ class WaitingRecord:
         "generation",
         "headers",
         "is_counted",
+        "is_raised",
         "key",
         "line",
         "on_left",
@@ -61,6 +62,7 @@ class WaitingRecord:
         self.generation = 0
         self.call_order = 0
         self.is_counted = False
+        self.is_raised = False
         self.line: WaitingLine | None = None
         self.on_left: Callable[[], None] | None = None
 

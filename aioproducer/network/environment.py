@@ -10,6 +10,7 @@ from functools import partial
 from typing import Protocol
 
 from aioproducer.core.retry_backoff import RandomSource
+from aioproducer.protocol.api_versions import NO_FEATURES, FinalizedFeatures
 from aioproducer.protocol.conversation import DEFAULT_MAX_FRAME_BYTES
 
 
@@ -89,6 +90,18 @@ class NetworkCounters:
     """Attempts that did not end in a usable connection."""
 
 
+@dataclass(slots=True)
+class ClusterFeatures:
+    """What the cluster has agreed on, as the newest of the brokers' words has it."""
+
+    newest: FinalizedFeatures = NO_FEATURES
+
+    def take(self, found: FinalizedFeatures) -> None:
+        """Take one broker's word, unless a newer one is known."""
+        if found.epoch >= self.newest.epoch:
+            self.newest = found
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkEnvironment:
     """Handed to every connection; owned by the `NetworkClient`."""
@@ -102,6 +115,7 @@ class NetworkEnvironment:
     client_id: str
     settings: NetworkSettings
     counters: NetworkCounters = field(default_factory=NetworkCounters)
+    features: ClusterFeatures = field(default_factory=ClusterFeatures)
     connection_ids: Iterator[int] = field(default_factory=partial(itertools.count, 1))
     """Numbers connections; none is used twice."""
 

@@ -32,7 +32,7 @@ from aioproducer.protocol.messages import PRODUCE, Api
 AnswerT = TypeVar("AnswerT")
 
 
-class NetworkClient:
+class NetworkClient:  # noqa: PLR0904  # what is asked of a node, of any node, and of all
     """Owns the connections.
 
     Args:
@@ -159,6 +159,7 @@ class NetworkClient:
         decode: Callable[[Answer], AnswerT],
         *,
         node_id: int | None = None,
+        at_most: int | None = None,
     ) -> AnswerT:
         """Ask a broker, connecting to it if need be, and wait for its answer.
 
@@ -171,6 +172,7 @@ class NetworkClient:
             build: makes the request's body in the version agreed on.
             decode: reads the answer; a ProtocolError closes the connection and is raised here.
             node_id: whom to ask; None = the least loaded node, and others if it does not answer soon.
+            at_most: a bound on the version, below the newest that this client speaks.
 
         Raises:
             BrokerConnectionError: nobody could be reached, or the connection was lost before the answer.
@@ -180,7 +182,7 @@ class NetworkClient:
         def ask(link: NodeLink) -> Awaitable[AnswerT]:
             if link.connection is None:
                 raise BrokerConnectionError(f"{link} was lost")
-            version = link.connection.versions.highest_common(api)
+            version = link.connection.versions.highest_common(api, at_most=at_most)
             question = Question(self._environment, decode)
             link.connection.send(question.outgoing(api, version, node_id=link.node.id, body=build(version)))
             return question.answer
@@ -188,6 +190,11 @@ class NetworkClient:
         if node_id is None:
             return await self._any_broker.first_answer(ask)
         return await ask(await self._choice.reach(node_id))
+
+    @property
+    def transaction_version(self) -> int:
+        """The level of transactions that the cluster has finalized, as far as any connection has said: 0, 1, 2."""
+        return self._environment.features.newest.transaction_version
 
     def update_nodes(self, cluster: Cluster) -> None:
         """Take the nodes that metadata names; connections to others close when nothing is in flight on them."""

@@ -231,6 +231,7 @@ class NodeLink:
         self.connection = connection
         self.connection_id = next(self._environment.connection_ids)
         self.last_error = None
+        self._environment.features.take(connection.versions.features)
         connection.on_closed = self._lose
         self._environment.log.debug("broker_connected", node_id=self.node.id, address=_address(self.node))
 

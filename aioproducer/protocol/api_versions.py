@@ -4,12 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Final
+from typing import Final, NamedTuple
 
 from aioproducer.errors import UnsupportedVersionError
 from aioproducer.protocol.messages import Api
 
 _OLDEST_KAFKA: Final = "2.1"
+
+
+class FinalizedFeatures(NamedTuple):
+    """What the whole cluster has agreed on, as one broker knew it (KIP-584)."""
+
+    epoch: int = -1
+    """The larger of two is newer; -1: the broker says nothing of features."""
+    levels: Mapping[str, int] = MappingProxyType({})
+
+    @property
+    def transaction_version(self) -> int:
+        """The level of transactions: 2 and later add partitions by Produce itself (KIP-890)."""
+        return self.levels.get("transaction.version", 0)
+
+
+NO_FEATURES: Final = FinalizedFeatures()
 
 
 class ApiVersions:
@@ -18,11 +34,13 @@ class ApiVersions:
     Args:
         ranges: by api key, lowest and highest version. Ranges that cannot be (negative, upside down) are dropped:
             the broker then counts as not speaking that request.
+        features: of the cluster.
     """
 
-    __slots__ = ("_ranges",)
+    __slots__ = ("_ranges", "features")
 
-    def __init__(self, ranges: Mapping[int, tuple[int, int]]) -> None:
+    def __init__(self, ranges: Mapping[int, tuple[int, int]], features: FinalizedFeatures = NO_FEATURES) -> None:
+        self.features = features
         self._ranges = MappingProxyType({key: pair for key, pair in ranges.items() if 0 <= pair[0] <= pair[1]})
 
     def highest_common(self, api: Api, *, at_most: int | None = None) -> int:

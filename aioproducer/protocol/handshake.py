@@ -17,7 +17,7 @@ from collections.abc import Generator
 from typing import Final, NamedTuple, TypeAlias
 
 from aioproducer.errors import BrokerError
-from aioproducer.protocol.api_versions import ApiVersions
+from aioproducer.protocol.api_versions import ApiVersions, FinalizedFeatures
 from aioproducer.protocol.error_codes import ErrorCode
 from aioproducer.protocol.messages import (
     API_VERSIONS,
@@ -68,7 +68,8 @@ def handshake(software_version: str) -> Handshake:
         # "35" in the shape of version 0. Once: a broker that repeats it even then is not asked a third time.
         version = 0
         payload = yield _api_versions_request(version, software_version)
-    versions = ApiVersions(_checked(decode_api_versions_response(version, payload)).versions)
+    answer = _checked(decode_api_versions_response(version, payload))
+    versions = ApiVersions(answer.versions, FinalizedFeatures(answer.features_epoch, answer.features))
     for api in _NEEDED:
         versions.highest_common(api)
     return versions

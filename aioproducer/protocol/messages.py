@@ -2,7 +2,7 @@
 
     ApiVersions      0-4    which versions of which requests the broker speaks
     Metadata         4-13   nodes, topics, leaders
-    InitProducerId   0-5    an identity for idempotent writes
+    InitProducerId   0-6    an identity for idempotent writes, or of a transactional id
 
 Requests name their topics; ids come back from Metadata 10 on.
 
@@ -18,8 +18,9 @@ Source: the JSON descriptions of the messages in Apache Kafka 4.3.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from aioproducer.protocol.produce import NO_TOPIC_ID
@@ -44,7 +45,7 @@ class Api(NamedTuple):
 PRODUCE: Final = Api(0, "Produce", 3, 13, 9)
 METADATA: Final = Api(3, "Metadata", 4, 13, 9)
 API_VERSIONS: Final = Api(18, "ApiVersions", 0, 4, 3)
-INIT_PRODUCER_ID: Final = Api(22, "InitProducerId", 0, 5, 2)
+INIT_PRODUCER_ID: Final = Api(22, "InitProducerId", 0, 6, 2)
 
 NO_LEADER: Final = -1
 NO_EPOCH: Final = -1
@@ -52,7 +53,11 @@ NO_EPOCH: Final = -1
 _LAST_PORT: Final = 65_535
 _LONGEST_HOST: Final = 255
 
+_FEATURES_EPOCH: Final = 1  # tags of the answer to ApiVersions
+_FEATURES: Final = 2
+
 _INT32 = struct.Struct(">i")
+_INT64 = struct.Struct(">q")
 _API_VERSION = struct.Struct(">hhh")  # key, min, max
 _PARTITION_V4 = struct.Struct(">hii")  # error code, index, leader id
 _PARTITION_V7 = struct.Struct(">hiii")  # and leader epoch
@@ -66,6 +71,10 @@ class ApiVersionsAnswer(NamedTuple):
     error_code: int
     versions: dict[int, tuple[int, int]]
     """By api key: lowest and highest version, as the broker says; not checked."""
+    features_epoch: int = -1
+    """Of `features`: a larger one is newer; -1 where the broker says nothing of features."""
+    features: Mapping[str, int] = MappingProxyType({})
+    """Finalized features of the cluster: name -> the level in effect."""
 
 
 class Node(NamedTuple):
@@ -138,7 +147,7 @@ def encode_api_versions_request(version: int, *, software_version: str) -> bytes
 
 
 def decode_api_versions_response(version: int, payload: bytes | memoryview) -> ApiVersionsAnswer:
-    """Read what the broker speaks; features are passed over.
+    """Read what the broker speaks, and which features the cluster has finalized (KIP-584).
 
     Raises:
         ProtocolError: not such an answer.
@@ -188,11 +197,13 @@ def encode_init_producer_id_request(
     producer_id: int = -1,
     producer_epoch: int = -1,
 ) -> bytes:
-    """Ask for a producer id; versions 0-5. Without a transactional id any broker answers, and ignores the rest."""
+    """Ask for a producer id; versions 0-6. Without a transactional id any broker answers, and ignores the rest."""
     flexible = INIT_PRODUCER_ID.is_flexible(version)
     body = string(transactional_id, flexible=flexible) + _INT32.pack(transaction_timeout_ms)
     if version >= 3:  # noqa: PLR2004  # KIP-360
         body += _ID_AND_EPOCH.pack(producer_id, producer_epoch)
+    if version >= 6:  # noqa: PLR2004  # KIP-939: neither two-phase commit, nor a prepared transaction to keep
+        body += b"\x00\x00"
     return body + NO_TAGGED_FIELDS if flexible else body
 
 
@@ -203,7 +214,10 @@ def decode_init_producer_id_response(version: int, payload: bytes | memoryview) 
         ProtocolError: not such an answer.
     """
     return decode(
-        f"InitProducerId v{version}", payload, flexible=INIT_PRODUCER_ID.is_flexible(version), read=_producer_id
+        f"InitProducerId v{version}",
+        payload,
+        flexible=INIT_PRODUCER_ID.is_flexible(version),
+        read=partial(_producer_id, version=version),
     )
 
 
@@ -217,8 +231,21 @@ def _api_versions(reader: ResponseReader, version: int) -> ApiVersionsAnswer:
         versions[key] = lowest, highest
     if version >= 1:
         reader.int32()  # throttle time: brokers do not throttle this request
+    epoch, features = -1, {}
+    for tag in reader.tagged_fields():
+        if tag == _FEATURES_EPOCH:
+            (epoch,) = _INT64.unpack_from(reader.payload, reader.position)
+            reader.position += _INT64.size
+        elif tag == _FEATURES:
+            features = dict(_feature(reader) for _ in range(reader.array_length()))
+    return ApiVersionsAnswer(error_code, versions, epoch, features)
+
+
+def _feature(reader: ResponseReader) -> tuple[str, int]:
+    name, level = reader.string() or "", reader.int16()
+    reader.int16()  # the lowest level that is still understood
     reader.skip_tagged_fields()
-    return ApiVersionsAnswer(error_code, versions)
+    return name, level
 
 
 def _no_authorized_operations(version: int) -> bytes:
@@ -283,9 +310,11 @@ def _partition(reader: ResponseReader, version: int) -> tuple[int, PartitionView
     return number, PartitionView(leader_id, leader_epoch)
 
 
-def _producer_id(reader: ResponseReader) -> ProducerIdAnswer:
+def _producer_id(reader: ResponseReader, version: int) -> ProducerIdAnswer:
     throttle_time_ms = reader.int32()
     error_code, producer_id, producer_epoch = _PRODUCER.unpack_from(reader.payload, reader.position)
     reader.position += _PRODUCER.size
+    if version >= 6:  # noqa: PLR2004
+        reader.skip(_ID_AND_EPOCH.size)  # of a prepared transaction (KIP-939), which this client never makes
     reader.skip_tagged_fields()
     return ProducerIdAnswer(throttle_time_ms, error_code, producer_id, producer_epoch)

@@ -6,12 +6,14 @@ The brokers' logic is sans-IO (bytes in, bytes out, `now` given) in `model/`, an
 from aioproducer.testing.fake_cluster import FakeCluster, FakeClusterOptions
 from aioproducer.testing.model.api_keys import ApiKey
 from aioproducer.testing.model.broker import SeenRequest
+from aioproducer.testing.model.coordinators import CoordinatorKind
 from aioproducer.testing.model.faults import Fault, FaultKind, Faults, Where
 from aioproducer.testing.model.record_batch import LoggedRecord
 from aioproducer.testing.model.topic_checks import TopicRefusedError
 
 __all__ = [
     "ApiKey",
+    "CoordinatorKind",
     "FakeCluster",
     "FakeClusterOptions",
     "Fault",

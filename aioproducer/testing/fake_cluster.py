@@ -18,6 +18,8 @@ from typing import Self, TypedDict, Unpack
 from aioproducer.testing.cluster_driver import ClusterDriver
 from aioproducer.testing.model.broker import SeenRequest
 from aioproducer.testing.model.cluster import ModelCluster
+from aioproducer.testing.model.committed_records import committed_records
+from aioproducer.testing.model.coordinators import CoordinatorKind
 from aioproducer.testing.model.faults import Faults
 from aioproducer.testing.model.partition import Partition
 from aioproducer.testing.model.record_batch import LoggedRecord
@@ -44,6 +46,12 @@ class FakeClusterOptions(TypedDict, total=False):
     replica_lag_time_max_s: float
     failover_delay_s: float
     producer_ids_load_s: float
+    transaction_version: int
+    transaction_max_timeout_s: float
+    transaction_partition_verification: bool
+    offsets_topic_partitions: int
+    coordinator_load_s: float
+    marker_delay_s: float
     max_request_bytes: int
 
 
@@ -56,7 +64,7 @@ class FakeCluster:  # noqa: PLR0904 - one face for everything a test does to a c
     """An embedded Kafka cluster, an async context manager.
 
     Everything lives in memory and on the event loop that started it; the ports are on loopback. What it does not do:
-    transactions, share groups, authentication, TLS, compaction, retention by time, message formats 0 and 1.
+    share groups, authentication, TLS, compaction, retention by time, message formats 0 and 1.
 
     Args:
         nodes: brokers, with ids 1 to `nodes`.
@@ -177,8 +185,16 @@ class FakeCluster:  # noqa: PLR0904 - one face for everything a test does to a c
         return self._partition(topic, partition).high_watermark
 
     def records(self, topic: str, partition: int) -> list[LoggedRecord]:
-        """Every record of the leader's log, decoded; also those above the high watermark."""
+        """Every record of the leader's log, decoded; also those above the high watermark, and of any transaction."""
         return self._partition(topic, partition).log.records()
+
+    def committed_records(self, topic: str, partition: int) -> list[LoggedRecord]:
+        """What a consumer with `isolation.level=read_committed` sees."""
+        return committed_records(self._partition(topic, partition))
+
+    def last_stable_offset(self, topic: str, partition: int) -> int:
+        """The offset up to which every transaction has ended."""
+        return self._partition(topic, partition).last_stable_offset
 
     # What befalls the cluster
 
@@ -209,6 +225,27 @@ class FakeCluster:  # noqa: PLR0904 - one face for everything a test does to a c
         """
         moved = self._partition(topic, partition)
         self._running().do(lambda now: moved.move_leader(node_id, now))
+
+    def move_coordinator(self, key: str, node_id: int, *, kind: CoordinatorKind = CoordinatorKind.TRANSACTION) -> None:
+        """Make another broker the coordinator of a transactional id, or of a consumer group.
+
+        Raises:
+            ValueError: that broker is not up.
+        """
+        driver = self._running()
+        driver.do(lambda now: driver.model.coordinators.move(kind, key, node_id, now=now))
+
+    def coordinator_of(self, key: str, *, kind: CoordinatorKind = CoordinatorKind.TRANSACTION) -> int:
+        """Node id of the broker that looks after a transactional id, or after a consumer group."""
+        return self.model.coordinators.node_of(kind, key, asyncio.get_running_loop().time())
+
+    def finalize_transaction_version(self, level: int) -> None:
+        """Change the cluster's `transaction.version`, up or down, as `kafka-features.sh` does.
+
+        Raises:
+            ValueError: the release does not have that level.
+        """
+        self.model.features.finalize_transaction_version(level)
 
     def hold_replication(self, node_id: int, *, held: bool = True) -> None:
         """Let a broker stop copying what others append, or go on; for the partitions there are now."""

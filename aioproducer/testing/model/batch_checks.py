@@ -28,12 +28,12 @@ from aioproducer.testing.model.record_faults import (
     walk_records,
 )
 from aioproducer.testing.model.topic_configs import TopicConfig
+from aioproducer.testing.model.transaction_entry import ProducerIdAndEpoch
 
 UNKNOWN_SERVER_ERROR = -1
 CORRUPT_MESSAGE = 2
 MESSAGE_TOO_LARGE = 10
 RECORD_LIST_TOO_LARGE = 18
-INVALID_TXN_STATE = 48
 UNSUPPORTED_COMPRESSION_TYPE = 76
 
 _SHORTEST_WITH_MAGIC = 17
@@ -116,6 +116,15 @@ def begins_transactional(records: memoryview) -> bool:
     return size is not None and size > _ATTRIBUTES_AT and bool(records[_ATTRIBUTES_AT] & 0x10)
 
 
+def transactional_producer(records: memoryview) -> ProducerIdAndEpoch | None:
+    """Whose transaction the first batch here belongs to; None if it belongs to none, or its header is cut off."""
+    if len(records) < HEADER_SIZE:
+        return None
+    header = read_header(records)
+    is_one = header.magic == _MAGIC and header.is_transactional and header.producer_id >= 0
+    return ProducerIdAndEpoch(header.producer_id, header.producer_epoch) if is_one else None
+
+
 def _complete_batch(records: memoryview | None) -> int | None:
     """Size of the batch that begins here; None when there is no complete one.
 
@@ -184,9 +193,7 @@ def _header_error(header: BatchHeader) -> int:
         return INVALID_RECORD
     if header.is_control or (header.producer_id >= 0 and header.base_sequence < 0):
         return INVALID_RECORD
-    if header.codec >= _CODECS:
-        return UNKNOWN_SERVER_ERROR
-    return INVALID_TXN_STATE if header.is_transactional else 0
+    return UNKNOWN_SERVER_ERROR if header.codec >= _CODECS else 0
 
 
 def _check_records(

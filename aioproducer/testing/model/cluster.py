@@ -9,18 +9,24 @@ take_effects()                     <-  bytes to send, connections to close, in o
 
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, TypeAlias
 
 from aioproducer.testing.model.broker import Broker, SeenRequest
 from aioproducer.testing.model.consumer_groups import ConsumerGroups
+from aioproducer.testing.model.coordinators import CoordinatorKind, Coordinators
 from aioproducer.testing.model.effects import Effect
 from aioproducer.testing.model.faults import Fault, Faults
+from aioproducer.testing.model.features import TRANSACTIONS_V2, Features
 from aioproducer.testing.model.partition import Partition
 from aioproducer.testing.model.producer_ids import ProducerIds
 from aioproducer.testing.model.schedule import Appointment, Schedule
 from aioproducer.testing.model.settings import ClusterSettings
 from aioproducer.testing.model.topics import TopicCatalogue
+from aioproducer.testing.model.transaction_coordinator import TransactionCoordinator
+from aioproducer.testing.model.transaction_entry import TransactionEntry
+from aioproducer.testing.model.transaction_markers import MarkerWriter
 
 if TYPE_CHECKING:
     from aioproducer.testing.model.exchange import Exchange
@@ -51,7 +57,17 @@ class ModelCluster:
         self.brokers = {number: Broker(number, self) for number in range(1, nodes + 1)}
         self.topics = TopicCatalogue(settings, self.schedule, random=random, live_nodes=self.live_nodes)
         self.producer_ids = ProducerIds(settings.producer_ids_load_s)
-        self.groups = ConsumerGroups(self.schedule, random)
+        self.features = Features(settings.profile, settings.transaction_version)
+        self.coordinators = Coordinators(self.live_nodes, settings.coordinator_load_s)
+        self.groups = ConsumerGroups(self.schedule, random, offsets_partitions=settings.offsets_topic_partitions)
+        self.markers = MarkerWriter(self.topics, self.groups, settings=settings, schedule=self.schedule)
+        self.transactions = TransactionCoordinator(
+            self.producer_ids,
+            self.schedule,
+            write_markers=self._write_markers,
+            is_version_2=lambda: self.features.transaction_version >= TRANSACTIONS_V2,
+            coordinator_epoch=partial(self.coordinators.epoch_of, CoordinatorKind.TRANSACTION),
+        )
         self.requests: deque[SeenRequest] = deque(maxlen=REQUESTS_KEPT)
         self.observe: Observer = _nobody_looks
         """Told of every answer that a broker gives, before faults spoil it; simulations count and print them."""
@@ -139,6 +155,10 @@ class ModelCluster:
     def note(self, request: SeenRequest) -> None:
         """Keep a request for the tests to look at."""
         self.requests.append(request)
+
+    def _write_markers(self, entry: TransactionEntry, done: Callable[[float], None], now: float) -> None:
+        epoch = self.coordinators.epoch_of(CoordinatorKind.TRANSACTION, entry.transactional_id, now)
+        self.markers.write_all(entry, epoch, done, now=now)
 
     def _release(self, fault: Fault) -> None:
         for broker in self.brokers.values():

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from enum import Enum, auto
 from functools import partial
 
+from aioproducer.testing.model.committed_offsets import GroupOffsets
 from aioproducer.testing.model.messages import Tree
 from aioproducer.testing.model.schedule import Appointment, Schedule
 
@@ -23,6 +24,7 @@ ILLEGAL_GENERATION = 22
 INCONSISTENT_GROUP_PROTOCOL = 23
 UNKNOWN_MEMBER_ID = 25
 REBALANCE_IN_PROGRESS = 27
+FENCED_INSTANCE_ID = 82
 
 Reply = Callable[[Tree, float], None]
 """How a waiting JoinGroup or SyncGroup is answered: (answer, now)."""
@@ -70,15 +72,19 @@ class ConsumerGroup:
         self.protocol_type = ""
         self.protocol_name = ""
         self.leader = ""
-        self.offsets: dict[tuple[str, int], tuple[int, int, str | None]] = {}
+        self.offsets = GroupOffsets()
         self._schedule = schedule
         self._members: dict[str, Member] = {}
         self._deadline: Appointment | None = None
 
     # Requests
 
-    def member_error(self, member_id: str, generation: int) -> int:
+    def member_error(self, member_id: str, generation: int, instance_id: str | None = None) -> int:
         """The error of a request that must come from a member of this generation."""
+        if instance_id is not None:
+            present = self.member_of_instance(instance_id)
+            if present is not None and present != member_id:
+                return FENCED_INSTANCE_ID
         if member_id not in self._members:
             return UNKNOWN_MEMBER_ID
         return NONE if generation == self.generation else ILLEGAL_GENERATION

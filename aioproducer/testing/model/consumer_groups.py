@@ -1,10 +1,18 @@
 """All consumer groups of the cluster, and the member ids given out."""
 
+import struct
 import uuid
+from collections.abc import Mapping
 from random import Random
 
+from aioproducer.records import TopicPartition
+from aioproducer.testing.model.committed_offsets import CommittedOffset
 from aioproducer.testing.model.consumer_group import ConsumerGroup
 from aioproducer.testing.model.schedule import Schedule
+
+_UTF_16 = struct.Struct(">H")
+
+OFFSETS_TOPIC = "__consumer_offsets"
 
 
 class ConsumerGroups:
@@ -13,11 +21,14 @@ class ConsumerGroups:
     Args:
         schedule: given to every group.
         random: member ids come from it.
+        offsets_partitions: partitions of the topic that groups' offsets are in.
     """
 
-    def __init__(self, schedule: Schedule, random: Random) -> None:
+    def __init__(self, schedule: Schedule, random: Random, *, offsets_partitions: int) -> None:
         self._schedule = schedule
         self._random = random
+        self._offsets_partitions = offsets_partitions
+        self._in_transactions: set[tuple[int, int]] = set()
         self._groups: dict[str, ConsumerGroup] = {}
         self._member_ids: set[str] = set()
 
@@ -32,6 +43,30 @@ class ConsumerGroups:
         member_id = f"{client_id or ''}-{uuid.UUID(int=self._random.getrandbits(128), version=4)}"
         self._member_ids.add(member_id)
         return member_id
+
+    def is_in_transaction(self, producer_id: int, offsets_partition: int) -> bool:
+        """Whether a producer has sent offsets there in the transaction that it has open now."""
+        return (producer_id, offsets_partition) in self._in_transactions
+
+    def hold(self, group_id: str, producer_id: int, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
+        """Keep offsets of a group until the producer's transaction ends."""
+        self._in_transactions.add((producer_id, self.offsets_partition_of(group_id)))
+        for partition, committed in offsets.items():
+            self.named(group_id).offsets.hold(producer_id, partition, committed)
+
+    def finish_transaction(self, producer_id: int, *, is_commit: bool, offsets_partition: int) -> None:
+        """Let the groups that belong to one partition of the offsets topic commit or drop what a producer sent."""
+        self._in_transactions.discard((producer_id, offsets_partition))
+        for group_id, group in self._groups.items():
+            if self.offsets_partition_of(group_id) == offsets_partition:
+                group.offsets.finish_transaction(producer_id, is_commit=is_commit)
+
+    def offsets_partition_of(self, group_id: str) -> int:
+        """The partition of the offsets topic that a group's offsets are in: Java's hash of the name decides."""
+        value = 0
+        for (unit,) in _UTF_16.iter_unpack(group_id.encode("utf-16-be")):
+            value = (31 * value + unit) & 0xFFFFFFFF
+        return (value & 0x7FFFFFFF) % self._offsets_partitions
 
     def has_named(self, member_id: str) -> bool:
         """Whether this member id was given out here."""

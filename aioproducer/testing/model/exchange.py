@@ -128,3 +128,11 @@ class Exchange:
         """The error code to answer on a test's wish; 0: none."""
         fault = self.fault(FaultKind.ERROR, topic, partition)
         return fault.code if fault else 0
+
+    def injected_error_of_partition(self, topic: str, partition: int) -> int:
+        """The same, but only of rules that name a topic: the others are for the request as a whole."""
+        faults = self.broker.cluster.faults
+        if not faults.has_rules:
+            return 0
+        fault = faults.take(FaultKind.ERROR, self.place(topic, partition), names_topic=True)
+        return fault.code if fault else 0

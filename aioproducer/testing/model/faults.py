@@ -129,9 +129,12 @@ class Faults:  # noqa: PLR0904 - one verb a fault
         for fault in list(self._rules):
             self.remove(fault)
 
-    def take(self, kind: FaultKind, place: Where) -> Fault | None:
-        """The rule of this kind that applies to a request now, if any."""
-        return next((rule for rule in self._rules if rule.kind is kind and rule.applies(place)), None)
+    def take(self, kind: FaultKind, place: Where, *, names_topic: bool = False) -> Fault | None:
+        """The rule of this kind that applies to a request now, if any; `names_topic`: of those that name one."""
+        rules = (
+            rule for rule in self._rules if rule.kind is kind and (rule.where.topic is not None or not names_topic)
+        )
+        return next((rule for rule in rules if rule.applies(place)), None)
 
     def error(
         self, code: int, where: Where, *, times: int | None = 1, skip: int = 0, base_offset: int | None = None

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 
 from aioproducer.testing.model.effects import Buffer
+from aioproducer.testing.model.open_transactions import AbortedTransaction
 from aioproducer.testing.model.produce_wire import NodeEndpoint, encode_endpoints
 from aioproducer.testing.model.wire import Writer
 
@@ -18,6 +19,7 @@ FIRST_WITH_TOPIC_IDS = 13
 FIRST_WITH_ENDPOINTS = 16
 
 _FRONT = struct.Struct(">ihqq")
+_ABORTED = struct.Struct(">qq")
 _LEADER = struct.Struct(">iib")
 _CURRENT_LEADER_TAG = 1
 
@@ -33,8 +35,9 @@ class FetchedPartition:
     high_watermark: int = -1
     log_start_offset: int = -1
     batches: Sequence[Buffer] = field(default_factory=list)
-    tells_aborted: bool = False
-    """Whether the list of aborted transactions is there: empty, since there are none. Otherwise it is null."""
+    last_stable_offset: int = -1
+    aborted: Sequence[AbortedTransaction] | None = None
+    """Transactions that did not happen, of which there may be records among these; None where nobody wants to know."""
 
     leader: tuple[int, int] | None = None
     """Node id and leader epoch, when the partition is led by somebody else."""
@@ -77,11 +80,14 @@ def encode_fetch(
 
 
 def _write_partition(writer: Writer, version: int, partition: FetchedPartition) -> None:
-    # The last stable offset is the high watermark: there are no transactions.
-    writer.pack(_FRONT, partition.index, partition.error_code, partition.high_watermark, partition.high_watermark)
+    offsets = (partition.high_watermark, partition.last_stable_offset)
+    writer.pack(_FRONT, partition.index, partition.error_code, *offsets)
     if version >= FIRST_WITH_LOG_START:
         writer.int64(partition.log_start_offset)
-    writer.count(0 if partition.tells_aborted else -1)
+    writer.count(-1 if partition.aborted is None else len(partition.aborted))
+    for aborted in partition.aborted or ():
+        writer.pack(_ABORTED, aborted.producer_id, aborted.first_offset)
+        writer.tagged_fields()
     if version >= FIRST_WITH_PREFERRED_REPLICA:
         writer.int32(-1)
     writer.large(list(partition.batches), partition.size_bytes)

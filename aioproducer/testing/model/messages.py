@@ -39,8 +39,16 @@ _SHAPES: dict[ApiKey, tuple[int, ...]] = {
     ApiKey.DELETE_RECORDS: (2,),
     ApiKey.INIT_PRODUCER_ID: (6,),
     ApiKey.OFFSET_FOR_LEADER_EPOCH: (4,),
+    ApiKey.ADD_PARTITIONS_TO_TXN: (3, 5),
+    ApiKey.ADD_OFFSETS_TO_TXN: (4,),
+    ApiKey.END_TXN: (5,),
+    ApiKey.WRITE_TXN_MARKERS: (2,),
+    ApiKey.TXN_OFFSET_COMMIT: (5,),
     ApiKey.DESCRIBE_CONFIGS: (4,),
     ApiKey.CREATE_PARTITIONS: (3,),
+    ApiKey.DESCRIBE_PRODUCERS: (0,),
+    ApiKey.DESCRIBE_TRANSACTIONS: (0,),
+    ApiKey.LIST_TRANSACTIONS: (2,),
     ApiKey.FETCH: (12, 18),
 }
 """The last version of each shape: at these versions fields were renamed or moved, so one class cannot hold all."""

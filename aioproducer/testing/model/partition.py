@@ -8,6 +8,7 @@ Replication is a model: there is one log, the leader's, and for each follower th
 A follower that is alive and not held copies everything `replication_delay_s` after it was appended. The high watermark
 is the lowest end among the ISR. When the leader dies, the next one is taken from the ISR, and what it had not copied
 is cut off: that is how `acks=1` loses records. A follower that is behind for too long leaves the ISR.
+Readers of committed records alone see what is below the last stable offset (`open_transactions`).
 
 Source: Partition, UnifiedLog and ReplicationControlManager in Apache Kafka.
 """
@@ -15,11 +16,13 @@ Source: Partition, UnifiedLog and ReplicationControlManager in Apache Kafka.
 from collections.abc import Callable
 from functools import partial
 
+from aioproducer.testing.model.open_transactions import OpenTransactions
 from aioproducer.testing.model.partition_log import LoggedBatch, PartitionLog
 from aioproducer.testing.model.producer_state import ProducerStates
 from aioproducer.testing.model.schedule import Appointment, Schedule
 from aioproducer.testing.model.settings import ClusterSettings
 from aioproducer.testing.model.topic_configs import TopicConfig
+from aioproducer.testing.model.verification_states import VerificationStates
 
 NO_LEADER = -1
 
@@ -40,6 +43,8 @@ class Partition:
         self.leader_epoch = 0
         self.log = PartitionLog()
         self.producers = ProducerStates(must_start_at_zero=settings.profile.sequence_must_start_at_zero)
+        self.transactions = OpenTransactions()
+        self.verifications = VerificationStates()
         self.high_watermark = 0
         self.is_deleted = False
         self._settings = settings
@@ -58,6 +63,23 @@ class Partition:
         """Copies on brokers that are down."""
         return [node for node in self.replicas if node in self._offline]
 
+    @property
+    def is_led(self) -> bool:
+        """Whether there is a leader, and its broker is up."""
+        return self.leader != NO_LEADER and self.leader not in self._offline
+
+    @property
+    def last_stable_offset(self) -> int:
+        """The offset up to which every transaction has ended; consumers of committed records see what is below it."""
+        return self.transactions.last_stable_offset(self.high_watermark)
+
+    def is_in_transaction(self, producer_id: int, epoch: int) -> bool:
+        """Whether a producer has written here, at this epoch, in the transaction that it has open now."""
+        if self.transactions.first_offset(producer_id) is None:
+            return False
+        entry = self.producers.entry(producer_id)
+        return not self._settings.profile.verifies_epochs or (entry is not None and entry.epoch == epoch)
+
     def watch(self, watcher: Callable[[float], None]) -> None:
         """Call `watcher(now)` once, when the high watermark, the leader or the ISR has changed."""
         self._watchers[watcher] = None
@@ -70,6 +92,9 @@ class Partition:
         """Add a batch to the leader's log and let the followers copy it."""
         self.log.append(batch, segment_bytes=config.segment_bytes, segment_ms=config.segment_ms)
         self.producers.note(batch)
+        self.transactions.note(batch)
+        if batch.is_transactional:
+            self.verifications.forget(batch.producer_id)
         if config.retention_bytes >= 0:
             self.log.drop_front(keep_bytes=config.retention_bytes)
         self._ends[self.leader] = self.log.end_offset
@@ -225,6 +250,7 @@ class Partition:
     def _cut_to(self, offset: int) -> None:
         if self.log.truncate(offset):
             self.producers.rebuild(self.log.batches())
+            self.transactions.rebuild(self.log.batches())
         end = self.log.end_offset
         self._ends = {node: min(reached, end) for node, reached in self._ends.items()}
         self.high_watermark = min(self.high_watermark, end)

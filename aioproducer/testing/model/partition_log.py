@@ -23,6 +23,19 @@ class LoggedBatch(NamedTuple):
     data: bytes
     """The whole batch, its base offset and leader epoch written in."""
 
+    attributes: int = 0
+    """Of its header: codec, timestamp type, transactional, control."""
+
+    @property
+    def is_transactional(self) -> bool:
+        """Whether it belongs to a transaction; a marker does, too."""
+        return bool(self.attributes & 0x10)
+
+    @property
+    def is_control(self) -> bool:
+        """Whether it is a transaction marker."""
+        return bool(self.attributes & 0x20)
+
 
 _base_offset = attrgetter("base_offset")
 _last_offset = attrgetter("last_offset")
@@ -77,9 +90,7 @@ class PartitionLog:
             max_bytes: no more than this, and nothing if not even the first batch fits.
             at_least_one: the first batch whole, whatever its size (KIP-74).
         """
-        index = max(self._dropped, bisect_right(self._batches, offset, key=_base_offset) - 1)
-        while index < len(self._batches) and self._batches[index].last_offset < offset:
-            index += 1
+        index = self._index_of(offset)
         found: list[Buffer] = []
         room = max_bytes
         limit = min(limit, self._end_of_segment(index))
@@ -91,6 +102,17 @@ class PartitionLog:
             room -= len(data)
             index += 1
         return found
+
+    def end_of_segment_with(self, offset: int) -> int:
+        """The offset at which the segment ends that a Fetch from `offset` reads of."""
+        return self._end_of_segment(self._index_of(offset))
+
+    def _index_of(self, offset: int) -> int:
+        """The batch that holds an offset, or the next one after it."""
+        index = max(self._dropped, bisect_right(self._batches, offset, key=_base_offset) - 1)
+        while index < len(self._batches) and self._batches[index].last_offset < offset:
+            index += 1
+        return index
 
     def _end_of_segment(self, index: int) -> int:
         """The offset at which the segment of a batch ends; a Fetch reads of one segment only."""
@@ -155,5 +177,5 @@ class PartitionLog:
         return epoch, end
 
     def records(self) -> list[LoggedRecord]:
-        """Every record that is there, decoded."""
-        return [record for batch in self.batches() for record in decode_records(batch.data)]
+        """Every record that is there, decoded; transaction markers are none."""
+        return [record for batch in self.batches() if not batch.is_control for record in decode_records(batch.data)]

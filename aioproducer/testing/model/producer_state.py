@@ -5,14 +5,20 @@
     higher epoch, sequence not 0        -> 45 OUT_OF_ORDER_SEQUENCE_NUMBER
     not the next sequence               -> 45 (so also a duplicate older than the five)
     nothing known of this producer      -> any sequence is taken (before Kafka 2.5: 59 UNKNOWN_PRODUCER_ID unless 0)
+                                           and 45 unless 0 in a transaction of version 2
+    its transaction is open, no part    -> 48 INVALID_TXN_STATE
+
+A transaction marker raises the epoch to its own, and a higher epoch has no batches yet.
 
 Source: ProducerStateEntry and ProducerAppendInfo in Apache Kafka.
 """
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
+from aioproducer.testing.model.control_batch import marker_of
 from aioproducer.testing.model.partition_log import LoggedBatch
 from aioproducer.testing.model.record_batch import MAX_SEQUENCE, BatchHeader
 
@@ -20,6 +26,7 @@ BATCHES_KEPT = 5
 
 OUT_OF_ORDER_SEQUENCE_NUMBER = 45
 INVALID_PRODUCER_EPOCH = 47
+INVALID_TXN_STATE = 48
 UNKNOWN_PRODUCER_ID = 59
 
 
@@ -36,10 +43,14 @@ class RememberedBatch(NamedTuple):
 class ProducerEntry:
     """One producer's state in one partition; `batches` holds at most five, oldest first."""
 
-    __slots__ = ("batches", "epoch")
+    __slots__ = ("batches", "coordinator_epoch", "epoch", "last_timestamp")
 
-    def __init__(self, epoch: int) -> None:
+    def __init__(self, epoch: int, coordinator_epoch: int = -1) -> None:
         self.epoch = epoch
+        self.coordinator_epoch = coordinator_epoch
+        """Of the last transaction marker; -1: there was none."""
+        self.last_timestamp = -1
+        """Of its last batch or marker, in ms since 1970."""
         self.batches: deque[RememberedBatch] = deque(maxlen=BATCHES_KEPT)
 
     def duplicate_of(self, header: BatchHeader) -> RememberedBatch | None:
@@ -86,17 +97,30 @@ class ProducerStates:
         return 0
 
     def note(self, batch: LoggedBatch) -> None:
-        """Remember a batch that was appended."""
+        """Remember a batch or a transaction marker that was appended."""
         if batch.producer_id < 0:
             return
         entry = self._entries.get(batch.producer_id)
         if entry is None or entry.epoch != batch.producer_epoch:
-            entry = self._entries[batch.producer_id] = ProducerEntry(batch.producer_epoch)
+            coordinator_epoch = entry.coordinator_epoch if entry else -1
+            entry = self._entries[batch.producer_id] = ProducerEntry(batch.producer_epoch, coordinator_epoch)
+        entry.last_timestamp = batch.max_timestamp
+        if batch.is_control:
+            entry.coordinator_epoch = marker_of(batch).coordinator_epoch
+            return
         entry.batches.append(
             RememberedBatch(
                 batch.base_sequence, batch.last_sequence, batch.base_offset, batch.last_offset, batch.max_timestamp
             )
         )
+
+    def entry(self, producer_id: int) -> ProducerEntry | None:
+        """What is known of one producer."""
+        return self._entries.get(producer_id)
+
+    def entries(self) -> Mapping[int, ProducerEntry]:
+        """What is known of each producer, by its id."""
+        return MappingProxyType(self._entries)
 
     def forget(self, producer_id: int | None = None) -> None:
         """Lose the state of one producer or of all, as when producer ids expire."""

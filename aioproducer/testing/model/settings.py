@@ -45,6 +45,25 @@ class ClusterSettings:
     producer_ids_load_s: float = 0.0
     """From the first InitProducerId until ids are given; 14 COORDINATOR_LOAD_IN_PROGRESS until then."""
 
+    transaction_version: int | None = None
+    """The finalized feature `transaction.version`, 0 to 2; None: the highest that the release has."""
+
+    transaction_max_timeout_s: float = 900.0
+    """The longest time-out a transactional id may have, `transaction.max.timeout.ms`."""
+
+    transaction_partition_verification: bool = True
+    """Whether leaders ask the coordinator about transactional batches, `transaction.partition.verification.enable`;
+    without it, as before Kafka 3.6, records can be left behind in a transaction that nobody ends."""
+
+    offsets_topic_partitions: int = 50
+    """Partitions of the topic of groups' offsets, `offsets.topic.num.partitions`; there are no records in it here."""
+
+    coordinator_load_s: float = 0.0
+    """How long the new coordinator of a key reads before it serves; 14 COORDINATOR_LOAD_IN_PROGRESS until then."""
+
+    marker_delay_s: float = 0.0
+    """From the end of a transaction until its markers are written; 51 CONCURRENT_TRANSACTIONS meanwhile."""
+
     max_request_bytes: int = 100 * 1024 * 1024
     """A larger frame closes the connection, `socket.request.max.bytes`."""
 

@@ -34,8 +34,16 @@ _LISTED: dict[ApiKey, str] = {
     ApiKey.DELETE_RECORDS:          "0-2    0-2    0-2    0-1    0-1",
     ApiKey.INIT_PRODUCER_ID:        "0-5    0-5    0-4    0-2    0-1",
     ApiKey.OFFSET_FOR_LEADER_EPOCH: "2-4    2-4    2-4    2-3    2-2",
+    ApiKey.ADD_PARTITIONS_TO_TXN:   "0-5    0-5    0-3    0-1    0-1",
+    ApiKey.ADD_OFFSETS_TO_TXN:      "0-4    0-4    0-3    0-1    0-1",
+    ApiKey.END_TXN:                 "0-5    0-4    0-3    0-1    0-1",
+    ApiKey.WRITE_TXN_MARKERS:       "1-2    1-1    1-1    -      -",
+    ApiKey.TXN_OFFSET_COMMIT:       "0-5    0-4    0-3    0-2    0-2",
     ApiKey.DESCRIBE_CONFIGS:        "1-4    1-4    1-4    1-2    1-2",
     ApiKey.CREATE_PARTITIONS:       "0-3    0-3    0-3    0-1    0-1",
+    ApiKey.DESCRIBE_PRODUCERS:      "0-0    0-0    0-0    -      -",
+    ApiKey.DESCRIBE_TRANSACTIONS:   "0-0    0-0    -      -      -",
+    ApiKey.LIST_TRANSACTIONS:       "0-2    0-1    -      -      -",
 }  # fmt: skip
 
 
@@ -47,7 +55,7 @@ class VersionProfile:
     """The release, for example `4.3.1`."""
 
     versions: Mapping[ApiKey, tuple[int, int]]
-    """What ApiVersions lists: lowest and highest version of each request."""
+    """What ApiVersions lists: lowest and highest version of each request; what the release does not have is missing."""
 
     lowest_produce: int = 3
     """Produce below this closes the connection, listed or not."""
@@ -64,11 +72,25 @@ class VersionProfile:
     too_few_brokers: str = "only {} broker(s) are registered."
     """Why there cannot be more copies; {} is how many there can be."""
 
+    supported_features: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    """Features that the cluster as a whole may have: lowest and highest level of each."""
+
+    finalized_features: Mapping[str, int] = field(default_factory=dict)
+    """The levels of a cluster that was just made."""
+
+    verifies_transactions: bool = True
+    """Leaders ask the coordinator about transactional batches; Kafka 3.6 (KIP-890 part 1)."""
+
+    verifies_epochs: bool = True
+    """Leaders ask about a batch of another epoch also while a transaction of its producer is open; Kafka 4.0."""
+
     topic_defaults: Mapping[str, str] = field(default_factory=dict)
     """Settings of topics that differ from those of 4.3.1."""
 
     def supports(self, api: ApiKey, version: int) -> bool:
         """Whether a request of this version is answered at all."""
+        if api not in self.versions:
+            return False
         low, high = self.versions[api]
         if api is ApiKey.PRODUCE:
             low = max(low, self.lowest_produce)
@@ -78,25 +100,45 @@ class VersionProfile:
 def _listed(release: str) -> Mapping[ApiKey, tuple[int, int]]:
     column = _RELEASES.index(release)
     bounds = {api: row.split()[column].split("-") for api, row in _LISTED.items()}
-    return MappingProxyType({api: (int(low), int(high)) for api, (low, high) in bounds.items()})
+    return MappingProxyType({api: (int(low), int(high)) for api, (low, high) in bounds.items() if low})
 
 
 _SINCE_4_3 = "only {} broker(s) are registered or some brokers have all their log directories cordoned."
 
 
+_FEATURES_4_3 = MappingProxyType({"metadata.version": (7, 30), "transaction.version": (0, 2)})
+_FINALIZED_4_3 = MappingProxyType({"metadata.version": 30, "transaction.version": 2})
+
+
 def _before_4_0(release: str) -> VersionProfile:
-    return VersionProfile(release, _listed(release), smallest_segment_bytes=14, topic_defaults=BEFORE_4_0)
+    return VersionProfile(
+        release, _listed(release), smallest_segment_bytes=14, topic_defaults=BEFORE_4_0, verifies_epochs=False
+    )
+
+
+def _before_3_6(release: str) -> VersionProfile:
+    return replace(_before_4_0(release), verifies_transactions=False)
 
 
 def _before_2_5(release: str) -> VersionProfile:
-    return replace(_before_4_0(release), sequence_must_start_at_zero=True, auto_create_answer=5)
+    return replace(_before_3_6(release), sequence_must_start_at_zero=True, auto_create_answer=5)
 
 
 PROFILES: Mapping[str, VersionProfile] = MappingProxyType(
     {
-        "4.3.1": VersionProfile("4.3.1", _listed("4.3.1"), too_few_brokers=_SINCE_4_3),
-        "3.9.1": _before_4_0("3.9.1"),
-        "2.8": _before_4_0("2.8"),
+        "4.3.1": VersionProfile(
+            "4.3.1",
+            _listed("4.3.1"),
+            too_few_brokers=_SINCE_4_3,
+            supported_features=_FEATURES_4_3,
+            finalized_features=_FINALIZED_4_3,
+        ),
+        "3.9.1": replace(
+            _before_4_0("3.9.1"),
+            supported_features=MappingProxyType({"metadata.version": (1, 21)}),
+            finalized_features=MappingProxyType({"metadata.version": 21}),
+        ),
+        "2.8": _before_3_6("2.8"),
         "2.4": _before_2_5("2.4"),
         "2.1": _before_2_5("2.1"),
     }

@@ -11,15 +11,14 @@ import sys
 from collections.abc import Mapping
 from itertools import repeat
 
-from aioproducer.broker import KafkaCluster
-from aioproducer.testing.model.version_profiles import profile_named
 from tests.contracts.traces.brokers import SocketBroker
 from tests.contracts.traces.differences import differences
 from tests.contracts.traces.exclusions import without_exclusions
 from tests.contracts.traces.playing import answers_of_model, answers_of_real
-from tests.contracts.traces.recordings import FILE, RELEASES, Recording, write_recordings
+from tests.contracts.traces.recordings import FILE, Recording, write_recordings
 from tests.contracts.traces.traces import Trace, trace_of
 from tests.contracts.traces.warm_up import warm_up
+from tests.kafka_releases import RELEASES, profile_of, real_cluster
 
 DEFAULT_TRACES = 1200
 
@@ -39,7 +38,7 @@ def main() -> int:
 
 
 async def _with_brokers(seeds: range, *, is_recorded: bool) -> int:
-    clusters = {release: KafkaCluster(release) for release in RELEASES}
+    clusters = {release: real_cluster(release) for release in RELEASES}
     try:
         for cluster in clusters.values():
             await cluster.start()
@@ -68,7 +67,7 @@ def _record(trace: Trace, servers: Mapping[str, str]) -> Recording:
     answers = {}
     for release, address in servers.items():
         real = answers_of_real(trace.steps, release, bootstrap_servers=address, prefix=prefix)
-        profile = profile_named(release)
+        profile = profile_of(release)
         answers[release] = [without_exclusions(*each) for each in zip(trace.steps, repeat(profile), real, strict=False)]
     return Recording(trace.seed, trace.kind, trace.steps, answers)
 
@@ -77,7 +76,7 @@ def _print_differences(recording: Recording) -> int:
     count = 0
     for release, real in recording.answers.items():
         model = answers_of_model(recording.steps, release)
-        for difference in differences(recording.steps, profile_named(release), real=real, model=model):
+        for difference in differences(recording.steps, profile_of(release), real=real, model=model):
             print(f"{release}, seed {recording.seed} ({recording.kind}), {difference}")
             count += 1
     return count

@@ -32,6 +32,11 @@ _SORTED_BY = {
     "results": ("name",),
     "coordinators": ("key",),
     "api_keys": ("api_key",),
+    "results_by_topic_v3_and_below": ("name",),
+    "results_by_partition": ("partition_index",),
+    "active_producers": ("producer_id",),
+    "transaction_states": ("transactional_id",),
+    "groups": ("group_id",),
 }
 """Lists whose order says nothing, since Kafka makes them from hash maps."""
 
@@ -80,6 +85,8 @@ def _sorted(tree: Tree) -> Tree:
 
 
 def _in_order(name: str, value: object) -> object:
+    if name == "partitions" and isinstance(value, list) and value and isinstance(value[0], int):
+        return sorted(value)
     if not isinstance(value, list) or not value or not isinstance(value[0], dict):
         return value
     items = [_sorted(item) for item in value]
@@ -105,6 +112,10 @@ _CONVERTED: dict[str, Callable[[object, Symbols], object]] = {
     "name": _of_name,
     "key": _of_name,
     "topic": _of_name,
+    "transactional_id": _of_name,
+    "group_id": _of_name,
+    "last_timestamp": _of_time,
+    "transaction_start_time": _of_time,
     "topic_id": lambda value, symbols: symbols.of_topic_id(cast("uuid.UUID", value)),
     "producer_id": lambda value, symbols: symbols.of_producer_id(cast("int", value)),
     "timestamp": _of_time,

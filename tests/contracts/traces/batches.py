@@ -4,6 +4,8 @@
     {"n": 3, "pid": "p0", "epoch": 0, "seq": 6}
     {"n": 2, "codec": 4, "body": "00ff"}     says zstd, holds something else
     {"n": 2, "count": 5}                     a header that lies
+    {"n": 2, "of": "$x", "to": ["$a", 0]}    the next one of a transactional id in that partition (ahead: not quite;
+                                             epochs: so many more than it has)
 
 Words: n, size (of a value), t and dt (first time, and what each record adds), keyless (which records), deltas (offset
 deltas as they are written), claims (what is added to the length that a record claims), trailing (hex, at the end of
@@ -41,6 +43,8 @@ def batch_bytes(words: BatchWords, symbols: Symbols) -> bytes:
         wrong["producer_id"] = symbols.producer_id(cast("str | int", words["pid"]))
     if "seq" in words:
         wrong["sequence"] = cast("int", words["seq"])
+    if "of" in words:
+        wrong |= _transactional(words, symbols)
     codec_only_said = "body" in words and "codec" in wrong
     if codec_only_said:
         wrong["attributes"] = wrong.get("attributes", 0) | wrong.pop("codec")
@@ -48,6 +52,18 @@ def batch_bytes(words: BatchWords, symbols: Symbols) -> bytes:
     if "length" in words:
         batch = batch[:8] + struct.pack(">i", words["length"]) + batch[12:]
     return batch[: len(batch) - cast("int", words.get("cut", 0))]
+
+
+def _transactional(words: BatchWords, symbols: Symbols) -> dict[str, int]:
+    """What a batch has that is the next one of a transactional id in a partition, but for what the words change."""
+    producer = symbols.transactional.named(str(words["of"]))
+    topic, partition = cast("tuple[str, int]", words["to"])
+    return {
+        "attributes": cast("int", words.get("attributes", 0x10)),
+        "producer_id": symbols.producer_id(cast("str", words.get("pid", words["of"]))),
+        "epoch": producer.epoch + cast("int", words.get("epochs", 0)),
+        "sequence": max(0, producer.sequences.get((topic, partition), 0) + cast("int", words.get("ahead", 0))),
+    }
 
 
 def _records(words: BatchWords) -> list[bytes]:

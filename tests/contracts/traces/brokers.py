@@ -52,7 +52,7 @@ class ModelBroker:
 
     def __init__(self, profile: VersionProfile) -> None:
         self._now = 100.0
-        settings = ClusterSettings(profile=profile, wall_clock_at_zero_ms=1_700_000_000_000)
+        settings = ClusterSettings(profile=profile, wall_clock_at_zero_ms=1_700_000_000_000, offsets_topic_partitions=1)
         self._model = ModelCluster(1, settings, random=Random(1))
         self._model.brokers[1].host, self._model.brokers[1].port = self.host, self.port
         self._numbers: dict[int, int] = {}

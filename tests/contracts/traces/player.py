@@ -20,6 +20,7 @@ from tests.contracts.traces.message_codec import Tree
 from tests.contracts.traces.steps import Step, request_bytes, version_of
 from tests.contracts.traces.symbols import Symbols
 from tests.contracts.traces.topic_watch import TopicWatch
+from tests.contracts.traces.transaction_watch import TransactionWatch
 
 _BARRIER: Step = {"api": "API_VERSIONS", "v": 0}
 _LOADING = 14
@@ -39,6 +40,7 @@ class Player:
         self._profile = profile
         self._symbols = Symbols(prefix, broker.now_ms())
         self._watch = TopicWatch(broker, self._symbols)
+        self._transactions = TransactionWatch(broker, self._symbols)
         self._correlation_ids = count(1)
 
     def play(self, steps: Sequence[Step]) -> list[object]:
@@ -87,7 +89,8 @@ class Player:
     def _learn(self, step: Step, answer: object) -> None:
         if not isinstance(answer, dict):
             return
-        if step["api"] == "INIT_PRODUCER_ID" and answer["error_code"] == 0:
+        self._transactions.learn(step, cast("Tree", answer))
+        if step["api"] == "INIT_PRODUCER_ID" and answer["error_code"] == 0 and isinstance(answer["producer_id"], int):
             self._symbols.learn_producer_id(cast("int", answer["producer_id"]))
             answer["producer_id"] = self._symbols.of_producer_id(cast("int", answer["producer_id"]))
         self._watch.learn(step, cast("Tree", answer))

@@ -3,15 +3,15 @@
 import json
 from collections.abc import Sequence
 
-from aioproducer.testing.model.version_profiles import profile_named
 from tests.contracts.traces.brokers import Broker, ModelBroker, SocketBroker
 from tests.contracts.traces.player import Player
 from tests.contracts.traces.steps import Step
+from tests.kafka_releases import profile_of
 
 
 def answers_of_model(steps: Sequence[Step], release: str) -> list[object]:
     """What the model answers as that release."""
-    return _answers(ModelBroker(profile_named(release)), steps, release, prefix="t-")
+    return _answers(ModelBroker(profile_of(release)), steps, release, prefix="t-")
 
 
 def answers_of_real(steps: Sequence[Step], release: str, *, bootstrap_servers: str, prefix: str) -> list[object]:
@@ -20,5 +20,5 @@ def answers_of_real(steps: Sequence[Step], release: str, *, bootstrap_servers: s
 
 
 def _answers(broker: Broker, steps: Sequence[Step], release: str, *, prefix: str) -> list[object]:
-    answers: list[object] = json.loads(json.dumps(Player(broker, profile_named(release), prefix=prefix).play(steps)))
+    answers: list[object] = json.loads(json.dumps(Player(broker, profile_of(release), prefix=prefix).play(steps)))
     return answers

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.contracts.traces.steps import Step
+from tests.kafka_releases import RELEASES
 
-RELEASES = ("3.9.1", "4.3.1")
+FIRST_RELEASE = next(iter(RELEASES))
 FILE = Path(__file__).parent / "recorded.jsonl.xz"
 
 
@@ -41,7 +42,7 @@ def recordings() -> Sequence[Recording]:
 def _read() -> Iterator[Recording]:
     for line in lzma.decompress(FILE.read_bytes()).decode().splitlines():
         packed = json.loads(line)
-        first = packed["answers"][RELEASES[0]]
+        first = packed["answers"][FIRST_RELEASE]
         answers = {
             release: [same if answer is None else answer for answer, same in zip(given, first, strict=True)]
             for release, given in packed["answers"].items()
@@ -50,10 +51,10 @@ def _read() -> Iterator[Recording]:
 
 
 def _packed(recording: Recording) -> dict[str, object]:
-    first = recording.answers[RELEASES[0]]
+    first = recording.answers[FIRST_RELEASE]
     packed = {
         release: [
-            None if release != RELEASES[0] and answer == same else answer
+            None if release != FIRST_RELEASE and answer == same else answer
             for answer, same in zip(given, first, strict=True)
         ]
         for release, given in recording.answers.items()

@@ -101,7 +101,7 @@ def _produce(step: Step, version: int, symbols: Symbols) -> Tree:
             by_id = symbols.topic_id(topic)
         topics.append({"name": symbols.name(topic), "topic_id": by_id, "partition_data": data})
     return {
-        "transactional_id": step.get("tid"),
+        "transactional_id": symbols.name(step.get("tid")),
         "acks": step.get("acks", -1),
         "timeout": step.get("timeout", 5000),
         "topic_data": topics,

@@ -3,6 +3,8 @@
     "$a"            the trace's own topic a                 "#a", "#a@0"   its id; the id it had when first made
     "?1"            an id that no topic has                  "p0"           the producer id of the first InitProducerId
     -60000          a time, in ms from the trace's start     ["at", 1000]   a time as it stands
+    ["pid", "$x"]   the producer id that transactional id $x has now, or p0 as above
+    ["epoch", "$x", 1]   its epoch now, and one more
 
 So one trace can be played again and again, and to different brokers, and its answers are the same text each time.
 """
@@ -10,6 +12,8 @@ So one trace can be played again and again, and to different brokers, and its an
 import re
 import uuid
 from collections.abc import Mapping, Sequence
+
+from tests.contracts.traces.transactional_producers import TransactionalProducers
 
 DAY_MS = 24 * 3_600_000
 APPENDED_WITHIN_MS = 40_000
@@ -34,6 +38,7 @@ class Symbols:
         self._topic_ids: dict[str, uuid.UUID] = {}
         self._made: dict[str, int] = {}
         self._producer_ids: dict[str, int] = {}
+        self.transactional = TransactionalProducers()
 
     # What the broker has chosen
 
@@ -66,6 +71,8 @@ class Symbols:
         """A producer id; one that was not given stands for an id nobody has."""
         if isinstance(symbol, int):
             return symbol
+        if symbol[:1] == "$":
+            return self.transactional.named(symbol).producer_id
         return self._producer_ids.get(symbol, 4_000_000_000 + int(symbol[1:]))
 
     def time(self, when: int | Sequence[object]) -> int:
@@ -120,14 +127,24 @@ def replaced(value: object, symbols: Symbols) -> object:
     match value:
         case str():
             return _replaced_text(value, symbols)
-        case ["at" | "now" as origin, int(time)]:
-            return symbols.time(["at", time] if origin == "at" else time)
+        case ["at" | "now" | "pid" | "epoch" as what, *words]:
+            return _replaced_words(what, words, symbols)
         case list():
             return [replaced(item, symbols) for item in value]
         case Mapping():
             return {name: replaced(item, symbols) for name, item in value.items()}
         case _:
             return value
+
+
+def _replaced_words(what: str, words: Sequence[object], symbols: Symbols) -> object:
+    match what, words:
+        case "at" | "now", [int(time)]:
+            return symbols.time(["at", time] if what == "at" else time)
+        case "epoch", [str(symbol), int(more)]:
+            return symbols.transactional.named(symbol).epoch + more
+        case _:
+            return symbols.producer_id(str(words[0]))
 
 
 def _replaced_text(value: str, symbols: Symbols) -> object:

@@ -4,11 +4,11 @@ from collections import Counter
 
 import pytest
 
-from aioproducer.testing.model.version_profiles import profile_named
 from tests.contracts.traces.differences import differences
 from tests.contracts.traces.playing import answers_of_model
-from tests.contracts.traces.recordings import RELEASES, recordings
+from tests.contracts.traces.recordings import recordings
 from tests.contracts.traces.traces import KINDS
+from tests.kafka_releases import RELEASES, profile_of
 
 TRACES_WANTED = 1000
 SHOWN = 3
@@ -23,7 +23,7 @@ def test_model_answers_as_the_real_broker_did(kind: str, release: str) -> None:
         if recording.kind == kind:
             answers = answers_of_model(recording.steps, release)
             differing = differences(
-                recording.steps, profile_named(release), real=recording.answers[release], model=answers
+                recording.steps, profile_of(release), real=recording.answers[release], model=answers
             )
             found += [f"seed {recording.seed}, {difference}" for difference in differing]
 

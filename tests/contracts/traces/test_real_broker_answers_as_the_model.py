@@ -5,13 +5,12 @@ import secrets
 import pytest
 
 from aioproducer.broker import KafkaCluster
-from aioproducer.testing.model.version_profiles import profile_named
 from tests.contracts.traces.brokers import SocketBroker
 from tests.contracts.traces.differences import differences
 from tests.contracts.traces.playing import answers_of_model, answers_of_real
-from tests.contracts.traces.recordings import RELEASES
 from tests.contracts.traces.traces import KINDS, trace_of
 from tests.contracts.traces.warm_up import warm_up
+from tests.kafka_releases import RELEASES, fixture_of_release, profile_of
 
 ROUNDS = 2
 
@@ -21,7 +20,7 @@ ROUNDS = 2
 @pytest.mark.parametrize("release", RELEASES)
 def test_real_broker_answers_as_the_model(release: str, request: pytest.FixtureRequest) -> None:
     """Two traces of every kind; the seeds are in the failure's text."""
-    kafka: KafkaCluster = request.getfixturevalue(f"kafka_{release.replace('.', '')}")
+    kafka: KafkaCluster = request.getfixturevalue(fixture_of_release(release))
     warm_up(SocketBroker(kafka.bootstrap_servers))
     first = secrets.randbelow(10**6) * len(KINDS)
     found = []
@@ -31,6 +30,6 @@ def test_real_broker_answers_as_the_model(release: str, request: pytest.FixtureR
             steps, release, bootstrap_servers=kafka.bootstrap_servers, prefix=f"sample-{seed}-{secrets.token_hex(4)}-"
         )
         model = answers_of_model(steps, release)
-        found += [f"seed {seed}, {each}" for each in differences(steps, profile_named(release), real=real, model=model)]
+        found += [f"seed {seed}, {each}" for each in differences(steps, profile_of(release), real=real, model=model)]
 
     assert not found, f"{len(found)} differences:\n" + "\n".join(found[:5])

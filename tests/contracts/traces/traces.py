@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from tests.contracts.traces import asking_kinds, produce_kinds
+from tests.contracts.traces import asking_kinds, produce_kinds, transaction_kinds
 from tests.contracts.traces.steps import Step
 from tests.contracts.traces.writing import TraceWriter
 
@@ -20,6 +20,9 @@ KINDS: Mapping[str, Callable[[TraceWriter], None]] = {
     "metadata": asking_kinds.metadata,
     "greetings": asking_kinds.greetings,
     "pipelined": asking_kinds.pipelined,
+    "transactions v1": transaction_kinds.transactions_v1,
+    "transactions v2": transaction_kinds.transactions_v2,
+    "transactional offsets": transaction_kinds.transactional_offsets,
 }
 """By name; a seed takes them in turn."""
 

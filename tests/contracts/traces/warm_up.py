@@ -9,8 +9,10 @@ from tests.contracts.traces.symbols import Symbols
 _FIRST_REQUESTS: tuple[Step, ...] = (
     {"api": "INIT_PRODUCER_ID", "v": 0, "body": {"transactional_id": None, "transaction_timeout": 1000}},
     {"api": "FIND_COORDINATOR", "v": 0, "body": {"key": "anything"}},
+    {"api": "FIND_COORDINATOR", "v": 1, "body": {"key": "anything", "key_type": 1}},
+    {"api": "INIT_PRODUCER_ID", "v": 0, "body": {"transactional_id": "anything", "transaction_timeout": 1000}},
 )
-"""The first answers say that ids are being loaded and that the topic of groups is being made."""
+"""The first answers say that ids are being loaded and that the topics of groups and of transactions are being made."""
 
 
 def warm_up(broker: Broker) -> None:

@@ -116,15 +116,6 @@ def test_producer_ids_load_for_a_while() -> None:
     assert codes == [(14, -1), (0, 1000), (0, 1001)]
 
 
-def test_transactional_id_is_refused() -> None:
-    """There are no transactions here, and every client reports 53 at once."""
-    client = ModelNetwork().client()
-
-    answer = client.ask(ApiKey.INIT_PRODUCER_ID, 0, transactional_id="t")
-
-    assert int(answer.error_code) == 53
-
-
 def test_unknown_producer_must_start_at_zero_before_kafka_2_5() -> None:
     """59 UNKNOWN_PRODUCER_ID, in the old profiles only."""
     client = ModelNetwork(profile=profile_named("2.4")).client()

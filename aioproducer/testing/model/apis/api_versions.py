@@ -1,4 +1,4 @@
-"""ApiVersions 0-4: what this broker speaks.
+"""ApiVersions 0-4: what this broker speaks, and the features its cluster has agreed on.
 
 A version that is too new is answered in the shape of version 0 with error 35 and the versions of ApiVersions itself,
 so that a client can ask again (KIP-511). The answer's header has no tagged fields in any version.
@@ -32,6 +32,7 @@ def answer_api_versions(exchange: Exchange) -> None:
     tree: Tree = {
         "error_code": error,
         "api_keys": [{"api_key": api, "min_version": low, "max_version": high} for api, (low, high) in listed.items()],
+        **({} if error else exchange.cluster.features.tree(exchange.version)),
     }
     exchange.reply_tree(tree, exchange.now)
 

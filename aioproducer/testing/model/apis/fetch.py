@@ -1,4 +1,6 @@
-"""Fetch 4-18: batches below the high watermark, at once or when there are enough of them.
+"""Fetch 4-18: batches below the high watermark, or for readers of committed records below the last stable offset.
+
+Who reads committed records alone is also told which transactions were aborted, and leaves their records out itself.
 
 An answer waits until `min_bytes` are there, a partition has an error, or `max_wait` is over. Fetch sessions (KIP-227)
 are declined by session id 0, so every request names all its partitions.
@@ -156,19 +158,23 @@ class _FetchJob:
         partition = self._partition(asked)
         fetched = FetchedPartition(asked.topic, asked.topic_id, asked.partition_index)
         fetched.error_code = self._error(asked, partition)
-        fetched.tells_aborted = fetched.error_code in _PLACES or (
-            fetched.error_code == 0 and self._request.isolation_level == _READ_COMMITTED
-        )
+        is_committed_only = self._request.isolation_level == _READ_COMMITTED
+        if fetched.error_code in _PLACES or (fetched.error_code == 0 and is_committed_only):
+            fetched.aborted = ()
         if partition is None:
             return fetched
         if fetched.error_code in {NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH}:
             fetched.leader = leader_hint(partition, self._exchange.broker)
         if fetched.error_code == 0:
-            fetched.high_watermark = partition.high_watermark
+            fetched.high_watermark, fetched.last_stable_offset = partition.high_watermark, partition.last_stable_offset
+            limit = fetched.last_stable_offset if is_committed_only else fetched.high_watermark
             fetched.log_start_offset = partition.log.start_offset
             fetched.batches = partition.log.read(
-                asked.offset, limit=partition.high_watermark, max_bytes=max_bytes, at_least_one=at_least_one
+                asked.offset, limit=limit, max_bytes=max_bytes, at_least_one=at_least_one
             )
+            if is_committed_only:
+                end = partition.log.end_of_segment_with(asked.offset)
+                fetched.aborted = partition.transactions.aborted_between(asked.offset, end)
         return fetched
 
     def _error(self, asked: _Asked, partition: Partition | None) -> int:

@@ -1,11 +1,8 @@
-"""FindCoordinator 0-6: which broker looks after a consumer group.
-
-Transactional ids have no coordinator here: they are refused for good, which every client reports at once.
-"""
+"""FindCoordinator 0-6: which broker looks after a consumer group or a transactional id."""
 
 from typing import TYPE_CHECKING, cast
-from zlib import crc32
 
+from aioproducer.testing.model.coordinators import CoordinatorKind
 from aioproducer.testing.model.exchange import Exchange
 from aioproducer.testing.model.messages import Tree
 
@@ -13,14 +10,9 @@ if TYPE_CHECKING:
     from kio.schema.find_coordinator.v3.request import FindCoordinatorRequest as FindOne
     from kio.schema.find_coordinator.v6.request import FindCoordinatorRequest as FindMany
 
-    from aioproducer.testing.model.cluster import ModelCluster
-
-NOT_COORDINATOR = 16
 INVALID_REQUEST = 42
-TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53
 _FIRST_FOR_MANY = 4
-_GROUP = 0
-_TRANSACTION = 1
+_KINDS = frozenset(int(kind) for kind in CoordinatorKind)
 _MALFORMED = (
     "This most likely occurs because of a request being malformed by the client library or the message was sent to an "
     "incompatible broker. See the broker logs for more details."
@@ -40,11 +32,11 @@ def answer_find_coordinator(exchange: Exchange) -> None:
 
 def _found(exchange: Exchange, key: str, key_type: int) -> Tree:
     error = exchange.injected_error()
-    if key_type not in {_GROUP, _TRANSACTION}:
+    if key_type not in _KINDS:
         error = error or INVALID_REQUEST
-    elif key_type != _GROUP:
-        error = error or TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    node_id = -1 if error else coordinator_of(exchange.cluster, key)
+    node_id = -1
+    if not error:
+        node_id = exchange.cluster.coordinators.node_of(CoordinatorKind(key_type), key, exchange.now)
     broker = exchange.cluster.brokers.get(node_id)
     return {
         "node_id": node_id,
@@ -61,13 +53,11 @@ def _message(exchange: Exchange, error: int) -> str | None:
     return _MALFORMED if error == INVALID_REQUEST else None
 
 
-def coordinator_of(cluster: "ModelCluster", group_id: str) -> int:
-    """Node id of the broker that looks after a group; another one takes over when it dies."""
-    live = cluster.live_nodes()
-    return live[crc32(group_id.encode()) % len(live)]
+def coordinator_error(exchange: Exchange, key: str, kind: CoordinatorKind = CoordinatorKind.GROUP) -> int:
+    """The error a test has laid down, or that of a request about this key to this broker."""
+    return exchange.injected_error() or place_error(exchange, key, kind)
 
 
-def coordinator_error(exchange: Exchange, group_id: str) -> int:
-    """The error for a group's request to this broker; 0 when it is the coordinator."""
-    is_here = coordinator_of(exchange.cluster, group_id) == exchange.broker.node_id
-    return exchange.injected_error() or (0 if is_here else NOT_COORDINATOR)
+def place_error(exchange: Exchange, key: str, kind: CoordinatorKind) -> int:
+    """The error for a request about this key to this broker; 0 when it is the coordinator and has loaded."""
+    return exchange.cluster.coordinators.error_at(exchange.broker.node_id, kind, key, now=exchange.now)

@@ -1,4 +1,4 @@
-"""OffsetCommit 2-10 and OffsetFetch 1-10: how far a consumer group has come.
+"""OffsetCommit 2-10, OffsetFetch 1-10: how far a consumer group has come.
 
 Since OffsetCommit 10 and OffsetFetch 10 topics go by id; since OffsetFetch 8 one request may ask for several groups.
 """
@@ -7,7 +7,9 @@ import uuid
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
 
+from aioproducer.records import TopicPartition
 from aioproducer.testing.model.apis.find_coordinator import coordinator_error
+from aioproducer.testing.model.committed_offsets import NOT_COMMITTED, CommittedOffset
 from aioproducer.testing.model.consumer_group import ConsumerGroup
 from aioproducer.testing.model.exchange import Exchange
 from aioproducer.testing.model.messages import Tree
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from kio.schema.offset_fetch.v10.request import OffsetFetchRequestGroup as GroupById
 
 UNKNOWN_TOPIC_OR_PARTITION = 3
+UNSTABLE_OFFSET_COMMIT = 88
 UNKNOWN_TOPIC_ID = 100
 _FIRST_BY_ID = 10
 _FIRST_FOR_GROUPS = 8
@@ -73,8 +76,10 @@ def _commit(group: ConsumerGroup, topic: Topic | None, asked: "OffsetCommitReque
     if error == 0 and topic is not None and topic.partition(index) is None:
         error = UNKNOWN_TOPIC_OR_PARTITION
     if error == 0 and topic is not None:
-        committed = (int(asked.committed_offset), int(asked.committed_leader_epoch), asked.committed_metadata)
-        group.offsets[topic.name, index] = committed
+        committed = CommittedOffset(
+            int(asked.committed_offset), int(asked.committed_leader_epoch), asked.committed_metadata or ""
+        )
+        group.offsets.commit(TopicPartition(topic.name, index), committed)
     return {"partition_index": index, "error_code": error}
 
 
@@ -82,10 +87,13 @@ def answer_offset_fetch(exchange: Exchange) -> None:
     """Tell what groups have committed; -1 where they have not."""
     if exchange.version < _FIRST_FOR_GROUPS:
         one = cast("FetchForOne", exchange.request())
-        exchange.reply_tree(_fetched(exchange, one.group_id, _asked_by_name(one)), exchange.now)
+        found = _fetched(exchange, one.group_id, _asked_by_name(one), require_stable=one.require_stable)
+        exchange.reply_tree(found, exchange.now)
         return
+    require_stable = cast("FetchByName", exchange.request()).require_stable
     groups = [
-        {"group_id": group_id, **_fetched(exchange, group_id, asked)} for group_id, asked in _fetched_groups(exchange)
+        {"group_id": group_id, **_fetched(exchange, group_id, asked, require_stable=require_stable)}
+        for group_id, asked in _fetched_groups(exchange)
     ]
     exchange.reply_tree({"groups": groups}, exchange.now)
 
@@ -114,7 +122,7 @@ def _asked_by_name(group: "GroupByName | FetchForOne") -> _Asked:
     return [(_Named(topic.name, None), topic.partition_indexes) for topic in group.topics]
 
 
-def _fetched(exchange: Exchange, group_id: str, asked: _Asked) -> Tree:
+def _fetched(exchange: Exchange, group_id: str, asked: _Asked, *, require_stable: bool) -> Tree:
     group = exchange.cluster.groups.named(group_id)
     error = coordinator_error(exchange, group_id)
     if error:
@@ -122,13 +130,13 @@ def _fetched(exchange: Exchange, group_id: str, asked: _Asked) -> Tree:
     wanted = _everything(exchange, group) if asked is None else asked
     return {
         "error_code": 0,
-        "topics": [_fetched_topic(exchange, group, named, indexes=indexes) for named, indexes in wanted],
+        "topics": [_fetched_topic(_Look(exchange, group, require_stable), named, indexes) for named, indexes in wanted],
     }
 
 
 def _everything(exchange: Exchange, group: ConsumerGroup) -> Sequence[tuple[_Named, Sequence[int]]]:
     found: dict[str, list[int]] = {}
-    for topic, index in group.offsets:
+    for topic, index in group.offsets.partitions():
         found.setdefault(topic, []).append(index)
     by_id = exchange.version >= _FIRST_BY_ID
     topics = [(name, exchange.cluster.topics.named(name), tuple(indexes)) for name, indexes in found.items()]
@@ -139,20 +147,31 @@ def _everything(exchange: Exchange, group: ConsumerGroup) -> Sequence[tuple[_Nam
     ]
 
 
-def _fetched_topic(exchange: Exchange, group: ConsumerGroup, named: _Named, *, indexes: Sequence[int]) -> Tree:
-    topic = exchange.cluster.topics.find(named.name, named.topic_id)
+class _Look(NamedTuple):
+    """One look at the offsets of a group."""
+
+    exchange: Exchange
+    group: ConsumerGroup
+    require_stable: bool
+    """Whether offsets that an open transaction is about to change are withheld."""
+
+
+def _fetched_topic(look: _Look, named: _Named, indexes: Sequence[int]) -> Tree:
+    topic = look.exchange.cluster.topics.find(named.name, named.topic_id)
     error = UNKNOWN_TOPIC_ID if topic is None and named.name is None else 0
     name = topic.name if topic else named.name or ""
-    partitions: list[Tree] = []
-    for index in indexes:
-        offset, epoch, metadata = group.offsets.get((name, index), (-1, -1, ""))
-        partitions.append(
-            {
-                "partition_index": index,
-                "committed_offset": offset,
-                "committed_leader_epoch": epoch,
-                "metadata": metadata,
-                "error_code": error,
-            }
-        )
+    partitions = [_fetched_partition(look, TopicPartition(name, index), error) for index in indexes]
     return {"name": name, "topic_id": named.topic_id, "partitions": partitions}
+
+
+def _fetched_partition(look: _Look, partition: TopicPartition, error: int) -> Tree:
+    found = look.group.offsets.get(partition)
+    if look.require_stable and look.group.offsets.is_unstable(partition):
+        found, error = NOT_COMMITTED, error or UNSTABLE_OFFSET_COMMIT
+    return {
+        "partition_index": partition.partition,
+        "committed_offset": found.offset,
+        "committed_leader_epoch": found.leader_epoch,
+        "metadata": found.metadata,
+        "error_code": error,
+    }

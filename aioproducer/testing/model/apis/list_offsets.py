@@ -1,4 +1,7 @@
-"""ListOffsets 1-11: the first and last offsets of a log, and the offset of a time."""
+"""ListOffsets 1-11: the first and last offsets of a log, and the offset of a time.
+
+For readers of committed records the last offset is the last stable one, and times are found below it.
+"""
 
 from typing import TYPE_CHECKING, NamedTuple, cast
 
@@ -15,6 +18,7 @@ NOT_LEADER_OR_FOLLOWER = 6
 FENCED_LEADER_EPOCH = 74
 UNKNOWN_LEADER_EPOCH = 75
 
+_READ_COMMITTED = 1
 LATEST = -1
 EARLIEST = -2
 MAX_TIMESTAMP = -3
@@ -43,20 +47,29 @@ def answer_list_offsets(exchange: Exchange) -> None:
     """Answer for each partition that this broker leads."""
     request = cast("ListOffsetsRequest", exchange.request())
     topics: list[Tree] = [
-        {"name": topic.name, "partitions": [_partition(exchange, topic.name, asked) for asked in topic.partitions]}
+        {
+            "name": topic.name,
+            "partitions": [
+                _partition(exchange, topic.name, asked, is_committed_only=request.isolation_level == _READ_COMMITTED)
+                for asked in topic.partitions
+            ],
+        }
         for topic in request.topics
     ]
     exchange.reply_tree({"topics": topics}, exchange.now)
 
 
-def _partition(exchange: Exchange, topic_name: str, asked: "ListOffsetsPartition") -> Tree:
+def _partition(exchange: Exchange, topic_name: str, asked: "ListOffsetsPartition", *, is_committed_only: bool) -> Tree:
     topic = exchange.cluster.topics.named(topic_name)
     partition = topic.partition(asked.partition_index) if topic else None
     error = exchange.injected_error(topic_name, asked.partition_index)
     if asked.timestamp < 0 and exchange.version < FIRST_WITH.get(asked.timestamp, exchange.version + 1):
         error = error or UNSUPPORTED_VERSION
     error = error or leader_error(partition, exchange.broker.node_id, asked.current_leader_epoch)
-    found = _Found() if error or partition is None else _find(partition, asked.timestamp)
+    found = _Found()
+    if partition is not None and not error:
+        end = partition.last_stable_offset if is_committed_only else partition.high_watermark
+        found = _find(partition, asked.timestamp, end)
     return {
         "partition_index": asked.partition_index,
         "error_code": error,
@@ -77,16 +90,16 @@ def leader_error(partition: Partition | None, node_id: int, client_epoch: int) -
     return FENCED_LEADER_EPOCH if client_epoch < partition.leader_epoch else UNKNOWN_LEADER_EPOCH
 
 
-def _find(partition: Partition, timestamp: int) -> _Found:
+def _find(partition: Partition, timestamp: int, end: int) -> _Found:
     match timestamp:
         case _ if timestamp == LATEST:
-            return _Found(partition.high_watermark, -1, partition.leader_epoch)
+            return _Found(end, -1, partition.leader_epoch)
         case _ if timestamp in {EARLIEST, EARLIEST_LOCAL}:
             return _Found(partition.log.start_offset, -1, partition.leader_epoch)
         case _ if timestamp == MAX_TIMESTAMP:
             record = partition.log.highest_timestamp()
         case _ if timestamp >= 0:
-            record = partition.log.find_time(timestamp, limit=partition.high_watermark)
+            record = partition.log.find_time(timestamp, limit=end)
         case _:
             record = None
     return _Found(record.offset, record.timestamp, record.leader_epoch) if record else _Found()

@@ -8,6 +8,7 @@ acks=all  answered when the high watermark has passed the batch, or with 7 when 
 
 from functools import partial
 
+from aioproducer.records import TopicPartition
 from aioproducer.testing.model.apis.leader_hints import endpoints_of, leader_hint
 from aioproducer.testing.model.batch_checks import (
     UNKNOWN_SERVER_ERROR,
@@ -16,6 +17,7 @@ from aioproducer.testing.model.batch_checks import (
     begins_transactional,
     breaks_request,
     single_batch,
+    transactional_producer,
 )
 from aioproducer.testing.model.exchange import Exchange
 from aioproducer.testing.model.faults import FaultKind
@@ -32,6 +34,8 @@ from aioproducer.testing.model.record_batch import BatchHeader, placed, read_hea
 from aioproducer.testing.model.schedule import Appointment
 from aioproducer.testing.model.topic_checks import INVALID_TOPIC_EXCEPTION
 from aioproducer.testing.model.topics import Topic
+from aioproducer.testing.model.transaction_checks import FIRST_PRODUCE_THAT_ADDS, NOT_ADDED, admit, produce_error
+from aioproducer.testing.model.transaction_entry import Claim
 from aioproducer.testing.model.wire import Writer
 
 UNKNOWN_TOPIC_OR_PARTITION = 3
@@ -40,6 +44,9 @@ REQUEST_TIMED_OUT = 7
 NOT_ENOUGH_REPLICAS = 19
 NOT_ENOUGH_REPLICAS_AFTER_APPEND = 20
 INVALID_REQUIRED_ACKS = 21
+OUT_OF_ORDER_SEQUENCE_NUMBER = 45
+INVALID_TXN_STATE = 48
+INVALID_PRODUCER_ID_MAPPING = 49
 TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53
 UNKNOWN_TOPIC_ID = 100
 
@@ -114,6 +121,8 @@ class _ProduceJob:
             return refusal
         if is_transactional and self._request.transactional_id is None:
             return BatchRefusedError(TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        if is_transactional and len({transactional_producer(records) for _, records in brought} - {None}) > 1:
+            return BatchRefusedError(INVALID_PRODUCER_ID_MAPPING)
         if any(breaks_request(records, self._exchange.version) and self._finds(part) for part, records in brought):
             return BatchRefusedError(UNKNOWN_SERVER_ERROR)
         return None
@@ -136,6 +145,7 @@ class _ProduceJob:
             is_unknown_id = topic is None and produced.topic is None
             raise BatchRefusedError(UNKNOWN_TOPIC_ID if is_unknown_id else UNKNOWN_TOPIC_OR_PARTITION)
         batch = self._batch_of(produced, result)
+        self._check_transaction(batch, topic, partition, index=result.index)
         self._check_request()
         self._check_leadership(topic, partition, result)
         self._log(batch, topic, partition, result=result)
@@ -163,6 +173,28 @@ class _ProduceJob:
             raise refusal or BatchRefusedError(UNKNOWN_SERVER_ERROR)
         result.answered_instead = refusal
         return batch
+
+    def _check_transaction(self, batch: memoryview, topic: Topic, partition: Partition, *, index: int) -> None:
+        """Ask the transaction coordinator, if this is the first batch of a transaction here.
+
+        Raises:
+            BatchRefusedError: the coordinator does not know of it.
+        """
+        producer = transactional_producer(batch)
+        is_leader = partition.leader == self._exchange.broker.node_id
+        if producer is None or not is_leader or partition.is_in_transaction(*producer):
+            return
+        cluster, version = self._exchange.cluster, self._exchange.version
+        adds = version >= FIRST_PRODUCE_THAT_ADDS
+        settings = cluster.settings
+        if adds or (settings.transaction_partition_verification and settings.profile.verifies_transactions):
+            place = TopicPartition(topic.name, index)
+            partition.verifications.ask(producer, read_header(batch).base_sequence, is_version_2=adds)
+            claim = Claim(self._request.transactional_id or "", *producer)
+            error = admit(cluster, claim, place, adds=adds, now=self._exchange.now)
+            if error:
+                code = produce_error(error, version)
+                raise BatchRefusedError(code, message=NOT_ADDED if code == INVALID_TXN_STATE else None)
 
     def _check_request(self) -> None:
         if self._request.acks not in {0, 1, _ALL}:
@@ -204,7 +236,7 @@ class _ProduceJob:
             result.base_offset, result.log_append_time = duplicate.base_offset, duplicate.max_timestamp
             end = duplicate.last_offset + 1
         else:
-            if header.producer_id >= 0 and (error := partition.producers.rejection_of(header)):
+            if header.producer_id >= 0 and (error := self._rejection(partition, header)):
                 raise BatchRefusedError(error)
             result.base_offset = partition.log.end_offset
             result.log_append_time = wall_clock_ms if topic.config.is_log_append_time else -1
@@ -215,6 +247,17 @@ class _ProduceJob:
         if self._request.acks == _ALL:
             needed = _copies_needed(topic, partition)
             self._waiting.append(_Waiting(result, partition, end=end, min_insync_replicas=needed))
+
+    def _rejection(self, partition: Partition, header: BatchHeader) -> int:
+        """The error for a batch that is not its producer's next, or not of the transaction its producer has open."""
+        producers, producer_id = partition.producers, header.producer_id
+        known = producers.entry(producer_id)
+        if known is None or header.producer_epoch >= known.epoch:
+            has_batches = known is not None and bool(known.batches)
+            if partition.verifications.is_out_of_order(producer_id, header.base_sequence, has_batches=has_batches):
+                return OUT_OF_ORDER_SEQUENCE_NUMBER
+        is_left_out = not header.is_transactional and partition.transactions.first_offset(producer_id) is not None
+        return producers.rejection_of(header) or (INVALID_TXN_STATE if is_left_out else 0)
 
     # Waiting and answering
 
@@ -292,4 +335,5 @@ def _logged(batch: memoryview, header: BatchHeader, *, base_offset: int, leader_
         base_sequence=header.base_sequence,
         last_sequence=header.last_sequence,
         data=placed(batch, base_offset=base_offset, leader_epoch=leader_epoch),
+        attributes=header.attributes,
     )

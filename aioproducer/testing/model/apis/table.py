@@ -26,6 +26,18 @@ from aioproducer.testing.model.apis.topic_admin import (
     answer_create_partitions,
     answer_create_topics,
 )
+from aioproducer.testing.model.apis.transaction_admin import (
+    answer_describe_producers,
+    answer_describe_transactions,
+    answer_list_transactions,
+    answer_write_txn_markers,
+)
+from aioproducer.testing.model.apis.transactions import (
+    answer_add_offsets_to_txn,
+    answer_add_partitions_to_txn,
+    answer_end_txn,
+)
+from aioproducer.testing.model.apis.txn_offset_commit import answer_txn_offset_commit
 from aioproducer.testing.model.exchange import Exchange
 
 Answer: TypeAlias = Callable[[Exchange], None]
@@ -48,8 +60,16 @@ _ANSWERS: dict[ApiKey, Answer] = {
     ApiKey.DELETE_RECORDS: answer_delete_records,
     ApiKey.INIT_PRODUCER_ID: answer_init_producer_id,
     ApiKey.OFFSET_FOR_LEADER_EPOCH: answer_offset_for_leader_epoch,
+    ApiKey.ADD_PARTITIONS_TO_TXN: answer_add_partitions_to_txn,
+    ApiKey.ADD_OFFSETS_TO_TXN: answer_add_offsets_to_txn,
+    ApiKey.END_TXN: answer_end_txn,
+    ApiKey.WRITE_TXN_MARKERS: answer_write_txn_markers,
+    ApiKey.TXN_OFFSET_COMMIT: answer_txn_offset_commit,
     ApiKey.DESCRIBE_CONFIGS: answer_describe_configs,
     ApiKey.CREATE_PARTITIONS: answer_create_partitions,
+    ApiKey.DESCRIBE_PRODUCERS: answer_describe_producers,
+    ApiKey.DESCRIBE_TRANSACTIONS: answer_describe_transactions,
+    ApiKey.LIST_TRANSACTIONS: answer_list_transactions,
 }
 
 

@@ -1,0 +1,206 @@
+"""Asks brokers one by one: any of them, the coordinator of a transactional id, the leader of a partition."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from random import Random
+from typing import Final, Generic, TypeVar
+
+from aioproducer.core.cluster import Cluster
+from aioproducer.core.retry_backoff import ExponentialBackoff
+from aioproducer.errors import BrokerConnectionError, BrokerError, KafkaError
+from aioproducer.logs import event_log
+from aioproducer.network.environment import NetworkSettings, Timer
+from aioproducer.network.network_client import NetworkClient
+from aioproducer.network.question import Answer
+from aioproducer.protocol.error_codes import ErrorCode
+from aioproducer.protocol.messages import (
+    METADATA,
+    Api,
+    MetadataAnswer,
+    decode_metadata_response,
+    encode_metadata_request,
+)
+from aioproducer.protocol.transaction_messages import (
+    FIND_COORDINATOR,
+    CoordinatorAnswer,
+    CoordinatorType,
+    decode_find_coordinator_response,
+    encode_find_coordinator_request,
+)
+from aioproducer.version import VERSION
+
+AnswerT = TypeVar("AnswerT")
+
+CLIENT_ID: Final = "aioproducer-txn"
+REQUEST_TIMEOUT_MS: Final = 5_000
+PAUSES_MS: Final = (50, 500)
+"""Between attempts, at first and at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Inquiry(Generic[AnswerT]):
+    """A question to one broker."""
+
+    api: Api
+    body: Callable[[int], bytes]
+    """Makes the request in a version."""
+    read: Callable[[Answer], AnswerT]
+    """Reads the answer; may raise ProtocolError alone."""
+    check: Callable[[AnswerT], None]
+    """Raises what the answer refuses; a `BrokerError` that is retriable has it asked again."""
+
+
+class LoopTimers:
+    """Timers on the event loop itself: no sender is there to fire them."""
+
+    def schedule(self, when: float, callback: Callable[[float], None]) -> Timer:
+        """Call back with the time at `when`."""
+        loop = asyncio.get_running_loop()
+        return loop.call_at(when, lambda: callback(loop.time()))
+
+
+class ClusterQuestions:
+    """Questions to one cluster; made by `asking`.
+
+    Args:
+        client: started.
+        timeout_s: for each question, attempts included.
+    """
+
+    def __init__(self, client: NetworkClient, timeout_s: float) -> None:
+        self._client = client
+        self._timeout_s = timeout_s
+        self._backoff = ExponentialBackoff(*PAUSES_MS, random=Random())  # noqa: S311  # jitter
+        self.cluster = Cluster.empty()
+        """As of the last `look`."""
+
+    async def look(self, topics: Sequence[str] | None = ()) -> Cluster:
+        """Ask for nodes and leaders of topics; None: of all topics.
+
+        Raises:
+            KafkaError: nobody answers in time.
+        """
+
+        def body(version: int) -> bytes:
+            asked = encode_metadata_request(version, topics or [], allow_auto_topic_creation=False)
+            if topics is not None:
+                return asked
+            every, none = (b"\x00", b"\x01") if METADATA.is_flexible(version) else (b"\xff" * 4, b"\x00" * 4)
+            return every + asked[len(none) :]
+
+        def read(answer: Answer) -> MetadataAnswer:
+            return decode_metadata_response(answer.version, answer.payload, from_node=answer.node_id)
+
+        answer = await self._until_answered(lambda: self._client.request(METADATA, body, read))
+        self.cluster = self.cluster.merge(answer, asyncio.get_running_loop().time())
+        self._client.update_nodes(self.cluster)
+        return self.cluster
+
+    async def of_node(self, node_id: int, inquiry: Inquiry[AnswerT]) -> AnswerT:
+        """Ask one broker, which `look` has found.
+
+        Raises:
+            KafkaError: no answer in time, or a refusal.
+        """
+        return await self._until_answered(lambda: self._ask(node_id, inquiry))
+
+    async def of_coordinator(self, transactional_id: str, inquiry: Inquiry[AnswerT]) -> AnswerT:
+        """Ask the coordinator of a transactional id, whoever that is at the time.
+
+        Raises:
+            KafkaError: no answer in time, or a refusal.
+        """
+
+        async def ask() -> AnswerT:
+            return await self._ask(await self._coordinator(transactional_id), inquiry)
+
+        return await self._until_answered(ask)
+
+    async def _ask(self, node_id: int, inquiry: Inquiry[AnswerT]) -> AnswerT:
+        answer = await self._client.request(inquiry.api, inquiry.body, inquiry.read, node_id=node_id)
+        inquiry.check(answer)
+        return answer
+
+    async def _coordinator(self, transactional_id: str) -> int:
+        def body(version: int) -> bytes:
+            return encode_find_coordinator_request(version, transactional_id, CoordinatorType.TRANSACTION)
+
+        def read(answer: Answer) -> CoordinatorAnswer:
+            return decode_find_coordinator_response(answer.version, answer.payload, key=transactional_id)
+
+        found = await self._client.request(FIND_COORDINATOR, body, read)
+        raise_refusal(found.error_code, f"coordinator of {transactional_id!r}")
+        if found.node_id not in self.cluster.nodes:
+            await self.look()
+        return found.node_id
+
+    async def _until_answered(self, ask: Callable[[], Awaitable[AnswerT]]) -> AnswerT:
+        """Ask again where that may help, until the time is over; then raise the last error.
+
+        Raises:
+            KafkaError: no answer in time, or a refusal.
+        """
+        why: list[KafkaError] = []
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                return await self._ask_again(ask, why)
+        except TimeoutError:
+            raise KafkaError(": ".join([f"no answer in {self._timeout_s:g} s", *map(str, why[-1:])])) from None
+
+    async def _ask_again(self, ask: Callable[[], Awaitable[AnswerT]], why: list[KafkaError]) -> AnswerT:
+        while True:
+            try:
+                return await ask()
+            except BrokerConnectionError as error:
+                why.append(error)
+            except BrokerError as error:
+                if not error.retriable:
+                    raise
+                why.append(error)
+            await asyncio.sleep(self._backoff.delay_s(len(why) - 1))
+
+
+@asynccontextmanager
+async def asking(bootstrap: Sequence[tuple[str, int]], timeout_s: float) -> AsyncIterator[ClusterQuestions]:
+    """Connections for as long as there are questions; the cluster's nodes are known.
+
+    Args:
+        bootstrap: (host, port) pairs.
+        timeout_s: for each question.
+
+    Raises:
+        KafkaError: nobody answers in time.
+    """
+    client = NetworkClient(
+        bootstrap=bootstrap,
+        settings=NetworkSettings(request_timeout_ms=REQUEST_TIMEOUT_MS, software_version=VERSION),
+        timers=LoopTimers(),
+        random=Random(),  # noqa: S311  # jitter
+        wake=lambda: None,
+        log=event_log(CLIENT_ID),
+        client_id=CLIENT_ID,
+    )
+    client.start(asyncio.get_running_loop())
+    try:
+        questions = ClusterQuestions(client, timeout_s)
+        await questions.look()
+        yield questions
+    finally:
+        await client.close()
+
+
+def raise_refusal(code: int, what: str) -> None:
+    """Do nothing for 0.
+
+    Raises:
+        BrokerError: for any other code, in words; retriable where asking again may help.
+    """
+    if code == ErrorCode.NONE:
+        return
+    row = ErrorCode.of(code)
+    is_passing = row is not None and (row.retriable or row is ErrorCode.CONCURRENT_TRANSACTIONS)
+    words = f"error {code}" if row is None else f"{row.name}: {row.meaning}"
+    error = BrokerError.of(code, f"{what}: {words}", retriable=is_passing)
+    raise error

@@ -1,0 +1,80 @@
+"""Transactions as people read them: columns, and words for times."""
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+
+from aioproducer.cli.transactions.hanging import OpenTransaction
+from aioproducer.cli.transactions.transaction_questions import CoordinatedTransaction
+from aioproducer.protocol.transaction_admin_messages import (
+    NO_TRANSACTION,
+    PartitionProducers,
+    TransactionDescription,
+)
+
+NO_TIME = -1
+
+
+def listed_lines(found: Sequence[CoordinatedTransaction]) -> Iterator[str]:
+    """A line for each transactional id."""
+    rows = [(each.transactional_id, each.state, str(each.producer_id), str(node)) for each, node in found]
+    yield from columns(("TRANSACTIONAL ID", "STATE", "PRODUCER ID", "COORDINATOR"), rows)
+
+
+def described_lines(
+    described: TransactionDescription, producers: Sequence[PartitionProducers], now_ms: int
+) -> Iterator[str]:
+    """All about one."""
+    yield f"transactional id  {described.transactional_id}"
+    yield f"state             {described.state}"
+    yield f"producer id       {described.producer_id}, epoch {described.producer_epoch}"
+    yield f"timeout           {described.timeout_ms / 1000:g} s"
+    if described.start_time_ms > 0:
+        open_s = (now_ms - described.start_time_ms) / 1000
+        yield f"began             {moment(described.start_time_ms)}, {open_s:,.1f} s ago"
+    if described.partitions:
+        starts = {
+            (found.topic, found.partition): producer.transaction_start_offset
+            for found in producers
+            for producer in found.producers
+            if producer.producer_id == described.producer_id
+        }
+        rows = [
+            (topic, str(number), _offset(starts.get((topic, number), NO_TRANSACTION)))
+            for topic, number in sorted(described.partitions)
+        ]
+        yield ""
+        yield from columns(("TOPIC", "PARTITION", "FIRST OFFSET"), rows)
+
+
+def hanging_lines(found: Sequence[OpenTransaction]) -> Iterator[str]:
+    """A line for each, with what ends it."""
+    rows = [
+        (
+            each.topic,
+            str(each.partition),
+            str(each.producer.transaction_start_offset),
+            f"{each.producer.producer_id}, {each.producer.producer_epoch}",
+            f"{each.open_s:,.0f} s",
+        )
+        for each in found
+    ]
+    yield from columns(("TOPIC", "PARTITION", "FIRST OFFSET", "PRODUCER ID, EPOCH", "LAST WROTE"), rows)
+    for each in found:
+        place = f"--topic {each.topic} --partition {each.partition}"
+        yield f"aioproducer txn abort {place} --start-offset {each.producer.transaction_start_offset}"
+
+
+def columns(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Lines with every column as wide as it must be."""
+    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
+    for row in (head, *rows):
+        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+
+
+def moment(time_ms: int) -> str:
+    """A time, in UTC."""
+    return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(sep=" ", timespec="seconds")
+
+
+def _offset(offset: int) -> str:
+    return "nothing yet" if offset == NO_TRANSACTION else str(offset)

@@ -1,0 +1,233 @@
+"""What is asked about transactions, and what is done to them."""
+
+import asyncio
+import time
+from collections.abc import Collection, Iterable, Sequence
+from typing import Final, NamedTuple
+
+from aioproducer.cli.transactions.cluster_questions import ClusterQuestions, Inquiry, raise_refusal
+from aioproducer.cli.transactions.hanging import OpenTransaction, hanging, open_transactions
+from aioproducer.errors import KafkaError, ProtocolError
+from aioproducer.protocol.error_codes import ErrorCode
+from aioproducer.protocol.messages import (
+    INIT_PRODUCER_ID,
+    decode_init_producer_id_response,
+    encode_init_producer_id_request,
+)
+from aioproducer.protocol.transaction_admin_messages import (
+    DESCRIBE_PRODUCERS,
+    DESCRIBE_TRANSACTIONS,
+    LIST_TRANSACTIONS,
+    WRITE_TXN_MARKERS,
+    ListedTransaction,
+    PartitionProducers,
+    TransactionDescription,
+    TransactionMarker,
+    decode_describe_producers_response,
+    decode_describe_transactions_response,
+    decode_list_transactions_response,
+    decode_write_txn_markers_response,
+    encode_describe_producers_request,
+    encode_describe_transactions_request,
+    encode_list_transactions_request,
+    encode_write_txn_markers_request,
+)
+
+OVER: Final = frozenset({"Empty", "CompleteCommit", "CompleteAbort", "Dead"})
+"""States of a transactional id without a transaction."""
+
+LOOK_EVERY_S: Final = 0.05
+FENCING_TIMEOUT_MS: Final = 1
+"""Of transactions under the identity that fences: there will be none."""
+
+
+class CoordinatedTransaction(NamedTuple):
+    """A line of the list, and whose it is."""
+
+    transaction: ListedTransaction
+    coordinator: int
+
+
+class NoSuchTransactionError(KafkaError):
+    """There is nothing of that name."""
+
+
+class Transactions:
+    """Of one cluster.
+
+    Args:
+        questions: to it.
+    """
+
+    def __init__(self, questions: ClusterQuestions) -> None:
+        self._questions = questions
+
+    async def listed(
+        self, states: Sequence[str] = (), producer_ids: Sequence[int] = ()
+    ) -> tuple[list[CoordinatedTransaction], Collection[str]]:
+        """Ask every broker; returns the transactions by id, and the states that brokers do not know.
+
+        Raises:
+            KafkaError: a broker does not answer.
+        """
+        inquiry = Inquiry(
+            LIST_TRANSACTIONS,
+            lambda version: encode_list_transactions_request(version, states=states, producer_ids=producer_ids),
+            lambda answer: decode_list_transactions_response(answer.version, answer.payload),
+            lambda answer: raise_refusal(answer.error_code, "list of transactions"),
+        )
+        nodes = sorted(self._questions.cluster.nodes)
+        answers = await asyncio.gather(*(self._questions.of_node(node_id, inquiry) for node_id in nodes))
+        found = [
+            CoordinatedTransaction(transaction, node_id)
+            for node_id, answer in zip(nodes, answers, strict=True)
+            for transaction in answer.transactions
+        ]
+        return sorted(found), {name for answer in answers for name in answer.unknown_state_filters}
+
+    async def described(self, transactional_id: str) -> TransactionDescription:
+        """Ask its coordinator.
+
+        Raises:
+            NoSuchTransactionError: it has never heard of it, or has forgotten it.
+            KafkaError: it does not answer.
+        """
+
+        def check(described: TransactionDescription) -> None:
+            if described.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
+                raise NoSuchTransactionError(f"there is no transactional id {transactional_id!r}")
+            raise_refusal(described.error_code, f"transactional id {transactional_id!r}")
+
+        inquiry = Inquiry(
+            DESCRIBE_TRANSACTIONS,
+            lambda _: encode_describe_transactions_request([transactional_id]),
+            lambda answer: _only(decode_describe_transactions_response(answer.payload)),
+            check,
+        )
+        return await self._questions.of_coordinator(transactional_id, inquiry)
+
+    async def producers(self, partitions: Iterable[tuple[str, int]]) -> list[PartitionProducers]:
+        """Ask the leaders of partitions who writes to them; partitions without a leader are left out.
+
+        Raises:
+            KafkaError: a leader does not answer, or refuses.
+        """
+        by_leader: dict[int, list[tuple[str, int]]] = {}
+        places = list(partitions)
+        if unknown := {topic for topic, _ in places} - set(self._questions.cluster.topics):
+            await self._questions.look(sorted(unknown))
+        for topic, partition in places:
+            leader = self._questions.cluster.leader_of(topic, partition)
+            if leader is not None:
+                by_leader.setdefault(leader, []).append((topic, partition))
+        answers = await asyncio.gather(*(self._producers_on(leader, led) for leader, led in by_leader.items()))
+        return sorted(found for answer in answers for found in answer)
+
+    async def _producers_on(self, leader: int, led: Sequence[tuple[str, int]]) -> list[PartitionProducers]:
+        def check(found: list[PartitionProducers]) -> None:
+            for partition in found:
+                raise_refusal(partition.error_code, f"producers of {partition.topic}[{partition.partition}]")
+
+        inquiry = Inquiry(
+            DESCRIBE_PRODUCERS,
+            lambda _: encode_describe_producers_request(led),
+            lambda answer: decode_describe_producers_response(answer.payload),
+            check,
+        )
+        return await self._questions.of_node(leader, inquiry)
+
+    async def hanging(self, topics: Sequence[str] | None, *, longest_s: float) -> list[OpenTransaction]:
+        """Find transactions that nobody will end.
+
+        Args:
+            topics: where; None: everywhere.
+            longest_s: how long a transaction of this cluster may be open.
+
+        Raises:
+            KafkaError: a broker does not answer.
+        """
+        cluster = await self._questions.look(topics)
+        places = [
+            (name, number)
+            for name in (cluster.topics if topics is None else topics)
+            for number in range(cluster.partition_count(name) or 0)
+        ]
+        now_ms = time.time_ns() // 1_000_000
+        candidates = list(open_transactions(await self.producers(places), now_ms=now_ms, for_longer_than_s=longest_s))
+        if not candidates:
+            return []
+        found, _ = await self.listed(producer_ids=sorted({each.producer.producer_id for each in candidates}))
+        ids = {each.transaction.producer_id: each.transaction.transactional_id for each in found}
+        descriptions = [await self.described(transactional_id) for transactional_id in ids.values()]
+        return hanging(candidates, transactional_ids=ids, descriptions=descriptions)
+
+    # Ending
+
+    async def fence(self, transactional_id: str) -> TransactionDescription:
+        """Take a transactional id over: its producer can write no more, and its open transaction is aborted.
+
+        Returns:
+            What it was before.
+
+        Raises:
+            NoSuchTransactionError: there is none of that name.
+            KafkaError: the coordinator does not answer, or refuses.
+        """
+        before = await self.described(transactional_id)
+
+        inquiry = Inquiry(
+            INIT_PRODUCER_ID,
+            lambda version: encode_init_producer_id_request(
+                version, transactional_id=transactional_id, transaction_timeout_ms=FENCING_TIMEOUT_MS
+            ),
+            lambda answer: decode_init_producer_id_response(answer.version, answer.payload),
+            lambda answer: raise_refusal(answer.error_code, f"taking over {transactional_id!r}"),
+        )
+        await self._questions.of_coordinator(transactional_id, inquiry)
+        while (await self.described(transactional_id)).state not in OVER:  # noqa: ASYNC110 - a coordinator tells only who asks
+            await asyncio.sleep(LOOK_EVERY_S)
+        return before
+
+    async def abort_hanging(self, topic: str, partition: int, start_offset: int) -> None:
+        """Write the marker that ends a hanging transaction, as a coordinator would.
+
+        Raises:
+            NoSuchTransactionError: no transaction begins there.
+            KafkaError: the leader does not answer, or refuses.
+        """
+        await self._questions.look([topic])
+        leader = self._questions.cluster.leader_of(topic, partition)
+        if leader is None:
+            raise NoSuchTransactionError(f"partition {topic}[{partition}] does not exist, or has no leader")
+        for found in await self.producers([(topic, partition)]):
+            for producer in found.producers:
+                if producer.transaction_start_offset == start_offset:
+                    epoch = max(producer.coordinator_epoch, 0)
+                    marker = TransactionMarker(producer.producer_id, producer.producer_epoch, epoch, topic, partition)
+                    await self._write(leader, marker)
+                    return
+        raise NoSuchTransactionError(f"no open transaction begins at offset {start_offset} of {topic}[{partition}]")
+
+    async def _write(self, leader: int, marker: TransactionMarker) -> None:
+        def check(codes: list[int]) -> None:
+            for code in codes:
+                raise_refusal(code, f"marker in {marker.topic}[{marker.partition}]")
+
+        inquiry = Inquiry(
+            WRITE_TXN_MARKERS,
+            lambda _: encode_write_txn_markers_request(marker),
+            lambda answer: decode_write_txn_markers_response(answer.payload),
+            check,
+        )
+        await self._questions.of_node(leader, inquiry)
+
+
+def _only(descriptions: list[TransactionDescription]) -> TransactionDescription:
+    """Return the one that was asked for.
+
+    Raises:
+        ProtocolError: it is not there.
+    """
+    if len(descriptions) != 1:
+        raise ProtocolError(f"{len(descriptions)} transactions are described where one was asked for")
+    return descriptions[0]

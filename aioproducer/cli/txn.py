@@ -1,0 +1,200 @@
+"""`aioproducer txn`: the transactions of a cluster, what hangs among them, and how to end it."""
+
+import json
+import sys
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Annotated, TypeAlias
+
+import typer
+
+from aioproducer.cli.running import run_until_signal, usage_error
+from aioproducer.cli.transactions.cluster_questions import asking
+from aioproducer.cli.transactions.hanging import LONGEST_TRANSACTION_S
+from aioproducer.cli.transactions.tables import described_lines, hanging_lines, listed_lines
+from aioproducer.cli.transactions.transaction_questions import Transactions
+from aioproducer.config.bootstrap_servers import parse_bootstrap_servers
+from aioproducer.errors import ConfigurationError, KafkaError
+
+EXIT_FAILED = 1
+EXIT_INTERRUPTED = 130
+
+BootstrapServer: TypeAlias = Annotated[
+    str, typer.Option("--bootstrap-server", "-b", metavar="HOST:PORT", help="A broker, or several with commas.")
+]
+Timeout: TypeAlias = Annotated[float, typer.Option(metavar="SECONDS", min=0.1, help="For each answer of a broker.")]
+Json: TypeAlias = Annotated[bool, typer.Option("--json", help="A JSON object a line, for programs.")]
+
+LOCAL = "127.0.0.1:9092"
+PATIENCE_S = 10.0
+
+txn = typer.Typer(help="List, describe and end transactions.", no_args_is_help=True)
+
+
+@txn.command("list")
+def list_transactions(
+    bootstrap_server: BootstrapServer = LOCAL,
+    state: Annotated[
+        list[str] | None,
+        typer.Option(help="Only those in this state (Ongoing, PrepareCommit, Empty, ...); may be given again."),
+    ] = None,
+    hanging: Annotated[
+        bool, typer.Option("--hanging", help="Instead, transactions that no coordinator will ever end.")
+    ] = False,
+    topic: Annotated[
+        list[str] | None, typer.Option(help="With --hanging: look only there; may be given again.")
+    ] = None,
+    longest: Annotated[
+        float,
+        typer.Option(metavar="SECONDS", min=0, help="With --hanging: the broker's transaction.max.timeout.ms."),
+    ] = LONGEST_TRANSACTION_S,
+    as_json: Json = False,
+    timeout: Timeout = PATIENCE_S,
+) -> None:
+    """Show the transactional ids of a cluster, or what hangs.
+
+    Exit code 0: that is all of them. 1: no answer; with --hanging also if something hangs. 2: asked wrongly.
+    """
+    if topic and not hanging:
+        usage_error("--topic needs --hanging: coordinators list transactions by id")
+
+    if hanging:
+        _answer(bootstrap_server, timeout, partial(_list_hanging, topic or None, longest, as_json=as_json))
+    else:
+        _answer(bootstrap_server, timeout, partial(_list, state or [], as_json=as_json))
+
+
+@txn.command("describe")
+def describe(
+    transactional_id: Annotated[str, typer.Argument(help="Whose transaction.", show_default=False)],
+    bootstrap_server: BootstrapServer = LOCAL,
+    as_json: Json = False,
+    timeout: Timeout = PATIENCE_S,
+) -> None:
+    """Show all that is known of a transactional id: state, epoch, timeout, and where its transaction has written.
+
+    Exit code 0: shown. 1: there is none, or no answer. 2: asked wrongly.
+    """
+    _answer(bootstrap_server, timeout, partial(_describe, transactional_id, as_json=as_json))
+
+
+@txn.command("abort")
+def abort(
+    transactional_id: Annotated[
+        str | None, typer.Argument(help="Take this id over: its producer is fenced, its transaction aborted.")
+    ] = None,
+    bootstrap_server: BootstrapServer = LOCAL,
+    topic: Annotated[str | None, typer.Option(help="Of a transaction that hangs.")] = None,
+    partition: Annotated[int | None, typer.Option(min=0, help="Of a transaction that hangs.")] = None,
+    start_offset: Annotated[
+        int | None, typer.Option(min=0, help="The first offset of a transaction that hangs; see list --hanging.")
+    ] = None,
+    timeout: Timeout = PATIENCE_S,
+) -> None:
+    """End a transaction: by its id that of a producer which is gone for good, by its place one that hangs.
+
+    A live producer of that id gets ProducerFencedError at its next call. To end what hangs takes the right to alter
+    the cluster.
+
+    Exit code 0: done, or there was nothing open. 1: there is none, or no answer, or a refusal. 2: asked wrongly.
+    """
+    place = (topic, partition, start_offset)
+    if transactional_id is not None and place == (None, None, None):
+        _answer(bootstrap_server, timeout, partial(_fence, transactional_id))
+    elif transactional_id is None and topic is not None and partition is not None and start_offset is not None:
+        _answer(bootstrap_server, timeout, partial(_abort_hanging, topic, partition, start_offset))
+    else:
+        usage_error("give a transactional id, or all of --topic, --partition and --start-offset")
+
+
+# What each does, once connected; returns the exit code
+
+
+async def _list(states: Sequence[str], transactions: Transactions, *, as_json: bool) -> int:
+    found, unknown = await transactions.listed(states=states)
+    if unknown:
+        raise UnknownStateError(f"--state: brokers know no state {', '.join(sorted(unknown))}")
+    if as_json:
+        _say_json({**each._asdict(), "coordinator": node} for each, node in found)
+    else:
+        _say(listed_lines(found) if found else ["no transactions"])
+    return 0
+
+
+async def _list_hanging(
+    topics: Sequence[str] | None, longest_s: float, transactions: Transactions, *, as_json: bool
+) -> int:
+    found = await transactions.hanging(topics, longest_s=longest_s)
+    if as_json:
+        _say_json(
+            {"topic": each.topic, "partition": each.partition, "open_s": each.open_s, **each.producer._asdict()}
+            for each in found
+        )
+    else:
+        _say(hanging_lines(found) if found else ["no hanging transactions"])
+    return EXIT_FAILED if found else 0
+
+
+async def _describe(transactional_id: str, transactions: Transactions, *, as_json: bool) -> int:
+    described = await transactions.described(transactional_id)
+    if as_json:
+        _say_json([described._asdict()])
+    else:
+        producers = await transactions.producers(described.partitions)
+        _say(described_lines(described, producers, time.time_ns() // 1_000_000))
+    return 0
+
+
+async def _fence(transactional_id: str, transactions: Transactions) -> int:
+    before = await transactions.fence(transactional_id)
+    place = f"{len(before.partitions)} partition{'s' * (len(before.partitions) != 1)}"
+    was = f"its transaction in {place} is aborted" if before.partitions else "it had no transaction open"
+    _say([f"{transactional_id} taken over: its producer is fenced; {was}"])
+    return 0
+
+
+async def _abort_hanging(topic: str, partition: int, start_offset: int, transactions: Transactions) -> int:
+    await transactions.abort_hanging(topic, partition, start_offset)
+    _say([f"the transaction that began at offset {start_offset} of {topic}[{partition}] is aborted"])
+    return 0
+
+
+# Running
+
+
+class UnknownStateError(KafkaError):
+    """A state that brokers do not know."""
+
+
+def _answer(bootstrap_server: str, timeout_s: float, ask: Callable[[Transactions], Awaitable[int]]) -> None:
+    """Ask, and exit as it went."""
+    try:
+        bootstrap = parse_bootstrap_servers(bootstrap_server)
+    except ConfigurationError as error:
+        usage_error(str(error))
+    code = EXIT_INTERRUPTED
+
+    async def run() -> None:
+        nonlocal code
+        async with asking(bootstrap, timeout_s) as questions:
+            code = await ask(Transactions(questions))
+
+    try:
+        run_until_signal(run)
+    except UnknownStateError as error:
+        usage_error(str(error))
+    except KafkaError as error:
+        print(f"aioproducer: {error}", file=sys.stderr)
+        sys.exit(EXIT_FAILED)
+    sys.exit(code)
+
+
+def _say(lines: Iterable[str]) -> None:
+    for line in lines:
+        print(line)
+
+
+def _say_json(rows: Iterable[Mapping[str, object]]) -> None:
+    for row in rows:
+        print(json.dumps(row))

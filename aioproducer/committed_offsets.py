@@ -1,0 +1,156 @@
+"""How far a consumer group has come, once no open transaction can change it any more.
+
+    FindCoordinator ──▶ OffsetFetch, stable ──▶ offsets
+          ▲                   │ UNSTABLE_OFFSET_COMMIT: a transaction is open over one of them: a pause, again
+          └── not the coordinator any more, connection lost: a pause, again
+
+Source: ConsumerCoordinator.fetchCommittedOffsets in Apache Kafka; KIP-447.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from aioproducer.errors import BrokerError, KafkaError, TransactionTimeoutError
+from aioproducer.protocol.error_codes import ErrorCode
+from aioproducer.protocol.offset_fetch import (
+    NO_OFFSET,
+    OFFSET_FETCH,
+    OffsetsAnswer,
+    decode_offset_fetch_response,
+    encode_offset_fetch_request,
+)
+from aioproducer.protocol.transaction_messages import (
+    FIND_COORDINATOR,
+    CoordinatorAnswer,
+    CoordinatorType,
+    decode_find_coordinator_response,
+    encode_find_coordinator_request,
+)
+from aioproducer.records import OffsetAndMetadata, TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from aioproducer.core.retry_backoff import ExponentialBackoff
+    from aioproducer.network.network_client import NetworkClient
+    from aioproducer.network.question import Answer
+
+Offsets = dict[TopicPartition, OffsetAndMetadata | None]
+
+
+@dataclass(slots=True)
+class _Attempts:
+    """How often it was asked in vain."""
+
+    count: int = 0
+    last: KafkaError | None = None
+
+
+class CommittedOffsets:
+    """Asks the coordinators of groups.
+
+    Args:
+        client: knows the nodes.
+        backoff: between attempts.
+    """
+
+    def __init__(self, client: NetworkClient, backoff: ExponentialBackoff) -> None:
+        self._client = client
+        self._backoff = backoff
+
+    async def fetch(self, group_id: str, partitions: Collection[TopicPartition], *, timeout_s: float) -> Offsets:
+        """Return the next offset to read of each partition; None where nothing is committed.
+
+        Args:
+            group_id: of the group.
+            partitions: none are no question.
+            timeout_s: for all attempts.
+
+        Raises:
+            TransactionTimeoutError: a transaction over them is still open, or nobody answers.
+            GroupAuthorizationError: the user may not describe the group.
+            KafkaError: another refusal.
+        """
+        if not partitions:
+            return {}
+        attempts = _Attempts()
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await self._fetch_until_stable(group_id, partitions, attempts)
+        except TimeoutError:
+            why = attempts.last or "no answer"
+            text = f"no committed offsets of group {group_id!r} after {timeout_s:g} s: {why}"
+            raise TransactionTimeoutError(text, last_broker_error=attempts.last) from None
+
+    async def _fetch_until_stable(
+        self, group_id: str, partitions: Collection[TopicPartition], attempts: _Attempts
+    ) -> Offsets:
+        while True:
+            try:
+                return await self._fetch(group_id, partitions)
+            except KafkaError as error:
+                if isinstance(error, BrokerError) and not error.retriable:
+                    raise
+                attempts.last = error
+            await asyncio.sleep(self._backoff.delay_s(attempts.count))
+            attempts.count += 1
+
+    async def _fetch(self, group_id: str, partitions: Collection[TopicPartition]) -> Offsets:
+        """One attempt.
+
+        Raises:
+            BrokerError: retriable or not, by its code.
+            KafkaError: no answer.
+        """
+        found = await self._client.request(
+            FIND_COORDINATOR,
+            lambda version: encode_find_coordinator_request(version, group_id, CoordinatorType.GROUP),
+            lambda answer: _read_coordinator(answer, group_id),
+        )
+        _check(found.error_code, group_id)
+        answer = await self._client.request(
+            OFFSET_FETCH,
+            lambda _: encode_offset_fetch_request(group_id, partitions, require_stable=True),
+            _read_offsets,
+            node_id=found.node_id,
+        )
+        _check(answer.error_code, group_id)
+        committed: dict[TopicPartition, OffsetAndMetadata] = {}
+        for fetched in answer.offsets:
+            _check(fetched.error_code, group_id)
+            if fetched.offset != NO_OFFSET:
+                place = TopicPartition(fetched.topic, fetched.partition)
+                committed[place] = OffsetAndMetadata(fetched.offset, fetched.metadata)
+        return _of_each(partitions, committed)
+
+
+def _of_each(partitions: Collection[TopicPartition], committed: Mapping[TopicPartition, OffsetAndMetadata]) -> Offsets:
+    return {partition: committed.get(partition) for partition in partitions}
+
+
+def _read_coordinator(answer: Answer, group_id: str) -> CoordinatorAnswer:
+    return decode_find_coordinator_response(answer.version, answer.payload, key=group_id)
+
+
+def _read_offsets(answer: Answer) -> OffsetsAnswer:
+    return decode_offset_fetch_response(answer.payload)
+
+
+def _check(code: int, group_id: str) -> None:
+    """Do nothing for 0.
+
+    Raises:
+        BrokerError: for any other code.
+    """
+    if code == ErrorCode.NONE:
+        return
+    row = ErrorCode.of(code)
+    hint = "; grant Describe on the group" if row is ErrorCode.GROUP_AUTHORIZATION_FAILED else ""
+    words = f"error {code}" if row is None else f"{row.name}: {row.meaning}"
+    error = BrokerError.of(
+        code, f"offsets of group {group_id!r}: {words}{hint}", retriable=row is not None and row.retriable
+    )
+    raise error

@@ -1,0 +1,107 @@
+"""Asks coordinators what `TransactionManager` wants asked, one request at a time, and tells it what came of each.
+
+Source: Sender.maybeSendAndPollTransactionalRequest in Apache Kafka.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aioproducer.errors import BrokerConnectionError, KafkaError, UnsupportedVersionError
+from aioproducer.protocol.error_codes import ErrorCode
+from aioproducer.protocol.transaction_messages import PartitionsAnswer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aioproducer.core.transaction_manager import TransactionManager
+    from aioproducer.core.transaction_requests import TransactionAnswer, TransactionRequest
+    from aioproducer.logs import EventLog
+    from aioproducer.network.metadata_refresher import MetadataRefresher
+    from aioproducer.network.network_client import NetworkClient
+    from aioproducer.network.question import Answer
+
+
+class Coordinators:
+    """The way to them.
+
+    Args:
+        client: sends.
+        metadata: knows the nodes; told when one cannot be reached.
+        manager: decides.
+        clock: monotonic seconds.
+        log: of requests that had no answer.
+    """
+
+    def __init__(
+        self,
+        client: NetworkClient,
+        metadata: MetadataRefresher,
+        manager: TransactionManager,
+        *,
+        clock: Callable[[], float],
+        log: EventLog,
+    ) -> None:
+        self.manager = manager
+        self._client = client
+        self._metadata = metadata
+        self._clock = clock
+        self._log = log
+
+    @property
+    def transaction_version(self) -> int:
+        """The level of transactions that the cluster has finalized."""
+        return self._client.transaction_version
+
+    def when_nodes_change(self, listener: Callable[[], None]) -> None:
+        """Call `listener` with every answer about the cluster."""
+        self._metadata.on_update(lambda _: listener())
+
+    def next_request(self) -> TransactionRequest | None:
+        """Return what is to be asked now; nothing while no node is known."""
+        return self.manager.next_request(self._clock()) if self._metadata.cluster.nodes else None
+
+    async def ask(self, request: TransactionRequest) -> None:
+        """Ask, wait for the answer, and have the manager take it."""
+        was_sent = False
+
+        def body(version: int) -> bytes:
+            nonlocal was_sent
+            content = request.body(version)
+            self.manager.sent(request)
+            was_sent = True
+            return content
+
+        try:
+            node_id, answer = await self._client.request(
+                request.api,
+                body,
+                lambda answer: _read(request, answer),
+                node_id=self.manager.node_of(request),
+                at_most=request.at_most,
+            )
+        except UnsupportedVersionError as error:
+            self.manager.refused(error)
+        except KafkaError as error:
+            self._log.debug("transaction_request_failed", request=request.api.name, reason=str(error))
+            self._metadata.request_update("coordinator_unreachable")
+            self.manager.unanswered(request, error, was_sent=was_sent, now=self._clock())
+        else:
+            self._take(request, node_id, answer)
+
+    def _take(self, request: TransactionRequest, node_id: int, answer: TransactionAnswer) -> None:
+        now = self._clock()
+        if answer.throttle_time_ms:
+            self._client.throttle(node_id, answer.throttle_time_ms, now)
+        if not isinstance(answer, PartitionsAnswer) and answer.error_code == ErrorCode.UNSUPPORTED_VERSION:
+            text = f"the broker no longer speaks this version of {request.api.name}: versions are agreed on anew"
+            self._client.disconnect(node_id, BrokerConnectionError(text), at_once=False)
+        self.manager.answered(request, answer, now)
+
+    def __repr__(self) -> str:
+        """Show what decides."""
+        return f"<Coordinators {self.manager!r}>"
+
+
+def _read(request: TransactionRequest, answer: Answer) -> tuple[int, TransactionAnswer]:
+    return answer.node_id, request.decode(answer.version, answer.payload)

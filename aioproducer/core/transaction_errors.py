@@ -1,0 +1,58 @@
+"""The errors of transactions, with what the reader of each can do about it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from aioproducer.errors import BrokerError, KafkaError, ProducerFencedError, TransactionAbortableError
+from aioproducer.protocol.error_codes import ErrorCode
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from aioproducer.core.transaction_requests import TransactionRequest
+
+_FENCED_CODES: Final = frozenset((ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH))
+
+_HINTS: Final[Mapping[ErrorCode, str]] = {
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "grant Write and Describe on the transactional id",
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "grant IdempotentWrite on the cluster",
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: "grant Read on the group",
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "grant Write on the topics that are written to, Read on those of offsets",
+    ErrorCode.INVALID_TRANSACTION_TIMEOUT: "lower transaction_timeout_ms, or raise the broker's "
+    "transaction.max.timeout.ms",
+    ErrorCode.ILLEGAL_GENERATION: "the group has rebalanced: abort, and read on from the committed offsets",
+    ErrorCode.UNKNOWN_MEMBER_ID: "the consumer has left the group: abort, and read on from the committed offsets",
+    ErrorCode.FENCED_INSTANCE_ID: "another consumer has taken the group instance id",
+}
+
+
+def fenced_error(transactional_id: str) -> ProducerFencedError:
+    """The error of a producer whose identity the coordinator does not know any more."""
+    text = (
+        f"transactional_id {transactional_id!r}: a newer producer has taken it over, or the transaction timed out "
+        "(transaction_timeout_ms) and the coordinator has taken the identity back, or a copy of InitProducerId came "
+        "late; this producer cannot go on: close it, and make a new one only if no other should run"
+    )
+    return ProducerFencedError(text)
+
+
+def answered_error(request: TransactionRequest, code: int, transactional_id: str) -> KafkaError:
+    """The error that a code in the answer to a request stands for."""
+    row = ErrorCode.of(code)
+    if row in _FENCED_CODES:
+        return fenced_error(transactional_id)
+    if row is None:
+        return BrokerError.of(code, f"{request.api.name}: unknown error {code}")
+    hint = f"; {_HINTS[row]}" if row in _HINTS else ""
+    text = f"{request.api.name} of {request.coordinator.key!r}: {row.name}: {row.meaning}{hint}"
+    return BrokerError.of(code, text, retriable=row.retriable)
+
+
+def abortable_error(cause: KafkaError) -> TransactionAbortableError:
+    """The error of every call but abort, from the moment at which a transaction cannot be committed any more."""
+    if isinstance(cause, TransactionAbortableError):
+        return cause
+    error = TransactionAbortableError(f"the transaction must be aborted: {cause}", last_broker_error=cause)
+    error.__cause__ = cause
+    return error

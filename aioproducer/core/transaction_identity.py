@@ -1,0 +1,130 @@
+"""Who sends, under a transactional id: the coordinator's (producer id, epoch), the same for all partitions.
+
+Nothing is decided locally here. The epoch is the coordinator's: one of our own would be above it, and the markers
+that end the transaction would be refused by the partition, so that it hung for ever. A batch that fails makes a
+*gap*: its partition gives no further sequence until the coordinator has given another epoch, after which every
+partition begins at sequence 0 again.
+
+A partition takes the identity when it joins a transaction. Nothing is gone through when the identity changes, so ten
+thousand partitions in use cost a transaction of one record nothing.
+
+Source: TransactionManager in Apache Kafka (KIP-98, KIP-360, KIP-890).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aioproducer.core.producer_identity import PartitionIdentity, ProducerIdentity
+from aioproducer.core.record_batch_header import BatchIdentity, sequence_after
+
+if TYPE_CHECKING:
+    from aioproducer.core.producer_batch import ProducerBatch
+
+
+class TransactionalIdentity(ProducerIdentity):
+    """The producer's identity, and which transaction is open under it."""
+
+    __slots__ = ("has_gap", "number", "pipelines_at_once", "transaction")
+
+    def __init__(self) -> None:
+        """Start without an identity."""
+        super().__init__(is_enabled=True)
+        self.number = 0
+        """How many identities there were; partitions that took another one begin anew."""
+        self.transaction = 0
+        """Number of the transaction that is open, or was last."""
+        self.has_gap = False
+        """A batch with a sequence ended unacknowledged under this identity."""
+        self.pipelines_at_once = False
+        """Brokers refuse a first sequence other than 0 (transactions V2): a successor cannot overtake."""
+
+    def assign(self, producer_id: int, epoch: int) -> None:
+        """Take what InitProducerId, or EndTxn, answered: all sequences begin at 0."""
+        super().assign(producer_id, epoch)
+        self.number += 1
+        self.has_gap = False
+
+    def discard(self, producer_id: int) -> None:
+        """Keep the id, whatever a partition's broker thinks of it: it is the coordinator's to change."""
+
+    def of_partition(self) -> TransactionalPartitionIdentity:
+        """Return the identity of a partition that came into use."""
+        return TransactionalPartitionIdentity(self)
+
+
+class TransactionalPartitionIdentity(PartitionIdentity):
+    """One partition's next sequence, and whether it belongs to the open transaction."""
+
+    __slots__ = ("_is_fresh", "_number", "_shared", "_transaction")
+
+    def __init__(self, shared: TransactionalIdentity) -> None:
+        """Start outside of any transaction."""
+        super().__init__(shared)
+        self._shared = shared
+        self._number = 0
+        self._transaction = 0
+        self._is_fresh = False
+
+    @property
+    def is_in_transaction(self) -> bool:
+        """Whether it was added to the open transaction."""
+        return self._transaction == self._shared.transaction
+
+    @property
+    def can_stamp(self) -> bool:
+        """Whether a batch can be given a sequence now: the coordinator must know of the partition before."""
+        return self.is_in_transaction and not self.is_changing
+
+    def join_transaction(self) -> None:
+        """Belong to the open transaction, with sequences from 0 if the identity is another one than before."""
+        self._transaction = self._shared.transaction
+        self.is_changing = False  # no transaction begins while there is a gap
+        if self._number == self._shared.number:
+            return
+        self._number = self._shared.number
+        self.producer_id = self._shared.producer_id
+        self.epoch = self._shared.first_epoch
+        self.next_sequence = 0
+        self.doubt()
+        self._is_fresh = self._shared.pipelines_at_once
+
+    def stamp(self, count: int) -> BatchIdentity:
+        """Return the identity of the next batch of `count` records, and move on."""
+        assert self.producer_id is not None, "stamped outside of a transaction"
+        identity = BatchIdentity(self.producer_id, self.epoch, self.next_sequence, is_transactional=True)
+        self.next_sequence = sequence_after(self.next_sequence, count)
+        return identity
+
+    def is_confirmed(self, connection: int, now: float) -> bool:
+        """Whether several batches may be on the wire on this connection."""
+        return self._is_fresh or super().is_confirmed(connection, now)
+
+    def doubt(self) -> None:
+        """One batch at a time again."""
+        self._is_fresh = False
+        super().doubt()
+
+    def abandon(self, batch: ProducerBatch) -> None:
+        """Give no more sequences: it is not known yet whether this leaves a gap, the wire still holds the batch."""
+        if (batch.identity.producer_id, batch.identity.epoch) == (self.producer_id, self.epoch):
+            self.is_changing = True
+            self.doubt()
+
+    def leave_gap(self, batch: ProducerBatch) -> None:
+        """Give no more sequences under the identity of a batch that ended unacknowledged."""
+        of_batch = batch.identity.producer_id, batch.identity.epoch
+        if of_batch == (self.producer_id, self.epoch):
+            self.begin_change()
+
+    def begin_change(self) -> None:
+        """Give no more sequences until the coordinator has given another epoch."""
+        self.is_changing = True
+        if self._number == self._shared.number:
+            self._shared.has_gap = True
+        self.doubt()
+
+    @property
+    def may_change(self) -> bool:
+        """Never: the epoch is the coordinator's."""
+        return False

@@ -1,0 +1,404 @@
+"""Decides what a transactional producer asks its coordinators, and what their answers mean for it. No I/O.
+
+The shell (`transaction_runner.py`) tells it what happens, asks `next_request` whenever something has, and tells it
+how each request ended. At most one request is on its way. The order is Kafka's: an identity first, then partitions
+and offsets, and the end when every batch has ended.
+
+Transactions V1 (KIP-98) name each partition, and each group, to the coordinator before it is used. V2 (KIP-890) adds
+them by Produce and TxnOffsetCommit themselves, and its EndTxn answers a new epoch, so that nothing late can end up in
+the next transaction. Under V1 something late can: a copy of a Produce or EndTxn that was delayed on its way was
+committed with the next transaction on real brokers. So after a V1 transaction with a gap or an unanswered request,
+InitProducerId with the present identity takes a new epoch before the next one begins.
+
+Source: TransactionManager in Apache Kafka (KIP-98, KIP-360, KIP-447, KIP-890, KIP-1050).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Final
+
+from aioproducer.core.transaction_errors import abortable_error, answered_error, fenced_error
+from aioproducer.core.transaction_outcome import Verdict, verdict_on
+from aioproducer.core.transaction_requests import (
+    Coordinator,
+    OffsetsToSend,
+    TransactionRequest,
+    add_offsets,
+    add_partitions,
+    codes_of,
+    commit_offsets,
+    end_transaction,
+    find_coordinator,
+    init_producer_id,
+)
+from aioproducer.core.transaction_states import TRANSITIONS, TransactionState
+from aioproducer.errors import BrokerError, KafkaError
+from aioproducer.protocol.error_codes import ErrorCode
+from aioproducer.protocol.messages import INIT_PRODUCER_ID, ProducerIdAnswer
+from aioproducer.protocol.transaction_messages import (
+    ADD_OFFSETS_TO_TXN,
+    ADD_PARTITIONS_TO_TXN,
+    END_TXN,
+    FIND_COORDINATOR,
+    CoordinatorAnswer,
+    CoordinatorType,
+    EndTxnAnswer,
+    TransactionIdentity,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aioproducer.core.partition_queue import PartitionQueue
+    from aioproducer.core.retry_backoff import ExponentialBackoff
+    from aioproducer.core.transaction_identity import TransactionalIdentity
+    from aioproducer.core.transaction_requests import TransactionAnswer
+
+FIRST_V2: Final = 2
+SOON_MS: Final = (5, 100)
+"""The wait, at first and at most, before a coordinator is asked again that is busy with the last transaction."""
+
+_E_NOT_ATTEMPTED: Final = ErrorCode.OPERATION_NOT_ATTEMPTED  # says that another partition's code is the reason
+_OPEN: Final = frozenset((TransactionState.IN_TRANSACTION, TransactionState.COMMITTING))
+_ENDING: Final = frozenset((TransactionState.COMMITTING, TransactionState.ABORTING))
+
+
+class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and what is asked about it
+    """One transactional id.
+
+    Args:
+        transactional_id: its name.
+        timeout_ms: `transaction.timeout.ms`, told to the coordinator.
+        identity: shared with the partitions.
+        backoff: between attempts.
+        stray_delay_s: how long a copy of InitProducerId that went unanswered may still arrive; the next transaction
+            waits for that.
+    """
+
+    def __init__(  # noqa: PLR0915  # one line a fact
+        self,
+        transactional_id: str,
+        *,
+        timeout_ms: int,
+        identity: TransactionalIdentity,
+        backoff: ExponentialBackoff,
+        stray_delay_s: float,
+    ) -> None:
+        self.state = TransactionState.UNINITIALIZED
+        self.error: KafkaError | None = None
+        """Of ABORTABLE_ERROR and FATAL_ERROR."""
+        self.is_v2 = False
+        """Which protocol the open transaction speaks."""
+        self.transactional_id = transactional_id
+        self.last_trouble = ""
+        """Why the last request had to be repeated, for the text of a time-out."""
+        self.begin_at = 0.0
+        """No transaction begins before; monotonic seconds."""
+        self._coordinator = Coordinator(CoordinatorType.TRANSACTION, transactional_id)
+        self._nodes: dict[Coordinator, int] = {}
+        self._timeout_ms = timeout_ms
+        self._identity = identity
+        self._backoff = backoff
+        self._soon = backoff.within(*SOON_MS)
+        self._stray_delay_s = stray_delay_s
+        self._is_asking = False
+        self._attempts = 0
+        self._not_before = 0.0
+        self._joining: dict[PartitionQueue, None] = {}
+        self._offsets: deque[OffsetsToSend] = deque()
+        self._is_flushed = False
+        self._is_end_sent = False
+        self._may_be_known = False  # the coordinator may know of the transaction
+        self._is_known = False
+        self._has_stray = False  # a request of the transaction went unanswered
+        self._init_has_stray = False
+        self._is_renewing = False  # the identity is to be had again by InitProducerId alone
+        self.on_joined: Callable[[list[PartitionQueue]], None] = _nothing
+        """Called with partitions that may be sent to now."""
+
+    # What the user wants
+
+    def initialize(self) -> None:
+        """Ask for an identity; whoever has the transactional id is fenced."""
+        self._move_to(TransactionState.INITIALIZING)
+
+    def begin(self, transaction_version: int) -> bool:
+        """Begin a transaction, if READY; False: an epoch must be had first, because the protocol was upgraded.
+
+        Args:
+            transaction_version: the level that the cluster has finalized.
+        """
+        is_v2 = transaction_version >= FIRST_V2
+        was_v1 = not self.is_v2 and self._identity.transaction > 0
+        self.is_v2 = is_v2
+        if is_v2 and was_v1:
+            self._move_to(TransactionState.INITIALIZING)
+            return False
+        self._move_to(TransactionState.IN_TRANSACTION)
+        self._identity.transaction += 1
+        self._identity.pipelines_at_once = is_v2
+        self._is_flushed = self._is_end_sent = self._may_be_known = self._is_known = self._has_stray = False
+        return True
+
+    def commit(self) -> None:
+        """Take nothing more; EndTxn follows when what was taken has ended (`flushed`)."""
+        self._move_to(TransactionState.COMMITTING)
+
+    @property
+    def may_abort(self) -> bool:
+        """Whether an abort can still be asked for: not once EndTxn has gone out to commit."""
+        is_committing = self.state is TransactionState.COMMITTING and not self._is_end_sent
+        return is_committing or self.state in {TransactionState.IN_TRANSACTION, TransactionState.ABORTABLE_ERROR}
+
+    def abort(self) -> None:
+        """Forget what was not asked yet; EndTxn follows when nothing of it is on the wire any more (`flushed`)."""
+        self._move_to(TransactionState.ABORTING)
+        self.error = None
+        self._joining.clear()
+        self._offsets.clear()
+        self._is_flushed = False
+
+    def send_offsets(self, offsets: OffsetsToSend) -> None:
+        """Commit offsets with the transaction; `offsets.is_done` says when."""
+        self._offsets.append(offsets)
+
+    # What happens to records
+
+    def use(self, queue: PartitionQueue) -> bool:
+        """Note that a partition has a record of the transaction; True: it may be sent at once."""
+        identity = queue.identity
+        if self.state not in _OPEN or identity.is_in_transaction:
+            return False
+        if self.is_v2:
+            identity.join_transaction()
+            self._may_be_known = self._is_known = True
+            return True
+        self._joining[queue] = None
+        return False
+
+    @property
+    def number(self) -> int:
+        """Of the transaction that is open, or was last."""
+        return self._identity.transaction
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the last transaction is over on the brokers, or never will be.
+
+        An abort that EndTxn could not do is done by InitProducerId.
+        """
+        return self.state not in _ENDING and not (self.state is TransactionState.INITIALIZING and self._is_renewing)
+
+    def flushed(self) -> None:
+        """Note that every batch of the transaction has ended (abort under V2: or need not)."""
+        self._is_flushed = True
+
+    def fail_transaction(self, error: KafkaError) -> None:
+        """Note that a record failed: the transaction cannot be committed."""
+        if self.state in _OPEN:
+            self.error = abortable_error(error)
+            self._move_to(TransactionState.ABORTABLE_ERROR)
+
+    def fail(self, error: KafkaError) -> None:
+        """Note that nothing can succeed any more."""
+        if self.state is TransactionState.FATAL_ERROR:
+            return
+        is_fenced = isinstance(error, BrokerError) and error.code == ErrorCode.PRODUCER_FENCED
+        self.error = fenced_error(self.transactional_id) if is_fenced else error
+        self._move_to(TransactionState.FATAL_ERROR)
+
+    # What is to be asked
+
+    def next_request(self, now: float) -> TransactionRequest | None:
+        """Return the request to send now; `answered`, `unanswered` or `refused` must follow.
+
+        None: nothing is to be asked, or not before `next_at`.
+        """
+        self._end_unknown()
+        if self._is_asking or now < self._not_before:
+            return None
+        request = self._wanted()
+        if request is None:
+            return None
+        if request.coordinator not in self._nodes:
+            request = find_coordinator(request.coordinator)
+        self._is_asking = True
+        return request
+
+    @property
+    def next_at(self) -> float:
+        """When a request that failed may be repeated; monotonic seconds."""
+        return self._not_before
+
+    def node_of(self, request: TransactionRequest) -> int | None:
+        """Whom to ask; None: any broker."""
+        return None if request.api is FIND_COORDINATOR else self._nodes[request.coordinator]
+
+    def _wanted(self) -> TransactionRequest | None:
+        if self.state is TransactionState.INITIALIZING:
+            is_first = self._identity.producer_id is None
+            identity = None if is_first else self._identity_now()
+            return init_producer_id(self._coordinator, timeout_ms=self._timeout_ms, identity=identity)
+        if self.state in _OPEN and self._joining:
+            places = {queue.topic_partition: queue for queue in self._joining}
+            return add_partitions(self._coordinator, self._identity_now(), places.keys())
+        if self.state in _OPEN and self._offsets:
+            return self._about(self._offsets[0])
+        if self.state in _ENDING and self._is_flushed and not self._is_renewing:
+            is_commit = self.state is TransactionState.COMMITTING
+            return end_transaction(self._coordinator, self._identity_now(), is_commit=is_commit, is_v2=self.is_v2)
+        return None
+
+    def _about(self, offsets: OffsetsToSend) -> TransactionRequest:
+        if offsets.is_added:
+            return commit_offsets(self._identity_now(), offsets, is_v2=self.is_v2)
+        return add_offsets(self._coordinator, self._identity_now(), offsets)
+
+    def _identity_now(self) -> TransactionIdentity:
+        assert self._identity.producer_id is not None
+        return TransactionIdentity(self.transactional_id, self._identity.producer_id, self._identity.first_epoch)
+
+    def _end_unknown(self) -> None:
+        """End a transaction of which the coordinator never heard, or that it does not let us end."""
+        if self.state not in _ENDING or not self._is_flushed or self._is_asking:
+            return
+        if self._is_renewing or not (self._may_be_known or self._joining or self._offsets):
+            self._end(None)
+
+    # How a request ended
+
+    def sent(self, request: TransactionRequest) -> None:
+        """Note that a request is handed to a connection now: what it asks may come true without an answer."""
+        if request.api not in {FIND_COORDINATOR, INIT_PRODUCER_ID}:
+            self._may_be_known = True
+        if request.api is END_TXN:
+            self._is_end_sent = True
+
+    def unanswered(self, request: TransactionRequest, error: KafkaError, *, was_sent: bool, now: float) -> None:
+        """Note that a request had no answer, and if `was_sent`, that a copy of it may arrive late."""
+        self._is_asking = False
+        self._nodes.pop(request.coordinator, None)
+        self.last_trouble = f"{request.api.name}: {error}"
+        if was_sent:
+            self._note_stray(request)
+        self._again(self._backoff, now)
+
+    def refused(self, error: KafkaError) -> None:
+        """Note that a coordinator is too old for a request."""
+        self._is_asking = False
+        self.fail(error)
+
+    def answered(self, request: TransactionRequest, answer: TransactionAnswer, now: float) -> None:
+        """Do what an answer means."""
+        self._is_asking = False
+        if self.state is TransactionState.FATAL_ERROR:
+            return
+        codes = codes_of(request, answer)
+        code = max(codes, key=lambda code: (verdict_on(request.api.key, code), code != _E_NOT_ATTEMPTED))
+        verdict = verdict_on(request.api.key, code)
+        if ErrorCode.UNKNOWN_SERVER_ERROR in codes:
+            self._note_stray(request)  # whatever it was that failed, it may have been done
+        if verdict is Verdict.DONE:
+            self._done(request, answer, now)
+        elif verdict in {Verdict.RETRY, Verdict.RETRY_SOON, Verdict.REFIND}:
+            self.last_trouble = str(answered_error(request, code, self.transactional_id))
+            if verdict is Verdict.REFIND:
+                self._nodes.pop(request.coordinator, None)
+            self._again(self._soon if verdict is Verdict.RETRY_SOON else self._backoff, now)
+        else:
+            self._fail_request(request, verdict, code)
+
+    def _fail_request(self, request: TransactionRequest, verdict: Verdict, code: int) -> None:
+        self._attempts = 0
+        error = answered_error(request, code, self.transactional_id)
+        is_end = request.api is END_TXN
+        if verdict is Verdict.RENEW and not (self.is_v2 and is_end and code == ErrorCode.INVALID_PRODUCER_EPOCH):
+            self._is_renewing = True
+        elif verdict is not Verdict.ABORTABLE or self._is_broken_promise(request, code):
+            self.fail(error)
+            return
+        self._has_stray = True
+        if self.state is TransactionState.ABORTING:
+            self._is_renewing = self._is_renewing or is_end
+        else:
+            self.fail_transaction(error)
+
+    def _is_broken_promise(self, request: TransactionRequest, code: int) -> bool:
+        """Whether the coordinator says that a transaction of which it knew is not open, and V1 cannot say why."""
+        return request.api is END_TXN and code == ErrorCode.INVALID_TXN_STATE and self._is_known and not self.is_v2
+
+    def _done(self, request: TransactionRequest, answer: TransactionAnswer, now: float) -> None:
+        if isinstance(answer, CoordinatorAnswer):
+            self._nodes[request.coordinator] = answer.node_id
+            return  # the count of attempts goes on: it belongs to the request that needs the coordinator
+        self._attempts = 0
+        self.last_trouble = ""
+        subject = request.subject
+        if isinstance(answer, ProducerIdAnswer):
+            self._take_identity(answer, now)
+        elif isinstance(answer, EndTxnAnswer):
+            self._end(answer)
+        elif isinstance(subject, OffsetsToSend):
+            self._is_known = True
+            self._forward(subject, is_committed=request.api is not ADD_OFFSETS_TO_TXN)
+        elif request.api is ADD_PARTITIONS_TO_TXN:
+            self._is_known = True
+            self._let_join(request)
+
+    def _let_join(self, request: TransactionRequest) -> None:
+        assert isinstance(request.subject, Collection)
+        joined = [queue for queue in self._joining if queue.topic_partition in request.subject]
+        for queue in joined:
+            del self._joining[queue]
+            queue.identity.join_transaction()
+        self.on_joined(joined)
+
+    def _forward(self, offsets: OffsetsToSend, *, is_committed: bool) -> None:
+        if is_committed:
+            offsets.is_done = True
+            if offsets in self._offsets:
+                self._offsets.remove(offsets)
+        else:
+            offsets.is_added = True
+
+    def _take_identity(self, answer: ProducerIdAnswer, now: float) -> None:
+        self._identity.assign(answer.producer_id, answer.producer_epoch)
+        if self._init_has_stray:
+            self.begin_at = now + self._stray_delay_s
+        self._init_has_stray = self._is_renewing = False
+        self._move_to(TransactionState.READY)
+
+    def _end(self, answer: EndTxnAnswer | None) -> None:
+        """The transaction is over; `answer`: of EndTxn, if it was asked."""
+        has_identity = answer is not None and self.is_v2 and answer.producer_id >= 0
+        if answer is not None and has_identity:
+            self._identity.assign(answer.producer_id, answer.producer_epoch)
+            self._has_stray = False
+        needs_epoch = self._identity.has_gap or self._has_stray or self._is_renewing
+        self._move_to(TransactionState.INITIALIZING if needs_epoch else TransactionState.READY)
+
+    # Inside
+
+    def _note_stray(self, request: TransactionRequest) -> None:
+        if request.api is INIT_PRODUCER_ID:
+            self._init_has_stray = request.subject is not None  # a first one fences whoever has the id, in any case
+        elif request.api is not FIND_COORDINATOR:
+            self._has_stray = True
+
+    def _again(self, backoff: ExponentialBackoff, now: float) -> None:
+        self._not_before = now + backoff.delay_s(self._attempts)
+        self._attempts += 1
+
+    def _move_to(self, state: TransactionState) -> None:
+        assert state in TRANSITIONS[self.state], f"{self.state} to {state}"  # our own defect
+        self.state = state
+
+    def __repr__(self) -> str:
+        """Show the state."""
+        return f"<TransactionManager {self.transactional_id!r} {self.state.value} v2={self.is_v2}>"
+
+
+def _nothing(_: list[PartitionQueue]) -> None:
+    """Stands for a listener that nobody has set."""

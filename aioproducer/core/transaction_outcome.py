@@ -1,0 +1,119 @@
+"""What an error code means in the answer to a request of a transaction: one row for each request and code.
+
+The only place that looks at error codes of these answers. A code that has no row of its own is retried where the
+table of all codes (`protocol/error_codes.py`) calls it retriable; else it ends the transaction, or, where there is
+no transaction that could be aborted, the producer. No code is taken for success but NONE, and none is waited for
+without end in silence.
+
+Source: the TxnRequestHandlers of TransactionManager in Apache Kafka; KIP-360, KIP-588, KIP-890, KIP-1050.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import IntEnum
+from typing import Final
+
+from aioproducer.protocol.error_codes import ErrorCode
+from aioproducer.protocol.messages import INIT_PRODUCER_ID
+from aioproducer.protocol.offset_messages import TXN_OFFSET_COMMIT
+from aioproducer.protocol.transaction_messages import (
+    ADD_OFFSETS_TO_TXN,
+    ADD_PARTITIONS_TO_TXN,
+    END_TXN,
+    FIND_COORDINATOR,
+)
+
+
+class Verdict(IntEnum):
+    """What is to be done; where an answer has several codes, the highest counts."""
+
+    DONE = 0
+    RETRY_SOON = 1
+    """What the broker is busy with is over in a moment: the marker of the last transaction is being written."""
+    RETRY = 2
+    REFIND = 3
+    """Ask who the coordinator is, then again."""
+    ABORTABLE = 4
+    """The transaction must be aborted."""
+    RENEW = 5
+    """The identity is not the coordinator's any more: InitProducerId with it decides whether it can be had again."""
+    FATAL = 6
+
+
+_E = ErrorCode
+
+_ANY_COORDINATOR: Final[Mapping[ErrorCode, Verdict]] = {
+    _E.NONE: Verdict.DONE,
+    _E.COORDINATOR_NOT_AVAILABLE: Verdict.REFIND,
+    _E.NOT_COORDINATOR: Verdict.REFIND,
+    _E.COORDINATOR_LOAD_IN_PROGRESS: Verdict.RETRY,
+    _E.CONCURRENT_TRANSACTIONS: Verdict.RETRY_SOON,
+    _E.UNKNOWN_SERVER_ERROR: Verdict.RETRY,
+    _E.UNSUPPORTED_VERSION: Verdict.RETRY,
+    _E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: Verdict.FATAL,
+    _E.CLUSTER_AUTHORIZATION_FAILED: Verdict.FATAL,
+    _E.PRODUCER_FENCED: Verdict.FATAL,
+}
+
+_IN_TRANSACTION: Final[Mapping[ErrorCode, Verdict]] = {
+    **_ANY_COORDINATOR,
+    _E.INVALID_PRODUCER_EPOCH: Verdict.RENEW,
+    _E.INVALID_PRODUCER_ID_MAPPING: Verdict.RENEW,
+    _E.UNKNOWN_PRODUCER_ID: Verdict.RENEW,
+    _E.GROUP_AUTHORIZATION_FAILED: Verdict.ABORTABLE,
+    _E.TOPIC_AUTHORIZATION_FAILED: Verdict.ABORTABLE,
+    _E.INVALID_TXN_STATE: Verdict.ABORTABLE,
+    _E.TRANSACTION_ABORTABLE: Verdict.ABORTABLE,
+    _E.OPERATION_NOT_ATTEMPTED: Verdict.ABORTABLE,
+}
+
+_ROWS: Final[Mapping[int, Mapping[ErrorCode, Verdict]]] = {
+    FIND_COORDINATOR.key: {
+        **_ANY_COORDINATOR,
+        _E.COORDINATOR_NOT_AVAILABLE: Verdict.RETRY,
+        _E.NOT_COORDINATOR: Verdict.RETRY,
+        _E.GROUP_AUTHORIZATION_FAILED: Verdict.ABORTABLE,
+        _E.INVALID_GROUP_ID: Verdict.ABORTABLE,
+    },
+    INIT_PRODUCER_ID.key: {
+        **_ANY_COORDINATOR,
+        _E.INVALID_PRODUCER_EPOCH: Verdict.FATAL,
+        _E.INVALID_TRANSACTION_TIMEOUT: Verdict.FATAL,
+        _E.TRANSACTION_ABORTABLE: Verdict.RETRY,
+    },
+    ADD_PARTITIONS_TO_TXN.key: _IN_TRANSACTION,
+    ADD_OFFSETS_TO_TXN.key: _IN_TRANSACTION,
+    TXN_OFFSET_COMMIT.key: {
+        **_IN_TRANSACTION,
+        _E.REQUEST_TIMED_OUT: Verdict.REFIND,
+        _E.ILLEGAL_GENERATION: Verdict.ABORTABLE,
+        _E.UNKNOWN_MEMBER_ID: Verdict.ABORTABLE,
+        _E.FENCED_INSTANCE_ID: Verdict.ABORTABLE,
+        _E.STALE_MEMBER_EPOCH: Verdict.ABORTABLE,
+        _E.REBALANCE_IN_PROGRESS: Verdict.ABORTABLE,
+        _E.INVALID_COMMIT_OFFSET_SIZE: Verdict.ABORTABLE,
+        _E.OFFSET_METADATA_TOO_LARGE: Verdict.ABORTABLE,
+        _E.INVALID_GROUP_ID: Verdict.ABORTABLE,
+    },
+    END_TXN.key: _IN_TRANSACTION,
+}
+
+_ENDS_WITH_THE_TRANSACTION: Final = frozenset(
+    (ADD_PARTITIONS_TO_TXN.key, ADD_OFFSETS_TO_TXN.key, TXN_OFFSET_COMMIT.key)
+)
+
+
+def verdict_on(api_key: int, code: int) -> Verdict:
+    """Say what a code means in the answer to a request.
+
+    Args:
+        api_key: of the request.
+        code: from the wire, any number.
+    """
+    row = ErrorCode.of(code)
+    if row is not None and row in _ROWS[api_key]:
+        return _ROWS[api_key][row]
+    if row is not None and row.retriable:
+        return Verdict.RETRY
+    return Verdict.ABORTABLE if api_key in _ENDS_WITH_THE_TRANSACTION else Verdict.FATAL

@@ -1,0 +1,191 @@
+"""What a transactional producer asks its coordinators, ready to be sent.
+
+A request is asked until it has an answer that is no retry, always with the same content; who asks, and how often, is
+the business of `TransactionManager` and of the shell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, NamedTuple, TypeAlias
+
+from aioproducer.protocol.messages import (
+    INIT_PRODUCER_ID,
+    Api,
+    ProducerIdAnswer,
+    decode_init_producer_id_response,
+    encode_init_producer_id_request,
+)
+from aioproducer.protocol.offset_messages import (
+    TXN_OFFSET_COMMIT,
+    decode_txn_offset_commit_response,
+    encode_txn_offset_commit_request,
+)
+from aioproducer.protocol.transaction_messages import (
+    ADD_OFFSETS_TO_TXN,
+    ADD_PARTITIONS_TO_TXN,
+    END_TXN,
+    FIND_COORDINATOR,
+    CodeAnswer,
+    CoordinatorAnswer,
+    CoordinatorType,
+    EndTxnAnswer,
+    PartitionsAnswer,
+    TransactionIdentity,
+    decode_add_offsets_response,
+    decode_add_partitions_response,
+    decode_end_txn_response,
+    decode_find_coordinator_response,
+    encode_add_offsets_request,
+    encode_add_partitions_request,
+    encode_end_txn_request,
+    encode_find_coordinator_request,
+)
+from aioproducer.records import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
+
+TransactionAnswer: TypeAlias = CoordinatorAnswer | ProducerIdAnswer | PartitionsAnswer | CodeAnswer | EndTxnAnswer
+
+END_TXN_V1: Final = 4
+TXN_OFFSET_COMMIT_V1: Final = 4
+"""The last versions with the semantics of transactions V1."""
+
+
+class Coordinator(NamedTuple):
+    """Whose word counts: of the transactional id, or of a group."""
+
+    kind: CoordinatorType
+    key: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionRequest:
+    """One request on its way."""
+
+    api: Api
+    coordinator: Coordinator
+    """To whom it goes; FindCoordinator: who is asked for, by any broker."""
+    body: Callable[[int], bytes]
+    """Makes the body in the version agreed on."""
+    decode: Callable[[int, memoryview], TransactionAnswer]
+    """Reads the answer, by version."""
+    at_most: int | None = None
+    """The last version that means what is meant."""
+    subject: object = None
+    """What it is about, for whoever made it."""
+
+
+def find_coordinator(coordinator: Coordinator) -> TransactionRequest:
+    """Ask any broker who the coordinator is."""
+    return TransactionRequest(
+        api=FIND_COORDINATOR,
+        coordinator=coordinator,
+        body=partial(_find_body, coordinator),
+        decode=partial(decode_find_coordinator_response, key=coordinator.key),
+    )
+
+
+def init_producer_id(
+    coordinator: Coordinator, *, timeout_ms: int, identity: TransactionIdentity | None
+) -> TransactionRequest:
+    """Ask for an identity: a fresh one, which fences all before it, or the next epoch of `identity` (KIP-360)."""
+    return TransactionRequest(
+        api=INIT_PRODUCER_ID,
+        coordinator=coordinator,
+        body=partial(
+            encode_init_producer_id_request,
+            transactional_id=coordinator.key,
+            transaction_timeout_ms=timeout_ms,
+            producer_id=-1 if identity is None else identity.producer_id,
+            producer_epoch=-1 if identity is None else identity.producer_epoch,
+        ),
+        decode=decode_init_producer_id_response,
+        subject=identity,
+    )
+
+
+def add_partitions(
+    coordinator: Coordinator, identity: TransactionIdentity, partitions: Collection[TopicPartition]
+) -> TransactionRequest:
+    """Say which partitions the transaction writes to, before it does."""
+    return TransactionRequest(
+        api=ADD_PARTITIONS_TO_TXN,
+        coordinator=coordinator,
+        body=partial(encode_add_partitions_request, identity=identity, partitions=partitions),
+        decode=decode_add_partitions_response,
+        subject=partitions,
+    )
+
+
+def add_offsets(coordinator: Coordinator, identity: TransactionIdentity, offsets: OffsetsToSend) -> TransactionRequest:
+    """Say that offsets of a group belong to the transaction."""
+    return TransactionRequest(
+        api=ADD_OFFSETS_TO_TXN,
+        coordinator=coordinator,
+        body=partial(encode_add_offsets_request, identity=identity, group_id=offsets.group.group_id),
+        decode=decode_add_offsets_response,
+        subject=offsets,
+    )
+
+
+def commit_offsets(identity: TransactionIdentity, offsets: OffsetsToSend, *, is_v2: bool) -> TransactionRequest:
+    """Give offsets to the coordinator of their group, to become valid with the transaction."""
+    return TransactionRequest(
+        api=TXN_OFFSET_COMMIT,
+        coordinator=offsets.coordinator,
+        body=partial(
+            encode_txn_offset_commit_request, identity=identity, member=offsets.group, offsets=offsets.offsets
+        ),
+        decode=decode_txn_offset_commit_response,
+        at_most=None if is_v2 else TXN_OFFSET_COMMIT_V1,
+        subject=offsets,
+    )
+
+
+def end_transaction(
+    coordinator: Coordinator, identity: TransactionIdentity, *, is_commit: bool, is_v2: bool
+) -> TransactionRequest:
+    """Commit or abort."""
+    return TransactionRequest(
+        api=END_TXN,
+        coordinator=coordinator,
+        body=partial(encode_end_txn_request, identity=identity, is_commit=is_commit),
+        decode=decode_end_txn_response,
+        at_most=None if is_v2 else END_TXN_V1,
+        subject=is_commit,
+    )
+
+
+class OffsetsToSend:
+    """Offsets of one call of `send_offsets`, and how far they have come."""
+
+    __slots__ = ("group", "is_added", "is_done", "offsets")
+
+    def __init__(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: ConsumerGroupMetadata, *, is_added: bool
+    ) -> None:
+        """Begin; with transactions V2 the group needs not be added: `is_added` from the start."""
+        self.offsets = offsets
+        self.group = group
+        self.is_added = is_added
+        self.is_done = False
+
+    @property
+    def coordinator(self) -> Coordinator:
+        """Of the group."""
+        return Coordinator(CoordinatorType.GROUP, self.group.group_id)
+
+
+def codes_of(request: TransactionRequest, answer: TransactionAnswer) -> list[int]:
+    """Return the codes of an answer: one, or one for each partition; one that was left out counts as -1."""
+    if not isinstance(answer, PartitionsAnswer):
+        return [answer.error_code]
+    found = {(result.topic, result.partition): result.error_code for result in answer.results}
+    asked = request.subject.offsets if isinstance(request.subject, OffsetsToSend) else request.subject
+    assert isinstance(asked, Collection)
+    return [found.get(place, -1) for place in asked]
+
+
+def _find_body(coordinator: Coordinator, version: int) -> bytes:
+    return encode_find_coordinator_request(version, coordinator.key, coordinator.kind)

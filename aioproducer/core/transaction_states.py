@@ -1,0 +1,87 @@
+"""The states of a transactional producer: one table, and the picture of it.
+
+Nothing but `TransactionManager` assigns a state, and it asks this table. Every state may fall to FATAL_ERROR, which
+is the end: a newer producer has the transactional id, or a right is missing. ABORTABLE_ERROR ends one transaction
+alone.
+
+The diagram in docs/explanation/transactions.md is what `mermaid` returns.
+
+Source: TransactionManager.State in Apache Kafka (KIP-98, KIP-360, KIP-890, KIP-1050).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import Final
+
+
+class TransactionState(Enum):
+    """Where a transactional producer is."""
+
+    UNINITIALIZED = "uninitialized"
+    """It has no identity yet."""
+    INITIALIZING = "initializing"
+    """An identity, or a new epoch of it, is being asked for; transactions wait."""
+    READY = "ready"
+    """A transaction may begin."""
+    IN_TRANSACTION = "in transaction"
+    COMMITTING = "committing"
+    """No record is taken any more; what was taken is waited for, then EndTxn is sent."""
+    ABORTING = "aborting"
+    ABORTABLE_ERROR = "abortable error"
+    """The transaction cannot be committed: abort it, and go on."""
+    FATAL_ERROR = "fatal error"
+    """Nothing can succeed any more."""
+
+    __hash__ = object.__hash__  # Enum's own is Python code
+
+
+_STATE = TransactionState
+
+TRANSITIONS: Final[Mapping[TransactionState, frozenset[TransactionState]]] = {
+    _STATE.UNINITIALIZED: frozenset({_STATE.INITIALIZING, _STATE.FATAL_ERROR}),
+    _STATE.INITIALIZING: frozenset({_STATE.READY, _STATE.FATAL_ERROR}),
+    _STATE.READY: frozenset({_STATE.IN_TRANSACTION, _STATE.INITIALIZING, _STATE.FATAL_ERROR}),
+    _STATE.IN_TRANSACTION: frozenset({_STATE.COMMITTING, _STATE.ABORTING, _STATE.ABORTABLE_ERROR, _STATE.FATAL_ERROR}),
+    _STATE.COMMITTING: frozenset(
+        {_STATE.READY, _STATE.INITIALIZING, _STATE.ABORTING, _STATE.ABORTABLE_ERROR, _STATE.FATAL_ERROR}
+    ),
+    _STATE.ABORTING: frozenset({_STATE.READY, _STATE.INITIALIZING, _STATE.FATAL_ERROR}),
+    _STATE.ABORTABLE_ERROR: frozenset({_STATE.ABORTING, _STATE.FATAL_ERROR}),
+    _STATE.FATAL_ERROR: frozenset(),
+}
+
+_WHY: Final[Mapping[tuple[TransactionState, TransactionState], str]] = {
+    (_STATE.UNINITIALIZED, _STATE.INITIALIZING): "start",
+    (_STATE.INITIALIZING, _STATE.READY): "InitProducerId answered",
+    (_STATE.READY, _STATE.IN_TRANSACTION): "begin",
+    (_STATE.READY, _STATE.INITIALIZING): "the protocol of transactions was upgraded",
+    (_STATE.IN_TRANSACTION, _STATE.COMMITTING): "commit",
+    (_STATE.IN_TRANSACTION, _STATE.ABORTING): "abort",
+    (_STATE.IN_TRANSACTION, _STATE.ABORTABLE_ERROR): "a record or offset failed",
+    (_STATE.COMMITTING, _STATE.READY): "EndTxn answered",
+    (_STATE.COMMITTING, _STATE.INITIALIZING): "EndTxn answered, a late copy is possible",
+    (_STATE.COMMITTING, _STATE.ABORTING): "abort before EndTxn was sent",
+    (_STATE.COMMITTING, _STATE.ABORTABLE_ERROR): "a record or offset failed, or the transaction timed out",
+    (_STATE.ABORTING, _STATE.READY): "EndTxn answered",
+    (_STATE.ABORTING, _STATE.INITIALIZING): "EndTxn answered, a late copy or a gap is possible",
+    (_STATE.ABORTABLE_ERROR, _STATE.ABORTING): "abort",
+}
+
+
+def mermaid() -> str:
+    """Return the table as a diagram."""
+    moves = [
+        f"    {_name(state)} --> {_name(following)}: {_WHY[state, following]}"
+        for state in TransactionState
+        for following in TransactionState
+        if following in TRANSITIONS[state] and following is not TransactionState.FATAL_ERROR
+    ]
+    start = f"    [*] --> {_name(TransactionState.UNINITIALIZED)}"
+    end = f"    {_name(TransactionState.FATAL_ERROR)} --> [*]: reached from every state"
+    return "\n".join(["stateDiagram-v2", start, *moves, end])
+
+
+def _name(state: TransactionState) -> str:
+    return state.name

@@ -1,0 +1,362 @@
+"""Consume, transform, produce: each record of the input has its effect in the output exactly once.
+
+    async with exactly_once(consumer, producer) as batches:
+        async for records, txn in batches:
+            for record in records:
+                await txn.enqueue("enriched", enrich(record.value), key=record.key)
+
+One transaction a batch: what is sent through `txn`, and the offsets of `records`, become visible together or not at
+all. What the loop does where things go wrong::
+
+    next batch ──▶ your code ──▶ offsets, commit ──▶ next batch
+        ▲                            │
+        │                            ├── rebalance: abort; the new owner reads the same records
+        ├── from what is committed ──┼── abortable error: abort, pause, the same records again
+        │                            ├── a record at fault: one record a transaction, until it is found
+        └── poison hook ◀────────────┘   fenced, no right, unsupported: abort where possible, and raise
+
+Source: KIP-98, KIP-447; the consume-transform-produce loop of Apache Kafka's examples, with what it leaves out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from random import Random
+from typing import TYPE_CHECKING, Final, NamedTuple, Self
+
+from aioproducer.core.retry_backoff import ExponentialBackoff
+from aioproducer.errors import IllegalStateError, KafkaError
+from aioproducer.integrations.batch_failures import Meaning, meaning_of
+from aioproducer.integrations.consumer_membership import check_consumer
+from aioproducer.integrations.intake import Intake
+from aioproducer.integrations.loop_limits import LoopLimits
+from aioproducer.integrations.poison_search import PoisonSearch
+from aioproducer.logs import event_log
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+    from contextlib import AbstractAsyncContextManager
+    from types import TracebackType
+
+    from aiokafka import AIOKafkaConsumer, ConsumerRecord
+
+    from aioproducer.integrations.record_batch import RecordBatch
+    from aioproducer.producer import Producer
+    from aioproducer.transaction import Transaction
+
+    OnPoison = Callable[[ConsumerRecord, Exception, Transaction], Awaitable[object]]
+    Transform = Callable[[Sequence[ConsumerRecord], Transaction], Awaitable[object]]
+
+FIRST_PAUSE_MS: Final = 100
+LONGEST_PAUSE_MS: Final = 5_000
+"""Between attempts at the same records, doubled from the first to this."""
+
+
+class PoisonRecordError(KafkaError):
+    """A record of the input fails whenever it is tried, also alone; `topic`, `partition` and `offset` say which.
+
+    Its cause is what it failed with. Give `exactly_once` an `on_poison`, or handle such records in your own code.
+    """
+
+    offset: int = -1
+
+
+class _OpenBatch(NamedTuple):
+    """A batch that somebody works on, and its transaction."""
+
+    batch: RecordBatch
+    transaction: AbstractAsyncContextManager[Transaction]
+    txn: Transaction
+
+
+def exactly_once(
+    consumer: AIOKafkaConsumer,
+    producer: Producer,
+    *,
+    max_records: int = 10_000,
+    max_seconds: float = 0.1,
+    shutdown_seconds: float = 10.0,
+    on_poison: OnPoison | None = None,
+) -> ExactlyOnce:
+    """Process what a consumer reads in transactions of a producer, offsets included.
+
+    Args:
+        consumer: started, of a group, with `isolation_level="read_committed"` and `enable_auto_commit=False`. While
+            the loop runs nobody else reads, seeks or commits with it.
+        producer: started, with a `transactional_id` of this worker's own.
+        max_records: a batch has at most so many.
+        max_seconds: a batch is given out at most so long after its first record was read.
+        shutdown_seconds: after `stop`, how long the batch in hand may take; then it is aborted.
+        on_poison: called with a record, its error and a transaction, when the record fails whenever it is tried. What
+            it sends through that transaction (to a topic of dead letters) is committed together with the offset
+            behind the record. If it raises, that ends the loop. None: `PoisonRecordError` ends it.
+
+    Raises:
+        ConfigurationError: an option of the consumer or the producer makes it impossible.
+        IllegalStateError: the consumer is not started.
+        TypeError: an argument of the wrong type.
+        ValueError: an argument out of range.
+    """
+    check_consumer(consumer)
+    limits = LoopLimits(max_records, max_seconds, shutdown_seconds)
+    limits.check(producer)
+    if on_poison is not None and not callable(on_poison):
+        raise TypeError(f"on_poison must be a coroutine function or None, not {type(on_poison).__name__}")
+    return ExactlyOnce(consumer, producer, limits, on_poison=on_poison)
+
+
+class ExactlyOnce:
+    """The loop; made by `exactly_once`.
+
+    Leaving `async with` in the middle of a batch, by an exception or `break`, aborts that batch: it is read again by
+    whoever has its partitions next. To end after the batch in hand, call `stop`.
+    """
+
+    def __init__(
+        self,
+        consumer: AIOKafkaConsumer,
+        producer: Producer,
+        limits: LoopLimits,
+        *,
+        on_poison: OnPoison | None,
+    ) -> None:
+        self._consumer = consumer
+        self._producer = producer
+        self._limits = limits
+        self._on_poison = on_poison
+        self._search = PoisonSearch()
+        self._backoff = ExponentialBackoff(FIRST_PAUSE_MS, LONGEST_PAUSE_MS, random=Random())  # noqa: S311  # jitter
+        self._failures = 0
+        """One after the other."""
+        self._open: _OpenBatch | None = None
+        self._failure: Exception | None = None
+        """What the user's code raised of the open batch, in `run`."""
+        self._log = event_log(producer.config.client_id)
+        # Set on entering.
+        self._intake: Intake
+        self._stopped: asyncio.Future[None]
+        self._deadline: asyncio.Timeout
+
+    async def __aenter__(self) -> Self:
+        """Begin; nothing is read yet.
+
+        Raises:
+            IllegalStateError: it was entered before.
+        """
+        if hasattr(self, "_stopped"):
+            raise IllegalStateError("the loop was entered already: call exactly_once again")
+        self._stopped = asyncio.get_running_loop().create_future()
+        self._intake = Intake(
+            self._consumer, self._producer, max_seconds=self._limits.max_seconds, stopped=self._stopped
+        )
+        self._deadline = await asyncio.timeout(None).__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Abort what is open, and put the consumer back to what is committed.
+
+        Raises:
+            TimeoutError: the batch in hand was not finished in time after `stop`; it is aborted.
+        """
+        try:
+            if self._open is not None:
+                await self._abort(self._open, error or _LeftInTheMiddleError("the loop was left in the middle"))
+        finally:
+            self._intake.seek_back()
+            try:
+                await self._deadline.__aexit__(kind, error, traceback)
+            except TimeoutError as late:
+                text = f"the batch was not finished {self._limits.shutdown_seconds:g} s after stop(): it is aborted"
+                raise TimeoutError(text) from late
+
+    def stop(self) -> None:
+        """End the loop after the batch in hand; again does nothing. For signal handlers: it only makes a note.
+
+        The batch may take `shutdown_seconds`, commit included. Then the task that runs the loop is cancelled, the
+        batch aborted, and `async with` raises `TimeoutError`.
+
+        Raises:
+            IllegalStateError: the loop has not begun.
+        """
+        if not hasattr(self, "_stopped"):
+            raise IllegalStateError("the loop has not begun: enter it first")
+        if not self._stopped.done():
+            self._stopped.set_result(None)
+            self._deadline.reschedule(asyncio.get_running_loop().time() + self._limits.shutdown_seconds)
+
+    async def run(self, transform: Transform) -> None:
+        """Call `transform` with each batch until `stop`, and again with the same records after whatever it raises.
+
+        As the loop written out, but an exception of your code does not end it: the batch is aborted and tried again,
+        then each record alone, and a record that fails alone again and again is given to `on_poison`.
+
+        Args:
+            transform: called with records and the transaction.
+
+        Raises:
+            PoisonRecordError: there is no `on_poison`.
+            KafkaError: this producer will never commit: fenced, no right.
+        """
+        async for records, txn in self:
+            try:
+                await transform(records, txn)
+            except Exception as error:  # noqa: BLE001  # the user's own code, whatever it raises
+                self._failure = error
+
+    def __aiter__(self) -> Self:
+        """Iterate over batches."""
+        return self
+
+    async def __anext__(self) -> tuple[Sequence[ConsumerRecord], Transaction]:
+        """Commit the batch in hand, and return the next with its transaction.
+
+        Raises:
+            StopAsyncIteration: after `stop`.
+            PoisonRecordError: a record fails whenever it is tried.
+            KafkaError: this producer will never commit: fenced, no right.
+        """
+        await self._finish()
+        while (batch := await self._next_batch()) is not None:
+            self._search.keep(batch.membership.partitions)
+            poison = self._search.error_of(batch.records[0])
+            if not await self._begin(batch):
+                continue
+            if poison is None:
+                assert self._open is not None
+                return batch.records, self._open.txn
+            await self._hand_over(poison)
+        raise StopAsyncIteration
+
+    # One batch
+
+    async def _next_batch(self) -> RecordBatch | None:
+        """The next records; None after `stop`.
+
+        Raises:
+            KafkaError: committed offsets will never be had.
+        """
+        while not self._stopped.done():
+            try:
+                batch = await self._intake.next_batch(self._search.limit(self._limits.max_records))
+            except KafkaError as error:  # committed offsets cannot be had now
+                if meaning_of(error) is Meaning.FATAL:
+                    raise
+                await self._pause(error)
+            else:
+                return batch
+        return None
+
+    async def _begin(self, batch: RecordBatch) -> bool:
+        """Open a transaction; False: not now.
+
+        Raises:
+            KafkaError: this producer will never open one.
+        """
+        transaction = self._producer.transaction()
+        try:
+            txn = await transaction.__aenter__()
+        except KafkaError as error:
+            if meaning_of(error) is Meaning.FATAL:
+                raise
+            self._intake.rewind()
+            await self._pause(error)
+            return False
+        self._open = _OpenBatch(batch, transaction, txn)
+        return True
+
+    async def _finish(self) -> None:
+        """Commit what is open, or abort it and see to it that its records are read again.
+
+        Raises:
+            KafkaError: this producer will never commit.
+        """
+        if self._open is None:
+            return
+        opened, failure, self._failure = self._open, self._failure, None
+        if failure is None and opened.batch.membership.is_current:
+            failure = await self._commit(opened)
+            if failure is None:
+                self._done(opened.batch)
+                return
+        else:
+            await self._abort(opened, failure or _RebalancedError("partitions were assigned anew"))
+        self._intake.rewind()
+        if failure is not None:
+            await self._consider(opened.batch, failure)
+
+    async def _commit(self, opened: _OpenBatch) -> Exception | None:
+        """Commit with the offsets; returns why it could not be, and then it is aborted."""
+        offsets = opened.batch.next_offsets()
+        try:
+            await opened.txn.send_offsets(offsets, opened.batch.membership.group)
+        except KafkaError as error:
+            await self._abort(opened, error)
+            return error
+        self._open = None  # whatever happens from here on is the commit's: it goes on if it is cancelled
+        try:
+            await opened.transaction.__aexit__(None, None, None)
+        except KafkaError as error:
+            return error
+        return None
+
+    def _done(self, batch: RecordBatch) -> None:
+        self._failures = 0
+        self._intake.committed(batch)
+        self._search.committed(batch.next_offsets())
+
+    async def _abort(self, opened: _OpenBatch, error: BaseException) -> None:
+        """End the transaction as its context manager does for an exception."""
+        self._open = None
+        await opened.transaction.__aexit__(type(error), error, error.__traceback__)
+
+    # What a failure leads to
+
+    async def _consider(self, batch: RecordBatch, error: Exception) -> None:
+        """Raise what ends the loop; else return when the same records may be tried again.
+
+        Raises:
+            KafkaError: this producer will never commit.
+        """
+        if not batch.membership.is_current:
+            return  # whatever it was, somebody else may have these records now
+        meaning = meaning_of(error)
+        if meaning is Meaning.FATAL:
+            raise error
+        if meaning is Meaning.RECORD:
+            self._search.failed(batch, error)
+        if meaning is Meaning.PASSING or len(batch.records) == 1:
+            await self._pause(error)
+
+    async def _pause(self, error: Exception) -> None:
+        """Wait before the next attempt, unless stopped."""
+        delay_s = self._backoff.delay_s(self._failures)
+        self._failures += 1
+        self._log.warning("batch_not_committed", error=f"{type(error).__name__}: {error}", again_in_s=round(delay_s, 3))
+        await asyncio.wait((self._stopped,), timeout=delay_s)
+
+    async def _hand_over(self, error: Exception) -> None:
+        """Let the hook decide about a record that is poison, within its transaction.
+
+        Raises:
+            PoisonRecordError: there is no hook.
+        """
+        assert self._open is not None
+        record = self._open.batch.records[0]
+        if self._on_poison is None:
+            text = f"record {record.topic}[{record.partition}]@{record.offset} fails whenever it is tried: {error}"
+            poison = PoisonRecordError(text, topic=record.topic, partition=record.partition)
+            poison.offset = record.offset
+            raise poison from error
+        self._log.warning("poison_record", topic=record.topic, partition=record.partition, offset=record.offset)
+        await self._on_poison(record, error, self._open.txn)
+        await self._finish()
+
+
+class _RebalancedError(KafkaError):
+    """Tells a transaction why it is aborted."""
+
+
+class _LeftInTheMiddleError(KafkaError):
+    """Tells a transaction why it is aborted."""

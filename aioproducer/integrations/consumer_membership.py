@@ -1,0 +1,99 @@
+"""One assignment of an aiokafka consumer: under which generation its records are read, and whether it still holds.
+
+aiokafka has no public names for some of this, and so the reaches into it are all in this file and in
+`ConsumerGroupMetadata.of`. What is used of it, in the order in which a rebalance happens there::
+
+    reassignment_in_progress = True       from here on `getmany` returns nothing
+    listener.on_partitions_revoked
+    JoinGroup, SyncGroup                  `generation` is the new one as soon as JoinGroup is answered
+    a new Assignment object               and reassignment_in_progress = False, in one step
+    listener.on_partitions_assigned
+
+So generation and assignment belong together while no reassignment is in progress, and an assignment is over when
+another object stands in its place. A listener would be told as well, but setting one means subscribing again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+from aioproducer.errors import ConfigurationError, IllegalStateError
+from aioproducer.records import ConsumerGroupMetadata, TopicPartition
+
+if TYPE_CHECKING:
+    from aiokafka import AIOKafkaConsumer
+
+LOOK_EVERY_S: Final = 0.02
+"""How often a consumer that is being assigned is looked at."""
+
+
+class Membership:
+    """An assignment that the consumer has now.
+
+    Raises:
+        IllegalStateError: it has none, or is between two.
+    """
+
+    def __init__(self, consumer: AIOKafkaConsumer) -> None:
+        self.group = ConsumerGroupMetadata.of(consumer)
+        self.partitions = tuple(TopicPartition(*partition) for partition in sorted(consumer.assignment()))
+        self._subscriptions = consumer._subscription  # noqa: SLF001  # no public name: see above
+        self._assignment = self._subscriptions.subscription.assignment
+
+    @property
+    def is_current(self) -> bool:
+        """Whether nothing has been assigned since, nor is being."""
+        subscription = self._subscriptions.subscription
+        return (
+            subscription is not None
+            and subscription.assignment is self._assignment
+            and not self._subscriptions.reassignment_in_progress
+        )
+
+
+async def membership_of(consumer: AIOKafkaConsumer) -> Membership:
+    """Return the consumer's assignment; waits while it has none.
+
+    Raises:
+        IllegalStateError: it is subscribed to nothing.
+        aiokafka.errors.KafkaError: what keeps it from joining its group.
+    """
+    while True:
+        consumer._coordinator.check_errors()  # noqa: SLF001  # as its own getmany does
+        subscriptions = consumer._subscription  # noqa: SLF001  # no public name: see above
+        if subscriptions.subscription is None:
+            raise IllegalStateError("the consumer has no topics: subscribe it before")
+        if not subscriptions.reassignment_in_progress:
+            try:
+                return Membership(consumer)
+            except IllegalStateError:
+                """Its heartbeat was just told that it is no member any more: it will join again."""
+        await asyncio.sleep(LOOK_EVERY_S)
+
+
+def check_consumer(consumer: AIOKafkaConsumer) -> None:
+    """Refuse a consumer that cannot be one half of exactly-once processing.
+
+    Raises:
+        TypeError: no consumer of aiokafka.
+        ConfigurationError: it reads what was aborted, commits by itself, or has no group.
+        IllegalStateError: it is not started.
+    """
+    options = {
+        name: getattr(consumer, f"_{name}", None) for name in ("isolation_level", "enable_auto_commit", "group_id")
+    }
+    if not hasattr(consumer, "getmany"):
+        raise TypeError(f"consumer must be an AIOKafkaConsumer, not {type(consumer).__name__}")
+    if options["isolation_level"] != "read_committed":
+        _refuse("isolation_level", '"read_committed"', "it would read records of transactions that are aborted")
+    if options["enable_auto_commit"]:
+        _refuse("enable_auto_commit", "False", "offsets are committed with the transaction, or not at all")
+    if options["group_id"] is None:
+        _refuse("group_id", "a name", "offsets are committed for a group")
+    if consumer._coordinator is None:  # noqa: SLF001  # no public name: see above
+        raise IllegalStateError("the consumer is not started: await consumer.start() first")
+
+
+def _refuse(option: str, wanted: str, reason: str) -> None:
+    raise ConfigurationError(f"the consumer needs {option}={wanted}: {reason}", option=option)

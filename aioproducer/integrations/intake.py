@@ -1,0 +1,136 @@
+"""The consumer's half: batches of records of one assignment, read from the offsets that the group has committed.
+
+After a rebalance aiokafka's consumer goes on where the group has committed, as far as its version of OffsetFetch can
+see. That is not far enough: the partition's last owner may have a transaction open whose offsets count as soon as it
+commits. So each assignment begins with a question of our own, which is not answered before that is decided (KIP-447),
+and records that were read from elsewhere are thrown away.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from aioproducer.integrations.consumer_membership import Membership, membership_of
+from aioproducer.integrations.record_batch import RecordBatch
+from aioproducer.records import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
+    from aiokafka import AIOKafkaConsumer, ConsumerRecord
+
+    from aioproducer.producer import Producer
+
+ResultT = TypeVar("ResultT")
+
+POLL_S: Final = 0.5
+"""How long one question to the consumer waits for records."""
+
+
+class Intake:
+    """Reads batches.
+
+    Args:
+        consumer: checked.
+        producer: asks for stable offsets.
+        max_seconds: from a batch's first record until it is given out.
+        stopped: done when no further batch is wanted.
+    """
+
+    def __init__(
+        self,
+        consumer: AIOKafkaConsumer,
+        producer: Producer,
+        *,
+        max_seconds: float,
+        stopped: asyncio.Future[None],
+    ) -> None:
+        self._consumer = consumer
+        self._producer = producer
+        self._max_seconds = max_seconds
+        self._stopped = stopped
+        self._membership: Membership | None = None
+        self._next: dict[TopicPartition, int] = {}
+        """What is to be processed next: behind what is committed, or the first that was read where nothing is."""
+
+    async def next_batch(self, limit: int) -> RecordBatch | None:
+        """Wait for records, up to `limit`, of one assignment; None: stopped.
+
+        Raises:
+            KafkaError: committed offsets cannot be had.
+            aiokafka.errors.KafkaError: the consumer cannot go on.
+        """
+        while not self._stopped.done():
+            membership = await self._placed_membership()
+            if membership is None:
+                continue
+            records = await self._read(membership, limit)
+            if records:
+                return RecordBatch(records, membership)
+        return None
+
+    def committed(self, batch: RecordBatch) -> None:
+        """A batch is done."""
+        self._next.update({partition: offset.offset for partition, offset in batch.next_offsets().items()})
+
+    def rewind(self) -> None:
+        """Ask again what is committed, and go on from there."""
+        self._membership = None
+
+    def seek_back(self) -> None:
+        """Put the consumer before everything that was read and not committed, for whoever reads with it next."""
+        if self._membership is not None and self._membership.is_current:
+            for partition in self._membership.partitions:
+                if partition in self._next:
+                    self._consumer.seek(partition, self._next[partition])
+
+    async def _placed_membership(self) -> Membership | None:
+        """The assignment, with the consumer at its committed offsets; None: look again."""
+        if self._membership is not None and self._membership.is_current:
+            return self._membership
+        membership = await self._unless_stopped(membership_of(self._consumer))
+        if membership is None:
+            return None
+        committed = await self._unless_stopped(
+            self._producer.committed_offsets(membership.group, membership.partitions)
+        )
+        if committed is None or not membership.is_current:
+            return None
+        self._next.update({partition: offset.offset for partition, offset in committed.items() if offset is not None})
+        self._membership = membership
+        self.seek_back()
+        return membership
+
+    async def _read(self, membership: Membership, limit: int) -> list[ConsumerRecord]:
+        """Records of this assignment; none if it ended, or if nothing is wanted any more."""
+        clock = asyncio.get_running_loop().time
+        records: list[ConsumerRecord] = []
+        until = math.inf
+        while len(records) < limit and clock() < until:
+            timeout_ms = max(1, int(min(until - clock(), POLL_S) * 1000))
+            fetched = await self._unless_stopped(self._fetch(timeout_ms, limit - len(records)))
+            if fetched is None or not membership.is_current:
+                return []
+            records += fetched
+            if records and until == math.inf:
+                until = clock() + self._max_seconds
+        return records
+
+    async def _fetch(self, timeout_ms: int, limit: int) -> list[ConsumerRecord]:
+        fetched = await self._consumer.getmany(timeout_ms=timeout_ms, max_records=limit)
+        for partition, records in fetched.items():  # noted here: whoever waits for this may be cancelled now
+            self._next.setdefault(TopicPartition(*partition), records[0].offset)
+        return [record for records in fetched.values() for record in records]
+
+    async def _unless_stopped(self, waiting: Coroutine[object, object, ResultT]) -> ResultT | None:
+        """What is waited for, or None once stopped."""
+        task = asyncio.ensure_future(waiting)
+        try:
+            await asyncio.wait((task, self._stopped), return_when=asyncio.FIRST_COMPLETED)
+            return task.result() if task.done() else None
+        finally:
+            if not task.done():
+                task.cancel()
+                await asyncio.wait([task])

@@ -1,0 +1,33 @@
+"""Records of one assignment that are processed in one transaction."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from aioproducer.records import OffsetAndMetadata, TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from aiokafka import ConsumerRecord
+
+    from aioproducer.integrations.consumer_membership import Membership
+
+
+@dataclass(frozen=True, slots=True)
+class RecordBatch:
+    """What one transaction is made of; never empty."""
+
+    records: Sequence[ConsumerRecord]
+    """In the order of each partition."""
+
+    membership: Membership
+    """Under which all of them were read."""
+
+    def next_offsets(self) -> Mapping[TopicPartition, OffsetAndMetadata]:
+        """What is committed with the transaction: in each partition the offset to read next."""
+        return {
+            TopicPartition(record.topic, record.partition): OffsetAndMetadata(record.offset + 1)
+            for record in self.records  # the last of a partition stays
+        }

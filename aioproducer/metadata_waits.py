@@ -1,0 +1,65 @@
+"""Waits for metadata, and says why a topic is still unknown."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from aioproducer.errors import BrokerError, Outcome
+from aioproducer.protocol.error_codes import ErrorCode
+
+if TYPE_CHECKING:
+    from aioproducer.network.metadata_refresher import MetadataRefresher
+
+
+class MetadataWaits:
+    """Who waits for the next answer, whatever it says.
+
+    Args:
+        metadata: asks.
+        loop: makes futures.
+    """
+
+    def __init__(self, metadata: MetadataRefresher, loop: asyncio.AbstractEventLoop) -> None:
+        self._metadata = metadata
+        self._loop = loop
+        self._waiting: list[asyncio.Future[None]] = []
+
+    async def next_answer(self, deadline: float) -> bool:
+        """Wait for the next metadata answer; False: `deadline` (monotonic seconds) came first."""
+        answered = self._loop.create_future()
+        self._waiting.append(answered)
+        try:
+            async with asyncio.timeout_at(deadline):
+                await answered
+        except TimeoutError:
+            return False
+        return True
+
+    def end(self) -> None:
+        """Wake all who wait: there is an answer, or there never will be one."""
+        waiting, self._waiting = self._waiting, []
+        for future in waiting:
+            if not future.done():
+                future.set_result(None)
+
+    def topic_refusal(self, topic: str) -> BrokerError | None:
+        """The error of a topic that brokers will never describe to us; None while there is hope."""
+        code = ErrorCode.of(self._metadata.topic_error(topic))
+        if code is None or code is ErrorCode.NONE or code.retriable:
+            return None
+        text = f"topic {topic!r}: {code.name}: {code.meaning}"
+        return BrokerError.of(int(code), text, topic=topic, outcome=Outcome.NOT_WRITTEN)
+
+    def explain_topic(self, topic: str) -> str:
+        """Say why a topic is still unknown."""
+        if self._metadata.last_error is not None:
+            return str(self._metadata.last_error)
+        code = ErrorCode.of(self._metadata.topic_error(topic))
+        if code is None or code is ErrorCode.NONE:
+            return "no broker has described it yet"
+        return f"brokers answer {code.name}: {code.meaning}"
+
+    def __repr__(self) -> str:
+        """Show how many wait."""
+        return f"<MetadataWaits {len(self._waiting)}>"

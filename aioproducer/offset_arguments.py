@@ -1,0 +1,96 @@
+"""The arguments of `send_offsets`: whatever says which offset of which partition, checked and made one type."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final, Protocol, TypeAlias
+
+from aioproducer.records import (
+    ConsumerGroupMetadata,
+    OffsetAndMetadata,
+    TopicPartition,
+    check_partition,
+    check_topic_name,
+)
+
+OffsetArgument: TypeAlias = int | tuple[int, str]
+"""The next offset to read, alone or with a text for the group's coordinator to keep."""
+
+
+class OffsetsArgument(Protocol):
+    """A mapping of (topic, partition) to the next offset to read; aiokafka's types are such tuples too."""
+
+    def items(self) -> Iterable[tuple[tuple[str, int], OffsetArgument]]:
+        """Its pairs."""
+
+
+GroupArgument: TypeAlias = str | ConsumerGroupMetadata
+
+_MAX_OFFSET: Final = 2**63 - 1  # int64 on the wire
+_MAX_TEXT_BYTES: Final = 32_767  # int16 on the wire
+_PAIR: Final = 2
+
+
+def offsets_of(offsets: object) -> dict[TopicPartition, OffsetAndMetadata]:
+    """Return offsets by partition.
+
+    Raises:
+        TypeError: not a mapping of (topic, partition) to offsets.
+        ValueError: a negative offset, a topic or partition that cannot be, a text that is too long.
+    """
+    if not isinstance(offsets, Mapping):
+        text = f"offsets must be a mapping of (topic, partition) to the next offset, not {type(offsets).__name__}"
+        raise TypeError(text)
+    return {_place(place): _offset(offset, place) for place, offset in offsets.items()}
+
+
+def group_of(group: object) -> ConsumerGroupMetadata:
+    """Return the group.
+
+    Raises:
+        TypeError: neither a group id nor `ConsumerGroupMetadata`.
+        ValueError: an empty id, or one that is too long.
+    """
+    if isinstance(group, str):
+        group = ConsumerGroupMetadata(group)
+    if not isinstance(group, ConsumerGroupMetadata) or not isinstance(group.group_id, str):
+        text = f"group must be a group id or ConsumerGroupMetadata, not {type(group).__name__}"
+        raise TypeError(text)
+    if not group.group_id:
+        raise ValueError("group must not be empty")
+    _check_text("the id of the group", group.group_id)
+    return group
+
+
+def _place(place: object) -> TopicPartition:
+    if not isinstance(place, tuple) or len(place) != _PAIR:
+        text = f"the keys of offsets must be (topic, partition), not {type(place).__name__}"
+        raise TypeError(text)
+    topic, partition = place
+    check_topic_name(topic)
+    if partition is None:
+        raise TypeError("the keys of offsets must be (topic, partition): the partition is None")
+    check_partition(partition)
+    return TopicPartition(topic, partition)
+
+
+def _offset(given: object, place: object) -> OffsetAndMetadata:
+    offset, metadata = given if isinstance(given, tuple) and len(given) == _PAIR else (given, "")
+    if not isinstance(offset, int) or isinstance(offset, bool):
+        text = f"the offset of {place} must be an int, or (int, str), not {type(given).__name__}"
+        raise TypeError(text)
+    if not 0 <= offset <= _MAX_OFFSET:
+        text = f"the offset of {place} must be between 0 and {_MAX_OFFSET}, not {offset}"
+        raise ValueError(text)
+    if not isinstance(metadata, str):
+        text = f"the metadata of {place} must be a str, not {type(metadata).__name__}"
+        raise TypeError(text)
+    _check_text(f"the metadata of {place}", metadata)
+    return OffsetAndMetadata(offset, metadata)
+
+
+def _check_text(what: str, text: str) -> None:
+    size = len(text.encode())
+    if size > _MAX_TEXT_BYTES:
+        message = f"{what} must be at most {_MAX_TEXT_BYTES} bytes long, not {size}"
+        raise ValueError(message)

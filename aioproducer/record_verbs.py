@@ -1,0 +1,322 @@
+"""The verbs that take records: of a producer, and of the handle of an open transaction.
+
+`send` is the table of contents of a record's journey (docs/explanation/life_of_a_record.md): the user's own code
+around it (`preparation.py`), one native append (`_native/append.pyx`), or a place in a waiting line
+(`core/waiting_lines.py`). What happens then is the business of `running_producer.py` and below.
+
+Source: KafkaProducer in Apache Kafka.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, overload
+
+from aioproducer._native.enqueue import EnqueueVerb
+from aioproducer.arrow_columns import ArrowRecords, ColumnNames
+from aioproducer.bulk_delivery import BulkDelivery, append_all, enqueue_all, rows_of
+from aioproducer.coroutine_functions import mark_as_coroutine_functions
+from aioproducer.preparation import PreparedRecord
+from aioproducer.records import normalize_headers
+from aioproducer.topic import Topic, TopicRecords
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Iterable
+
+    from aioproducer._native.append import Headers
+    from aioproducer._native.append_many import Row
+    from aioproducer._native.delivery import Delivery, OnDelivery
+    from aioproducer.admission import Admission
+    from aioproducer.bulk_delivery import EnqueueRow
+    from aioproducer.records import RecordMetadata
+    from aioproducer.running_producer import RunningProducer
+    from aioproducer.topic import KeyT, ValueT
+    from aioproducer.type_serializers import TypeOrSerializer
+
+    AppendArguments = tuple[str, object, object, int | None, int | None, Headers | None, OnDelivery | None]
+    Append = Callable[[*AppendArguments], Delivery | None]
+
+
+class RecordVerbs(EnqueueVerb):
+    """What accepts records; whether it does at the moment is for whoever inherits to say."""
+
+    _append: Append
+    """The native append; or what stands for it, and says why nothing can be appended, or appends nothing."""
+
+    # Sending
+
+    def send(  # noqa: PLR0913  # a record has that many parts
+        self,
+        topic: str,
+        value: object = None,
+        *,
+        key: object = None,
+        partition: int | None = None,
+        timestamp: int | None = None,
+        headers: Headers | None = None,
+        on_delivery: OnDelivery | None = None,
+    ) -> Delivery:
+        """Accept a record; `await` the delivery for the broker's acknowledgement.
+
+        Awaiting never waits out the linger. Not awaited, the record is sent all the same; its failure is raised by
+        the next `flush` or `close`. Cancelling recalls nothing.
+
+        Args:
+            topic: where it goes.
+            value: bytes, or what `value_serializer` takes; None is a tombstone.
+            key: bytes, or what `key_serializer` takes; equal keys go to the same partition.
+            partition: instead of the key's or a chosen one.
+            timestamp: ms since the epoch; None is now.
+            headers: (str, bytes | None) pairs.
+            on_delivery: called with (metadata, None) or (None, error), in record order; never ends the linger.
+
+        Raises:
+            TypeError, ValueError: an argument; names it and what is allowed.
+            SerializationError: a serializer failed.
+            RecordTooLargeError: larger than `max_request_size` allows.
+            BufferFullError: too many records wait that nobody awaits; use `enqueue`.
+            IllegalStateError: not started, on another thread, in a forked child.
+            ProducerClosedError: closing or closed.
+        """
+        if headers is not None and not isinstance(headers, (list, tuple)):
+            headers = normalize_headers(headers)
+        delivery = self._append(topic, value, key, partition, timestamp, headers, on_delivery)
+        if delivery is not None:
+            return delivery
+        return self._open_admission().send(
+            PreparedRecord(topic, value, key, partition, timestamp, headers, on_delivery)
+        )
+
+    async def send_and_wait(  # noqa: PLR0913  # as send
+        self,
+        topic: str,
+        value: object = None,
+        *,
+        key: object = None,
+        partition: int | None = None,
+        timestamp: int | None = None,
+        headers: Headers | None = None,
+        on_delivery: OnDelivery | None = None,
+    ) -> RecordMetadata:
+        """Send, and wait for the acknowledgement; arguments and errors as `send`.
+
+        A true coroutine function, for `create_task`, `start_soon` and `run_coroutine_threadsafe`. Cancelled while
+        the record still waits for metadata or memory, it withdraws it.
+        """
+        delivery = await self.enqueue(
+            topic,
+            value,
+            key=key,
+            partition=partition,
+            timestamp=timestamp,
+            headers=headers,
+            on_delivery=on_delivery,
+        )
+        return await delivery
+
+    def send_nowait(  # noqa: PLR0913  # as send
+        self,
+        topic: str,
+        value: object = None,
+        *,
+        key: object = None,
+        partition: int | None = None,
+        timestamp: int | None = None,
+        headers: Headers | None = None,
+        on_delivery: OnDelivery | None = None,
+    ) -> Delivery:
+        """Accept a record if it can be appended now; arguments and errors as `send`.
+
+        Raises:
+            MetadataNotReadyError: the topic is not known yet; it is being asked for.
+            BufferFullError: no room, or others wait for it.
+        """
+        if headers is not None and not isinstance(headers, (list, tuple)):
+            headers = normalize_headers(headers)
+        delivery = self._append(topic, value, key, partition, timestamp, headers, on_delivery)
+        if delivery is not None:
+            return delivery
+        record = PreparedRecord(topic, value, key, partition, timestamp, headers, on_delivery)
+        return self._open_admission().send_nowait(record)
+
+    async def send_many(
+        self,
+        topic: str,
+        values: Iterable[object],
+        *,
+        keys: Iterable[object] | None = None,
+        partition: int | None = None,
+        timestamp: int | None = None,
+        headers: Headers | None = None,
+    ) -> BulkDelivery:
+        """Enqueue one record for each value; returns when all were accepted, or refused.
+
+        A record that `enqueue` would refuse does not keep the others back: it is in the result, by its position.
+        A subclass that overrides `enqueue` is asked for each.
+        Cancelled, what was accepted goes on and the rest is never given.
+
+        Args:
+            topic: of all records.
+            values: as `value` of `send`; taken once, in order.
+            keys: as `key` of `send`, one for each value; None is no keys.
+            partition: of all records.
+            timestamp: of all records.
+            headers: of all records.
+
+        Returns:
+            What to await for counts, offsets and errors; it need not be.
+
+        Raises:
+            ValueError: not as many keys as values; the records before were given.
+            MetadataTimeoutError: the topic is still unknown after `max_block_ms`; nothing was given.
+            IllegalStateError: as `send`; nothing was given.
+        """
+        await self.partitions_for(topic)
+        rows = rows_of(
+            values, keys, partition=partition, timestamp=timestamp, headers=normalize_headers(headers) or None
+        )
+        return await self._enqueue_rows(topic, rows, partial(self._enqueue_row, topic))
+
+    async def send_arrow(  # noqa: PLR0913  # one for each part of a record
+        self,
+        topic: str,
+        batch: object,
+        *,
+        value: str | None = None,
+        key: str | None = None,
+        partition: str | None = None,
+        timestamp: str | None = None,
+        headers: str | None = None,
+    ) -> BulkDelivery:
+        """Enqueue one record for each row; as `send_many` otherwise. Needs the extra `arrow`; no serializer runs.
+
+        For the same reason a producer that has serializers does not ask an `enqueue` of its subclass.
+
+        Args:
+            topic: of all records.
+            batch: a pyarrow `RecordBatch`, `Table` or `RecordBatchReader`, or what exports itself as Arrow (polars,
+                pandas, DuckDB). Read once, on the event loop, as room comes.
+            value: name of the column; None is the one named `value`, which must be there then.
+            key: name of the column; None is the one named `key`, if there is one. So with all that follow:
+            partition: integers.
+            timestamp: timestamps, or ms since the epoch.
+            headers: lists of (name, value) structs, or maps.
+
+        Raises:
+            TypeError, ValueError: the batch, or a column by its name and type; nothing was given.
+            ModuleNotFoundError: pyarrow is not installed.
+            MetadataTimeoutError, IllegalStateError: as `send_many`.
+        """
+        rows = ArrowRecords(batch, ColumnNames(value, key, partition, timestamp, headers))
+        await self.partitions_for(topic)
+        admission = self._open_admission()
+        enqueue = admission.enqueue_bytes if admission.runs_serializers else self._enqueue_row
+        return await self._enqueue_rows(topic, rows, partial(enqueue, topic))
+
+    @overload  # `bytes` is a type, and a function that returns bytes
+    def topic(
+        self, name: str, *, key: type[bytes] = bytes, value: type[bytes], headers: Headers | None = None
+    ) -> Topic[bytes, bytes]: ...
+
+    @overload
+    def topic(  # type: ignore[overload-overlap]  # where both are bytes, the first holds
+        self, name: str, *, key: type[bytes] = bytes, value: TypeOrSerializer[ValueT], headers: Headers | None = None
+    ) -> Topic[bytes, ValueT]: ...
+
+    @overload
+    def topic(
+        self, name: str, *, key: TypeOrSerializer[KeyT], value: type[bytes], headers: Headers | None = None
+    ) -> Topic[KeyT, bytes]: ...
+
+    @overload
+    def topic(
+        self, name: str, *, key: TypeOrSerializer[KeyT], value: TypeOrSerializer[ValueT], headers: Headers | None = None
+    ) -> Topic[KeyT, ValueT]: ...
+
+    def topic(
+        self, name: str, *, key: object = bytes, value: object, headers: Headers | None = None
+    ) -> Topic[KeyT, ValueT]:
+        """Return a handle for a topic whose keys and values have a type; may be made before the start.
+
+        The producer's own serializers do not run for its records; interceptors and partitioner do.
+
+        Args:
+            name: of the topic.
+            key: a type (`type_serializers.py` lists them), or a serializer.
+            value: as `key`.
+            headers: of every record, before its own.
+
+        Raises:
+            TypeError, ValueError: an argument; names it and what is allowed.
+        """
+        return self.topic_of(TopicRecords(name, key=key, value=value, headers=headers))
+
+    def topic_of(self, records: TopicRecords[KeyT, ValueT]) -> Topic[KeyT, ValueT]:
+        """As `topic`, of what its records have in common."""
+        return Topic(records, self, admission=self._open_admission)
+
+    # What whoever inherits says
+
+    def _open_admission(self) -> Admission:
+        """The way in, if records are taken; raises otherwise."""
+        raise NotImplementedError
+
+    def _open_running(self) -> RunningProducer:
+        """The parts of the producer, if it runs; raises otherwise."""
+        raise NotImplementedError
+
+    def _takes_records(self) -> bool:
+        """Whether records are taken by this object; whether the producer takes any is for the append to say."""
+        return True
+
+    async def partitions_for(self, topic: str) -> list[int]:
+        """Return the partitions of a topic, asking a broker if need be."""
+        raise NotImplementedError
+
+    # Inside
+
+    def _attach(self, running: RunningProducer) -> None:
+        """Take records from now on."""
+        if running.preparation.is_needed:
+            self._append = _prepare_first
+            return
+        self._append = running.appender.append
+        self._enqueue_natively(running.appender)
+
+    def _detach(self) -> None:
+        """Take none any more, until attached again: every call asks `_open_admission`, which says why."""
+        self._append = self._refuse_record
+        self._enqueue_natively(None)
+
+    def _refuse_record(self, *_: object) -> None:
+        self._open_admission()
+        self._open_running().refuse()
+
+    def _enqueue_slowly(self, *arguments: *AppendArguments) -> Coroutine[object, None, Delivery]:
+        return self._open_admission().enqueue(PreparedRecord(*arguments))
+
+    async def _enqueue_rows(self, topic: str, rows: Iterable[Row], enqueue: EnqueueRow) -> BulkDelivery:
+        """Enqueue rows natively, unless code of the user's is to see each: a subclass's own verb is such code."""
+        if type(self).enqueue is not EnqueueVerb.enqueue or self._open_admission().runs_code_of_the_user:
+            return await enqueue_all(rows, enqueue)
+        return await append_all(
+            rows, enqueue, appender=self._open_running().appender, topic=topic, is_open=self._takes_records
+        )
+
+    def _enqueue_row(  # noqa: PLR0917  # of a table
+        self,
+        topic: str,
+        value: object,
+        key: object,
+        partition: int | None,
+        timestamp: int | None,
+        headers: Headers | None,
+    ) -> Coroutine[object, None, Delivery]:
+        return self.enqueue(topic, value, key=key, partition=partition, timestamp=timestamp, headers=headers)
+
+
+def _prepare_first(*_: object) -> None:
+    """Stands for the append of a producer whose records go through the user's code first."""
+
+
+mark_as_coroutine_functions(RecordVerbs.send, RecordVerbs.enqueue)

@@ -1,0 +1,96 @@
+"""TxnOffsetCommit 0-5: offsets that a group commits with a producer's transaction.
+
+The group's coordinator asks the transaction's, as the leader of any partition does: since version 5 the offsets are
+added to the transaction by that, before it AddOffsetsToTxn has to come first. Since version 3 a member says who it is
+(KIP-447), so that a consumer that has lost its partitions cannot commit for them.
+
+Source: GroupCoordinatorService.commitTransactionalOffsets and ClassicGroup.validateOffsetCommit in Apache Kafka.
+"""
+
+from typing import TYPE_CHECKING, cast
+
+from aioproducer.records import TopicPartition
+from aioproducer.testing.model.apis.find_coordinator import coordinator_error
+from aioproducer.testing.model.committed_offsets import CommittedOffset
+from aioproducer.testing.model.consumer_group import ILLEGAL_GENERATION, ConsumerGroup
+from aioproducer.testing.model.consumer_groups import OFFSETS_TOPIC
+from aioproducer.testing.model.exchange import Exchange
+from aioproducer.testing.model.messages import Tree
+from aioproducer.testing.model.transaction_checks import COORDINATOR_ERRORS, admit
+from aioproducer.testing.model.transaction_entry import Claim
+
+if TYPE_CHECKING:
+    from kio.schema.txn_offset_commit.v5.request import TxnOffsetCommitRequest, TxnOffsetCommitRequestPartition
+
+UNKNOWN_TOPIC_OR_PARTITION = 3
+COORDINATOR_LOAD_IN_PROGRESS = 14
+INVALID_PRODUCER_EPOCH = 47
+INVALID_TXN_STATE = 48
+PRODUCER_FENCED = 90
+TRANSACTION_ABORTABLE = 120
+_FIRST_WITH_ABORTABLE = 4
+_FIRST_THAT_ADDS = 5
+
+
+def answer_txn_offset_commit(exchange: Exchange) -> None:
+    """Hold the offsets until the transaction ends."""
+    request = cast("TxnOffsetCommitRequest", exchange.request())
+    groups = exchange.cluster.groups
+    error = coordinator_error(exchange, request.group_id)
+    offered = {
+        TopicPartition(topic.name, partition.partition_index): partition
+        for topic in request.topics
+        for partition in topic.partitions
+    }
+    there = {place: partition for place, partition in offered.items() if _is_there(exchange, place)}
+    if there and not error:
+        error = _transaction_error(exchange, request) or group_error(groups.named(request.group_id), request)
+        if not error:
+            offsets = {place: _offset(partition) for place, partition in there.items()}
+            groups.hold(request.group_id, request.producer_id, offsets)
+    answers: dict[str, list[Tree]] = {topic.name: [] for topic in request.topics}
+    for place in offered:
+        code = error if place in there else UNKNOWN_TOPIC_OR_PARTITION
+        answers[place.topic].append({"partition_index": place.partition, "error_code": code})
+    topics = [{"name": name, "partitions": partitions} for name, partitions in answers.items()]
+    exchange.reply_tree({"topics": topics}, exchange.now)
+
+
+def _offset(offered: "TxnOffsetCommitRequestPartition") -> CommittedOffset:
+    epoch = int(offered.committed_leader_epoch)
+    return CommittedOffset(int(offered.committed_offset), epoch, offered.committed_metadata or "")
+
+
+def _is_there(exchange: Exchange, place: TopicPartition) -> bool:
+    topic = exchange.cluster.topics.named(place.topic)
+    return topic is not None and topic.partition(place.partition) is not None
+
+
+def _transaction_error(exchange: Exchange, request: "TxnOffsetCommitRequest") -> int:
+    """What the transaction's coordinator says, as the group's passes it on; it is asked once a transaction."""
+    partition = exchange.cluster.groups.offsets_partition_of(request.group_id)
+    if exchange.cluster.groups.is_in_transaction(request.producer_id, partition):
+        return 0
+    error = admit(
+        exchange.cluster,
+        Claim(request.transactional_id, request.producer_id, request.producer_epoch),
+        TopicPartition(OFFSETS_TOPIC, partition),
+        adds=exchange.version >= _FIRST_THAT_ADDS,
+        now=exchange.now,
+    )
+    if error in COORDINATOR_ERRORS:
+        return COORDINATOR_LOAD_IN_PROGRESS
+    if error == TRANSACTION_ABORTABLE and exchange.version < _FIRST_WITH_ABORTABLE:
+        return INVALID_TXN_STATE
+    return INVALID_PRODUCER_EPOCH if error == PRODUCER_FENCED else error
+
+
+def group_error(group: ConsumerGroup, request: "TxnOffsetCommitRequest") -> int:
+    """What the group says to who commits: a member of this generation, or somebody who names none."""
+    if request.generation_id < 0 and group.is_empty:
+        return 0
+    if request.generation_id >= 0 or request.member_id or request.group_instance_id is not None:
+        if group.is_empty and not group.generation:
+            return ILLEGAL_GENERATION
+        return group.member_error(request.member_id, request.generation_id, request.group_instance_id)
+    return 0

@@ -1,0 +1,61 @@
+"""How far a consumer group has come: what it has committed, and what transactions are about to commit.
+
+Offsets of an open transaction are held apart by producer id until its marker comes; meanwhile who asks for stable
+offsets is told 88 UNSTABLE_OFFSET_COMMIT. Of two commits the one that was sent later stands, though its transaction
+may end before the other's.
+
+Source: OffsetMetadataManager in Apache Kafka.
+"""
+
+from typing import NamedTuple
+
+from aioproducer.records import TopicPartition
+
+
+class CommittedOffset(NamedTuple):
+    """One partition's next offset to read."""
+
+    offset: int = -1
+    leader_epoch: int = -1
+    metadata: str = ""
+
+
+NOT_COMMITTED = CommittedOffset()
+
+
+class GroupOffsets:
+    """The offsets of one group."""
+
+    def __init__(self) -> None:
+        self._committed: dict[TopicPartition, tuple[int, CommittedOffset]] = {}
+        self._pending: dict[int, dict[TopicPartition, tuple[int, CommittedOffset]]] = {}
+        self._sent = 0  # goes up with every commit; says which was sent later
+
+    def partitions(self) -> list[TopicPartition]:
+        """Those with a committed offset."""
+        return list(self._committed)
+
+    def get(self, partition: TopicPartition) -> CommittedOffset:
+        """The committed offset of a partition; -1 when there is none."""
+        return self._committed.get(partition, (0, NOT_COMMITTED))[1]
+
+    def commit(self, partition: TopicPartition, committed: CommittedOffset) -> None:
+        """Commit at once."""
+        self._sent += 1
+        self._committed[partition] = (self._sent, committed)
+
+    def hold(self, producer_id: int, partition: TopicPartition, committed: CommittedOffset) -> None:
+        """Keep an offset until the producer's transaction ends."""
+        self._sent += 1
+        self._pending.setdefault(producer_id, {})[partition] = (self._sent, committed)
+
+    def is_unstable(self, partition: TopicPartition) -> bool:
+        """Whether an open transaction has an offset for this partition."""
+        return any(partition in held for held in self._pending.values())
+
+    def finish_transaction(self, producer_id: int, *, is_commit: bool) -> None:
+        """Commit or drop what is held for a producer."""
+        held = self._pending.pop(producer_id, {})
+        for partition, (sent, committed) in held.items():
+            if is_commit and sent > self._committed.get(partition, (0, NOT_COMMITTED))[0]:
+                self._committed[partition] = (sent, committed)

@@ -1,0 +1,110 @@
+"""The records of a transaction, as whoever begins and ends it sees them: taken, waited for, or given up.
+
+Between transactions a transactional producer takes no record. The native append asks one flag, as always, so this
+costs a record nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from aioproducer._native.append import RecordAppender
+    from aioproducer.completion import Completion
+    from aioproducer.core.partition_queue import PartitionQueue
+    from aioproducer.core.record_accumulator import RecordAccumulator
+    from aioproducer.core.waiting_lines import WaitingLines
+    from aioproducer.errors import KafkaError
+    from aioproducer.flush_waiters import FlushWaiters
+    from aioproducer.settlement import Settlement
+
+
+class TransactionRecords:
+    """Opens and closes the way in, and knows when all is out.
+
+    Args:
+        appender: takes records while a transaction is open.
+        lines: hold records that wait.
+        accumulator: holds batches.
+        settlement: ends batches.
+        completion: tells of those that fail.
+        flushes: wait for all of them.
+    """
+
+    def __init__(  # where records can be
+        self,
+        *,
+        appender: RecordAppender,
+        lines: WaitingLines,
+        accumulator: RecordAccumulator,
+        completion: Completion,
+        settlement: Settlement,
+        flushes: FlushWaiters,
+    ) -> None:
+        self._appender = appender
+        self._lines = lines
+        self._accumulator = accumulator
+        self._settlement = settlement
+        self._flushes = flushes
+        self._completion = completion
+
+    def listen(
+        self,
+        *,
+        use: Callable[[PartitionQueue], None],
+        failed: Callable[[KafkaError], None],
+        resolved: Callable[[], None],
+    ) -> None:
+        """Say whom to tell.
+
+        Args:
+            use: of a partition that has a batch.
+            failed: of records that failed otherwise than by their call.
+            resolved: when a batch that nobody waited for any more has left the wire.
+        """
+        self._accumulator.open_batches.on_opened = use
+        self._completion.on_failure = failed
+        self._settlement.on_resolved = resolved
+
+    def open(self) -> None:
+        """Take records."""
+        self._appender.closed = False
+
+    def close(self) -> int:
+        """Take no more; returns the flush generation of what was taken."""
+        self._appender.closed = True
+        generation = self._flushes.generations.close()
+        self._accumulator.open_batches.close_all()
+        return generation
+
+    def is_flushed(self, generation: int) -> bool:
+        """Whether all that was taken has ended."""
+        return self._flushes.generations.is_finished(generation)
+
+    async def flush(self, generation: int) -> None:
+        """Wait until it has."""
+        await self._flushes.wait_for(generation)
+
+    def give_up(self, error: KafkaError) -> None:
+        """Fail all that has no end yet; what is on the wire stays the wire's until its answer or its loss."""
+        self._lines.fail_all(error)
+        self._settlement.fail_everything(error, asyncio.get_running_loop().time())
+
+    def forget_failures(self) -> None:
+        """Let no later flush or close raise what commit and abort have dealt with."""
+        unseen = self._completion.unseen
+        failed = unseen.begin_flush(self._flushes.generations.current)
+        failed.take_error()
+        unseen.end_flush(failed)
+
+    def is_off_the_wire(self) -> bool:
+        """Whether every attempt was answered, or its connection closed."""
+        return not any(queue.on_wire for queue in self._accumulator.partitions.queues())
+
+    def offer(self, queues: Iterable[PartitionQueue]) -> None:
+        """Let partitions be sent to that could not before."""
+        for queue in queues:
+            self._accumulator.offer(queue)

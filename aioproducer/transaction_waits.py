@@ -1,0 +1,109 @@
+"""Who waits for a transaction to come somewhere: each looks again at every change, until its time is over."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from aioproducer.errors import TransactionTimeoutError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aioproducer.errors import KafkaError
+
+
+class Ending:
+    """One commit or abort; every call of the same kind joins it."""
+
+    __slots__ = ("error", "is_commit", "is_done", "is_told")
+
+    def __init__(self, *, is_commit: bool) -> None:
+        self.is_commit = is_commit
+        self.is_done = False
+        self.is_told = False
+        self.error: KafkaError | None = None
+
+    @property
+    def may_be_joined(self) -> bool:
+        """Whether somebody may still want to know: under way, or ended and told to nobody."""
+        return not (self.is_done and self.is_told)
+
+
+class TransactionWaits:
+    """Those who wait.
+
+    Args:
+        loop: makes their futures.
+        max_block_s: how long a call waits.
+        explain: says what went wrong last, for the text of time-outs.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, max_block_s: float, explain: Callable[[], str]) -> None:
+        self._loop = loop
+        self._max_block_s = max_block_s
+        self._explain = explain
+        self._changes: list[asyncio.Future[None]] = []
+
+    def deadline(self) -> float:
+        """When a call that begins now gives up; monotonic seconds."""
+        return self._loop.time() + self._max_block_s
+
+    def tell(self) -> None:
+        """Let all of them look again."""
+        changes, self._changes = self._changes, []
+        for change in changes:
+            if not change.done():
+                change.set_result(None)
+
+    async def join(self, ending: Ending, deadline: float) -> None:
+        """Wait until a transaction has ended.
+
+        Raises:
+            TransactionTimeoutError: not yet.
+            KafkaError: what it ended in.
+        """
+        what = "the transaction is not committed" if ending.is_commit else "the transaction is not aborted"
+        await self.until(lambda: ending.is_done, deadline, what)
+        ending.is_told = True
+        if ending.error is not None:
+            raise ending.error.fresh()
+
+    async def until(self, is_reached: Callable[[], bool], deadline: float | None, what: str) -> None:
+        """Wait until something is so.
+
+        Args:
+            is_reached: looked at now and after each change.
+            deadline: monotonic seconds; None: for ever.
+            what: is not so, for the error.
+
+        Raises:
+            TransactionTimeoutError: not yet.
+        """
+        try:
+            async with asyncio.timeout_at(deadline):
+                while not is_reached():
+                    change = self._loop.create_future()
+                    self._changes.append(change)
+                    await change
+        except TimeoutError:
+            text = f"{what} after max_block_ms={self._max_block_s * 1000:.0f}; it goes on, and the same call joins it"
+            reason = self._explain()
+            raise TransactionTimeoutError(f"{text} ({reason})" if reason else text) from None
+
+    async def pause(self, wait_s: float, deadline: float) -> None:
+        """Wait a while.
+
+        Raises:
+            TransactionTimeoutError: there is not so much time.
+        """
+        try:
+            async with asyncio.timeout_at(deadline):
+                await asyncio.sleep(wait_s)
+        except TimeoutError:
+            text = f"the next transaction may begin in {wait_s:.1f} s: a request of the last one may still arrive"
+            raise TransactionTimeoutError(text) from None
+
+    def __repr__(self) -> str:
+        """Show how many wait."""
+        return f"<TransactionWaits {len(self._changes)}>"

@@ -1,0 +1,157 @@
+"""`aioproducer txn`, as users meet it: beside a producer that is not ours and has a transaction open."""
+
+import asyncio
+import json
+
+import confluent_kafka
+import pytest
+
+from aioproducer.testing import FakeCluster
+from tests.cli.commands import Ended, run
+
+pytestmark = pytest.mark.slow
+
+
+def begun(bootstrap_servers: str, topic: str) -> confluent_kafka.Producer:
+    """Librdkafka in the middle of a transaction with two records in partition 0; its id is the topic's name."""
+    producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap_servers, "transactional.id": topic})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(topic, b"1", partition=0)
+    producer.produce(topic, b"2", partition=0)
+    assert producer.flush(30) == 0
+    return producer
+
+
+async def txn(bootstrap_servers: str, command: str, *arguments: str) -> Ended:
+    """The command."""
+    return await run("txn", command, *arguments, "-b", bootstrap_servers)
+
+
+def rows(ended: Ended) -> list[dict[str, object]]:
+    """The JSON lines of an answer."""
+    assert (ended.code, ended.errors) == (0, [])
+    return [json.loads(line) for line in ended.output.splitlines()]
+
+
+def listed(ended: Ended, transactional_id: str) -> list[object]:
+    """States of one id in the list."""
+    return [row["state"] for row in rows(ended) if row["transactional_id"] == transactional_id]
+
+
+async def test_open_transaction_is_listed_and_described(broker: str, topic: str) -> None:
+    """With where it has written, until it ends."""
+    producer = await asyncio.to_thread(begun, broker, topic)
+
+    ongoing = await txn(broker, "list", "--state", "Ongoing", "--json")
+    (described,) = rows(await txn(broker, "describe", topic, "--json"))
+    in_words = await txn(broker, "describe", topic)
+    await asyncio.to_thread(producer.abort_transaction, 30)
+    afterwards = await txn(broker, "list", "--json")
+
+    assert listed(ongoing, topic) == ["Ongoing"]
+    assert (described["state"], described["timeout_ms"], described["partitions"]) == ("Ongoing", 60_000, [[topic, 0]])
+    assert in_words.output.splitlines()[-1].split() == [topic, "0", "0"]
+    assert listed(afterwards, topic) in (["CompleteAbort"], ["PrepareAbort"])
+
+
+async def test_abandoned_id_is_taken_over(broker: str, topic: str) -> None:
+    """Its transaction is aborted at once, its producer fenced; doing so again finds nothing open."""
+    producer = await asyncio.to_thread(begun, broker, topic)
+
+    first = await txn(broker, "abort", topic)
+    again = await txn(broker, "abort", topic)
+    with pytest.raises(confluent_kafka.KafkaException) as caught:
+        await asyncio.to_thread(producer.commit_transaction, 30)
+
+    assert (first.code, first.errors) == (0, [])
+    assert first.output == f"{topic} taken over: its producer is fenced; its transaction in 1 partition is aborted\n"
+    assert "it had no transaction open" in again.output
+    assert caught.value.args[0].fatal()
+
+
+@pytest.mark.parametrize("command", ["describe", "abort"])
+async def test_id_that_does_not_exist_is_told(broker: str, topic: str, command: str) -> None:
+    """And is not made by asking."""
+    ended = await txn(broker, command, topic)
+
+    assert (ended.code, ended.output, ended.errors) == (1, "", [f"there is no transactional id {topic!r}"])
+    assert listed(await txn(broker, "list", "--json"), topic) == []
+
+
+async def test_running_transaction_does_not_hang(broker: str, topic: str) -> None:
+    """Its coordinator knows of it, however long it is open."""
+    producer = await asyncio.to_thread(begun, broker, topic)
+
+    ended = await txn(broker, "list", "--hanging", "--topic", topic, "--longest", "0")
+    await asyncio.to_thread(producer.abort_transaction, 30)
+
+    assert (ended.code, ended.output, ended.errors) == (0, "no hanging transactions\n", [])
+
+
+async def test_place_without_a_transaction_is_told(broker: str, topic: str) -> None:
+    """Nothing is written there."""
+    producer = await asyncio.to_thread(begun, broker, topic)
+    place = ["--topic", topic, "--partition", "0", "--start-offset"]
+
+    ended = await txn(broker, "abort", *place, "1")
+    await asyncio.to_thread(producer.commit_transaction, 30)
+
+    assert (ended.code, ended.errors) == (1, [f"no open transaction begins at offset 1 of {topic}[0]"])
+
+
+async def test_marker_ends_a_transaction_at_its_place(broker: str, topic: str) -> None:
+    """As a coordinator would; here of one that is not even lost."""
+    producer = await asyncio.to_thread(begun, broker, topic)
+
+    ended = await txn(broker, "abort", "--topic", topic, "--partition", "0", "--start-offset", "0")
+    (described,) = rows(await txn(broker, "describe", topic, "--json"))
+    in_words = await txn(broker, "describe", topic)
+    await asyncio.to_thread(producer.abort_transaction, 30)
+
+    assert (ended.code, ended.errors) == (0, [])
+    assert described["state"] == "Ongoing"
+    assert in_words.output.splitlines()[-1].split() == [topic, "0", "nothing", "yet"]
+
+
+async def test_nothing_at_all() -> None:
+    """A cluster that never saw a transaction."""
+    async with FakeCluster(nodes=3) as cluster:
+        ended = await txn(cluster.bootstrap_servers, "list")
+        hanging = await txn(cluster.bootstrap_servers, "list", "--hanging")
+
+    assert (ended.code, ended.output) == (0, "no transactions\n")
+    assert (hanging.code, hanging.output) == (0, "no hanging transactions\n")
+
+
+@pytest.mark.parametrize(
+    "arguments, says",
+    [
+        (["list", "--topic", "t"], "--topic needs --hanging"),
+        (["abort"], "give a transactional id, or all of"),
+        (["abort", "id", "--topic", "t"], "give a transactional id, or all of"),
+        (["abort", "--topic", "t", "--partition", "0"], "give a transactional id, or all of"),
+        (["list", "-b", "h:x"], "h:x"),
+    ],
+)
+async def test_bad_argument_is_one_line(arguments: list[str], says: str) -> None:
+    """It names the argument, and nobody is asked."""
+    ended = await run("txn", *arguments)
+
+    assert (ended.code, ended.output, len(ended.errors)) == (2, "", 1)
+    assert says in ended.errors[0]
+
+
+async def test_unknown_state_is_told() -> None:
+    """By the brokers' word."""
+    async with FakeCluster(nodes=1) as cluster:
+        ended = await txn(cluster.bootstrap_servers, "list", "--state", "Odd")
+
+    assert (ended.code, ended.errors) == (2, ["--state: brokers know no state Odd"])
+
+
+async def test_nobody_answers() -> None:
+    """One line, after the time that was given."""
+    ended = await run("txn", "list", "-b", "127.0.0.1:1", "--timeout", "0.5")
+
+    assert (ended.code, ended.output, len(ended.errors)) == (1, "", 1)

@@ -1,0 +1,260 @@
+"""The loop that everybody gets wrong: its good days, and what may happen to it."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from aioproducer import ProducerFencedError
+from aioproducer.integrations.aiokafka import ExactlyOnce, exactly_once
+from aioproducer.testing import ApiKey, FakeCluster, Where
+from tests.integrations.workers import (
+    assert_copied_once,
+    committed_offsets,
+    consuming,
+    copy,
+    copy_until_processed,
+    fill,
+    stop_when_processed,
+    transacting,
+    working,
+)
+
+pytestmark = pytest.mark.slow
+
+TOTAL = 200
+ILLEGAL_GENERATION = 22
+COORDINATOR_LOAD_IN_PROGRESS = 14
+TRANSACTION_ABORTABLE = 120
+
+
+@pytest.fixture(name="three")
+async def fixture_three() -> AsyncIterator[FakeCluster]:
+    """Three brokers, input and output of four partitions, and records of input."""
+    async with FakeCluster(nodes=3, topics={"input": 4, "output": 4}) as cluster:
+        await fill(cluster.bootstrap_servers, "input", range(TOTAL))
+        yield cluster
+
+
+async def test_input_is_copied_once(three: FakeCluster) -> None:
+    """In batches of at most so many."""
+    servers, sizes = three.bootstrap_servers, []
+    async with working(servers, max_records=30) as batches:
+        async for records, txn in batches:
+            await copy(records, txn)
+            sizes.append(len(records))
+            if sum(sizes) == TOTAL:
+                batches.stop()
+
+    assert max(sizes) <= 30
+    await assert_copied_once(servers, TOTAL)
+
+
+async def test_run_copies_once(three: FakeCluster) -> None:
+    """The other door."""
+    servers = three.bootstrap_servers
+    async with working(servers, max_records=30) as batches:
+        stopping = asyncio.create_task(stop_when_processed(batches, servers, TOTAL))
+        await batches.run(copy)
+        await stopping
+
+    await assert_copied_once(servers, TOTAL)
+
+
+async def raise_in_the_body(batches: ExactlyOnce) -> None:
+    """The body's own exception, after everything was sent.
+
+    Raises:
+        ZeroDivisionError: always.
+    """
+    async for records, txn in batches:
+        await copy(records, txn)
+        raise ZeroDivisionError
+
+
+async def test_exception_of_the_body_aborts_and_goes_on_its_way(three: FakeCluster) -> None:
+    """Nothing of the batch is visible; the next loop, also with the same consumer, reads the same records."""
+    servers = three.bootstrap_servers
+    async with consuming(servers, "input") as consumer, transacting(servers, "copy") as producer:
+        first, second = exactly_once(consumer, producer), exactly_once(consumer, producer)
+        with pytest.raises(ZeroDivisionError):
+            async with first as batches:
+                await raise_in_the_body(batches)
+        async with second as batches:
+            await copy_until_processed(batches, servers, TOTAL)
+
+    await assert_copied_once(servers, TOTAL)
+
+
+async def test_leaving_in_the_middle_aborts(three: FakeCluster) -> None:
+    """`break` says nothing of how far the body came."""
+    servers = three.bootstrap_servers
+    async with working(servers, max_records=10) as batches:
+        async for records, txn in batches:
+            await copy(records, txn)
+            break
+    before = await committed_offsets(servers, "input")
+    async with working(servers) as batches:
+        await copy_until_processed(batches, servers, TOTAL)
+
+    assert before == [0, 0, 0, 0]
+    await assert_copied_once(servers, TOTAL)
+
+
+@pytest.mark.parametrize(
+    "code, api",
+    [
+        (ILLEGAL_GENERATION, ApiKey.TXN_OFFSET_COMMIT),
+        (TRANSACTION_ABORTABLE, ApiKey.PRODUCE),
+        (TRANSACTION_ABORTABLE, ApiKey.END_TXN),
+    ],
+)
+async def test_abortable_error_is_tried_again(three: FakeCluster, code: int, api: ApiKey) -> None:
+    """The same records, in another transaction."""
+    servers = three.bootstrap_servers
+    three.faults.error(code, Where(api=api))
+    async with working(servers, max_records=30) as batches:
+        given = await copy_until_processed(batches, servers, TOTAL)
+
+    assert given > TOTAL
+    await assert_copied_once(servers, TOTAL)
+
+
+@pytest.mark.parametrize("api", [ApiKey.OFFSET_FETCH, ApiKey.TXN_OFFSET_COMMIT, ApiKey.END_TXN])
+async def test_coordinator_that_is_loading_is_waited_for(three: FakeCluster, api: ApiKey) -> None:
+    """Nobody is told."""
+    servers = three.bootstrap_servers
+    three.faults.error(COORDINATOR_LOAD_IN_PROGRESS, Where(api=api), times=3)
+    async with working(servers, max_records=30) as batches:
+        given = await copy_until_processed(batches, servers, TOTAL)
+
+    assert given == TOTAL
+    await assert_copied_once(servers, TOTAL)
+
+
+async def test_second_worker_takes_its_share(three: FakeCluster) -> None:
+    """A rebalance in the middle of a batch: it is aborted, and read again by whoever has its partitions then."""
+    servers, has_begun = three.bootstrap_servers, asyncio.Event()
+
+    async def work(number: int) -> None:
+        async with working(servers, f"copy-{number}", max_records=5) as batches:
+            stopping = asyncio.create_task(stop_when_processed(batches, servers, TOTAL))
+            async for records, txn in batches:
+                await copy(records, txn)
+                has_begun.set()
+                await asyncio.sleep(0.05)
+            await stopping
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(work(1))
+        await has_begun.wait()
+        group.create_task(work(2))
+
+    await assert_copied_once(servers, TOTAL)
+
+
+async def take_over_in_the_body(batches: ExactlyOnce, bootstrap_servers: str) -> None:
+    """A newer producer comes and goes while the batch is in hand."""
+    async for records, txn in batches:
+        await copy(records, txn)
+        async with transacting(bootstrap_servers, "copy"):
+            """It has the id now."""
+
+
+async def test_older_worker_with_the_same_id_is_stopped(three: FakeCluster) -> None:
+    """Loudly, and nothing of it is visible."""
+    servers = three.bootstrap_servers
+    with pytest.raises(ProducerFencedError, match="newer producer"):
+        async with working(servers, max_records=30) as batches:
+            await take_over_in_the_body(batches, servers)
+
+    assert await committed_offsets(servers, "input") == [0, 0, 0, 0]
+
+
+async def test_group_that_is_rebalancing_is_not_read_from_twice(three: FakeCluster) -> None:
+    """What the last owner is just committing is not read again: offsets are asked for until that is decided."""
+    servers = three.bootstrap_servers
+    delay = three.faults.delay(1.0, Where(api=ApiKey.END_TXN))
+    async with working(servers, "copy-1", max_records=TOTAL) as batches:
+        async for records, txn in batches:
+            await copy(records, txn)
+            batches.stop()
+    three.faults.remove(delay)
+    async with working(servers, "copy-2") as batches:
+        await copy_until_processed(batches, servers, TOTAL)
+
+    await assert_copied_once(servers, TOTAL)
+
+
+# Shutdown
+
+
+async def test_stop_while_idle_ends_at_once(three: FakeCluster) -> None:
+    """There is no batch to finish."""
+    servers = three.bootstrap_servers
+    async with working(servers) as batches:
+        await copy_until_processed(batches, servers, TOTAL)
+    given = 0
+    async with working(servers) as batches:
+        asyncio.get_running_loop().call_later(0.3, batches.stop)
+        async for _ in batches:
+            given += 1
+
+    assert given == 0
+    await assert_copied_once(servers, TOTAL)
+
+
+async def test_batch_in_hand_is_finished_after_stop(three: FakeCluster) -> None:
+    """Committed, and then the loop ends."""
+    servers, given = three.bootstrap_servers, 0
+    async with working(servers, max_records=10) as batches:
+        async for records, txn in batches:
+            given += 1
+            batches.stop()
+            batches.stop()
+            await copy(records, txn)
+
+    assert given == 1
+    assert sum(await committed_offsets(servers, "input")) == 10
+
+
+async def stand_still_after_stop(batches: ExactlyOnce) -> None:
+    """A body that does not come to its end."""
+    async for records, txn in batches:
+        await copy(records, txn)
+        batches.stop()
+        await asyncio.Event().wait()
+
+
+async def test_batch_that_takes_too_long_after_stop_is_aborted(three: FakeCluster) -> None:
+    """And the loop says so."""
+    servers = three.bootstrap_servers
+    with pytest.raises(TimeoutError, match=r"0\.2 s after stop\(\): it is aborted"):
+        async with working(servers, shutdown_seconds=0.2) as batches:
+            await stand_still_after_stop(batches)
+    async with working(servers) as batches:
+        await copy_until_processed(batches, servers, TOTAL)
+
+    await assert_copied_once(servers, TOTAL)
+
+
+async def test_cancelled_loop_aborts(three: FakeCluster) -> None:
+    """As any exception does; a new worker with the same id goes on."""
+    servers, has_begun = three.bootstrap_servers, asyncio.Event()
+
+    async def work() -> None:
+        async with working(servers) as batches:
+            async for records, txn in batches:
+                await copy(records, txn)
+                has_begun.set()
+                await asyncio.Event().wait()
+
+    task = asyncio.create_task(work())
+    await has_begun.wait()
+    task.cancel()
+    await asyncio.wait([task])
+    async with working(servers) as batches:
+        await copy_until_processed(batches, servers, TOTAL)
+
+    assert task.cancelled()
+    await assert_copied_once(servers, TOTAL)

@@ -1,0 +1,100 @@
+"""A record that fails whenever it is tried: found, and handed over or told."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+
+import pytest
+from aiokafka import ConsumerRecord
+
+from aioproducer.integrations.aiokafka import PoisonRecordError
+from aioproducer.testing import FakeCluster
+from aioproducer.transaction import Transaction
+from tests.integrations.workers import copy, fill, read_committed, stop_when_processed, working
+
+pytestmark = pytest.mark.slow
+
+TOTAL = 60
+POISON = 37
+TOO_LARGE = b"x" * 5_000
+
+
+@pytest.fixture(name="servers")
+async def fixture_servers() -> AsyncIterator[str]:
+    """One broker; a topic that takes no large records."""
+    async with FakeCluster(nodes=1, topics={"input": 4, "output": 4, "dead": 1}) as cluster:
+        cluster.create_topic("small", 1, configs={"max.message.bytes": "1000"})
+        await fill(cluster.bootstrap_servers, "input", range(TOTAL))
+        yield cluster.bootstrap_servers
+
+
+class Hook:
+    """Sends what is poison elsewhere, and keeps note of it."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[int, str]] = []
+
+    async def __call__(self, record: ConsumerRecord, error: Exception, txn: Transaction) -> None:
+        """A record, and what it fails with."""
+        self.told.append((int(record.value), str(error)))
+        await txn.enqueue("dead", record.value)
+
+
+async def copy_and_stumble(records: Sequence[ConsumerRecord], txn: Transaction) -> None:
+    """A transformation that cannot take one of the records, and finds out late.
+
+    Raises:
+        ValueError: for that one.
+    """
+    await copy(records, txn)
+    if POISON in [int(record.value) for record in records]:
+        raise ValueError(f"cannot take {POISON}")
+
+
+async def copy_and_enlarge(records: Sequence[ConsumerRecord], txn: Transaction) -> None:
+    """A transformation that makes what the broker refuses of one of the records; nothing raises here."""
+    await copy(records, txn)
+    if POISON in [int(record.value) for record in records]:
+        await txn.enqueue("small", TOO_LARGE)
+
+
+@pytest.mark.parametrize("transform", [copy_and_stumble, copy_and_enlarge])
+async def test_poison_goes_to_the_hook(servers: str, transform: object) -> None:
+    """It alone, once; all others are processed, and what was sent for it before is not visible."""
+    hook = Hook()
+    async with working(servers, max_records=30, on_poison=hook) as batches:
+        stopping = asyncio.create_task(stop_when_processed(batches, servers, TOTAL))
+        await batches.run(transform)  # type: ignore[arg-type]
+        await stopping
+
+    assert [number for number, _ in hook.told] == [POISON]
+    assert await read_committed(servers, "dead", count=1, partitions=1) == [POISON]
+    others = [number for number in range(TOTAL) if number != POISON]
+    assert await read_committed(servers, "output", count=TOTAL - 1) == others
+
+
+async def test_without_a_hook_poison_ends_the_loop(servers: str) -> None:
+    """By an error that says where it is, and what it fails with."""
+    with pytest.raises(PoisonRecordError) as caught:
+        async with working(servers, max_records=30) as batches:
+            await batches.run(copy_and_stumble)
+
+    assert (caught.value.topic, caught.value.partition, caught.value.offset) == ("input", 1, 9)
+    assert str(caught.value.__cause__) == f"cannot take {POISON}"
+
+
+async def test_exception_that_passes_is_no_poison(servers: str) -> None:
+    """A database that is away for a moment: tried again, and nobody is told."""
+    hook, failures = Hook(), iter(range(2))
+
+    async def transform(records: Sequence[ConsumerRecord], txn: Transaction) -> None:
+        await copy(records, txn)
+        if next(failures, None) is not None:
+            raise ConnectionError
+
+    async with working(servers, max_records=30, on_poison=hook) as batches:
+        stopping = asyncio.create_task(stop_when_processed(batches, servers, TOTAL))
+        await batches.run(transform)
+        await stopping
+
+    assert hook.told == []
+    assert await read_committed(servers, "output", count=TOTAL) == list(range(TOTAL))

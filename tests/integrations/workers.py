@@ -1,0 +1,130 @@
+"""What tests of exactly-once processing are made of: consumers, producers, and somebody else's view of the output."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+import aiokafka
+from aiokafka import AIOKafkaConsumer, ConsumerRecord
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+
+from aioproducer import Producer, TopicPartition
+from aioproducer.integrations.aiokafka import ExactlyOnce, exactly_once
+from aioproducer.transaction import Transaction
+
+PATIENCE_S = 30.0
+GROUP = "workers"
+
+
+async def make_topics(bootstrap_servers: str, *names: str, partitions: int = 4) -> None:
+    """Topics with a leader for each partition."""
+    admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap_servers)
+    await admin.start()
+    try:
+        answer = await admin.create_topics([NewTopic(name, partitions, -1) for name in names])
+        assert {code for _, code, *_ in answer.topic_errors} == {0}
+        led = 0
+        while led < partitions * len(names):
+            described = await admin.describe_topics(list(names))
+            led = sum(partition["leader"] >= 0 for topic in described for partition in topic["partitions"])
+    finally:
+        await admin.close()
+
+
+async def fill(bootstrap_servers: str, topic: str, numbers: Sequence[int], *, partitions: int = 4) -> None:
+    """Records 0, 1, 2... in turn to each partition."""
+    async with Producer(bootstrap_servers) as producer:
+        for number in numbers:
+            await producer.enqueue(topic, b"%d" % number, partition=number % partitions)
+
+
+@asynccontextmanager
+async def consuming(bootstrap_servers: str, topic: str, **options: object) -> AsyncIterator[AIOKafkaConsumer]:
+    """A started consumer fit for exactly-once processing."""
+    options = {
+        "group_id": f"{GROUP}-{topic}",
+        "auto_offset_reset": "earliest",
+        "enable_auto_commit": False,
+        "isolation_level": "read_committed",
+        "heartbeat_interval_ms": 100,
+        "session_timeout_ms": 6_000,
+        "fetch_max_wait_ms": 50,
+        **options,
+    }
+    async with AIOKafkaConsumer(topic, bootstrap_servers=bootstrap_servers, **options) as consumer:
+        yield consumer
+
+
+def transacting(bootstrap_servers: str, transactional_id: str, **options: object) -> Producer:
+    """A producer with a transactional id."""
+    return Producer(bootstrap_servers, transactional_id=transactional_id, **options)  # type: ignore[arg-type]
+
+
+async def read_committed(bootstrap_servers: str, topic: str, *, count: int, partitions: int = 4) -> list[int]:
+    """What a reader of what is committed has seen once it has seen so many, and what comes right after; sorted."""
+    consumer = AIOKafkaConsumer(
+        bootstrap_servers=bootstrap_servers, auto_offset_reset="earliest", isolation_level="read_committed"
+    )
+    consumer.assign([aiokafka.TopicPartition(topic, number) for number in range(partitions)])
+    values: list[int] = []
+    async with consumer, asyncio.timeout(PATIENCE_S):
+        while len(values) < count:
+            values += _values(await consumer.getmany(timeout_ms=200))
+        values += _values(await consumer.getmany(timeout_ms=300))
+    return sorted(values)
+
+
+async def committed_offsets(bootstrap_servers: str, topic: str, *, partitions: int = 4) -> list[int]:
+    """How far the group has come in each partition; 0 for nothing."""
+    async with Producer(bootstrap_servers) as producer:
+        places = [TopicPartition(topic, number) for number in range(partitions)]
+        found = await producer.committed_offsets(f"{GROUP}-{topic}", places)
+    return [0 if (offset := found[place]) is None else offset.offset for place in places]
+
+
+def _values(fetched: dict[object, list[ConsumerRecord]]) -> list[int]:
+    return [int(record.value) for records in fetched.values() for record in records]
+
+
+@asynccontextmanager
+async def working(
+    bootstrap_servers: str, transactional_id: str = "copy", **limits: object
+) -> AsyncIterator[ExactlyOnce]:
+    """A whole worker on "input": its consumer, its producer, and the loop."""
+    async with (
+        consuming(bootstrap_servers, "input") as consumer,
+        transacting(bootstrap_servers, transactional_id) as producer,
+        exactly_once(consumer, producer, **limits) as batches,  # type: ignore[arg-type]
+    ):
+        yield batches
+
+
+async def copy(records: Sequence[ConsumerRecord], txn: Transaction) -> None:
+    """The transformation: none, to "output"."""
+    for record in records:
+        await txn.enqueue("output", record.value, partition=record.partition)
+
+
+async def copy_until_processed(batches: ExactlyOnce, bootstrap_servers: str, total: int) -> int:
+    """Copy until the group has processed so many; returns how many records were given out, again and again counted."""
+    given = 0
+    stopping = asyncio.create_task(stop_when_processed(batches, bootstrap_servers, total))
+    async for records, txn in batches:
+        await copy(records, txn)
+        given += len(records)
+    await stopping
+    return given
+
+
+async def stop_when_processed(batches: ExactlyOnce, bootstrap_servers: str, total: int) -> None:
+    """Stop the loop once the group's offsets say that so many records are processed."""
+    async with asyncio.timeout(PATIENCE_S):
+        while sum(await committed_offsets(bootstrap_servers, "input")) < total:  # noqa: ASYNC110 - a broker tells only who asks
+            await asyncio.sleep(0.05)
+    batches.stop()
+
+
+async def assert_copied_once(bootstrap_servers: str, total: int) -> None:
+    """Outputs and offsets agree: all of the input, and nothing twice."""
+    assert await read_committed(bootstrap_servers, "output", count=total) == list(range(total))
+    assert sum(await committed_offsets(bootstrap_servers, "input")) == total

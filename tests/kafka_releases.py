@@ -1,0 +1,38 @@
+"""The releases that contract tests run on, real and as profiles of the model: one broker line each."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
+
+from aioproducer.broker import KafkaCluster
+from aioproducer.testing.model.version_profiles import VersionProfile, profile_named
+
+RELEASES: Mapping[str, Mapping[str, int]] = MappingProxyType(
+    {"3.9.1": {}, "4.3.1": {}, "4.3.1-tv0": {"transaction.version": 0}}
+)
+"""By name: the features to format with. With transaction.version 0 Kafka 4 has transactions as 3.9 has them."""
+
+PROPERTIES: Mapping[str, str] = MappingProxyType({"transaction.abort.timed.out.transaction.cleanup.interval.ms": "200"})
+"""So that a transaction that is open for too long is aborted within a test's patience, not every 10 s."""
+
+
+def version_of_release(release: str) -> str:
+    """The release of Apache Kafka."""
+    return release.partition("-")[0]
+
+
+def profile_of(release: str) -> VersionProfile:
+    """What the model is to look like."""
+    profile = profile_named(version_of_release(release))
+    finalized = {**profile.finalized_features, **RELEASES[release]}
+    return replace(profile, finalized_features=finalized)
+
+
+def real_cluster(release: str, *, nodes: int = 1) -> KafkaCluster:
+    """A real cluster, not started yet."""
+    return KafkaCluster(version_of_release(release), nodes=nodes, properties=PROPERTIES, features=RELEASES[release])
+
+
+def fixture_of_release(release: str) -> str:
+    """The fixture that is its one running real node, shared by all tests."""
+    return "kafka_" + release.replace(".", "").replace("-", "_")

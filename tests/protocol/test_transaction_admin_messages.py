@@ -1,0 +1,219 @@
+"""What looks at transactions and at committed offsets, equal to what Kafka's own descriptions make of it."""
+
+import datetime as dt
+import importlib
+import io
+from typing import Any
+
+import pytest
+from kio.schema.errors import ErrorCode
+from kio.serial import entity_reader, entity_writer
+
+from aioproducer.errors import ProtocolError
+from aioproducer.protocol.offset_fetch import (
+    FetchedOffset,
+    OffsetsAnswer,
+    decode_offset_fetch_response,
+    encode_offset_fetch_request,
+)
+from aioproducer.protocol.transaction_admin_messages import (
+    ActiveProducer,
+    ListedTransaction,
+    PartitionProducers,
+    TransactionDescription,
+    TransactionMarker,
+    TransactionsAnswer,
+    decode_describe_producers_response,
+    decode_describe_transactions_response,
+    decode_list_transactions_response,
+    decode_write_txn_markers_response,
+    encode_describe_producers_request,
+    encode_describe_transactions_request,
+    encode_list_transactions_request,
+    encode_write_txn_markers_request,
+)
+
+PARTITIONS = [("a", 0), ("b", 7), ("a", 2)]
+NO_TIME = dt.timedelta(0)
+
+
+def schema(message: str, version: int, side: str) -> Any:
+    """The generated classes of one side of a message."""
+    return importlib.import_module(f"kio.schema.{message}.v{version}.{side}")
+
+
+def written(entity: Any) -> bytes:
+    """As the generated encoder writes it."""
+    buffer = io.BytesIO()
+    entity_writer(type(entity))(buffer, entity)
+    return buffer.getvalue()
+
+
+def read(kind: Any, data: bytes) -> Any:
+    """As the generated decoder reads it; it must take every byte."""
+    entity, size = entity_reader(kind)(data, 0)
+    assert size == len(data)
+    return entity
+
+
+def test_offset_fetch_request() -> None:
+    """Partitions of a topic go together, in any order given."""
+    data = encode_offset_fetch_request("g", PARTITIONS, require_stable=True)
+
+    entity = read(schema("offset_fetch", 7, "request").OffsetFetchRequest, data)
+
+    assert (entity.group_id, entity.require_stable) == ("g", True)
+    assert [(topic.name, topic.partition_indexes) for topic in entity.topics] == [("a", (0, 2)), ("b", (7,))]
+
+
+def test_offset_fetch_answer() -> None:
+    """An offset, none, and one that is not stable."""
+    made = schema("offset_fetch", 7, "response")
+    partition = made.OffsetFetchResponsePartition
+    topics = (
+        made.OffsetFetchResponseTopic(
+            name="a",
+            partitions=(
+                partition(partition_index=0, committed_offset=5, metadata="m", error_code=ErrorCode.none),
+                partition(partition_index=2, committed_offset=-1, metadata=None, error_code=ErrorCode.none),
+            ),
+        ),
+        made.OffsetFetchResponseTopic(
+            name="b",
+            partitions=(
+                partition(
+                    partition_index=7, committed_offset=-1, metadata="", error_code=ErrorCode.unstable_offset_commit
+                ),
+            ),
+        ),
+    )
+    data = written(made.OffsetFetchResponse(throttle_time=NO_TIME, topics=topics, error_code=ErrorCode.none))
+
+    answer = decode_offset_fetch_response(data)
+
+    offsets = [FetchedOffset("a", 0, 5, "m", 0), FetchedOffset("a", 2, -1, "", 0), FetchedOffset("b", 7, -1, "", 88)]
+    assert answer == OffsetsAnswer(0, 0, offsets)
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_list_transactions_request(version: int) -> None:
+    """By state and by producer; of any duration."""
+    data = encode_list_transactions_request(version, states=["Ongoing"], producer_ids=[4000])
+
+    entity = read(schema("list_transactions", version, "request").ListTransactionsRequest, data)
+
+    assert (entity.state_filters, entity.producer_id_filters) == (("Ongoing",), (4000,))
+    if version >= 1:
+        assert entity.duration_filter in {-1, dt.timedelta(milliseconds=-1)}
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_list_transactions_answer(version: int) -> None:
+    """With a state that the broker does not know."""
+    made = schema("list_transactions", version, "response")
+    state = made.TransactionState(transactional_id="t-1", producer_id=4000, transaction_state="Ongoing")
+    data = written(
+        made.ListTransactionsResponse(
+            throttle_time=NO_TIME,
+            error_code=ErrorCode.none,
+            unknown_state_filters=("Odd",),
+            transaction_states=(state,),
+        )
+    )
+
+    answer = decode_list_transactions_response(version, data)
+
+    assert answer == TransactionsAnswer(0, ["Odd"], [ListedTransaction("t-1", 4000, "Ongoing")])
+
+
+def test_describe_transactions() -> None:
+    """One that is open, and one that nobody knows."""
+    data = encode_describe_transactions_request(["t-1", "t-2"])
+    made = schema("describe_transactions", 0, "response")
+    topics = (made.TopicData(topic="a", partitions=(0, 2)), made.TopicData(topic="b", partitions=(7,)))
+    open_one = made.TransactionState(
+        error_code=ErrorCode.none,
+        transactional_id="t-1",
+        transaction_state="Ongoing",
+        transaction_timeout=dt.timedelta(seconds=60),
+        transaction_start_time=dt.datetime.fromtimestamp(1_700_000_000, dt.UTC),
+        producer_id=4000,
+        producer_epoch=3,
+        topics=topics,
+    )
+    answer = made.DescribeTransactionsResponse(throttle_time=NO_TIME, transaction_states=(open_one,))
+
+    described = decode_describe_transactions_response(written(answer))
+
+    entity = read(schema("describe_transactions", 0, "request").DescribeTransactionsRequest, data)
+    assert entity.transactional_ids == ("t-1", "t-2")
+    partitions = [("a", 0), ("a", 2), ("b", 7)]
+    assert described == [
+        TransactionDescription(0, "t-1", "Ongoing", 60_000, 1_700_000_000_000, 4000, 3, partitions),
+    ]
+
+
+def test_describe_producers() -> None:
+    """One in a transaction; and a partition that this broker does not lead."""
+    data = encode_describe_producers_request(PARTITIONS)
+    made = schema("describe_producers", 0, "response")
+    producer = made.ProducerState(
+        producer_id=4000,
+        producer_epoch=3,
+        last_sequence=9,
+        last_timestamp=1_700_000_000_000,
+        coordinator_epoch=2,
+        current_txn_start_offset=17,
+    )
+    partition = made.PartitionResponse
+    partitions = (
+        partition(partition_index=0, error_code=ErrorCode.none, error_message=None, active_producers=(producer,)),
+        partition(
+            partition_index=2, error_code=ErrorCode.not_leader_or_follower, error_message="no", active_producers=()
+        ),
+    )
+    topics = (made.TopicResponse(name="a", partitions=partitions),)
+
+    found = decode_describe_producers_response(
+        written(made.DescribeProducersResponse(throttle_time=NO_TIME, topics=topics))
+    )
+
+    entity = read(schema("describe_producers", 0, "request").DescribeProducersRequest, data)
+    assert [(topic.name, topic.partition_indexes) for topic in entity.topics] == [("a", (0, 2)), ("b", (7,))]
+    assert found == [
+        PartitionProducers("a", 0, 0, [ActiveProducer(4000, 3, 9, 1_700_000_000_000, 2, 17)]),
+        PartitionProducers("a", 2, 6, []),
+    ]
+
+
+def test_write_txn_markers() -> None:
+    """One marker; its answer has the partition's code."""
+    data = encode_write_txn_markers_request(TransactionMarker(4000, 3, 2, "a", 5))
+    made = schema("write_txn_markers", 1, "response")
+    partition = made.WritableTxnMarkerPartitionResult(partition_index=5, error_code=ErrorCode.invalid_producer_epoch)
+    topic = made.WritableTxnMarkerTopicResult(name="a", partitions=(partition,))
+    answer = made.WriteTxnMarkersResponse(markers=(made.WritableTxnMarkerResult(producer_id=4000, topics=(topic,)),))
+
+    codes = decode_write_txn_markers_response(written(answer))
+
+    (marker,) = read(schema("write_txn_markers", 1, "request").WriteTxnMarkersRequest, data).markers
+    assert (marker.producer_id, marker.producer_epoch, marker.transaction_result) == (4000, 3, False)
+    assert (marker.coordinator_epoch, marker.topics[0].name, marker.topics[0].partition_indexes) == (2, "a", (5,))
+    assert codes == [47]
+
+
+@pytest.mark.parametrize(
+    "decode",
+    [
+        decode_offset_fetch_response,
+        lambda data: decode_list_transactions_response(1, data),
+        decode_describe_transactions_response,
+        decode_describe_producers_response,
+        decode_write_txn_markers_response,
+    ],
+)
+@pytest.mark.parametrize("data", [b"", b"\x05", b"\x00" * 4 + b"\xff\xff\xff\x7f", b"\x05" * 60])
+def test_what_is_no_answer_is_told(decode: Any, data: bytes) -> None:
+    """Never another error, and never an answer."""
+    with pytest.raises(ProtocolError, match=r"cannot be read|too many"):
+        decode(data)
