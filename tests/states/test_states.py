@@ -107,9 +107,10 @@ class Walk(RuleBasedStateMachine):
         """What else may come of a call when a broker stands still, or stood, or was not asked for the topic yet."""
         if call.startswith("close("):
             return {"ok", "UndeliveredError", *(["waits"] if self.stalls else [])}
-        if call == "send_nowait" and expected == "ok":
-            return {"MetadataNotReadyError"}
-        return {"waits"} if self.stalls and expected == "ok" else set()
+        if expected != "ok":
+            return set()
+        others = {"send_nowait": {"MetadataNotReadyError"}, "flush()": {"UndeliveredError"}}.get(call, set())
+        return others | ({"waits"} if self.stalls else set())
 
     @rule(call=st.sampled_from(["start()", "close()"]))
     def begin(self, call: str) -> None:
