@@ -90,12 +90,14 @@ def mutants(session: nox.Session) -> None:
     session.run("python", "-m", "tests.mutants", *arguments)
 
 
-@nox.session
+@nox.session(python=False)
 def coverage(session: nox.Session) -> None:
     """Run the tests of what decides, in the core and the protocol, which must reach every line and branch of it."""
-    install(session, extras="demo", group="test")
-    session.run("pytest", "-q", "tests/core", "tests/protocol", "--cov", "--cov-report=", *session.posargs)
-    session.run("coverage", "report", "--include=aioproducer/core/*,aioproducer/protocol/*", "--fail-under=100")
+    python = str(environment_of_tests(session) / "bin" / "python")
+    tests = ["pytest", "-q", "tests/core", "tests/protocol", "--cov", "--cov-report=", *session.posargs]
+    session.run(python, "-m", *tests, external=True)
+    report = ["coverage", "report", "--include=aioproducer/core/*,aioproducer/protocol/*", "--fail-under=100"]
+    session.run(python, "-m", *report, external=True)
 
 
 @nox.session
@@ -182,12 +184,15 @@ def architecture(session: nox.Session) -> None:
 
 @nox.session
 def docs(session: nox.Session) -> None:
-    """Check links, names and code of the documentation, and make a site of it in build/docs."""
-    install(session, extras="demo", group="docs")
+    """Make a site of the documentation in build/docs, without a warning; check its names, its code, what is made."""
+    install(session, group="docs", package=False)
     site = ["sphinx-build", "-n", "-W", "--keep-going", "-q", "-d", "build/docs/doctrees", "docs", "build/docs/html"]
-    generated = ["tests/test_configuration_reference.py", "tests/test_performance_page.py"]
-    run_all(session, site, ["pytest", "-q", *present("tests/test_docs.py", "tests/docs", *generated), *session.posargs])
+    session.run(*site)
     session.log("the site: build/docs/html/index.html")
+    python = str(environment_of_tests(session) / "bin" / "python")
+    generated = ["tests/test_configuration_reference.py", "tests/test_performance_page.py"]
+    tests = present("tests/test_docs.py", "tests/docs", *generated)
+    session.run(python, "-m", "pytest", "-q", *tests, *session.posargs, external=True)
 
 
 @nox.session
@@ -227,6 +232,7 @@ def install(
     python = str(home / "bin" / "python")
     if package:
         session.run(python, CHECK_MACHINE, external=True, log=False)
+        session.log("compiles the native modules, which takes minutes and is done again when they change")
     project = ["-e", f".[{extras}]" if extras else "."] if package else []
     requirements = nox.project.dependency_groups(PYPROJECT, group) if group else []
     quiet = {"PYTHONWARNINGS": "ignore", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}

@@ -9,11 +9,10 @@ Nothing is fetched while building.
 from __future__ import annotations
 
 import re
+import runpy
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
-
-from aioproducer.version import VERSION
 
 if TYPE_CHECKING:
     from sphinx.application import Sphinx
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 DOCS: Final = Path(__file__).parent
 
 project = "aioproducer"
-version = release = VERSION
+version = release = runpy.run_path(str(DOCS.parent / "aioproducer" / "version.py"))["VERSION"]  # needs no build
 copyright = "the authors of aioproducer"  # noqa: A001  # Sphinx's name
 
 extensions = ["myst_parser"]

@@ -100,9 +100,9 @@ class RecordAppender:
         ignore_keys: bool = False,
     ) -> None: ...
     def open(self) -> None:
-        """Take records, from the calling thread only."""
+        """Take records, from the thread alone that made it."""
     def on_loop_thread(self) -> bool:
-        """Whether the caller runs on the thread that called `open`."""
+        """Whether the caller runs on the thread that made it."""
     def wall_clock_ms(self) -> int:
         """Milliseconds since the epoch."""
     def append(

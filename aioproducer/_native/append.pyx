@@ -137,12 +137,12 @@ cdef class RecordAppender:
         self._wall_clock = wall_clock
         self._ignore_keys = ignore_keys
         self.closed = True
+        self._thread = PyThread_get_thread_ident()
 
     def __dealloc__(self):
         free(self._scratch)
 
     def open(self):
-        self._thread = PyThread_get_thread_ident()
         self.closed = False
 
     def on_loop_thread(self):

@@ -144,7 +144,7 @@ def _invitation(bootstrap_servers: str, topic: str) -> str:
         f'r.run(p.start()); print(r.run(p.send_and_wait("{topic}", b"hello"))); r.run(p.close())'
     )
     return (
-        f"ready on {bootstrap_servers}; topics are made on first use; Ctrl-C ends it and its data\n\n"
+        f"ready on {bootstrap_servers}\ntopics are made on first use; Ctrl-C ends it and its data\n\n"
         f"send a record:  python -c '{send}'\n"
         f"see it arrive:  aioproducer tail {topic} -b {bootstrap_servers} --from-beginning\n"
     )

@@ -7,7 +7,9 @@ asked for: `aioproducer broker` loads no consumer, and a missing extra is one li
 import importlib
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+from aioproducer.version import VERSION
 
 if TYPE_CHECKING:
     from typer import Typer
@@ -48,7 +50,12 @@ def command_line(arguments: Sequence[str]) -> "Typer":
         pretty_exceptions_enable=False,
         add_completion=False,
     )
-    commands.callback()(_options)
+    show = typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+
+    def options(*, version: Annotated[bool, show] = False) -> None:
+        """Keeps a single subcommand a subcommand: Typer would otherwise drop its name."""
+
+    commands.callback(help=commands.info.help)(options)
     for name in _wanted(arguments):
         module = importlib.import_module(f"aioproducer.cli.{name}")
         command = getattr(module, name)
@@ -64,8 +71,10 @@ def _wanted(arguments: Sequence[str]) -> Sequence[str]:
     return arguments[:1] if arguments[:1] and arguments[0] in COMMANDS else COMMANDS
 
 
-def _options() -> None:
-    """Keeps a single subcommand a subcommand: Typer would otherwise drop its name."""
+def _show_version(is_asked_for: bool) -> None:
+    if is_asked_for:
+        print(f"aioproducer {VERSION}")
+        sys.exit()
 
 
 def _say_which_extra(missing: ModuleNotFoundError) -> int:

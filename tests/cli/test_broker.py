@@ -67,8 +67,8 @@ def test_printed_line_sends_a_record() -> None:
     """The Python line works as it stands."""
     with running("--port", "0") as (process, _):
         assert process.stdout is not None
-        lines = [process.stdout.readline() for _ in range(2)]
-        program = lines[1].partition("python -c ")[2].strip().strip("'")
+        lines = [process.stdout.readline() for _ in range(3)]
+        program = lines[2].partition("python -c ")[2].strip().strip("'")
 
         sent = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
 

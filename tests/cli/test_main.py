@@ -5,6 +5,8 @@ import sys
 
 import pytest
 
+import aioproducer
+
 WITHOUT = "import sys; sys.modules[{library!r}] = None; from aioproducer.cli.main import app; app()"
 
 
@@ -28,3 +30,10 @@ def test_command_loads_only_what_it_needs() -> None:
     ended = run_without("aiokafka", "broker", "--nodes", "0")
 
     assert (ended.returncode, ended.stderr) == (2, "aioproducer: --nodes 0: must be 1 to 9\n")
+
+
+def test_version_is_told() -> None:
+    """As by any command."""
+    ended = run_without("pyspark", "--version")
+
+    assert (ended.returncode, ended.stdout) == (0, f"aioproducer {aioproducer.__version__}\n")

@@ -85,12 +85,12 @@ def running(command: list[str]) -> Iterator[None]:
 
 
 def test_every_block_is_of_a_kind_that_is_run(page: str) -> None:
-    """Three programs, and a command for the broker, for each of them, and for the reader."""
+    """How to install it, three programs, and a command for the broker, for each of them, and for the reader."""
     languages = {block["language"] for block in BLOCK.finditer(page)}
 
-    assert languages == {"python", "console"}
+    assert languages == {"sh", "python", "console"}
     assert list(programs(page)) == ["first_record.py", "many_records.py", "failures.py"]
-    assert page.count("```") == 2 * (len(programs(page)) + len(commands(page)))
+    assert page.count("```") == 2 * (1 + len(programs(page)) + len(commands(page)))
 
 
 def test_tutorial_does_what_it_says(page: str, port: int, tmp_path: Path) -> None:

@@ -93,6 +93,8 @@ async def test_start_cancelled_cleans_everything(one_broker: FakeCluster) -> Non
     assert await left_behind(one_broker) == (0, {})
     with pytest.raises(ProducerClosedError):
         await producer.start()
+    with pytest.raises(ProducerClosedError, match="is closed"):
+        producer.send("orders", b"v")
     assert collect() == []
 
 

@@ -104,10 +104,13 @@ class Walk(RuleBasedStateMachine):
         assert reachable(before, state_of(self.producer))
 
     def made_by_trouble(self, call: str, expected: str) -> set[str]:
-        """What else may come of a call when a broker stands still, or stood."""
+        """What else may come of a call when a broker stands still, or stood, or was not asked for the topic yet."""
         if call.startswith("close("):
             return {"ok", "UndeliveredError", *(["waits"] if self.stalls else [])}
-        return {"waits"} if self.stalls and expected == "ok" else set()
+        if expected != "ok":
+            return set()
+        others = {"send_nowait": {"MetadataNotReadyError"}, "flush()": {"UndeliveredError"}}.get(call, set())
+        return others | ({"waits"} if self.stalls else set())
 
     @rule(call=st.sampled_from(["start()", "close()"]))
     def begin(self, call: str) -> None:
