@@ -9,12 +9,13 @@ Source: Sender.completeBatch, reenqueueBatch, failBatch in Apache Kafka.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, assert_never
+from typing import TYPE_CHECKING, assert_never
 
 from aioproducer.completion import deadline_error
 from aioproducer.core.batch_splitter import around, halves
 from aioproducer.core.produce_outcome import BatchFacts, Complete, Fail, ProduceOutcome, Refuse, Retry, Split
 from aioproducer.core.producer_batch import BatchState
+from aioproducer.core.request_pacing import SOON_MS
 from aioproducer.errors import (
     BrokerConnectionError,
     BrokerError,
@@ -37,10 +38,6 @@ if TYPE_CHECKING:
     from aioproducer.core.record_accumulator import RecordAccumulator
     from aioproducer.core.retry_backoff import ExponentialBackoff
     from aioproducer.protocol.produce import PartitionAnswer
-
-
-SOON_MS: Final = (5, 100)
-"""Before another attempt, at first and at most, when a broker is only busy with the end of the last transaction."""
 
 
 @dataclass(slots=True, kw_only=True)

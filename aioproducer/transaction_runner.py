@@ -61,7 +61,7 @@ class TransactionRunner:  # noqa: PLR0904  # the verbs, and what they are told
         self._coordinators = coordinators
         self._manager = coordinators.manager
         self._records = records
-        self.waits = TransactionWaits(self._loop, max_block_s, self._explain)
+        self.waits = TransactionWaits(self._loop, max_block_s, lambda: coordinators.manager.pacing.trouble)
         self._on_fatal = on_fatal
         self._log = log
         self._wanted = asyncio.Event()
@@ -98,8 +98,8 @@ class TransactionRunner:  # noqa: PLR0904  # the verbs, and what they are told
         if self._alarm is not None:
             self._alarm.cancel()
             self._alarm = None
-        if self._manager.next_at > self._loop.time():
-            self._alarm = self._loop.call_at(self._manager.next_at, self.wake)
+        if self._manager.pacing.next_at > self._loop.time():
+            self._alarm = self._loop.call_at(self._manager.pacing.next_at, self.wake)
 
     # What happens to records
 
@@ -150,9 +150,6 @@ class TransactionRunner:  # noqa: PLR0904  # the verbs, and what they are told
         if self._is_abandoned and manager.state is _STATE.ABORTABLE_ERROR:
             self._begin_abort()
         self.waits.tell()
-
-    def _explain(self) -> str:
-        return self._manager.last_trouble
 
     def _give_up(self) -> None:
         error = self._manager.error
