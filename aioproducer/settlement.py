@@ -93,6 +93,8 @@ class Settlement:
         self._soon = backoff.within(*SOON_MS)
         self.on_resolved: Callable[[], None] = _nothing
         """Called when a batch that nobody waited for any more was answered, or its connection was lost."""
+        self.on_renewed: Callable[[PartitionQueue], None] = _nothing
+        """Called with a partition whose topic was deleted and made again."""
 
     # Outcomes
 
@@ -268,6 +270,7 @@ class Settlement:
             outcome = Outcome.UNKNOWN if batch.is_unresolved else Outcome.NOT_WRITTEN
             self._give_up(batch, KafkaError(text, outcome=outcome), now)
         queue.identity.forget_log()
+        self.on_renewed(queue)
         self._settle(queue, now)
 
     # Ends without an answer
@@ -306,5 +309,5 @@ class Settlement:
         self._settle(batch.queue, now)
 
 
-def _nothing() -> None:
+def _nothing(*_: object) -> None:
     """Stands for a listener that nobody has set."""

@@ -72,7 +72,9 @@ class TransactionRunner:  # noqa: PLR0904  # the verbs, and what they are told
         self._is_abandoned = False
         self._is_closing = False
         self._manager.on_joined = records.offer
-        records.listen(use=self._use, failed=self._record_failed, resolved=self._batch_resolved)
+        records.listen(
+            use=self._use, failed=self._record_failed, resolved=self._batch_resolved, renewed=self._topic_renewed
+        )
         coordinators.when_nodes_change(self.wake)
 
     # The task
@@ -116,6 +118,13 @@ class TransactionRunner:  # noqa: PLR0904  # the verbs, and what they are told
         if self._manager.state in _TAKING:
             self._manager.fail_transaction(error)
             self._loop.call_soon(self._changed)  # later: whoever failed it is in the middle of its own work
+
+    def _topic_renewed(self, queue: PartitionQueue) -> None:
+        """What the transaction had written to the partition is gone: it would be committed without it."""
+        if queue.identity.is_in_transaction:
+            topic = queue.topic_partition.topic
+            text = f"topic {topic!r} was deleted and made again: records of the transaction are gone with it"
+            self._record_failed(KafkaError(text, topic=topic, partition=queue.topic_partition.partition))
 
     def _batch_resolved(self) -> None:
         """Go on with an abort under V1, which waits until the wire holds nothing of the transaction."""
