@@ -14,6 +14,7 @@ from aioproducer.core.transaction_states import TransactionState
 from aioproducer.errors import (
     IllegalStateError,
     KafkaError,
+    NoTransactionError,
     ProducerClosedError,
     TransactionAbortedError,
 )
@@ -133,6 +134,11 @@ class TransactionRunner:  # noqa: PLR0904  # the verbs, and what they are told
             self.wake()
 
     # What becomes of transactions
+
+    def reject(self, error: KafkaError) -> None:
+        """Let the open transaction be one that must be aborted."""
+        self._manager.fail_transaction(error)
+        self._changed()
 
     def fail(self, error: KafkaError) -> None:
         """Note that the producer has failed or is closed: every call says why."""
@@ -327,7 +333,7 @@ class TransactionRunner:  # noqa: PLR0904  # the verbs, and what they are told
         """Commit offsets of a group with the transaction.
 
         Raises:
-            IllegalStateError: none is open.
+            NoTransactionError: none is open.
             TransactionAbortableError: it must be aborted.
             TransactionTimeoutError: no answer yet.
             KafkaError: the producer has failed.
@@ -346,7 +352,7 @@ class TransactionRunner:  # noqa: PLR0904  # the verbs, and what they are told
         if not sending.is_done:
             self._raise_fatal()
             self._raise_abortable()
-            raise IllegalStateError("the transaction ended before its offsets were sent")
+            raise NoTransactionError("the transaction ended before its offsets were sent")
 
     # Refusing
 
@@ -359,15 +365,15 @@ class TransactionRunner:  # noqa: PLR0904  # the verbs, and what they are told
         """Raise what a call gets that needs an open transaction.
 
         Raises:
-            IllegalStateError: none is open, or it is ending.
+            NoTransactionError: none is open, or it is ending.
             KafkaError: it has failed, or the producer has.
         """
         self._raise_fatal()
         self._raise_abortable()
         if self.is_open:
-            raise IllegalStateError("the transaction is ending: it takes nothing more")
+            raise NoTransactionError("the transaction is ending: it takes nothing more")
         text = "no transaction is open: `async with producer.transaction() as txn`, or await begin_transaction() first"
-        raise IllegalStateError(text)
+        raise NoTransactionError(text)
 
     def _check_open(self, verb: str) -> None:
         if not self.is_open:
