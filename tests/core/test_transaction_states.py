@@ -1,6 +1,7 @@
 """The table of states: every pair is allowed or not, and the diagram shows what is."""
 
 from itertools import product
+from pathlib import Path
 
 import pytest
 
@@ -47,3 +48,10 @@ def test_diagram_shows_every_move_with_its_reason() -> None:
     shown = {line.strip().partition(":")[0] for line in lines if "-->" in line and "[*]" not in line}
     assert shown == {f"{before.name} --> {after.name}" for before, after in ALLOWED if after is not FATAL_ERROR}
     assert lines[0] == "stateDiagram-v2"
+
+
+def test_diagram_of_the_docs_is_current() -> None:
+    """Else: print `mermaid()` into the page."""
+    page = Path(__file__).parents[2] / "docs" / "explanation" / "transactions.md"
+
+    assert f"```mermaid\n{mermaid()}\n```" in page.read_text("utf-8")
