@@ -7,7 +7,8 @@ as a second parent, so that callers need not import ours to catch it::
     ├── ConfigurationError        (ValueError)       an option is wrong; raised before any I/O
     │   └── ConfigurationTypeError (TypeError)       an option of the wrong type, or one that does not exist
     ├── IllegalStateError         (RuntimeError)     the call does not fit the producer's state
-    │   └── ProducerClosedError
+    │   ├── ProducerClosedError
+    │   └── NoTransactionError                       no transaction is open that could take it
     ├── SerializationError        (ValueError)       a serializer failed or returned no bytes
     ├── RecordTooLargeError       (ValueError)       larger than a limit can ever allow
     ├── InvalidPartitionError     (ValueError)       the topic has no such partition
@@ -204,6 +205,10 @@ class IllegalStateError(KafkaError, RuntimeError):
 
 class ProducerClosedError(IllegalStateError):
     """The producer is closed or closing."""
+
+
+class NoTransactionError(IllegalStateError):
+    """No transaction is open that could take the record or the offsets, or it is not the caller's to use."""
 
 
 class SerializationError(KafkaError, ValueError):

@@ -51,7 +51,6 @@ if TYPE_CHECKING:
 
     from aioproducer.config import ProducerConfig
     from aioproducer.core.cluster import Cluster
-    from aioproducer.core.producer_batch import ProducerBatch
     from aioproducer.core.retry_backoff import ExponentialBackoff
     from aioproducer.interceptors import InterceptorChain
     from aioproducer.logs import EventLog
@@ -118,9 +117,7 @@ class RunningProducer:
         self.metadata_waits = MetadataWaits(self.metadata, self.loop)
         self.lines = self._make_lines()
         backoff = retry_backoff(config, random)
-        self.producer_ids = ProducerIdSource(
-            self.client, self.identity, backoff, on_assigned=self._producer_id_assigned, log=log
-        )
+        self.producer_ids = self._make_producer_ids(backoff)
         self.settlement = self._make_settlement(backoff)
         self.transactions = self._make_transactions(backoff)
         self.sender = self._make_sender()
@@ -172,6 +169,10 @@ class RunningProducer:
             log=self._log,
         )
 
+    def _make_producer_ids(self, backoff: ExponentialBackoff) -> ProducerIdSource:
+        on_assigned = self._producer_id_assigned
+        return ProducerIdSource(self.client, self.identity, backoff, on_assigned=on_assigned, log=self._log)
+
     def _make_settlement(self, backoff: ExponentialBackoff) -> Settlement:
         return Settlement(
             accumulator=self.accumulator,
@@ -182,7 +183,7 @@ class RunningProducer:
             clock=self.loop.time,
             delivery_timeout_s=self._config.delivery_timeout_ms / 1000,
             refresh_metadata=lambda topic: self.metadata.request_update("produce_refused", topic=topic),
-            explain=self._explain,
+            explain=lambda batch: self.sender.explain(batch),  # noqa: PLW0108  # made later
             on_fatal=self._fail_for_good,
         )
 
@@ -199,9 +200,6 @@ class RunningProducer:
             flushes=self.flushes,
         )
         return parts.runner(self.identity, records, on_fatal=self._fail_for_good)
-
-    def _explain(self, batch: ProducerBatch) -> str:
-        return self.sender.explain(batch)
 
     def _make_sender(self) -> Sender:
         config = self._config

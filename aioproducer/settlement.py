@@ -9,12 +9,13 @@ Source: Sender.completeBatch, reenqueueBatch, failBatch in Apache Kafka.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, assert_never
+from typing import TYPE_CHECKING, assert_never
 
 from aioproducer.completion import deadline_error
 from aioproducer.core.batch_splitter import around, halves
 from aioproducer.core.produce_outcome import BatchFacts, Complete, Fail, ProduceOutcome, Refuse, Retry, Split
 from aioproducer.core.producer_batch import BatchState
+from aioproducer.core.request_pacing import SOON_MS
 from aioproducer.errors import (
     BrokerConnectionError,
     BrokerError,
@@ -37,10 +38,6 @@ if TYPE_CHECKING:
     from aioproducer.core.record_accumulator import RecordAccumulator
     from aioproducer.core.retry_backoff import ExponentialBackoff
     from aioproducer.protocol.produce import PartitionAnswer
-
-
-SOON_MS: Final = (5, 100)
-"""Before another attempt, at first and at most, when a broker is only busy with the end of the last transaction."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -96,6 +93,8 @@ class Settlement:
         self._soon = backoff.within(*SOON_MS)
         self.on_resolved: Callable[[], None] = _nothing
         """Called when a batch that nobody waited for any more was answered, or its connection was lost."""
+        self.on_renewed: Callable[[PartitionQueue], None] = _nothing
+        """Called with a partition whose topic was deleted and made again."""
 
     # Outcomes
 
@@ -271,6 +270,7 @@ class Settlement:
             outcome = Outcome.UNKNOWN if batch.is_unresolved else Outcome.NOT_WRITTEN
             self._give_up(batch, KafkaError(text, outcome=outcome), now)
         queue.identity.forget_log()
+        self.on_renewed(queue)
         self._settle(queue, now)
 
     # Ends without an answer
@@ -309,5 +309,5 @@ class Settlement:
         self._settle(batch.queue, now)
 
 
-def _nothing() -> None:
+def _nothing(*_: object) -> None:
     """Stands for a listener that nobody has set."""

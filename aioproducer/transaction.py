@@ -11,7 +11,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from aioproducer.admission import Admission
-from aioproducer.errors import IllegalStateError, KafkaError
+from aioproducer.errors import IllegalStateError, KafkaError, NoTransactionError
 from aioproducer.offset_arguments import group_of, offsets_of
 from aioproducer.record_verbs import RecordVerbs
 
@@ -87,7 +87,7 @@ class Transaction(RecordVerbs):
 
     def _open_admission(self) -> Admission:
         if self._is_over:
-            raise IllegalStateError("this transaction is over: send by the handle of the one that is open")
+            raise NoTransactionError("this transaction is over: send by the handle of the one that is open")
         return self._admission
 
     def __repr__(self) -> str:

@@ -14,6 +14,7 @@ from aioproducer.core.transaction_states import TransactionState
 from aioproducer.errors import (
     IllegalStateError,
     KafkaError,
+    NoTransactionError,
     ProducerClosedError,
     TransactionAbortedError,
 )
@@ -61,7 +62,7 @@ class TransactionRunner:  # noqa: PLR0904  # the verbs, and what they are told
         self._coordinators = coordinators
         self._manager = coordinators.manager
         self._records = records
-        self.waits = TransactionWaits(self._loop, max_block_s, self._explain)
+        self.waits = TransactionWaits(self._loop, max_block_s, lambda: coordinators.manager.pacing.trouble)
         self._on_fatal = on_fatal
         self._log = log
         self._wanted = asyncio.Event()
@@ -72,7 +73,9 @@ class TransactionRunner:  # noqa: PLR0904  # the verbs, and what they are told
         self._is_abandoned = False
         self._is_closing = False
         self._manager.on_joined = records.offer
-        records.listen(use=self._use, failed=self._record_failed, resolved=self._batch_resolved)
+        records.listen(
+            use=self._use, failed=self._record_failed, resolved=self._batch_resolved, renewed=self._topic_renewed
+        )
         coordinators.when_nodes_change(self.wake)
 
     # The task
@@ -98,8 +101,8 @@ class TransactionRunner:  # noqa: PLR0904  # the verbs, and what they are told
         if self._alarm is not None:
             self._alarm.cancel()
             self._alarm = None
-        if self._manager.next_at > self._loop.time():
-            self._alarm = self._loop.call_at(self._manager.next_at, self.wake)
+        if self._manager.pacing.next_at > self._loop.time():
+            self._alarm = self._loop.call_at(self._manager.pacing.next_at, self.wake)
 
     # What happens to records
 
@@ -117,6 +120,13 @@ class TransactionRunner:  # noqa: PLR0904  # the verbs, and what they are told
             self._manager.fail_transaction(error)
             self._loop.call_soon(self._changed)  # later: whoever failed it is in the middle of its own work
 
+    def _topic_renewed(self, queue: PartitionQueue) -> None:
+        """What the transaction had written to the partition is gone: it would be committed without it."""
+        if queue.identity.is_in_transaction:
+            topic = queue.topic_partition.topic
+            text = f"topic {topic!r} was deleted and made again: records of the transaction are gone with it"
+            self._record_failed(KafkaError(text, topic=topic, partition=queue.topic_partition.partition))
+
     def _batch_resolved(self) -> None:
         """Go on with an abort under V1, which waits until the wire holds nothing of the transaction."""
         if self._manager.state is _STATE.ABORTING and self._records.is_off_the_wire():
@@ -124,6 +134,11 @@ class TransactionRunner:  # noqa: PLR0904  # the verbs, and what they are told
             self.wake()
 
     # What becomes of transactions
+
+    def reject(self, error: KafkaError) -> None:
+        """Let the open transaction be one that must be aborted."""
+        self._manager.fail_transaction(error)
+        self._changed()
 
     def fail(self, error: KafkaError) -> None:
         """Note that the producer has failed or is closed: every call says why."""
@@ -150,9 +165,6 @@ class TransactionRunner:  # noqa: PLR0904  # the verbs, and what they are told
         if self._is_abandoned and manager.state is _STATE.ABORTABLE_ERROR:
             self._begin_abort()
         self.waits.tell()
-
-    def _explain(self) -> str:
-        return self._manager.last_trouble
 
     def _give_up(self) -> None:
         error = self._manager.error
@@ -321,7 +333,7 @@ class TransactionRunner:  # noqa: PLR0904  # the verbs, and what they are told
         """Commit offsets of a group with the transaction.
 
         Raises:
-            IllegalStateError: none is open.
+            NoTransactionError: none is open.
             TransactionAbortableError: it must be aborted.
             TransactionTimeoutError: no answer yet.
             KafkaError: the producer has failed.
@@ -340,7 +352,7 @@ class TransactionRunner:  # noqa: PLR0904  # the verbs, and what they are told
         if not sending.is_done:
             self._raise_fatal()
             self._raise_abortable()
-            raise IllegalStateError("the transaction ended before its offsets were sent")
+            raise NoTransactionError("the transaction ended before its offsets were sent")
 
     # Refusing
 
@@ -353,15 +365,15 @@ class TransactionRunner:  # noqa: PLR0904  # the verbs, and what they are told
         """Raise what a call gets that needs an open transaction.
 
         Raises:
-            IllegalStateError: none is open, or it is ending.
+            NoTransactionError: none is open, or it is ending.
             KafkaError: it has failed, or the producer has.
         """
         self._raise_fatal()
         self._raise_abortable()
         if self.is_open:
-            raise IllegalStateError("the transaction is ending: it takes nothing more")
+            raise NoTransactionError("the transaction is ending: it takes nothing more")
         text = "no transaction is open: `async with producer.transaction() as txn`, or await begin_transaction() first"
-        raise IllegalStateError(text)
+        raise NoTransactionError(text)
 
     def _check_open(self, verb: str) -> None:
         if not self.is_open:

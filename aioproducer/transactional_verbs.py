@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from aioproducer.errors import IllegalStateError
+from aioproducer.errors import KafkaError, NoTransactionError
 from aioproducer.offset_arguments import group_of, offsets_of
 from aioproducer.transaction import Transaction, TransactionBlock, transactions_of
 
@@ -53,8 +53,11 @@ class TransactionalVerbs:
         runner = transactions_of(self._open_running())
         return TransactionBlock(runner, make=self._lend, on_end=self._take_back)
 
-    async def begin_transaction(self) -> None:
+    async def begin_transaction(self, *, wait: bool = False) -> None:
         """Begin a transaction; until it is committed or aborted, the producer's own verbs belong to it.
+
+        Args:
+            wait: for the turn, when another task has a transaction open; else that is refused, as in Java.
 
         Raises:
             IllegalStateError: one is open, or the producer has no `transactional_id`.
@@ -63,9 +66,7 @@ class TransactionalVerbs:
         """
         running = self._open_running()
         runner = transactions_of(running)
-        if not self._has_turn:
-            runner.turns.take_now()
-            self._has_turn = True
+        await self._take_turn(runner, wait=wait)
         try:
             await runner.begin(deadline=runner.waits.deadline())
         except BaseException:
@@ -111,6 +112,19 @@ class TransactionalVerbs:
         runner = self._unlent_runner()
         await runner.send_offsets(checked, member, deadline=runner.waits.deadline())
 
+    def reject_commit(self, error: KafkaError) -> None:
+        """Let the open transaction be one that must be aborted: something that belongs to it failed elsewhere.
+
+        Args:
+            error: becomes the cause of what every commit raises.
+
+        Raises:
+            NoTransactionError: none is open.
+        """
+        runner = self._unlent_runner()
+        runner.check_taking()
+        runner.reject(error)
+
     # What whoever inherits does
 
     def _open_running(self) -> RunningProducer:
@@ -134,6 +148,15 @@ class TransactionalVerbs:
         self._check_whose_transaction()
         return runner
 
+    async def _take_turn(self, runner: TransactionRunner, *, wait: bool) -> None:
+        if self._has_turn and not (wait and runner.is_open):
+            return  # from a transaction whose end nobody waited for, or to be told that it is open
+        if wait:
+            await runner.turns.take(runner.waits.deadline())
+        else:
+            runner.turns.take_now()
+        self._has_turn = True
+
     def _give_turn(self, runner: TransactionRunner) -> None:
         if self._has_turn:
             self._has_turn = False
@@ -145,7 +168,7 @@ class TransactionalVerbs:
                 "a transaction() block is open: its records and offsets are sent by its handle, txn.send(...) "
                 "after `async with producer.transaction() as txn`, and its end is the end of the block"
             )
-            raise IllegalStateError(text)
+            raise NoTransactionError(text)
 
     def _lend(self) -> Transaction:
         self._is_lent = True

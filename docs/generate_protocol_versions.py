@@ -12,18 +12,35 @@ from typing import Final
 from aioproducer.errors import UnsupportedVersionError
 from aioproducer.protocol.api_versions import ApiVersions
 from aioproducer.protocol.messages import API_VERSIONS, INIT_PRODUCER_ID, METADATA, PRODUCE, Api
+from aioproducer.protocol.offset_messages import TXN_OFFSET_COMMIT
+from aioproducer.protocol.transaction_messages import (
+    ADD_OFFSETS_TO_TXN,
+    ADD_PARTITIONS_TO_TXN,
+    END_TXN,
+    FIND_COORDINATOR,
+)
 from aioproducer.testing.model.version_profiles import PROFILES, VersionProfile
 
 PAGE = Path(__file__).parent / "reference" / "protocol_versions.md"
 
-APIS: Final = (API_VERSIONS, METADATA, INIT_PRODUCER_ID, PRODUCE)
+APIS: Final = (
+    API_VERSIONS,
+    METADATA,
+    INIT_PRODUCER_ID,
+    PRODUCE,
+    FIND_COORDINATOR,
+    ADD_PARTITIONS_TO_TXN,
+    ADD_OFFSETS_TO_TXN,
+    TXN_OFFSET_COMMIT,
+    END_TXN,
+)
 
 _INTRODUCTION = """\
 <!-- Written by docs/generate_protocol_versions.py from messages.py and version_profiles.py: change them there. -->
 
 # Protocol versions
 
-The producer sends four kinds of requests.
+The producer sends four kinds of requests, and five more for transactions.
 For each it agrees with each broker, when it connects, on the highest version that both speak.
 Nothing is to be configured, and brokers of several versions in one cluster are fine.
 
@@ -34,8 +51,13 @@ Nothing is to be configured, and brokers of several versions in one cluster are 
 _PURPOSES: Final = {
     API_VERSIONS: "which versions a broker speaks; asked first on each connection",
     METADATA: "brokers, topics, partitions and leaders, of the topics in use",
-    INIT_PRODUCER_ID: "a producer id, for idempotence",
-    PRODUCE: "the records",
+    INIT_PRODUCER_ID: "a producer id, for idempotence and of a transactional id",
+    PRODUCE: "the records; in a transaction at most 11 or at least 12, by the cluster's `transaction.version`",
+    FIND_COORDINATOR: "who coordinates a transactional id, or a group",
+    ADD_PARTITIONS_TO_TXN: "transactions V1: before the first Produce to a partition; from 4 on for brokers alone",
+    ADD_OFFSETS_TO_TXN: "transactions V1: before the offsets of a group",
+    TXN_OFFSET_COMMIT: "offsets that become valid with a transaction",
+    END_TXN: "commit or abort",
 }
 
 _BETWEEN = """

@@ -49,7 +49,6 @@ def test_kafka_properties_are_read() -> None:
         ({"linger.ms": "5", "linger_ms": "5"}, "linger_ms is given twice"),
         ({"value.serializer": "com.example.Avro"}, "'com.example.Avro': a class name cannot be loaded here"),
         ({"partitioner": "com.example.Mine"}, "a class name cannot be loaded here"),
-        ({"transactional.id": "t"}, "transactions are not supported in this version"),
         ({"lingerms": "5"}, "did you mean 'linger_ms'?"),
     ],
     ids=lambda value: None if isinstance(value, str) else str(value)[:60],

@@ -6,8 +6,8 @@ from functools import partial
 from typing import TYPE_CHECKING, overload
 
 from aioproducer.blocking.background_loop import wait_for
-from aioproducer.blocking.blocking_lifetime import BlockingLifetime
 from aioproducer.blocking.blocking_topic import BlockingTopic
+from aioproducer.blocking.blocking_transactions import BlockingTransactions
 from aioproducer.blocking.handover import Given, check_given, owned, size_of, time_of_call
 from aioproducer.errors import UndeliveredError
 from aioproducer.lifecycle import check_timeout
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from aioproducer.type_serializers import TypeOrSerializer
 
 
-class BlockingProducer(BlockingLifetime):
+class BlockingProducer(BlockingTransactions):
     """Gets records into Apache Kafka from threads and scripts that have no event loop.
 
     ```python

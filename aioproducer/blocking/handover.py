@@ -18,6 +18,7 @@ from aioproducer.errors import (
     BufferTimeoutError,
     IllegalStateError,
     KafkaError,
+    NoTransactionError,
     Outcome,
     UndeliveredError,
 )
@@ -247,7 +248,7 @@ class Handover:
             wrapped = KafkaError(f"{type(error).__name__}: {error}", outcome=Outcome.NOT_WRITTEN)
             wrapped.__cause__ = error
             error = wrapped
-        if isinstance(error, IllegalStateError):
+        if isinstance(error, IllegalStateError) and not isinstance(error, NoTransactionError):
             self.refuse(error)
         if on_delivery is not None:
             asyncio.get_running_loop().call_soon(on_delivery, None, error.fresh())

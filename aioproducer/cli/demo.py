@@ -2,7 +2,8 @@
 
 import os
 import sys
-from typing import Annotated, Protocol
+from collections.abc import Awaitable, Callable
+from typing import Annotated, NamedTuple, Protocol
 
 import anyio
 import typer
@@ -21,7 +22,9 @@ from aioproducer.cli.demonstration.plain_lines import PlainLines
 from aioproducer.cli.demonstration.progress import Progress
 from aioproducer.cli.demonstration.show import Plan, Show
 from aioproducer.cli.demonstration.tampering import Harm
-from aioproducer.cli.demonstration.verdict import Verdict, verdict_lines
+from aioproducer.cli.demonstration.transfers.show import TransferPlan, TransferShow
+from aioproducer.cli.demonstration.transfers.verdict_text import transfer_lines
+from aioproducer.cli.demonstration.verdict import verdict_lines
 from aioproducer.cli.running import run_until_signal, usage_error
 
 EXIT_FAILED = 1
@@ -32,6 +35,9 @@ PACED_S = 24.0
 """How long the sending takes unless told otherwise; with the rest about half a minute."""
 
 LEAST_RECORDS = 1_000
+
+ORDERS_DEFAULT, LEAST_ORDERS, MOST_ORDERS = 3_000, 300, 100_000
+"""Of the demo of transactions."""
 
 STOPPERS = (KafkaError, ReaderError, BrokerStartError, EmbeddedClusterError, TopicNotMadeError, OSError)
 """What may stop a demo without being a bug."""
@@ -47,6 +53,22 @@ class Screen(Protocol):
         """Show the last of it."""
 
 
+class Pronounced(NamedTuple):
+    """What came of a demo."""
+
+    holds: bool
+    lines: tuple[str, ...]
+    """The first one is the sentence that counts."""
+
+
+class Performance(NamedTuple):
+    """One demo, ready to be played."""
+
+    total: int
+    """What it counts to."""
+    play: Callable[[ShowCluster, Progress], Awaitable[Pronounced]]
+
+
 def demo(
     speed: Annotated[
         str, typer.Option(metavar="paced|max|N", help="About 30 s in all, as fast as it goes, or N records/s.")
@@ -57,20 +79,28 @@ def demo(
             metavar="VERSION", help="On three nodes of real Apache Kafka, such as 4.3.1; the first time it is fetched."
         ),
     ] = None,
-    records: Annotated[int, typer.Option(help="Send only so many.")] = FLIGHTS,
+    records: Annotated[
+        int | None,
+        typer.Option(help="Send only so many.  [default: 336776, with --transactions 3000]", show_default=False),
+    ] = None,
+    transactions: Annotated[
+        bool,
+        typer.Option(
+            "--transactions",
+            help="Transfer money between accounts instead, while a worker and a broker are killed, and add it up.",
+        ),
+    ] = False,
     tamper: Annotated[Harm | None, typer.Option(help="Harm what was read back, to see the check fail.")] = None,
     plain: Annotated[bool, typer.Option("--plain", help="Plain lines, also on a terminal.")] = False,
 ) -> None:
     """Stream 336,776 real flights while a broker dies, and read every one back. Exit code 0 only if all came."""
-    if not LEAST_RECORDS <= records <= FLIGHTS:
-        usage_error(f"--records {records}: must be {LEAST_RECORDS} to {FLIGHTS}")
-    plan = Plan(records=records, records_per_s=_records_per_s(speed, records), tamper=tamper)
     cluster: ShowCluster = EmbeddedClusterProcess() if kafka is None else KafkaCluster(kafka, nodes=3)
     where = "3 embedded brokers" if kafka is None else f"Apache Kafka {kafka}, 3 nodes"
+    performance = _transfers(speed, records, tamper) if transactions else _flights(speed, records, tamper)
     console = Console()
     is_live = console.is_terminal and not console.is_dumb_terminal and not plain
     try:
-        verdict = _play(plan, cluster, where, LiveScreen(console) if is_live else PlainLines(sys.stdout))
+        verdict = _play(performance, cluster, where, LiveScreen(console) if is_live else PlainLines(sys.stdout))
     except KeyboardInterrupt:  # before the event loop took over the signal
         verdict = None
     except BrokenPipeError:  # as in `aioproducer demo | head`: nobody reads on, and Python must not say so at exit
@@ -81,6 +111,36 @@ def demo(
         sys.exit(EXIT_INTERRUPTED)
     _pronounce(verdict, console)
     sys.exit(0 if verdict.holds else EXIT_FAILED)
+
+
+def _flights(speed: str, records: int | None, tamper: Harm | None) -> Performance:
+    """The demo of flights; ends with a usage error for what cannot be."""
+    total = FLIGHTS if records is None else records
+    if not LEAST_RECORDS <= total <= FLIGHTS:
+        usage_error(f"--records {total}: must be {LEAST_RECORDS} to {FLIGHTS}")
+    plan = Plan(records=total, records_per_s=_records_per_s(speed, total), tamper=tamper)
+
+    async def play(cluster: ShowCluster, progress: Progress) -> Pronounced:
+        verdict = await Show(plan, cluster, progress).run()
+        return Pronounced(verdict.holds, tuple(verdict_lines(verdict)))
+
+    return Performance(total, play)
+
+
+def _transfers(speed: str, records: int | None, tamper: Harm | None) -> Performance:
+    """The demo of transactions; ends with a usage error for what cannot be."""
+    total = ORDERS_DEFAULT if records is None else records
+    if not LEAST_ORDERS <= total <= MOST_ORDERS:
+        usage_error(f"--records {total}: must be {LEAST_ORDERS} to {MOST_ORDERS} with --transactions")
+    if tamper not in {None, Harm.MISSING}:
+        usage_error(f"--tamper {tamper}: must be missing with --transactions")
+    plan = TransferPlan(orders=total, orders_per_s=_records_per_s(speed, total), loses_one=tamper is Harm.MISSING)
+
+    async def play(cluster: ShowCluster, progress: Progress) -> Pronounced:
+        verdict = await TransferShow(plan, cluster, progress).run()
+        return Pronounced(verdict.holds, tuple(transfer_lines(verdict)))
+
+    return Performance(total, play)
 
 
 def _records_per_s(speed: str, records: int) -> float | None:
@@ -94,18 +154,18 @@ def _records_per_s(speed: str, records: int) -> float | None:
     return float(speed)
 
 
-def _play(plan: Plan, cluster: ShowCluster, where: str, screen: Screen) -> Verdict | None:
+def _play(performance: Performance, cluster: ShowCluster, where: str, screen: Screen) -> Pronounced | None:
     """Play the demo; None if a signal ended it. Ends with a line and a code where it cannot go on."""
-    verdict: Verdict | None = None
+    verdict: Pronounced | None = None
     tail = LogTail()
     tail.install()
 
     async def play() -> None:
         nonlocal verdict
-        progress = Progress(cluster=where, total=plan.records)
+        progress = Progress(cluster=where, total=performance.total)
         async with anyio.create_task_group() as group:
             group.start_soon(screen.follow, progress)
-            verdict = await Show(plan, cluster, progress).run()
+            verdict = await performance.play(cluster, progress)
             group.cancel_scope.cancel()
         screen.finish(progress)
 
@@ -149,9 +209,9 @@ def _say_last_events(tail: LogTail) -> None:
         print(f"  log: {line}", file=sys.stderr)
 
 
-def _pronounce(verdict: Verdict, console: Console) -> None:
+def _pronounce(verdict: Pronounced, console: Console) -> None:
     """Print the verdict, its first line in green or red where there are colours."""
-    sentence, *figures = verdict_lines(verdict)
+    sentence, *figures = verdict.lines
     console.print()
     console.print(Text(sentence, "bold green" if verdict.holds else "bold red"), soft_wrap=True)
     for line in figures:

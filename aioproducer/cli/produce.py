@@ -17,6 +17,7 @@ from aioproducer.cli.producing.output import Output
 from aioproducer.cli.producing.report import Ending
 from aioproducer.cli.producing.run import Run
 from aioproducer.cli.producing.tally import Tally
+from aioproducer.cli.producing.whole_input import LONGEST_TRANSACTION_MS
 from aioproducer.cli.running import usage_error
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import ConfigurationError
@@ -67,6 +68,22 @@ def produce(
             "--property", "-X", metavar="NAME=VALUE", help="An option of the producer by Kafka's name: linger.ms=20."
         ),
     ] = None,
+    transactional: Annotated[
+        bool,
+        typer.Option(
+            "--transactional",
+            help="All of the input or nothing: readers of what is committed see it at once, when it is complete.",
+        ),
+    ] = False,
+    transactional_id: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ID",
+            help="With --transactional. Of two runs with the same id the first is stopped; what a run that was killed "
+            "left open is aborted by the next.  [default: aioproducer-produce-TOPIC]",
+            show_default=False,
+        ),
+    ] = None,
     rate: Annotated[float | None, typer.Option(metavar="N", help="At most so many records a second.")] = None,
     skip_bad_lines: Annotated[
         bool,
@@ -89,9 +106,10 @@ def produce(
     """Send lines, JSON lines or CSV rows to a topic, in constant memory.
 
     Exit code 0: everything was delivered.
-    1: something was not; it says which lines, and why.
+    1: something was not; it says which lines, and why. With --transactional then nothing was.
     2: something was asked wrongly.
-    130, 143: after Ctrl-C or SIGTERM; what was accepted is delivered first. A second one ends at once.
+    130, 143: after Ctrl-C or SIGTERM; what was accepted is delivered first (--transactional: aborted). A second one
+    ends at once.
     """
     inputs, problems = find_inputs(files or [])
     settings = FeedSettings(
@@ -103,12 +121,18 @@ def produce(
         headers=tuple((name, value.encode()) for name, value in _pairs("--header", header or [], problems)),
         skip_bad_lines=skip_bad_lines,
         records_per_s=rate,
+        is_one_transaction=transactional,
     )
     problems += _contradictions(settings, drain_timeout)
     output = Output(report_to)
     if (clash := output.problem(inputs)) is not None:
         problems.append(clash)
-    config = _config(bootstrap_server, _pairs("--property", properties or [], problems), problems)
+    given = _pairs("--property", properties or [], problems)
+    if transactional:
+        given = [*_transaction_properties(transactional_id or f"aioproducer-produce-{topic}"), *given]
+    elif transactional_id is not None:
+        problems.append(f"--transactional-id {transactional_id!r} needs --transactional")
+    config = _config(bootstrap_server, given, problems)
     if config is None or problems:
         usage_error(problems)
     _show_logs(verbose=verbose)
@@ -119,6 +143,11 @@ def produce(
     except OSError as error:
         usage_error(f"--report {report_to}: {error.strerror or error}")
     sys.exit(ending.exit_code)
+
+
+def _transaction_properties(transactional_id: str) -> list[tuple[str, str]]:
+    """What a transaction around a whole input needs; a --property may say otherwise."""
+    return [("transactional.id", transactional_id), ("transaction.timeout.ms", str(LONGEST_TRANSACTION_MS))]
 
 
 def _pairs(option: str, arguments: Sequence[str], problems: list[str]) -> list[tuple[str, str]]:

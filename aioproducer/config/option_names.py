@@ -11,7 +11,7 @@ _NOT_HERE: Mapping[str, str] = {
     "ssl_": "TLS is not supported in this version",
     "sasl_": "SASL is not supported in this version",
     "security_providers": "it names Java classes",
-    "transaction_": "transactions are not supported in this version",
+    "transaction_two_phase_commit_enable": "two-phase commit is not supported in this version",
     "client_dns_lookup": "all addresses of a name are tried, as Kafka's default does",
     "client_rack": "rack-aware partitioning is not supported in this version",
     "bootstrap_resolve_timeout_ms": "names are resolved at start, within max_block_ms",

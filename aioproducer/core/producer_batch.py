@@ -207,5 +207,5 @@ class ProducerBatch:
         """Show where it is and under what identity."""
         return (
             f"<ProducerBatch {self.result.topic_partition} order={self.order} {self.state.value} records={self.count} "
-            f"attempts={self.attempts} identity={tuple(self.identity)} maybe_written={self.maybe_written}>"
+            f"attempts={self.attempts} identity={tuple(self.identity[:3])} maybe_written={self.maybe_written}>"
         )

@@ -19,6 +19,7 @@ from collections import deque
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Final
 
+from aioproducer.core.request_pacing import RequestPacing
 from aioproducer.core.transaction_errors import abortable_error, answered_error, fenced_error
 from aioproducer.core.transaction_outcome import Verdict, verdict_on
 from aioproducer.core.transaction_requests import (
@@ -57,8 +58,6 @@ if TYPE_CHECKING:
     from aioproducer.core.transaction_requests import TransactionAnswer
 
 FIRST_V2: Final = 2
-SOON_MS: Final = (5, 100)
-"""The wait, at first and at most, before a coordinator is asked again that is busy with the last transaction."""
 
 _E_NOT_ATTEMPTED: Final = ErrorCode.OPERATION_NOT_ATTEMPTED  # says that another partition's code is the reason
 _OPEN: Final = frozenset((TransactionState.IN_TRANSACTION, TransactionState.COMMITTING))
@@ -92,20 +91,15 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
         self.is_v2 = False
         """Which protocol the open transaction speaks."""
         self.transactional_id = transactional_id
-        self.last_trouble = ""
-        """Why the last request had to be repeated, for the text of a time-out."""
+        self.pacing = RequestPacing(backoff)
         self.begin_at = 0.0
         """No transaction begins before; monotonic seconds."""
         self._coordinator = Coordinator(CoordinatorType.TRANSACTION, transactional_id)
         self._nodes: dict[Coordinator, int] = {}
         self._timeout_ms = timeout_ms
         self._identity = identity
-        self._backoff = backoff
-        self._soon = backoff.within(*SOON_MS)
         self._stray_delay_s = stray_delay_s
         self._is_asking = False
-        self._attempts = 0
-        self._not_before = 0.0
         self._joining: dict[PartitionQueue, None] = {}
         self._offsets: deque[OffsetsToSend] = deque()
         self._is_flushed = False
@@ -214,10 +208,10 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
     def next_request(self, now: float) -> TransactionRequest | None:
         """Return the request to send now; `answered`, `unanswered` or `refused` must follow.
 
-        None: nothing is to be asked, or not before `next_at`.
+        None: nothing is to be asked, or not before `pacing.next_at`.
         """
         self._end_unknown()
-        if self._is_asking or now < self._not_before:
+        if self._is_asking or now < self.pacing.next_at:
             return None
         request = self._wanted()
         if request is None:
@@ -226,11 +220,6 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
             request = find_coordinator(request.coordinator)
         self._is_asking = True
         return request
-
-    @property
-    def next_at(self) -> float:
-        """When a request that failed may be repeated; monotonic seconds."""
-        return self._not_before
 
     def node_of(self, request: TransactionRequest) -> int | None:
         """Whom to ask; None: any broker."""
@@ -280,10 +269,9 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
         """Note that a request had no answer, and if `was_sent`, that a copy of it may arrive late."""
         self._is_asking = False
         self._nodes.pop(request.coordinator, None)
-        self.last_trouble = f"{request.api.name}: {error}"
         if was_sent:
             self._note_stray(request)
-        self._again(self._backoff, now)
+        self.pacing.again(f"{request.api.name}: {error}", now)
 
     def refused(self, error: KafkaError) -> None:
         """Note that a coordinator is too old for a request."""
@@ -303,15 +291,15 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
         if verdict is Verdict.DONE:
             self._done(request, answer, now)
         elif verdict in {Verdict.RETRY, Verdict.RETRY_SOON, Verdict.REFIND}:
-            self.last_trouble = str(answered_error(request, code, self.transactional_id))
             if verdict is Verdict.REFIND:
                 self._nodes.pop(request.coordinator, None)
-            self._again(self._soon if verdict is Verdict.RETRY_SOON else self._backoff, now)
+            trouble = str(answered_error(request, code, self.transactional_id))
+            self.pacing.again(trouble, now, is_soon=verdict is Verdict.RETRY_SOON)
         else:
             self._fail_request(request, verdict, code)
 
     def _fail_request(self, request: TransactionRequest, verdict: Verdict, code: int) -> None:
-        self._attempts = 0
+        self.pacing.passed()
         error = answered_error(request, code, self.transactional_id)
         is_end = request.api is END_TXN
         if verdict is Verdict.RENEW and not (self.is_v2 and is_end and code == ErrorCode.INVALID_PRODUCER_EPOCH):
@@ -319,7 +307,6 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
         elif verdict is not Verdict.ABORTABLE or self._is_broken_promise(request, code):
             self.fail(error)
             return
-        self._has_stray = True
         if self.state is TransactionState.ABORTING:
             self._is_renewing = self._is_renewing or is_end
         else:
@@ -333,8 +320,7 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
         if isinstance(answer, CoordinatorAnswer):
             self._nodes[request.coordinator] = answer.node_id
             return  # the count of attempts goes on: it belongs to the request that needs the coordinator
-        self._attempts = 0
-        self.last_trouble = ""
+        self.pacing.passed()
         subject = request.subject
         if isinstance(answer, ProducerIdAnswer):
             self._take_identity(answer, now)
@@ -386,10 +372,6 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
             self._init_has_stray = request.subject is not None  # a first one fences whoever has the id, in any case
         elif request.api is not FIND_COORDINATOR:
             self._has_stray = True
-
-    def _again(self, backoff: ExponentialBackoff, now: float) -> None:
-        self._not_before = now + backoff.delay_s(self._attempts)
-        self._attempts += 1
 
     def _move_to(self, state: TransactionState) -> None:
         assert state in TRANSITIONS[self.state], f"{self.state} to {state}"  # our own defect

@@ -22,6 +22,7 @@ from aioproducer.errors import Outcome
 from aioproducer.protocol.produce import PartitionAnswer
 
 IDEMPOTENT = Policy(acks=-1, is_idempotent=True, retries=2**31 - 1)
+TRANSACTIONAL = Policy(acks=-1, is_idempotent=True, retries=2**31 - 1, is_transactional=True)
 PLAIN = Policy(acks=-1, is_idempotent=False, retries=2**31 - 1)
 LEADER_ONLY = Policy(acks=1, is_idempotent=False, retries=2**31 - 1)
 NOBODY = Policy(acks=0, is_idempotent=False, retries=2**31 - 1)
@@ -196,9 +197,30 @@ def test_error_with_an_offset_may_be_written_under_acks_all(facts: BatchFacts) -
 @pytest.mark.parametrize("code", sorted(NOT_WRITTEN_RETRIED | NOT_WRITTEN_REFRESHED))
 def test_not_written_and_passing_is_tried_again(code: int) -> None:
     """With fresh metadata where that may help."""
-    expected = Retry(maybe_written=False, refresh_metadata=code in NOT_WRITTEN_REFRESHED)
+    expected = Retry(maybe_written=False, refresh_metadata=code in NOT_WRITTEN_REFRESHED, is_soon=code == 51)
 
     assert decide(answer(code), FIRST, IDEMPOTENT) == expected
+
+
+@pytest.mark.parametrize("code", range(-10, 200))
+def test_in_a_transaction_no_batch_ever_takes_another_identity(code: int) -> None:
+    """The epoch is the coordinator's: whatever would need another one ends the batch, and its transaction."""
+    refused = ((0, "because"),)
+
+    for facts in (FIRST, replace(FIRST, records=3), replace(FIRST, maybe_written=True)):
+        outcome = decide(answer(code, records=refused), facts, TRANSACTIONAL)
+
+        assert not isinstance(outcome, Refuse)
+        assert not (isinstance(outcome, Retry) and outcome.changes_epoch)
+
+
+@pytest.mark.parametrize("code", [45, 47, 48, 49, 59, 120])
+def test_in_a_transaction_what_brokers_no_longer_know_of_it_ends_the_batch_alone(code: int) -> None:
+    """Its transaction is aborted, and the producer goes on."""
+    outcome = decide(answer(code), FIRST, TRANSACTIONAL)
+
+    assert isinstance(outcome, Fail)
+    assert (outcome.outcome, outcome.is_fatal) == (Outcome.NOT_WRITTEN, False)
 
 
 @pytest.mark.parametrize("code", sorted(AMBIGUOUS_RETRIED | AMBIGUOUS_REFRESHED))

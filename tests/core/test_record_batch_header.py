@@ -79,7 +79,9 @@ def test_checksum_covers_everything_from_the_attributes_on() -> None:
         st.builds(Record, key=st.none(), value=st.binary(max_size=9), timestamp=st.integers(0, 2**62)), min_size=1
     ),
     st.just(NO_IDENTITY)
-    | st.builds(BatchIdentity, st.integers(0, 2**63 - 1), st.integers(0, 32767), st.integers(0, MAX_SEQUENCE)),
+    | st.builds(
+        BatchIdentity, st.integers(0, 2**63 - 1), st.integers(0, 32767), st.integers(0, MAX_SEQUENCE), st.booleans()
+    ),
 )
 def test_header_equals_the_references(records: list[Record], identity: BatchIdentity) -> None:
     """For any records and identity."""
@@ -90,6 +92,7 @@ def test_header_equals_the_references(records: list[Record], identity: BatchIden
         producer_id=identity.producer_id,
         producer_epoch=identity.epoch,
         base_sequence=identity.base_sequence,
+        transactional=identity.is_transactional,
     )
 
     header = encode_header(memoryview(section), len(records), times=times, identity=identity, compression=0)

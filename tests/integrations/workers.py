@@ -21,7 +21,7 @@ async def make_topics(bootstrap_servers: str, *names: str, partitions: int = 4) 
     admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap_servers)
     await admin.start()
     try:
-        answer = await admin.create_topics([NewTopic(name, partitions, -1) for name in names])
+        answer = await admin.create_topics([NewTopic(name, partitions, 1) for name in names])
         assert {code for _, code, *_ in answer.topic_errors} == {0}
         led = 0
         while led < partitions * len(names):

@@ -80,6 +80,9 @@ def _figures(progress: Progress) -> RenderableType:
     figures = Table.grid(padding=(0, 2))
     for width in FIGURE_WIDTHS:
         figures.add_column(min_width=width, no_wrap=True)
+    if progress.phase is Phase.TRANSFERRING:
+        figures.add_row(f"{progress.done:,}", f"{progress.records_per_s:,.0f} {progress.noun}/s", "")
+        return figures
     figures.add_row(
         f"{progress.done:,}", f"{progress.records_per_s:,.0f} records/s", f"{megabytes(progress.bytes_per_s)}/s"
     )

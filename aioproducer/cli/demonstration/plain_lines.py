@@ -46,8 +46,10 @@ def plain_line(progress: Progress) -> str:
     if progress.phase is Phase.PREPARING:
         loaded = f"; {progress.done:,} records loaded" if progress.done else ""
         return f"preparing: {progress.cluster}{loaded}"
-    line = f"{progress.phase}: {progress.done:,} of {progress.total:,} records, {progress.records_per_s:,.0f}/s, "
-    line += f"{megabytes(progress.bytes_per_s)}/s"
+    line = f"{progress.phase}: {progress.done:,} of {progress.total:,} {progress.noun}, {progress.records_per_s:,.0f}/s"
+    if progress.phase is Phase.TRANSFERRING:
+        return f"{line}; {progress.source}"
+    line += f", {megabytes(progress.bytes_per_s)}/s"
     statistics = progress.statistics
     if progress.phase is Phase.READING or statistics is None:
         return line

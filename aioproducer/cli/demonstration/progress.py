@@ -15,6 +15,7 @@ class Phase(StrEnum):
 
     PREPARING = "preparing"
     SENDING = "sending"
+    TRANSFERRING = "transferring"
     READING = "reading back"
 
 
@@ -27,6 +28,9 @@ class Progress:
 
     total: int
     """Records to be sent."""
+
+    noun: str = "records"
+    """What is counted."""
 
     source: str = ""
     """What the records are, in words."""

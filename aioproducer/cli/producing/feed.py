@@ -43,6 +43,8 @@ class FeedSettings:
     headers: tuple[tuple[str, bytes | None], ...] = ()
     skip_bad_lines: bool = False
     records_per_s: float | None = None
+    is_one_transaction: bool = False
+    """A record that the broker refuses then ends it all: there is no leaving it out any more."""
 
 
 class Feed:
@@ -209,8 +211,9 @@ class Feed:
             and error is not None
             and not isinstance(error, (BufferTimeoutError, MetadataTimeoutError))
         ):
-            self._note_failure(first, error)
-            if not self._passes_over(error):
+            is_skipped = self._passes_over(error) and not self._settings.is_one_transaction
+            self._tally.failed(first, error, is_skipped=is_skipped)
+            if not is_skipped:
                 self._on_failure()
         room = self._room
         if room is not None and not room.done() and len(self._tally.under_way) <= MAX_UNDER_WAY // 2:

@@ -6,6 +6,7 @@ from datetime import datetime
 from itertools import islice
 
 from aioproducer.cli.producing.tally import Problem, Tally
+from aioproducer.cli.producing.whole_input import Fate
 
 MAX_RANGES_SHOWN = 8
 """Line ranges of one problem that people are shown; the JSON has all that are kept."""
@@ -34,6 +35,9 @@ class Ending:
 
     exit_code: int = 0
 
+    transaction: Fate | None = None
+    """What became of it; None without one."""
+
 
 def report(ending: Ending, tally: Tally) -> dict[str, object]:
     """The report as JSON values; see `docs/how-to/produce_files.md` for the meaning of each field."""
@@ -47,12 +51,13 @@ def report(ending: Ending, tally: Tally) -> dict[str, object]:
         "interrupted_by": ending.interrupted_by,
         "error": ending.error,
         "acks": ending.acks,
+        "transaction": ending.transaction,
         "inputs": [{"name": source.name, "lines_read": source.lines} for source in tally.inputs],
         "bytes_read": ending.bytes_read,
         "lines_read": tally.lines,
         "delivered": tally.delivered,
         "not_delivered": tally.not_delivered,
-        "complete_to": {"input": input_name, "line": line} if line else None,
+        "complete_to": {"input": input_name, "line": line} if line and ending.transaction is not Fate.ABORTED else None,
         "partitions": {
             str(partition): {
                 "records": count.records,
@@ -73,6 +78,8 @@ def summary(ending: Ending, tally: Tally) -> Iterator[str]:
         return  # it never came to reading
     yield from _problem_lines(tally)
     yield f"{_delivered(ending, tally)} in {ending.elapsed_s:.1f} s{_speed(ending, tally)}"
+    if ending.transaction is Fate.ABORTED:
+        return
     if ending.interrupted_by is not None or tally.complete_to < tally.lines:
         yield _how_far(tally)
 
@@ -106,6 +113,9 @@ def _places(problem: Problem, tally: Tally) -> str:
 
 
 def _delivered(ending: Ending, tally: Tally) -> str:
+    if ending.transaction is Fate.ABORTED:
+        count = f"the transaction is aborted: nothing of the input is in {ending.topic}"
+        return count if ending.interrupted_by is None else f"interrupted: {count}"
     verb = "delivered" if ending.acks else "sent (acks=0: nobody confirmed them)"
     count = f"{tally.delivered:,} {'record' if tally.delivered == 1 else 'records'} {verb} to {ending.topic}"
     if ending.interrupted_by is not None:
@@ -114,7 +124,7 @@ def _delivered(ending: Ending, tally: Tally) -> str:
 
 
 def _speed(ending: Ending, tally: Tally) -> str:
-    if ending.elapsed_s < MIN_SPEED_S:
+    if ending.elapsed_s < MIN_SPEED_S or ending.transaction is Fate.ABORTED:
         return ""  # connecting is most of it
     records, megabytes = tally.delivered / ending.elapsed_s, ending.bytes_read / ending.elapsed_s / 1e6
     return f" ({records:,.0f} records/s, {megabytes:,.1f} MB/s read)"

@@ -16,6 +16,7 @@ from aioproducer.cli.producing.feed import Feed, FeedSettings
 from aioproducer.cli.producing.inputs import InputReadError
 from aioproducer.cli.producing.report import Ending
 from aioproducer.cli.producing.tally import Tally
+from aioproducer.cli.producing.whole_input import Fate, WholeInput
 from aioproducer.cli.running import EXIT_USAGE
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import InvalidPartitionError, KafkaError, UndeliveredError
@@ -56,6 +57,7 @@ class Run:
         self._feeding = anyio.CancelScope()
         self._draining = anyio.CancelScope()
         self._feed: Feed | None = None
+        self._whole: WholeInput | None = None
         self._signal: signal.Signals | None = None
         self._error: KafkaError | InputReadError | None = None
 
@@ -79,6 +81,7 @@ class Run:
             interrupted_by=None if self._signal is None else self._signal.name,
             error=None if self._error is None else str(self._error),
             exit_code=self._exit_code(),
+            transaction=None if self._whole is None else self._whole.fate,
         )
 
     async def _heed(self, signals: AsyncIterator[signal.Signals]) -> None:
@@ -87,13 +90,13 @@ class Run:
                 self._signal = number
                 self._working.cancel()
                 if self._feed is not None:
-                    print(
-                        f"\naioproducer: delivering what was accepted, at most {self._drain_timeout_s:g} s; "
-                        "again to end at once",
-                        file=sys.stderr,
-                    )
+                    print(f"\naioproducer: {self._what_is_left()}; again to end at once", file=sys.stderr)
             else:
                 self._draining.cancel()
+
+    def _what_is_left(self) -> str:
+        what = "delivering what was accepted" if self._whole is None else "aborting the transaction"
+        return f"{what}, at most {self._drain_timeout_s:g} s"
 
     async def _work_and_close(self) -> None:
         producer = Producer(self._config)
@@ -116,11 +119,26 @@ class Run:
             await self._check_partition(producer)
         finally:
             hint.cancel()
+        if self._settings.is_one_transaction:
+            whole = WholeInput(producer, self.tally)
+            await whole.begin()
+            self._whole = whole
         self._feed = feed = Feed(producer, self._settings, tally=self.tally, on_failure=self._feeding.cancel)
         async with self._progress():
             with self._feeding:
                 await self._run_feed(feed)
-            await _flush(producer)
+            await self._finish(producer)
+
+    async def _finish(self, producer: Producer) -> None:
+        """Wait until every record has ended; with a transaction, end that too."""
+        await _flush(producer)
+        if self._whole is None:
+            return
+        if self._error is None and self._whole.is_whole:
+            await self._whole.commit()
+        else:
+            await self._whole.abort()
+            self._error = self._error or self._whole.fenced
 
     async def _say_what_is_waited_for(self, producer: Producer) -> None:
         clock = anyio.current_time
@@ -155,7 +173,12 @@ class Run:
 
     async def _drain(self, producer: Producer) -> None:
         with anyio.move_on_after(self._drain_timeout_s):
-            await _flush(producer)
+            await (_flush(producer) if self._whole is None else self._give_up(self._whole))
+
+    @staticmethod
+    async def _give_up(whole: WholeInput) -> None:
+        """A signal came. A commit that is under way is waited for: it cannot be called back."""
+        await (whole.commit() if whole.fate is Fate.UNKNOWN else whole.abort())
 
     def _progress(self) -> AbstractAsyncContextManager[None]:
         if not self._has_progress:

@@ -14,6 +14,7 @@ former self.
 from collections.abc import Callable, Sequence
 from enum import Enum, auto
 from functools import partial
+from typing import NamedTuple
 
 from aioproducer.testing.model.committed_offsets import GroupOffsets
 from aioproducer.testing.model.messages import Tree
@@ -59,6 +60,14 @@ class Member:
         self.session: Appointment | None = None
 
 
+class Committer(NamedTuple):
+    """Who commits offsets, as its request says."""
+
+    member_id: str
+    generation: int
+    instance_id: str | None
+
+
 class ConsumerGroup:
     """One group and the offsets it has committed.
 
@@ -73,6 +82,8 @@ class ConsumerGroup:
         self.protocol_name = ""
         self.leader = ""
         self.offsets = GroupOffsets()
+        self.exists = False
+        """Whether somebody has joined or committed; Kafka makes a group then."""
         self._schedule = schedule
         self._members: dict[str, Member] = {}
         self._deadline: Appointment | None = None
@@ -89,9 +100,16 @@ class ConsumerGroup:
             return UNKNOWN_MEMBER_ID
         return NONE if generation == self.generation else ILLEGAL_GENERATION
 
-    def is_known(self, member_id: str) -> bool:
-        """Whether this member has joined before."""
-        return member_id in self._members
+    def commit_error(self, who: Committer, *, is_transactional: bool) -> int:
+        """The error for who commits offsets: a member, or while there are none somebody who names none."""
+        names_nobody = who.generation < 0 and not who.member_id and who.instance_id is None
+        if who.generation < 0 and self.is_empty:
+            return NONE
+        if names_nobody:
+            return NONE if is_transactional else UNKNOWN_MEMBER_ID
+        error = self.member_error(who.member_id, who.generation, who.instance_id)
+        is_forming = self.state is GroupState.COMPLETING and not is_transactional
+        return error or (REBALANCE_IN_PROGRESS if is_forming else NONE)
 
     @property
     def is_empty(self) -> bool:
@@ -107,6 +125,7 @@ class ConsumerGroup:
 
     def join(self, member: Member, reply: Reply, now: float) -> None:
         """Take in a member, new or not; answered when all have joined."""
+        self.exists = True
         self._replace_instance(member)
         known = self._members.get(member.member_id)
         if known is not None and self._answers_without_rebalance(known, member):

@@ -8,7 +8,9 @@ from random import Random
 from aioproducer.records import TopicPartition
 from aioproducer.testing.model.committed_offsets import CommittedOffset
 from aioproducer.testing.model.consumer_group import ConsumerGroup
+from aioproducer.testing.model.offsets_producers import OffsetsProducers
 from aioproducer.testing.model.schedule import Schedule
+from aioproducer.testing.model.transaction_entry import ProducerIdAndEpoch
 
 _UTF_16 = struct.Struct(">H")
 
@@ -28,7 +30,7 @@ class ConsumerGroups:
         self._schedule = schedule
         self._random = random
         self._offsets_partitions = offsets_partitions
-        self._in_transactions: set[tuple[int, int]] = set()
+        self.producers = OffsetsProducers()
         self._groups: dict[str, ConsumerGroup] = {}
         self._member_ids: set[str] = set()
 
@@ -44,22 +46,22 @@ class ConsumerGroups:
         self._member_ids.add(member_id)
         return member_id
 
-    def is_in_transaction(self, producer_id: int, offsets_partition: int) -> bool:
-        """Whether a producer has sent offsets there in the transaction that it has open now."""
-        return (producer_id, offsets_partition) in self._in_transactions
-
-    def hold(self, group_id: str, producer_id: int, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
+    def hold(
+        self, group_id: str, producer: ProducerIdAndEpoch, offsets: Mapping[TopicPartition, CommittedOffset]
+    ) -> None:
         """Keep offsets of a group until the producer's transaction ends."""
-        self._in_transactions.add((producer_id, self.offsets_partition_of(group_id)))
+        self.producers.note_offsets(producer, self.offsets_partition_of(group_id))
+        group = self.named(group_id)
+        group.exists = True
         for partition, committed in offsets.items():
-            self.named(group_id).offsets.hold(producer_id, partition, committed)
+            group.offsets.hold(producer.producer_id, partition, committed)
 
-    def finish_transaction(self, producer_id: int, *, is_commit: bool, offsets_partition: int) -> None:
+    def finish_transaction(self, producer: ProducerIdAndEpoch, *, is_commit: bool, offsets_partition: int) -> None:
         """Let the groups that belong to one partition of the offsets topic commit or drop what a producer sent."""
-        self._in_transactions.discard((producer_id, offsets_partition))
+        self.producers.note_marker(producer, offsets_partition)
         for group_id, group in self._groups.items():
             if self.offsets_partition_of(group_id) == offsets_partition:
-                group.offsets.finish_transaction(producer_id, is_commit=is_commit)
+                group.offsets.finish_transaction(producer.producer_id, is_commit=is_commit)
 
     def offsets_partition_of(self, group_id: str) -> int:
         """The partition of the offsets topic that a group's offsets are in: Java's hash of the name decides."""

@@ -93,8 +93,7 @@ class Partition:
         self.log.append(batch, segment_bytes=config.segment_bytes, segment_ms=config.segment_ms)
         self.producers.note(batch)
         self.transactions.note(batch)
-        if batch.is_transactional:
-            self.verifications.forget(batch.producer_id)
+        self.verifications.appended(batch)
         if config.retention_bytes >= 0:
             self.log.drop_front(keep_bytes=config.retention_bytes)
         self._ends[self.leader] = self.log.end_offset

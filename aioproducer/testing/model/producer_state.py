@@ -114,6 +114,11 @@ class ProducerStates:
             )
         )
 
+    def is_before(self, producer_id: int, epoch: int) -> bool:
+        """Whether this epoch of a producer is over."""
+        entry = self._entries.get(producer_id)
+        return entry is not None and epoch < entry.epoch
+
     def entry(self, producer_id: int) -> ProducerEntry | None:
         """What is known of one producer."""
         return self._entries.get(producer_id)

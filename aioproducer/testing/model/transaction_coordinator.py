@@ -59,6 +59,8 @@ class TransactionCoordinator:
         write_markers: of partitions and groups.
         is_version_2: whether the cluster's finalized `transaction.version` is 2; it may change.
         coordinator_epoch: how often the coordinator of a transactional id has changed until a time.
+        coordinates_as_4_0: 51 comes before the errors of who is not the producer any more, and a producer that begins
+            has no time of a transaction before.
     """
 
     def __init__(
@@ -69,12 +71,14 @@ class TransactionCoordinator:
         write_markers: WriteMarkers,
         is_version_2: Callable[[], bool],
         coordinator_epoch: Callable[[str, float], int],
+        coordinates_as_4_0: bool,
     ) -> None:
         self._producer_ids = producer_ids
         self._schedule = schedule
         self._write_markers = write_markers
         self._is_version_2 = is_version_2
         self._coordinator_epoch = coordinator_epoch
+        self._coordinates_as_4_0 = coordinates_as_4_0
         self._entries: dict[str, TransactionEntry] = {}
 
     def entries(self) -> Iterable[TransactionEntry]:
@@ -104,20 +108,21 @@ class TransactionCoordinator:
         error = self._init_error(entry, expected, now) or self._renew(entry, expected, now)
         if error:
             return Granted(error)
-        entry.state, entry.started_at = TransactionState.EMPTY, None
+        entry.state = TransactionState.EMPTY
+        entry.started_at = None if self._coordinates_as_4_0 else entry.started_at
         entry.timeout_s = timeout_s
         return Granted(0, *entry.identity)
 
     def _init_error(self, entry: TransactionEntry, expected: ProducerIdAndEpoch | None, now: float) -> int:
         """The error for a producer that wants to begin; one that finds a transaction open has it aborted."""
-        if self._is_stuck(entry, now):
+        if self._is_pending(entry, now):
             return CONCURRENT_TRANSACTIONS
         if expected is not None and not _may_be(entry, expected):
             return PRODUCER_FENCED
         if entry.state is TransactionState.ONGOING:
             self._abort_and_fence(entry, now)
             return CONCURRENT_TRANSACTIONS
-        return CONCURRENT_TRANSACTIONS if entry.state.is_completing else 0
+        return 0
 
     def _new(self, transactional_id: str, timeout_s: float, now: float) -> TransactionEntry | None:
         producer_id = self._producer_ids.take(now)
@@ -145,13 +150,11 @@ class TransactionCoordinator:
     # Transactions
 
     def _error_of(self, claim: Claim) -> int:
-        """The error for a producer that wants to do something in its transaction."""
+        """The error for who is not the producer of its transactional id."""
         entry = self._entries.get(claim.transactional_id)
         if entry is None or entry.producer_id != claim.producer_id:
             return INVALID_PRODUCER_ID_MAPPING
-        if entry.epoch != claim.epoch:
-            return PRODUCER_FENCED
-        return CONCURRENT_TRANSACTIONS if entry.state.is_completing else 0
+        return 0 if entry.epoch == claim.epoch else PRODUCER_FENCED
 
     def add_partitions(
         self, claim: Claim, partitions: Collection[TopicPartition], *, now: float, is_version_2: bool = False
@@ -164,11 +167,12 @@ class TransactionCoordinator:
             now: when it is asked.
             is_version_2: whether a leader asks for what Produce brings it (KIP-890).
         """
-        known = self._entries.get(claim.transactional_id)
-        error = CONCURRENT_TRANSACTIONS if known and self._is_stuck(known, now) else self._error_of(claim)
-        if error:
+        entry = self._entries.get(claim.transactional_id)
+        error = self._error_of(claim)
+        if entry is not None and self._is_pending(entry, now) and (self._coordinates_as_4_0 or not error):
+            return CONCURRENT_TRANSACTIONS
+        if error or entry is None:
             return error
-        entry = self._entries[claim.transactional_id]
         if entry.state is TransactionState.ONGOING and entry.partitions.keys() >= set(partitions):
             return 0
         if is_version_2 and not self._is_version_2():
@@ -181,6 +185,8 @@ class TransactionCoordinator:
     def verify_partition(self, claim: Claim, partition: TopicPartition) -> int:
         """The error for a partition that ought to have been added before; 0 when it was."""
         error = self._error_of(claim)
+        if not error and self._entries[claim.transactional_id].state.is_completing:
+            return CONCURRENT_TRANSACTIONS
         if error:
             return error
         return 0 if partition in self._entries[claim.transactional_id].partitions else TRANSACTION_ABORTABLE
@@ -219,14 +225,12 @@ class TransactionCoordinator:
     def _verdict(
         self, entry: TransactionEntry, claim: Claim, *, is_commit: bool, is_version_2: bool, now: float
     ) -> Verdict:
-        is_stuck = self._is_stuck(entry, now)
-        if is_version_2:
-            waits = Verdict(CONCURRENT_TRANSACTIONS)
-            return waits if is_stuck else verdict_v2(entry, claim, is_commit=is_commit)
-        return verdict_v1(entry, claim, is_commit=is_commit, is_stuck=is_stuck)
+        judge = verdict_v2 if is_version_2 else verdict_v1
+        return judge(entry, claim, is_commit=is_commit, is_pending=self._is_pending(entry, now))
 
-    def _is_stuck(self, entry: TransactionEntry, now: float) -> bool:
-        return entry.stuck_since == self._coordinator_epoch(entry.transactional_id, now)
+    def _is_pending(self, entry: TransactionEntry, now: float) -> bool:
+        """Whether a change is under way, so that no other begins."""
+        return entry.state.is_completing or entry.stuck_since == self._coordinator_epoch(entry.transactional_id, now)
 
     def _get_stuck(self, entry: TransactionEntry, now: float) -> int:
         entry.stuck_since = self._coordinator_epoch(entry.transactional_id, now)
@@ -238,7 +242,7 @@ class TransactionCoordinator:
         entry.timer = self._schedule.at(now + entry.timeout_s, partial(self._time_out, entry))
 
     def _time_out(self, entry: TransactionEntry, now: float) -> None:
-        if entry.state is TransactionState.ONGOING and not self._is_stuck(entry, now):
+        if entry.state is TransactionState.ONGOING and not self._is_pending(entry, now):
             self._abort_and_fence(entry, now)
 
     def _abort_and_fence(self, entry: TransactionEntry, now: float) -> None:

@@ -38,7 +38,6 @@ _WRONG = Verdict(INVALID_TXN_STATE)
 _WAIT = Verdict(CONCURRENT_TRANSACTIONS)
 
 _EMPTY, _ONGOING = TransactionState.EMPTY, TransactionState.ONGOING
-_PREPARE_COMMIT, _PREPARE_ABORT = TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT
 _COMMITTED, _ABORTED = TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT
 
 _VERSION_1: Mapping[tuple[TransactionState, bool], Verdict] = MappingProxyType(
@@ -47,10 +46,6 @@ _VERSION_1: Mapping[tuple[TransactionState, bool], Verdict] = MappingProxyType(
         (_EMPTY, False): _WRONG,
         (_ONGOING, True): _END,
         (_ONGOING, False): _END,
-        (_PREPARE_COMMIT, True): _WAIT,
-        (_PREPARE_COMMIT, False): _WRONG,
-        (_PREPARE_ABORT, True): _WRONG,
-        (_PREPARE_ABORT, False): _WAIT,
         (_COMMITTED, True): _DONE,
         (_COMMITTED, False): _WRONG,
         (_ABORTED, True): _WRONG,
@@ -72,26 +67,25 @@ _VERSION_2: Mapping[tuple[TransactionState, bool, bool], Verdict] = MappingProxy
 """By state, whether it is a commit, and whether it is a repeated request."""
 
 
-def verdict_v1(entry: TransactionEntry, claim: Claim, *, is_commit: bool, is_stuck: bool) -> Verdict:
-    """What an EndTxn before version 5 means; `is_stuck`: a change before it could not be written down."""
+def verdict_v1(entry: TransactionEntry, claim: Claim, *, is_commit: bool, is_pending: bool) -> Verdict:
+    """What an EndTxn before version 5 means; `is_pending`: a change before it is not complete."""
     if entry.producer_id != claim.producer_id:
         return Verdict(INVALID_PRODUCER_ID_MAPPING)
     if entry.epoch != claim.epoch:
         return Verdict(PRODUCER_FENCED)
-    if is_stuck:
+    return _WAIT if is_pending else _VERSION_1[entry.state, is_commit]
+
+
+def verdict_v2(entry: TransactionEntry, claim: Claim, *, is_commit: bool, is_pending: bool) -> Verdict:
+    """What an EndTxn of version 5 means; `is_pending` as before, which is looked at first."""
+    if is_pending:
         return _WAIT
-    return _VERSION_1[entry.state, is_commit]
-
-
-def verdict_v2(entry: TransactionEntry, claim: Claim, *, is_commit: bool) -> Verdict:
-    """What an EndTxn of version 5 means."""
     is_before_change = entry.previous_producer_id == claim.producer_id
     is_after_overflow = is_before_change and claim.epoch == LAST_EPOCH - 1 and entry.epoch == 0
-    is_repeated = is_after_overflow or entry.epoch == claim.epoch + 1
     if not is_after_overflow and entry.producer_id != claim.producer_id:
         return Verdict(INVALID_PRODUCER_ID_MAPPING)
-    is_present = entry.epoch == claim.epoch and not entry.state.is_completing
-    may_be_repeated = is_repeated and entry.state not in {_EMPTY, _ONGOING}
-    if not is_present and not may_be_repeated:
+    may_be_repeated = entry.state not in {_EMPTY, _ONGOING}
+    is_repeated = may_be_repeated and (is_after_overflow or entry.epoch == claim.epoch + 1)
+    if not is_repeated and entry.epoch != claim.epoch:
         return Verdict(PRODUCER_FENCED)
-    return _VERSION_2[entry.state, is_commit, may_be_repeated]
+    return _VERSION_2[entry.state, is_commit, is_repeated]

@@ -16,7 +16,7 @@ from aioproducer.testing.model.partition import Partition
 from aioproducer.testing.model.schedule import Schedule
 from aioproducer.testing.model.settings import ClusterSettings
 from aioproducer.testing.model.topics import Topic, TopicCatalogue
-from aioproducer.testing.model.transaction_entry import TransactionEntry, TransactionState
+from aioproducer.testing.model.transaction_entry import ProducerIdAndEpoch, TransactionEntry, TransactionState
 
 INVALID_PRODUCER_EPOCH = 47
 TRANSACTION_COORDINATOR_FENCED = 52
@@ -59,11 +59,17 @@ class MarkerWriter:
         )
         partition.append(batch, topic.config, now=now)
 
-    def finish_offsets(self, marker: Marker, *, offsets_partition: int) -> None:
-        """Let the groups of one partition of the offsets topic commit or drop what a producer has sent them."""
-        self._groups.finish_transaction(
-            marker.producer_id, is_commit=marker.is_commit, offsets_partition=offsets_partition
-        )
+    def finish_offsets(self, marker: Marker, *, offsets_partition: int) -> int:
+        """Let the groups of one partition of the offsets topic commit or drop what a producer has sent them.
+
+        Returns:
+            The error with which the leader refuses the marker.
+        """
+        producer = ProducerIdAndEpoch(marker.producer_id, marker.producer_epoch)
+        if self._groups.producers.is_before(producer, offsets_partition):
+            return INVALID_PRODUCER_EPOCH
+        self._groups.finish_transaction(producer, is_commit=marker.is_commit, offsets_partition=offsets_partition)
+        return 0
 
     def write_all(
         self, entry: TransactionEntry, coordinator_epoch: int, done: Callable[[float], None], *, now: float
@@ -104,7 +110,8 @@ class _MarkerJob:
     def start(self, now: float) -> None:
         """Write what can be written."""
         for index in self.offsets_partitions:
-            self._writer.finish_offsets(self._marker, offsets_partition=index)
+            if self._writer.finish_offsets(self._marker, offsets_partition=index):
+                self._done = None
         for partition in list(self.missing):
             self._look(partition, now)
         self._finish(now)

@@ -6,6 +6,7 @@ added) and the second be let in. So the lowest sequence that was asked about is 
 Source: VerificationStateEntry and ProducerAppendInfo.checkSequence in Apache Kafka.
 """
 
+from aioproducer.testing.model.partition_log import LoggedBatch
 from aioproducer.testing.model.transaction_entry import ProducerIdAndEpoch
 
 
@@ -34,9 +35,11 @@ class VerificationStates:
         elif producer.epoch == asked.epoch:
             asked.lowest_sequence = min(asked.lowest_sequence, sequence)
 
-    def forget(self, producer_id: int) -> None:
-        """A batch or marker of its transaction was appended."""
-        self._asked.pop(producer_id, None)
+    def appended(self, batch: LoggedBatch) -> None:
+        """Take note of a batch or marker of a transaction; of version 2 only the next epoch makes up for a marker."""
+        asked = self._asked.get(batch.producer_id)
+        if asked is not None and batch.is_transactional and not (batch.is_control and asked.is_version_2):
+            del self._asked[batch.producer_id]
 
     def is_out_of_order(self, producer_id: int, sequence: int, *, has_batches: bool) -> bool:
         """Whether a batch must wait for one before it; with version 2 the very first has sequence 0."""

@@ -84,6 +84,13 @@ class VersionProfile:
     verifies_epochs: bool = True
     """Leaders ask about a batch of another epoch also while a transaction of its producer is open; Kafka 4.0."""
 
+    coordinates_as_4_0: bool = True
+    """A transaction coordinator says 51 while a change is under way, whoever asks, and forgets when a transaction began
+    when its producer begins again; Kafka 4.0."""
+
+    generation_needs_group: bool = True
+    """TxnOffsetCommit with a generation of a group nobody knows gets 22, not 25; Kafka 4.0."""
+
     topic_defaults: Mapping[str, str] = field(default_factory=dict)
     """Settings of topics that differ from those of 4.3.1."""
 
@@ -112,7 +119,13 @@ _FINALIZED_4_3 = MappingProxyType({"metadata.version": 30, "transaction.version"
 
 def _before_4_0(release: str) -> VersionProfile:
     return VersionProfile(
-        release, _listed(release), smallest_segment_bytes=14, topic_defaults=BEFORE_4_0, verifies_epochs=False
+        release,
+        _listed(release),
+        smallest_segment_bytes=14,
+        topic_defaults=BEFORE_4_0,
+        verifies_epochs=False,
+        coordinates_as_4_0=False,
+        generation_needs_group=False,
     )
 
 

@@ -87,6 +87,7 @@ def test_programs_are_told_everything(tally: Tally) -> None:
         "interrupted_by": None,
         "error": None,
         "acks": -1,
+        "transaction": None,
         "inputs": [{"name": "a.csv", "lines_read": 40}],
         "bytes_read": 90,
         "lines_read": 40,

@@ -37,6 +37,8 @@ _SORTED_BY = {
     "active_producers": ("producer_id",),
     "transaction_states": ("transactional_id",),
     "groups": ("group_id",),
+    "supported_features": ("name",),
+    "finalized_features": ("name",),
 }
 """Lists whose order says nothing, since Kafka makes them from hash maps."""
 

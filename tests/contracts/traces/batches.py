@@ -61,7 +61,7 @@ def _transactional(words: BatchWords, symbols: Symbols) -> dict[str, int]:
     return {
         "attributes": cast("int", words.get("attributes", 0x10)),
         "producer_id": symbols.producer_id(cast("str", words.get("pid", words["of"]))),
-        "epoch": producer.epoch + cast("int", words.get("epochs", 0)),
+        "epoch": max(0, producer.epoch + cast("int", words.get("epochs", 0))),
         "sequence": max(0, producer.sequences.get((topic, partition), 0) + cast("int", words.get("ahead", 0))),
     }
 

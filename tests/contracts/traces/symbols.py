@@ -4,7 +4,7 @@
     "?1"            an id that no topic has                  "p0"           the producer id of the first InitProducerId
     -60000          a time, in ms from the trace's start     ["at", 1000]   a time as it stands
     ["pid", "$x"]   the producer id that transactional id $x has now, or p0 as above
-    ["epoch", "$x", 1]   its epoch now, and one more
+    ["epoch", "$x", 1]   its epoch now, and one more (never less than 0)
 
 So one trace can be played again and again, and to different brokers, and its answers are the same text each time.
 """
@@ -142,7 +142,7 @@ def _replaced_words(what: str, words: Sequence[object], symbols: Symbols) -> obj
         case "at" | "now", [int(time)]:
             return symbols.time(["at", time] if what == "at" else time)
         case "epoch", [str(symbol), int(more)]:
-            return symbols.transactional.named(symbol).epoch + more
+            return max(0, symbols.transactional.named(symbol).epoch + more)
         case _:
             return symbols.producer_id(str(words[0]))
 

@@ -153,5 +153,9 @@ def test_everything_committed_is_fetched(version: int) -> None:
 
 
 def test_commit_of_a_stranger_is_refused() -> None:
-    """25, when it claims a generation."""
-    assert commit(ModelNetwork().client(), 8, 7, generation=3) == 25
+    """When it claims a generation: 22 of a group that nobody knows, 25 of another."""
+    client = ModelNetwork().client()
+    unknown = commit(client, 8, 7, generation=3)
+    commit(client, 8, 7)
+
+    assert (unknown, commit(client, 8, 7, generation=3)) == (22, 25)

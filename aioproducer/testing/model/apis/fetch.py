@@ -172,7 +172,7 @@ class _FetchJob:
             fetched.batches = partition.log.read(
                 asked.offset, limit=limit, max_bytes=max_bytes, at_least_one=at_least_one
             )
-            if is_committed_only:
+            if is_committed_only and asked.offset < limit:
                 end = partition.log.end_of_segment_with(asked.offset)
                 fetched.aborted = partition.transactions.aborted_between(asked.offset, end)
         return fetched

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
 from aioproducer.records import TopicPartition
 from aioproducer.testing.model.apis.find_coordinator import coordinator_error
 from aioproducer.testing.model.committed_offsets import NOT_COMMITTED, CommittedOffset
-from aioproducer.testing.model.consumer_group import ConsumerGroup
+from aioproducer.testing.model.consumer_group import ILLEGAL_GENERATION, Committer, ConsumerGroup
 from aioproducer.testing.model.exchange import Exchange
 from aioproducer.testing.model.messages import Tree
 from aioproducer.testing.model.topics import Topic
@@ -37,15 +37,23 @@ def answer_offset_commit(exchange: Exchange) -> None:
     request = cast("CommitByName", exchange.request())
     group = exchange.cluster.groups.named(request.group_id)
     error = coordinator_error(exchange, request.group_id)
-    generation = request.generation_id_or_member_epoch
-    if error == 0 and (generation >= 0 or not group.is_empty):
-        error = group.member_error(request.member_id, generation)
+    error = error or _commit_error(group, request)
+    group.exists = group.exists or not error
     answers: list[Tree] = []
     for named, partitions in _committed_topics(exchange, request):
         topic = exchange.cluster.topics.find(named.name, named.topic_id)
         results = [_commit(group, topic, asked, error=error or named.error(topic)) for asked in partitions]
         answers.append({"name": named.name, "topic_id": named.topic_id, "partitions": results})
     exchange.reply_tree({"topics": answers}, exchange.now)
+
+
+def _commit_error(group: ConsumerGroup, request: "CommitByName") -> int:
+    generation = request.generation_id_or_member_epoch
+    if not group.exists and generation >= 0:
+        return ILLEGAL_GENERATION
+    return group.commit_error(
+        Committer(request.member_id, generation, request.group_instance_id), is_transactional=False
+    )
 
 
 class _Named(NamedTuple):

@@ -97,7 +97,8 @@ def _find(partition: Partition, timestamp: int, end: int) -> _Found:
         case _ if timestamp in {EARLIEST, EARLIEST_LOCAL}:
             return _Found(partition.log.start_offset, -1, partition.leader_epoch)
         case _ if timestamp == MAX_TIMESTAMP:
-            record = partition.log.highest_timestamp()
+            highest = partition.log.highest_timestamp()
+            record = highest if highest is not None and highest.offset < end else None
         case _ if timestamp >= 0:
             record = partition.log.find_time(timestamp, limit=end)
         case _:

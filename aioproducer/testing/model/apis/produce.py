@@ -45,6 +45,7 @@ NOT_ENOUGH_REPLICAS = 19
 NOT_ENOUGH_REPLICAS_AFTER_APPEND = 20
 INVALID_REQUIRED_ACKS = 21
 OUT_OF_ORDER_SEQUENCE_NUMBER = 45
+INVALID_PRODUCER_EPOCH = 47
 INVALID_TXN_STATE = 48
 INVALID_PRODUCER_ID_MAPPING = 49
 TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53
@@ -188,6 +189,8 @@ class _ProduceJob:
         adds = version >= FIRST_PRODUCE_THAT_ADDS
         settings = cluster.settings
         if adds or (settings.transaction_partition_verification and settings.profile.verifies_transactions):
+            if settings.profile.verifies_epochs and partition.producers.is_before(*producer):
+                raise BatchRefusedError(INVALID_PRODUCER_EPOCH)
             place = TopicPartition(topic.name, index)
             partition.verifications.ask(producer, read_header(batch).base_sequence, is_version_2=adds)
             claim = Claim(self._request.transactional_id or "", *producer)

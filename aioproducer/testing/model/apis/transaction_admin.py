@@ -177,9 +177,7 @@ def _mark(exchange: Exchange, place: TopicPartition, marker: Marker) -> int:
     markers = exchange.cluster.markers
     error = exchange.injected_error(*place)
     if place.topic == OFFSETS_TOPIC:
-        if not error:
-            markers.finish_offsets(marker, offsets_partition=place.partition)
-        return error
+        return error or markers.finish_offsets(marker, offsets_partition=place.partition)
     topic, partition = exchange.cluster.topics.named(place.topic), _partition(exchange, place)
     error = error or leader_error(partition, exchange.broker.node_id, -1)
     if error or topic is None or partition is None:

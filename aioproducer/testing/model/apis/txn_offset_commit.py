@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, cast
 from aioproducer.records import TopicPartition
 from aioproducer.testing.model.apis.find_coordinator import coordinator_error
 from aioproducer.testing.model.committed_offsets import CommittedOffset
-from aioproducer.testing.model.consumer_group import ILLEGAL_GENERATION, ConsumerGroup
+from aioproducer.testing.model.consumer_group import ILLEGAL_GENERATION, Committer
 from aioproducer.testing.model.consumer_groups import OFFSETS_TOPIC
 from aioproducer.testing.model.exchange import Exchange
 from aioproducer.testing.model.messages import Tree
 from aioproducer.testing.model.transaction_checks import COORDINATOR_ERRORS, admit
-from aioproducer.testing.model.transaction_entry import Claim
+from aioproducer.testing.model.transaction_entry import Claim, ProducerIdAndEpoch
 
 if TYPE_CHECKING:
     from kio.schema.txn_offset_commit.v5.request import TxnOffsetCommitRequest, TxnOffsetCommitRequestPartition
@@ -44,10 +44,10 @@ def answer_txn_offset_commit(exchange: Exchange) -> None:
     }
     there = {place: partition for place, partition in offered.items() if _is_there(exchange, place)}
     if there and not error:
-        error = _transaction_error(exchange, request) or group_error(groups.named(request.group_id), request)
+        error = _transaction_error(exchange, request) or _group_error(exchange, request)
         if not error:
             offsets = {place: _offset(partition) for place, partition in there.items()}
-            groups.hold(request.group_id, request.producer_id, offsets)
+            groups.hold(request.group_id, ProducerIdAndEpoch(request.producer_id, request.producer_epoch), offsets)
     answers: dict[str, list[Tree]] = {topic.name: [] for topic in request.topics}
     for place in offered:
         code = error if place in there else UNKNOWN_TOPIC_OR_PARTITION
@@ -68,12 +68,18 @@ def _is_there(exchange: Exchange, place: TopicPartition) -> bool:
 
 def _transaction_error(exchange: Exchange, request: "TxnOffsetCommitRequest") -> int:
     """What the transaction's coordinator says, as the group's passes it on; it is asked once a transaction."""
-    partition = exchange.cluster.groups.offsets_partition_of(request.group_id)
-    if exchange.cluster.groups.is_in_transaction(request.producer_id, partition):
+    groups = exchange.cluster.groups
+    producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
+    partition = groups.offsets_partition_of(request.group_id)
+    known = groups.producers.open_epoch(producer.producer_id, partition)
+    verifies_epochs = exchange.cluster.settings.profile.verifies_epochs
+    if groups.producers.is_before(producer, partition) and (verifies_epochs or known is not None):
+        return INVALID_PRODUCER_EPOCH
+    if known is not None and (known == producer.epoch or not verifies_epochs):
         return 0
     error = admit(
         exchange.cluster,
-        Claim(request.transactional_id, request.producer_id, request.producer_epoch),
+        Claim(request.transactional_id, *producer),
         TopicPartition(OFFSETS_TOPIC, partition),
         adds=exchange.version >= _FIRST_THAT_ADDS,
         now=exchange.now,
@@ -85,12 +91,9 @@ def _transaction_error(exchange: Exchange, request: "TxnOffsetCommitRequest") ->
     return INVALID_PRODUCER_EPOCH if error == PRODUCER_FENCED else error
 
 
-def group_error(group: ConsumerGroup, request: "TxnOffsetCommitRequest") -> int:
-    """What the group says to who commits: a member of this generation, or somebody who names none."""
-    if request.generation_id < 0 and group.is_empty:
-        return 0
-    if request.generation_id >= 0 or request.member_id or request.group_instance_id is not None:
-        if group.is_empty and not group.generation:
-            return ILLEGAL_GENERATION
-        return group.member_error(request.member_id, request.generation_id, request.group_instance_id)
-    return 0
+def _group_error(exchange: Exchange, request: "TxnOffsetCommitRequest") -> int:
+    group = exchange.cluster.groups.named(request.group_id)
+    if not group.exists and request.generation_id >= 0 and exchange.cluster.settings.profile.generation_needs_group:
+        return ILLEGAL_GENERATION
+    who = Committer(request.member_id, request.generation_id, request.group_instance_id)
+    return group.commit_error(who, is_transactional=True)

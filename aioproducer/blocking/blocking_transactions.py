@@ -1,0 +1,89 @@
+"""The transactional verbs of a `BlockingProducer`."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from functools import partial
+from typing import TYPE_CHECKING, Self
+
+from aioproducer.blocking.background_loop import wait_for
+from aioproducer.blocking.blocking_lifetime import BlockingLifetime
+from aioproducer.errors import IllegalStateError, KafkaError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from aioproducer.offset_arguments import GroupArgument, OffsetsArgument
+
+
+class BlockingTransactions(BlockingLifetime):
+    """What a `BlockingProducer` with a `transactional_id` can do; see `Producer` for each."""
+
+    _thread_in_transaction: int | None = None
+    """Whose `transaction()` block is open."""
+
+    def init_transactions(self) -> None:
+        """Wait until the transactional id is this producer's; errors as `Producer.init_transactions`."""
+        wait_for(self._in_turn(self._producer.init_transactions))
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[Self]:
+        """Run a block that is one transaction; gives the producer itself, whose verbs belong to the transaction.
+
+        So do those that other threads call meanwhile, and their `transaction()` waits its turn. It commits at the end
+        of the block and aborts on any exception, which then goes on.
+
+        Raises:
+            IllegalStateError: the thread has one open, or the producer has no `transactional_id`.
+            KafkaError: as `Producer.transaction`.
+        """
+        if self._thread_in_transaction == threading.get_ident():
+            raise IllegalStateError("this thread has a transaction open already: a producer has one at a time")
+        wait_for(self._in_turn(partial(self._producer.begin_transaction, wait=True)))
+        self._thread_in_transaction = threading.get_ident()
+        try:
+            yield self
+            self._thread_in_transaction = None
+            self.commit_transaction()
+        except BaseException as error:
+            self._thread_in_transaction = None
+            self._abort_because_of(error)
+            raise
+
+    def begin_transaction(self) -> None:
+        """Begin a transaction; errors as `Producer.begin_transaction`."""
+        wait_for(self._in_turn(self._producer.begin_transaction))
+
+    def commit_transaction(self) -> None:
+        """Wait for every record since the transaction began, and commit; errors as `Producer.commit_transaction`.
+
+        A record that could not be taken fails the commit, as one that could not be delivered does.
+        """
+        wait_for(self._in_turn(self._commit))
+
+    def abort_transaction(self) -> None:
+        """Give up every record since the transaction began; errors as `Producer.abort_transaction`."""
+        wait_for(self._in_turn(self._abort))
+
+    def send_offsets(self, offsets: OffsetsArgument, group: GroupArgument) -> None:
+        """Commit a group's offsets with the transaction; arguments and errors as `Producer.send_offsets`."""
+        wait_for(self._in_turn(partial(self._producer.send_offsets, offsets, group)))
+
+    async def _commit(self) -> None:
+        failed = self._handover.take_errors(None)
+        if failed is not None:
+            self._producer.reject_commit(failed)
+        await self._producer.commit_transaction()
+
+    async def _abort(self) -> None:
+        self._handover.take_errors(None)
+        await self._producer.abort_transaction()
+
+    def _abort_because_of(self, error: BaseException) -> None:
+        try:
+            self.abort_transaction()
+        except IllegalStateError:
+            pass  # it is over, or being committed: the error says so
+        except KafkaError as failed:
+            error.add_note(f"aioproducer: the transaction was not aborted: {failed}")

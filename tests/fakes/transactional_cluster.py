@@ -1,0 +1,72 @@
+"""A cluster of each kind of transactions, and what one story about them needs."""
+
+from collections.abc import Mapping
+from typing import TypedDict, Unpack
+
+import pytest
+
+from aioproducer import Producer, ProducerOptions
+from aioproducer.testing import ApiKey, FakeCluster
+from aioproducer.testing.fake_cluster import FakeClusterOptions
+
+
+class Release(TypedDict):
+    """Which Kafka to look like."""
+
+    profile: str
+    transaction_version: int
+
+
+V1_RELEASE = Release(profile="3.9.1", transaction_version=0)
+V1_OF_4 = Release(profile="4.3.1", transaction_version=0)
+V2_RELEASE = Release(profile="4.3.1", transaction_version=2)
+
+on_every_release = pytest.mark.parametrize(
+    "release", [V1_RELEASE, V1_OF_4, V2_RELEASE], ids=["3.9.1", "4.3.1 with V1", "4.3.1"]
+)
+
+OF_TRANSACTIONS = {
+    ApiKey.PRODUCE,
+    ApiKey.INIT_PRODUCER_ID,
+    ApiKey.ADD_PARTITIONS_TO_TXN,
+    ApiKey.ADD_OFFSETS_TO_TXN,
+    ApiKey.TXN_OFFSET_COMMIT,
+    ApiKey.END_TXN,
+}
+
+
+def cluster_of(
+    release: Release, nodes: int = 1, topics: Mapping[str, int] | None = None, **options: Unpack[FakeClusterOptions]
+) -> FakeCluster:
+    """A cluster with topic t of two partitions; the markers of a transaction are written at once."""
+    settings: FakeClusterOptions = {"producer_ids_load_s": 0.0, "coordinator_load_s": 0.0, "marker_delay_s": 0.0}
+    settings.update(options)
+    if release["profile"].startswith("4"):
+        settings["transaction_version"] = release["transaction_version"]
+    return FakeCluster(nodes, topics=topics or {"t": 2}, profile=release["profile"], **settings)
+
+
+def producer_of(cluster: FakeCluster, **options: Unpack[ProducerOptions]) -> Producer:
+    """A producer with the transactional id "billing-1", which does not linger."""
+    settings: ProducerOptions = {"transactional_id": "billing-1", "linger_ms": 0}
+    settings.update(options)
+    return Producer(cluster.bootstrap_servers, **settings)
+
+
+def committed(cluster: FakeCluster, topic: str = "t") -> list[bytes]:
+    """What readers of committed records see, partition after partition."""
+    count = len(cluster.model.topics.named(topic).partitions)  # type: ignore[union-attr]
+    return [record.value or b"" for number in range(count) for record in cluster.committed_records(topic, number)]
+
+
+def asked(cluster: FakeCluster) -> list[str]:
+    """The requests of transactions that reached brokers, in order."""
+    return [seen.api.name for seen in cluster.requests if seen.api in OF_TRANSACTIONS]
+
+
+async def one_more(producer: Producer, cluster: FakeCluster) -> None:
+    """The next transaction works, and is all that is seen."""
+    async with producer.transaction() as txn:
+        await txn.send("t", b"next", partition=0)
+        await txn.send("t", b"next", partition=1)
+    assert committed(cluster) == [b"next", b"next"]

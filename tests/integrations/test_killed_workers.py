@@ -1,0 +1,78 @@
+"""Workers that die by `kill -9` in each phase of a transaction, and start again: nothing twice, nothing missing."""
+
+import asyncio
+import signal
+from asyncio.subprocess import DEVNULL, PIPE, Process
+from dataclasses import replace
+
+import pytest
+
+from tests.integrations.worker_program import PHASES, WorkerOrders
+from tests.integrations.workers import fill, make_topics, read_committed
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+
+TOTAL = 120
+WORKER_S = 60
+"""A worker that takes longer hangs: the session time-out is 6 s, an answer milliseconds."""
+
+
+async def begun(orders: WorkerOrders) -> Process:
+    """A worker's process."""
+    return await asyncio.create_subprocess_exec(*orders.command(), stdin=DEVNULL, stdout=PIPE)
+
+
+async def ended(orders: WorkerOrders) -> int:
+    """Its exit code."""
+    process = await begun(orders)
+    try:
+        await asyncio.wait_for(process.communicate(), WORKER_S)
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    assert process.returncode is not None
+    return process.returncode
+
+
+async def input_of(bootstrap_servers: str, topic: str) -> None:
+    """Topics, and something to do."""
+    await make_topics(bootstrap_servers, topic, f"{topic}-out")
+    await fill(bootstrap_servers, topic, range(TOTAL))
+
+
+@pytest.mark.parametrize("phase", PHASES)
+async def test_worker_dies_and_starts_again(broker: str, topic: str, phase: str) -> None:
+    """With the same id: what its first life left open is aborted at once, not when its time is over."""
+    await input_of(broker, topic)
+
+    first = await ended(WorkerOrders(broker, topic, "w", TOTAL, phase=phase))
+    second = await ended(WorkerOrders(broker, topic, "w", TOTAL))
+
+    assert (first, second) == (-signal.SIGKILL, 0)
+    assert await read_committed(broker, f"{topic}-out", count=TOTAL) == list(range(TOTAL))
+
+
+@pytest.mark.parametrize(
+    "members",
+    [f"{assignor} {kind}" for assignor in ("range", "roundrobin", "sticky") for kind in ("dynamic", "static")],
+)
+async def test_another_worker_takes_over(broker: str, topic: str, members: str) -> None:
+    """Two at work, one dies with a transaction open and all of it in the log, and comes back."""
+    await input_of(broker, topic)
+    assignor, kind = members.split()
+    survives = WorkerOrders(
+        broker, topic, "a", TOTAL, assignor=assignor, is_static=kind == "static", batch=5, pause_s=0.05
+    )
+    dies = replace(survives, worker="b", phase="after offsets")
+
+    survivor = await begun(survives)
+    assert survivor.stdout is not None
+    await survivor.stdout.readline()
+    died = await ended(dies)
+    again = await ended(replace(dies, phase=""))
+    await asyncio.wait_for(survivor.communicate(), WORKER_S)
+
+    assert died in {-signal.SIGKILL, 0}  # the survivor may have left it nothing to do
+    assert (again, survivor.returncode) == (0, 0)
+    assert await read_committed(broker, f"{topic}-out", count=TOTAL) == list(range(TOTAL))

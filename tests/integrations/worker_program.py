@@ -1,0 +1,116 @@
+"""One worker as a process, which may kill itself: `python -m tests.integrations.worker_program ORDERS`.
+
+It copies TOPIC to TOPIC-out until the group has processed all. In its second batch it dies in the phase it was told.
+"""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+
+from aiokafka import ConsumerRecord
+from aiokafka.coordinator.assignors.range import RangePartitionAssignor
+from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
+from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
+
+from aioproducer import ConsumerGroupMetadata, Producer, TopicPartition
+from aioproducer.integrations.aiokafka import ExactlyOnce, exactly_once
+from aioproducer.transaction import Transaction
+from tests.integrations.workers import GROUP, consuming
+
+ASSIGNORS = {
+    "range": RangePartitionAssignor,
+    "roundrobin": RoundRobinPartitionAssignor,
+    "sticky": StickyPartitionAssignor,
+}
+PHASES = ("before begin", "after sends", "after offsets", "in commit 0", "in commit 1", "in commit 3")
+"""The number is milliseconds after the body's end; an answer takes one to three."""
+
+LOOK_EVERY_S = 0.05
+
+
+@dataclass(frozen=True)
+class WorkerOrders:
+    """What a worker does."""
+
+    servers: str
+    topic: str
+    worker: str
+    total: int
+    phase: str = ""
+    """In which it kills itself; empty for none."""
+    assignor: str = "roundrobin"
+    is_static: bool = True
+    batch: int = 20
+    pause_s: float = 0.0
+    """After each batch."""
+
+    def command(self) -> list[str]:
+        """What starts it."""
+        return [sys.executable, "-m", "tests.integrations.worker_program", json.dumps(asdict(self))]
+
+
+def die() -> None:
+    """At once, as for want of memory or power."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+async def work(orders: WorkerOrders) -> None:
+    """Copy until all is processed."""
+    options: dict[str, object] = {"partition_assignment_strategy": (ASSIGNORS[orders.assignor],)}
+    if orders.is_static:
+        options["group_instance_id"] = orders.worker
+    async with (
+        consuming(orders.servers, orders.topic, **options) as consumer,
+        Producer(orders.servers, transactional_id=f"{orders.topic}-{orders.worker}") as producer,
+        exactly_once(consumer, producer, max_records=orders.batch) as batches,
+    ):
+        print("started", flush=True)
+        stopping = asyncio.create_task(stop_at_the_end(batches, producer, orders))
+        group, number = ConsumerGroupMetadata.of(consumer), 0
+        async for records, txn in batches:
+            number += 1
+            await handle(records, txn, orders, group=group, is_last=number == 2)
+        await stopping
+
+
+async def handle(
+    records: Sequence[ConsumerRecord],
+    txn: Transaction,
+    orders: WorkerOrders,
+    *,
+    group: ConsumerGroupMetadata,
+    is_last: bool,
+) -> None:
+    """One batch; the last one that this process sees, if it is to die."""
+    phase = orders.phase if is_last else ""
+    if phase == "before begin":
+        die()
+    sent = [await txn.enqueue(f"{orders.topic}-out", each.value, partition=each.partition) for each in records]
+    if phase in {"after sends", "after offsets"}:
+        await asyncio.gather(*sent)  # all of it is in the log
+    if phase == "after sends":
+        die()
+    if phase == "after offsets":
+        await txn.send_offsets({(each.topic, each.partition): each.offset + 1 for each in records}, group)
+        die()
+    if phase.startswith("in commit"):
+        asyncio.get_running_loop().call_later(int(phase.split()[-1]) / 1000, die)
+    await asyncio.sleep(orders.pause_s)
+
+
+async def stop_at_the_end(batches: ExactlyOnce, producer: Producer, orders: WorkerOrders) -> None:
+    """Stop once the group has processed all."""
+    places = [TopicPartition(orders.topic, number) for number in range(4)]
+    look = partial(producer.committed_offsets, f"{GROUP}-{orders.topic}", places)
+    while sum(offset.offset for offset in (await look()).values() if offset) < orders.total:  # noqa: ASYNC110
+        await asyncio.sleep(LOOK_EVERY_S)
+    batches.stop()
+
+
+if __name__ == "__main__":
+    asyncio.run(work(WorkerOrders(**json.loads(sys.argv[1]))))

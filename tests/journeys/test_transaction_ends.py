@@ -1,0 +1,142 @@
+"""The end of a transaction: repeated until it is done, and never said to be done when it is not.
+
+Where a test is a defect that another producer had, it names it.
+"""
+
+import asyncio
+
+import pytest
+
+from aioproducer import (
+    ProducerFencedError,
+    TransactionAbortableError,
+    TransactionalIdAuthorizationError,
+)
+from aioproducer.testing import ApiKey, Where
+from tests.fakes.transactional_cluster import (
+    V1_OF_4,
+    V1_RELEASE,
+    Release,
+    asked,
+    cluster_of,
+    committed,
+    on_every_release,
+    one_more,
+    producer_of,
+)
+from tests.fakes.virtual_cluster import in_virtual_time
+
+PRODUCE = Where(api=ApiKey.PRODUCE)
+FIRST = Where(api=ApiKey.PRODUCE, topic="t", partition=0)
+END_TXN = Where(api=ApiKey.END_TXN)
+ADD_PARTITIONS = Where(api=ApiKey.ADD_PARTITIONS_TO_TXN)
+INIT = Where(api=ApiKey.INIT_PRODUCER_ID)
+
+on_v1 = pytest.mark.parametrize("release", [V1_RELEASE, V1_OF_4], ids=["3.9.1", "4.3.1 with V1"])
+
+
+@on_every_release
+@pytest.mark.parametrize("code", [-1, 14, 15, 16, 51])
+@in_virtual_time
+async def test_end_is_repeated_until_it_is_done(release: Release, code: int) -> None:
+    """UNKNOWN_SERVER_ERROR, then a retry that did nothing, was "committed" (franz-go before 1.21.4)."""
+    async with cluster_of(release) as cluster, producer_of(cluster) as producer:
+        cluster.faults.error(code, END_TXN, times=3)
+        async with producer.transaction() as txn:
+            await txn.send("t", b"v", partition=0)
+
+        assert committed(cluster) == [b"v"]
+        assert asked(cluster).count("END_TXN") == 4
+
+
+@on_every_release
+@pytest.mark.parametrize("verb", ["commit", "abort"])
+@pytest.mark.parametrize("after", [False, True], ids=["before it is done", "after it is done"])
+@in_virtual_time
+async def test_unanswered_end_is_repeated_and_means_the_same(
+    release: Release,
+    verb: str,
+    after: bool,  # noqa: FBT001
+) -> None:
+    """The connection was lost: whether it was done is found out."""
+    async with cluster_of(release) as cluster, producer_of(cluster) as producer:
+        cluster.faults.drop_connection(END_TXN, after_append=after)
+        await producer.begin_transaction()
+        await producer.send("t", b"v", partition=0)
+        await (producer.commit_transaction if verb == "commit" else producer.abort_transaction)()
+        assert committed(cluster) == ([b"v"] if verb == "commit" else [])
+
+        await producer.begin_transaction()
+        await producer.send("t", b"w", partition=0)
+        await producer.commit_transaction()
+        assert committed(cluster)[-1:] == [b"w"]
+
+
+@on_every_release
+@pytest.mark.parametrize("code", [90, 53])
+@in_virtual_time
+async def test_commit_that_is_refused_for_good_never_seems_fine(release: Release, code: int) -> None:
+    """Librdkafka before 1.6 told nobody that it had been fenced."""
+    async with cluster_of(release) as cluster:
+        producer = await producer_of(cluster).start()
+        await producer.begin_transaction()
+        await producer.send("t", b"v", partition=0)
+        cluster.faults.error(code, END_TXN)
+
+        kind = ProducerFencedError if code == 90 else TransactionalIdAuthorizationError
+        with pytest.raises(kind):
+            await producer.commit_transaction()
+        with pytest.raises(kind):
+            await producer.begin_transaction()
+        await producer.close()
+
+
+@on_v1
+@in_virtual_time
+async def test_failed_addition_of_one_partition_does_not_forget_the_others(release: Release) -> None:
+    """It un-marked those added before, so commit skipped EndTxn and said yes (franz-go)."""
+    async with cluster_of(release) as cluster, producer_of(cluster) as producer:
+        await producer.begin_transaction()
+        await producer.send("t", b"v", partition=0)
+        cluster.faults.error(29, ADD_PARTITIONS)
+        producer.send("t", b"w", partition=1)
+
+        with pytest.raises(TransactionAbortableError):
+            await producer.commit_transaction()
+        await producer.abort_transaction()
+
+        assert asked(cluster)[-1] == "END_TXN"
+        await one_more(producer, cluster)
+
+
+@on_v1
+@in_virtual_time
+async def test_partition_is_never_written_to_before_the_coordinator_knows_of_it(release: Release) -> None:
+    """Also where a full batch sends a record elsewhere than it was meant for (KAFKA-13782)."""
+    async with cluster_of(release, topics={"t": 8}) as cluster, producer_of(cluster, batch_size=200) as producer:  # noqa: PLR1702  # blocks within blocks are what it is about
+        for _ in range(3):
+            async with producer.transaction() as txn:
+                for number in range(100):
+                    await txn.enqueue("t", b"%d" % number * 10)
+
+        assert len(committed(cluster)) == 300
+
+
+@on_v1
+@in_virtual_time
+async def test_partition_that_is_being_added_does_not_stop_the_others(release: Release) -> None:
+    """Those that the coordinator knows are sent to meanwhile."""
+    async with cluster_of(release, 2) as cluster, producer_of(cluster) as producer:
+        cluster.move_leader("t", 0, 1)
+        cluster.move_coordinator("billing-1", 2)
+        async with producer.transaction() as txn:
+            await txn.send("t", b"a", partition=0)
+            adding = cluster.faults.delay(5.0, ADD_PARTITIONS)
+            slow = txn.send("t", b"c", partition=1)
+            began = asyncio.get_running_loop().time()
+            await txn.send("t", b"b", partition=0)
+            assert (adding.hits, slow.done()) == (1, False)
+            assert asyncio.get_running_loop().time() - began < 5
+            await slow
+
+        assert committed(cluster) == [b"a", b"b", b"c"]

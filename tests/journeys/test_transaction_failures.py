@@ -1,0 +1,206 @@
+"""Records of transactions that fail: commit says so, nothing of it is seen, and the next one works.
+
+Where a test is a defect that another producer had, it names it.
+"""
+
+import asyncio
+
+import pytest
+
+from aioproducer import (
+    BrokerError,
+    DeliveryTimeoutError,
+    RecordTooLargeError,
+    TopicAuthorizationError,
+    TransactionAbortableError,
+    TransactionAbortedError,
+)
+from aioproducer.testing import ApiKey, Where
+from tests.fakes.transactional_cluster import (
+    V1_OF_4,
+    V1_RELEASE,
+    Release,
+    asked,
+    cluster_of,
+    committed,
+    on_every_release,
+    one_more,
+    producer_of,
+)
+from tests.fakes.virtual_cluster import in_virtual_time
+
+PRODUCE = Where(api=ApiKey.PRODUCE)
+FIRST = Where(api=ApiKey.PRODUCE, topic="t", partition=0)
+END_TXN = Where(api=ApiKey.END_TXN)
+ADD_PARTITIONS = Where(api=ApiKey.ADD_PARTITIONS_TO_TXN)
+INIT = Where(api=ApiKey.INIT_PRODUCER_ID)
+
+on_v1 = pytest.mark.parametrize("release", [V1_RELEASE, V1_OF_4], ids=["3.9.1", "4.3.1 with V1"])
+
+
+@on_every_release
+@pytest.mark.parametrize("code", [17, 29, 42, 43, 45, 47, 48, 49, 59, 87, 120, 999])
+@in_virtual_time
+async def test_record_that_failed_unseen_fails_the_commit(release: Release, code: int) -> None:
+    """Nobody awaited it; aiokafka commits what is left of the transaction (B1)."""
+    async with cluster_of(release) as cluster, producer_of(cluster) as producer:
+        await producer.begin_transaction()
+        await producer.send("t", b"first", partition=1)
+        cluster.faults.error(code, FIRST)
+        producer.send("t", b"second", partition=0)
+
+        with pytest.raises(TransactionAbortableError) as caught:
+            await producer.commit_transaction()
+        assert isinstance(caught.value.__cause__, BrokerError)
+        assert caught.value.__cause__.code == code
+        await producer.abort_transaction()
+
+        assert committed(cluster) == []
+        await one_more(producer, cluster)
+
+
+@on_every_release
+@in_virtual_time
+async def test_block_aborts_what_cannot_be_committed_and_says_why(release: Release) -> None:
+    """No verb is needed for that."""
+    async with cluster_of(release) as cluster, producer_of(cluster) as producer:
+        cluster.faults.error(29, FIRST)
+        with pytest.raises(TransactionAbortableError, match="must be aborted") as caught:  # noqa: PT012  # it is the end of the block that raises
+            async with producer.transaction() as txn:
+                await txn.send("t", b"first", partition=1)
+                await txn.enqueue("t", b"second", partition=0)
+
+        assert isinstance(caught.value.__cause__, TopicAuthorizationError)
+        await one_more(producer, cluster)
+
+
+@on_every_release
+@in_virtual_time
+async def test_commit_of_a_transaction_that_failed_goes_on_failing_until_it_is_aborted(release: Release) -> None:
+    """So do all other calls; records that wait fail with it."""
+    async with cluster_of(release) as cluster, producer_of(cluster) as producer:
+        await producer.begin_transaction()
+        await producer.send("t", b"first", partition=1)
+        cluster.faults.error(29, FIRST)
+        stalled = cluster.faults.stall(Where(api=ApiKey.PRODUCE, topic="t", partition=1))
+        failing = producer.send("t", b"second", partition=0)
+        with pytest.raises(TopicAuthorizationError):
+            await failing
+        await asyncio.sleep(0)
+
+        for call in (
+            producer.commit_transaction,
+            lambda: producer.send_offsets({("t", 0): 1}, "readers"),
+            lambda: producer.send("t", b"third", partition=0),
+            lambda: producer.enqueue("t", b"third", partition=0),
+        ):
+            with pytest.raises(TransactionAbortableError):
+                await call()
+        cluster.faults.remove(stalled)
+        await producer.abort_transaction()
+        await one_more(producer, cluster)
+
+
+@on_every_release
+@in_virtual_time
+async def test_records_behind_the_one_that_failed_fail_with_it(release: Release) -> None:
+    """They are not sent for nothing; the error says what came first."""
+    async with cluster_of(release) as cluster, producer_of(cluster, batch_size=0) as producer:
+        await producer.begin_transaction()
+        await producer.send("t", b"ok", partition=0)
+        cluster.faults.error(29, FIRST)
+        deliveries = [producer.send("t", b"%d" % number, partition=0) for number in range(50)]
+        results = await asyncio.gather(*deliveries, return_exceptions=True)
+        await producer.abort_transaction()
+
+        assert isinstance(results[0], TopicAuthorizationError)
+        late = results[-1]
+        assert isinstance(late, TransactionAbortedError)
+        assert isinstance(late.__cause__, TransactionAbortableError)
+        await one_more(producer, cluster)
+
+
+@on_every_release
+@in_virtual_time
+async def test_commit_never_says_yes_when_every_record_timed_out(release: Release) -> None:
+    """Nothing was registered, and so nothing was missed (librdkafka PR #3325)."""
+    async with cluster_of(release) as cluster:  # noqa: SIM117  # one belongs to the other
+        async with producer_of(cluster, request_timeout_ms=500, delivery_timeout_ms=1000) as producer:
+            await producer.begin_transaction()
+            await producer.partitions_for("t")
+            stalled = cluster.faults.stall(PRODUCE)
+            for number in range(10):
+                producer.send("t", b"%d" % number, partition=number % 2)
+
+            with pytest.raises(TransactionAbortableError) as caught:
+                await producer.commit_transaction()
+            assert isinstance(caught.value.__cause__, DeliveryTimeoutError)
+            cluster.faults.remove(stalled)
+            await producer.abort_transaction()
+
+            await one_more(producer, cluster)
+
+
+@on_every_release
+@in_virtual_time
+async def test_lost_sequence_does_not_open_another_transaction(release: Release) -> None:
+    """45 led to InitProducerId, the records before were lost, and commit said yes (librdkafka #3575)."""
+    async with cluster_of(release) as cluster, producer_of(cluster, batch_size=0) as producer:
+        await producer.begin_transaction()
+        await producer.send("t", b"kept?", partition=0)
+        cluster.faults.error(45, FIRST)
+        producer.send("t", b"lost", partition=0)
+        producer.send("t", b"after", partition=0)
+
+        with pytest.raises(TransactionAbortableError):
+            await producer.commit_transaction()
+        assert asked(cluster).count("INIT_PRODUCER_ID") == 1
+        await producer.abort_transaction()
+
+        await one_more(producer, cluster)
+
+
+@on_every_release
+@in_virtual_time
+async def test_error_that_a_call_raises_is_the_callers_own(release: Release) -> None:
+    """The record was never taken: the transaction goes on without it."""
+    async with cluster_of(release) as cluster, producer_of(cluster) as producer:
+        async with producer.transaction() as txn:
+            with pytest.raises(RecordTooLargeError):
+                await txn.enqueue("t", bytes(2_000_000))
+            with pytest.raises(TypeError):
+                await txn.send("t", "text")
+            await txn.send("t", b"v", partition=0)
+
+        assert committed(cluster) == [b"v"]
+
+
+@on_every_release
+@in_virtual_time
+async def test_large_batch_is_split_within_its_transaction(release: Release) -> None:
+    """The parts keep their sequences."""
+    async with cluster_of(release) as cluster, producer_of(cluster, batch_size=100_000, linger_ms=50) as producer:
+        cluster.faults.error(10, FIRST)
+        async with producer.transaction() as txn:
+            for number in range(50):
+                await txn.enqueue("t", b"%d" % number * 500, partition=0)
+
+        assert committed(cluster) == [b"%d" % number * 500 for number in range(50)]
+
+
+@on_every_release
+@pytest.mark.parametrize("fault", ["lost before", "lost after", "error after"])
+@in_virtual_time
+async def test_records_survive_connections_and_leaders_within_a_transaction(release: Release, fault: str) -> None:
+    """Resent under their identity, each once."""
+    async with cluster_of(release) as cluster, producer_of(cluster, batch_size=0) as producer:
+        async with producer.transaction() as txn:
+            await txn.send("t", b"0", partition=0)
+            if fault == "error after":
+                cluster.faults.error_after_append(7, FIRST, skip=3)
+            else:
+                cluster.faults.drop_connection(PRODUCE, after_append=fault == "lost after", skip=3)
+            for number in range(1, 20):
+                await txn.enqueue("t", b"%d" % number, partition=0)
+
+        assert committed(cluster) == [b"%d" % number for number in range(20)]

@@ -1,0 +1,382 @@
+"""The requests of transactions: equal to what Kafka's own descriptions make of them, in every version."""
+
+import contextlib
+import dataclasses
+import datetime as dt
+import importlib
+import io
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kio.schema.errors import ErrorCode as KioErrorCode
+from kio.serial import entity_reader, entity_writer
+
+from aioproducer.errors import ProtocolError
+from aioproducer.protocol.messages import (
+    API_VERSIONS,
+    INIT_PRODUCER_ID,
+    Api,
+    decode_api_versions_response,
+    decode_init_producer_id_response,
+    encode_init_producer_id_request,
+)
+from aioproducer.protocol.offset_messages import (
+    TXN_OFFSET_COMMIT,
+    decode_txn_offset_commit_response,
+    encode_txn_offset_commit_request,
+)
+from aioproducer.protocol.transaction_messages import (
+    ADD_OFFSETS_TO_TXN,
+    ADD_PARTITIONS_TO_TXN,
+    END_TXN,
+    FIND_COORDINATOR,
+    CodeAnswer,
+    CoordinatorType,
+    EndTxnAnswer,
+    PartitionResult,
+    TransactionIdentity,
+    decode_add_offsets_response,
+    decode_add_partitions_response,
+    decode_end_txn_response,
+    decode_find_coordinator_response,
+    encode_add_offsets_request,
+    encode_add_partitions_request,
+    encode_end_txn_request,
+    encode_find_coordinator_request,
+)
+from aioproducer.records import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
+
+IDENTITY = TransactionIdentity("billing-1", 2**40, 7)
+FIVE_MS = dt.timedelta(milliseconds=5)
+
+
+def versions_of(*apis: Api) -> list[tuple[Api, int]]:
+    """Every version of each that this client speaks."""
+    return [(api, version) for api in apis for version in range(api.min_version, api.max_version + 1)]
+
+
+def named(case: object) -> str | None:
+    """The id of a case."""
+    return case.name if isinstance(case, Api) else None
+
+
+def read_by_kio(message: str, name: str, *, version: int, data: bytes):  # type: ignore[no-untyped-def]  # noqa: ANN201
+    """The generated decoder's view of a request; it must take every byte, and write the same again."""
+    kind = getattr(importlib.import_module(f"kio.schema.{message}.v{version}.request"), name)
+    entity, size = entity_reader(kind)(data, 0)
+    assert size == len(data)
+    buffer = io.BytesIO()
+    entity_writer(kind)(buffer, entity)
+    assert buffer.getvalue() == data
+    return entity
+
+
+def made_by_kio(message: str, name: str, version: int, /, **fields: object) -> object:
+    """A structure of an answer, with those of the fields that this version has."""
+    kind = getattr(importlib.import_module(f"kio.schema.{message}.v{version}.response"), name)
+    there = {each.name for each in dataclasses.fields(kind)}
+    return kind(**{field: value for field, value in fields.items() if field in there})
+
+
+def written_by_kio(entity: object) -> bytes:
+    """Its bytes."""
+    buffer = io.BytesIO()
+    entity_writer(type(entity))(buffer, entity)  # type: ignore[type-var]
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize("kind", list(CoordinatorType), ids=lambda kind: kind.name)
+@pytest.mark.parametrize("version", range(7))
+def test_find_coordinator_request_is_what_kafka_describes(version: int, kind: CoordinatorType) -> None:
+    """One key; from version 4 on as a batch of one."""
+    data = encode_find_coordinator_request(version, "billing-1", kind)
+
+    entity = read_by_kio("find_coordinator", "FindCoordinatorRequest", version=version, data=data)
+
+    assert (entity.coordinator_keys if version >= 4 else (entity.key,)) == ("billing-1",)
+    assert version == 0 or entity.key_type == kind
+
+
+@pytest.mark.parametrize("version", range(7))
+def test_find_coordinator_answer_is_read(version: int) -> None:
+    """The coordinator of the key that was asked for, whatever others stand beside it."""
+    place = {
+        "node_id": 3,
+        "host": "h",
+        "port": 9092,
+        "error_code": KioErrorCode.none,
+        "error_message": "no reason",
+    }
+    coordinators = tuple(
+        made_by_kio("find_coordinator", "Coordinator", version, key=key, **(place | {"node_id": node_id}))
+        for key, node_id in (("other", 1), ("billing-1", 3))
+        if version >= 4
+    )
+    data = written_by_kio(
+        made_by_kio(
+            "find_coordinator",
+            "FindCoordinatorResponse",
+            version,
+            throttle_time=FIVE_MS,
+            coordinators=coordinators,
+            **place,
+        )
+    )
+
+    answer = decode_find_coordinator_response(version, data, key="billing-1")
+
+    assert answer == (5 if version else 0, 0, 3, "h", 9092)
+
+
+def test_find_coordinator_answer_without_the_key_is_refused() -> None:
+    """Else the answer to one question would be taken for that to another."""
+    coordinator = made_by_kio(
+        "find_coordinator",
+        "Coordinator",
+        4,
+        key="other",
+        node_id=1,
+        host="h",
+        port=1,
+        error_code=KioErrorCode.none,
+        error_message=None,
+    )
+    data = written_by_kio(
+        made_by_kio(
+            "find_coordinator", "FindCoordinatorResponse", 4, throttle_time=FIVE_MS, coordinators=(coordinator,)
+        )
+    )
+
+    with pytest.raises(ProtocolError, match="it says nothing of 'billing-1'"):
+        decode_find_coordinator_response(4, data, key="billing-1")
+
+
+@pytest.mark.parametrize("version", range(7))
+def test_init_producer_id_request_of_a_transactional_id_is_what_kafka_describes(version: int) -> None:
+    """With the identity that is to be renewed, where there is a field for it."""
+    data = encode_init_producer_id_request(
+        version, transactional_id="billing-1", transaction_timeout_ms=60_000, producer_id=77, producer_epoch=5
+    )
+
+    entity = read_by_kio("init_producer_id", "InitProducerIdRequest", version=version, data=data)
+
+    assert (entity.transactional_id, entity.transaction_timeout) == ("billing-1", dt.timedelta(minutes=1))
+    assert version < 3 or (entity.producer_id, entity.producer_epoch) == (77, 5)
+
+
+@pytest.mark.parametrize("version", range(7))
+def test_init_producer_id_answer_is_read(version: int) -> None:
+    """Fields of prepared transactions are passed over."""
+    data = written_by_kio(
+        made_by_kio(
+            "init_producer_id",
+            "InitProducerIdResponse",
+            version,
+            throttle_time=FIVE_MS,
+            error_code=KioErrorCode.none,
+            producer_id=77,
+            producer_epoch=6,
+            ongoing_txn_producer_id=88,
+            ongoing_txn_producer_epoch=9,
+        )
+    )
+
+    assert decode_init_producer_id_response(version, data) == (5, 0, 77, 6)
+
+
+@pytest.mark.parametrize("version", range(4))
+def test_add_partitions_request_is_what_kafka_describes(version: int) -> None:
+    """Partitions by topic."""
+    partitions = [TopicPartition("a", 1), TopicPartition("b", 0), TopicPartition("a", 2)]
+    data = encode_add_partitions_request(version, IDENTITY, partitions)
+
+    entity = read_by_kio("add_partitions_to_txn", "AddPartitionsToTxnRequest", version=version, data=data)
+
+    topics = entity.v3_and_below_topics
+    assert [(topic.name, topic.partitions) for topic in topics] == [("a", (1, 2)), ("b", (0,))]
+    assert entity.v3_and_below_transactional_id == "billing-1"
+    assert (entity.v3_and_below_producer_id, entity.v3_and_below_producer_epoch) == IDENTITY[1:]
+
+
+@pytest.mark.parametrize("version", range(4))
+def test_add_partitions_answer_is_read(version: int) -> None:
+    """One code a partition."""
+    results = [
+        made_by_kio(
+            "add_partitions_to_txn",
+            "AddPartitionsToTxnPartitionResult",
+            version,
+            partition_index=number,
+            partition_error_code=code,
+        )
+        for number, code in ((1, KioErrorCode.none), (2, KioErrorCode.topic_authorization_failed))
+    ]
+    topic = made_by_kio(
+        "add_partitions_to_txn",
+        "AddPartitionsToTxnTopicResult",
+        version,
+        name="a",
+        results_by_partition=tuple(results),
+    )
+    data = written_by_kio(
+        made_by_kio(
+            "add_partitions_to_txn",
+            "AddPartitionsToTxnResponse",
+            version,
+            throttle_time=FIVE_MS,
+            results_by_topic_v3_and_below=(topic,),
+        )
+    )
+
+    assert decode_add_partitions_response(version, data) == (5, [PartitionResult("a", 1, 0), ("a", 2, 29)])
+
+
+@pytest.mark.parametrize("version", range(5))
+def test_add_offsets_request_and_answer_are_what_kafka_describes(version: int) -> None:
+    """The group, and a code."""
+    data = encode_add_offsets_request(version, IDENTITY, "readers")
+    code = KioErrorCode.group_authorization_failed
+    answer = made_by_kio(
+        "add_offsets_to_txn", "AddOffsetsToTxnResponse", version, throttle_time=FIVE_MS, error_code=code
+    )
+
+    entity = read_by_kio("add_offsets_to_txn", "AddOffsetsToTxnRequest", version=version, data=data)
+
+    assert (entity.transactional_id, entity.producer_id, entity.producer_epoch) == IDENTITY
+    assert entity.group_id == "readers"
+    assert decode_add_offsets_response(version, written_by_kio(answer)) == CodeAnswer(5, 30)
+
+
+@pytest.mark.parametrize("is_commit", [True, False], ids=["commit", "abort"])
+@pytest.mark.parametrize("version", range(6))
+def test_end_txn_request_and_answer_are_what_kafka_describes(version: int, is_commit: bool) -> None:  # noqa: FBT001
+    """From version 5 on the answer has the identity of the next transaction."""
+    data = encode_end_txn_request(version, IDENTITY, is_commit=is_commit)
+    answer = made_by_kio(
+        "end_txn",
+        "EndTxnResponse",
+        version,
+        throttle_time=FIVE_MS,
+        error_code=KioErrorCode.none,
+        producer_id=77,
+        producer_epoch=8,
+    )
+
+    entity = read_by_kio("end_txn", "EndTxnRequest", version=version, data=data)
+
+    assert (entity.transactional_id, entity.producer_id, entity.producer_epoch) == IDENTITY
+    assert entity.committed is is_commit
+    expected = EndTxnAnswer(5, 0, 77, 8) if version >= 5 else EndTxnAnswer(5, 0)
+    assert decode_end_txn_response(version, written_by_kio(answer)) == expected
+
+
+@pytest.mark.parametrize("version", range(6))
+def test_txn_offset_commit_request_is_what_kafka_describes(version: int) -> None:
+    """Offsets by topic, and the member of the group where there are fields for it."""
+    offsets = {
+        TopicPartition("a", 1): OffsetAndMetadata(2**40, "seen"),
+        TopicPartition("b", 0): OffsetAndMetadata(0),
+        TopicPartition("a", 2): OffsetAndMetadata(3),
+    }
+    member = ConsumerGroupMetadata("readers", 4, "member-1", "static-1")
+    data = encode_txn_offset_commit_request(version, identity=IDENTITY, member=member, offsets=offsets)
+
+    entity = read_by_kio("txn_offset_commit", "TxnOffsetCommitRequest", version=version, data=data)
+
+    found = {
+        (topic.name, partition.partition_index): (partition.committed_offset, partition.committed_metadata)
+        for topic in entity.topics
+        for partition in topic.partitions
+    }
+    assert found == offsets
+    assert (entity.transactional_id, entity.producer_id, entity.producer_epoch) == IDENTITY
+    assert entity.group_id == "readers"
+    if version >= 3:
+        assert (entity.generation_id, entity.member_id, entity.group_instance_id) == (4, "member-1", "static-1")
+
+
+@pytest.mark.parametrize("version", range(6))
+def test_txn_offset_commit_answer_is_read(version: int) -> None:
+    """One code a partition."""
+    partition = made_by_kio(
+        "txn_offset_commit",
+        "TxnOffsetCommitResponsePartition",
+        version,
+        partition_index=1,
+        error_code=KioErrorCode.illegal_generation,
+    )
+    topic = made_by_kio("txn_offset_commit", "TxnOffsetCommitResponseTopic", version, name="a", partitions=(partition,))
+    data = written_by_kio(
+        made_by_kio("txn_offset_commit", "TxnOffsetCommitResponse", version, throttle_time=FIVE_MS, topics=(topic,))
+    )
+
+    assert decode_txn_offset_commit_response(version, data) == (5, [PartitionResult("a", 1, 22)])
+
+
+def features_by_kio(version: int, **features: object) -> bytes:
+    """An answer to ApiVersions."""
+    return written_by_kio(
+        made_by_kio(
+            "api_versions",
+            "ApiVersionsResponse",
+            version,
+            error_code=KioErrorCode.none,
+            api_keys=(),
+            throttle_time=FIVE_MS,
+            supported_features=(),
+            zk_migration_ready=False,
+            **features,
+        )
+    )
+
+
+@pytest.mark.parametrize("version", [3, 4])
+def test_finalized_features_are_read(version: int) -> None:
+    """The level in effect, and the epoch that says which of two answers is newer."""
+    levels = tuple(
+        made_by_kio(
+            "api_versions",
+            "FinalizedFeatureKey",
+            version,
+            name=name,
+            max_version_level=level,
+            min_version_level=0,
+        )
+        for name, level in (("metadata.version", 29), ("transaction.version", 2))
+    )
+    data = features_by_kio(version, finalized_features_epoch=12, finalized_features=levels)
+
+    answer = decode_api_versions_response(version, data)
+
+    assert (answer.features_epoch, answer.features) == (12, {"metadata.version": 29, "transaction.version": 2})
+
+
+@pytest.mark.parametrize("version", range(API_VERSIONS.max_version + 1))
+def test_broker_that_says_nothing_of_features_has_none(version: int) -> None:
+    """Older than Kafka 2.7, or with nothing finalized."""
+    data = features_by_kio(version, finalized_features_epoch=-1, finalized_features=())
+
+    answer = decode_api_versions_response(version, data)
+
+    assert (answer.features_epoch, answer.features) == (-1, {})
+
+
+DECODERS: dict[Api, Callable[[int, bytes], object]] = {
+    FIND_COORDINATOR: lambda version, payload: decode_find_coordinator_response(version, payload, key="k"),
+    INIT_PRODUCER_ID: decode_init_producer_id_response,
+    ADD_PARTITIONS_TO_TXN: decode_add_partitions_response,
+    ADD_OFFSETS_TO_TXN: decode_add_offsets_response,
+    END_TXN: decode_end_txn_response,
+    TXN_OFFSET_COMMIT: decode_txn_offset_commit_response,
+}
+
+
+@given(st.sampled_from(versions_of(*DECODERS)), st.binary(max_size=120))
+@settings(max_examples=600)
+def test_garbage_never_gets_through_as_another_error(case: tuple[Api, int], payload: bytes) -> None:
+    """Any bytes: an answer or a ProtocolError, and never a dead process."""
+    api, version = case
+    with contextlib.suppress(ProtocolError):
+        DECODERS[api](version, payload)

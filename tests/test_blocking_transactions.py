@@ -1,0 +1,128 @@
+"""Transactions of a `BlockingProducer`, from scripts and threads."""
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from aioproducer import BlockingProducer, IllegalStateError, NoTransactionError, TransactionAbortableError
+from aioproducer.testing import ApiKey, Where
+from tests.fakes.cluster_elsewhere import ClusterElsewhere, cluster_elsewhere
+
+
+@pytest.fixture
+def elsewhere() -> Iterator[ClusterElsewhere]:
+    """An embedded cluster on another thread's loop."""
+    with cluster_elsewhere() as cluster:
+        yield cluster
+
+
+def committed(elsewhere: ClusterElsewhere) -> list[bytes | None]:
+    """What readers of committed records see of the first partition."""
+    found = elsewhere.do(lambda cluster: [record.value for record in cluster.committed_records("orders", 0)])
+    assert isinstance(found, list)
+    return found
+
+
+def test_block_commits_at_its_end_and_aborts_on_an_exception(elsewhere: ClusterElsewhere) -> None:  # noqa: DOC501  # the body's own
+    """The producer's own verbs belong to it."""
+    with BlockingProducer(elsewhere.bootstrap_servers, transactional_id="b") as producer:
+        with producer.transaction() as txn:
+            assert txn is producer
+            producer.enqueue("orders", b"a", partition=0)
+            producer.send("orders", b"b", partition=0)
+            producer.send_offsets({("orders", 0): 1}, "readers")
+        with pytest.raises(LookupError), producer.transaction():  # noqa: PT012  # as above
+            producer.enqueue("orders", b"never", partition=0)
+            raise LookupError
+        with producer.transaction():
+            producer.send_many("orders", [b"c", b"d"], partition=0)
+
+    assert committed(elsewhere) == [b"a", b"b", b"c", b"d"]
+
+
+def test_verbs_of_java_do_the_same(elsewhere: ClusterElsewhere) -> None:
+    """Begin, commit, abort."""
+    with BlockingProducer(elsewhere.bootstrap_servers, transactional_id="b") as producer:
+        producer.init_transactions()
+        for value in (b"a", b"b", b"c"):
+            producer.begin_transaction()
+            producer.enqueue("orders", value, partition=0)
+            (producer.abort_transaction if value == b"b" else producer.commit_transaction)()
+
+    assert committed(elsewhere) == [b"a", b"c"]
+
+
+def test_record_that_could_not_be_taken_fails_the_commit(elsewhere: ClusterElsewhere) -> None:
+    """Its call had returned when it was found; nothing of the transaction is seen."""
+    with BlockingProducer(elsewhere.bootstrap_servers, transactional_id="b", value_serializer=_serialize) as producer:
+        producer.begin_transaction()
+        producer.enqueue("orders", "good", partition=0)
+        producer.enqueue("orders", "bad", partition=0)
+        for _ in range(2):
+            with pytest.raises(TransactionAbortableError, match="bad"):
+                producer.commit_transaction()
+        producer.abort_transaction()
+        with producer.transaction():
+            producer.enqueue("orders", "good", partition=0)
+
+    assert committed(elsewhere) == [b"good"]
+
+
+def test_record_that_failed_unseen_fails_the_commit(elsewhere: ClusterElsewhere) -> None:
+    """As with `Producer`."""
+    with BlockingProducer(elsewhere.bootstrap_servers, transactional_id="b") as producer:
+        elsewhere.do(lambda cluster: cluster.faults.error(29, Where(api=ApiKey.PRODUCE)))
+        with pytest.raises(TransactionAbortableError), producer.transaction():
+            producer.enqueue("orders", b"refused", partition=0)
+        with producer.transaction():
+            producer.enqueue("orders", b"next", partition=0)
+
+    assert committed(elsewhere) == [b"next"]
+
+
+def test_threads_take_turns(elsewhere: ClusterElsewhere) -> None:
+    """One transaction at a time, and none is torn apart."""
+    with BlockingProducer(elsewhere.bootstrap_servers, transactional_id="b") as producer:
+
+        def work(number: int) -> None:
+            with producer.transaction():
+                for _ in range(3):
+                    producer.send("orders", b"%d" % number, partition=0)
+
+        threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    values = committed(elsewhere)
+    assert len(values) == 12
+    assert all(len(set(values[first : first + 3])) == 1 for first in range(0, 12, 3))
+
+
+def test_calls_that_fit_no_transaction_are_refused_and_break_nothing(elsewhere: ClusterElsewhere) -> None:
+    """A record outside of a transaction is refused; the producer goes on."""
+    with BlockingProducer(elsewhere.bootstrap_servers, transactional_id="b") as producer:
+        with pytest.raises(NoTransactionError):
+            producer.send("orders", b"outside", partition=0)
+        for verb in (producer.commit_transaction, producer.abort_transaction):
+            with pytest.raises(IllegalStateError):
+                verb()
+        with (
+            producer.transaction(),
+            pytest.raises(IllegalStateError, match="this thread has a transaction open"),
+            producer.transaction(),
+        ):
+            pytest.fail("nested")
+        with producer.transaction():
+            producer.send("orders", b"inside", partition=0)
+
+    assert committed(elsewhere) == [b"inside"]
+
+
+def _serialize(value: object) -> bytes:
+    if value == "bad":
+        raise ValueError("bad")
+    assert isinstance(value, str)
+    return value.encode()
