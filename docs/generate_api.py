@@ -44,6 +44,7 @@ _CHAPTERS: Final = {
         "aioproducer",
         ["Delivery", "RecordMetadata", "TopicPartition", "BulkDelivery", "BulkResult", "OffsetRange", "Outcome"],
     ),
+    "Transactions": ("aioproducer", ["Transaction", "OffsetAndMetadata", "ConsumerGroupMetadata"]),
     "Code of your own": (
         "aioproducer",
         [
@@ -55,7 +56,7 @@ _CHAPTERS: Final = {
         "aioproducer.testing",
         [
             *("FakeCluster", "FakeClusterOptions", "Faults", "Where", "Fault", "FaultKind", "ApiKey", "LoggedRecord"),
-            *("SeenRequest", "TopicRefusedError"),
+            *("SeenRequest", "TopicRefusedError", "CoordinatorKind"),
         ],
     ),
     "Real Kafka: aioproducer.broker": (

@@ -24,8 +24,8 @@ def committed(elsewhere: ClusterElsewhere) -> list[bytes | None]:
     return found
 
 
-def test_block_commits_at_its_end_and_aborts_on_an_exception(elsewhere: ClusterElsewhere) -> None:  # noqa: DOC501  # the body's own
-    """The producer's own verbs belong to it."""
+def test_block_commits_at_its_end_and_aborts_on_an_exception(elsewhere: ClusterElsewhere) -> None:
+    """The producer's own verbs belong to it."""  # noqa: DOC501  # the body's own
     with BlockingProducer(elsewhere.bootstrap_servers, transactional_id="b") as producer:
         with producer.transaction() as txn:
             assert txn is producer
