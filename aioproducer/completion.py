@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from aioproducer.core.flush_generations import FlushGenerations
     from aioproducer.core.produce_outcome import Complete
     from aioproducer.core.producer_batch import ProducerBatch
+    from aioproducer.core.waiting_line import WaitingRecord
     from aioproducer.logs import EventLog
     from aioproducer.metrics import LatencyHistogram
 
@@ -145,6 +146,10 @@ class Completion:
         if not self._trims_soon:
             self._trims_soon = True
             self._loop.call_soon(self._loop.call_soon, self._trim)  # a turn later than all who are told in this one
+
+    def fail_waiting(self, record: WaitingRecord, error: KafkaError) -> None:
+        """Fail a record that never joined a batch."""
+        self.fail_result(record.result, error, count=1, generation=record.generation, is_raised=record.is_raised)
 
     def filter(self, result: BatchResult, error: KafkaError) -> None:
         """Fail a record that an interceptor dropped; no flush raises that."""

@@ -100,6 +100,13 @@ class ProducerLifetime:
         log = event_log(self._lifecycle.name)
         for adjustment in self._config.adjustments:
             log.info("option_adjusted", option=adjustment.option, value=adjustment.value, reason=adjustment.reason)
+        if self._config.times_transactions_out_early:
+            log.warning(
+                "transaction_timeout_is_short",
+                transaction_timeout_ms=self._config.transaction_timeout_ms,
+                delivery_timeout_ms=self._config.delivery_timeout_ms,
+                reason="brokers abort a transaction while its records may still be delivered",
+            )
         from aioproducer.running_producer import RunningProducer  # noqa: PLC0415  # half of what there is to import
 
         running = RunningProducer(

@@ -190,6 +190,21 @@ class ProducerStatistics:
     interceptor_failures: int = 0
     """How often an interceptor raised."""
 
+    transactions_committed: int = 0
+    """The broker said so."""
+
+    transactions_aborted: int = 0
+    """Also those that had failed."""
+
+    commit_total_s: float = 0.0
+    """Seconds from the call to the broker's answer, summed over `transactions_committed`.
+
+    Kafka: txn-commit-time-ns-total.
+    """
+
+    abort_total_s: float = 0.0
+    """As `commit_total_s`, of aborts. Kafka: txn-abort-time-ns-total."""
+
     delivery_latency_p50_s: float | None = None
     """Half of the acknowledged records took no longer, from the call of their batch's oldest record to its answer.
 

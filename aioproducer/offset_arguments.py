@@ -53,11 +53,9 @@ def group_of(group: object) -> ConsumerGroupMetadata:
     """
     if isinstance(group, str):
         group = ConsumerGroupMetadata(group)
-    if not isinstance(group, ConsumerGroupMetadata) or not isinstance(group.group_id, str):
+    if not isinstance(group, ConsumerGroupMetadata):
         text = f"group must be a group id or ConsumerGroupMetadata, not {type(group).__name__}"
         raise TypeError(text)
-    if not group.group_id:
-        raise ValueError("group must not be empty")
     _check_text("the id of the group", group.group_id)
     return group
 

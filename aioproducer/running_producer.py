@@ -17,6 +17,7 @@ from aioproducer.core.buffer_pool import SMALLEST_CHUNK, BufferPool
 from aioproducer.core.open_batches import AccumulatorSettings, Surroundings
 from aioproducer.core.record_accumulator import RecordAccumulator
 from aioproducer.core.timer_heap import TimerHeap
+from aioproducer.core.transaction_identity import identity_of
 from aioproducer.core.waiting_line import WaitingRecord
 from aioproducer.core.waiting_lines import WaitingLines
 from aioproducer.errors import KafkaError, ProducerClosedError
@@ -42,8 +43,6 @@ from aioproducer.settings import (
 )
 from aioproducer.settlement import Settlement
 from aioproducer.supervisor import Supervisor
-from aioproducer.transaction_parts import TransactionParts, identity_of
-from aioproducer.transaction_records import TransactionRecords
 
 if TYPE_CHECKING:
     import random
@@ -95,7 +94,7 @@ class RunningProducer:
         self.timers = TimerHeap()
         self.flushes = FlushWaiters(self.loop)
         self.generations = self.flushes.generations
-        self.identity = identity_of(config)
+        self.identity = identity_of(config.transactional_id, is_idempotent=config.enable_idempotence)
         self.latency = LatencyHistogram()
         batching = accumulator_settings(config)
         self.pool = BufferPool(config.buffer_memory, batching.batch_size, on_return=self._memory_returned)
@@ -155,7 +154,7 @@ class RunningProducer:
             self.generations,
             self.timers,
             limits=waiting_limits(self._config),
-            on_failed=self._waiting_failed,
+            on_failed=self.completion.fail_waiting,
             explain=self.metadata_waits.explain_topic,
         )
 
@@ -170,8 +169,9 @@ class RunningProducer:
         )
 
     def _make_producer_ids(self, backoff: ExponentialBackoff) -> ProducerIdSource:
-        on_assigned = self._producer_id_assigned
-        return ProducerIdSource(self.client, self.identity, backoff, on_assigned=on_assigned, log=self._log)
+        return ProducerIdSource(
+            self.client, self.identity, backoff, on_assigned=self._producer_id_assigned, log=self._log
+        )
 
     def _make_settlement(self, backoff: ExponentialBackoff) -> Settlement:
         return Settlement(
@@ -188,6 +188,10 @@ class RunningProducer:
         )
 
     def _make_transactions(self, backoff: ExponentialBackoff) -> TransactionRunner | None:
+        if self._config.transactional_id is None:
+            return None
+        from aioproducer.transaction_parts import TransactionParts, TransactionRecords  # noqa: PLC0415  # only then
+
         parts = TransactionParts(
             self._config, backoff=backoff, client=self.client, metadata=self.metadata, loop=self.loop, log=self._log
         )
@@ -378,11 +382,6 @@ class RunningProducer:
         for queue in self.accumulator.partitions.queues():
             self.accumulator.offer(queue)
         self.wake()
-
-    def _waiting_failed(self, record: WaitingRecord, error: KafkaError) -> None:
-        self.completion.fail_result(
-            record.result, error, count=1, generation=record.generation, is_raised=record.is_raised
-        )
 
     # Records that wait
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from aioproducer.metrics import ProducerStatistics
 
 if TYPE_CHECKING:
     from aioproducer.running_producer import RunningProducer
+    from aioproducer.transaction_waits import TransactionCounts
 
 
 def take_snapshot(running: RunningProducer) -> ProducerStatistics:
@@ -17,7 +19,7 @@ def take_snapshot(running: RunningProducer) -> ProducerStatistics:
     node_ids = running.metadata.cluster.nodes
     in_flight = {node_id: running.client.in_flight_count(node_id) for node_id in node_ids}
     updated_at = running.metadata.cluster.updated_at
-    return ProducerStatistics(
+    statistics = ProducerStatistics(
         client_id=running.lifecycle.name,
         records_sent=accepted,
         records_acknowledged=counts.records_acknowledged,
@@ -51,4 +53,15 @@ def take_snapshot(running: RunningProducer) -> ProducerStatistics:
         interceptor_failures=running.preparation.interceptor_failures,
         delivery_latency_p50_s=running.latency.quantile_s(0.5),
         delivery_latency_p99_s=running.latency.quantile_s(0.99),
+    )
+    return statistics if running.transactions is None else _with_transactions(statistics, running.transactions.counts)
+
+
+def _with_transactions(statistics: ProducerStatistics, ended: TransactionCounts) -> ProducerStatistics:
+    return replace(
+        statistics,
+        transactions_committed=ended.committed,
+        transactions_aborted=ended.aborted,
+        commit_total_s=ended.commit_total_s,
+        abort_total_s=ended.abort_total_s,
     )

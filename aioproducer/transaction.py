@@ -11,7 +11,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from aioproducer.admission import Admission
-from aioproducer.errors import IllegalStateError, KafkaError, NoTransactionError
+from aioproducer.errors import IllegalStateError, KafkaError, NoTransactionError, TransactionAbortableError
 from aioproducer.offset_arguments import group_of, offsets_of
 from aioproducer.record_verbs import RecordVerbs
 
@@ -161,9 +161,8 @@ class TransactionBlock:
     async def _commit(self) -> None:
         try:
             await self._runner.commit(deadline=self._runner.waits.deadline())
-        except KafkaError as failed:
-            if self._runner.must_be_aborted:
-                await self._abort_because_of(failed)
+        except TransactionAbortableError as failed:
+            await self._abort_because_of(failed)
             raise
 
     async def _abort_because_of(self, error: BaseException) -> None:

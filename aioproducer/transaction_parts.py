@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from aioproducer.coordinators import Coordinators
-from aioproducer.core.producer_identity import ProducerIdentity
 from aioproducer.core.transaction_identity import TransactionalIdentity
 from aioproducer.core.transaction_manager import TransactionManager
+from aioproducer.transaction_records import TransactionRecords
 from aioproducer.transaction_runner import TransactionRunner
 
 if TYPE_CHECKING:
@@ -15,19 +15,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from aioproducer.config import ProducerConfig
+    from aioproducer.core.producer_identity import ProducerIdentity
     from aioproducer.core.retry_backoff import ExponentialBackoff
     from aioproducer.errors import KafkaError
     from aioproducer.logs import EventLog
     from aioproducer.network.metadata_refresher import MetadataRefresher
     from aioproducer.network.network_client import NetworkClient
-    from aioproducer.transaction_records import TransactionRecords
 
 
-def identity_of(config: ProducerConfig) -> ProducerIdentity:
-    """Return who sends: with a transactional id the coordinator decides it."""
-    if config.transactional_id is not None:
-        return TransactionalIdentity()
-    return ProducerIdentity(is_enabled=config.enable_idempotence)
+__all__ = ["TransactionParts", "TransactionRecords"]
 
 
 class TransactionParts:

@@ -20,7 +20,7 @@ from aioproducer.errors import (
 )
 from aioproducer.produce_request import ProduceTransaction
 from aioproducer.transaction_turns import TransactionTurns
-from aioproducer.transaction_waits import Ending, TransactionWaits
+from aioproducer.transaction_waits import Ending, TransactionCounts, TransactionWaits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -59,6 +59,7 @@ class TransactionRunner:  # noqa: PLR0904  # the verbs, and what they are told
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self.turns = TransactionTurns(self._loop)
+        self.counts = TransactionCounts()
         self._coordinators = coordinators
         self._manager = coordinators.manager
         self._records = records
@@ -83,25 +84,33 @@ class TransactionRunner:  # noqa: PLR0904  # the verbs, and what they are told
     async def run(self) -> None:
         """Serve until cancelled."""
         self._manager.initialize()
-        while True:
-            self._wanted.clear()
-            request = self._coordinators.next_request()
-            self._tell()
-            if request is not None:
-                await self._coordinators.ask(request)
-                continue
-            self._set_alarm()
-            await self._wanted.wait()
+        try:
+            while True:
+                self._wanted.clear()
+                looked_at = self._loop.time()
+                request = self._coordinators.next_request()
+                self._tell()
+                if request is not None:
+                    await self._coordinators.ask(request)
+                    continue
+                self._set_alarm(looked_at)
+                await self._wanted.wait()
+        finally:
+            self._stop_alarm()
 
     def wake(self) -> None:
         """Look for something to ask soon."""
         self._wanted.set()
 
-    def _set_alarm(self) -> None:
+    def _stop_alarm(self) -> None:
         if self._alarm is not None:
             self._alarm.cancel()
             self._alarm = None
-        if self._manager.pacing.next_at > self._loop.time():
+
+    def _set_alarm(self, looked_at: float) -> None:
+        """Look again when the pause is over that was not over at `looked_at`; it may be by now, and then at once."""
+        self._stop_alarm()
+        if self._manager.pacing.next_at > looked_at:
             self._alarm = self._loop.call_at(self._manager.pacing.next_at, self.wake)
 
     # What happens to records
@@ -143,6 +152,8 @@ class TransactionRunner:  # noqa: PLR0904  # the verbs, and what they are told
     def fail(self, error: KafkaError) -> None:
         """Note that the producer has failed or is closed: every call says why."""
         self._is_failure_told = True
+        if self._flushing is not None:
+            self._flushing.cancel()
         self._manager.fail(error)
         self._changed()
 
@@ -161,6 +172,7 @@ class TransactionRunner:  # noqa: PLR0904  # the verbs, and what they are told
             ending.is_done = True
             ending.error = manager.error
             if manager.error is None:
+                self.counts.note(ending, self._loop.time())
                 self._records.forget_failures()
         if self._is_abandoned and manager.state is _STATE.ABORTABLE_ERROR:
             self._begin_abort()
@@ -187,11 +199,6 @@ class TransactionRunner:  # noqa: PLR0904  # the verbs, and what they are told
     def is_open(self) -> bool:
         """Whether a transaction has begun and has no end yet."""
         return self._manager.state in _HAS_BEGUN
-
-    @property
-    def must_be_aborted(self) -> bool:
-        """Whether the open transaction has failed."""
-        return self._manager.state is _STATE.ABORTABLE_ERROR
 
     async def initialized(self, *, deadline: float) -> None:
         """Wait until there is an identity.
@@ -260,7 +267,7 @@ class TransactionRunner:  # noqa: PLR0904  # the verbs, and what they are told
         await self.waits.join(ending, deadline)
 
     def _begin_commit(self) -> Ending:
-        ending = self._ending = Ending(is_commit=True)
+        ending = self._ending = Ending(is_commit=True, began_at=self._loop.time())
         self._manager.commit()
         generation = self._records.close()
         if self._records.is_flushed(generation):
@@ -296,7 +303,7 @@ class TransactionRunner:  # noqa: PLR0904  # the verbs, and what they are told
             raise IllegalStateError("the transaction is being committed: await commit_transaction() again")
         if self._flushing is not None:
             self._flushing.cancel()
-        ending = self._ending = Ending(is_commit=False)
+        ending = self._ending = Ending(is_commit=False, began_at=self._loop.time())
         cause = self._manager.error
         self._manager.abort()
         self._records.close()

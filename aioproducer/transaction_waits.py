@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from aioproducer.errors import TransactionTimeoutError
@@ -16,10 +17,11 @@ if TYPE_CHECKING:
 class Ending:
     """One commit or abort; every call of the same kind joins it."""
 
-    __slots__ = ("error", "is_commit", "is_done", "is_told")
+    __slots__ = ("began_at", "error", "is_commit", "is_done", "is_told")
 
-    def __init__(self, *, is_commit: bool) -> None:
+    def __init__(self, *, is_commit: bool, began_at: float) -> None:
         self.is_commit = is_commit
+        self.began_at = began_at
         self.is_done = False
         self.is_told = False
         self.error: KafkaError | None = None
@@ -28,6 +30,25 @@ class Ending:
     def may_be_joined(self) -> bool:
         """Whether somebody may still want to know: under way, or ended and told to nobody."""
         return not (self.is_done and self.is_told)
+
+
+@dataclass(slots=True)
+class TransactionCounts:
+    """Totals of transactions that ended, under Kafka's meanings."""
+
+    committed: int = 0
+    aborted: int = 0
+    commit_total_s: float = 0.0
+    abort_total_s: float = 0.0
+
+    def note(self, ending: Ending, now: float) -> None:
+        """Count one that ended as it was meant to."""
+        if ending.is_commit:
+            self.committed += 1
+            self.commit_total_s += now - ending.began_at
+        else:
+            self.aborted += 1
+            self.abort_total_s += now - ending.began_at
 
 
 class TransactionWaits:

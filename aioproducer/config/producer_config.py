@@ -271,6 +271,14 @@ class ProducerConfig:
         changed = {**self.given, **in_python_spelling(options, option_kinds())}
         return type(self)(bootstrap_servers=self.bootstrap_servers, **cast("ProducerOptions", changed))
 
+    @property
+    def times_transactions_out_early(self) -> bool:
+        """Whether brokers are told, on purpose, to abort transactions before their records are given up."""
+        was_given = {"transaction_timeout_ms", "delivery_timeout_ms"} <= self.given.keys()
+        return (
+            self.transactional_id is not None and was_given and self.transaction_timeout_ms < self.delivery_timeout_ms
+        )
+
     def name_client(self) -> str:
         """Return `client_id`, or the next number of the process's series: `producer-1`."""
         return self.client_id or f"producer-{next(self._client_numbers)}"

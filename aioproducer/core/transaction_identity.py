@@ -22,6 +22,11 @@ if TYPE_CHECKING:
     from aioproducer.core.producer_batch import ProducerBatch
 
 
+def identity_of(transactional_id: str | None, *, is_idempotent: bool) -> ProducerIdentity:
+    """Return who sends: with a transactional id the coordinator decides it."""
+    return TransactionalIdentity() if transactional_id is not None else ProducerIdentity(is_enabled=is_idempotent)
+
+
 class TransactionalIdentity(ProducerIdentity):
     """The producer's identity, and which transaction is open under it."""
 
