@@ -1,0 +1,152 @@
+"""How transactions end, and what refuses to end them. No network."""
+
+import pytest
+
+from aioproducer.core.transaction_requests import OffsetsToSend
+from aioproducer.errors import (
+    ProducerFencedError,
+    TransactionalIdAuthorizationError,
+)
+from tests.fakes.transaction_scene import LOST, OFFSETS, READERS, Scene, State, on_both
+
+# The end
+
+
+@on_both()
+def test_transaction_of_which_the_coordinator_never_heard_ends_without_it(version: int) -> None:
+    """Nothing was sent; nothing is asked."""
+    for verb in ("commit", "abort"):
+        scene = Scene(version=version).begun()
+        getattr(scene.manager, verb)()
+        scene.manager.flushed()
+
+        assert (scene.asked(), scene.manager.state) == (None, State.READY)
+
+
+@on_both()
+def test_end_waits_for_offsets_that_were_sent_before(version: int) -> None:
+    """EndTxn was once taken out of line ahead of them (KAFKA-5449)."""
+    scene = Scene(version=version).begun(0)
+    scene.manager.send_offsets(OffsetsToSend(OFFSETS, READERS, is_added=version >= 2))
+    scene.manager.commit()
+    scene.manager.flushed()
+
+    if version < 2:
+        scene.do("AddOffsetsToTxn")
+    scene.do("TxnOffsetCommit")
+    scene.do("EndTxn")
+
+    assert scene.is_in(State.READY)
+
+
+@on_both()
+@pytest.mark.parametrize("code", [-1, 7, 14, 15, 16, 51])
+def test_end_that_is_not_answered_with_success_is_asked_again_and_never_taken_for_done(version: int, code: int) -> None:
+    """After UNKNOWN_SERVER_ERROR a retry that did nothing returned "committed" (franz-go)."""
+    scene = Scene(version=version).begun(0)
+    scene.manager.commit()
+    scene.manager.flushed()
+
+    scene.do("EndTxn", code)
+    assert scene.is_in(State.COMMITTING)
+    scene.pass_time(1)
+    scene.do("EndTxn")
+
+    assert scene.manager.state is (State.INITIALIZING if version < 2 and code == -1 else State.READY)
+
+
+@on_both()
+@pytest.mark.parametrize("code", [90, 53])
+def test_end_that_is_refused_for_good_is_told(version: int, code: int) -> None:
+    """Fenced at commit: it seemed fine (librdkafka before 1.6)."""
+    scene = Scene(version=version).begun(0)
+    scene.manager.commit()
+    scene.manager.flushed()
+
+    scene.do("EndTxn", code)
+
+    assert scene.is_in(State.FATAL_ERROR)
+    assert isinstance(scene.manager.error, (ProducerFencedError, TransactionalIdAuthorizationError))
+
+
+def test_v2_transaction_that_timed_out_is_aborted_under_its_own_epoch() -> None:
+    """EndTxn(commit) gets 48; EndTxn(abort) with the same epoch gets the next one."""
+    scene = Scene().begun(0)
+    scene.manager.commit()
+    scene.manager.flushed()
+
+    scene.do("EndTxn", 48)
+    assert scene.is_in(State.ABORTABLE_ERROR)
+    scene.manager.abort()
+    scene.manager.flushed()
+    scene.do("EndTxn")
+
+    assert (scene.manager.state, scene.identity.first_epoch) == (State.READY, 1)
+
+
+@pytest.mark.parametrize("verb", ["commit", "abort"])
+def test_v1_transaction_that_timed_out_is_fatal_after_one_guarded_try(verb: str) -> None:
+    """47, then InitProducerId with the identity, which gets 90; never one without, which would fence a successor."""
+    scene = Scene(version=0).begun(0)
+    getattr(scene.manager, verb)()
+    scene.manager.flushed()
+
+    scene.do("EndTxn", 47)
+    if verb == "commit":
+        assert scene.is_in(State.ABORTABLE_ERROR)
+        scene.manager.abort()
+        scene.manager.flushed()
+    guarded = scene.ask()
+    assert not scene.manager.has_ended
+    scene.answer(guarded, 90)
+
+    assert guarded.api.name == "InitProducerId"
+    assert guarded.subject == ("billing-1", 77, 0)
+    assert scene.is_in(State.FATAL_ERROR)
+    assert isinstance(scene.manager.error, ProducerFencedError)
+
+
+def test_v1_coordinator_that_knew_of_the_transaction_and_finds_it_closed_is_fatal() -> None:
+    """Something else has ended it: neither "committed" nor "aborted" may be said."""
+    for verb in ("commit", "abort"):
+        scene = Scene(version=0).begun(0)
+        getattr(scene.manager, verb)()
+        scene.manager.flushed()
+
+        scene.do("EndTxn", 48)
+
+        assert scene.is_in(State.FATAL_ERROR)
+
+
+def test_v1_abort_of_what_the_coordinator_may_never_have_heard_of_takes_its_word() -> None:
+    """The addition went unanswered, and 48 says that nothing is open: a new epoch, and on."""
+    scene = Scene(version=0).ready()
+    assert scene.manager.begin(0)
+    scene.manager.use(scene.queue())
+    scene.manager.unanswered(scene.ask(), LOST, was_sent=True, now=scene.now)
+    scene.manager.abort()
+    scene.manager.flushed()
+    scene.pass_time(1)
+
+    scene.do("EndTxn", 48)
+    scene.do("InitProducerId")
+
+    assert scene.is_in(State.READY)
+
+
+@on_both()
+@pytest.mark.parametrize("code", [49, 59])
+def test_identity_that_expired_is_renewed_instead_of_ended(version: int, code: int) -> None:
+    """The coordinator takes no EndTxn for it; InitProducerId with the identity gives another."""
+    scene = Scene(version=version).begun(0)
+    scene.manager.commit()
+    scene.manager.flushed()
+
+    scene.do("EndTxn", code)
+    assert scene.is_in(State.ABORTABLE_ERROR)
+    scene.manager.abort()
+    scene.manager.flushed()
+    guarded = scene.do("InitProducerId")
+
+    assert guarded.subject == ("billing-1", 77, 0)
+    assert (scene.manager.state, scene.manager.has_ended) == (State.READY, True)

@@ -1,0 +1,121 @@
+"""A transaction manager whose brokers and whose clock are in the hands of the test."""
+
+import random
+from collections.abc import Collection
+
+import pytest
+
+from aioproducer.core.partition_queue import PartitionQueue
+from aioproducer.core.retry_backoff import ExponentialBackoff
+from aioproducer.core.transaction_identity import TransactionalIdentity
+from aioproducer.core.transaction_manager import TransactionManager
+from aioproducer.core.transaction_requests import OffsetsToSend, TransactionAnswer, TransactionRequest
+from aioproducer.core.transaction_states import TransactionState
+from aioproducer.errors import (
+    BrokerConnectionError,
+)
+from aioproducer.protocol.messages import ProducerIdAnswer
+from aioproducer.protocol.transaction_messages import (
+    CodeAnswer,
+    CoordinatorAnswer,
+    EndTxnAnswer,
+    PartitionResult,
+    PartitionsAnswer,
+)
+from aioproducer.records import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
+
+State = TransactionState
+LOST = BrokerConnectionError("lost")
+OFFSETS = {TopicPartition("orders", 0): OffsetAndMetadata(7)}
+READERS = ConsumerGroupMetadata("readers")
+STRAY_DELAY_S = 30.0
+
+
+class Scene:
+    """A manager, the brokers' side in the hands of the test, and a clock that it sets."""
+
+    def __init__(self, *, version: int = 2) -> None:
+        self.now = 1000.0
+        self.version = version
+        self.identity = TransactionalIdentity()
+        backoff = ExponentialBackoff(100, 1000, jitter=0.0, random=random.Random(1))
+        self.manager = TransactionManager(
+            "billing-1", timeout_ms=60_000, identity=self.identity, backoff=backoff, stray_delay_s=STRAY_DELAY_S
+        )
+        self.joined: list[PartitionQueue] = []
+        self.manager.on_joined = self.joined.extend
+
+    def queue(self, number: int = 0, topic: str = "t") -> PartitionQueue:
+        """A partition in use."""
+        return PartitionQueue(TopicPartition(topic, number), self.identity.of_partition(), max_in_flight=5)
+
+    def ask(self) -> TransactionRequest:
+        """The request that goes out now; whoever coordinates is found on the way."""
+        request = self.manager.next_request(self.now)
+        assert request is not None, f"nothing is asked: {self.manager!r}"
+        if request.api.name == "FindCoordinator":
+            self.manager.sent(request)
+            self.manager.answered(request, CoordinatorAnswer(0, 0, 1, "h", 9092), self.now)
+            return self.ask()
+        self.manager.sent(request)
+        return request
+
+    def asked(self) -> str | None:
+        """Its name; None if nothing is to be asked now."""
+        request = self.manager.next_request(self.now)
+        return None if request is None else request.api.name
+
+    def answer(self, request: TransactionRequest, code: int = 0) -> None:
+        """Answer with a code; identities get a new epoch."""
+        self.manager.answered(request, self._answer_to(request, code), self.now)
+
+    def _answer_to(self, request: TransactionRequest, code: int) -> TransactionAnswer:
+        match request.api.name:
+            case "InitProducerId":
+                epoch = self.identity.first_epoch + 1 if self.identity.producer_id is not None else 0
+                return ProducerIdAnswer(0, code, -1 if code else 77, -1 if code else epoch)
+            case "EndTxn":
+                has_next = self.version >= 2 and not code
+                return EndTxnAnswer(0, code, *((77, self.identity.first_epoch + 1) if has_next else (-1, -1)))
+            case "AddOffsetsToTxn" | "FindCoordinator":
+                return CodeAnswer(0, code)
+        asked = request.subject.offsets if isinstance(request.subject, OffsetsToSend) else request.subject
+        assert isinstance(asked, Collection)
+        return PartitionsAnswer(0, [PartitionResult(place.topic, place.partition, code) for place in asked])
+
+    def do(self, name: str, code: int = 0) -> TransactionRequest:
+        """Have a request go out, which must be that one, and answer it."""
+        request = self.ask()
+        assert request.api.name == name
+        self.answer(request, code)
+        return request
+
+    def ready(self) -> "Scene":
+        """Have an identity."""
+        self.manager.initialize()
+        self.do("InitProducerId")
+        return self
+
+    def begun(self, *partitions: int) -> "Scene":
+        """Have a transaction open that writes to these partitions, all of them added."""
+        if self.manager.state is State.UNINITIALIZED:
+            self.ready()
+        assert self.manager.begin(self.version)
+        for number in partitions:
+            self.manager.use(self.queue(number))
+        if partitions and self.version < 2:
+            self.do("AddPartitionsToTxn")
+        return self
+
+    def is_in(self, state: TransactionState) -> bool:
+        """Whether the manager is in a state; asked anew each time."""
+        return self.manager.state is state
+
+    def pass_time(self, seconds: float) -> None:
+        """Move the clock."""
+        self.now += seconds
+
+
+def on_both() -> pytest.MarkDecorator:
+    """Run a test on transactions V1 and V2."""
+    return pytest.mark.parametrize("version", [0, 2], ids=["V1", "V2"])
