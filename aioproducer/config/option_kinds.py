@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NoReturn, Protocol
 
+from aioproducer.config.worker_names import fill_in
 from aioproducer.errors import ConfigurationError, ConfigurationTypeError
 from aioproducer.serializers import BytesSerializer, StringSerializer
 
@@ -209,7 +210,7 @@ class TransactionalId:
         """Return the id.
 
         Raises:
-            ConfigurationError: empty, longer than the wire can say, or not to be encoded.
+            ConfigurationError: empty, longer than the wire can say, not to be encoded, or with an unknown field.
             ConfigurationTypeError: neither text nor `None`.
         """
         if value is None:
@@ -218,6 +219,7 @@ class TransactionalId:
             _refuse_type(name, value, "a str or None")
         if not value:
             refuse_value(name, value, "None, or text that is not empty")
+        value = fill_in(name, value)
         try:
             size = len(value.encode())
         except UnicodeEncodeError as error:

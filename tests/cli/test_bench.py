@@ -16,7 +16,9 @@ def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("scenario", ["tasks", "latency", "partitions", "stalled", "loop-lag", "import"])
+@pytest.mark.parametrize(
+    "scenario", ["tasks", "latency", "transactions", "partitions", "stalled", "loop-lag", "import"]
+)
 def test_scenario_runs_on_the_embedded_cluster(scenario: str, tmp_path: Path) -> None:
     """With figures for ours, and every bar that needs no peer measured."""
     file = tmp_path / "bench.json"

@@ -28,6 +28,9 @@ class Job:
     batch_size: int | None = None
     """In bytes; `None`: the client's own default."""
 
+    per_transaction: int = 0
+    """Records in each transaction, in turn to each partition; 0: no transactions."""
+
     tasks: int = 1
     """How many asyncio tasks share the work."""
 
@@ -48,6 +51,15 @@ class Job:
     def from_json(cls, text: str) -> Self:
         """Read what `to_json` wrote."""
         return cls(**json.loads(text))
+
+    @property
+    def transactions(self) -> int:
+        """How many are measured."""
+        return self.records // self.per_transaction
+
+    def end_offsets(self, transactions: int) -> int:
+        """What so many transactions add to the end offsets: their records, and a marker in each partition."""
+        return transactions * (self.per_transaction + min(self.per_transaction, self.partitions))
 
     @property
     def value(self) -> bytes:

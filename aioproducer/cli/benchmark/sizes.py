@@ -21,6 +21,12 @@ class Sizes:
     task_records: int
     aiokafka_task_records: int
     latency_records: int
+    small_transactions: int
+    """Of one record each."""
+
+    large_transactions: int
+    """Of `LARGE_TRANSACTION` records each."""
+
     many_partitions: int
     spread_records: int
     stall_s: float
@@ -30,6 +36,8 @@ class Sizes:
     lag_s: float
     import_rounds: int
 
+
+LARGE_TRANSACTION = 10_000
 
 FULL = Sizes(
     rounds=5,
@@ -49,6 +57,8 @@ FULL = Sizes(
     task_records=1_000_000,
     aiokafka_task_records=20_000,
     latency_records=3_000,
+    small_transactions=1_000,
+    large_transactions=100,
     many_partitions=10_000,
     spread_records=30_000,
     stall_s=20.0,
@@ -75,6 +85,8 @@ QUICK = Sizes(
     task_records=20_000,
     aiokafka_task_records=5_000,
     latency_records=200,
+    small_transactions=20,
+    large_transactions=2,
     many_partitions=500,
     spread_records=2_000,
     stall_s=1.0,

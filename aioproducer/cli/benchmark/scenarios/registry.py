@@ -11,11 +11,13 @@ from aioproducer.cli.benchmark.scenarios.loop_lag import loop_lag
 from aioproducer.cli.benchmark.scenarios.partitions import partitions
 from aioproducer.cli.benchmark.scenarios.stalled import stalled
 from aioproducer.cli.benchmark.scenarios.tasks import tasks
+from aioproducer.cli.benchmark.scenarios.transactions import transactions
 
 SCENARIOS: Mapping[str, Callable[[Bench], Awaitable[ScenarioReport]]] = {
     "enqueue": enqueue,
     "tasks": tasks,
     "latency": latency,
+    "transactions": transactions,
     "partitions": partitions,
     "stalled": stalled,
     "loop-lag": loop_lag,
