@@ -12,6 +12,9 @@ from tests.simulation.families import FAMILIES, Family
 CALM_SEEDS = 16
 """One in so many seeds has no fault at all: then everything must be acknowledged."""
 
+BURSTS = (6, 12, 24)
+"""What callers bring at a time, from few to many: a run of the many has few requests, one of the few has many."""
+
 
 class Strike(NamedTuple):
     """Something goes wrong at a time."""
@@ -47,7 +50,7 @@ class Plan:
     records: int
     clients: int
     pace_s: float
-    """Mean pause between two calls of one caller."""
+    """Mean pause between two records of one caller."""
 
     max_message_bytes: int | None
     """What the topic takes as a batch; None: a megabyte."""
@@ -62,6 +65,9 @@ class Plan:
 
     enabled: tuple[str, ...]
     strikes: tuple[Strike, ...]
+    burst: int = 2
+    """Records that callers bring at a time are at most one more."""
+
     schedule: str = "fifo"
     """Who goes first where asyncio leaves it open: as in asyncio, or "pct"."""
 
@@ -139,6 +145,7 @@ def draw_plan(family_name: str, seed: int, *, schedule: str = "fifo") -> Plan:
         chaos_s=chaos_s,
         enabled=enabled,
         strikes=_strikes(family, [fault for fault in enabled if fault != "F24"], chance, chaos_s),
+        burst=chance.choice(BURSTS),
         schedule=schedule,
     )
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from aioproducer.testing.model.api_keys import ApiKey
+from aioproducer.testing.model.api_keys import API_BY_NUMBER, ApiKey
 from aioproducer.testing.model.apis.table import answer_of
 from aioproducer.testing.model.effects import Buffer, Close, PauseReading, ResumeReading, Send
 from aioproducer.testing.model.exchange import Exchange, read_payload, read_request_header
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from aioproducer.testing.model.cluster import ModelCluster
 
 _FRAMES_READ_AHEAD = 8
-_SERVED = frozenset(int(api) for api in ApiKey)
 _SIZE_AND_CORRELATION_ID = struct.Struct(">ii")
 
 
@@ -150,9 +149,9 @@ class Broker:
 
     def _open(self, connection: _Connection, frame: memoryview, now: float) -> Exchange | None:
         header, reader = read_request_header(frame)
-        if header.api_number not in _SERVED:
+        api = API_BY_NUMBER.get(header.api_number)
+        if api is None:
             return None
-        api = ApiKey(header.api_number)
         is_served = self.cluster.settings.profile.supports(api, header.version)
         if not is_served and api is not ApiKey.API_VERSIONS:
             return None

@@ -6,14 +6,12 @@ so that a client can ask again (KIP-511). The answer's header has no tagged fiel
 
 import re
 import struct
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from aioproducer.testing.model.api_keys import ApiKey
+from aioproducer.testing.model.control_wire import ApiVersionsRequest
 from aioproducer.testing.model.exchange import Exchange
 from aioproducer.testing.model.messages import Tree
-
-if TYPE_CHECKING:
-    from kio.schema.api_versions.v4.request import ApiVersionsRequest
 
 UNSUPPORTED_VERSION = 35
 INVALID_REQUEST = 42
@@ -41,7 +39,7 @@ def _refusal(own: tuple[int, int]) -> bytes:
 
 
 def _software_error(exchange: Exchange) -> int:
-    request = cast("ApiVersionsRequest", exchange.request())
+    request = cast(ApiVersionsRequest, exchange.request())
     if exchange.version < _FIRST_WITH_SOFTWARE_NAME:
         return 0
     names = (request.client_software_name, request.client_software_version)

@@ -3,12 +3,10 @@
 Transactional ids are not served: they are refused for good, which every client reports at once.
 """
 
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
+from aioproducer.testing.model.control_wire import InitProducerIdRequest
 from aioproducer.testing.model.exchange import Exchange
-
-if TYPE_CHECKING:
-    from kio.schema.init_producer_id.v6.request import InitProducerIdRequest
 
 COORDINATOR_LOAD_IN_PROGRESS = 14
 INVALID_REQUEST = 42
@@ -17,7 +15,7 @@ TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53
 
 def answer_init_producer_id(exchange: Exchange) -> None:
     """Answer with a new id and epoch 0."""
-    request = cast("InitProducerIdRequest", exchange.request())
+    request = cast(InitProducerIdRequest, exchange.request())
     error = exchange.injected_error()
     if not request.transactional_id and request.transactional_id is not None:
         error = error or INVALID_REQUEST
