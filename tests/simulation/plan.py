@@ -12,7 +12,13 @@ from tests.simulation.families import FAMILIES, Family
 CALM_SEEDS = 16
 """One in so many seeds has no fault at all: then everything must be acknowledged."""
 
-BURSTS = (6, 12, 24)
+SMALL_BATCH = 300
+"""Bytes; most batches of fewer have a single record."""
+
+USUAL = (155, 180)
+"""Records of most runs."""
+
+BURSTS = (8, 16, 32)
 """What callers bring at a time, from few to many: a run of the many has few requests, one of the few has many."""
 
 
@@ -119,7 +125,7 @@ def draw_plan(family_name: str, seed: int, *, schedule: str = "fifo") -> Plan:
     replication = min(brokers, chance.choice(family.replication))
     delivery_s = options["delivery_timeout_ms"] / 1000  # type: ignore[operator]  # drawn as a number
     request_s = min(options["request_timeout_ms"] / 1000, 0.5)  # type: ignore[operator]  # as above
-    records = _draw(chance, family.records, middle=165)
+    records = _records(family, options, chance)
     clients = min(_draw(chance, family.clients), records)
     chaos_s = min(chance.choice((0.3, 1.0, 2.0)) * delivery_s, 20.0)
     return Plan(
@@ -155,20 +161,20 @@ def _options(family: Family, chance: Random) -> dict[str, object]:
     linger_ms = min(_draw(chance, family.linger_ms, middle=10), delivery_ms // 3)
     request_ms = chance.choice((delivery_ms - linger_ms, delivery_ms // 2, max(delivery_ms // 8, 100)))
     acks = chance.choice(family.acks)
-    backoff_ms = chance.choice((10, 50, 100))
+    backoff_ms = chance.choice((20, 50, 100))
     return {
         "acks": acks,
         "enable_idempotence": acks == -1 and chance.choice(family.idempotence),
         "max_in_flight_requests_per_connection": chance.randint(*family.in_flight),
         "linger_ms": linger_ms,
-        "batch_size": _draw(chance, family.batch_size, middle=1_000, below=0.15),
-        "buffer_memory": _draw(chance, family.buffer_memory, middle=16_384),
+        "batch_size": _draw(chance, family.batch_size, middle=1_000, below=0.1),
+        "buffer_memory": _draw(chance, family.buffer_memory, middle=16_384, below=0.4),
         "compression_type": chance.choice(family.compression),
         "delivery_timeout_ms": delivery_ms,
         "request_timeout_ms": min(request_ms, delivery_ms - linger_ms),
         "max_block_ms": chance.choice((200, 2_000, 60_000)),
         "retry_backoff_ms": backoff_ms,
-        "retry_backoff_max_ms": chance.choice((backoff_ms, 1_000)),
+        "retry_backoff_max_ms": chance.choice((4 * backoff_ms, 1_000)),
         "reconnect_backoff_ms": chance.choice((5, 50)),
         "reconnect_backoff_max_ms": chance.choice((50, 1_000)),
         "socket_connection_setup_timeout_ms": chance.choice((300, 2_000)),
@@ -177,6 +183,20 @@ def _options(family: Family, chance: Random) -> dict[str, object]:
         "metadata_recovery_rebootstrap_trigger_ms": chance.choice((1_000, 5_000)),
         "max_waiting_records": chance.choice((65_536, 65_536, 20)),
     }
+
+
+def _records(family: Family, options: Mapping[str, object], chance: Random) -> int:
+    """How many records: mostly about 160, and few where each takes a batch, a request and an answer of its own."""
+    low, high = family.records
+    batch_size, buffer_memory = options["batch_size"], options["buffer_memory"]
+    assert isinstance(batch_size, int)
+    assert isinstance(buffer_memory, int)
+    if min(batch_size, buffer_memory // 4) < SMALL_BATCH:
+        return chance.randint(low, max(low, high // 5))
+    dice = chance.random()
+    if dice < 0.25 or high <= USUAL[1]:
+        return chance.randint(low, min(USUAL[0], high))
+    return chance.randint(*USUAL) if dice < 0.85 else chance.randint(USUAL[1], high)
 
 
 def _draw(chance: Random, bounds: tuple[int, int], *, middle: int | None = None, below: float = 0.5) -> int:

@@ -250,8 +250,7 @@ class Run:
         """Every partition takes records again, soon."""
         if not self._plan.is_honest:
             return  # who was told of leader epochs that never were waits for them
-        for partition in range(self._plan.partitions):
-            await self._watchman.probe(partition)
+        await asyncio.gather(*map(self._watchman.probe, range(self._plan.partitions)))
 
     async def _end(self) -> None:
         self._watchman.check_quiet()
@@ -307,14 +306,9 @@ class Run:
 
 
 def _digest(stories: list[Story], logs: list[KeptLog]) -> int:
-    digest = 0
-    for story in stories:
-        digest = zlib.crc32(b"%s %s %d" % (str(story.record).encode(), story.end.name.encode(), story.offset), digest)
-    for log in logs:
-        for record in log.records:
-            digest = zlib.crc32(b"%d %d" % (record.offset, record.timestamp), digest)
-            digest = zlib.crc32(record.value or b"", digest)
-    return digest
+    ends = [(*story.record, story.end.name, story.offset) for story in stories]
+    written = [(record.offset, record.timestamp, record.value) for log in logs for record in log.records]
+    return zlib.crc32(repr((ends, written)).encode())
 
 
 Life = Callable[[Plan, SimulatedLoop, History], Run]

@@ -92,7 +92,7 @@ class Workload:
                 story.acknowledge(delivery.result(), story.ended_at)
             else:
                 story.fail(error, story.ended_at)
-            if told[0] not in {End.OPEN, End.GIVEN_UP} and told != (story.end, story.offset):
+            if told[0] is not End.OPEN and told[0] is not End.GIVEN_UP and told != (story.end, story.offset):
                 self.history.violated("I2", f"{story.record} ended twice: {told}, {(story.end, story.offset)}")
         healed_at = self.healthy_since - self.delivery_timeout_s if self.healthy_since else math.inf
         for violation in check_ends(self.history.stories, self.plan, healed_at):

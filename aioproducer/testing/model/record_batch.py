@@ -188,14 +188,20 @@ class _RecordReader:
         self._position = 0
 
     def varint(self) -> int:
-        value = shift = 0
-        while True:
-            byte = self._data[self._position]
-            self._position += 1
-            value |= (byte & 0x7F) << shift
-            if byte < 0x80:  # noqa: PLR2004 - the continuation bit
-                return (value >> 1) ^ -(value & 1)
-            shift += 7
+        data, position = self._data, self._position
+        value = data[position]
+        position += 1
+        if value >= 0x80:  # noqa: PLR2004 - the continuation bit
+            value &= 0x7F
+            shift = 7
+            while (byte := data[position]) >= 0x80:  # noqa: PLR2004 - as above
+                value |= (byte & 0x7F) << shift
+                position += 1
+                shift += 7
+            value |= byte << shift
+            position += 1
+        self._position = position
+        return (value >> 1) ^ -(value & 1)
 
     def nullable_bytes(self) -> bytes | None:
         length = self.varint()
@@ -208,6 +214,10 @@ class _RecordReader:
         key = self.nullable_bytes() or b""
         return key.decode(errors="replace"), self.nullable_bytes()  # as Java's consumers read names that are no UTF-8
 
+    def headers(self) -> tuple[tuple[str, bytes | None], ...]:
+        count = self.varint()
+        return tuple(self.header() for _ in range(count)) if count else ()
+
     def skip(self, size: int) -> None:
         self._position += size
 
@@ -216,23 +226,24 @@ def decode_records(batch: Buffer) -> list[LoggedRecord]:
     """Decode all records of a batch that stands in a log."""
     header = read_header(batch)
     reader = _RecordReader(decompress(header.codec, memoryview(batch)[HEADER_SIZE:]))
-    return [_decode_record(reader, header) for _ in range(header.record_count)]
+    log_time = header.max_timestamp if header.is_log_append_time else None
+    identity = (header.leader_epoch, header.producer_id, header.producer_epoch)
+    return [_decode_record(reader, header, identity, log_time) for _ in range(header.record_count)]
 
 
-def _decode_record(reader: _RecordReader, header: BatchHeader) -> LoggedRecord:
+def _decode_record(
+    reader: _RecordReader, header: BatchHeader, identity: tuple[int, int, int], log_time: int | None
+) -> LoggedRecord:
     reader.varint()  # the record's length
     reader.skip(1)  # its attributes
     timestamp = header.base_timestamp + reader.varint()
     delta = reader.varint()
-    idempotent = header.base_sequence >= 0
     return LoggedRecord(
-        offset=header.base_offset + delta,
-        key=reader.nullable_bytes(),
-        value=reader.nullable_bytes(),
-        headers=tuple(reader.header() for _ in range(reader.varint())),
-        timestamp=header.max_timestamp if header.is_log_append_time else timestamp,
-        leader_epoch=header.leader_epoch,
-        producer_id=header.producer_id,
-        producer_epoch=header.producer_epoch,
-        sequence=(header.base_sequence + delta) & MAX_SEQUENCE if idempotent else -1,
+        header.base_offset + delta,
+        reader.nullable_bytes(),
+        reader.nullable_bytes(),
+        reader.headers(),
+        timestamp if log_time is None else log_time,
+        *identity,
+        (header.base_sequence + delta) & MAX_SEQUENCE if header.base_sequence >= 0 else -1,
     )
