@@ -18,6 +18,9 @@ SMALL_BATCH = 300
 USUAL = (155, 180)
 """Records of most runs."""
 
+BEATS = (0.0, 0.005, 0.02, 0.02)
+"""Of the request time-out. Where much arrives together the loop goes round less often."""
+
 BURSTS = (8, 16, 32)
 """What callers bring at a time, from few to many: a run of the many has few requests, one of the few has many."""
 
@@ -71,6 +74,9 @@ class Plan:
 
     enabled: tuple[str, ...]
     strikes: tuple[Strike, ...]
+    beat_s: float = 0.0
+    """See `SimulatedNetwork.beat_s`."""
+
     burst: int = 2
     """Records that callers bring at a time are at most one more."""
 
@@ -151,6 +157,7 @@ def draw_plan(family_name: str, seed: int, *, schedule: str = "fifo") -> Plan:
         chaos_s=chaos_s,
         enabled=enabled,
         strikes=_strikes(family, [fault for fault in enabled if fault != "F24"], chance, chaos_s),
+        beat_s=chance.choice(BEATS) * request_s,
         burst=chance.choice(BURSTS),
         schedule=schedule,
     )

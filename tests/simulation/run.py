@@ -130,7 +130,7 @@ class Run:
         self._network = self._make_network()
         self._nemesis = Nemesis(plan, self._network, self._keeper, history)
         self._producer = self._make_producer()
-        self._load = Workload(plan, self._producer, history, topic=TOPIC)
+        self._load = Workload(plan, self._producer, history, topic=TOPIC, on_beat=self._network.on_beat)
         self._watchman = Watchman(self._producer, self._load, loop)
         loop.set_exception_handler(self._escaped)
 
@@ -153,6 +153,7 @@ class Run:
         )
         model.observe = self._watch.observe
         loop.network = SimulatedNetwork(loop, model, Random(f"network-{plan.seed}"), self._watch)
+        loop.network.beat_s = plan.beat_s
         for node in loop.network.nodes.values():
             node.latency_s, node.jitter_s = plan.latency_s, plan.jitter_s
         limit = plan.max_message_bytes

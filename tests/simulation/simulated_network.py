@@ -10,17 +10,19 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
+from math import ceil
 from random import Random
 
 from aioproducer.testing.model.cluster import ModelCluster
 from aioproducer.testing.model.effects import Close, Effect, PauseReading, ResumeReading, Send
+from tests.simulation.lean_loop import LeanLoop
 from tests.simulation.simulated_transport import SimulatedTransport
 from tests.simulation.wire_watch import Fate, WireWatch
 
 PORT = 9092
 BOOTSTRAP_NAME = "kafka"
 _NEXT = 1e-6
-"""Seconds between bytes that follow each other on a connection: the loop's heap does not keep the order of equals."""
+"""Seconds between bytes that follow each other on a connection, where the loop does not keep the order of equals."""
 
 _LENGTH = struct.Struct(">i")
 _FRAGMENTS = 12
@@ -95,7 +97,10 @@ class SimulatedNetwork:
         self.nodes = {number: Node(number) for number in model.brokers}
         self.connections: dict[int, SimulatedTransport] = {}
         self.violated = watch.violated
+        self.beat_s = 0.0
+        """Whatever arrives does so at a multiple of it, so that much arrives together; 0.0: at any time."""
         self._random = random
+        self._next = 0.0 if isinstance(loop, LeanLoop) else _NEXT
         self._numbers = count(1)
         self._timer: asyncio.TimerHandle | None = None
         self._held: list[tuple[Node, Callable[[], None]]] = []  # what waits for a dark node
@@ -135,7 +140,8 @@ class SimulatedNetwork:
         """
         node = next((node for node in self.nodes.values() if (node.host, PORT) == (host, port)), None)
         self.watch.connecting(host)
-        await asyncio.sleep(self._latency(node) if node is not None else 0.001)
+        now = self.loop.time()
+        await asyncio.sleep(self._arrival(node) - now if node is not None else 0.001)
         while node is not None and node.is_dark:
             light: asyncio.Future[None] = self.loop.create_future()
             self._lights.append((node, light))
@@ -351,14 +357,22 @@ class SimulatedNetwork:
         return node.latency_s + node.extra_s + (self._random.random() * node.jitter_s if node.jitter_s else 0.0)
 
     def _up_time(self, transport: SimulatedTransport) -> float:
-        when, after = self.loop.time() + self._latency(transport.node), transport.up_at + _NEXT
+        when, after = self._arrival(transport.node), transport.up_at + self._next
         transport.up_at = when if when > after else after
         return transport.up_at
 
     def _down_time(self, transport: SimulatedTransport) -> float:
-        when, after = self.loop.time() + self._latency(transport.node), transport.down_at + _NEXT
+        when, after = self._arrival(transport.node), transport.down_at + self._next
         transport.down_at = when if when > after else after
         return transport.down_at
+
+    def _arrival(self, node: Node) -> float:
+        return self.on_beat(self.loop.time() + self._latency(node))
+
+    def on_beat(self, when: float) -> float:
+        """The next time, not before `when`, at which something may arrive."""
+        beat_s = self.beat_s
+        return ceil(when / beat_s) * beat_s if beat_s else when
 
     def _pieces(self, node: Node, data: bytes) -> list[bytes]:
         if len(data) < 2:

@@ -54,13 +54,23 @@ class Workload:
         producer: of which they are the callers.
         history: gets the stories.
         topic: to which everything goes.
+        on_beat: the next time at which something happens, not before another.
     """
 
-    def __init__(self, plan: Plan, producer: Producer, history: History, *, topic: str) -> None:
+    def __init__(  # noqa: PLR0913  # what callers share
+        self,
+        plan: Plan,
+        producer: Producer,
+        history: History,
+        *,
+        topic: str,
+        on_beat: Callable[[float], float],
+    ) -> None:
         self.plan = plan
         self.producer = producer
         self.history = history
         self.topic = topic
+        self.on_beat = on_beat
         self.deliveries: list[Story] = []
         """Stories with a delivery, in the order in which these were given."""
         self.is_closing = False
@@ -141,7 +151,8 @@ class Caller:
     async def _pause(self, sent: int) -> None:
         pace = self._load.plan.pace_s
         if pace and self._chance.random() < _PAUSES * sent:
-            await asyncio.sleep(self._chance.expovariate(_PAUSES / pace))
+            now = self._load.now()
+            await asyncio.sleep(self._load.on_beat(now + self._chance.expovariate(_PAUSES / pace)) - now)
         elif self._chance.random() < 0.2:
             await asyncio.sleep(0)
 
