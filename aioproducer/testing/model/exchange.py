@@ -36,7 +36,8 @@ def read_request_header(frame: memoryview) -> tuple[RequestHeader, Reader]:
     if len(frame) < _FIXED.size:
         raise MalformedRequestError(f"a request of {len(frame)} bytes")
     reader.position = _FIXED.size
-    return RequestHeader(*_FIXED.unpack_from(frame), reader.string()), reader
+    api_number, version, correlation_id = _FIXED.unpack_from(frame)
+    return RequestHeader(api_number, version, correlation_id, reader.string()), reader
 
 
 def read_payload(api: ApiKey, header: RequestHeader, reader: Reader) -> memoryview:
