@@ -15,7 +15,7 @@ from tests.simulation.simulated_loop import SimulatedLoop
 from tests.simulation.simulated_network import SimulatedNetwork
 from tests.simulation.workload import TICK_S, Workload
 
-LOOKS = 8
+LOOKS = 6
 """How often a run is looked at while it goes on."""
 
 CLOSE_SLACK_S = 0.05

@@ -12,10 +12,10 @@ from tests.simulation.families import FAMILIES, Family
 CALM_SEEDS = 16
 """One in so many seeds has no fault at all: then everything must be acknowledged."""
 
-SMALL_BATCH = 300
+SMALL_BATCH = 500
 """Bytes; most batches of fewer have a single record."""
 
-USUAL = (155, 180)
+USUAL = (150, 165)
 """Records of most runs."""
 
 BEATS = (0.0, 0.005, 0.02, 0.02)
@@ -127,7 +127,7 @@ def draw_plan(family_name: str, seed: int, *, schedule: str = "fifo") -> Plan:
     options = _options(family, chance)
     if not enabled:
         options |= {"delivery_timeout_ms": 60_000, "request_timeout_ms": 30_000, "max_block_ms": 60_000}
-    brokers = chance.randint(*family.brokers)
+    brokers = min(chance.randint(*family.brokers), chance.randint(*family.brokers))
     replication = min(brokers, chance.choice(family.replication))
     delivery_s = options["delivery_timeout_ms"] / 1000  # type: ignore[operator]  # drawn as a number
     request_s = min(options["request_timeout_ms"] / 1000, 0.5)  # type: ignore[operator]  # as above
@@ -175,7 +175,7 @@ def _options(family: Family, chance: Random) -> dict[str, object]:
         "max_in_flight_requests_per_connection": chance.randint(*family.in_flight),
         "linger_ms": linger_ms,
         "batch_size": _draw(chance, family.batch_size, middle=1_000, below=0.1),
-        "buffer_memory": _draw(chance, family.buffer_memory, middle=16_384, below=0.4),
+        "buffer_memory": _draw(chance, family.buffer_memory, middle=16_384, below=0.3),
         "compression_type": chance.choice(family.compression),
         "delivery_timeout_ms": delivery_ms,
         "request_timeout_ms": min(request_ms, delivery_ms - linger_ms),
@@ -201,9 +201,9 @@ def _records(family: Family, options: Mapping[str, object], chance: Random) -> i
     if min(batch_size, buffer_memory // 4) < SMALL_BATCH:
         return chance.randint(low, max(low, high // 5))
     dice = chance.random()
-    if dice < 0.25 or high <= USUAL[1]:
+    if dice < 0.2 or high <= USUAL[1]:
         return chance.randint(low, min(USUAL[0], high))
-    return chance.randint(*USUAL) if dice < 0.85 else chance.randint(USUAL[1], high)
+    return chance.randint(*USUAL) if dice < 0.9 else chance.randint(USUAL[1], high)
 
 
 def _draw(chance: Random, bounds: tuple[int, int], *, middle: int | None = None, below: float = 0.5) -> int:

@@ -25,10 +25,10 @@ POISON = "a value that the serializer refuses"
 _TEXT = b"the quick brown fox jumps over the lazy dog " * 2_000
 _NOISE = Random(0).randbytes(90_000)
 _PATIENCE_S = 60.0
-_PAUSES = 0.08
+_PAUSES = 0.04
 """Records come in bursts: after so many of them there is a pause, and it is the longer."""
 
-_SAME_AIM = 0.8
+_SAME_AIM = 0.9
 """Of the groups of records that one call, or a few in a row, bring: all go to the same partition, or have one key."""
 
 CALL_ERRORS = (KafkaError, TypeError, ValueError)
