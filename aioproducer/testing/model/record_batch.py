@@ -89,7 +89,7 @@ class BatchHeader(NamedTuple):
 
 def read_header(batch: Buffer, offset: int = 0) -> BatchHeader:
     """Read the header of a batch that is known to be long enough."""
-    return BatchHeader._make(_HEADER.unpack_from(batch, offset))
+    return BatchHeader(*_HEADER.unpack_from(batch, offset))
 
 
 def checksum(batch: Buffer) -> int:
