@@ -135,7 +135,14 @@ class LeanLoop(asyncio.BaseEventLoop):
             asyncio.events._set_running_loop(None)  # type: ignore[attr-defined]  # noqa: SLF001  # as above
 
     def _turn(self) -> None:
-        self._count_turn()
+        self.turns += 1
+        if self.turns > self.most_turns:
+            raise AssertionError(f"the loop went round {self.most_turns} times, and there is no end to it")
+        self._collect()
+        self._run_soon()
+
+    def _collect(self) -> None:
+        """Take what is due; when there is nothing to do, let time pass until something is."""
         later, soon = self.later, self.soon
         while later and later[0][_CALLBACK] is None:
             heapq.heappop(later)
@@ -147,12 +154,6 @@ class LeanLoop(asyncio.BaseEventLoop):
             end = self.now + RESOLUTION_S
             while later and later[0][_WHEN] < end:
                 soon.append(heapq.heappop(later))
-        self._run_soon()
-
-    def _count_turn(self) -> None:
-        self.turns += 1
-        if self.turns > self.most_turns:
-            raise AssertionError(f"the loop went round {self.most_turns} times, and there is no end to it")
 
     def _run_soon(self) -> None:
         """Run what was there when the turn began."""

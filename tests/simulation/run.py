@@ -291,7 +291,7 @@ class Run:
             digest=_digest(history.stories, logs),
             turns=self._loop.turns,
             records=len(history.stories),
-            ends=Counter(story.end.value for story in history.stories),
+            ends=Counter([story.end for story in history.stories]),
             faults=self._watch.faults,
             error_codes=self._watch.error_codes,
             states=self._watchman.states,
@@ -307,9 +307,10 @@ class Run:
 
 
 def _digest(stories: list[Story], logs: list[KeptLog]) -> int:
-    ends = [(*story.record, story.end.name, story.offset) for story in stories]
+    text = ",".join([story.end for story in stories])
+    told = [(*story.record, story.offset) for story in stories]
     written = [(record.offset, record.timestamp, record.value) for log in logs for record in log.records]
-    return zlib.crc32(repr((ends, written)).encode())
+    return zlib.crc32(repr((text, told, written)).encode())
 
 
 Life = Callable[[Plan, SimulatedLoop, History], Run]

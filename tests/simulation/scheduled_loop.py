@@ -59,16 +59,14 @@ class ScheduledLoop(SimulatedLoop):
         """How many are set or due."""
         return super().timers + len(self._due)
 
-    def _turn(self) -> None:
-        self._count_turn()
-        self._collect()
+    def _collect(self) -> None:
+        self._await_events()
         self._admit()
         self._order_steps()
-        self._run_soon()
 
     # Events
 
-    def _collect(self) -> None:
+    def _await_events(self) -> None:
         """Take what is due; when there is nothing to do, let time pass until something is."""
         self._due = [event for event in self._due if not event.handle.cancelled()]
         later = self.later

@@ -169,6 +169,8 @@ class _ProduceJob:
             raise BatchRefusedError(INVALID_REQUIRED_ACKS)
 
     def _is_refused_by_fault(self, name: str | None, result: PartitionResult) -> bool:
+        if not self._exchange.cluster.faults.kinds:
+            return False
         place = (name, result.index)
         fault = self._exchange.fault(FaultKind.ERROR, *place) or self._exchange.fault(FaultKind.RECORD_ERRORS, *place)
         if fault is None:
