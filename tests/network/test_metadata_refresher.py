@@ -249,7 +249,7 @@ def test_pause_begins_when_its_answer_is_read() -> None:
             is_ready = [network.client.is_ready(1)]
             refresher.request_update("for the test")
             responses = network.client.counters.responses
-            while network.client.counters.responses == responses:
+            while network.client.counters.responses == responses:  # noqa: ASYNC110  # turn by turn
                 await asyncio.sleep(0)
             return [*is_ready, network.client.is_ready(1)]
 

@@ -142,7 +142,11 @@ class LeanLoop(asyncio.BaseEventLoop):
         self._run_soon()
 
     def _collect(self) -> None:
-        """Take what is due; when there is nothing to do, let time pass until something is."""
+        """Take what is due; when there is nothing to do, let time pass until something is.
+
+        Raises:
+            AssertionError: nothing ever will be.
+        """
         later, soon = self.later, self.soon
         while later and later[0][_CALLBACK] is None:
             heapq.heappop(later)
@@ -156,7 +160,12 @@ class LeanLoop(asyncio.BaseEventLoop):
                 soon.append(heapq.heappop(later))
 
     def _run_soon(self) -> None:
-        """Run what was there when the turn began."""
+        """Run what was there when the turn began.
+
+        Raises:
+            KeyboardInterrupt: as asyncio, it lets only these two through.
+            SystemExit: so.
+        """
         take = self.soon.popleft
         for _ in range(len(self.soon)):
             _, _, callback, arguments, context = take()

@@ -67,7 +67,11 @@ class ScheduledLoop(SimulatedLoop):
     # Events
 
     def _await_events(self) -> None:
-        """Take what is due; when there is nothing to do, let time pass until something is."""
+        """Take what is due; when there is nothing to do, let time pass until something is.
+
+        Raises:
+            AssertionError: nothing ever will be.
+        """
         self._due = [event for event in self._due if not event.handle.cancelled()]
         later = self.later
         while later and later[0].cancelled():

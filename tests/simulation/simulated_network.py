@@ -357,13 +357,11 @@ class SimulatedNetwork:
         return node.latency_s + node.extra_s + (self._random.random() * node.jitter_s if node.jitter_s else 0.0)
 
     def _up_time(self, transport: SimulatedTransport) -> float:
-        when, after = self._arrival(transport.node), transport.up_at + self._next
-        transport.up_at = when if when > after else after
+        transport.up_at = max(self._arrival(transport.node), transport.up_at + self._next)
         return transport.up_at
 
     def _down_time(self, transport: SimulatedTransport) -> float:
-        when, after = self._arrival(transport.node), transport.down_at + self._next
-        transport.down_at = when if when > after else after
+        transport.down_at = max(self._arrival(transport.node), transport.down_at + self._next)
         return transport.down_at
 
     def _arrival(self, node: Node) -> float:

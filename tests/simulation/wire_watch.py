@@ -142,11 +142,7 @@ class WireWatch:
         if not asked:
             self._oldest_since[number] = self._clock()
         if api != _PRODUCE:
-            asked[correlation_id] = api
-            if api == _METADATA:
-                self._note_metadata((number, correlation_id))
-            if self._is_recording:
-                self._history.note("producer", "%s v%d to node %d", _NAMES[api], version, transport.node.number)
+            self._note_question(transport, api, version, correlation_id)
             return False
         if self._is_answered:
             asked[correlation_id] = api
@@ -155,6 +151,14 @@ class WireWatch:
         if self._looks_into_requests:
             self._look_at_batches(_produce_in(frame, version), (number, correlation_id), transport)
         return True
+
+    def _note_question(self, transport: SimulatedTransport, *question: int) -> None:
+        api, version, correlation_id = question
+        transport.asked[correlation_id] = api
+        if api == _METADATA:
+            self._note_metadata((transport.number, correlation_id))
+        if self._is_recording:
+            self._history.note("producer", "%s v%d to node %d", _NAMES[api], version, transport.node.number)
 
     def _is_pause(self, transport: SimulatedTransport, api: int) -> bool:
         """Whether a node was to be left alone; who hears it on a bootstrap connection does not know whose it is."""

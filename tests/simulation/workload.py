@@ -57,7 +57,7 @@ class Workload:
         on_beat: the next time at which something happens, not before another.
     """
 
-    def __init__(  # noqa: PLR0913  # what callers share
+    def __init__(
         self,
         plan: Plan,
         producer: Producer,

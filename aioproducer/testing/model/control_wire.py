@@ -7,10 +7,12 @@ import struct
 import uuid
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple, TypeAlias, TypedDict, cast
 
 from aioproducer.testing.model.wire import MalformedRequestError, Reader, Writer
 
+_Tree: TypeAlias = Mapping[str, object]
+_VERSIONS = struct.Struct(">hhh")
 _PRODUCER_ID = struct.Struct(">qh")
 _NO_OPERATIONS = -(2**31)
 """Nobody asked what the client may do."""
@@ -52,6 +54,61 @@ class MetadataRequest(NamedTuple):
     allow_auto_topic_creation: bool = True
     include_cluster_authorized_operations: bool = False
     include_topic_authorized_operations: bool = False
+
+
+class _ProducerIdTree(TypedDict):
+    throttle_time: int
+    error_code: int
+    producer_id: int
+    producer_epoch: int
+
+
+class _ListedTree(TypedDict):
+    api_key: int
+    min_version: int
+    max_version: int
+
+
+class _ApiVersionsTree(TypedDict):
+    throttle_time: int
+    error_code: int
+    api_keys: Sequence[_ListedTree]
+
+
+class _BrokerTree(TypedDict):
+    node_id: int
+    host: str
+    port: int
+    rack: str | None
+
+
+class _PartitionTree(TypedDict):
+    error_code: int
+    partition_index: int
+    leader_id: int
+    leader_epoch: int
+    replica_nodes: Sequence[int]
+    isr_nodes: Sequence[int]
+    offline_replicas: Sequence[int]
+
+
+class _TopicTree(TypedDict, total=False):
+    error_code: int
+    name: str | None
+    topic_id: uuid.UUID | None
+    is_internal: bool
+    partitions: Sequence[_PartitionTree]
+    topic_authorized_operations: int
+
+
+class _MetadataTree(TypedDict, total=False):
+    throttle_time: int
+    error_code: int
+    brokers: Sequence[_BrokerTree]
+    cluster_id: str | None
+    controller_id: int
+    topics: Sequence[_TopicTree]
+    cluster_authorized_operations: int
 
 
 # Requests
@@ -117,8 +174,9 @@ def _text(reader: Reader) -> str:
 # Answers
 
 
-def encode_init_producer_id(writer: Writer, _version: int, tree: Mapping[str, Any]) -> bytes:
+def encode_init_producer_id(writer: Writer, _version: int, answer: _Tree) -> bytes:
     """Write an answer."""
+    tree = cast("_ProducerIdTree", answer)
     writer.int32(tree["throttle_time"])
     writer.int16(tree["error_code"])
     writer.pack(_PRODUCER_ID, tree["producer_id"], tree["producer_epoch"])
@@ -126,8 +184,9 @@ def encode_init_producer_id(writer: Writer, _version: int, tree: Mapping[str, An
     return bytes(writer.open)
 
 
-def encode_api_versions(writer: Writer, version: int, tree: Mapping[str, Any]) -> bytes:
+def encode_api_versions(writer: Writer, version: int, answer: _Tree) -> bytes:
     """Write an answer."""
+    tree = cast("_ApiVersionsTree", answer)
     listed = tuple((each["api_key"], each["min_version"], each["max_version"]) for each in tree["api_keys"])
     writer.int16(tree["error_code"])
     writer.fixed(_listed_versions(listed, flexible=writer.flexible))
@@ -142,13 +201,14 @@ def _listed_versions(listed: tuple[tuple[int, int, int], ...], *, flexible: bool
     writer = Writer(flexible=flexible)
     writer.count(len(listed))
     for each in listed:
-        writer.pack(struct.Struct(">hhh"), *each)
+        writer.pack(_VERSIONS, *each)
         writer.tagged_fields()
     return bytes(writer.open)
 
 
-def encode_metadata(writer: Writer, version: int, tree: Mapping[str, Any]) -> bytes:
+def encode_metadata(writer: Writer, version: int, answer: _Tree) -> bytes:
     """Write an answer."""
+    tree = cast("_MetadataTree", answer)
     if version >= 3:  # noqa: PLR2004  # field by field, as the schema says
         writer.int32(tree["throttle_time"])
     _write_brokers(writer, version, tree["brokers"])
@@ -167,7 +227,7 @@ def encode_metadata(writer: Writer, version: int, tree: Mapping[str, Any]) -> by
     return bytes(writer.open)
 
 
-def _write_brokers(writer: Writer, version: int, brokers: Sequence[Mapping[str, Any]]) -> None:
+def _write_brokers(writer: Writer, version: int, brokers: Sequence[_BrokerTree]) -> None:
     writer.count(len(brokers))
     for broker in brokers:
         writer.int32(broker["node_id"])
@@ -178,8 +238,8 @@ def _write_brokers(writer: Writer, version: int, brokers: Sequence[Mapping[str, 
         writer.tagged_fields()
 
 
-def _write_topic(writer: Writer, version: int, topic: Mapping[str, Any]) -> None:
-    name, topic_id = topic["name"], cast("uuid.UUID | None", topic["topic_id"])
+def _write_topic(writer: Writer, version: int, topic: _TopicTree) -> None:
+    name, topic_id = topic["name"], topic["topic_id"]
     writer.int16(topic["error_code"])
     writer.string(name if name is not None or version >= 12 else "")  # noqa: PLR2004  # as above
     if version >= 10:  # noqa: PLR2004  # as above
@@ -198,15 +258,14 @@ _PARTITION = struct.Struct(">hii")
 _PARTITION_WITH_EPOCH = struct.Struct(">hiii")
 
 
-def _write_partition(writer: Writer, version: int, partition: Mapping[str, Any]) -> None:
+def _write_partition(writer: Writer, version: int, partition: _PartitionTree) -> None:
     place = (partition["error_code"], partition["partition_index"], partition["leader_id"])
     if version >= 7:  # noqa: PLR2004  # as above
         writer.pack(_PARTITION_WITH_EPOCH, *place, partition["leader_epoch"])
     else:
         writer.pack(_PARTITION, *place)
-    lists = ["replica_nodes", "isr_nodes", "offline_replicas"] if version >= 5 else ["replica_nodes", "isr_nodes"]  # noqa: PLR2004
-    for name in lists:
-        nodes = partition[name]
+    offline = (partition["offline_replicas"],) if version >= 5 else ()  # noqa: PLR2004  # as above
+    for nodes in (partition["replica_nodes"], partition["isr_nodes"], *offline):
         writer.count(len(nodes))
         writer.open += struct.pack(f">{len(nodes)}i", *nodes)
     writer.tagged_fields()

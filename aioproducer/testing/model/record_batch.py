@@ -191,15 +191,16 @@ def decode_records(batch: Buffer) -> list[LoggedRecord]:
     records: list[LoggedRecord] = []
     at = 0
     for _ in range(header.record_count):
-        at = _decode_into(records, data, at, (header, log_time, source))
+        record, at = _decode_record(data, at, (header, log_time, source))
+        records.append(record)
     return records
 
 
 _Batch: TypeAlias = tuple[BatchHeader, int | None, tuple[int, int, int]]
 
 
-def _decode_into(records: list[LoggedRecord], data: bytes, at: int, batch: _Batch) -> int:
-    """Decode one record of a batch that passed the checks, and return where the next begins."""
+def _decode_record(data: bytes, at: int, batch: _Batch) -> tuple[LoggedRecord, int]:
+    """Decode one record of a batch that passed the checks; and where the next begins."""
     header, log_time, source = batch
     while data[at] >= _MORE:  # the record's length
         at += 1
@@ -212,18 +213,16 @@ def _decode_into(records: list[LoggedRecord], data: bytes, at: int, batch: _Batc
         headers, at = _headers(data, at)
     else:
         at += 1
-    records.append(
-        LoggedRecord(
-            header.base_offset + delta,
-            key,
-            value,
-            headers,
-            header.base_timestamp + time_delta if log_time is None else log_time,
-            *source,
-            (header.base_sequence + delta) & MAX_SEQUENCE if header.base_sequence >= 0 else -1,
-        )
+    record = LoggedRecord(
+        header.base_offset + delta,
+        key,
+        value,
+        headers,
+        header.base_timestamp + time_delta if log_time is None else log_time,
+        *source,
+        (header.base_sequence + delta) & MAX_SEQUENCE if header.base_sequence >= 0 else -1,
     )
-    return at
+    return record, at
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:

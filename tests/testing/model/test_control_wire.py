@@ -2,7 +2,8 @@
 
 import random
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 
 import pytest
 
@@ -107,14 +108,14 @@ def write_metadata_request(writer: Writer, version: int, chance: random.Random) 
     writer.tagged_fields()
 
 
-@pytest.mark.parametrize(("api", "version"), VERSIONS)
+@pytest.mark.parametrize("api, version", VERSIONS)
 def test_answers_are_those_of_the_schema(api: ApiKey, version: int) -> None:
     """Byte by byte."""
     for tree in answers(api, version):
         assert encode_response(api, version, tree) == encode_by_schema(api, version, tree)
 
 
-@pytest.mark.parametrize(("api", "version"), VERSIONS)
+@pytest.mark.parametrize("api, version", VERSIONS)
 def test_requests_are_read_as_by_the_schema(api: ApiKey, version: int) -> None:
     """Field by field."""
     for body in requests(api, version):
@@ -129,15 +130,18 @@ def test_requests_are_read_as_by_the_schema(api: ApiKey, version: int) -> None:
             assert by_hand.topics == known
 
 
-@pytest.mark.parametrize(("api", "version"), VERSIONS)
+def is_refused(decode: Callable[[memoryview], object], body: bytes) -> bool:
+    """Whether a decoder does not take a body."""
+    try:
+        decode(memoryview(body))
+    except MalformedRequestError:
+        return True
+    return False
+
+
+@pytest.mark.parametrize("api, version", VERSIONS)
 def test_what_ends_too_early_is_refused(api: ApiKey, version: int) -> None:
     """As by the schema; nothing is read behind the end."""
-    for body in requests(api, version):
-        for end in range(min(len(body), 40)):
-            try:
-                decode_by_schema(api, version, memoryview(body[:end]))
-            except MalformedRequestError:
-                with pytest.raises(MalformedRequestError):
-                    decode_request(api, version, memoryview(body[:end]))
-            else:
-                decode_request(api, version, memoryview(body[:end]))
+    beginnings = [body[:end] for body in requests(api, version) for end in range(min(len(body), 40))]
+    by_hand, by_schema = partial(decode_request, api, version), partial(decode_by_schema, api, version)
+    assert [is_refused(by_hand, body) for body in beginnings] == [is_refused(by_schema, body) for body in beginnings]

@@ -39,7 +39,7 @@ def _refusal(own: tuple[int, int]) -> bytes:
 
 
 def _software_error(exchange: Exchange) -> int:
-    request = cast(ApiVersionsRequest, exchange.request())
+    request = cast("ApiVersionsRequest", exchange.request())
     if exchange.version < _FIRST_WITH_SOFTWARE_NAME:
         return 0
     names = (request.client_software_name, request.client_software_version)

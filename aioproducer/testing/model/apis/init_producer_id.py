@@ -15,7 +15,7 @@ TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53
 
 def answer_init_producer_id(exchange: Exchange) -> None:
     """Answer with a new id and epoch 0."""
-    request = cast(InitProducerIdRequest, exchange.request())
+    request = cast("InitProducerIdRequest", exchange.request())
     error = exchange.injected_error()
     if not request.transactional_id and request.transactional_id is not None:
         error = error or INVALID_REQUEST

@@ -31,7 +31,7 @@ _NAMES_ONLY = {10, 11}
 def answer_metadata(exchange: Exchange) -> None:
     """Answer with the cluster as it is now."""
     cluster = exchange.cluster
-    request = cast(MetadataRequest, exchange.request())
+    request = cast("MetadataRequest", exchange.request())
     if exchange.version in _NAMES_ONLY and any(asked.name is None or asked.topic_id for asked in request.topics or ()):
         exchange.reply_tree(_refusal(request), exchange.now)
         return
