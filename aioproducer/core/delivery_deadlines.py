@@ -43,6 +43,11 @@ class DeliveryDeadlines:
         if oldest is not None:
             self.watch(oldest)
 
+    @property
+    def is_due(self) -> bool:
+        """Whether the timer of any partition has fired."""
+        return bool(self._due)
+
     def take_due(self) -> list[PartitionQueue]:
         """Take the partitions whose timers fired; `watch_again` each when its overdue batches have ended."""
         due, self._due = self._due, []

@@ -120,7 +120,5 @@ class NetworkEnvironment:
     """Numbers connections; none is used twice."""
 
     def schedule(self, when: float, callback: Callable[[float], None]) -> Timer:
-        """Set a timer, and wake the sender: it may be sleeping towards a later deadline."""
-        timer = self.timers.schedule(when, callback)
-        self.wake()
-        return timer
+        """Set a timer; whoever sleeps towards a later deadline is told by the timers themselves."""
+        return self.timers.schedule(when, callback)

@@ -211,15 +211,20 @@ class MetadataRefresher:
             lambda version: encode_metadata_request(
                 version, topics, allow_auto_topic_creation=self._settings.allow_auto_topic_creation
             ),
-            _decode,
+            self._decode,
         )
-        self._client.throttle(answer.from_node, answer.throttle_time_ms, loop.time())
         if code := _refusal(answer):
             raise self._refused(code, answer.from_node)
         if not any(node.is_valid for node in answer.nodes):
             raise BrokerError("a broker answered Metadata without naming a broker to connect to", retriable=True)
         self._suspected -= suspected
         self._merge(answer, topics, suspected)
+
+    def _decode(self, answer: Answer) -> MetadataAnswer:
+        decoded = decode_metadata_response(answer.version, answer.payload, from_node=answer.node_id)
+        # A pause begins now: the sender may have its turn before the task that waits for this answer.
+        self._client.throttle(decoded.from_node, decoded.throttle_time_ms, asyncio.get_running_loop().time())
+        return decoded
 
     def _topics_to_ask(self) -> list[str]:
         # What is asked for while the request is under way is wanted anew.
@@ -300,10 +305,6 @@ class MetadataRefresher:
                 future.set_result(None)
             else:
                 future.set_exception(error.fresh())
-
-
-def _decode(answer: Answer) -> MetadataAnswer:
-    return decode_metadata_response(answer.version, answer.payload, from_node=answer.node_id)
 
 
 def _is_passing(view: TopicView) -> bool:

@@ -10,13 +10,16 @@ class TimerDriver:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.heap = TimerHeap()
+        self.heap.on_earlier = lambda _when: self._set_alarm()
         self.wakes = 0
         self._loop = loop
         self._handle: asyncio.TimerHandle | None = None
 
     def wake(self) -> None:
-        """Look again at what is due first."""
+        """Count who asks for a turn of the sender."""
         self.wakes += 1
+
+    def _set_alarm(self) -> None:
         if self._handle is not None:
             self._handle.cancel()
             self._handle = None
@@ -27,4 +30,4 @@ class TimerDriver:
     def _fire(self) -> None:
         self._handle = None
         self.heap.fire(self._loop.time())
-        self.wake()
+        self._set_alarm()

@@ -235,6 +235,27 @@ def test_pause_is_counted_from_the_answer_that_asks_for_it() -> None:
     assert run(story()) == [False, True]
 
 
+def test_pause_begins_when_its_answer_is_read() -> None:
+    """Not when the task that waits for the answer has its turn: others have theirs before."""
+    body = (500).to_bytes(4, "big") + metadata_body([(1, "seed", 9092)], [(0, "a", ID, [(1, 0)])])[4:]
+
+    def answer(broker: ScriptedBroker, heard: Heard) -> None:
+        broker.answer(heard, body)
+
+    async def story() -> list[bool]:
+        async with refreshing(answer) as (refresher, network):
+            await refresher.first_answer(10)
+            await asyncio.sleep(1)
+            is_ready = [network.client.is_ready(1)]
+            refresher.request_update("for the test")
+            responses = network.client.counters.responses
+            while network.client.counters.responses == responses:  # noqa: ASYNC110  # turn by turn
+                await asyncio.sleep(0)
+            return [*is_ready, network.client.is_ready(1)]
+
+    assert run(story()) == [True, False]
+
+
 def test_topic_not_used_is_forgotten() -> None:
     """After metadata_max_idle_ms without a use."""
 

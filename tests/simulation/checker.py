@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import NamedTuple
 
 from aioproducer.testing.model.record_batch import LoggedRecord
 from tests.simulation.history import End, RecordId, Story, Violation
@@ -41,8 +42,7 @@ class Promise:
     """Brokers tell the truth; else only what is in the logs is looked at, not what callers were told."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Copy:
+class _Copy(NamedTuple):
     """One record in one log."""
 
     log: KeptLog
@@ -55,12 +55,23 @@ class _Comparison:
 
     stories: Mapping[RecordId, Story]
     promise: Promise
+    by_payload: Mapping[bytes | None, Story] = field(default_factory=dict)
+    """Stories by value, those of tombstones by key: no two have the same."""
     copies: dict[RecordId, list[_Copy]] = field(default_factory=lambda: defaultdict(list))
     lost: dict[RecordId, list[_Copy]] = field(default_factory=lambda: defaultdict(list))
     found: list[Violation] = field(default_factory=list)
 
     def add(self, check: str, text: str) -> None:
         self.found.append(Violation(check, text))
+
+    def story_of(self, record: LoggedRecord) -> Story | None:
+        """Whose record that is, also where its bytes have been altered."""
+        payload = record.value if record.value is not None else record.key
+        story = self.by_payload.get(payload)
+        if story is None:
+            name = identity_of(record.value, record.key)
+            story = self.stories.get(name) if name is not None else None
+        return story
 
 
 def check_history(stories: Sequence[Story], logs: Sequence[KeptLog], promise: Promise) -> list[Violation]:
@@ -71,7 +82,8 @@ def check_history(stories: Sequence[Story], logs: Sequence[KeptLog], promise: Pr
         logs: of all partitions, those of deleted topics too.
         promise: of the producer's configuration.
     """
-    comparison = _Comparison({story.record: story for story in stories}, promise)
+    by_payload = {story.key if story.value is None else story.value: story for story in stories}
+    comparison = _Comparison({story.record: story for story in stories}, promise, by_payload)
     for log in logs:
         _look_at_log(comparison, log)
     for story in stories:
@@ -94,19 +106,19 @@ def identity_of(value: bytes | None, key: bytes | None) -> RecordId | None:
 def _look_at_log(comparison: _Comparison, log: KeptLog) -> None:
     for where, records in ((comparison.copies, log.records), (comparison.lost, log.cut)):
         for record in records:
-            name = identity_of(record.value, record.key)
-            story = comparison.stories.get(name) if name is not None else None
-            place = f"{log.topic}-{log.partition} @ {record.offset}"
-            if name is None or story is None:
-                comparison.add("C5", f"{place} holds a record that nobody sent: {record.value!r:.60}")
+            story = comparison.story_of(record)
+            if story is None:
+                comparison.add("C5", f"{_where(log, record)} holds a record that nobody sent: {record.value!r:.60}")
                 continue
-            where[name].append(_Copy(log, record))
-            if (story.value, story.key) != (record.value, record.key) or record.headers:
-                comparison.add("C5", f"{place} holds {name} altered")
-            if story.topic != log.topic or story.partition not in {None, log.partition}:
-                comparison.add("C5", f"{place} holds {name}, which was for {story.topic}-{story.partition}")
-            if story.given_timestamp not in {None, record.timestamp}:
-                comparison.add("C6", f"{place} holds {name} with timestamp {record.timestamp}")
+            where[story.record].append(_Copy(log, record))
+            if story.value != record.value or story.key != record.key or record.headers:
+                comparison.add("C5", f"{_where(log, record)} holds {story.record} altered")
+            if story.topic != log.topic or (story.partition is not None and story.partition != log.partition):
+                place = f"{story.topic}-{story.partition}"
+                comparison.add("C5", f"{_where(log, record)} holds {story.record}, which was for {place}")
+            if story.given_timestamp is not None and story.given_timestamp != record.timestamp:
+                text = f"holds {story.record} with timestamp {record.timestamp}"
+                comparison.add("C6", f"{_where(log, record)} {text}")
 
 
 def _check_story(comparison: _Comparison, story: Story) -> None:
@@ -118,15 +130,19 @@ def _check_story(comparison: _Comparison, story: Story) -> None:
         return
     if story.end is End.NOT_WRITTEN:
         for copy in (*copies, *lost):
-            comparison.add("C3", f"{story.record} is NOT_WRITTEN ({story.error:.200}), and {_where(copy)}")
+            comparison.add("C3", f"{story.record} is NOT_WRITTEN ({story.error:.200}), and in {_where(*copy)}")
     elif story.end is End.ACKNOWLEDGED and acks != 0:
         _check_acknowledged(comparison, story, [*copies, *(lost if acks == 1 else ())])
-    if comparison.promise.is_idempotent:
+    if len(copies) > 1 and comparison.promise.is_idempotent:
         for first, second in _doubles(copies):
             comparison.add("C4", f"{story.record} ({story.end.value}) is written twice: {first}, {second}")
 
 
 def _check_acknowledged(comparison: _Comparison, story: Story, copies: list[_Copy]) -> None:
+    for log, record in copies:
+        is_there = log.partition == story.partition and record.offset == story.offset
+        if is_there and record.timestamp == story.timestamp:
+            return
     told = f"{story.record} was acknowledged at {story.topic}-{story.partition} @ {story.offset}"
     if not copies:
         comparison.add("C1", f"{told}, and is in no log")
@@ -135,8 +151,8 @@ def _check_acknowledged(comparison: _Comparison, story: Story, copies: list[_Cop
         return  # `send_many` says where its records are together, not each
     there = [copy for copy in copies if (copy.log.partition, copy.record.offset) == (story.partition, story.offset)]
     if not there:
-        comparison.add("C6", f"{told}, and is {', '.join(_where(copy) for copy in copies)}")
-    elif all(copy.record.timestamp != story.timestamp for copy in there):
+        comparison.add("C6", f"{told}, and is in {', '.join(_where(*copy) for copy in copies)}")
+    else:
         comparison.add("C6", f"{told} with timestamp {story.timestamp}, and has {there[0].record.timestamp}")
 
 
@@ -146,7 +162,7 @@ def _doubles(copies: list[_Copy]) -> Iterator[tuple[str, str]]:
         low, high = sorted((first.record.offset, second.record.offset))
         is_excused = first.log is not second.log or any(low < at <= high for at in first.log.forgot_at)
         if not is_excused:
-            yield _where(first), _where(second)
+            yield _where(*first), _where(*second)
 
 
 def _check_order(comparison: _Comparison, log: KeptLog) -> None:
@@ -154,12 +170,11 @@ def _check_order(comparison: _Comparison, log: KeptLog) -> None:
     seen: set[RecordId] = set()
     last: dict[bool, Story] = {}
     for record in log.records:
-        name = identity_of(record.value, record.key)
-        story = comparison.stories.get(name) if name is not None else None
+        story = comparison.story_of(record)
         if story is None or story.end is not End.ACKNOWLEDGED or story.record in seen:
             continue
         seen.add(story.record)
-        if comparison.lost.get(story.record):
+        if comparison.lost and comparison.lost.get(story.record):
             continue  # its first copy died with a leader
         before = last.get(story.is_free)
         if before is not None and story.order < before.order:
@@ -168,5 +183,5 @@ def _check_order(comparison: _Comparison, log: KeptLog) -> None:
         last[story.is_free] = story
 
 
-def _where(copy: _Copy) -> str:
-    return f"in {copy.log.topic}-{copy.log.partition} @ {copy.record.offset}"
+def _where(log: KeptLog, record: LoggedRecord) -> str:
+    return f"{log.topic}-{log.partition} @ {record.offset}"

@@ -54,12 +54,15 @@ def check_ends(stories: Sequence[Story], plan: Plan, healed_at: float) -> Iterat
         What nothing in the plan excuses.
     """
     for story in stories:
+        if story.end is End.ACKNOWLEDGED and (story.was_called_back or not story.expects_callback):
+            continue
         is_told = story.end is End.ACKNOWLEDGED or (story.delivery is not None and story.end is not End.GIVEN_UP)
         if story.expects_callback and is_told and story.end is not End.OPEN and not story.was_called_back:
             yield Violation("I2", f"{story.record} ({story.verb}) ended as {story.end.value} and was not called back")
         if story.error.startswith("DeliveryTimeoutError") and story.ended_at > _recovered_at(plan, healed_at):
             yield Violation("I10", f"{story.record} died long after everything was healed: {story.error:.300}")
-        if story.end in {End.NOT_WRITTEN, End.UNKNOWN} and plan.is_honest and not _is_excused(story, plan):
+        has_failed = story.end is End.NOT_WRITTEN or story.end is End.UNKNOWN
+        if has_failed and plan.is_honest and not _is_excused(story, plan):
             yield Violation("EXCUSE", f"{story.record} ended as {story.end.value} without need: {story.error:.300}")
 
 

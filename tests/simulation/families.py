@@ -11,7 +11,7 @@ LEADERS = ("F10", "F11", "F12")
 ANSWERS = ("F16", "F17", "F18", "F19")
 SURROUNDINGS = ("F23", "F24")
 
-MIXED_VERBS: Mapping[str, int] = {"send": 6, "enqueue": 6, "nowait": 2, "wait": 4, "many": 1, "flush": 1, "gather": 1}
+MIXED_VERBS: Mapping[str, int] = {"send": 6, "enqueue": 6, "nowait": 2, "wait": 2, "many": 1, "flush": 1, "gather": 1}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,7 +144,7 @@ _ROWS = (
         always=("split",),
         batch_size=(500, 131_072),
         buffer_memory=(8_192, 1_048_576),
-        max_message_bytes=(150, 6_000),
+        max_message_bytes=(600, 8_000),
     ),
     Family(
         name="D18",

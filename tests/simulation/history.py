@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from enum import Enum
+from enum import StrEnum
 from typing import NamedTuple
 
 from aioproducer import Delivery, KafkaError, Outcome, RecordMetadata
@@ -19,7 +19,7 @@ class RecordId(NamedTuple):
         return f"{self.client}.{self.stream}.{self.number}"
 
 
-class End(Enum):
+class End(StrEnum):
     """How a record ended for its caller."""
 
     OPEN = "open"

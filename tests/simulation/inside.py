@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable
 
 from aioproducer import Producer
-from aioproducer.core.cluster import Cluster
+from aioproducer.core.cluster import NO_EPOCH, Cluster
 from aioproducer.core.partition_queue import PartitionQueue
 from aioproducer.core.producer_batch import BatchState
 from aioproducer.core.producer_identity import LAST_EPOCH
@@ -46,7 +46,7 @@ class Inside:
             for topic in cluster.topics.values():
                 for number, view in enumerate(topic.partitions if any(topic.topic_id) else ()):
                     key = (topic.name, topic.topic_id, number)
-                    if view.leader_epoch < highest.get(key, -1):
+                    if NO_EPOCH != view.leader_epoch < highest.get(key, NO_EPOCH):
                         violated(
                             "I24", f"leader epoch {view.leader_epoch} replaces {highest[key]} in {topic.name}-{number}"
                         )

@@ -15,7 +15,7 @@ from tests.simulation.simulated_loop import SimulatedLoop
 from tests.simulation.simulated_network import SimulatedNetwork
 from tests.simulation.workload import TICK_S, Workload
 
-LOOKS = 8
+LOOKS = 6
 """How often a run is looked at while it goes on."""
 
 CLOSE_SLACK_S = 0.05
@@ -81,7 +81,7 @@ class Watchman:
     async def close_at_any_moment(self, nemesis: Nemesis, callers: Sequence[asyncio.Future[None]]) -> None:
         """Close while everything is going on: I17 (in time), I2 (nothing is open afterwards), I23 (nothing is left)."""
         chance = Random(f"close-{self._load.plan.seed}")
-        await asyncio.sleep(chance.random() * self._load.plan.chaos_s)
+        await asyncio.sleep(chance.choice((0.1, 1.0, 1.0)) * chance.random() * self._load.plan.chaos_s)
         timeout_s = chance.choice((0.0, 0.0, 0.01, 0.5, 1.5)) * self._load.delivery_timeout_s
         self._load.is_closing = True
         began = self._loop.time()

@@ -12,6 +12,18 @@ from tests.simulation.families import FAMILIES, Family
 CALM_SEEDS = 16
 """One in so many seeds has no fault at all: then everything must be acknowledged."""
 
+SMALL_BATCH = 500
+"""Bytes; most batches of fewer have a single record."""
+
+USUAL = (150, 165)
+"""Records of most runs."""
+
+BEATS = (0.0, 0.005, 0.02, 0.02)
+"""Of the request time-out. Where much arrives together the loop goes round less often."""
+
+BURSTS = (8, 16, 32)
+"""What callers bring at a time, from few to many: a run of the many has few requests, one of the few has many."""
+
 
 class Strike(NamedTuple):
     """Something goes wrong at a time."""
@@ -47,7 +59,7 @@ class Plan:
     records: int
     clients: int
     pace_s: float
-    """Mean pause between two calls of one caller."""
+    """Mean pause between two records of one caller."""
 
     max_message_bytes: int | None
     """What the topic takes as a batch; None: a megabyte."""
@@ -62,6 +74,12 @@ class Plan:
 
     enabled: tuple[str, ...]
     strikes: tuple[Strike, ...]
+    beat_s: float = 0.0
+    """See `SimulatedNetwork.beat_s`."""
+
+    burst: int = 2
+    """Records that callers bring at a time are at most one more."""
+
     schedule: str = "fifo"
     """Who goes first where asyncio leaves it open: as in asyncio, or "pct"."""
 
@@ -109,11 +127,11 @@ def draw_plan(family_name: str, seed: int, *, schedule: str = "fifo") -> Plan:
     options = _options(family, chance)
     if not enabled:
         options |= {"delivery_timeout_ms": 60_000, "request_timeout_ms": 30_000, "max_block_ms": 60_000}
-    brokers = chance.randint(*family.brokers)
+    brokers = min(chance.randint(*family.brokers), chance.randint(*family.brokers))
     replication = min(brokers, chance.choice(family.replication))
     delivery_s = options["delivery_timeout_ms"] / 1000  # type: ignore[operator]  # drawn as a number
     request_s = min(options["request_timeout_ms"] / 1000, 0.5)  # type: ignore[operator]  # as above
-    records = _draw(chance, family.records, middle=165)
+    records = _records(family, options, chance)
     clients = min(_draw(chance, family.clients), records)
     chaos_s = min(chance.choice((0.3, 1.0, 2.0)) * delivery_s, 20.0)
     return Plan(
@@ -131,7 +149,7 @@ def draw_plan(family_name: str, seed: int, *, schedule: str = "fifo") -> Plan:
         failover_delay_s=chance.choice((0.0, 0.1, 1.0)),
         records=records,
         clients=clients,
-        pace_s=chance.choice((0.0, 0.5, 1.0)) * chaos_s * clients / records,
+        pace_s=chance.choice((0.0, 0.0, 0.5) if family.closes_early else (0.0, 0.5, 1.0)) * chaos_s * clients / records,
         max_message_bytes=_draw(chance, family.max_message_bytes) if family.max_message_bytes else None,
         user_faults="F24" in enabled,
         uses_bootstrap_name=chance.random() < 0.5 or "F22" in enabled,
@@ -139,6 +157,8 @@ def draw_plan(family_name: str, seed: int, *, schedule: str = "fifo") -> Plan:
         chaos_s=chaos_s,
         enabled=enabled,
         strikes=_strikes(family, [fault for fault in enabled if fault != "F24"], chance, chaos_s),
+        beat_s=chance.choice(BEATS) * request_s,
+        burst=chance.choice(BURSTS),
         schedule=schedule,
     )
 
@@ -148,20 +168,20 @@ def _options(family: Family, chance: Random) -> dict[str, object]:
     linger_ms = min(_draw(chance, family.linger_ms, middle=10), delivery_ms // 3)
     request_ms = chance.choice((delivery_ms - linger_ms, delivery_ms // 2, max(delivery_ms // 8, 100)))
     acks = chance.choice(family.acks)
-    backoff_ms = chance.choice((10, 50, 100))
+    backoff_ms = chance.choice((20, 50, 100))
     return {
         "acks": acks,
         "enable_idempotence": acks == -1 and chance.choice(family.idempotence),
         "max_in_flight_requests_per_connection": chance.randint(*family.in_flight),
         "linger_ms": linger_ms,
-        "batch_size": _draw(chance, family.batch_size, middle=1_000, below=0.15),
-        "buffer_memory": _draw(chance, family.buffer_memory, middle=16_384),
+        "batch_size": _draw(chance, family.batch_size, middle=1_000, below=0.1),
+        "buffer_memory": _draw(chance, family.buffer_memory, middle=16_384, below=0.3),
         "compression_type": chance.choice(family.compression),
         "delivery_timeout_ms": delivery_ms,
         "request_timeout_ms": min(request_ms, delivery_ms - linger_ms),
         "max_block_ms": chance.choice((200, 2_000, 60_000)),
         "retry_backoff_ms": backoff_ms,
-        "retry_backoff_max_ms": chance.choice((backoff_ms, 1_000)),
+        "retry_backoff_max_ms": chance.choice((4 * backoff_ms, 1_000)),
         "reconnect_backoff_ms": chance.choice((5, 50)),
         "reconnect_backoff_max_ms": chance.choice((50, 1_000)),
         "socket_connection_setup_timeout_ms": chance.choice((300, 2_000)),
@@ -170,6 +190,20 @@ def _options(family: Family, chance: Random) -> dict[str, object]:
         "metadata_recovery_rebootstrap_trigger_ms": chance.choice((1_000, 5_000)),
         "max_waiting_records": chance.choice((65_536, 65_536, 20)),
     }
+
+
+def _records(family: Family, options: Mapping[str, object], chance: Random) -> int:
+    """How many records: mostly about 160, and few where each takes a batch, a request and an answer of its own."""
+    low, high = family.records
+    batch_size, buffer_memory = options["batch_size"], options["buffer_memory"]
+    assert isinstance(batch_size, int)
+    assert isinstance(buffer_memory, int)
+    if min(batch_size, buffer_memory // 4) < SMALL_BATCH:
+        return chance.randint(low, max(low, high // 5))
+    dice = chance.random()
+    if dice < 0.2 or high <= USUAL[1]:
+        return chance.randint(low, min(USUAL[0], high))
+    return chance.randint(*USUAL) if dice < 0.9 else chance.randint(USUAL[1], high)
 
 
 def _draw(chance: Random, bounds: tuple[int, int], *, middle: int | None = None, below: float = 0.5) -> int:

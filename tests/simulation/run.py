@@ -130,7 +130,7 @@ class Run:
         self._network = self._make_network()
         self._nemesis = Nemesis(plan, self._network, self._keeper, history)
         self._producer = self._make_producer()
-        self._load = Workload(plan, self._producer, history, topic=TOPIC)
+        self._load = Workload(plan, self._producer, history, topic=TOPIC, on_beat=self._network.on_beat)
         self._watchman = Watchman(self._producer, self._load, loop)
         loop.set_exception_handler(self._escaped)
 
@@ -153,6 +153,7 @@ class Run:
         )
         model.observe = self._watch.observe
         loop.network = SimulatedNetwork(loop, model, Random(f"network-{plan.seed}"), self._watch)
+        loop.network.beat_s = plan.beat_s
         for node in loop.network.nodes.values():
             node.latency_s, node.jitter_s = plan.latency_s, plan.jitter_s
         limit = plan.max_message_bytes
@@ -250,8 +251,7 @@ class Run:
         """Every partition takes records again, soon."""
         if not self._plan.is_honest:
             return  # who was told of leader epochs that never were waits for them
-        for partition in range(self._plan.partitions):
-            await self._watchman.probe(partition)
+        await asyncio.gather(*map(self._watchman.probe, range(self._plan.partitions)))
 
     async def _end(self) -> None:
         self._watchman.check_quiet()
@@ -291,7 +291,7 @@ class Run:
             digest=_digest(history.stories, logs),
             turns=self._loop.turns,
             records=len(history.stories),
-            ends=Counter(story.end.value for story in history.stories),
+            ends=Counter([story.end for story in history.stories]),
             faults=self._watch.faults,
             error_codes=self._watch.error_codes,
             states=self._watchman.states,
@@ -307,14 +307,10 @@ class Run:
 
 
 def _digest(stories: list[Story], logs: list[KeptLog]) -> int:
-    digest = 0
-    for story in stories:
-        digest = zlib.crc32(b"%s %s %d" % (str(story.record).encode(), story.end.name.encode(), story.offset), digest)
-    for log in logs:
-        for record in log.records:
-            digest = zlib.crc32(b"%d %d" % (record.offset, record.timestamp), digest)
-            digest = zlib.crc32(record.value or b"", digest)
-    return digest
+    text = ",".join([story.end for story in stories])
+    told = [(*story.record, story.offset) for story in stories]
+    written = [(record.offset, record.timestamp, record.value) for log in logs for record in log.records]
+    return zlib.crc32(repr((text, told, written)).encode())
 
 
 Life = Callable[[Plan, SimulatedLoop, History], Run]

@@ -20,6 +20,7 @@ from itertools import count
 from random import Random
 from typing import NamedTuple
 
+from tests.simulation.lean_loop import RESOLUTION_S, LeanHandle
 from tests.simulation.schedules import Schedule
 from tests.simulation.simulated_loop import SimulatedLoop
 from tests.simulation.simulated_network import Passage, SimulatedNetwork
@@ -33,7 +34,7 @@ class _Event(NamedTuple):
 
     when: float
     number: int
-    handle: asyncio.TimerHandle
+    handle: LeanHandle
     lane: Hashable
 
 
@@ -49,7 +50,7 @@ class ScheduledLoop(SimulatedLoop):
         super().__init__(random)
         self.schedule = schedule
         self._due: list[_Event] = []  # by time
-        self._numbers = count()
+        self._event_numbers = count()
         self._tasks: dict[object, int] = {}  # in the order in which they first ran
         self._task_numbers = count()
 
@@ -58,59 +59,56 @@ class ScheduledLoop(SimulatedLoop):
         """How many are set or due."""
         return super().timers + len(self._due)
 
-    def _run_once(self) -> None:  # asyncio's own turn, with what goes before it
-        self._collect()
+    def _collect(self) -> None:
+        self._await_events()
         self._admit()
         self._order_steps()
-        super()._run_once()  # type: ignore[misc]  # the base class's
 
     # Events
 
-    def _collect(self) -> None:
-        """Take what is due; when there is nothing to do, let time pass until something is."""
-        timers: list[asyncio.TimerHandle] = self._scheduled  # type: ignore[attr-defined]  # the base class's
+    def _await_events(self) -> None:
+        """Take what is due; when there is nothing to do, let time pass until something is.
+
+        Raises:
+            AssertionError: nothing ever will be.
+        """
         self._due = [event for event in self._due if not event.handle.cancelled()]
-        while timers and timers[0].cancelled():
-            self._take()
-        if timers and not self._due and not self._ready and not self._stopping:  # type: ignore[attr-defined]  # as above
-            self._clock.now = max(self._clock.now, timers[0].when() + self.schedule.lag())
-        end = self.time() + self._clock_resolution  # type: ignore[attr-defined]  # as above
-        while timers and timers[0].when() < end:
-            handle = self._take()
-            self._clock.now = max(self._clock.now, handle.when())  # due within the clock's resolution, so early
+        later = self.later
+        while later and later[0].cancelled():
+            heapq.heappop(later)
+        if not self._due and not self.soon:
+            if not later:
+                raise AssertionError("nothing will ever happen again: the test would hang")
+            self.now = max(self.now, later[0].when() + self.schedule.lag())
+        end = self.now + RESOLUTION_S
+        while later and later[0].when() < end:
+            handle = heapq.heappop(later)
+            self.now = max(self.now, handle.when())  # due within the clock's resolution, so early
             if not handle.cancelled():
                 self._due.append(self._event(handle))
 
-    def _take(self) -> asyncio.TimerHandle:
-        """Take the earliest timer, as asyncio does it."""
-        handle: asyncio.TimerHandle = heapq.heappop(self._scheduled)  # type: ignore[attr-defined]  # the base class's
-        handle._scheduled = False  # type: ignore[attr-defined]  # noqa: SLF001  # a part of the loop
-        if handle.cancelled():
-            self._timer_cancelled_count -= 1
-        return handle
-
-    def _event(self, handle: asyncio.TimerHandle) -> _Event:
-        callback = handle._callback  # type: ignore[attr-defined]  # noqa: SLF001  # a part of the loop
+    def _event(self, handle: LeanHandle) -> _Event:
+        callback = handle.callback
         if isinstance(callback, Passage):
             lane: Hashable = callback.way
         elif isinstance(getattr(callback, "__self__", None), SimulatedNetwork):
             lane = "brokers"
         else:
             lane = _CLOCK
-        return _Event(handle.when(), next(self._numbers), handle, lane)
+        return _Event(handle.when(), next(self._event_numbers), handle, lane)
 
     def _admit(self) -> None:
         """Let the loop notice some of what is due, in an order."""
         while self._due:
             heads = self._heads()
             lanes: list[Hashable] = [(_CLOCK, event.number) if event.lane == _CLOCK else event.lane for event in heads]
-            if self._ready:
+            if self.soon:
                 lanes.append(_NEXT_TURN)
             first = self.schedule.choose(lanes) if len(lanes) > 1 else 0
             if first == len(heads):
                 return
             self._due.remove(heads[first])
-            self._ready.append(heads[first].handle)
+            self.soon.append(heads[first].handle)
 
     def _heads(self) -> list[_Event]:
         """The first event of each lane; of the clock all that are due at the same time."""
@@ -126,25 +124,25 @@ class ScheduledLoop(SimulatedLoop):
 
     def _order_steps(self) -> None:
         """Let tasks that are woken one after the other go in another order."""
-        handles = [handle for handle in self._ready if not handle.cancelled()]
+        handles = [handle for handle in self.soon if not handle.cancelled()]
         if sum(_task_of(handle) is not None for handle in handles) < 2:
             return
-        self._ready.clear()
-        steps: list[asyncio.Handle] = []
+        self.soon.clear()
+        steps: list[LeanHandle] = []
         for handle in handles:
             if _task_of(handle) is not None:
                 steps.append(handle)
                 continue
             self._queue(steps)
-            self._ready.append(handle)
+            self.soon.append(handle)
         self._queue(steps)
 
-    def _queue(self, steps: list[asyncio.Handle]) -> None:
+    def _queue(self, steps: list[LeanHandle]) -> None:
         while steps:
             lanes = [self._task_number(_task_of(step)) for step in steps]
             first = self.schedule.choose(lanes) if len(set(lanes)) > 1 else 0
             first = lanes.index(lanes[first])  # of one task the earlier step
-            self._ready.append(steps.pop(first))
+            self.soon.append(steps.pop(first))
 
     def _task_number(self, task: object) -> int:
         number = self._tasks.get(task)
@@ -153,7 +151,7 @@ class ScheduledLoop(SimulatedLoop):
         return number
 
 
-def _task_of(handle: asyncio.Handle) -> object | None:
+def _task_of(handle: LeanHandle) -> object | None:
     """The task of which a handle is a step; None: it is a plain callback."""
-    owner = getattr(handle._callback, "__self__", None)  # type: ignore[attr-defined]  # noqa: SLF001  # a part of the loop
+    owner = getattr(handle.callback, "__self__", None)
     return owner if isinstance(owner, asyncio.Task) else None

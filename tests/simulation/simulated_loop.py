@@ -8,7 +8,7 @@ from functools import partial
 from random import Random
 from typing import TypeVar, TypeVarTuple
 
-from tests.fakes.virtual_loop import VirtualLoop
+from tests.simulation.lean_loop import LeanLoop
 from tests.simulation.simulated_network import SimulatedNetwork
 from tests.simulation.simulated_transport import SimulatedTransport
 
@@ -19,7 +19,7 @@ LONGEST_JOB_S = 0.05
 """How long a thread takes at most for what `run_in_executor` gives it."""
 
 
-class SimulatedLoop(VirtualLoop):
+class SimulatedLoop(LeanLoop):
     """A loop on which nothing happens by chance.
 
     Args:
@@ -32,7 +32,6 @@ class SimulatedLoop(VirtualLoop):
     def __init__(self, random: Random) -> None:
         super().__init__()
         self._random = random
-        self.slow_callback_duration = 1e9  # nobody looks at how long a step takes on this machine
 
     async def getaddrinfo(  # type: ignore[override]  # as much of it as is used
         self, host: str, port: int, **_: object

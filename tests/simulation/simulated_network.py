@@ -10,17 +10,19 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
+from math import ceil
 from random import Random
 
 from aioproducer.testing.model.cluster import ModelCluster
 from aioproducer.testing.model.effects import Close, Effect, PauseReading, ResumeReading, Send
+from tests.simulation.lean_loop import LeanLoop
 from tests.simulation.simulated_transport import SimulatedTransport
 from tests.simulation.wire_watch import Fate, WireWatch
 
 PORT = 9092
 BOOTSTRAP_NAME = "kafka"
 _NEXT = 1e-6
-"""Seconds between bytes that follow each other on a connection: the loop's heap does not keep the order of equals."""
+"""Seconds between bytes that follow each other on a connection, where the loop does not keep the order of equals."""
 
 _LENGTH = struct.Struct(">i")
 _FRAGMENTS = 12
@@ -95,7 +97,10 @@ class SimulatedNetwork:
         self.nodes = {number: Node(number) for number in model.brokers}
         self.connections: dict[int, SimulatedTransport] = {}
         self.violated = watch.violated
+        self.beat_s = 0.0
+        """Whatever arrives does so at a multiple of it, so that much arrives together; 0.0: at any time."""
         self._random = random
+        self._next = 0.0 if isinstance(loop, LeanLoop) else _NEXT
         self._numbers = count(1)
         self._timer: asyncio.TimerHandle | None = None
         self._held: list[tuple[Node, Callable[[], None]]] = []  # what waits for a dark node
@@ -135,7 +140,8 @@ class SimulatedNetwork:
         """
         node = next((node for node in self.nodes.values() if (node.host, PORT) == (host, port)), None)
         self.watch.connecting(host)
-        await asyncio.sleep(self._latency(node) if node is not None else 0.001)
+        now = self.loop.time()
+        await asyncio.sleep(self._arrival(node) - now if node is not None else 0.001)
         while node is not None and node.is_dark:
             light: asyncio.Future[None] = self.loop.create_future()
             self._lights.append((node, light))
@@ -222,7 +228,8 @@ class SimulatedNetwork:
             self._carry_up(transport, data)
 
     def _carry_up(self, transport: SimulatedTransport, data: bytes) -> None:
-        for piece in self._pieces(transport.node, data):
+        pieces = [data] if transport.node.fragment_times <= 0 else self._pieces(transport.node, data)
+        for piece in pieces:
             self._send_later(transport, partial(self._arrive, transport, piece))
 
     def _arrive(self, transport: SimulatedTransport, data: bytes) -> None:
@@ -232,9 +239,13 @@ class SimulatedNetwork:
             transport.waiting.append(data)
             return
         unread = transport.unread
-        unread += data
         broker = self.model.brokers[transport.node.number]
         now = self.loop.time()
+        if not unread and len(data) >= _LENGTH.size and len(data) == _LENGTH.size + _LENGTH.unpack_from(data)[0]:
+            broker.receive(transport.number, memoryview(data)[_LENGTH.size :], now)
+            self.settle()
+            return
+        unread += data
         while len(unread) >= _LENGTH.size:
             end = _LENGTH.size + _LENGTH.unpack_from(unread)[0]
             if len(unread) < end:
@@ -246,7 +257,8 @@ class SimulatedNetwork:
 
     def _plan_ghost(self, transport: SimulatedTransport, frame: bytes, *, is_last: bool) -> None:
         when = self.loop.time() + transport.node.ghost_delay_s
-        self._later("ghosts", transport.node, when, lambda: self._haunt(transport, frame, is_last=is_last))
+        haunt = partial(self._haunt, transport, frame, is_last=is_last)
+        self.loop.call_at(when, Passage("ghosts", transport.node, haunt, self._held))
 
     def _haunt(self, transport: SimulatedTransport, frame: bytes, *, is_last: bool) -> None:
         """Let a broker get a request a second time, on a connection that nobody else knows of.
@@ -270,14 +282,16 @@ class SimulatedNetwork:
         """Carry out what the brokers want done, and plan when to look at them again."""
         for effect in self.model.take_effects():
             transport = self.connections.get(effect.connection_id)
-            if transport is not None:
+            if transport is None:
+                continue
+            if isinstance(effect, Send):
+                self._send_down(transport, b"".join(effect.buffers))
+            else:
                 self._carry_out(effect, transport)
         self._plan()
 
     def _carry_out(self, effect: Effect, transport: SimulatedTransport) -> None:
         match effect:
-            case Send():
-                self._send_down(transport, b"".join(effect.buffers))
             case Close():
                 transport.is_open_at_node = False
                 end = (lambda: transport.reset(effect.reason)) if effect.is_abrupt else transport.receive_end
@@ -295,10 +309,12 @@ class SimulatedNetwork:
             self.watch.fired("lies")
             self.watch.answered(transport, data)
             data = self._changed(data)
-        *fragments, last = self._pieces(transport.node, data)
-        for piece in fragments:
-            self._answer_later(transport, partial(transport.receive, piece))
-        self._answer_later(transport, lambda: self._answer(transport, data, last))
+        last = data
+        if transport.node.fragment_times > 0:
+            *fragments, last = self._pieces(transport.node, data)
+            for piece in fragments:
+                self._answer_later(transport, partial(transport.receive, piece))
+        self._answer_later(transport, partial(self._answer, transport, data, last))
 
     def _changed(self, data: bytes) -> bytes:
         changed = bytearray(data)
@@ -332,27 +348,32 @@ class SimulatedNetwork:
     # Time
 
     def _send_later(self, transport: SimulatedTransport, act: Callable[[], None]) -> None:
-        self._later((transport.number, "up"), transport.node, self._up_time(transport), act)
+        self.loop.call_at(self._up_time(transport), Passage(transport.way_up, transport.node, act, self._held))
 
     def _answer_later(self, transport: SimulatedTransport, act: Callable[[], None]) -> None:
-        self._later((transport.number, "down"), transport.node, self._down_time(transport), act)
-
-    def _later(self, way: Hashable, node: Node, when: float, act: Callable[[], None]) -> None:  # noqa: PLR0917
-        self.loop.call_at(when, Passage(way, node, act, self._held))
+        self.loop.call_at(self._down_time(transport), Passage(transport.way_down, transport.node, act, self._held))
 
     def _latency(self, node: Node) -> float:
         return node.latency_s + node.extra_s + (self._random.random() * node.jitter_s if node.jitter_s else 0.0)
 
     def _up_time(self, transport: SimulatedTransport) -> float:
-        transport.up_at = max(self.loop.time() + self._latency(transport.node), transport.up_at + _NEXT)
+        transport.up_at = max(self._arrival(transport.node), transport.up_at + self._next)
         return transport.up_at
 
     def _down_time(self, transport: SimulatedTransport) -> float:
-        transport.down_at = max(self.loop.time() + self._latency(transport.node), transport.down_at + _NEXT)
+        transport.down_at = max(self._arrival(transport.node), transport.down_at + self._next)
         return transport.down_at
 
+    def _arrival(self, node: Node) -> float:
+        return self.on_beat(self.loop.time() + self._latency(node))
+
+    def on_beat(self, when: float) -> float:
+        """The next time, not before `when`, at which something may arrive."""
+        beat_s = self.beat_s
+        return ceil(when / beat_s) * beat_s if beat_s else when
+
     def _pieces(self, node: Node, data: bytes) -> list[bytes]:
-        if node.fragment_times <= 0 or len(data) < 2:
+        if len(data) < 2:
             return [data]
         node.fragment_times -= 1
         self.watch.fired("F9")

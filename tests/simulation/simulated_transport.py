@@ -35,6 +35,8 @@ class SimulatedTransport(asyncio.Transport):
         super().__init__()
         self.node = node
         self.number = number
+        self.way_up = (number, "up")
+        self.way_down = (number, "down")
         self.protocol = protocol
         self.asked: dict[int, int] = {}
         """Requests that were written and not answered: correlation id -> number of the API."""
@@ -64,9 +66,10 @@ class SimulatedTransport(asyncio.Transport):
         """Send one frame in pieces; while the node reads nothing they stay here, as they are."""
         assert not self._is_closing, "written to a closed transport"
         pieces = list(list_of_data)
-        self._network.note_written(self, b"".join(pieces))
+        frame = b"".join(pieces)
+        self._network.note_written(self, frame)
         if not self.node.is_stalled and not self._kept:
-            self._network.send_up(self, b"".join(pieces))
+            self._network.send_up(self, frame)
             return
         for piece in pieces:
             self._kept.append((piece, zlib.crc32(piece)))

@@ -23,6 +23,7 @@ from tests.simulation.history import History
 from tests.simulation.plan import Plan
 from tests.simulation.simulated_transport import SimulatedTransport
 
+_NAMES: Final = {int(api): api.name for api in ApiKey}
 _HEAD: Final = struct.Struct(">ihhi")
 _CORRELATION: Final = struct.Struct(">ii")
 _PRODUCE: Final = int(ApiKey.PRODUCE)
@@ -80,6 +81,7 @@ class WireWatch:
         self._pause_s = SPREAD * plan.number("reconnect_backoff_ms") / 1000
         self._is_hostile = bool({"F25", "lies"} & set(plan.enabled))
         self._history = history
+        self._is_recording = history.is_recording
         self._max_in_flight = plan.number("max_in_flight_requests_per_connection")
         self._is_answered = plan.acks != 0
         self._looks_into_requests = history.is_recording or plan.seed % LOOKS_INTO_REQUESTS == 0
@@ -133,25 +135,30 @@ class WireWatch:
     def written(self, transport: SimulatedTransport, frame: bytes) -> bool:
         """Look at a request; tells whether it is a Produce."""
         _, api, version, correlation_id = _HEAD.unpack_from(frame)
-        key = (transport.number, correlation_id)
-        self.requests[ApiKey(api).name] += 1
-        if self._is_pause(transport, api):
-            self.violated("KIP-219", f"{ApiKey(api).name} was sent to node {transport.node.number} during its pause")
-        if not transport.asked:
-            self._oldest_since[transport.number] = self._clock()
+        number, asked = transport.number, transport.asked
+        self.requests[_NAMES[api]] += 1
+        if self._pauses and self._is_pause(transport, api):
+            self.violated("KIP-219", f"{_NAMES[api]} was sent to node {transport.node.number} during its pause")
+        if not asked:
+            self._oldest_since[number] = self._clock()
         if api != _PRODUCE:
-            transport.asked[correlation_id] = api
-            if api == _METADATA:
-                self._note_metadata(key)
-            self._history.note("producer", "%s v%d to node %d", ApiKey(api).name, version, transport.node.number)
+            self._note_question(transport, api, version, correlation_id)
             return False
         if self._is_answered:
-            transport.asked[correlation_id] = api
-        if sum(asked == _PRODUCE for asked in transport.asked.values()) > self._max_in_flight:
-            self.violated("I7", f"more than {self._max_in_flight} Produce requests on connection {transport.number}")
+            asked[correlation_id] = api
+        if len(asked) > self._max_in_flight and list(asked.values()).count(_PRODUCE) > self._max_in_flight:
+            self.violated("I7", f"more than {self._max_in_flight} Produce requests on connection {number}")
         if self._looks_into_requests:
-            self._look_at_batches(_produce_in(frame, version), key, transport)
+            self._look_at_batches(_produce_in(frame, version), (number, correlation_id), transport)
         return True
+
+    def _note_question(self, transport: SimulatedTransport, *question: int) -> None:
+        api, version, correlation_id = question
+        transport.asked[correlation_id] = api
+        if api == _METADATA:
+            self._note_metadata((transport.number, correlation_id))
+        if self._is_recording:
+            self._history.note("producer", "%s v%d to node %d", _NAMES[api], version, transport.node.number)
 
     def _is_pause(self, transport: SimulatedTransport, api: int) -> bool:
         """Whether a node was to be left alone; who hears it on a bootstrap connection does not know whose it is."""
@@ -217,24 +224,29 @@ class WireWatch:
     def observe(self, exchange: Exchange, answer: object, now: float) -> None:
         """Look at an answer as a broker gives it, before the network or a fault may lose it."""
         del now
-        name, node = exchange.api.name, exchange.broker.node_id
         if exchange.throttle_ms and exchange.api in {ApiKey.PRODUCE, ApiKey.METADATA}:
             self._throttles[exchange.connection_id, exchange.header.correlation_id] = exchange.throttle_ms
         if exchange.api is ApiKey.PRODUCE:
-            results = _results(answer)
-            key = (exchange.connection_id, exchange.header.correlation_id)
-            self._appended[key] = all(each.base_offset >= 0 for each in results)
-            for each in results:
-                self.error_codes[name, each.error_code] += 1
-                self._history.note(
-                    "broker", "node %d, Produce #%d.%d: partition %d, error %d, offset %d",
-                    node, *key, each.index, each.error_code, each.base_offset,
-                )  # fmt: skip
+            self._observe_results(exchange, _results(answer))
             return
-        codes = _codes_in(answer)
+        codes, name = _codes_in(answer), _NAMES[exchange.api]
         for code in codes:
             self.error_codes[name, code] += 1
-        self._history.note("broker", "node %d answers %s: errors %s", node, name, [code for code in codes if code])
+        if self._is_recording:
+            told = [code for code in codes if code]
+            self._history.note("broker", "node %d answers %s: errors %s", exchange.broker.node_id, name, told)
+
+    def _observe_results(self, exchange: Exchange, results: Sequence[PartitionResult]) -> None:
+        key = (exchange.connection_id, exchange.header.correlation_id)
+        is_appended = True
+        for each in results:
+            is_appended = is_appended and each.base_offset >= 0
+            self.error_codes["PRODUCE", each.error_code] += 1
+            if self._is_recording:
+                told = (each.index, each.error_code, each.base_offset)
+                text = "node %d, Produce #%d.%d: partition %d, error %d, offset %d"
+                self._history.note("broker", text, exchange.broker.node_id, *key, *told)
+        self._appended[key] = is_appended
 
     def answered(self, transport: SimulatedTransport, frame: bytes) -> None:
         """Look at an answer as it arrives."""
@@ -243,16 +255,17 @@ class WireWatch:
         size, correlation_id = _CORRELATION.unpack_from(frame)
         if size != len(frame) - 4:
             return  # half of it
-        key = (transport.number, correlation_id)
-        waited_s = self._clock() - self._oldest_since.get(transport.number, self._clock())
-        if waited_s > self._request_timeout_s + _TICK_S:
-            self.violated("I17", f"connection {transport.number} was waited at for {waited_s:.6f} s")
-        if transport.number in self._oldest_since:
-            self._oldest_since[transport.number] = self._clock()
-        api = transport.asked.pop(key[1], None)
-        if key in self._throttles and api is not None:
-            until = self._clock() + self._throttles.pop(key) / 1000 - _TICK_S
-            self._pauses[transport.node.number] = (until, transport.number, api)
+        number, now = transport.number, self._clock()
+        key = (number, correlation_id)
+        since = self._oldest_since.get(number)
+        if since is not None:
+            if now - since > self._request_timeout_s + _TICK_S:
+                self.violated("I17", f"connection {number} was waited at for {now - since:.6f} s")
+            self._oldest_since[number] = now
+        api = transport.asked.pop(correlation_id, None)
+        if api is not None and self._throttles and key in self._throttles:
+            until = now + self._throttles.pop(key) / 1000 - _TICK_S
+            self._pauses[transport.node.number] = (until, number, api)
         if api == _METADATA:
             self._metadata_in_flight.pop(key, None)
         elif api == _PRODUCE and not self._appended.get(key, False):

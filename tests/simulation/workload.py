@@ -8,7 +8,7 @@ import asyncio
 import math
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from random import Random
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from aioproducer import BufferTimeoutError, BulkResult, Delivery, KafkaError, Producer, RecordMetadata, UndeliveredError
 from tests.simulation.excuses import check_ends
@@ -25,8 +25,11 @@ POISON = "a value that the serializer refuses"
 _TEXT = b"the quick brown fox jumps over the lazy dog " * 2_000
 _NOISE = Random(0).randbytes(90_000)
 _PATIENCE_S = 60.0
-_PAUSES = 0.08
-"""Calls come in bursts: after so many of them there is a pause, and it is the longer."""
+_PAUSES = 0.04
+"""Records come in bursts: after so many of them there is a pause, and it is the longer."""
+
+_SAME_AIM = 0.9
+"""Of the groups of records that one call, or a few in a row, bring: all go to the same partition, or have one key."""
 
 CALL_ERRORS = (KafkaError, TypeError, ValueError)
 
@@ -51,13 +54,23 @@ class Workload:
         producer: of which they are the callers.
         history: gets the stories.
         topic: to which everything goes.
+        on_beat: the next time at which something happens, not before another.
     """
 
-    def __init__(self, plan: Plan, producer: Producer, history: History, *, topic: str) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        producer: Producer,
+        history: History,
+        *,
+        topic: str,
+        on_beat: Callable[[float], float],
+    ) -> None:
         self.plan = plan
         self.producer = producer
         self.history = history
         self.topic = topic
+        self.on_beat = on_beat
         self.deliveries: list[Story] = []
         """Stories with a delivery, in the order in which these were given."""
         self.is_closing = False
@@ -89,7 +102,7 @@ class Workload:
                 story.acknowledge(delivery.result(), story.ended_at)
             else:
                 story.fail(error, story.ended_at)
-            if told[0] not in {End.OPEN, End.GIVEN_UP} and told != (story.end, story.offset):
+            if told[0] is not End.OPEN and told[0] is not End.GIVEN_UP and told != (story.end, story.offset):
                 self.history.violated("I2", f"{story.record} ended twice: {told}, {(story.end, story.offset)}")
         healed_at = self.healthy_since - self.delivery_timeout_s if self.healthy_since else math.inf
         for violation in check_ends(self.history.stories, self.plan, healed_at):
@@ -114,27 +127,56 @@ class Caller:
         self._with_faults = load.plan.user_faults
         self._has_serializer = load.plan.options.get("value_serializer") is not None
         self._slow: list[Delivery] = []  # looked at much later, by a slow consumer of deliveries
+        self._aim: Callable[[], _Aim] = self._new_aim
+        high = min(load.plan.family.value_size[1], load.plan.number("buffer_memory") // 16)
+        self._largest = max(load.plan.family.value_size[0], high)
+        verbs = load.plan.family.verbs
+        self._verbs = [getattr(self, f"verb_{name}") for name, weight in verbs.items() for _ in range(weight)]
 
     async def run(self) -> None:
         """Send the share, then look at what a slow consumer has kept."""
-        verbs = self._load.plan.family.verbs
-        names, weights = list(verbs), list(verbs.values())
+        chance, verbs = self._chance, self._verbs
         while self._left > 0 and not self._load.is_closing:
-            verb = getattr(self, f"verb_{self._chance.choices(names, weights)[0]}")
-            if self._with_faults and self._chance.random() < self._load.plan.family.cancels:
+            verb, sent = verbs[int(chance.random() * len(verbs))], self._sent
+            self._take_aim()
+            if self._with_faults and chance.random() < self._load.plan.family.cancels:
                 await self._impatiently(verb())
             else:
                 await verb()
-            await self._pause()
+            await self._pause(self._sent - sent)
         for delivery in self._slow:
-            await asyncio.wait([delivery])
+            if not delivery.done():
+                await asyncio.wait([delivery])
 
-    async def _pause(self) -> None:
+    async def _pause(self, sent: int) -> None:
         pace = self._load.plan.pace_s
-        if pace and self._chance.random() < _PAUSES:
-            await asyncio.sleep(self._chance.expovariate(_PAUSES / pace))
+        if pace and self._chance.random() < _PAUSES * sent:
+            now = self._load.now()
+            await asyncio.sleep(self._load.on_beat(now + self._chance.expovariate(_PAUSES / pace)) - now)
         elif self._chance.random() < 0.2:
             await asyncio.sleep(0)
+
+    # Groups
+
+    def _group(self) -> int:
+        """How many records come together: now and then one, mostly some, more of them where the plan says so."""
+        chance = self._chance
+        size = 1 if chance.random() < 0.15 else 2 + int(chance.random() * self._load.plan.burst)
+        return min(size, self._left)
+
+    def _take_aim(self) -> None:
+        """Decide where the next records go: all to one place, or each anywhere."""
+        if self._chance.random() < _SAME_AIM:
+            aim = self._new_aim()
+            self._aim = lambda: aim
+        else:
+            self._aim = self._new_aim
+
+    def _new_aim(self) -> "_Aim":
+        bits = self._chance.getrandbits(32)
+        partition = (bits >> 8) % self._load.plan.partitions if bits & 1 else None
+        key = b"%d" % ((bits >> 20) % 20) if bits & 0xE < 4 else None
+        return _Aim(partition, key)
 
     async def _impatiently(self, call: Coroutine[object, object, None]) -> None:
         """Make a call and cancel it at any moment, in one of the ways there are."""
@@ -162,17 +204,25 @@ class Caller:
 
     async def verb_send(self) -> None:
         """`send`, and then nothing, or one of the many ways to wait for a delivery."""
-        story = self._story("send")
-        delivery = self._call(story, self._load.producer.send)
+        delivery = None
+        for _ in range(self._group()):
+            delivery = self._call(self._story("send"), self._load.producer.send)
+            if delivery is not None and self._chance.random() < 0.2:
+                self._look_aside(delivery)
         if delivery is not None:
             await self._look_at(delivery)
 
     async def verb_nowait(self) -> None:
         """`send_nowait`."""
-        self._call(self._story("send_nowait"), self._load.producer.send_nowait)
+        for _ in range(self._group()):
+            self._call(self._story("send_nowait"), self._load.producer.send_nowait)
 
     async def verb_enqueue(self) -> None:
         """`enqueue`, which takes at most `max_block_ms`."""
+        for _ in range(self._group()):
+            await self._enqueue()
+
+    async def _enqueue(self) -> None:
         story = self._story("enqueue")
         try:
             delivery = await self._bounded(
@@ -204,19 +254,18 @@ class Caller:
         Raises:
             CancelledError: the caller was impatient.
         """
-        count = min(self._left, self._chance.randint(2, 8))
-        partition = self._partition()
+        count = min(self._left, self._group() + self._group())
+        aim = self._aim()
         stories: list[Story] = []
 
         def values() -> Iterator[bytes | None]:
             for _ in range(count):  # one when its turn has come: that is its place among the calls
-                stories.append(self._story("send_many"))
-                self._aim(stories[-1], partition)
+                stories.append(self._story("send_many", partition=aim.partition))
                 yield stories[-1].value
 
         keys = (stories[-1].key for _ in range(count))
         try:
-            bulk = await self._load.producer.send_many(self._load.topic, values(), keys=keys, partition=partition)
+            bulk = await self._load.producer.send_many(self._load.topic, values(), keys=keys, partition=aim.partition)
             result = await bulk
         except CALL_ERRORS as error:
             for story in stories:
@@ -238,7 +287,7 @@ class Caller:
     async def verb_gather(self) -> None:
         """`gather` of several sends."""
         deliveries = []
-        for _ in range(min(self._left, self._chance.randint(2, 6))):
+        for _ in range(min(self._left, 1 + self._group())):
             delivery = self._call(self._story("send"), self._load.producer.send)
             if delivery is not None:
                 deliveries.append(delivery)
@@ -278,43 +327,42 @@ class Caller:
 
     # What a call is made of
 
-    def _story(self, verb: str) -> Story:
-        chance, load = self._chance, self._load
+    def _story(self, verb: str, **given: int | None) -> Story:
+        load, aim = self._load, self._aim()
         record = RecordId(self._number, 0, self._sent)
         self._sent += 1
         self._left -= 1
-        value = self._value(record)
-        key = b"%d" % chance.randrange(20) if chance.random() < 0.3 else None
-        order = len(load.history.stories)
-        story = Story(record, order, load.topic, value, key, verb, load.now())
-        if verb != "send_many":
-            self._aim(story, self._partition())
+        partition = given.get("partition", aim.partition)
+        story = Story(
+            record=record,
+            order=len(load.history.stories),
+            topic=load.topic,
+            value=self._value(record),
+            key=aim.key,
+            verb=verb,
+            called_at=load.now(),
+            partition=partition,
+            is_free=partition is None and aim.key is None,
+        )
         return load.history.begin(story)
 
-    @staticmethod
-    def _aim(story: Story, partition: int | None) -> None:
-        story.partition = partition
-        story.is_free = partition is None and story.key is None
-
     def _value(self, record: RecordId) -> bytes:
-        chance, family = self._chance, self._load.plan.family
-        low, high = family.value_size
-        high = min(high, max(low, self._load.plan.number("buffer_memory") // 16))
-        size = chance.randint(low, min(high, 150)) if chance.random() < 0.8 else chance.randint(low, high)
-        filler = _TEXT if chance.random() < 0.6 else _NOISE
-        start = chance.randrange(500)
+        bits = self._chance.getrandbits(48)
+        low, high = self._load.plan.family.value_size[0], self._largest
+        if bits & 0xF < 13:
+            high = min(high, 150)
+        size = low + (bits >> 8 & 0xFFFF) % (high - low + 1)
+        filler = _TEXT if bits & 0xF0 < 0xA0 else _NOISE
+        start = (bits >> 24) % 500
         return b"%d.%d.%d|" % record + filler[start : start + size]
-
-    def _partition(self) -> int | None:
-        return self._chance.randrange(self._load.plan.partitions) if self._chance.random() < 0.5 else None
 
     def _arguments(self, story: Story) -> dict[str, Any]:
         chance = self._chance
+        dice = chance.random()
         arguments: dict[str, Any] = {"value": story.value, "key": story.key, "partition": story.partition}
-        if chance.random() < 0.5:
-            fails = self._with_faults and chance.random() < 0.3
-            arguments["on_delivery"] = self._callback(story, fails=fails)
-        if chance.random() < 0.1:
+        if dice < 0.5:
+            arguments["on_delivery"] = self._callback(story, fails=self._with_faults and dice < 0.15)
+        if 0.45 < dice < 0.55:
             story.given_timestamp = arguments["timestamp"] = round(1_700_000_000_000 + chance.uniform(-1e6, 1e6))
         if self._load.plan.family.integer_edges and chance.random() < 0.2:
             self._go_to_the_edge(story, arguments)
@@ -351,7 +399,7 @@ class Caller:
                 story.acknowledge(metadata, self._load.now())
             elif error is not None:
                 story.fail(error, self._load.now())
-            self._check_bound(str(story.record), story.called_at, self._load.delivery_timeout_s)
+            self._check_bound(story, story.called_at, self._load.delivery_timeout_s)
             self._load.history.note("caller", "%s is called back: %s", story.record, story.end.value)
             if fails:
                 raise RuntimeError("the caller's own callback fails")
@@ -380,7 +428,7 @@ class Caller:
             story.give_up(self._load.now())
             raise
         finally:
-            self._check_bound(f"{story.verb} {story.record}", story.called_at, bound_s)
+            self._check_bound(story, story.called_at, bound_s)
 
     def _check_served(self, story: Story, error: BaseException) -> None:
         """I15: nobody waits for memory for long while brokers answer."""
@@ -389,10 +437,11 @@ class Caller:
         if isinstance(error, BufferTimeoutError) and has_patience and is_healthy:
             self._load.history.violated("I15", f"{story.record} found no memory on a healthy cluster: {error}")
 
-    def _check_bound(self, what: str, began: float, bound_s: float) -> None:
+    def _check_bound(self, what: str | Story, began: float, bound_s: float) -> None:
         took = self._load.now() - began
         if took > bound_s + TICK_S:
-            self._load.history.violated("I2", f"{what} took {took:.6f} s, more than {bound_s:.6f}")
+            name = what if isinstance(what, str) else f"{what.verb} {what.record}"
+            self._load.history.violated("I2", f"{name} took {took:.6f} s, more than {bound_s:.6f}")
 
     def _accepted(self, story: Story, delivery: Delivery) -> None:
         story.delivery = delivery
@@ -406,20 +455,33 @@ class Caller:
     # What callers do with deliveries
 
     async def _look_at(self, delivery: Delivery) -> None:
-        chance = self._chance
-        dice = chance.random()
+        """Wait for it, in one of the ways there are, or do not."""
+        dice = self._chance.random()
         if dice < 0.05:
             await asyncio.gather(_awaited(delivery), _awaited(delivery), return_exceptions=True)
         elif dice < 0.15:
             await asyncio.wait([delivery])
         elif dice < 0.2:
             await asyncio.wait([delivery], timeout=0.1 * self._load.delivery_timeout_s)
-        elif dice < 0.3:
+        elif dice < 0.4:
+            self._look_aside(delivery)
+
+    def _look_aside(self, delivery: Delivery) -> None:
+        """Look later, or leave it to a callback, or give it up."""
+        dice = self._chance.random()
+        if dice < 0.5:
             self._slow.append(delivery)
-        elif dice < 0.35 and self._with_faults:
+        elif dice < 0.75 and self._with_faults:
             delivery.add_done_callback(_fail)
-        elif dice < 0.4 and self._with_faults:
+        elif self._with_faults:
             delivery.cancel()
+
+
+class _Aim(NamedTuple):
+    """Where records are to go."""
+
+    partition: int | None
+    key: bytes | None
 
 
 async def _awaited(delivery: Delivery) -> RecordMetadata:

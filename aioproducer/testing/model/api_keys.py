@@ -44,6 +44,9 @@ class ApiKey(IntEnum):
         return version >= FIRST_FLEXIBLE_VERSION[self]
 
 
+API_BY_NUMBER: dict[int, ApiKey] = {int(api): api for api in ApiKey}
+"""All of them: looking here is cheaper than making one of a number."""
+
 FIRST_FLEXIBLE_VERSION: dict[ApiKey, int] = {
     ApiKey.PRODUCE: 9,
     ApiKey.FETCH: 12,

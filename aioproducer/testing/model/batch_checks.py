@@ -6,6 +6,7 @@ Only then come sequences (`producer_state`).
 Source: ProduceRequest.validateRecords, UnifiedLog.analyzeAndValidateRecords and LogValidator in Apache Kafka.
 """
 
+import struct
 from collections.abc import Sequence
 from typing import NoReturn
 
@@ -36,6 +37,8 @@ MESSAGE_TOO_LARGE = 10
 RECORD_LIST_TOO_LARGE = 18
 UNSUPPORTED_COMPRESSION_TYPE = 76
 
+_ZERO_OFFSET = bytes(8)
+_LENGTH = struct.Struct(">8xi")
 _SHORTEST_WITH_MAGIC = 17
 _SHORTEST_RECORD = 14
 _LARGEST_SIZE = 2**31 - 1
@@ -79,7 +82,7 @@ def single_batch(records: memoryview | None, version: int) -> memoryview:
         raise BatchRefusedError(INVALID_RECORD)
     if version < _FIRST_WITH_ZSTD and size >= HEADER_SIZE and records[_ATTRIBUTES_AT] & 0x07 == _ZSTD:
         raise BatchRefusedError(UNSUPPORTED_COMPRESSION_TYPE)
-    if _begins_another(records[size:]):
+    if size < len(records) and _begins_another(records[size:]):
         raise BatchRefusedError(INVALID_RECORD)
     return records[:size]
 
@@ -133,7 +136,7 @@ def _complete_batch(records: memoryview | None) -> int | None:
     """
     if records is None or len(records) < _SHORTEST_WITH_MAGIC:
         return None
-    length = int.from_bytes(records[8:12], "big", signed=True)
+    (length,) = _LENGTH.unpack_from(records)
     if length < _SHORTEST_RECORD:
         text = f"Record size {length} is less than the minimum record overhead ({_SHORTEST_RECORD})"
         raise BatchRefusedError(CORRUPT_MESSAGE, message=text)
@@ -143,7 +146,7 @@ def _complete_batch(records: memoryview | None) -> int | None:
     size = length + LENGTH_OVERHEAD
     if size > _LARGEST_SIZE:  # it overflows in Java, and then nothing is as expected
         raise BatchRefusedError(UNKNOWN_SERVER_ERROR)
-    return size if size <= len(records) else None
+    return int(size) if size <= len(records) else None
 
 
 def accepted_batch(batch: memoryview, config: TopicConfig, *, wall_clock_ms: int, place: str) -> memoryview:
@@ -174,7 +177,7 @@ def accepted_batch(batch: memoryview, config: TopicConfig, *, wall_clock_ms: int
 
 
 def _checked_header(batch: memoryview, config: TopicConfig) -> BatchHeader:
-    if int.from_bytes(batch[0:8], "big", signed=True) != 0:
+    if batch[0:8] != _ZERO_OFFSET:
         raise BatchRefusedError(INVALID_RECORD)
     if len(batch) > config.max_message_bytes:
         raise BatchRefusedError(MESSAGE_TOO_LARGE)

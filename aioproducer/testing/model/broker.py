@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from aioproducer.testing.model.api_keys import ApiKey
+from aioproducer.testing.model.api_keys import API_BY_NUMBER, ApiKey
 from aioproducer.testing.model.apis.table import answer_of
 from aioproducer.testing.model.effects import Buffer, Close, PauseReading, ResumeReading, Send
 from aioproducer.testing.model.exchange import Exchange, read_payload, read_request_header
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from aioproducer.testing.model.cluster import ModelCluster
 
 _FRAMES_READ_AHEAD = 8
-_SERVED = frozenset(int(api) for api in ApiKey)
 _SIZE_AND_CORRELATION_ID = struct.Struct(">ii")
 
 
@@ -141,7 +140,9 @@ class Broker:
             self.hang_up(connection.number, "unknown or unsupported request", now)
             return
         connection.current = exchange
-        if (fault := exchange.fault(FaultKind.STALL)) is not None:
+        if not self.cluster.faults.kinds:
+            self._answer(exchange, now)
+        elif (fault := exchange.fault(FaultKind.STALL)) is not None:
             self._stalled.append((fault, exchange))
         elif (fault := exchange.fault(FaultKind.DELAY_REQUEST)) is not None:
             self.cluster.schedule.at(now + fault.amount, partial(self._answer, exchange))
@@ -150,9 +151,9 @@ class Broker:
 
     def _open(self, connection: _Connection, frame: memoryview, now: float) -> Exchange | None:
         header, reader = read_request_header(frame)
-        if header.api_number not in _SERVED:
+        api = API_BY_NUMBER.get(header.api_number)
+        if api is None:
             return None
-        api = ApiKey(header.api_number)
         is_served = self.cluster.settings.profile.supports(api, header.version)
         if not is_served and api is not ApiKey.API_VERSIONS:
             return None
@@ -166,11 +167,12 @@ class Broker:
         if exchange.incarnation != self.incarnation:
             return
         exchange.now = now
-        if exchange.fault(FaultKind.DROP_REQUEST) is not None:
-            exchange.hang_up("fault: dropped before it was served", now)
-            return
-        throttle = exchange.fault(FaultKind.THROTTLE)
-        exchange.throttle_ms = round(throttle.amount) if throttle else 0
+        if self.cluster.faults.kinds:
+            if exchange.fault(FaultKind.DROP_REQUEST) is not None:
+                exchange.hang_up("fault: dropped before it was served", now)
+                return
+            throttle = exchange.fault(FaultKind.THROTTLE)
+            exchange.throttle_ms = round(throttle.amount) if throttle else 0
         try:
             answer_of(exchange.api)(exchange)
         except MalformedRequestError as error:
@@ -190,7 +192,9 @@ class Broker:
         connection = self._connections.get(exchange.connection_id)
         if connection is None or connection.current is not exchange:
             return
-        if exchange.fault(FaultKind.DROP_RESPONSE) is not None:
+        if not self.cluster.faults.kinds:
+            self._send(exchange, parts, now)
+        elif exchange.fault(FaultKind.DROP_RESPONSE) is not None:
             exchange.hang_up("fault: dropped before the answer", now)
         elif (fault := exchange.fault(FaultKind.DELAY_RESPONSE)) is not None:
             self.cluster.schedule.at(now + fault.amount, partial(self._send, exchange, parts))
@@ -211,6 +215,8 @@ class Broker:
     def _send_spoiled(self, exchange: Exchange, parts: Sequence[Buffer], now: float) -> bool:
         """Send something else than the answer, if a rule says so."""
         number = exchange.connection_id
+        if not self.cluster.faults.kinds:
+            return False
         if exchange.fault(FaultKind.HALF_FRAME) is not None:
             whole = b"".join(framed(exchange, parts))
             self.cluster.emit(Send(number, [whole[: len(whole) // 2]]))

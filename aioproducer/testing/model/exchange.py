@@ -1,17 +1,20 @@
 """One request and its single answer, while a broker is busy with it."""
 
+import struct
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from aioproducer.testing.model.api_keys import ApiKey
+from aioproducer.testing.model.api_keys import API_BY_NUMBER, ApiKey
 from aioproducer.testing.model.effects import Buffer
 from aioproducer.testing.model.faults import Fault, FaultKind, Where
 from aioproducer.testing.model.messages import Tree, decode_request, encode_response
-from aioproducer.testing.model.wire import Reader
+from aioproducer.testing.model.wire import MalformedRequestError, Reader
 
 if TYPE_CHECKING:
     from aioproducer.testing.model.broker import Broker
     from aioproducer.testing.model.cluster import ModelCluster
+
+_FIXED = struct.Struct(">hhi")
 
 
 class RequestHeader(NamedTuple):
@@ -30,8 +33,11 @@ def read_request_header(frame: memoryview) -> tuple[RequestHeader, Reader]:
         MalformedRequestError: the frame is too short.
     """
     reader = Reader(frame)
-    header = RequestHeader(reader.int16(), reader.int16(), reader.int32(), reader.string())
-    return header, reader
+    if len(frame) < _FIXED.size:
+        raise MalformedRequestError(f"a request of {len(frame)} bytes")
+    reader.position = _FIXED.size
+    api_number, version, correlation_id = _FIXED.unpack_from(frame)
+    return RequestHeader(api_number, version, correlation_id, reader.string()), reader
 
 
 def read_payload(api: ApiKey, header: RequestHeader, reader: Reader) -> memoryview:
@@ -52,7 +58,18 @@ class Exchange:
         now: when it began, in seconds.
     """
 
-    __slots__ = ("api", "broker", "connection_id", "header", "incarnation", "now", "payload", "throttle_ms", "version")
+    __slots__ = (
+        "api",
+        "broker",
+        "connection_id",
+        "header",
+        "incarnation",
+        "is_flexible",
+        "now",
+        "payload",
+        "throttle_ms",
+        "version",
+    )
 
     def __init__(
         self, broker: "Broker", connection_id: int, header: RequestHeader, *, payload: memoryview, now: float
@@ -60,8 +77,10 @@ class Exchange:
         self.broker = broker
         self.connection_id = connection_id
         self.header = header
-        self.api = ApiKey(header.api_number)
+        self.api = API_BY_NUMBER[header.api_number]
         self.version = header.version
+        self.is_flexible = self.api.is_flexible(header.version)
+        """Whether request and answer have compact lengths and tagged fields."""
         self.payload = payload
         self.incarnation = broker.incarnation
         self.now = now
@@ -71,11 +90,6 @@ class Exchange:
     def cluster(self) -> "ModelCluster":
         """The cluster the broker belongs to."""
         return self.broker.cluster
-
-    @property
-    def is_flexible(self) -> bool:
-        """Whether request and answer have compact lengths and tagged fields."""
-        return self.api.is_flexible(self.version)
 
     def request(self) -> object:
         """Decode the request.
@@ -122,7 +136,7 @@ class Exchange:
     def fault(self, kind: FaultKind, topic: str | None = None, partition: int | None = None) -> Fault | None:
         """The rule of this kind that applies here and now, if any."""
         faults = self.broker.cluster.faults
-        return faults.take(kind, self.place(topic, partition)) if faults.has_rules else None
+        return faults.take(kind, self.place(topic, partition)) if kind in faults.kinds else None
 
     def injected_error(self, topic: str | None = None, partition: int | None = None) -> int:
         """The error code to answer on a test's wish; 0: none."""
@@ -132,7 +146,7 @@ class Exchange:
     def injected_error_of_partition(self, topic: str, partition: int) -> int:
         """The same, but only of rules that name a topic: the others are for the request as a whole."""
         faults = self.broker.cluster.faults
-        if not faults.has_rules:
+        if FaultKind.ERROR not in faults.kinds:
             return 0
         fault = faults.take(FaultKind.ERROR, self.place(topic, partition), names_topic=True)
         return fault.code if fault else 0

@@ -8,12 +8,12 @@ A rule applies to the requests it names, after letting `skip` of them pass, `tim
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from enum import Enum, auto
+from enum import IntEnum, auto
 
 from aioproducer.testing.model.api_keys import ApiKey
 
 
-class FaultKind(Enum):
+class FaultKind(IntEnum):
     """What goes wrong."""
 
     STALL = auto()
@@ -107,21 +107,20 @@ class Faults:  # noqa: PLR0904 - one verb a fault
     def __init__(self, released: Callable[[Fault], None]) -> None:
         self._rules: list[Fault] = []
         self._released = released
-
-    @property
-    def has_rules(self) -> bool:
-        """Whether there is anything to ask for."""
-        return bool(self._rules)
+        self.kinds: dict[FaultKind, list[Fault]] = {}
+        """The rules that may still apply, by kind; a kind that is not here need not be asked for."""
 
     def add(self, fault: Fault) -> Fault:
         """Lay down a rule as it is."""
         self._rules.append(fault)
+        self.kinds.setdefault(fault.kind, []).append(fault)
         return fault
 
     def remove(self, fault: Fault) -> None:
         """Take a rule back; a stall lets go what it held."""
         if fault in self._rules:
             self._rules.remove(fault)
+            self._retire(fault)
             self._released(fault)
 
     def clear(self) -> None:
@@ -131,10 +130,19 @@ class Faults:  # noqa: PLR0904 - one verb a fault
 
     def take(self, kind: FaultKind, place: Where, *, names_topic: bool = False) -> Fault | None:
         """The rule of this kind that applies to a request now, if any; `names_topic`: of those that name one."""
-        rules = (
-            rule for rule in self._rules if rule.kind is kind and (rule.where.topic is not None or not names_topic)
-        )
-        return next((rule for rule in rules if rule.applies(place)), None)
+        rules = (rule for rule in self.kinds.get(kind, ()) if rule.where.topic is not None or not names_topic)
+        applying = next((rule for rule in rules if rule.applies(place)), None)
+        if applying is not None and applying.times == 0:
+            self._retire(applying)
+        return applying
+
+    def _retire(self, fault: Fault) -> None:
+        """Ask for a rule no more: it was taken back, or has applied as often as it may."""
+        rules = self.kinds.get(fault.kind, [])
+        if fault in rules:
+            rules.remove(fault)
+        if not rules:
+            self.kinds.pop(fault.kind, None)
 
     def error(
         self, code: int, where: Where, *, times: int | None = 1, skip: int = 0, base_offset: int | None = None

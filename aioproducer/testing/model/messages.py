@@ -1,4 +1,4 @@
-"""All messages but Produce and Fetch, over `kio`, whose classes are generated from Kafka's own schemas.
+"""All messages but those written by hand, over `kio`, whose classes are generated from Kafka's own schemas.
 
 Kafka's generated code has one class a message that knows every version; kio has one a version. So requests are
 lifted here to the newest class of their shape, and answers are written as trees of plain values with every version's
@@ -14,8 +14,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING, TypeAlias, cast
 
 from aioproducer.testing.model.api_keys import ApiKey
+from aioproducer.testing.model.control_wire import (
+    decode_api_versions,
+    decode_init_producer_id,
+    decode_metadata,
+    encode_api_versions,
+    encode_init_producer_id,
+    encode_metadata,
+)
 from aioproducer.testing.model.count_check import check_counts, dataclasses_in
-from aioproducer.testing.model.wire import MalformedRequestError
+from aioproducer.testing.model.wire import MalformedRequestError, Reader, Writer
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -60,6 +68,18 @@ def decode_request(api: ApiKey, version: int, payload: memoryview) -> object:
     Raises:
         MalformedRequestError: the bytes are not that request.
     """
+    by_hand = _DECODED_BY_HAND.get(api)
+    if by_hand is not None and version <= _LAST_BY_HAND[api]:
+        return by_hand(Reader(payload, flexible=api.is_flexible(version)), version)
+    return decode_by_schema(api, version, payload)
+
+
+def decode_by_schema(api: ApiKey, version: int, payload: memoryview) -> object:
+    """As `decode_request`, for any API.
+
+    Raises:
+        MalformedRequestError: the bytes are not that request.
+    """
     schema = _schema(api, version, "request")
     schema.check_counts(payload)
     try:
@@ -73,10 +93,31 @@ def decode_request(api: ApiKey, version: int, payload: memoryview) -> object:
 
 def encode_response(api: ApiKey, version: int, tree: Tree) -> bytes:
     """Encode an answer, leaving out what this version does not have."""
+    by_hand = _ENCODED_BY_HAND.get(api)
+    if by_hand is not None and version <= _LAST_BY_HAND[api]:
+        return by_hand(Writer(flexible=api.is_flexible(version)), version, tree)
+    return encode_by_schema(api, version, tree)
+
+
+def encode_by_schema(api: ApiKey, version: int, tree: Tree) -> bytes:
+    """As `encode_response`, for any API."""
     schema = _schema(api, version, "response")
     buffer = io.BytesIO()
     schema.write(buffer, schema.build(tree))
     return buffer.getvalue()
+
+
+_LAST_BY_HAND: dict[ApiKey, int] = {ApiKey.API_VERSIONS: 4, ApiKey.INIT_PRODUCER_ID: 5, ApiKey.METADATA: 13}
+_DECODED_BY_HAND: dict[ApiKey, Callable[[Reader, int], object]] = {
+    ApiKey.API_VERSIONS: decode_api_versions,
+    ApiKey.INIT_PRODUCER_ID: decode_init_producer_id,
+    ApiKey.METADATA: decode_metadata,
+}
+_ENCODED_BY_HAND: dict[ApiKey, Callable[[Writer, int, Tree], bytes]] = {
+    ApiKey.API_VERSIONS: encode_api_versions,
+    ApiKey.INIT_PRODUCER_ID: encode_init_producer_id,
+    ApiKey.METADATA: encode_metadata,
+}
 
 
 class _RawErrorCode:

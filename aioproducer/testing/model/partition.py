@@ -171,7 +171,7 @@ class Partition:
             return
         target = self.log.end_offset
         epoch = self.leader_epoch
-        for node in self._followers():
+        for node in self._followers() if len(self.replicas) > 1 else ():
             if self._settings.replication_delay_s > 0 and self._ends[node] < target:
                 when = now + self._settings.replication_delay_s
                 self._schedule.at(when, partial(self._copied, node, (target, epoch)))
@@ -181,8 +181,8 @@ class Partition:
         self._progress(now)
 
     def _followers(self) -> list[int]:
-        away = self._offline | self._held
-        return [node for node in self.replicas if node != self.leader and node not in away]
+        leader, offline, held = self.leader, self._offline, self._held
+        return [node for node in self.replicas if node != leader and node not in offline and node not in held]
 
     def _copied(self, node: int, copied: tuple[int, int], /, now: float) -> None:
         target, epoch = copied
@@ -201,7 +201,7 @@ class Partition:
             self.isr.append(node)
 
     def _watch_stragglers(self, now: float) -> None:
-        for node in self.isr:
+        for node in self.isr if self._held else ():
             is_behind = node in self._held and self._ends[node] < self.log.end_offset
             if is_behind and node not in self._stragglers:
                 when = now + self._settings.replica_lag_time_max_s
@@ -215,11 +215,13 @@ class Partition:
 
     def _progress(self, now: float) -> None:
         if self.leader != NO_LEADER:
-            lowest = min(self._ends[node] for node in self.isr)
+            lowest = min(map(self._ends.__getitem__, self.isr))
             self.high_watermark = max(self.high_watermark, min(lowest, self.log.end_offset))
         self._notify(now)
 
     def _notify(self, now: float) -> None:
+        if not self._watchers:
+            return
         watchers, self._watchers = self._watchers, {}
         for watcher in watchers:
             watcher(now)

@@ -8,7 +8,7 @@ import struct
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
 from aioproducer.testing.model.batch_checks import BatchRefusedError
@@ -22,6 +22,8 @@ FIRST_WITH_TOPIC_IDS = 13
 
 _RESULT = struct.Struct(">ihqq")
 _LEADER = struct.Struct(">iib")
+_NO_ERROR = b"\x01\x00\x00"
+"""No record errors, no message, no tagged fields; compact."""
 
 
 _TopicKey: TypeAlias = tuple[str | None, uuid.UUID | None]
@@ -91,26 +93,35 @@ def decode_produce(reader: Reader, version: int) -> ProduceRequest:
         MalformedRequestError: the bytes are no Produce request of this version.
     """
     transactional_id, acks, timeout_ms = reader.string(), reader.int16(), reader.int32()
-    by_topic: dict[_TopicKey, dict[int, ProducedPartition]] = {}
     as_sent: list[ProducedPartition] = []
     for _ in range(reader.count()):
-        topic, topic_id = key = _topic(reader, version)
-        of_topic = by_topic.setdefault(key, {})
+        topic, topic_id = _topic(reader, version)
         for _ in range(reader.count()):
-            index = reader.int32()
-            of_topic[index] = produced = ProducedPartition(topic, topic_id, index, reader.bytes_view())
-            as_sent.append(produced)
+            as_sent.append(ProducedPartition(topic, topic_id, reader.int32(), reader.bytes_view()))
             reader.skip_tagged_fields()
         reader.skip_tagged_fields()
     reader.skip_tagged_fields()
-    partitions = [partition for of_topic in by_topic.values() for partition in of_topic.values()]
-    return ProduceRequest(transactional_id, acks, timeout_ms, partitions, as_sent)
+    return ProduceRequest(transactional_id, acks, timeout_ms, _each_once(as_sent), as_sent)
+
+
+def _each_once(as_sent: list[ProducedPartition]) -> list[ProducedPartition]:
+    if len(as_sent) == 1:
+        return as_sent
+    by_topic: dict[_TopicKey, dict[int, ProducedPartition]] = {}
+    for produced in as_sent:
+        by_topic.setdefault((produced.topic, produced.topic_id), {})[produced.partition_index] = produced
+    return [partition for of_topic in by_topic.values() for partition in of_topic.values()]
 
 
 def _topic(reader: Reader, version: int) -> _TopicKey:
     if version >= FIRST_WITH_TOPIC_IDS:
-        return None, uuid.UUID(bytes=reader.fixed(16))
+        return None, _topic_id(reader.fixed(16))
     return reader.string(), None
+
+
+@lru_cache
+def _topic_id(data: bytes) -> uuid.UUID:
+    return uuid.UUID(bytes=data)
 
 
 def encode_produce(
@@ -122,7 +133,7 @@ def encode_produce(
     endpoints: Sequence[NodeEndpoint] = (),
 ) -> list[Buffer]:
     """Write the answer; results of one topic that stand together share its name."""
-    topics = [(key, list(group)) for key, group in groupby(results, key=lambda result: (result.topic, result.topic_id))]
+    topics = _by_topic(results)
     writer.count(len(topics))
     for (topic, topic_id), of_topic in topics:
         if version >= FIRST_WITH_TOPIC_IDS:
@@ -138,11 +149,24 @@ def encode_produce(
     return writer.finish()
 
 
+def _by_topic(results: Sequence[PartitionResult]) -> list[tuple[_TopicKey, list[PartitionResult]]]:
+    topics: list[tuple[_TopicKey, list[PartitionResult]]] = []
+    for result in results:
+        key = (result.topic, result.topic_id)
+        if not topics or topics[-1][0] != key:
+            topics.append((key, []))
+        topics[-1][1].append(result)
+    return topics
+
+
 def _write_result(writer: Writer, version: int, result: PartitionResult) -> None:
     writer.pack(_RESULT, result.index, result.error_code, result.base_offset, result.log_append_time)
     if version >= FIRST_WITH_LOG_START:
         writer.int64(result.log_start_offset)
     if version >= FIRST_WITH_RECORD_ERRORS:
+        if writer.flexible and result.leader is None and result.error_message is None and not result.record_errors:
+            writer.open += _NO_ERROR
+            return
         writer.count(len(result.record_errors))
         for index, message in result.record_errors:
             writer.int32(index)

@@ -21,7 +21,7 @@ A broker may change the first 16 bytes freely, since the checksum does not cover
 """
 
 import struct
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import cramjam
 from crc32c import crc32c
@@ -34,6 +34,8 @@ LENGTH_OVERHEAD = 12
 
 CRC_COVERS_FROM = 21
 MAX_SEQUENCE = 2**31 - 1
+_MORE = 0x80
+"""A byte of a varint that is not its last is at least this."""
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 _PLACED = struct.Struct(">qii")
@@ -89,7 +91,7 @@ class BatchHeader(NamedTuple):
 
 def read_header(batch: Buffer, offset: int = 0) -> BatchHeader:
     """Read the header of a batch that is known to be long enough."""
-    return BatchHeader._make(_HEADER.unpack_from(batch, offset))
+    return BatchHeader(*_HEADER.unpack_from(batch, offset))
 
 
 def checksum(batch: Buffer) -> int:
@@ -180,59 +182,73 @@ class LoggedRecord(NamedTuple):
     sequence: int
 
 
-class _RecordReader:
-    """Reads records one field at a time; only of batches that passed the checks."""
-
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-        self._position = 0
-
-    def varint(self) -> int:
-        value = shift = 0
-        while True:
-            byte = self._data[self._position]
-            self._position += 1
-            value |= (byte & 0x7F) << shift
-            if byte < 0x80:  # noqa: PLR2004 - the continuation bit
-                return (value >> 1) ^ -(value & 1)
-            shift += 7
-
-    def nullable_bytes(self) -> bytes | None:
-        length = self.varint()
-        if length < 0:
-            return None
-        self._position += length
-        return self._data[self._position - length : self._position]
-
-    def header(self) -> tuple[str, bytes | None]:
-        key = self.nullable_bytes() or b""
-        return key.decode(errors="replace"), self.nullable_bytes()  # as Java's consumers read names that are no UTF-8
-
-    def skip(self, size: int) -> None:
-        self._position += size
-
-
 def decode_records(batch: Buffer) -> list[LoggedRecord]:
     """Decode all records of a batch that stands in a log."""
     header = read_header(batch)
-    reader = _RecordReader(decompress(header.codec, memoryview(batch)[HEADER_SIZE:]))
-    return [_decode_record(reader, header) for _ in range(header.record_count)]
+    data = decompress(header.codec, memoryview(batch)[HEADER_SIZE:])
+    log_time = header.max_timestamp if header.is_log_append_time else None
+    source = (header.leader_epoch, header.producer_id, header.producer_epoch)
+    records: list[LoggedRecord] = []
+    at = 0
+    for _ in range(header.record_count):
+        record, at = _decode_record(data, at, (header, log_time, source))
+        records.append(record)
+    return records
 
 
-def _decode_record(reader: _RecordReader, header: BatchHeader) -> LoggedRecord:
-    reader.varint()  # the record's length
-    reader.skip(1)  # its attributes
-    timestamp = header.base_timestamp + reader.varint()
-    delta = reader.varint()
-    idempotent = header.base_sequence >= 0
-    return LoggedRecord(
-        offset=header.base_offset + delta,
-        key=reader.nullable_bytes(),
-        value=reader.nullable_bytes(),
-        headers=tuple(reader.header() for _ in range(reader.varint())),
-        timestamp=header.max_timestamp if header.is_log_append_time else timestamp,
-        leader_epoch=header.leader_epoch,
-        producer_id=header.producer_id,
-        producer_epoch=header.producer_epoch,
-        sequence=(header.base_sequence + delta) & MAX_SEQUENCE if idempotent else -1,
+_Batch: TypeAlias = tuple[BatchHeader, int | None, tuple[int, int, int]]
+
+
+def _decode_record(data: bytes, at: int, batch: _Batch) -> tuple[LoggedRecord, int]:
+    """Decode one record of a batch that passed the checks; and where the next begins."""
+    header, log_time, source = batch
+    while data[at] >= _MORE:  # the record's length
+        at += 1
+    time_delta, at = _varint(data, at + 2)  # behind its attributes
+    delta, at = _varint(data, at)
+    key, at = _nullable_bytes(data, at)
+    value, at = _nullable_bytes(data, at)
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+    if data[at]:
+        headers, at = _headers(data, at)
+    else:
+        at += 1
+    record = LoggedRecord(
+        header.base_offset + delta,
+        key,
+        value,
+        headers,
+        header.base_timestamp + time_delta if log_time is None else log_time,
+        *source,
+        (header.base_sequence + delta) & MAX_SEQUENCE if header.base_sequence >= 0 else -1,
     )
+    return record, at
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    byte = data[at]
+    at += 1
+    if byte < _MORE:
+        return (byte >> 1) ^ -(byte & 1), at
+    value, shift = byte & 0x7F, 7
+    while (byte := data[at]) >= _MORE:
+        value |= (byte & 0x7F) << shift
+        at += 1
+        shift += 7
+    value |= byte << shift
+    return (value >> 1) ^ -(value & 1), at + 1
+
+
+def _nullable_bytes(data: bytes, at: int) -> tuple[bytes | None, int]:
+    length, at = _varint(data, at)
+    return (None, at) if length < 0 else (data[at : at + length], at + length)
+
+
+def _headers(data: bytes, at: int) -> tuple[tuple[tuple[str, bytes | None], ...], int]:
+    count, at = _varint(data, at)
+    headers: list[tuple[str, bytes | None]] = []
+    for _ in range(count):
+        name, at = _nullable_bytes(data, at)
+        value, at = _nullable_bytes(data, at)
+        headers.append(((name or b"").decode(errors="replace"), value))  # as Java's consumers read what is no UTF-8
+    return tuple(headers), at

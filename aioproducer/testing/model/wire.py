@@ -41,34 +41,49 @@ class Reader:
         self.position = start + size
         return start
 
+    def _number(self, layout: struct.Struct) -> int:
+        start = self.position
+        try:
+            (value,) = layout.unpack_from(self.data, start)
+        except struct.error as error:
+            raise MalformedRequestError(f"{layout.size} bytes wanted at {start} of {len(self.data)}") from error
+        self.position = start + layout.size
+        return int(value)
+
     def int8(self) -> int:
         """Read one signed byte."""
-        return int(_INT8.unpack_from(self.data, self._take(1))[0])
+        return self._number(_INT8)
 
     def int16(self) -> int:
         """Read two bytes."""
-        return int(_INT16.unpack_from(self.data, self._take(2))[0])
+        return self._number(_INT16)
 
     def int32(self) -> int:
         """Read four bytes."""
-        return int(_INT32.unpack_from(self.data, self._take(4))[0])
+        return self._number(_INT32)
 
     def int64(self) -> int:
         """Read eight bytes."""
-        return int(_INT64.unpack_from(self.data, self._take(8))[0])
+        return self._number(_INT64)
 
     def uvarint(self) -> int:
         """Read an unsigned varint.
 
         Raises:
-            MalformedRequestError: it has more than five bytes.
+            MalformedRequestError: it has more than five bytes, or does not end.
         """
         value = 0
-        for shift in range(0, 7 * _MAX_VARINT_BYTES, 7):
-            byte = self.data[self._take(1)]
-            value |= (byte & 0x7F) << shift
-            if byte < 0x80:  # noqa: PLR2004 - the continuation bit
-                return value
+        data, position = self.data, self.position
+        try:
+            for shift in range(0, 7 * _MAX_VARINT_BYTES, 7):
+                byte = data[position]
+                position += 1
+                if byte < 0x80:  # noqa: PLR2004 - the continuation bit
+                    self.position = position
+                    return value | byte << shift
+                value |= (byte & 0x7F) << shift
+        except IndexError as error:
+            raise MalformedRequestError(f"a varint ends at {position} of {len(data)}") from error
         raise MalformedRequestError("a varint of more than five bytes")
 
     def count(self) -> int:
@@ -77,7 +92,7 @@ class Reader:
         Raises:
             MalformedRequestError: it claims more elements than bytes are left.
         """
-        length = self.uvarint() - 1 if self.flexible else self.int32()
+        length = self.uvarint() - 1 if self.flexible else self._number(_INT32)
         if length > len(self.data) - self.position:
             raise MalformedRequestError(f"an array of {length} in a message of {len(self.data)} bytes")
         return length
@@ -88,7 +103,7 @@ class Reader:
         Raises:
             MalformedRequestError: it is not UTF-8.
         """
-        length = self.uvarint() - 1 if self.flexible else self.int16()
+        length = self.uvarint() - 1 if self.flexible else self._number(_INT16)
         if length < 0:
             return None
         start = self._take(length)

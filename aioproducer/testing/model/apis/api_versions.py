@@ -6,14 +6,12 @@ so that a client can ask again (KIP-511). The answer's header has no tagged fiel
 
 import re
 import struct
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from aioproducer.testing.model.api_keys import ApiKey
+from aioproducer.testing.model.control_wire import ApiVersionsRequest
 from aioproducer.testing.model.exchange import Exchange
 from aioproducer.testing.model.messages import Tree
-
-if TYPE_CHECKING:
-    from kio.schema.api_versions.v4.request import ApiVersionsRequest
 
 UNSUPPORTED_VERSION = 35
 INVALID_REQUEST = 42

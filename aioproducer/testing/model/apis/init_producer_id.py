@@ -1,16 +1,14 @@
 """InitProducerId 0-6: a producer id, for an idempotent producer or for a transactional id (KIP-360 included)."""
 
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from aioproducer.testing.model.apis.find_coordinator import place_error
 from aioproducer.testing.model.apis.transactions import answered_to_old_clients
+from aioproducer.testing.model.control_wire import InitProducerIdRequest
 from aioproducer.testing.model.coordinators import CoordinatorKind
 from aioproducer.testing.model.exchange import Exchange
 from aioproducer.testing.model.transaction_coordinator import Granted
 from aioproducer.testing.model.transaction_entry import ProducerIdAndEpoch
-
-if TYPE_CHECKING:
-    from kio.schema.init_producer_id.v6.request import InitProducerIdRequest
 
 COORDINATOR_LOAD_IN_PROGRESS = 14
 INVALID_REQUEST = 42
@@ -38,7 +36,7 @@ def _granted(exchange: Exchange, request: "InitProducerIdRequest") -> Granted:
         return Granted(COORDINATOR_LOAD_IN_PROGRESS) if producer_id is None else Granted(0, producer_id, 0)
     if error := place_error(exchange, request.transactional_id, CoordinatorKind.TRANSACTION):
         return Granted(error)
-    timeout_s = request.transaction_timeout.total_seconds()
+    timeout_s = request.transaction_timeout_ms / 1000
     if not 0 < timeout_s <= exchange.cluster.settings.transaction_max_timeout_s:
         return Granted(INVALID_TRANSACTION_TIMEOUT)
     expected = ProducerIdAndEpoch(request.producer_id, request.producer_epoch) if request.producer_id >= 0 else None

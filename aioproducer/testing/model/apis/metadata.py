@@ -6,16 +6,14 @@ is begun; a later request finds it. Version 0 asks for all topics with an empty 
 
 import contextlib
 import uuid
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
+from aioproducer.testing.model.control_wire import MetadataRequest, MetadataRequestTopic
 from aioproducer.testing.model.exchange import Exchange
 from aioproducer.testing.model.messages import Tree
 from aioproducer.testing.model.partition import NO_LEADER, Partition
 from aioproducer.testing.model.topic_checks import TopicRefusedError, check_name
 from aioproducer.testing.model.topics import Topic, TopicRequest
-
-if TYPE_CHECKING:
-    from kio.schema.metadata.v13.request import MetadataRequest, MetadataRequestTopic
 
 UNKNOWN_TOPIC_OR_PARTITION = 3
 LEADER_NOT_AVAILABLE = 5
@@ -50,18 +48,18 @@ def answer_metadata(exchange: Exchange) -> None:
     }
     if request.include_topic_authorized_operations:
         tree["topics"] = [{**topic, "topic_authorized_operations": _EVERYTHING_WITH_TOPICS} for topic in topics]
-    if getattr(request, "include_cluster_authorized_operations", False):
+    if request.include_cluster_authorized_operations:
         tree["cluster_authorized_operations"] = _EVERYTHING_WITH_CLUSTERS
     exchange.reply_tree(tree, exchange.now)
 
 
-def _refusal(request: "MetadataRequest") -> Tree:
+def _refusal(request: MetadataRequest) -> Tree:
     """The answer to a request that asks by id before brokers can: everything in it is invalid."""
     topics = [{**_unknown(asked.name or "", asked.topic_id, INVALID_REQUEST)} for asked in request.topics or ()]
     return {"brokers": [], "cluster_id": None, "controller_id": -1, "topics": topics}
 
 
-def _topics(exchange: Exchange, request: "MetadataRequest") -> list[Tree]:
+def _topics(exchange: Exchange, request: MetadataRequest) -> list[Tree]:
     asked = request.topics
     if asked is None or (not asked and exchange.version < _FIRST_WITH_NULL_FOR_ALL):
         return [_described(exchange, topic) for topic in exchange.cluster.topics]
@@ -70,7 +68,7 @@ def _topics(exchange: Exchange, request: "MetadataRequest") -> list[Tree]:
     return [_answered(exchange, topic, may_create=may_create) for topic in each_once]
 
 
-def _answered(exchange: Exchange, asked: "MetadataRequestTopic", *, may_create: bool) -> Tree:
+def _answered(exchange: Exchange, asked: MetadataRequestTopic, *, may_create: bool) -> Tree:
     topic = exchange.cluster.topics.find(asked.name, asked.topic_id)
     if topic is not None:
         return _described(exchange, topic)

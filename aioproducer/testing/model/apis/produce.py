@@ -6,8 +6,6 @@ acks=all  answered when the high watermark has passed the batch, or with 7 when 
 20 when the ISR has become too small meanwhile, 6 when the leader has moved; all three after the append
 """
 
-from functools import partial
-
 from aioproducer.records import TopicPartition
 from aioproducer.testing.model.apis.leader_hints import endpoints_of, leader_hint
 from aioproducer.testing.model.batch_checks import (
@@ -115,18 +113,22 @@ class _ProduceJob:
 
     def _failure(self) -> BatchRefusedError | None:
         """What all partitions are refused with because of one of them; None when each is looked at for itself."""
-        brought = [(part, part.records) for part in self._request.as_sent if part.records]
-        try:
-            is_transactional = any(begins_transactional(records) for _, records in brought)
-        except BatchRefusedError as refusal:
-            return refusal
+        is_transactional = breaks = False
+        brought = []
+        for part in self._request.as_sent:
+            if not part.records:
+                continue
+            brought.append(part.records)
+            try:
+                is_transactional = is_transactional or begins_transactional(part.records)
+            except BatchRefusedError as refusal:
+                return refusal
+            breaks = breaks or (breaks_request(part.records, self._exchange.version) and self._finds(part))
         if is_transactional and self._request.transactional_id is None:
             return BatchRefusedError(TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-        if is_transactional and len({transactional_producer(records) for _, records in brought} - {None}) > 1:
+        if is_transactional and len({transactional_producer(records) for records in brought} - {None}) > 1:
             return BatchRefusedError(INVALID_PRODUCER_ID_MAPPING)
-        if any(breaks_request(records, self._exchange.version) and self._finds(part) for part, records in brought):
-            return BatchRefusedError(UNKNOWN_SERVER_ERROR)
-        return None
+        return BatchRefusedError(UNKNOWN_SERVER_ERROR) if breaks else None
 
     def _finds(self, produced: ProducedPartition) -> bool:
         topic = self._exchange.cluster.topics.find(produced.topic, produced.topic_id)
@@ -204,6 +206,8 @@ class _ProduceJob:
             raise BatchRefusedError(INVALID_REQUIRED_ACKS)
 
     def _is_refused_by_fault(self, name: str | None, result: PartitionResult) -> bool:
+        if not self._exchange.cluster.faults.kinds:
+            return False
         place = (name, result.index)
         fault = self._exchange.fault(FaultKind.ERROR, *place) or self._exchange.fault(FaultKind.RECORD_ERRORS, *place)
         if fault is None:
@@ -294,18 +298,22 @@ class _ProduceJob:
                 self._exchange.hang_up(f"acks=0 and error {failed.error_code}", now)
             return
         answered = self._results
-        if self._exchange.cluster.faults.has_rules:
+        if FaultKind.OMIT_PARTITION in self._exchange.cluster.faults.kinds:
             answered = [result for result in self._results if not self._is_omitted(result)]
         for result in answered:
             if result.answered_instead is not None:
                 result.base_offset = result.log_append_time = result.log_start_offset = -1
                 result.refuse(result.answered_instead)
             self._complete(result)
-        writer = Writer(flexible=self._exchange.is_flexible)
-        encode = partial(encode_produce, writer, self._exchange.version, answered)
         hints = [result.leader for result in answered if result.leader is not None]
-        endpoints = endpoints_of(self._exchange.cluster, hints)
-        self._exchange.reply(encode(throttle_ms=self._exchange.throttle_ms, endpoints=endpoints), now)
+        parts = encode_produce(
+            Writer(flexible=self._exchange.is_flexible),
+            self._exchange.version,
+            answered,
+            throttle_ms=self._exchange.throttle_ms,
+            endpoints=endpoints_of(self._exchange.cluster, hints) if hints else (),
+        )
+        self._exchange.reply(parts, now)
 
     def _complete(self, result: PartitionResult) -> None:
         """Fill in what goes with an error that was found late, or laid down by a test."""

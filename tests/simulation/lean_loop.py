@@ -1,0 +1,183 @@
+"""An event loop that does what asyncio's does in virtual time, and nothing else: no selector, no threads, no signals.
+
+Half of what asyncio's loop spends on a turn is for sockets, other threads and debug mode, and its heap compares
+timers in Python. Here handles are lists, which compare natively, and futures and tasks are asyncio's own.
+"""
+
+import asyncio
+import heapq
+from collections import deque
+from collections.abc import Callable, Coroutine, Generator
+from contextvars import Context
+from itertools import count
+from typing import Any, Final, TypeVar, TypeVarTuple
+
+ResultT = TypeVar("ResultT")
+ArgumentsT = TypeVarTuple("ArgumentsT")
+
+RESOLUTION_S: Final = 1e-9
+"""Of the clock: what is due within it counts as due, as in asyncio."""
+
+_WHEN, _CALLBACK, _ARGUMENTS, _CONTEXT = 0, 2, 3, 4
+
+
+class LeanHandle(list[Any]):
+    """A callback that will run: when, in which place among equals, the callback, its arguments, its context."""
+
+    __slots__ = ()
+
+    def cancel(self) -> None:
+        """Do not run it, and let go of what it would have run with."""
+        self[_CALLBACK] = None
+        self[_ARGUMENTS] = ()
+
+    def cancelled(self) -> bool:
+        """Whether it will not run."""
+        return self[_CALLBACK] is None
+
+    def when(self) -> float:
+        """Virtual seconds."""
+        when: float = self[_WHEN]
+        return when
+
+    @property
+    def callback(self) -> Callable[..., object] | None:
+        """What will run."""
+        callback: Callable[..., object] | None = self[_CALLBACK]
+        return callback
+
+
+class LeanLoop(asyncio.BaseEventLoop):
+    """See above."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 1000.0
+        """The time; jumps to the next timer when there is nothing to do."""
+        self.turns = 0
+        """How often the loop went round: in virtual time that is all the work there was."""
+        self.most_turns = 10**9
+        """How often the loop may go round before somebody is said to be busy doing nothing."""
+        self.soon: deque[LeanHandle] = deque()
+        self.later: list[LeanHandle] = []
+        self._numbers = count().__next__
+        self._is_stopping = False
+
+    @property
+    def timers(self) -> int:
+        """How many are set, those that were cancelled not counted."""
+        return sum(not handle.cancelled() for handle in self.later)
+
+    def time(self) -> float:
+        """Virtual seconds."""
+        return self.now
+
+    get_debug = staticmethod(bool)  # type: ignore[assignment]  # False, said natively: every future asks
+
+    # What asyncio asks of a loop
+
+    def call_soon(  # type: ignore[override]  # a handle of another class, which does all that is asked of one
+        self, callback: Callable[[*ArgumentsT], object], *args: *ArgumentsT, context: Context | None = None
+    ) -> LeanHandle:
+        """Run a callback in the next turn."""
+        handle = LeanHandle((0.0, 0, callback, args, context))
+        self.soon.append(handle)
+        return handle
+
+    def call_at(  # type: ignore[override]  # as above
+        self, when: float, callback: Callable[[*ArgumentsT], object], *args: *ArgumentsT, context: Context | None = None
+    ) -> LeanHandle:
+        """Run a callback at a time; of those of the same time the first that was asked for goes first."""
+        handle = LeanHandle((when, self._numbers(), callback, args, context))
+        heapq.heappush(self.later, handle)
+        return handle
+
+    def call_later(  # type: ignore[override]  # as above
+        self,
+        delay: float,
+        callback: Callable[[*ArgumentsT], object],
+        *args: *ArgumentsT,
+        context: Context | None = None,
+    ) -> LeanHandle:
+        """Run a callback after some seconds."""
+        return self.call_at(self.now + delay, callback, *args, context=context)
+
+    def create_task(
+        self,
+        coro: Generator[Any, None, ResultT] | Coroutine[Any, Any, ResultT],
+        *,
+        name: str | None = None,
+        context: Context | None = None,
+    ) -> asyncio.Task[ResultT]:
+        """Make a task."""
+        return asyncio.Task(coro, loop=self, name=name, context=context)  # type: ignore[arg-type]  # asyncio takes both
+
+    def stop(self) -> None:
+        """Return from `run_forever` at the end of this turn."""
+        self._is_stopping = True
+
+    def close(self) -> None:
+        """Forget everything."""
+        super().close()
+        self.soon.clear()
+        self.later.clear()
+
+    # Turns
+
+    def run_forever(self) -> None:
+        """Go round until somebody stops the loop."""
+        asyncio.events._set_running_loop(self)  # type: ignore[attr-defined]  # noqa: SLF001  # as every loop does
+        try:
+            while not self._is_stopping:
+                self._turn()
+        finally:
+            self._is_stopping = False
+            asyncio.events._set_running_loop(None)  # type: ignore[attr-defined]  # noqa: SLF001  # as above
+
+    def _turn(self) -> None:
+        self.turns += 1
+        if self.turns > self.most_turns:
+            raise AssertionError(f"the loop went round {self.most_turns} times, and there is no end to it")
+        self._collect()
+        self._run_soon()
+
+    def _collect(self) -> None:
+        """Take what is due; when there is nothing to do, let time pass until something is.
+
+        Raises:
+            AssertionError: nothing ever will be.
+        """
+        later, soon = self.later, self.soon
+        while later and later[0][_CALLBACK] is None:
+            heapq.heappop(later)
+        if not soon:
+            if not later:
+                raise AssertionError("nothing will ever happen again: the test would hang")
+            self.now = max(self.now, later[0][_WHEN])
+        if later:
+            end = self.now + RESOLUTION_S
+            while later and later[0][_WHEN] < end:
+                soon.append(heapq.heappop(later))
+
+    def _run_soon(self) -> None:
+        """Run what was there when the turn began.
+
+        Raises:
+            KeyboardInterrupt: as asyncio, it lets only these two through.
+            SystemExit: so.
+        """
+        take = self.soon.popleft
+        for _ in range(len(self.soon)):
+            _, _, callback, arguments, context = take()
+            if callback is None:
+                continue
+            try:
+                if context is None:
+                    callback(*arguments)
+                else:
+                    context.run(callback, *arguments)
+            except (SystemExit, KeyboardInterrupt):
+                raise
+            except BaseException as error:  # noqa: BLE001  # as asyncio does
+                text = f"Exception in callback {callback!r}"
+                self.call_exception_handler({"message": text, "exception": error})
