@@ -1,4 +1,4 @@
-"""Metadata 0-13, ApiVersions 0-4 and InitProducerId 0-5 by hand: what every client asks first and again and again.
+"""Metadata 0-13, ApiVersions 0-4 and InitProducerId 0-6 by hand: what every client asks first and again and again.
 
 Everything else goes through the schemas (`messages.py`), which say the same of these three; a test compares.
 """
@@ -13,12 +13,15 @@ from aioproducer.testing.model.wire import MalformedRequestError, Reader, Writer
 
 _Tree: TypeAlias = Mapping[str, object]
 _VERSIONS = struct.Struct(">hhh")
+_LEVELS = struct.Struct(">hh")
+_EPOCH = struct.Struct(">q")
 _PRODUCER_ID = struct.Struct(">qh")
 _NO_OPERATIONS = -(2**31)
 """Nobody asked what the client may do."""
 
 _NO_PRODUCER = (-1, -1)
 _FIRST_WITH_PRODUCER = 3
+_FIRST_OF_TWO_PHASES = 6
 _FIRST_WITH_SOFTWARE = 3
 
 
@@ -69,10 +72,25 @@ class _ListedTree(TypedDict):
     max_version: int
 
 
-class _ApiVersionsTree(TypedDict):
+class _SupportedTree(TypedDict):
+    name: str
+    min_version: int
+    max_version: int
+
+
+class _FinalizedTree(TypedDict):
+    name: str
+    max_version_level: int
+    min_version_level: int
+
+
+class _ApiVersionsTree(TypedDict, total=False):
     throttle_time: int
     error_code: int
     api_keys: Sequence[_ListedTree]
+    supported_features: Sequence[_SupportedTree]
+    finalized_features_epoch: int
+    finalized_features: Sequence[_FinalizedTree]
 
 
 class _BrokerTree(TypedDict):
@@ -135,6 +153,8 @@ def decode_init_producer_id(reader: Reader, version: int) -> InitProducerIdReque
     """
     transactional_id, timeout_ms = reader.string(), reader.int32()
     producer = (reader.int64(), reader.int16()) if version >= _FIRST_WITH_PRODUCER else _NO_PRODUCER
+    if version >= _FIRST_OF_TWO_PHASES:
+        reader.fixed(2)  # whether the transaction is prepared by somebody else, and is to be kept
     reader.skip_tagged_fields()
     return InitProducerIdRequest(transactional_id, timeout_ms, *producer)
 
@@ -174,12 +194,14 @@ def _text(reader: Reader) -> str:
 # Answers
 
 
-def encode_init_producer_id(writer: Writer, _version: int, answer: _Tree) -> bytes:
+def encode_init_producer_id(writer: Writer, version: int, answer: _Tree) -> bytes:
     """Write an answer."""
     tree = cast("_ProducerIdTree", answer)
     writer.int32(tree["throttle_time"])
     writer.int16(tree["error_code"])
     writer.pack(_PRODUCER_ID, tree["producer_id"], tree["producer_epoch"])
+    if version >= _FIRST_OF_TWO_PHASES:
+        writer.pack(_PRODUCER_ID, *_NO_PRODUCER)  # of a prepared transaction
     writer.tagged_fields()
     return bytes(writer.open)
 
@@ -192,7 +214,29 @@ def encode_api_versions(writer: Writer, version: int, answer: _Tree) -> bytes:
     writer.fixed(_listed_versions(listed, flexible=writer.flexible))
     if version >= 1:
         writer.int32(tree["throttle_time"])
-    writer.tagged_fields()
+    writer.tagged_fields(_features(tree) if writer.flexible else None)
+    return bytes(writer.open)
+
+
+def _features(tree: _ApiVersionsTree) -> list[tuple[int, bytes]]:
+    """The tagged fields; those that say nothing are left out."""
+    supported = tuple((it["name"], it["min_version"], it["max_version"]) for it in tree.get("supported_features", ()))
+    finalized = tuple(
+        (it["name"], it["max_version_level"], it["min_version_level"]) for it in tree.get("finalized_features", ())
+    )
+    epoch = tree.get("finalized_features_epoch", -1)
+    fields = [(0, _levels(supported) if supported else b""), (1, _EPOCH.pack(epoch) if epoch >= 0 else b"")]
+    return [(tag, value) for tag, value in (*fields, (2, _levels(finalized) if finalized else b"")) if value]
+
+
+@lru_cache
+def _levels(features: tuple[tuple[str, int, int], ...]) -> bytes:
+    writer = Writer(flexible=True)
+    writer.count(len(features))
+    for name, *levels in features:
+        writer.string(name)
+        writer.pack(_LEVELS, *levels)
+        writer.tagged_fields()
     return bytes(writer.open)
 
 

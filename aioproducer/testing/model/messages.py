@@ -107,7 +107,7 @@ def encode_by_schema(api: ApiKey, version: int, tree: Tree) -> bytes:
     return buffer.getvalue()
 
 
-_LAST_BY_HAND: dict[ApiKey, int] = {ApiKey.API_VERSIONS: 4, ApiKey.INIT_PRODUCER_ID: 5, ApiKey.METADATA: 13}
+_LAST_BY_HAND: dict[ApiKey, int] = {ApiKey.API_VERSIONS: 4, ApiKey.INIT_PRODUCER_ID: 6, ApiKey.METADATA: 13}
 _DECODED_BY_HAND: dict[ApiKey, Callable[[Reader, int], object]] = {
     ApiKey.API_VERSIONS: decode_api_versions,
     ApiKey.INIT_PRODUCER_ID: decode_init_producer_id,

@@ -21,7 +21,7 @@ TOPIC_ID = uuid.UUID(int=77)
 VERSIONS = [
     *((ApiKey.METADATA, version) for version in range(14)),
     *((ApiKey.API_VERSIONS, version) for version in range(5)),
-    *((ApiKey.INIT_PRODUCER_ID, version) for version in range(6)),
+    *((ApiKey.INIT_PRODUCER_ID, version) for version in range(7)),
 ]
 
 
@@ -32,9 +32,18 @@ def answers(api: ApiKey, version: int) -> Iterator[Mapping[str, object]]:
             yield metadata(version, many)
         elif api is ApiKey.API_VERSIONS:
             keys = [{"api_key": n, "min_version": n, "max_version": n + 1} for n in range(many)]
-            yield {"throttle_time": 7, "error_code": 35, "api_keys": keys}
+            yield {"throttle_time": 7, "error_code": 35, "api_keys": keys, **features(many)}
         else:
             yield {"throttle_time": many, "error_code": -1, "producer_id": 2**40 + many, "producer_epoch": 7}
+
+
+def features(many: int) -> Mapping[str, object]:
+    """Of a cluster that has agreed on so many."""
+    if not many:
+        return {}
+    supported = [{"name": f"f{n}", "min_version": 0, "max_version": n} for n in range(many)]
+    finalized = [{"name": f"f{n}", "max_version_level": n, "min_version_level": n} for n in range(1, many)]
+    return {"supported_features": supported, "finalized_features_epoch": many, "finalized_features": finalized}
 
 
 def metadata(version: int, many: int) -> Mapping[str, object]:
@@ -90,6 +99,8 @@ def requests(api: ApiKey, version: int) -> Iterator[bytes]:
             if version >= 3:
                 writer.int64(chance.randrange(-1, 2**62))
                 writer.int16(chance.randrange(-1, 5))
+            if version >= 6:
+                writer.fixed(bytes(chance.randrange(2) for _ in range(2)))
             writer.tagged_fields()
         yield bytes(writer.open)
 
