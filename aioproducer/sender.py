@@ -145,7 +145,9 @@ class Sender:
         """
         self.turns += 1
         self._timers.fire(now)
-        self._end_overdue(now)
+        if self._accumulator.deadlines.is_due:
+            self._end_overdue(now)
+        self._is_woken = False  # what these two have made possible is done below, in this turn
         self._lines.serve()
         self._ask_for_what_is_missing(now)
         for node_id in self._accumulator.ready.node_ids:
