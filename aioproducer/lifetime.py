@@ -260,7 +260,7 @@ class ProducerLifetime:
 
     def _open_running(self) -> RunningProducer:
         running = self._running
-        if running is None or running.is_over or not running.appender.on_loop_thread():
+        if running is None or running.is_shut or not running.appender.on_loop_thread():
             self._lifecycle.refuse(on_loop_thread=running is None or running.appender.on_loop_thread())
         return running
 

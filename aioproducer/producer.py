@@ -80,7 +80,7 @@ class Producer(ProducerLifetime, RecordVerbs, TransactionalVerbs):
         Raises:
             IllegalStateError: not started.
         """
-        if self._running is None or self._running.is_over:
+        if self._running is None or self._running.is_shut:
             self._lifecycle.refuse(on_loop_thread=True)
         sending = self.send_and_wait(
             topic,

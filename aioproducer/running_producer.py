@@ -87,8 +87,8 @@ class RunningProducer:
         self.lifecycle = lifecycle
         self._config = config
         self._log = log
-        self.is_over = False
-        """Nothing is taken any more: closing, closed, failed, or in a forked child."""
+        self.is_shut = True
+        """Calls are refused: not started yet, closing, closed, failed, or in a forked child."""
         self._closed_bytes = 0
         self._last_breath: asyncio.Task[None] | None = None
         self.timers = TimerHeap()
@@ -259,13 +259,14 @@ class RunningProducer:
         if self.lifecycle.state is ProducerState.FAILED:
             raise self.lifecycle.failure()
         self.appender.open()
+        self.is_shut = False
         self.appender.closed = self.transactions is not None  # until a transaction begins
         self.lifecycle.move_to(ProducerState.RUNNING)
         self._log.info("producer_started", bootstrap_servers=list(self._config.bootstrap_servers))
 
     def stop_taking(self) -> None:
         """Take no record any more."""
-        self.is_over = self.appender.closed = True
+        self.is_shut = self.appender.closed = True
 
     async def close(self, timeout_s: float) -> None:
         """Deliver what was accepted, for at most `timeout_s` seconds; fail the rest; let everything go.
@@ -352,7 +353,7 @@ class RunningProducer:
 
     def refuse(self) -> None:
         """Raise what a call gets that cannot be served now."""
-        if self.transactions is not None and not self.is_over and self.appender.on_loop_thread():
+        if self.transactions is not None and not self.is_shut and self.appender.on_loop_thread():
             self.transactions.refuse()
         self.lifecycle.refuse(on_loop_thread=self.appender.on_loop_thread())
 

@@ -27,6 +27,7 @@ from tests.chaos.plans import CLIENTS_OF_A_PROCESS, Plan
 from tests.chaos.producing.orders import Orders
 from tests.chaos.proxy import Link
 from tests.chaos.tied_process import run_to_end
+from tests.kafka_releases import RELEASES, version_of_release
 
 NODES = 3
 RECOVERY_S = 10.0
@@ -72,7 +73,7 @@ async def run_cell(plan: Plan, folder: Path) -> CellResult:
     folder.mkdir(parents=True)
     began = time.monotonic()
     result = CellResult(plan, Counter(), {}, [], folder, 0)
-    async with _arena(plan, folder) as arena:
+    async with open_arena(plan.version, plan.seed, folder) as arena:
         try:
             await _fight(plan, arena, result)
         except asyncio.CancelledError:
@@ -89,19 +90,25 @@ async def run_cell(plan: Plan, folder: Path) -> CellResult:
 
 
 @contextlib.asynccontextmanager
-async def _arena(plan: Plan, folder: Path) -> AsyncIterator[Arena]:
+async def open_arena(version: str, seed: int, folder: Path) -> AsyncIterator[Arena]:
     """Brokers and proxies; gone at the end with every process, however it ends."""
     proxy_ports = free_ports(NODES)
-    cluster = KafkaCluster(plan.version, nodes=NODES, advertised_ports=proxy_ports, properties=SERVER)
+    cluster = KafkaCluster(
+        version_of_release(version),
+        nodes=NODES,
+        advertised_ports=proxy_ports,
+        properties=SERVER,
+        features=RELEASES[version],
+    )
     async with cluster:
         links = {}
         for node, port in zip(cluster.node_ids, proxy_ports, strict=True):
             proxied = cluster.node(node).ports.proxied
             assert proxied is not None
-            links[node] = Link(port, proxied.port, f"{plan.seed}/{node}")
+            links[node] = Link(port, proxied.port, f"{seed}/{node}")
             await links[node].open()
         admin = Administration(cluster.bootstrap_servers)
-        arena = Arena(folder, cluster, links, admin, random.Random(plan.seed))
+        arena = Arena(folder, cluster, links, admin, random.Random(seed))
         try:
             yield arena
         finally:

@@ -179,7 +179,7 @@ LISTED = (
             Change(
                 "settlement.py",
                 "            if batch.is_stamped:\n"
-                "                batch.queue.identity.begin_change()\n"
+                "                batch.queue.identity.abandon(batch)\n"
                 "            return\n",
                 "            if batch.is_stamped:\n"
                 "                batch.queue.identity.next_sequence = batch.identity.base_sequence\n"
@@ -253,7 +253,7 @@ LISTED = (
         families=("D8", "D1"),
         changes=(
             Change(
-                "producer.py",
+                "record_verbs.py",
                 "        return await delivery\n",
                 "        try:\n"
                 "            return await delivery\n"
@@ -266,6 +266,7 @@ LISTED = (
                 "running_producer.py",
                 "    def new_result(self) -> BatchResult:\n",
                 "    def take_back(self, delivery, cause) -> None:\n"
+                "        from aioproducer.errors import Outcome\n"
                 "        queue = self.accumulator.partitions.queue(delivery.home.topic_partition)\n"
                 "        for batch in list(queue.queued):\n"
                 "            if batch.result is delivery.home:\n"

@@ -1,15 +1,31 @@
-"""The families of runs: each says what its seeds may draw from. D10-D13 and D15 await transactions and authentication.
+"""The families of runs: each says what its seeds may draw from. D15 awaits authentication.
 
 To add one, add a row to `FAMILIES`; what a fault does is said in `nemesis.py`, what callers do in `workload.py`.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TypedDict
 
 NETWORK = ("F1", "F2", "F3", "F4", "F5", "F6", "F7", "F8", "F9")
 LEADERS = ("F10", "F11", "F12")
 ANSWERS = ("F16", "F17", "F18", "F19")
 SURROUNDINGS = ("F23", "F24")
+
+
+class _Transactional(TypedDict):
+    """What the families of transactions have in common."""
+
+    is_transactional: bool
+    brokers: tuple[int, int]
+    partitions: tuple[int, int]
+    records: tuple[int, int]
+    clients: tuple[int, int]
+    delivery_timeout_ms: tuple[int, int]
+    buffer_memory: tuple[int, int]
+    value_size: tuple[int, int]
+    profiles: tuple[str, ...]
+
 
 MIXED_VERBS: Mapping[str, int] = {"send": 6, "enqueue": 6, "nowait": 2, "wait": 2, "many": 1, "flush": 1, "gather": 1}
 
@@ -62,8 +78,32 @@ class Family:
     integer_edges: bool = False
     """Sequences, epochs, timestamps and sizes at the ends of their ranges."""
 
+    is_transactional: bool = False
+    """The producer has a transactional id; callers send transactions, not records."""
+
+    sends_offsets: float = 0.0
+    """How many of the transactions have offsets in them."""
+
+    rivals: bool = False
+    """Other producers take the transactional id over."""
+
+
+COORDINATORS = ("busy", "moves", "lost", "late")
+"""Of transactions and groups: they load, move, do what they are asked and cannot say so, or say so late."""
 
 ALL = (*NETWORK, *LEADERS, *ANSWERS, *SURROUNDINGS)
+
+_TRANSACTIONAL: "_Transactional" = {
+    "is_transactional": True,
+    "brokers": (1, 4),
+    "partitions": (1, 6),
+    "records": (20, 120),
+    "clients": (1, 3),
+    "delivery_timeout_ms": (1_000, 20_000),
+    "buffer_memory": (8_192, 65_536),
+    "value_size": (8, 200),
+    "profiles": ("4.3.1", "4.3.1", "3.9.1"),
+}
 
 _ROWS = (
     Family(
@@ -123,6 +163,36 @@ _ROWS = (
         brokers=(3, 5),
         delivery_timeout_ms=(500, 5_000),
         strikes=(2, 8),
+    ),
+    Family(
+        name="D10",
+        title="transactions",
+        faults=(*NETWORK, *LEADERS, "F13", "F17", "F19", "F24", *COORDINATORS),
+        **_TRANSACTIONAL,
+    ),
+    Family(
+        name="D11",
+        title="offsets in transactions",
+        faults=("F1", "F2", "F5", "F6", "F10", "F11", "F13", "F17", "F24"),
+        always=COORDINATORS,
+        sends_offsets=0.7,
+        **_TRANSACTIONAL,
+    ),
+    Family(
+        name="D12",
+        title="fenced producers, zombies",
+        faults=("F2", "F5", "F6", "F7", "F8", "F11", "F13", *COORDINATORS),
+        rivals=True,
+        sends_offsets=0.3,
+        **_TRANSACTIONAL,
+    ),
+    Family(
+        name="D13",
+        title="strays from one transaction in the next, versions that change",
+        faults=("F1", "F2", "F6", "F8", "F10", "F13", "upgrade", *COORDINATORS),
+        always=("F5", "F7"),
+        sends_offsets=0.3,
+        **_TRANSACTIONAL,
     ),
     Family(
         name="D14",

@@ -1,5 +1,7 @@
 """What goes wrong: one function a fault, F1 to F25, and `FAULTS`, where a strike finds it by its number.
 
+Those of transactions (F16) are in `coordinator_faults.py`.
+
 F20 (authentication) comes with authentication, F24 (the user's own) is in `workload.py`.
 """
 
@@ -13,6 +15,7 @@ from typing import TYPE_CHECKING
 from aioproducer.testing import ApiKey, Where
 from aioproducer.testing.model.partition import Partition
 from aioproducer.testing.model.topics import TopicRequest
+from tests.simulation.coordinator_faults import COORDINATOR_FAULTS
 
 if TYPE_CHECKING:
     from tests.simulation.nemesis import Nemesis
@@ -307,6 +310,7 @@ def wall_clock_jumps(nemesis: Nemesis, chance: Random) -> None:
 
 
 FAULTS: Mapping[str, Callable[[Nemesis, Random], None]] = {
+    **COORDINATOR_FAULTS,
     "F1": drop_before_append,
     "F2": drop_after_append,
     "F3": half_an_answer,

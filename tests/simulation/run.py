@@ -1,54 +1,23 @@
-"""One run: a plan is lived through, everything is healed, everything must end, and then the books are compared."""
+"""From a plan to a verdict: the life that a family leads, on a loop in virtual time."""
 
 import asyncio
 import contextlib
-import zlib
-from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from random import Random
 
-from aioproducer import KafkaError, Producer, UndeliveredError
-from aioproducer.testing.model.cluster import ModelCluster
-from aioproducer.testing.model.settings import ClusterSettings
-from aioproducer.testing.model.topics import TopicRequest
-from aioproducer.testing.model.version_profiles import profile_named
-from tests.simulation.checker import KeptLog, Promise, check_history
-from tests.simulation.faults import TOPIC
-from tests.simulation.history import End, History, Story, Violation
-from tests.simulation.invariants import Watchman
-from tests.simulation.kept_logs import LogKeeper
+from tests.simulation.history import History
+from tests.simulation.life import Run, Verdict
 from tests.simulation.log_events import recorded_in
-from tests.simulation.nemesis import Nemesis
 from tests.simulation.plan import Plan
 from tests.simulation.scheduled_loop import ScheduledLoop
 from tests.simulation.schedules import PrioritySchedule
 from tests.simulation.simulated_loop import SimulatedLoop
-from tests.simulation.simulated_network import BOOTSTRAP_NAME, PORT, SimulatedNetwork
-from tests.simulation.wire_watch import WireWatch
-from tests.simulation.workload import Workload, serialize
+from tests.simulation.transactional_life import TransactionalRun
 
-WALL_CLOCK_MS = 1_700_000_000_000
+__all__ = ["MOST_TURNS", "Life", "Run", "Verdict", "live_on", "live_through"]
+
 MOST_TURNS = 200_000
 """Of the event loop: more is a busy loop, not work."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
-    """What came of a run."""
-
-    plan: Plan
-    violations: tuple[Violation, ...]
-    digest: int
-    """Of the outcomes and the logs: equal for equal runs."""
-
-    turns: int
-    records: int
-    ends: Counter[str]
-    faults: Counter[str]
-    error_codes: Counter[tuple[str, int]]
-    states: Counter[str]
-    events: tuple[str, ...] = ()
 
 
 def live_through(plan: Plan, *, is_recording: bool = False) -> Verdict:
@@ -73,7 +42,7 @@ def live_on(
     Args:
         loop: new; closed in the end.
         plan: what is to happen.
-        life: makes the run; None: `Run`.
+        life: makes the run; None: the one of the plan's family.
         is_recording: keep every event as text; changes nothing else.
     """
     history = History(is_recording=is_recording)
@@ -81,7 +50,7 @@ def live_on(
     loop.most_turns = MOST_TURNS
     asyncio.set_event_loop(loop)
     with recorded_in(history):
-        run = (life or Run)(plan, loop, history)
+        run = (life or _life_of(plan))(plan, loop, history)
         try:
             loop.run_until_complete(run.live())
         except AssertionError as error:
@@ -94,6 +63,10 @@ def live_on(
             asyncio.set_event_loop(None)
             loop.close()
     return run.judge()
+
+
+def _life_of(plan: Plan) -> "Life":
+    return TransactionalRun if plan.family.is_transactional else Run
 
 
 def _loop(plan: Plan) -> SimulatedLoop:
@@ -110,207 +83,6 @@ def _end_tasks(loop: SimulatedLoop) -> None:
     loop.most_turns = loop.turns + 1_000
     with contextlib.suppress(AssertionError):
         loop.run_until_complete(asyncio.sleep(0))
-
-
-class Run:
-    """One life of a producer.
-
-    Args:
-        plan: what is to happen.
-        loop: where.
-        history: gets what happens.
-    """
-
-    def __init__(self, plan: Plan, loop: SimulatedLoop, history: History) -> None:
-        self._plan = plan
-        self._loop = loop
-        self._history = history
-        self._keeper = LogKeeper()
-        self._watch = WireWatch(history, plan, loop.time)
-        self._network = self._make_network()
-        self._nemesis = Nemesis(plan, self._network, self._keeper, history)
-        self._producer = self._make_producer()
-        self._load = Workload(plan, self._producer, history, topic=TOPIC, on_beat=self._network.on_beat)
-        self._watchman = Watchman(self._producer, self._load, loop)
-        loop.set_exception_handler(self._escaped)
-
-    def _make_network(self) -> SimulatedNetwork:
-        plan, loop = self._plan, self._loop
-        settings = ClusterSettings(
-            profile=profile_named(plan.profile),
-            replication_factor=plan.replication,
-            min_insync_replicas=plan.min_insync,
-            auto_create_topics=False,
-            replication_delay_s=plan.replication_delay_s,
-            failover_delay_s=plan.failover_delay_s,
-            wall_clock_at_zero_ms=WALL_CLOCK_MS,
-        )
-        model = ModelCluster(
-            plan.brokers,
-            settings,
-            random=Random(f"cluster-{plan.seed}"),
-            wake=lambda: loop.network.wake_soon(),  # noqa: PLW0108  # the network is not there yet
-        )
-        model.observe = self._watch.observe
-        loop.network = SimulatedNetwork(loop, model, Random(f"network-{plan.seed}"), self._watch)
-        loop.network.beat_s = plan.beat_s
-        for node in loop.network.nodes.values():
-            node.latency_s, node.jitter_s = plan.latency_s, plan.jitter_s
-        limit = plan.max_message_bytes
-        configs = {} if limit is None else {"max.message.bytes": str(limit)}
-        topic = model.topics.create(TopicRequest(name=TOPIC, partitions=plan.partitions, configs=configs))
-        self._keeper.adopt_all(topic)
-        return loop.network
-
-    def _make_producer(self) -> Producer:
-        hosts = [f"{node.host}:{PORT}" for node in self._network.nodes.values()]
-        options = dict(self._plan.options)
-        if self._plan.user_faults and self._plan.seed % 3 == 0:
-            options["value_serializer"] = serialize
-        servers = [f"{BOOTSTRAP_NAME}:{PORT}"] if self._plan.uses_bootstrap_name else hosts
-        producer = Producer(servers, client_id="simulated", **options)  # type: ignore[arg-type]  # drawn
-        return producer.use_sources(random=Random(f"producer-{self._plan.seed}"), wall_clock=self._wall_clock_ms)
-
-    def _wall_clock_ms(self) -> int:
-        return WALL_CLOCK_MS + round(self._loop.time() * 1000) + self._nemesis.wall_clock_shift_ms
-
-    def _escaped(self, loop: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:
-        del loop
-        error = context.get("exception")
-        if not (isinstance(error, RuntimeError) and "caller's own" in str(error)):
-            self._history.violated("I11", f"{context.get('message')}: {error!r}")
-
-    # The life
-
-    async def live(self) -> None:
-        """Chaos, healing, ends."""
-        plan = self._plan
-        if not plan.starts_before_faults:
-            self._nemesis.begin()
-        await self._start()
-        if plan.family.integer_edges:
-            await self._watchman.go_to_the_edges(self._keeper, self._network)
-        if plan.starts_before_faults:
-            self._nemesis.begin()
-        began = self._loop.time()
-        callers = [asyncio.ensure_future(caller.run()) for caller in self._load.callers()]
-        self._watchman.begin()
-        if plan.family.closes_early:
-            await self._watchman.close_at_any_moment(self._nemesis, callers)
-            return
-        await asyncio.sleep(plan.chaos_s)
-        await self._healed(callers)
-        self._history.note("run", "callers are done %.3f s after the start", self._loop.time() - began)
-        await self._end()
-
-    async def _start(self) -> None:
-        """Start, within `max_block_ms`, or without waiting."""
-        wait = self._plan.seed % 4 != 0
-        began = self._loop.time()
-        try:
-            await self._producer.start(wait=wait)
-        except KafkaError as error:
-            self._history.note("caller", "start: %r", error)
-            self._nemesis.heal()
-            self._producer = self._load.producer = self._watchman.producer = self._make_producer()
-            await self._producer.start(wait=False)
-        took, bound = self._loop.time() - began, self._plan.number("max_block_ms") / 1000
-        if took > bound + 0.01:
-            self._history.violated("I17", f"start took {took} s, more than max_block_ms")
-
-    async def _healed(self, callers: Sequence[asyncio.Future[None]]) -> None:
-        """End the chaos; every call and every record must end within its time."""
-        self._nemesis.heal()
-        self._load.healthy_since = self._loop.time() + self._load.delivery_timeout_s
-        left = self._load.delivery_timeout_s + self._load.max_block_s
-        bound = (1 + self._plan.records) * left  # callers go on sending; each call has its own, tighter bound
-        await self._within(bound, asyncio.wait(callers), "the callers")
-        for caller in callers:
-            if caller.done() and not caller.cancelled() and (error := caller.exception()) is not None:
-                self._history.violated("I11", f"a call raised {type(error).__name__}: {error}")
-        await self._within(left + 1, self._flush(), "flush after healing")
-        await self._probe()
-        await self._watchman.calm_down()
-        await self._watchman.probe_room()
-        await self._watchman.calm_down()
-
-    async def _within(self, bound_s: float, call: Awaitable[object], what: str) -> None:
-        try:
-            async with asyncio.timeout(bound_s):
-                await call
-        except TimeoutError:
-            self._history.violated("I17", f"{what} did not end within {bound_s:.3f} s after healing")
-
-    async def _flush(self) -> None:
-        try:
-            await self._producer.flush()
-        except UndeliveredError as error:
-            self._history.note("caller", "flush: %s", error)
-
-    async def _probe(self) -> None:
-        """Every partition takes records again, soon."""
-        if not self._plan.is_honest:
-            return  # who was told of leader epochs that never were waits for them
-        await asyncio.gather(*map(self._watchman.probe, range(self._plan.partitions)))
-
-    async def _end(self) -> None:
-        self._watchman.check_quiet()
-        try:
-            async with asyncio.timeout(5):
-                await self._producer.close(1)
-        except UndeliveredError as error:
-            self._history.note("caller", "close: %s", error)
-        except TimeoutError:
-            self._history.violated("I17", "close(1) did not end within 5 s")
-        await asyncio.sleep(0.2)
-        self._watchman.check_gone(self._network)
-
-    # The judgement
-
-    def judge(self) -> Verdict:
-        """Compare the stories with the logs."""
-        history, plan = self._history, self._plan
-        self._load.resolve()
-        for story in history.stories:
-            if story.end is End.GIVEN_UP and story.expects_callback and not story.was_called_back:
-                story.end = End.NOT_WRITTEN  # withdrawn: nobody would ever have been told otherwise
-        logs = self._keeper.logs()
-        promise = Promise(
-            acks=plan.acks,
-            is_idempotent=plan.is_idempotent,
-            keeps_order=plan.acks != 0,
-            is_honest=plan.is_honest,
-        )
-        for violation in check_history(history.stories, logs, promise):
-            history.violated(*violation)
-        if not plan.enabled and not plan.family.closes_early:
-            self._check_calm()
-        return Verdict(
-            plan=plan,
-            violations=tuple(history.violations),
-            digest=_digest(history.stories, logs),
-            turns=self._loop.turns,
-            records=len(history.stories),
-            ends=Counter([story.end for story in history.stories]),
-            faults=self._watch.faults,
-            error_codes=self._watch.error_codes,
-            states=self._watchman.states,
-            events=tuple(history.lines()),
-        )
-
-    def _check_calm(self) -> None:
-        """Where nothing goes wrong, nothing may fail but for want of memory or of time in line."""
-        for story in self._history.stories:
-            is_excused = any(word in story.error for word in ("BufferFull", "BufferTimeout", "MetadataNotReady"))
-            if story.end is not End.ACKNOWLEDGED and not is_excused:
-                self._history.violated("CALM", f"{story.record}: {story.end.value} {story.error:.200}")
-
-
-def _digest(stories: list[Story], logs: list[KeptLog]) -> int:
-    text = ",".join([story.end for story in stories])
-    told = [(*story.record, story.offset) for story in stories]
-    written = [(record.offset, record.timestamp, record.value) for log in logs for record in log.records]
-    return zlib.crc32(repr((text, told, written)).encode())
 
 
 Life = Callable[[Plan, SimulatedLoop, History], Run]

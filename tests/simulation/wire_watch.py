@@ -303,6 +303,7 @@ def _codes_in(answer: object) -> list[int]:
     topics = answer.get("topics", ())
     codes = [answer.get("error_code", 0)]
     for topic in topics:
-        codes.append(topic["error_code"])
+        if "error_code" in topic:  # TxnOffsetCommit says it of partitions alone
+            codes.append(topic["error_code"])
         codes += [partition["error_code"] for partition in topic["partitions"]]
     return codes

@@ -80,7 +80,7 @@ def single_batch(records: memoryview | None, version: int) -> memoryview:
         raise BatchRefusedError(INVALID_RECORD)
     if records[_MAGIC_AT] != _MAGIC:
         raise BatchRefusedError(INVALID_RECORD)
-    if version < _FIRST_WITH_ZSTD and size >= HEADER_SIZE and records[_ATTRIBUTES_AT] & 0x07 == _ZSTD:
+    if version < _FIRST_WITH_ZSTD and size > _ATTRIBUTES_AT and records[_ATTRIBUTES_AT] & 0x07 == _ZSTD:
         raise BatchRefusedError(UNSUPPORTED_COMPRESSION_TYPE)
     if size < len(records) and _begins_another(records[size:]):
         raise BatchRefusedError(INVALID_RECORD)

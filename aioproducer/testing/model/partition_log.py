@@ -156,8 +156,11 @@ class PartitionLog:
         """The first record below offset `limit` whose timestamp is at least `timestamp` ms."""
         for batch in self.batches():
             if batch.max_timestamp >= timestamp and batch.base_offset < limit:
-                found = next((record for record in decode_records(batch.data) if record.timestamp >= timestamp), None)
-                return found if found is not None and found.offset < limit else None
+                records = decode_records(batch.data)
+                late = (record for record in records if record.timestamp >= timestamp)
+                found = next((record for record in late if record.offset >= self.start_offset), None)
+                if found is not None:
+                    return found if found.offset < limit else None
         return None
 
     def highest_timestamp(self) -> LoggedRecord | None:

@@ -1,0 +1,81 @@
+"""What transacting processes say they did: a line of JSON for each beginning and each end of a transaction.
+
+A line is written before a transaction begins, and another when its end is known. A life is what a producer object has
+between its start and its end; each has a name of its own, also under the same transactional id.
+"""
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from enum import StrEnum
+from pathlib import Path
+from typing import NamedTuple
+
+RECORDS = 10
+"""In each transaction."""
+
+PARTITIONS = 3
+
+
+class What(StrEnum):
+    """What a line tells."""
+
+    BEGIN = "begin"
+    COMMITTED = "committed"
+    ABORTED = "aborted"
+    UNKNOWN = "unknown"
+    """Nobody knows: timed out, or fenced."""
+
+
+class Line(NamedTuple):
+    """One line."""
+
+    transactional_id: str
+    life: str
+    number: int
+    what: str
+    time_us: int
+
+
+class TransactionHistory:
+    """Appends lines.
+
+    Args:
+        file: made if it is not there.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self._file = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+
+    def write(self, transactional_id: str, life: str, number: int, *, what: What) -> None:
+        """One line, in the file before this returns: the process may be killed at any time."""
+        line = Line(transactional_id, life, number, what, time.time_ns() // 1000)
+        os.write(self._file, json.dumps(line).encode() + b"\n")
+
+
+def read_lines(folder: Path) -> Iterator[Line]:
+    """The lines of all processes; half a line at the end of a file is none."""
+    for file in sorted(folder.glob("transactions-*.jsonl")):
+        for text in file.read_text("utf-8").splitlines():
+            if text.endswith("]"):
+                yield Line(*json.loads(text))
+
+
+class Value(NamedTuple):
+    """What a record says of itself."""
+
+    transactional_id: str
+    life: str
+    number: int
+    index: int
+    """Within the transaction, from 0."""
+
+    def encode(self) -> bytes:
+        """As the record's value."""
+        return json.dumps(self).encode()
+
+
+def decode_value(value: bytes) -> Value:
+    """What a record says."""
+    return Value(*json.loads(value))

@@ -1,0 +1,77 @@
+"""F16: what goes wrong with the coordinators of transactions and groups, and with what is asked of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from random import Random
+from typing import TYPE_CHECKING
+
+from aioproducer.testing import ApiKey, CoordinatorKind, Where
+
+if TYPE_CHECKING:
+    from tests.simulation.nemesis import Nemesis
+
+TRANSACTIONAL_ID = "simulated-1"
+ASKED = (
+    ApiKey.INIT_PRODUCER_ID,
+    ApiKey.ADD_PARTITIONS_TO_TXN,
+    ApiKey.ADD_OFFSETS_TO_TXN,
+    ApiKey.TXN_OFFSET_COMMIT,
+    ApiKey.END_TXN,
+    ApiKey.END_TXN,
+    ApiKey.FIND_COORDINATOR,
+)
+"""What a transactional producer asks of coordinators; the end of a transaction is where most can go wrong."""
+
+BUSY = (14, 15, 16)
+WITH_TRANSACTIONS = (14, 15, 16, 51, 51)
+LAST_VERSION = 2
+
+
+def busy(nemesis: Nemesis, chance: Random) -> None:
+    """Coordinators are loading, elsewhere, not there, or have not completed the transaction before."""
+    api = chance.choice(ASKED)
+    is_of_groups = api in {ApiKey.FIND_COORDINATOR, ApiKey.TXN_OFFSET_COMMIT}
+    code = 15 if api is ApiKey.FIND_COORDINATOR else chance.choice(BUSY if is_of_groups else WITH_TRANSACTIONS)
+    nemesis.model.faults.error(code, Where(api=api), times=chance.randint(1, 4), skip=chance.randrange(3))
+
+
+def moves(nemesis: Nemesis, chance: Random) -> None:
+    """The coordinator of the transactional id is another broker from now on, which loads first."""
+    live = nemesis.model.live_nodes()
+    if live:
+        node_id = chance.choice(live)
+        nemesis.model.coordinators.move(CoordinatorKind.TRANSACTION, TRANSACTIONAL_ID, node_id, now=nemesis.now)
+        nemesis.fired("moves")
+
+
+def lost(nemesis: Nemesis, chance: Random) -> None:
+    """A request of a transaction, or its answer, is lost with the connection."""
+    where = Where(api=chance.choice(ASKED))
+    faults, times, skip = nemesis.model.faults, chance.randint(1, 3), chance.randrange(3)
+    faults.drop_connection(where, after_append=chance.random() < 0.6, times=times, skip=skip)
+
+
+def late(nemesis: Nemesis, chance: Random) -> None:
+    """A request of a transaction is served late, or answered late, perhaps after its client has hung up."""
+    delay_s = chance.uniform(0, 2) * nemesis.request_timeout_s
+    where = Where(api=chance.choice(ASKED))
+    faults, times, skip = nemesis.model.faults, chance.randint(1, 3), chance.randrange(3)
+    faults.delay(delay_s, where, after_append=chance.random() < 0.5, times=times, skip=skip)
+
+
+def upgrade(nemesis: Nemesis, chance: Random) -> None:
+    """The cluster finalizes transactions of version 2, if its release has them."""
+    del chance
+    if "transaction.version" in nemesis.model.settings.profile.supported_features:
+        nemesis.model.features.finalize_transaction_version(LAST_VERSION)
+        nemesis.fired("upgrade")
+
+
+COORDINATOR_FAULTS: Mapping[str, Callable[[Nemesis, Random], None]] = {
+    "busy": busy,
+    "moves": moves,
+    "lost": lost,
+    "late": late,
+    "upgrade": upgrade,
+}

@@ -1,0 +1,226 @@
+"""The life of a transactional producer (D10-D13), its callers, and the producers that take its id over."""
+
+import asyncio
+import dataclasses
+import zlib
+from collections import Counter
+from random import Random
+
+from aioproducer import KafkaError, Producer
+from aioproducer.records import TopicPartition
+from aioproducer.testing.model.committed_records import committed_records
+from aioproducer.testing.model.settings import ClusterSettings
+from tests.simulation.coordinator_faults import TRANSACTIONAL_ID
+from tests.simulation.faults import TOPIC
+from tests.simulation.history import History
+from tests.simulation.life import Run, Verdict
+from tests.simulation.plan import Plan
+from tests.simulation.simulated_loop import SimulatedLoop
+from tests.simulation.simulated_network import PORT
+from tests.simulation.transaction_callers import TransactionCaller
+from tests.simulation.transaction_stories import Outcome, TransactionEnd, TransactionStory, check_transactions
+
+RELEASE_WITH_BOTH = "4.3.1"
+_AFTER_HEALING_S = 60.0
+_LIVES_OF_ONE = 3
+"""The one that is never started, the one that is, and the heir in the end."""
+
+_OF_ONE_PRODUCER = frozenset({"I6", "I7", "I22"})
+"""What the watch on the wire says of one producer, and what is no finding where several live after each other."""
+
+
+class TransactionalRun(Run):
+    """One life, or several after each other, under one transactional id.
+
+    Args:
+        plan: what is to happen.
+        loop: where.
+        history: gets what happens.
+    """
+
+    def __init__(self, plan: Plan, loop: SimulatedLoop, history: History) -> None:
+        self._chance = Random(f"transactions-{plan.family.name}-{plan.seed}")
+        self._lives = 0
+        self._fenced_at: dict[int, float] = {}
+        self._retired: list[Producer] = []
+        self._replacing = asyncio.Lock()
+        self._transactions: list[TransactionStory] = []
+        super().__init__(plan, loop, history)
+
+    def _settings(self) -> ClusterSettings:
+        has_both = self._plan.profile == RELEASE_WITH_BOTH
+        return dataclasses.replace(
+            super()._settings(),
+            transaction_version=self._chance.choice((None, None, 0)) if has_both else None,
+            coordinator_load_s=self._chance.choice((0.0, 0.0, 0.05)),
+            marker_delay_s=self._chance.choice((0.0, 0.0, 0.003, 0.03)),
+        )
+
+    def _make_producer(self) -> Producer:
+        options = dict(self._plan.options)
+        delivery_ms = self._plan.number("delivery_timeout_ms")
+        options |= {
+            "transactional_id": TRANSACTIONAL_ID,
+            "acks": -1,
+            "enable_idempotence": True,
+            "transaction_timeout_ms": max(delivery_ms, Random(self._plan.seed).choice((2_000, 60_000, 60_000))),
+            "max_block_ms": 60_000,
+        }
+        hosts = [f"{node.host}:{PORT}" for node in self._network.nodes.values()]
+        producer = Producer(hosts, client_id="simulated", **options)  # type: ignore[arg-type]  # drawn
+        self._lives += 1
+        return producer.use_sources(
+            random=Random(f"producer-{self._plan.seed}-{self._lives}"), wall_clock=self._wall_clock_ms
+        )
+
+    # What callers ask
+
+    @property
+    def producer(self) -> Producer:
+        """The producer that has the transactional id now."""
+        return self._producer
+
+    def begin_story(self) -> TransactionStory:
+        """A new transaction of the present producer."""
+        story = TransactionStory(len(self._transactions), self._lives - 1, self._loop.time())
+        self._transactions.append(story)
+        return story
+
+    async def replace(self, dead: Producer) -> None:
+        """Put another producer in the place of one that cannot go on; whoever else asks for that waits for it."""
+        async with self._replacing:
+            if dead is self._producer:
+                await self._succeed()
+
+    async def _succeed(self) -> None:
+        """Start another producer under the same id, again and again: what goes wrong meanwhile is what it is about."""
+        former, old = self._lives - 1, self._producer
+        while True:
+            producer = self._make_producer()
+            try:
+                await producer.start()
+            except KafkaError as error:
+                self._history.note("caller", "start: %r", error)
+                self._retired.append(producer)
+                continue
+            self._retired.append(old)
+            self._producer = producer
+            self._fenced_at[former] = self._loop.time()
+            return
+
+    # The life
+
+    async def live(self) -> None:
+        """Chaos, healing, ends."""
+        self._nemesis.begin()
+        await self._succeed()
+        share = max(1, self._plan.records // (6 * self._plan.clients))
+        callers = [
+            asyncio.ensure_future(TransactionCaller(self, self._plan, number, self._history).run(share))
+            for number in range(self._plan.clients)
+        ]
+        rival = asyncio.ensure_future(self._rivals()) if self._plan.family.rivals else None
+        await asyncio.sleep(self._plan.chaos_s)
+        self._nemesis.heal()
+        if rival is not None:
+            rival.cancel()
+            await asyncio.wait([rival])
+        bound = _AFTER_HEALING_S + share * self._plan.clients * self._plan.number("delivery_timeout_ms") / 1000
+        await self._within(bound, asyncio.wait(callers), "the callers")
+        for caller in callers:
+            if caller.done() and not caller.cancelled() and (error := caller.exception()) is not None:
+                self._history.violated("I11", f"a call raised {type(error).__name__}: {error}")
+        await self._within(_AFTER_HEALING_S, self._last_transaction(), "a transaction after healing")
+        await self._end_all()
+
+    async def _rivals(self) -> None:
+        """Other processes take the id over while the one before still believes that it has it."""
+        while True:
+            await asyncio.sleep(self._chance.uniform(0.1, 0.6) * self._plan.chaos_s)
+            self._history.note("caller", "a rival of producer %d starts", self._lives - 1)
+            async with self._replacing:
+                await self._succeed()
+
+    async def _last_transaction(self) -> None:
+        """Whatever went wrong, in the end transactions can be committed; with a new producer if need be."""
+        while True:
+            story = self.begin_story()
+            caller = TransactionCaller(self, self._plan, len(self._transactions), self._history, is_calm=True)
+            await caller.transaction(story)
+            if story.end is TransactionEnd.COMMITTED:
+                return
+            await asyncio.sleep(0.1)
+
+    async def _end_all(self) -> None:
+        for producer in [*self._retired, self._producer]:
+            try:
+                async with asyncio.timeout(10):
+                    await producer.close(1)
+            except KafkaError as error:
+                self._history.note("caller", "close: %s", error)
+            except TimeoutError:
+                self._history.violated("I17", "close(1) did not end within 10 s")
+        heir = self._make_producer()
+        await self._within(_AFTER_HEALING_S, heir.start(), "init of the heir")
+        await self._within(10, heir.close(1), "close of the heir")
+        await asyncio.sleep(1.0)
+
+    # The judgement
+
+    def judge(self) -> Verdict:
+        """Compare the stories with what readers of committed records see."""
+        outcome = self._outcome()
+        for violation in check_transactions(self._transactions, outcome):
+            self._history.violated(*violation)
+        self._check_readers_get_on()
+        if not self._plan.enabled and not self._plan.family.rivals:
+            self._check_calm_transactions()
+        found = self._history.violations
+        if self._lives > _LIVES_OF_ONE:
+            found = [violation for violation in found if violation.invariant not in _OF_ONE_PRODUCER]
+        return Verdict(
+            plan=self._plan,
+            violations=tuple(found),
+            digest=self._digest_of(outcome),
+            turns=self._loop.turns,
+            records=sum(len(story.records) for story in self._transactions),
+            ends=Counter(story.end.value for story in self._transactions),
+            faults=self._watch.faults,
+            error_codes=self._watch.error_codes,
+            states=Counter(),
+            events=tuple(self._history.lines()),
+        )
+
+    def _outcome(self) -> Outcome:
+        topic = self._network.model.topics.named(TOPIC)
+        assert topic is not None
+        groups = self._network.model.groups
+        place = TopicPartition(TOPIC, 0)
+        return Outcome(
+            committed={index: committed_records(each) for index, each in enumerate(topic.partitions)},
+            batches={index: list(each.log.batches()) for index, each in enumerate(topic.partitions)},
+            offsets={story.group: groups.named(story.group).offsets.get(place).offset for story in self._transactions},
+            fenced_at=self._fenced_at,
+        )
+
+    def _check_readers_get_on(self) -> None:
+        """No transaction is left open: readers of committed records would wait for it for ever."""
+        for partition in self._network.model.partitions():
+            if partition.last_stable_offset != partition.log.end_offset:
+                text = f"the last stable offset stays at {partition.last_stable_offset} of {partition.log.end_offset}"
+                self._history.violated("LSO", text)
+
+    def _check_calm_transactions(self) -> None:
+        """Where nothing goes wrong, every commit succeeds."""
+        for story in self._transactions:
+            if story.error:
+                self._history.violated("CALM", str(story))
+
+    def _digest_of(self, outcome: Outcome) -> int:
+        digest = 0
+        for story in self._transactions:
+            digest = zlib.crc32(b"%d %s" % (story.number, story.end.name.encode()), digest)
+        for records in outcome.committed.values():
+            for record in records:
+                digest = zlib.crc32(record.value or b"", digest)
+        return digest
