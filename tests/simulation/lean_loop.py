@@ -179,5 +179,7 @@ class LeanLoop(asyncio.BaseEventLoop):
             except (SystemExit, KeyboardInterrupt):
                 raise
             except BaseException as error:  # noqa: BLE001  # as asyncio does
-                text = f"Exception in callback {callback!r}"
+                text = (
+                    f"Exception in callback {getattr(callback, '__qualname__', type(callback).__name__)}"  # no address
+                )
                 self.call_exception_handler({"message": text, "exception": error})

@@ -121,9 +121,7 @@ def draw_plan(family_name: str, seed: int, *, schedule: str = "fifo") -> Plan:
     """
     family = FAMILIES[family_name]
     chance = Random(f"{family_name}-{seed}")
-    is_calm = chance.randrange(CALM_SEEDS) == 0 and not family.max_message_bytes and not family.integer_edges
-    half = [fault for fault in family.faults if chance.random() < 0.5]
-    enabled = () if is_calm and not family.always else (*family.always, *half)
+    enabled = _enabled(family, chance)
     options = _options(family, chance)
     if not enabled:
         options |= {"delivery_timeout_ms": 60_000, "request_timeout_ms": 30_000, "max_block_ms": 60_000}
@@ -161,6 +159,13 @@ def draw_plan(family_name: str, seed: int, *, schedule: str = "fifo") -> Plan:
         burst=chance.choice(BURSTS),
         schedule=schedule,
     )
+
+
+def _enabled(family: Family, chance: Random) -> tuple[str, ...]:
+    """Half of a family's faults; none of them in one seed of some."""
+    is_calm = chance.randrange(CALM_SEEDS) == 0 and not family.max_message_bytes and not family.integer_edges
+    half = [fault for fault in family.faults if chance.random() < 0.5]
+    return () if is_calm and not family.always else (*family.always, *half)
 
 
 def _options(family: Family, chance: Random) -> dict[str, object]:
