@@ -56,13 +56,6 @@ OWN_TRANSACTIONS = (
         new="            is_commit = self.state in _ENDING\n",
     ),
     _mutant(
-        "no_epoch_after_a_stray",
-        "I14: a request of one transaction ends in the next, on version 1",
-        ("D13", "D10"),
-        old="        needs_epoch = self._identity.has_gap or self._has_stray or self._is_renewing\n",
-        new="        needs_epoch = self._identity.has_gap or self._is_renewing\n",
-    ),
-    _mutant(
         "no_epoch_after_a_gap",
         "I14: a batch of one transaction ends in the next, or every next one gets 45, on version 1",
         ("D13", "D10"),
@@ -96,20 +89,6 @@ OWN_TRANSACTIONS = (
         ("D11", "D10"),
         old="            if verdict is Verdict.REFIND:\n                self._nodes.pop(request.coordinator, None)\n",
         new="            if verdict is Verdict.DONE:\n                self._nodes.pop(request.coordinator, None)\n",
-    ),
-    _mutant(
-        "one_added_all_added",
-        "I13: a partition is produced to that waits to be added, on version 1",
-        ("D10", "D13"),
-        old="        joined = [queue for queue in self._joining if queue.topic_partition in request.subject]\n",
-        new="        joined = list(self._joining)\n",
-    ),
-    _mutant(
-        "unguarded_init",
-        "C9: who was fenced fences its successor",
-        ("D12", "D13"),
-        old="            identity = None if is_first else self._identity_now()\n",
-        new="            identity = None if is_first or self._identity.transaction else self._identity_now()\n",
     ),
     _mutant(
         "concurrent_transactions_is_done",
