@@ -9,7 +9,7 @@ from aioproducer.metrics import ProducerStatistics
 
 if TYPE_CHECKING:
     from aioproducer.running_producer import RunningProducer
-    from aioproducer.transaction_waits import TransactionCounts
+    from aioproducer.transaction_runner import TransactionRunner
 
 
 def take_snapshot(running: RunningProducer) -> ProducerStatistics:
@@ -53,10 +53,13 @@ def take_snapshot(running: RunningProducer) -> ProducerStatistics:
         delivery_latency_p50_s=running.latency.quantile_s(0.5),
         delivery_latency_p99_s=running.latency.quantile_s(0.99),
     )
-    return statistics if running.transactions is None else _with_transactions(statistics, running.transactions.counts)
+    return _with_transactions(statistics, running.transactions)
 
 
-def _with_transactions(statistics: ProducerStatistics, ended: TransactionCounts) -> ProducerStatistics:
+def _with_transactions(statistics: ProducerStatistics, transactions: TransactionRunner | None) -> ProducerStatistics:
+    if transactions is None:
+        return statistics
+    ended = transactions.counts
     return replace(
         statistics,
         transactions_committed=ended.committed,

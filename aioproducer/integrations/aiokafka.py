@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Self
 from aioproducer.core.retry_backoff import ExponentialBackoff
 from aioproducer.errors import IllegalStateError, KafkaError
 from aioproducer.integrations.batch_failures import Meaning, meaning_of
+from aioproducer.integrations.batch_transaction import BatchTransaction
 from aioproducer.integrations.consumer_membership import check_consumer
 from aioproducer.integrations.intake import Intake
 from aioproducer.integrations.loop_limits import LoopLimits
@@ -44,8 +45,8 @@ if TYPE_CHECKING:
     from aioproducer.producer import Producer
     from aioproducer.transaction import Transaction
 
-    OnPoison = Callable[[ConsumerRecord, Exception, Transaction], Awaitable[object]]
-    Transform = Callable[[Sequence[ConsumerRecord], Transaction], Awaitable[object]]
+    OnPoison = Callable[[ConsumerRecord, Exception, BatchTransaction], Awaitable[object]]
+    Transform = Callable[[Sequence[ConsumerRecord], BatchTransaction], Awaitable[object]]
 
 FIRST_PAUSE_MS: Final = 100
 LONGEST_PAUSE_MS: Final = 5_000
@@ -209,7 +210,7 @@ class ExactlyOnce:
         """Iterate over batches."""
         return self
 
-    async def __anext__(self) -> tuple[Sequence[ConsumerRecord], Transaction]:
+    async def __anext__(self) -> tuple[Sequence[ConsumerRecord], BatchTransaction]:
         """Commit the batch in hand, and return the next with its transaction.
 
         Raises:
@@ -225,7 +226,7 @@ class ExactlyOnce:
                 continue
             if poison is None:
                 assert self._open is not None
-                return batch.records, self._open.txn
+                return batch.records, BatchTransaction(self._open.txn)
             await self._hand_over(poison)
         raise StopAsyncIteration
 
@@ -350,7 +351,7 @@ class ExactlyOnce:
             poison.offset = record.offset
             raise poison from error
         self._log.warning("poison_record", topic=record.topic, partition=record.partition, offset=record.offset)
-        await self._on_poison(record, error, self._open.txn)
+        await self._on_poison(record, error, BatchTransaction(self._open.txn))
         await self._finish()
 
 

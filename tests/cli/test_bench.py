@@ -17,7 +17,7 @@ def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "scenario", ["tasks", "latency", "transactions", "partitions", "stalled", "loop-lag", "import"]
+    "scenario", ["tasks", "latency", "transactions", "copying", "partitions", "stalled", "loop-lag", "import"]
 )
 def test_scenario_runs_on_the_embedded_cluster(scenario: str, tmp_path: Path) -> None:
     """With figures for ours, and every bar that needs no peer measured."""

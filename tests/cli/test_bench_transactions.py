@@ -26,3 +26,16 @@ async def test_client_says_what_the_log_says(client: str, each: int) -> None:
 
         assert outcome.acknowledged == sum(cluster.end_offset("t", number) for number in range(4))
     assert outcome.figures["records_per_s"] > 0
+
+
+@pytest.mark.parametrize("client", ["ours", "aiokafka"])
+async def test_copier_says_what_the_log_says(client: str) -> None:
+    """Each record of the input, and a marker for each transaction in each of its partitions."""
+    async with FakeCluster(nodes=1, topics={"t": 4, "t-input": 4}) as cluster:
+        job = Job(work="", bootstrap_servers=cluster.bootstrap_servers, topic="t", records=200, per_transaction=50)
+        copy = getattr(importlib.import_module("aioproducer.cli.benchmark.clients.copying"), client)
+
+        outcome: Outcome = await asyncio.to_thread(copy, job)
+
+        assert outcome.acknowledged == sum(cluster.end_offset("t", number) for number in range(4))
+        assert sum(len(cluster.records("t", number)) for number in range(4)) == 200

@@ -120,6 +120,23 @@ async def test_abortable_error_is_tried_again(three: FakeCluster, code: int, api
     await assert_copied_once(servers, TOTAL)
 
 
+async def test_failure_in_the_middle_of_a_batch_does_not_end_the_loop(three: FakeCluster) -> None:
+    """The body goes on to its end, and nothing raises in it; then the batch is tried again."""
+    servers, given = three.bootstrap_servers, 0
+    three.faults.error(TRANSACTION_ABORTABLE, Where(api=ApiKey.PRODUCE))
+    async with working(servers) as batches:
+        stopping = asyncio.create_task(stop_when_processed(batches, servers, TOTAL))
+        async for records, txn in batches:
+            given += len(records)
+            await copy(records[:100], txn)
+            await asyncio.sleep(0.1)  # the answer is here
+            await copy(records[100:], txn)
+        await stopping
+
+    assert given > TOTAL
+    await assert_copied_once(servers, TOTAL)
+
+
 @pytest.mark.parametrize("api", [ApiKey.OFFSET_FETCH, ApiKey.TXN_OFFSET_COMMIT, ApiKey.END_TXN])
 async def test_coordinator_that_is_loading_is_waited_for(three: FakeCluster, api: ApiKey) -> None:
     """Nobody is told."""

@@ -7,8 +7,8 @@ import pytest
 from aiokafka import ConsumerRecord
 
 from aioproducer.integrations.aiokafka import PoisonRecordError
+from aioproducer.integrations.batch_transaction import BatchTransaction
 from aioproducer.testing import FakeCluster
-from aioproducer.transaction import Transaction
 from tests.integrations.workers import copy, fill, read_committed, stop_when_processed, working
 
 pytestmark = pytest.mark.slow
@@ -33,13 +33,13 @@ class Hook:
     def __init__(self) -> None:
         self.told: list[tuple[int, str]] = []
 
-    async def __call__(self, record: ConsumerRecord, error: Exception, txn: Transaction) -> None:
+    async def __call__(self, record: ConsumerRecord, error: Exception, txn: BatchTransaction) -> None:
         """A record, and what it fails with."""
         self.told.append((int(record.value), str(error)))
         await txn.enqueue("dead", record.value)
 
 
-async def copy_and_stumble(records: Sequence[ConsumerRecord], txn: Transaction) -> None:
+async def copy_and_stumble(records: Sequence[ConsumerRecord], txn: BatchTransaction) -> None:
     """A transformation that cannot take one of the records, and finds out late.
 
     Raises:
@@ -50,7 +50,7 @@ async def copy_and_stumble(records: Sequence[ConsumerRecord], txn: Transaction) 
         raise ValueError(f"cannot take {POISON}")
 
 
-async def copy_and_enlarge(records: Sequence[ConsumerRecord], txn: Transaction) -> None:
+async def copy_and_enlarge(records: Sequence[ConsumerRecord], txn: BatchTransaction) -> None:
     """A transformation that makes what the broker refuses of one of the records; nothing raises here."""
     await copy(records, txn)
     if POISON in [int(record.value) for record in records]:
@@ -86,7 +86,7 @@ async def test_exception_that_passes_is_no_poison(servers: str) -> None:
     """A database that is away for a moment: tried again, and nobody is told."""
     hook, failures = Hook(), iter(range(2))
 
-    async def transform(records: Sequence[ConsumerRecord], txn: Transaction) -> None:
+    async def transform(records: Sequence[ConsumerRecord], txn: BatchTransaction) -> None:
         await copy(records, txn)
         if next(failures, None) is not None:
             raise ConnectionError

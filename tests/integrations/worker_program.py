@@ -19,7 +19,7 @@ from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitio
 
 from aioproducer import ConsumerGroupMetadata, Producer, TopicPartition
 from aioproducer.integrations.aiokafka import ExactlyOnce, exactly_once
-from aioproducer.transaction import Transaction
+from aioproducer.integrations.batch_transaction import BatchTransaction
 from tests.integrations.workers import GROUP, consuming
 
 ASSIGNORS = {
@@ -80,7 +80,7 @@ async def work(orders: WorkerOrders) -> None:
 
 async def handle(
     records: Sequence[ConsumerRecord],
-    txn: Transaction,
+    txn: BatchTransaction,
     orders: WorkerOrders,
     *,
     group: ConsumerGroupMetadata,

@@ -10,7 +10,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
 from aioproducer import Producer, TopicPartition
 from aioproducer.integrations.aiokafka import ExactlyOnce, exactly_once
-from aioproducer.transaction import Transaction
+from aioproducer.integrations.batch_transaction import BatchTransaction
 
 PATIENCE_S = 30.0
 GROUP = "workers"
@@ -99,7 +99,7 @@ async def working(
         yield batches
 
 
-async def copy(records: Sequence[ConsumerRecord], txn: Transaction) -> None:
+async def copy(records: Sequence[ConsumerRecord], txn: BatchTransaction) -> None:
     """The transformation: none, to "output"."""
     for record in records:
         await txn.enqueue("output", record.value, partition=record.partition)

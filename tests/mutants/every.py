@@ -7,5 +7,6 @@ from tests.mutants.mutant import Mutant
 from tests.mutants.own_core import OWN_CORE
 from tests.mutants.own_native import OWN_NATIVE
 from tests.mutants.own_shell import OWN_SHELL
+from tests.mutants.own_transactions import OWN_TRANSACTIONS
 
-MUTANTS: Final[tuple[Mutant, ...]] = (*LISTED, *OWN_CORE, *OWN_SHELL, *OWN_NATIVE)
+MUTANTS: Final[tuple[Mutant, ...]] = (*LISTED, *OWN_CORE, *OWN_SHELL, *OWN_NATIVE, *OWN_TRANSACTIONS)

@@ -8,15 +8,18 @@ from aioproducer import (
     BlockingProducer,
     BulkDelivery,
     BulkResult,
+    ConsumerGroupMetadata,
     Delivery,
     JsonSerializer,
     KafkaError,
+    OffsetAndMetadata,
     OffsetRange,
     Producer,
     ProducerConfig,
     ProducerStatistics,
     RecordMetadata,
     TopicPartition,
+    Transaction,
 )
 
 
@@ -101,3 +104,32 @@ def blocking() -> None:
         producer.enqueue("orders", b"v", on_delivery=note)
         producer.flush(timeout=5)
     producer.send("orders", b"v", partition=1.0)  # type: ignore[arg-type]
+
+
+async def transactions(producer: Producer, consumer_group: ConsumerGroupMetadata) -> None:
+    """Blocks, and the verbs that port Java code."""
+    async with producer.transaction() as txn:
+        assert_type(txn, Transaction)
+        assert_type(await txn.send("orders", b"v"), RecordMetadata)
+        assert_type(await txn.enqueue("orders", b"v"), Delivery)
+        assert_type(await txn.send_many("orders", [b"v"]), BulkDelivery)
+        assert_type(await txn.send_offsets({TopicPartition("orders", 0): 5}, "readers"), None)
+        await txn.send_offsets({("orders", 0): OffsetAndMetadata(5, "text")}, consumer_group)
+        await txn.send_offsets({("orders", 0): "5"}, "readers")  # type: ignore[dict-item]
+        await txn.send_offsets([("orders", 0, 5)], "readers")  # type: ignore[arg-type]
+        txn.commit()  # type: ignore[attr-defined]
+    assert_type(await producer.init_transactions(), None)
+    assert_type(await producer.begin_transaction(), None)
+    assert_type(await producer.send_offsets({("orders", 0): 5}, "readers"), None)
+    assert_type(await producer.commit_transaction(), None)
+    assert_type(await producer.abort_transaction(), None)
+    Producer("a:9092", transactional_id="billing-1", transaction_timeout_ms=5000)
+    Producer("a:9092", transactional_id=5)  # type: ignore[arg-type]
+
+
+def blocking_transactions(producer: BlockingProducer) -> None:
+    """The same verbs, without `await`."""
+    with producer.transaction() as same:
+        assert_type(same, BlockingProducer)
+        assert_type(same.send("orders", b"v"), RecordMetadata)
+    assert_type(producer.commit_transaction(), None)

@@ -27,6 +27,9 @@ class Sizes:
     large_transactions: int
     """Of `LARGE_TRANSACTION` records each."""
 
+    copied_records: dict[str, int]
+    """By the client's name."""
+
     many_partitions: int
     spread_records: int
     stall_s: float
@@ -59,6 +62,7 @@ FULL = Sizes(
     latency_records=3_000,
     small_transactions=1_000,
     large_transactions=100,
+    copied_records={"aioproducer": 300_000, "aiokafka": 100_000},
     many_partitions=10_000,
     spread_records=30_000,
     stall_s=20.0,
@@ -87,6 +91,7 @@ QUICK = Sizes(
     latency_records=200,
     small_transactions=20,
     large_transactions=2,
+    copied_records={"aioproducer": 2_000, "aiokafka": 2_000},
     many_partitions=500,
     spread_records=2_000,
     stall_s=1.0,

@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from aioproducer.cli.benchmark.bench_run import Bench
 from aioproducer.cli.benchmark.report import ScenarioReport
+from aioproducer.cli.benchmark.scenarios.copying import copying
 from aioproducer.cli.benchmark.scenarios.enqueue import enqueue
 from aioproducer.cli.benchmark.scenarios.import_time import import_time
 from aioproducer.cli.benchmark.scenarios.latency import latency
@@ -18,6 +19,7 @@ SCENARIOS: Mapping[str, Callable[[Bench], Awaitable[ScenarioReport]]] = {
     "tasks": tasks,
     "latency": latency,
     "transactions": transactions,
+    "copying": copying,
     "partitions": partitions,
     "stalled": stalled,
     "loop-lag": loop_lag,

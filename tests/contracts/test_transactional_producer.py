@@ -1,0 +1,133 @@
+"""Whole transactions of the producer on every release, embedded and real, read by a consumer that is not ours."""
+
+import asyncio
+import uuid
+
+import pytest
+from aiokafka import AIOKafkaConsumer
+
+from aioproducer import (
+    KafkaError,
+    Producer,
+    ProducerFencedError,
+    TransactionAbortableError,
+    TransactionAbortedError,
+)
+
+BEFORE_V2 = {"3.9.1", "4.3.1-tv0"}
+
+
+async def committed(servers: str, topic: str) -> list[bytes]:
+    """What aiokafka's consumer reads of a topic with `isolation_level="read_committed"`, up to its end."""
+    consumer = AIOKafkaConsumer(
+        topic, bootstrap_servers=servers, isolation_level="read_committed", auto_offset_reset="earliest", group_id=None
+    )
+    await consumer.start()
+    values: list[bytes] = []
+    try:
+        ends = await consumer.end_offsets(list(consumer.assignment()))
+        while not all([await consumer.position(partition) >= end for partition, end in ends.items()]):
+            for records in (await consumer.getmany(timeout_ms=200)).values():
+                values += [record.value for record in records]
+    finally:
+        await consumer.stop()
+    return values
+
+
+def new_name() -> str:
+    """Of a topic or transactional id that no other test uses."""
+    return f"t-{uuid.uuid4().hex[:12]}"
+
+
+@pytest.mark.kafka
+async def test_commits_are_seen_and_aborts_are_not(broker_of_release: tuple[str, str]) -> None:
+    """Records of several partitions and batches; an abort while some are on their way."""
+    _, servers = broker_of_release
+    topic = new_name()
+    async with Producer(servers, transactional_id=new_name(), batch_size=2000) as producer:
+        for round_ in range(4):
+            await producer.begin_transaction()
+            for number in range(200):
+                await producer.enqueue(topic, b"%d-%d" % (round_, number))
+            await (producer.abort_transaction if round_ % 2 else producer.commit_transaction)()
+
+    expected = {b"%d-%d" % (round_, number) for round_ in (0, 2) for number in range(200)}
+    found = await committed(servers, topic)
+    assert (len(found), set(found)) == (400, expected)
+
+
+@pytest.mark.kafka
+async def test_producer_goes_on_after_a_record_that_failed(broker_of_release: tuple[str, str]) -> None:
+    """The broker refuses one as too large; the transaction is aborted, and the sequences begin anew."""
+    _, servers = broker_of_release
+    topic = new_name()
+    async with Producer(servers, transactional_id=new_name(), max_request_size=3_000_000, batch_size=100) as producer:  # noqa: PLR1702  # one block in another
+        for round_ in range(3):
+            async with producer.transaction() as txn:
+                await txn.send(topic, b"%d" % round_, partition=0)
+            with pytest.raises(TransactionAbortableError):  # noqa: PT012  # its end raises
+                async with producer.transaction() as txn:
+                    await txn.send(topic, b"never", partition=0)
+                    await txn.enqueue(topic, bytes(2_000_000), partition=0)
+                    await txn.enqueue(topic, b"never", partition=0)
+
+    assert await committed(servers, topic) == [b"0", b"1", b"2"]
+
+
+@pytest.mark.kafka
+async def test_older_producer_of_an_id_is_fenced(broker_of_release: tuple[str, str]) -> None:
+    """Its open transaction is aborted; it is told so at commit."""
+    _, servers = broker_of_release
+    topic, name = new_name(), new_name()
+    older = await Producer(servers, transactional_id=name).start()
+    await older.begin_transaction()
+    await older.send(topic, b"older", partition=0)
+    async with Producer(servers, transactional_id=name) as newer:
+        async with newer.transaction() as txn:
+            await txn.send(topic, b"newer", partition=0)
+        with pytest.raises(ProducerFencedError):
+            await older.commit_transaction()
+        await older.close()
+
+    assert await committed(servers, topic) == [b"newer"]
+
+
+@pytest.mark.kafka
+async def test_transaction_that_timed_out_ends_as_its_protocol_lets_it(broker_of_release: tuple[str, str]) -> None:
+    """V2: abort, and go on. V1: the identity is lost, and the error says why."""
+    release, servers = broker_of_release
+    topic = new_name()
+    producer = await Producer(servers, transactional_id=new_name(), transaction_timeout_ms=1000).start()
+    await producer.begin_transaction()
+    await producer.send(topic, b"late", partition=0)
+    await asyncio.sleep(4)
+    with pytest.raises(KafkaError):
+        await producer.commit_transaction()
+    if release in BEFORE_V2:
+        with pytest.raises(ProducerFencedError, match="or the transaction timed out"):
+            await producer.abort_transaction()
+    else:
+        await producer.abort_transaction()
+        async with producer.transaction() as txn:
+            await txn.send(topic, b"next", partition=0)
+    await producer.close()
+
+    assert await committed(servers, topic) == ([] if release in BEFORE_V2 else [b"next"])
+
+
+@pytest.mark.kafka
+async def test_abort_fails_what_is_not_answered(broker_of_release: tuple[str, str]) -> None:
+    """And the next transaction is whole."""
+    _, servers = broker_of_release
+    topic = new_name()
+    async with Producer(servers, transactional_id=new_name(), linger_ms=5000) as producer:
+        await producer.begin_transaction()
+        await producer.partitions_for(topic)
+        waiting = producer.send(topic, b"waiting", partition=0)
+        await producer.abort_transaction()
+        with pytest.raises(TransactionAbortedError):
+            await waiting
+        async with producer.transaction() as txn:
+            await txn.enqueue(topic, b"next", partition=0)
+
+    assert await committed(servers, topic) == [b"next"]

@@ -1,0 +1,103 @@
+"""Bugs of transactions: commits, epochs, partitions added, offsets, coordinators."""
+
+from tests.mutants.mutant import Change, Mutant
+
+_MANAGER = "core/transaction_manager.py"
+_OUTCOME = "core/transaction_outcome.py"
+_LAST_OF_ANY = "    _E.PRODUCER_FENCED: Verdict.{},\n}}\n\n_IN_TRANSACTION"
+
+
+def _mutant(name: str, breaks: str, families: tuple[str, ...], *, old: str, new: str, file: str = _MANAGER) -> Mutant:
+    return Mutant(name=name, breaks=breaks, families=families, changes=(Change(file, old, new),))
+
+
+OWN_TRANSACTIONS = (
+    _mutant(
+        "commit_ignores_a_failed_record",
+        "I12: a transaction is committed without it",
+        ("D10", "D13"),
+        old="        if self.state in _OPEN:\n            self.error = abortable_error(error)\n",
+        new="        if not self.state:\n            self.error = abortable_error(error)\n",
+    ),
+    _mutant(
+        "fenced_is_retriable",
+        "I17: who was fenced asks for ever",
+        ("D12",),
+        file=_OUTCOME,
+        old=_LAST_OF_ANY.format("FATAL"),
+        new=_LAST_OF_ANY.format("RETRY"),
+    ),
+    _mutant(
+        "version_2_keeps_its_epoch",
+        "CALM: the transaction after the first is refused",
+        ("D10",),
+        old="        has_identity = answer is not None and self.is_v2 and answer.producer_id >= 0\n",
+        new="        has_identity = answer is not None and not self.is_v2 and answer.producer_id >= 0\n",
+    ),
+    _mutant(
+        "end_before_partitions_are_added",
+        "I17: what was to be added when the commit began never is",
+        ("D10", "D13"),
+        old="        if self.state in _OPEN and self._joining:\n",
+        new="        if self.state is TransactionState.IN_TRANSACTION and self._joining:\n",
+    ),
+    _mutant(
+        "end_before_records_are_answered",
+        "I13: EndTxn overtakes what is on the wire",
+        ("D10", "D13"),
+        old="        if self.state in _ENDING and self._is_flushed and not self._is_renewing:\n",
+        new="        if self.state in _ENDING and not self._is_renewing:\n",
+    ),
+    _mutant(
+        "abort_is_a_commit",
+        "I12: what was given up is there",
+        ("D10",),
+        old="            is_commit = self.state is TransactionState.COMMITTING\n",
+        new="            is_commit = self.state in _ENDING\n",
+    ),
+    _mutant(
+        "no_epoch_after_a_gap",
+        "I14: a batch of one transaction ends in the next, or every next one gets 45, on version 1",
+        ("D13", "D10"),
+        old="        needs_epoch = self._identity.has_gap or self._has_stray or self._is_renewing\n",
+        new="        needs_epoch = self._has_stray or self._is_renewing\n",
+    ),
+    _mutant(
+        "produces_before_the_partition_is_added",
+        "I13: on version 1",
+        ("D10",),
+        old="        if self.is_v2:\n            identity.join_transaction()\n",
+        new="        if self.number:\n            identity.join_transaction()\n",
+    ),
+    _mutant(
+        "offsets_added_are_offsets_committed",
+        "C8: they are missing",
+        ("D11",),
+        old="            self._forward(subject, is_committed=request.api is not ADD_OFFSETS_TO_TXN)\n",
+        new="            self._forward(subject, is_committed=True)\n",
+    ),
+    _mutant(
+        "transaction_is_left_open",
+        "I12, I14: an abort of which the coordinator knows is not asked for",
+        ("D10",),
+        old="        if self._is_renewing or not (self._may_be_known or self._joining or self._offsets):\n",
+        new="        if self._is_renewing or not (self._joining or self._offsets):\n",
+    ),
+    _mutant(
+        "coordinator_cached_for_ever",
+        "I17: who is not the coordinator any more is asked for ever",
+        ("D11", "D10"),
+        old="            if verdict is Verdict.REFIND:\n                self._nodes.pop(request.coordinator, None)\n",
+        new="            if verdict is Verdict.DONE:\n                self._nodes.pop(request.coordinator, None)\n",
+    ),
+    _mutant(
+        "concurrent_transactions_is_done",
+        "I12: an EndTxn that has to wait is taken for one that was done",
+        ("D11", "D10"),
+        file=_OUTCOME,
+        old="    _E.CONCURRENT_TRANSACTIONS: Verdict.RETRY_SOON,\n    _E.UNKNOWN_SERVER_ERROR: Verdict.RETRY,\n"
+        "    _E.UNSUPPORTED_VERSION",
+        new="    _E.CONCURRENT_TRANSACTIONS: Verdict.DONE,\n    _E.UNKNOWN_SERVER_ERROR: Verdict.RETRY,\n"
+        "    _E.UNSUPPORTED_VERSION",
+    ),
+)
