@@ -294,6 +294,8 @@ class SimulatedNetwork:
         match effect:
             case Close():
                 transport.is_open_at_node = False
+                if effect.is_abrupt:
+                    self.watch.died(transport.node.number)
                 end = (lambda: transport.reset(effect.reason)) if effect.is_abrupt else transport.receive_end
                 self._answer_later(transport, end)
             case PauseReading():

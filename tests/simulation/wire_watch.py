@@ -124,13 +124,15 @@ class WireWatch:
         self._history.note("network", "connection %d to node %d is gone", transport.number, transport.node.number)
         error = getattr(transport.protocol, "error", None)
         is_given_up = "no answer within" in str(error) and not self._is_hostile
-        if "the broker died" in str(error):
-            self._pauses.pop(transport.node.number, None)  # metadata without the node makes the client forget it
         # An answer may arrive at the very instant at which the time is over, and be noticed after it.
         if is_given_up and _TICK_S < waited_s < self._request_timeout_s - _TICK_S:
             self.violated("I17", f"connection {transport.number} was given up after {waited_s:.6f} s: {error}")
         if isinstance(error, ProtocolError) and not self._is_hostile:
             self.violated("I28", f"connection {transport.number} was closed, but every broker is honest: {error}")
+
+    def died(self, node: int) -> None:
+        """A broker is dead, and so is its pause: metadata without it makes the client forget both."""
+        self._pauses.pop(node, None)
 
     # Requests
 
