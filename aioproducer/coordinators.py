@@ -5,6 +5,7 @@ Source: Sender.maybeSendAndPollTransactionalRequest in Apache Kafka.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from aioproducer.errors import BrokerConnectionError, KafkaError, UnsupportedVersionError
@@ -76,7 +77,7 @@ class Coordinators:
             node_id, answer = await self._client.request(
                 request.api,
                 body,
-                lambda answer: _read(request, answer),
+                partial(self._read, request),
                 node_id=self.manager.node_of(request),
                 at_most=request.at_most,
             )
@@ -90,18 +91,17 @@ class Coordinators:
             self._take(request, node_id, answer)
 
     def _take(self, request: TransactionRequest, node_id: int, answer: TransactionAnswer) -> None:
-        now = self._clock()
-        if answer.throttle_time_ms:
-            self._client.throttle(node_id, answer.throttle_time_ms, now)
         if not isinstance(answer, PartitionsAnswer) and answer.error_code == ErrorCode.UNSUPPORTED_VERSION:
             text = f"the broker no longer speaks this version of {request.api.name}: versions are agreed on anew"
             self._client.disconnect(node_id, BrokerConnectionError(text), at_once=False)
-        self.manager.answered(request, answer, now)
+        self.manager.answered(request, answer, self._clock())
+
+    def _read(self, request: TransactionRequest, answer: Answer) -> tuple[int, TransactionAnswer]:
+        decoded = request.decode(answer.version, answer.payload)
+        # A pause begins now: the sender may have its turn before the task that waits for this answer.
+        self._client.throttle(answer.node_id, decoded.throttle_time_ms, self._clock())
+        return answer.node_id, decoded
 
     def __repr__(self) -> str:
         """Show what decides."""
         return f"<Coordinators {self.manager!r}>"
-
-
-def _read(request: TransactionRequest, answer: Answer) -> tuple[int, TransactionAnswer]:
-    return answer.node_id, request.decode(answer.version, answer.payload)

@@ -77,7 +77,9 @@ class ProducerIdSource:
 
     async def _fetch(self) -> bool:
         try:
-            node_id, answer = await self._client.request(INIT_PRODUCER_ID, encode_init_producer_id_request, _decode)
+            node_id, answer = await self._client.request(
+                INIT_PRODUCER_ID, encode_init_producer_id_request, self._decode
+            )
         except UnsupportedVersionError:
             raise
         except KafkaError as error:
@@ -88,6 +90,12 @@ class ProducerIdSource:
             text = "the broker no longer speaks this version of InitProducerId: versions are agreed on anew"
             self._client.disconnect(node_id, BrokerConnectionError(text), at_once=False)
         return self._take(answer)
+
+    def _decode(self, answer: Answer) -> tuple[int, ProducerIdAnswer]:
+        decoded = decode_init_producer_id_response(answer.version, answer.payload)
+        # A pause begins now: the sender may have its turn before the task that waits for this answer.
+        self._client.throttle(answer.node_id, decoded.throttle_time_ms, asyncio.get_running_loop().time())
+        return answer.node_id, decoded
 
     def _take(self, answer: ProducerIdAnswer) -> bool:
         code = ErrorCode.of(answer.error_code)
@@ -101,7 +109,3 @@ class ProducerIdSource:
             raise BrokerError.of(answer.error_code, text, outcome=Outcome.NOT_WRITTEN)
         self._log.debug("producer_id_refused", code=answer.error_code)
         return False
-
-
-def _decode(answer: Answer) -> tuple[int, ProducerIdAnswer]:
-    return answer.node_id, decode_init_producer_id_response(answer.version, answer.payload)
