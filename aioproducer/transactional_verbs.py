@@ -13,6 +13,8 @@ from aioproducer.offset_arguments import group_of, offsets_of
 from aioproducer.transaction import Transaction, TransactionBlock, transactions_of
 
 if TYPE_CHECKING:
+    from contextlib import AbstractAsyncContextManager
+
     from aioproducer.offset_arguments import GroupArgument, OffsetsArgument
     from aioproducer.running_producer import RunningProducer
     from aioproducer.transaction_runner import TransactionRunner
@@ -37,7 +39,7 @@ class TransactionalVerbs:
         runner = transactions_of(self._open_running())
         await runner.initialized(deadline=runner.waits.deadline())
 
-    def transaction(self) -> TransactionBlock:
+    def transaction(self) -> AbstractAsyncContextManager[Transaction, None]:
         """Return a block that is one transaction: `async with producer.transaction() as txn`.
 
         It begins when no other task has one open, first come, first served. It commits at its end and aborts on any
