@@ -69,4 +69,7 @@ def _within(folder: Path, link: re.Match[str]) -> str:
 
 def setup(app: Sphinx) -> None:
     """Be called by Sphinx."""
+    from pygments.lexers.special import TextLexer  # noqa: PLC0415  # comes with Sphinx; a test imports this file
+
     app.connect("source-read", adapt)
+    app.add_lexer("mermaid", TextLexer)  # GitHub draws such a diagram; a site would need a script from elsewhere

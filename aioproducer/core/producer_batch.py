@@ -81,6 +81,7 @@ class ProducerBatch:
         "order",
         "queue",
         "result",
+        "sent_at",
         "size",
         "start",
         "state",
@@ -118,6 +119,7 @@ class ProducerBatch:
         self.attempts = 0
         self.maybe_written = False
         self.not_before = 0.0
+        self.sent_at = 0.0  # monotonic seconds of the last attempt
         self.connection = 0
         self.node_id: int | None = None
         self.is_ready = False

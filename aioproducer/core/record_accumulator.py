@@ -96,7 +96,7 @@ class RecordAccumulator:
                 self.ready.offer_first(queue)
                 break
             queue.put_on_wire(batch, connection)
-            batch.node_id = node_id
+            batch.node_id, batch.sent_at = node_id, now
             drained.append(batch)
             size += batch.wire_size
             again.append(queue)

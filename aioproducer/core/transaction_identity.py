@@ -30,7 +30,7 @@ def identity_of(transactional_id: str | None, *, is_idempotent: bool) -> Produce
 class TransactionalIdentity(ProducerIdentity):
     """The producer's identity, and which transaction is open under it."""
 
-    __slots__ = ("has_gap", "number", "pipelines_at_once", "transaction")
+    __slots__ = ("first_answer_s", "has_gap", "number", "pipelines_at_once", "transaction")
 
     def __init__(self) -> None:
         """Start without an identity."""
@@ -43,6 +43,8 @@ class TransactionalIdentity(ProducerIdentity):
         """A batch with a sequence ended unacknowledged under this identity."""
         self.pipelines_at_once = False
         """Brokers refuse a first sequence other than 0 (transactions V2): a successor cannot overtake."""
+        self.first_answer_s: float | None = None
+        """How long the first batch of the transaction took to be acknowledged, if it was at its first attempt."""
 
     def assign(self, producer_id: int, epoch: int) -> None:
         """Take what InitProducerId, or EndTxn, answered: all sequences begin at 0."""
@@ -100,6 +102,12 @@ class TransactionalPartitionIdentity(PartitionIdentity):
         identity = BatchIdentity(self.producer_id, self.epoch, self.next_sequence, is_transactional=True)
         self.next_sequence = sequence_after(self.next_sequence, count)
         return identity
+
+    def acknowledge(self, batch: ProducerBatch, base_offset: int, now: float) -> None:
+        """Note that a batch is in the log."""
+        super().acknowledge(batch, base_offset, now)
+        if self._shared.first_answer_s is None and batch.attempts == 1:
+            self._shared.first_answer_s = now - batch.sent_at
 
     def is_confirmed(self, connection: int, now: float) -> bool:
         """Whether several batches may be on the wire on this connection."""

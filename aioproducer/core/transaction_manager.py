@@ -19,6 +19,7 @@ from collections import deque
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Final
 
+from aioproducer.core.marker_pause import MarkerPause
 from aioproducer.core.request_pacing import RequestPacing
 from aioproducer.core.transaction_errors import abortable_error, answered_error, fenced_error
 from aioproducer.core.transaction_outcome import Verdict, verdict_on
@@ -99,6 +100,7 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
         self._timeout_ms = timeout_ms
         self._identity = identity
         self._stray_delay_s = stray_delay_s
+        self._marker_pause = MarkerPause()
         self._is_asking = False
         self._joining: dict[PartitionQueue, None] = {}
         self._offsets: deque[OffsetsToSend] = deque()
@@ -133,6 +135,7 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
         self._move_to(TransactionState.IN_TRANSACTION)
         self._identity.transaction += 1
         self._identity.pipelines_at_once = is_v2
+        self._identity.first_answer_s = None
         self._is_flushed = self._is_end_sent = self._may_be_known = self._is_known = self._has_stray = False
         return True
 
@@ -326,6 +329,7 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
             self._take_identity(answer, now)
         elif isinstance(answer, EndTxnAnswer):
             self._end(answer)
+            self._wait_for_markers(now)
         elif isinstance(subject, OffsetsToSend):
             self._is_known = True
             self._forward(subject, is_committed=request.api is not ADD_OFFSETS_TO_TXN)
@@ -364,6 +368,11 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
             self._has_stray = False
         needs_epoch = self._identity.has_gap or self._has_stray or self._is_renewing
         self._move_to(TransactionState.INITIALIZING if needs_epoch else TransactionState.READY)
+
+    def _wait_for_markers(self, now: float) -> None:
+        if self.is_v2 and self._identity.first_answer_s is not None:
+            self._marker_pause.learn(self._identity.first_answer_s)
+            self.begin_at = max(self.begin_at, now + self._marker_pause.seconds)
 
     # Inside
 

@@ -1,0 +1,54 @@
+"""How long the next transaction of version 2 waits for the markers of the last one.
+
+EndTxn is answered before the markers are written. A Produce that comes too early is not refused: the leader waits
+20 ms (`add.partitions.to.txn.retry.backoff.ms`) and tries again. Between two small transactions that is most of the
+time, and a millisecond's patience here saves it. How much is needed differs from cluster to cluster and from hour to
+hour, so it is learnt: more after each first answer that took as long as that wait, a little less after each other.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+BROKER_WAITS_S: Final = 0.020
+STEP_S: Final = 0.0005
+"""What a wait of the broker's adds to the pause."""
+
+LONGEST_S: Final = 0.010
+"""With more than this the pause costs about as much as it saves."""
+
+EASED: Final = 0.99
+"""What is left of the pause after an answer that did not wait."""
+
+REST: Final = 1_000
+"""Transactions without a pause after one that would have become too long."""
+
+
+class MarkerPause:
+    """The pause, and what it has learnt from."""
+
+    __slots__ = ("_fastest_s", "_rest", "seconds")
+
+    def __init__(self) -> None:
+        """Begin without a pause."""
+        self.seconds = 0.0
+        """From the answer to EndTxn to the next beginning."""
+        self._fastest_s = float("inf")
+        self._rest = 0
+
+    def learn(self, first_answer_s: float) -> None:
+        """Take into account how long the first Produce of a transaction took to be answered."""
+        self._fastest_s = min(self._fastest_s * (2 - EASED), first_answer_s)
+        has_waited = first_answer_s > self._fastest_s + 0.75 * BROKER_WAITS_S
+        if self._rest:
+            self._rest -= 1
+        elif not has_waited:
+            self.seconds *= EASED
+        elif self.seconds + STEP_S > LONGEST_S:
+            self.seconds, self._rest = 0.0, REST
+        else:
+            self.seconds += STEP_S
+
+    def __repr__(self) -> str:
+        """Show how long it is."""
+        return f"<MarkerPause seconds={self.seconds:.4f}>"

@@ -1,0 +1,69 @@
+"""How long the next transaction waits for the markers of the last one."""
+
+import pytest
+
+from aioproducer.core.marker_pause import BROKER_WAITS_S, LONGEST_S, REST, STEP_S, MarkerPause
+
+ANSWER_S = 0.003
+
+
+def live(pause: MarkerPause, *, markers_s: float, transactions: int, away_s: float = 0.0) -> int:
+    """How many transactions had to wait for a broker whose markers take so long, and which is so far away."""
+    waited = 0
+    for _ in range(transactions):
+        is_early = pause.seconds + away_s < markers_s
+        waited += is_early
+        pause.learn(ANSWER_S + away_s + (BROKER_WAITS_S if is_early else 0.0))
+    return waited
+
+
+@pytest.mark.parametrize("away_s", [0.0, 0.05])
+def test_nobody_waits_where_markers_are_written_in_time(away_s: float) -> None:
+    """At once, or while the requests are on their way."""
+    pause = MarkerPause()
+
+    assert live(pause, markers_s=away_s / 2, away_s=away_s, transactions=1_000) == 0
+    assert pause.seconds == 0.0
+
+
+@pytest.mark.parametrize("markers_s", [0.0004, 0.0013, 0.003, 0.009])
+def test_pause_becomes_what_the_markers_take(markers_s: float) -> None:
+    """And then the broker has to wait now and then only, which is how the pause follows it down."""
+    pause = MarkerPause()
+    pause.learn(ANSWER_S)  # the very first has nothing to wait for
+    live(pause, markers_s=markers_s, transactions=50)
+
+    assert live(pause, markers_s=markers_s, transactions=1_000) < 250
+    assert pause.seconds == pytest.approx(markers_s, abs=STEP_S)
+
+
+def test_pause_follows_markers_that_have_become_quick() -> None:
+    """It eases until a broker waits."""
+    pause = MarkerPause()
+    pause.learn(ANSWER_S)
+    live(pause, markers_s=0.008, transactions=100)
+    live(pause, markers_s=0.001, transactions=400)
+
+    assert pause.seconds < 0.001 + STEP_S
+
+
+def test_markers_that_take_too_long_are_not_waited_for() -> None:
+    """A pause and the broker's wait would be paid for both."""
+    pause = MarkerPause()
+    pause.learn(ANSWER_S)
+    live(pause, markers_s=2 * LONGEST_S, transactions=round(LONGEST_S / STEP_S) + 1)
+    assert pause.seconds == 0.0
+
+    live(pause, markers_s=2 * LONGEST_S, transactions=REST)
+    assert pause.seconds == 0.0
+
+
+def test_pause_is_tried_again_after_a_rest() -> None:
+    """What took too long once may do so no more."""
+    pause = MarkerPause()
+    pause.learn(ANSWER_S)
+    live(pause, markers_s=2 * LONGEST_S, transactions=round(LONGEST_S / STEP_S) + 1)
+    live(pause, markers_s=0.0, transactions=REST)
+    live(pause, markers_s=0.002, transactions=1)
+
+    assert pause.seconds == STEP_S
