@@ -41,7 +41,6 @@ from aioproducer.protocol.error_codes import ErrorCode
 from aioproducer.protocol.messages import INIT_PRODUCER_ID, ProducerIdAnswer
 from aioproducer.protocol.transaction_messages import (
     ADD_OFFSETS_TO_TXN,
-    ADD_PARTITIONS_TO_TXN,
     END_TXN,
     FIND_COORDINATOR,
     CoordinatorAnswer,
@@ -333,7 +332,7 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
         elif isinstance(subject, OffsetsToSend):
             self._is_known = True
             self._forward(subject, is_committed=request.api is not ADD_OFFSETS_TO_TXN)
-        elif request.api is ADD_PARTITIONS_TO_TXN:
+        else:
             self._is_known = True
             self._let_join(request)
 

@@ -113,3 +113,13 @@ def test_idle_partition_is_not_watched() -> None:
     overdue(core)
 
     assert (core.queue().is_empty, len(core.timers), overdue(core)) == (True, 0, [])
+
+
+def test_it_is_known_whether_anything_is_due() -> None:
+    """Without looking through partitions."""
+    core = CoreParts()
+    core.send()
+    assert not core.accumulator.deadlines.is_due
+
+    core.pass_time(TIMEOUT_S)
+    assert core.accumulator.deadlines.is_due

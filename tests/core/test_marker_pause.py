@@ -67,3 +67,8 @@ def test_pause_is_tried_again_after_a_rest() -> None:
     live(pause, markers_s=0.002, transactions=1)
 
     assert pause.seconds == STEP_S
+
+
+def test_pause_shows_how_long_it_is() -> None:
+    """For debuggers."""
+    assert repr(MarkerPause()) == "<MarkerPause seconds=0.0000>"

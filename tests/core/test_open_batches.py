@@ -6,6 +6,7 @@ from itertools import pairwise
 import pytest
 
 from aioproducer.core.buffer_pool import SMALLEST_CHUNK
+from aioproducer.core.partition_queue import PartitionQueue
 from aioproducer.core.producer_batch import ProducerBatch
 from aioproducer.records import TopicPartition
 from tests.fakes.core_parts import CoreParts, values
@@ -349,3 +350,15 @@ def test_keyless_records_stay_with_a_partition_for_a_batch() -> None:
 
     assert set(places) == {("t", 0), ("t", 1)}
     assert changes < 30
+
+
+def test_opening_a_batch_is_told() -> None:
+    """To whoever listens: a transaction learns which partitions it has."""
+    core = CoreParts()
+    opened: list[PartitionQueue] = []
+    core.open_batches.on_opened = opened.append
+
+    core.send()
+    core.send()
+
+    assert opened == [core.queue()]

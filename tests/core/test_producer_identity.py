@@ -332,3 +332,16 @@ def test_no_sequence_is_ever_given_twice(steps: list[tuple[int, int | None]]) ->
             used = {(number, *identity[:2], identity.base_sequence + index) for index in range(records)}
             assert not used & given_out
             given_out |= used
+
+
+@pytest.mark.parametrize("verb", ["abandon", "leave_gap"])
+def test_batch_that_failed_changes_the_epoch_of_its_partition(verb: str) -> None:
+    """Without a transactional id a partition is always in what there is to be in."""
+    partition = PartitionIdentity(producer_of())
+    assert partition.is_in_transaction
+    batch = batch_of(partition.stamp(1))
+
+    getattr(partition, verb)(batch)
+
+    assert partition.is_changing
+    assert partition.may_change

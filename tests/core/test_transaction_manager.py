@@ -244,3 +244,45 @@ def test_v1_group_is_added_before_its_offsets() -> None:
     assert offsets.is_done
     assert [request.coordinator.key for request in (adding, committing)] == ["billing-1", "readers"]
     assert [request.at_most for request in (committing, ending)] == [4, 4]
+
+
+# One after another
+
+
+def test_number_tells_transactions_apart() -> None:
+    """It grows with each."""
+    scene = Scene().begun(0)
+    assert (scene.manager.number, scene.manager.has_ended) == (1, True)
+    scene.manager.commit()
+    assert not scene.manager.has_ended
+    scene.manager.flushed()
+    scene.do("EndTxn")
+
+    assert scene.manager.begin(2)
+    assert scene.manager.number == 2
+
+
+def test_partition_joins_a_transaction_once() -> None:
+    """And none that is not open."""
+    scene = Scene().ready()
+    queue = scene.queue()
+    assert not scene.manager.use(queue)
+
+    assert scene.manager.begin(2)
+    assert scene.manager.use(queue)
+    assert not scene.manager.use(queue)
+
+
+def test_v2_waits_for_the_markers_of_the_last_transaction_where_that_has_helped() -> None:
+    """The first answer of a transaction says whether its leader had to."""
+    scene = Scene().ready()
+    for first_answer_s in (0.002, 0.023):
+        assert scene.manager.begin(2)
+        scene.manager.use(scene.queue())
+        scene.identity.first_answer_s = first_answer_s
+        scene.manager.commit()
+        scene.manager.flushed()
+        assert scene.manager.begin_at <= scene.now
+        scene.do("EndTxn")
+
+    assert scene.now < scene.manager.begin_at <= scene.now + 0.001

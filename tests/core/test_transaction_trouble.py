@@ -291,3 +291,73 @@ def test_answer_that_comes_after_a_fatal_error_changes_nothing() -> None:
     scene.answer(request)
 
     assert (scene.manager.state, str(scene.manager.error)) == (State.FATAL_ERROR, "the end")
+
+
+def test_second_fatal_error_does_not_replace_the_first() -> None:
+    """The first is the reason."""
+    scene = Scene().begun(0)
+    scene.manager.fail(KafkaError("the end"))
+
+    scene.manager.fail(KafkaError("and again"))
+
+    assert str(scene.manager.error) == "the end"
+
+
+def test_request_that_nobody_answered_is_named() -> None:
+    """In the text of a time-out, and in what a debugger shows."""
+    scene = Scene().begun(0)
+    scene.manager.commit()
+    scene.manager.flushed()
+    request = scene.ask()
+    scene.manager.unanswered(request, LOST, was_sent=True, now=scene.now)
+
+    assert "EndTxn" in scene.manager.pacing.trouble
+    assert repr(scene.manager.pacing) == "<RequestPacing attempts=1 trouble='EndTxn: lost'>"
+    assert repr(scene.manager) == "<TransactionManager 'billing-1' committing v2=True>"
+
+
+def test_code_that_nobody_knows_is_told_as_it_is() -> None:
+    """And is no success."""
+    scene = Scene().ready()
+    assert scene.manager.begin(0)
+    scene.manager.use(scene.queue())
+    scene.do("AddPartitionsToTxn", 12_345)
+
+    assert "AddPartitionsToTxn: unknown error 12345" in str(scene.manager.error)
+
+
+def test_coordinator_that_nobody_names_leaves_no_copy() -> None:
+    """To look somebody up changes nothing, however often."""
+    scene = Scene(version=0)
+    scene.manager.initialize()
+    request = scene.manager.next_request(scene.now)
+    assert request is not None
+    assert request.body(4)
+    scene.manager.unanswered(request, LOST, was_sent=True, now=scene.now)
+    scene.pass_time(1)
+    scene.do("InitProducerId")
+
+    assert scene.manager.begin_at <= scene.now
+
+
+def test_offsets_that_come_through_after_an_abort_are_nobodys() -> None:
+    """The request was on its way."""
+    scene = Scene().begun(0)
+    scene.manager.send_offsets(OffsetsToSend(OFFSETS, READERS, is_added=True))
+    request = scene.ask()
+    scene.manager.abort()
+
+    scene.answer(request)
+    scene.manager.flushed()
+
+    assert scene.asked() == "EndTxn"
+
+
+def test_transaction_that_must_be_aborted_has_one_reason() -> None:
+    """An error that says so already is not wrapped again."""
+    reason = TransactionAbortableError("the topic was made again")
+    scene = Scene().begun(0)
+
+    scene.manager.fail_transaction(reason)
+
+    assert scene.manager.error is reason

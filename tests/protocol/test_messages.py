@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from kio.serial import entity_reader, entity_writer
 
 from aioproducer.errors import ProtocolError
+from aioproducer.protocol.api_versions import FinalizedFeatures
 from aioproducer.protocol.messages import (
     NO_EPOCH,
     MetadataAnswer,
@@ -210,3 +211,17 @@ def test_damaged_metadata_never_gets_through_as_another_error(version: int, at: 
 def test_node_that_cannot_be_is_known_as_such(node: Node) -> None:
     """A broker's word is not enough for a socket call or a log line."""
     assert not node.is_valid
+
+
+def test_what_the_cluster_has_agreed_on_is_read() -> None:
+    """Among tagged fields that are not known here."""
+    tags = b"\x03" + b"\x00\x01\x01" + b"\x01\x08" + (9).to_bytes(8, "big")
+    tags += b"\x02\x1a\x02\x14transaction.version" + b"\x00\x02\x00\x02\x00"
+    body = api_versions_body(((0, 3, 13),))
+    assert body.endswith(b"\x00")
+
+    answer = decode_api_versions_response(4, body[:-1] + tags)
+
+    assert (answer.features_epoch, dict(answer.features)) == (9, {"transaction.version": 2})
+    assert FinalizedFeatures(9, answer.features).transaction_version == 2
+    assert FinalizedFeatures().transaction_version == 0

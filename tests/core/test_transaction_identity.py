@@ -1,0 +1,146 @@
+"""Who sends under a transactional id: what a partition does with the coordinator's identity."""
+
+import pytest
+
+from aioproducer.core.partition_queue import PartitionQueue
+from aioproducer.core.producer_batch import ProducerBatch
+from aioproducer.core.producer_identity import ProducerIdentity
+from aioproducer.core.transaction_identity import TransactionalIdentity, identity_of
+from aioproducer.records import TopicPartition
+from tests.fakes.core_parts import CoreParts
+
+
+@pytest.fixture
+def shared() -> TransactionalIdentity:
+    """Of a producer that has its identity."""
+    identity = TransactionalIdentity()
+    identity.assign(77, 3)
+    return identity
+
+
+@pytest.fixture
+def queue(shared: TransactionalIdentity) -> PartitionQueue:
+    """A partition that belongs to the open transaction."""
+    queue = PartitionQueue(TopicPartition("t", 0), shared.of_partition(), max_in_flight=5)
+    shared.transaction = 1
+    queue.identity.join_transaction()
+    return queue
+
+
+def sent_by(queue: PartitionQueue, *, sent_at: float = 10.0) -> ProducerBatch:
+    """A batch at its first attempt."""
+    core = CoreParts()
+    core.send()
+    core.open_batches.close(core.queue())
+    batch = core.queue().queued[0]
+    batch.identity = queue.identity.stamp(batch.count)
+    batch.attempts, batch.sent_at = 1, sent_at
+    return batch
+
+
+def identity_given(queue: PartitionQueue, count: int) -> tuple[int, int, int]:
+    """What the next batch of so many records gets."""
+    identity = queue.identity.stamp(count)
+    assert identity.is_transactional
+    return identity.producer_id, identity.epoch, identity.base_sequence
+
+
+def test_transactional_id_decides_who_sends() -> None:
+    """The coordinator, or each partition by itself."""
+    assert isinstance(identity_of("t", is_idempotent=True), TransactionalIdentity)
+    assert type(identity_of(None, is_idempotent=True)) is ProducerIdentity
+    assert not identity_of(None, is_idempotent=False).is_enabled
+
+
+def test_id_is_kept_whatever_a_broker_thinks_of_it(shared: TransactionalIdentity) -> None:
+    """It is the coordinator's to change."""
+    shared.discard(77)
+
+    assert shared.producer_id == 77
+
+
+def test_sequences_go_on_under_one_identity_and_begin_anew_under_the_next(
+    shared: TransactionalIdentity, queue: PartitionQueue
+) -> None:
+    """From transaction to transaction."""
+    assert identity_given(queue, 4) == (77, 3, 0)
+    shared.transaction += 1
+    assert not queue.identity.can_stamp
+    queue.identity.join_transaction()
+    assert identity_given(queue, 1) == (77, 3, 4)
+
+    shared.assign(77, 4)
+    shared.transaction += 1
+    queue.identity.join_transaction()
+    assert identity_given(queue, 1) == (77, 4, 0)
+
+
+@pytest.mark.parametrize("verb", ["abandon", "leave_gap"])
+def test_batch_that_failed_stops_its_partition(queue: PartitionQueue, verb: str) -> None:
+    """No epoch of its own follows."""
+    batch = sent_by(queue)
+
+    getattr(queue.identity, verb)(batch)
+
+    assert not queue.identity.can_stamp
+    assert not queue.identity.may_change
+
+
+def test_gap_is_known_to_all(shared: TransactionalIdentity, queue: PartitionQueue) -> None:
+    """The next transaction needs another epoch; a batch that nobody waits for may still be acknowledged."""
+    batch = sent_by(queue)
+    queue.identity.abandon(batch)
+    assert not shared.has_gap
+
+    queue.identity.leave_gap(batch)
+    assert shared.has_gap
+
+
+def test_batch_of_an_older_identity_stops_nobody(shared: TransactionalIdentity, queue: PartitionQueue) -> None:
+    """Its epoch is over."""
+    batch = sent_by(queue)
+    shared.assign(77, 4)
+    shared.transaction += 1
+    queue.identity.join_transaction()
+
+    queue.identity.abandon(batch)
+    queue.identity.leave_gap(batch)
+
+    assert queue.identity.can_stamp
+    assert not shared.has_gap
+
+
+def test_trouble_with_an_older_identity_is_no_gap_in_the_new_one(
+    shared: TransactionalIdentity, queue: PartitionQueue
+) -> None:
+    """The partition has not joined yet."""
+    shared.assign(77, 4)
+
+    queue.identity.begin_change()
+
+    assert not shared.has_gap
+
+
+def test_first_answer_of_a_transaction_is_timed(shared: TransactionalIdentity, queue: PartitionQueue) -> None:
+    """Not that of a batch that had to be repeated, nor a later one."""
+    repeated, first, later = sent_by(queue), sent_by(queue, sent_at=11.0), sent_by(queue, sent_at=11.5)
+    repeated.attempts = 2
+
+    queue.identity.acknowledge(repeated, 0, 20.0)
+    assert shared.first_answer_s is None
+    queue.identity.acknowledge(first, 1, 11.25)
+    queue.identity.acknowledge(later, 2, 12.0)
+
+    assert shared.first_answer_s == 0.25
+
+
+def test_fresh_identity_pipelines_until_something_is_doubtful(shared: TransactionalIdentity) -> None:
+    """Where brokers refuse a first sequence other than 0."""
+    shared.pipelines_at_once = True
+    shared.transaction = 1
+    queue = PartitionQueue(TopicPartition("t", 0), shared.of_partition(), max_in_flight=5)
+    queue.identity.join_transaction()
+    assert queue.identity.is_confirmed(1, 0.0)
+
+    queue.identity.doubt()
+    assert not queue.identity.is_confirmed(1, 0.0)
