@@ -167,19 +167,25 @@ def lint(session: nox.Session) -> None:
 @nox.session
 def types(session: nox.Session) -> None:
     """Check the types of the package; by two checkers, and whole, those of the public interface as users see it."""
-    install(session, extras="demo", group="types")
+    install(session, group="types", package=False)
+    python = str(environment_of_tests(session) / "bin" / "python")  # whose packages are looked at
     completeness = ".ci/check_type_completeness.py"
-    mypy = ["mypy", "aioproducer", ".ci/check_machine.py", completeness, *present("tests/typing")]
-    python = str(Path(session.bin) / "python")  # else it takes the packages of a .venv in the tree
-    run_all(session, mypy, ["basedpyright", "--pythonpath", python, *present("tests/typing")], ["python", completeness])
+    checked_by_mypy = ["aioproducer", ".ci/check_machine.py", completeness, *present("tests/typing")]
+    run_all(
+        session,
+        ["mypy", "--python-executable", python, *checked_by_mypy],
+        ["basedpyright", "--pythonpath", python, *present("tests/typing")],
+        [python, completeness],
+    )
 
 
 @nox.session
 def architecture(session: nox.Session) -> None:
     """Check that imports go downward, that sizes hold and that the public names are those promised."""
-    install(session, extras="cli", group="architecture")
+    install(session, group="architecture", package=False)
+    python = str(environment_of_tests(session) / "bin" / "python")
     tests = ["pytest", "-q", "tests/test_architecture.py", "tests/test_exports.py", *session.posargs]
-    run_all(session, ["lint-imports", "--no-logo"], tests)
+    run_all(session, ["lint-imports", "--no-logo"], [python, "-m", *tests])
 
 
 @nox.session
@@ -286,7 +292,7 @@ def run_all(session: nox.Session, *commands: list[str]) -> None:
     failed = []
     for command in commands:
         try:
-            session.run(*command)
+            session.run(*command, external=True)
         except nox.command.CommandFailed:
             failed.append(command[0])
     if failed:

@@ -125,6 +125,7 @@ def test_whole_batch_equals_the_references(records: list[Record], identity: Batc
         producer_id=identity.producer_id,
         producer_epoch=identity.epoch,
         base_sequence=identity.base_sequence,
+        transactional=identity.is_transactional,
     )
     assert header + body == encode_batch(batch)
 
