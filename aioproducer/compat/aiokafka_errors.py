@@ -5,22 +5,27 @@ The error that this library would have raised is the `__cause__`: it says what b
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from aiokafka import errors as theirs
 
 from aioproducer import errors as ours
 
 if TYPE_CHECKING:
+    from asyncio import Future
     from types import TracebackType
+
+FutureT = TypeVar("FutureT")
 
 _CLASSES: Final[tuple[tuple[type[ours.KafkaError], type[Exception]], ...]] = (
     (ours.RecordTooLargeError, theirs.MessageSizeTooLargeError),
     (ours.ProducerClosedError, theirs.ProducerClosed),
+    (ours.NoTransactionError, theirs.IllegalOperation),
     (ours.IllegalStateError, theirs.IllegalStateError),
     (ours.BufferFullError, theirs.KafkaTimeoutError),
     (ours.MetadataTimeoutError, theirs.UnknownTopicOrPartitionError),
     (ours.DeliveryTimeoutError, theirs.KafkaTimeoutError),
+    (ours.TransactionTimeoutError, theirs.KafkaTimeoutError),
     (ours.ProtocolError, theirs.KafkaProtocolError),
     (ours.BrokerConnectionError, theirs.KafkaConnectionError),
     (ours.AuthenticationError, theirs.AuthenticationFailedError),
@@ -31,18 +36,39 @@ _CLASSES: Final[tuple[tuple[type[ours.KafkaError], type[Exception]], ...]] = (
 """First match wins. aiokafka asserts that a partition exists."""
 
 
+_LAST_ERROR_COUNTS: Final = (ours.DeliveryTimeoutError, ours.TransactionAbortableError)
+"""aiokafka tells what the last attempt met, and of a transaction what went wrong in it."""
+
+
 def as_aiokafka(error: ours.KafkaError) -> Exception:
     """Return what aiokafka would have raised, with our error as its cause; of a failed partitioner its own error."""
     if isinstance(error, ours.InvalidPartitionError) and isinstance(error.__cause__, Exception):
         return error.__cause__
-    translated = _class_for(error)(str(error))
+    return _with_cause(_class_for(error), error)
+
+
+def set_error(future: Future[FutureT], error: BaseException) -> None:
+    """Fail a future.
+
+    Args:
+        future: of a record or batch.
+        error: aiokafka's. Of a record that was given up with its transaction, the end of that tells: asyncio need not
+            complain that nobody looked at the future.
+    """
+    future.set_exception(error)
+    if isinstance(error.__cause__, ours.TransactionAbortedError):
+        future.exception()
+
+
+def _with_cause(kind: type[Exception], error: ours.KafkaError) -> Exception:
+    translated = kind(str(error))
     translated.__cause__ = error
     return translated
 
 
 def _class_for(error: ours.KafkaError) -> type[Exception]:
     last = error.last_broker_error
-    if isinstance(error, ours.DeliveryTimeoutError) and last is not None:  # aiokafka tells what the last attempt met
+    if isinstance(error, _LAST_ERROR_COUNTS) and last is not None:
         return _class_for(last)
     if isinstance(error, ours.BrokerError):
         kind: type[Exception] = theirs.for_code(error.code)
@@ -52,9 +78,16 @@ def _class_for(error: ours.KafkaError) -> type[Exception]:
 
 
 class Translated:
-    """Around a call of ours: raises aiokafka's errors in the place of ours."""
+    """Around a call of ours: raises aiokafka's errors in the place of ours.
 
-    __slots__ = ()
+    Args:
+        wrong_order: what a call becomes that does not fit the state; None: aiokafka's `IllegalStateError`.
+    """
+
+    __slots__ = ("_wrong_order",)
+
+    def __init__(self, *, wrong_order: type[Exception] | None = None) -> None:
+        self._wrong_order = wrong_order
 
     def __enter__(self) -> None:
         """Nothing to do."""
@@ -63,9 +96,17 @@ class Translated:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         """Translate; everything that is not ours passes."""
-        if isinstance(error, ours.KafkaError):
+        if not isinstance(error, ours.KafkaError):
+            return
+        is_wrong_order = type(error) is ours.IllegalStateError and error.__cause__ is None  # else the producer failed
+        if self._wrong_order is not None and is_wrong_order:
+            other = _with_cause(self._wrong_order, error)
+        else:
             other = as_aiokafka(error)
-            raise other
+        raise other
 
 
 TRANSLATED: Final = Translated()
+
+IN_ORDER: Final = Translated(wrong_order=AssertionError)
+"""For the verbs that begin and end transactions: aiokafka asserts the order of their calls."""

@@ -55,11 +55,11 @@ def own_partitioner(partitioner: ChoosePartition) -> AiokafkaPartitioner | None:
     return None if isinstance(partitioner, DefaultPartitioner) else AiokafkaPartitioner(partitioner)
 
 
-def refuse_unsupported(security_protocol: str, transactional_id: str | None) -> None:
+def refuse_unsupported(security_protocol: str) -> None:
     """Refuse at the constructor what would not be done.
 
     Raises:
-        ConfigurationError: TLS, SASL or transactions.
+        ConfigurationError: TLS or SASL.
     """
     if security_protocol != "PLAINTEXT":
         raise ConfigurationError(
@@ -67,13 +67,20 @@ def refuse_unsupported(security_protocol: str, transactional_id: str | None) -> 
             "aiokafka.AIOKafkaProducer for these brokers",
             option="security_protocol",
         )
-    if transactional_id is not None:
-        raise ConfigurationError(
-            "transactional_id is not supported yet; keep aiokafka.AIOKafkaProducer for transactions",
-            option="transactional_id",
-        )
 
 
-def life_of_a_record(request_timeout_ms: int, linger_ms: int) -> int:
-    """Milliseconds: aiokafka's `request_timeout_ms` bounds the wait in its queue, and then the last request."""
-    return max(2 * request_timeout_ms, request_timeout_ms + linger_ms)
+def as_it_is(transactional_id: str | None) -> str | None:
+    """Keep braces what they are: aiokafka knows no fields in names."""
+    if not isinstance(transactional_id, str):
+        return transactional_id
+    return transactional_id.replace("{", "{{").replace("}", "}}")
+
+
+def life_of_a_record(request_timeout_ms: int, linger_ms: int, *, transaction_timeout_ms: int | None = None) -> int:
+    """Milliseconds: aiokafka's `request_timeout_ms` bounds the wait in its queue, and then the last request.
+
+    No record need outlive its transaction.
+    """
+    least = request_timeout_ms + linger_ms
+    longest = 2 * request_timeout_ms
+    return max(least, longest if transaction_timeout_ms is None else min(longest, transaction_timeout_ms))

@@ -10,28 +10,29 @@ from __future__ import annotations
 import asyncio
 import itertools
 import warnings
-from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Final, Literal, NoReturn, Self, cast
 
-from aiokafka.errors import IllegalOperation, KafkaConnectionError
+from aiokafka.errors import KafkaConnectionError
 from aiokafka.partitioner import DefaultPartitioner
 
-from aioproducer.compat.aiokafka_errors import TRANSLATED, as_aiokafka
+from aioproducer.compat.aiokafka_errors import TRANSLATED, as_aiokafka, set_error
 from aioproducer.compat.aiokafka_options import (
     NEVER_IDLE_MS,
+    as_it_is,
     life_of_a_record,
     own_partitioner,
     refuse_unsupported,
     with_default_port,
 )
+from aioproducer.compat.aiokafka_transactions import TransactionVerbs
 from aioproducer.compat.batch_builder import BatchBuilder, serialized
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import KafkaError, MetadataTimeoutError, UndeliveredError
 from aioproducer.producer import Producer
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping, Sequence
+    from collections.abc import Sequence
     from types import TracebackType
 
     from aioproducer.compat.aiokafka_options import ChoosePartition
@@ -43,7 +44,7 @@ _DEFAULT_PARTITIONER: Final = cast("ChoosePartition", DefaultPartitioner())
 _CLIENT_NUMBERS: Final = itertools.count(1)
 
 
-class AIOKafkaProducer:  # noqa: PLR0904  # aiokafka's verbs
+class AIOKafkaProducer(TransactionVerbs):
     """Takes aiokafka's arguments, all of them; those that cannot be honoured yet are refused by the constructor.
 
     ```python
@@ -76,8 +77,8 @@ class AIOKafkaProducer:  # noqa: PLR0904  # aiokafka's verbs
         ssl_context: not used with "PLAINTEXT".
         connections_max_idle_ms: None is never.
         enable_idempotence: needs acks of all.
-        transactional_id: None only.
-        transaction_timeout_ms: not used without a transactional id.
+        transactional_id: brings idempotence, and so acks of all; every record belongs to a transaction then.
+        transaction_timeout_ms: how long one may stay open before the broker aborts it.
         sasl_mechanism: this and the others of SASL are not used with "PLAINTEXT".
         sasl_plain_password: as above.
         sasl_plain_username: as above.
@@ -112,7 +113,7 @@ class AIOKafkaProducer:  # noqa: PLR0904  # aiokafka's verbs
         connections_max_idle_ms: int | None = 540000,
         enable_idempotence: bool = False,
         transactional_id: str | None = None,
-        transaction_timeout_ms: int = 60000,  # noqa: ARG002
+        transaction_timeout_ms: int = 60000,
         sasl_mechanism: str = "PLAIN",  # noqa: ARG002
         sasl_plain_password: str | None = None,  # noqa: ARG002
         sasl_plain_username: str | None = None,  # noqa: ARG002
@@ -120,8 +121,13 @@ class AIOKafkaProducer:  # noqa: PLR0904  # aiokafka's verbs
         sasl_kerberos_domain_name: str | None = None,  # noqa: ARG002
         sasl_oauth_token_provider: object = None,  # noqa: ARG002
     ) -> None:
-        refuse_unsupported(security_protocol, transactional_id)
+        refuse_unsupported(security_protocol)
         _warn_of_deprecated(loop=loop, api_version=api_version)
+        is_transactional = transactional_id is not None
+        enable_idempotence = enable_idempotence or is_transactional
+        life_ms = life_of_a_record(
+            request_timeout_ms, linger_ms, transaction_timeout_ms=transaction_timeout_ms if is_transactional else None
+        )
         if acks is _UNSET:
             acks = -1 if enable_idempotence else 1
         self._config = ProducerConfig(
@@ -129,8 +135,8 @@ class AIOKafkaProducer:  # noqa: PLR0904  # aiokafka's verbs
             client_id=f"aiokafka-producer-{next(_CLIENT_NUMBERS)}" if client_id is None else client_id,
             metadata_max_age_ms=metadata_max_age_ms,
             request_timeout_ms=request_timeout_ms,
-            delivery_timeout_ms=life_of_a_record(request_timeout_ms, linger_ms),
-            close_timeout_ms=life_of_a_record(request_timeout_ms, linger_ms),
+            delivery_timeout_ms=life_ms,
+            close_timeout_ms=life_ms,
             max_block_ms=request_timeout_ms,
             acks=acks,
             compression_type=compression_type or "none",
@@ -142,6 +148,8 @@ class AIOKafkaProducer:  # noqa: PLR0904  # aiokafka's verbs
             retry_backoff_max_ms=retry_backoff_ms,
             connections_max_idle_ms=NEVER_IDLE_MS if connections_max_idle_ms is None else connections_max_idle_ms,
             enable_idempotence=enable_idempotence,
+            transactional_id=as_it_is(transactional_id),
+            transaction_timeout_ms=transaction_timeout_ms,
         )
         self._key_serializer = key_serializer
         self._value_serializer = value_serializer
@@ -256,6 +264,8 @@ class AIOKafkaProducer:  # noqa: PLR0904  # aiokafka's verbs
     async def send_batch(self, batch: BatchBuilder, topic: str, *, partition: int) -> asyncio.Future[RecordMetadata]:
         """Queue the records of a batch, in order, to one partition.
 
+        Refused or cancelled on its way, it keeps its transaction from being committed with a part of it.
+
         Returns:
             What to await for the metadata of the first; None in its place for an empty batch and with `acks=0`.
 
@@ -264,11 +274,19 @@ class AIOKafkaProducer:  # noqa: PLR0904  # aiokafka's verbs
         """
         batch.close()
         await self.partitions_for(topic)
-        futures = [
-            await self._enqueue(topic, value, key=key, partition=partition, timestamp=timestamp, headers=headers)
-            for value, key, timestamp, headers in batch.records
-        ]
-        return asyncio.ensure_future(_first_of(futures))
+        promised: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
+        futures: list[asyncio.Future[RecordMetadata]] = []
+        try:
+            for value, key, at, headers in batch.records:
+                futures.append(
+                    await self._enqueue(topic, value, key=key, partition=partition, timestamp=at, headers=headers)
+                )
+        except BaseException as error:
+            if futures or isinstance(error, asyncio.CancelledError):  # a cancelled call may have left its record
+                self._reject_commit(error)
+            raise
+        asyncio.gather(*futures).add_done_callback(partial(_tell_first, promised))
+        return promised
 
     async def _enqueue(
         self,
@@ -299,38 +317,10 @@ class AIOKafkaProducer:  # noqa: PLR0904  # aiokafka's verbs
         if future.done():  # cancelled
             return
         if error is not None:
-            future.set_exception(as_aiokafka(error))
+            set_error(future, as_aiokafka(error))
         else:
             answer = None if self._config.acks == 0 else metadata
             future.set_result(cast("RecordMetadata", answer))
-
-    # Transactions
-
-    async def begin_transaction(self) -> None:
-        """Refuse, as aiokafka does without a transactional id.
-
-        Raises:
-            aiokafka.errors.IllegalOperation: always.
-        """
-        _refuse_transaction()
-
-    async def commit_transaction(self) -> None:
-        """As `begin_transaction`."""
-        _refuse_transaction()
-
-    async def abort_transaction(self) -> None:
-        """As `begin_transaction`."""
-        _refuse_transaction()
-
-    @asynccontextmanager
-    async def transaction(self) -> AsyncIterator[None]:
-        """As `begin_transaction`, when the context is entered."""
-        await self.begin_transaction()
-        yield
-
-    async def send_offsets_to_transaction(self, offsets: Mapping[object, object], group_id: str) -> None:  # noqa: ARG002
-        """As `begin_transaction`."""
-        _refuse_transaction()
 
     # Looking
 
@@ -349,13 +339,15 @@ class AIOKafkaProducer:  # noqa: PLR0904  # aiokafka's verbs
         return f"<AIOKafkaProducer over {self._producer!r}>"
 
 
-async def _first_of(futures: Sequence[asyncio.Future[RecordMetadata]]) -> RecordMetadata:
-    found = await asyncio.gather(*futures)
-    return cast("RecordMetadata", found[0] if found else None)
-
-
-def _refuse_transaction() -> NoReturn:
-    raise IllegalOperation("You need to configure transaction_id to use transactions")
+def _tell_first(promised: asyncio.Future[RecordMetadata], gathered: asyncio.Future[list[RecordMetadata]]) -> None:
+    error = gathered.exception()
+    if promised.done():  # cancelled
+        return
+    if error is not None:
+        set_error(promised, error)
+    else:
+        found = gathered.result()
+        promised.set_result(cast("RecordMetadata", found[0] if found else None))
 
 
 def _warn_of_deprecated(*, loop: object, api_version: object) -> None:

@@ -103,16 +103,3 @@ async def test_dead_background_task_is_told(one_broker: FakeCluster) -> None:
     with pytest.raises(errors.KafkaError, match="sender task"):
         await producer.send("orders", b"2")
     await producer.stop()
-
-
-async def test_transactions_are_refused_as_without_a_transactional_id(producer: AIOKafkaProducer) -> None:
-    """In aiokafka's class and words."""
-    for refused in (
-        producer.begin_transaction(),
-        producer.commit_transaction(),
-        producer.abort_transaction(),
-        producer.send_offsets_to_transaction({}, "group"),
-        producer.transaction().__aenter__(),
-    ):
-        with pytest.raises(errors.IllegalOperation, match="You need to configure transaction_id"):
-            await refused

@@ -4,7 +4,9 @@ import asyncio
 import json
 from typing import assert_type
 
-from aioproducer import RecordMetadata
+import aiokafka
+
+from aioproducer import RecordMetadata, TopicPartition
 from aioproducer.compat import AIOKafkaProducer, BatchBuilder
 
 
@@ -20,6 +22,8 @@ async def program() -> None:
         acks="all",
         compression_type="gzip",
         enable_idempotence=True,
+        transactional_id="billing-1",
+        transaction_timeout_ms=60_000,
         key_serializer=lambda key: str(key).encode(),
         value_serializer=lambda value: json.dumps(value).encode(),
         partitioner=choose,
@@ -33,6 +37,21 @@ async def program() -> None:
         assert_type(await producer.partitions_for("orders"), set[int])
         assert_type(await producer.flush(), None)
         await batches(producer)
+        await transactions(producer)
+
+
+async def transactions(producer: AIOKafkaProducer) -> None:
+    """By the block and by the verbs; offsets as aiokafka takes them."""
+    async with producer.transaction():
+        await producer.send("orders", b"v")
+        await producer.send_offsets_to_transaction({TopicPartition("orders", 0): 5}, "billing")
+    offsets: dict[aiokafka.TopicPartition, int] = {aiokafka.TopicPartition("orders", 0): 5}
+    assert_type(await producer.begin_transaction(), None)
+    assert_type(await producer.send_offsets_to_transaction(offsets, group_id="billing"), None)
+    await producer.send_offsets_to_transaction({aiokafka.TopicPartition("orders", 0): (5, "five")}, "billing")
+    assert_type(await producer.commit_transaction(), None)
+    assert_type(await producer.abort_transaction(), None)
+    await producer.send_offsets_to_transaction({"orders": 5}, "billing")  # type: ignore[dict-item]
 
 
 async def batches(producer: AIOKafkaProducer) -> None:
