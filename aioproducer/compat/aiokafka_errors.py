@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from aiokafka import errors as theirs
 
 from aioproducer import errors as ours
+from aioproducer.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
     from asyncio import Future
@@ -35,6 +36,8 @@ _CLASSES: Final[tuple[tuple[type[ours.KafkaError], type[Exception]], ...]] = (
 )
 """First match wins. aiokafka asserts that a partition exists."""
 
+
+_FENCED_CODES: Final = frozenset((ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED))
 
 _LAST_ERROR_COUNTS: Final = (ours.DeliveryTimeoutError, ours.TransactionAbortableError)
 """aiokafka tells what the last attempt met, and of a transaction what went wrong in it."""
@@ -70,6 +73,8 @@ def _class_for(error: ours.KafkaError) -> type[Exception]:
     last = error.last_broker_error
     if isinstance(error, _LAST_ERROR_COUNTS) and last is not None:
         return _class_for(last)
+    if isinstance(error, ours.BrokerError) and error.code in _FENCED_CODES:
+        return theirs.ProducerFenced
     if isinstance(error, ours.BrokerError):
         kind: type[Exception] = theirs.for_code(error.code)
         return kind

@@ -50,6 +50,7 @@ class TransactionVerbs:
             aiokafka.errors.KafkaTimeoutError: the last one is not over after `request_timeout_ms`.
         """
         self._refuse_without_id()
+        await asyncio.sleep(0)  # as there: whoever is cancelled at once has begun nothing
         with IN_ORDER:
             await self._producer.begin_transaction()
         self._is_in_transaction = True

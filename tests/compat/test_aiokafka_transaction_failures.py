@@ -204,6 +204,19 @@ async def test_block_cancelled_in_a_commit_that_fails_stops_nobody(release: Rele
         await next_one_works(producer, cluster)
 
 
+@in_virtual_time
+async def test_begin_that_was_cancelled_at_once_has_begun_nothing() -> None:
+    """Else the next one would be refused."""
+    async with FakeCluster(1, topics={"t": 2}) as cluster, transactional(cluster) as producer:
+        beginning = asyncio.create_task(producer.begin_transaction())
+        await asyncio.sleep(0)
+        beginning.cancel()
+        await asyncio.wait([beginning])
+
+        assert beginning.cancelled()
+        await next_one_works(producer, cluster)
+
+
 @on_every_release
 @in_virtual_time
 async def test_cancelled_block_aborts(release: Release) -> None:
@@ -250,6 +263,35 @@ async def test_older_producer_is_fenced(release: Release) -> None:
         await older.stop()
 
         assert isinstance(raised.value.__cause__, ProducerFencedError)
+
+
+@on_every_release
+@pytest.mark.parametrize("code", [47, 90])
+@in_virtual_time
+async def test_epoch_that_is_too_old_is_fenced_whoever_says_so(release: Release, code: int) -> None:
+    """A partition's leader does before the coordinator, under V2."""
+    async with cluster_of(release) as cluster, transactional(cluster) as producer:
+        cluster.faults.error(code, SECOND)
+        await producer.begin_transaction()
+        with pytest.raises(errors.ProducerFenced):
+            await producer.send_and_wait("t", b"a", partition=1)
+        with pytest.raises(errors.ProducerFenced):
+            await producer.commit_transaction()
+
+
+@on_every_release
+@in_virtual_time
+async def test_record_of_a_fenced_producer_is_fenced(release: Release) -> None:
+    """Also the first that it sends after it was."""
+    async with cluster_of(release) as cluster:
+        older = transactional(cluster)
+        await older.start()
+        async with transactional(cluster) as newer:
+            await older.begin_transaction()
+            with pytest.raises(errors.ProducerFenced):
+                await older.send_and_wait("t", b"old", partition=0)
+            await next_one_works(newer, cluster)
+        await older.stop()
 
 
 @on_every_release
