@@ -5,8 +5,9 @@ import asyncio
 import pytest
 from aiokafka import errors
 
-from aioproducer import DeliveryTimeoutError, KafkaError, Outcome
+from aioproducer import DeliveryTimeoutError, IllegalStateError, KafkaError, Outcome
 from aioproducer.compat import AIOKafkaProducer
+from aioproducer.compat.aiokafka_errors import IN_ORDER
 from aioproducer.testing import ApiKey, FakeCluster, Where
 from tests.fakes.background_tasks import background_tasks
 from tests.produced import values
@@ -103,3 +104,15 @@ async def test_dead_background_task_is_told(one_broker: FakeCluster) -> None:
     with pytest.raises(errors.KafkaError, match="sender task"):
         await producer.send("orders", b"2")
     await producer.stop()
+
+
+@pytest.mark.parametrize("cause,expected", [(None, AssertionError), (ZeroDivisionError(), errors.IllegalStateError)])
+def test_failed_producer_is_no_wrong_order(cause: Exception | None, expected: type[Exception]) -> None:
+    """What a background task died of is the cause of our error."""
+    ours = IllegalStateError("producer 'p' has failed")
+    ours.__cause__ = cause
+
+    with pytest.raises(expected) as raised, IN_ORDER:
+        raise ours
+
+    assert raised.value.__cause__ is ours
