@@ -73,10 +73,9 @@ def _class_for(error: ours.KafkaError) -> type[Exception]:
     last = error.last_broker_error
     if isinstance(error, _LAST_ERROR_COUNTS) and last is not None:
         return _class_for(last)
-    if isinstance(error, ours.BrokerError) and error.code in _FENCED_CODES:
-        return theirs.ProducerFenced
     if isinstance(error, ours.BrokerError):
-        kind: type[Exception] = theirs.for_code(error.code)
+        is_fenced = error.code in _FENCED_CODES
+        kind: type[Exception] = theirs.ProducerFenced if is_fenced else theirs.for_code(error.code)
         return kind
     found = next((other for kind, other in _CLASSES if isinstance(error, kind)), None)
     return theirs.KafkaError if found is None else found
