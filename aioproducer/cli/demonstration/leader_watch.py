@@ -5,7 +5,7 @@ import contextlib
 from collections.abc import AsyncIterator
 
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
-from aiokafka.errors import KafkaError
+from aiokafka.errors import KafkaError, NoError, TopicAlreadyExistsError
 
 REQUEST_TIMEOUT_MS = 3_000
 LEADERS_TIMEOUT_S = 20.0
@@ -33,16 +33,34 @@ class LeaderWatch:
             TopicNotMadeError: the cluster's reason, or no leaders in time.
         """
         topic = NewTopic(self._topic, partitions, 3, topic_configs={"min.insync.replicas": "2"})
-        answer = await self._admin.create_topics([topic])
-        for name, error_code, reason in answer.topic_errors:
-            if error_code != 0:
-                raise TopicNotMadeError(f"topic {name} could not be made: {reason} (error {error_code})")
         try:
             async with asyncio.timeout(LEADERS_TIMEOUT_S):
+                await self._make(topic)
                 while await self._led_partitions() < partitions:  # noqa: ASYNC110 - brokers tell only who asks
                     await asyncio.sleep(LEADERS_POLL_S)
         except TimeoutError:
             raise TopicNotMadeError(f"topic {self._topic} has no leaders after {LEADERS_TIMEOUT_S:.0f} s") from None
+
+    async def _make(self, topic: NewTopic) -> None:
+        """Ask until somebody answers: brokers that have just been started may take their time.
+
+        Raises:
+            TopicNotMadeError: the cluster's reason.
+        """
+        fine = {NoError.errno}
+        while (results := await self._results_of_making(topic)) is None:
+            fine.add(TopicAlreadyExistsError.errno)  # by a request whose answer did not come
+            await asyncio.sleep(LEADERS_POLL_S)
+        for name, error_code, reason in results:
+            if error_code not in fine:
+                raise TopicNotMadeError(f"topic {name} could not be made: {reason} (error {error_code})")
+
+    async def _results_of_making(self, topic: NewTopic) -> list[tuple[str, int, str | None]] | None:
+        """Name, error code and reason; None if nobody answered."""
+        with contextlib.suppress(*UNANSWERED):
+            answer = await self._admin.create_topics([topic])
+            return list(answer.topic_errors)
+        return None
 
     async def _led_partitions(self) -> int:
         """How many partitions have a leader now."""
