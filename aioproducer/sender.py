@@ -204,7 +204,8 @@ class Sender:
     # Sending
 
     def _ask_for_what_is_missing(self, now: float) -> None:
-        for topic in {queue.topic_partition.topic for queue in self._accumulator.ready.leaderless}:
+        ready = {queue.topic_partition.topic for queue in self._accumulator.ready.leaderless}
+        for topic in ready | self._lines.leaderless_topics:
             self._metadata.add_topic(topic, now)
             self._metadata.request_update("no_leader")
         for topic in self._lines.unknown_topics:

@@ -102,6 +102,15 @@ class MemoryLines:
         """How many lines there are."""
         return len(self._lines)
 
+    @property
+    def leaderless_topics(self) -> set[str]:
+        """Topics of records whose partitions have no leader, as far as is known."""
+        return {
+            queue_of(place).topic_partition.topic
+            for _, _, place in self._fronts.get(None, ())
+            if isinstance(place, PartitionSlot)
+        }
+
     # Serving
 
     def serve(self) -> None:

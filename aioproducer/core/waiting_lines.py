@@ -138,6 +138,11 @@ class WaitingLines:
         """Topics that records wait for."""
         return [topic for topic, line in self._topics.items() if len(line)]
 
+    @property
+    def leaderless_topics(self) -> set[str]:
+        """Topics of records that wait for memory, and whose partitions nobody leads."""
+        return self._memory.leaderless_topics if len(self._memory) else set()
+
     def topic_known(self, topic: str) -> None:
         """Append the records that waited for a topic, in order; those without memory go on waiting."""
         line = self._topics.pop(topic, None)

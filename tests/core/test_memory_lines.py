@@ -278,3 +278,14 @@ def test_all_are_served_in_the_order_of_their_line(records: list[tuple[int | Non
         assert [each for each in queue.placed if each.partition == partition] == [
             each for each in waiting if each.partition == partition
         ]
+
+
+def test_topics_whose_partitions_nobody_leads_are_known() -> None:
+    """Nothing of theirs is ready, so nobody else would ask who leads them now."""
+    queue = Queue(CoreParts(leaders=(1, -1)))
+    queue.join(partition=0)
+    assert queue.lines.leaderless_topics == set()
+
+    queue.join(partition=1)
+    queue.join(partition=None)
+    assert queue.lines.leaderless_topics == {"t"}

@@ -327,3 +327,8 @@ def test_shown_front_of_a_record_that_left_does_not_serve_its_line_out_of_turn()
     release_one(core)
 
     assert (second.is_waiting, third.is_waiting) == (False, True)
+
+
+def test_nobody_who_waits_has_no_leader() -> None:
+    """Not even a topic is gone through for that."""
+    assert CoreParts().lines.leaderless_topics == set()
