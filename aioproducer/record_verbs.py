@@ -257,21 +257,20 @@ class RecordVerbs(EnqueueVerb):
 
     # What whoever inherits says
 
-    def _open_admission(self) -> Admission:
-        """The way in, if records are taken; raises otherwise."""
-        raise NotImplementedError
+    if TYPE_CHECKING:
 
-    def _open_running(self) -> RunningProducer:
-        """The parts of the producer, if it runs; raises otherwise."""
-        raise NotImplementedError
+        def _open_admission(self) -> Admission:
+            """The way in, if records are taken; raises otherwise."""
+
+        def _open_running(self) -> RunningProducer:
+            """The parts of the producer, if it runs; raises otherwise."""
+
+        async def partitions_for(self, topic: str) -> list[int]:
+            """Return the partitions of a topic, asking a broker if need be."""
 
     def _takes_records(self) -> bool:
         """Whether records are taken by this object; whether the producer takes any is for the append to say."""
         return True
-
-    async def partitions_for(self, topic: str) -> list[int]:
-        """Return the partitions of a topic, asking a broker if need be."""
-        raise NotImplementedError
 
     # Inside
 

@@ -129,19 +129,19 @@ class TransactionalVerbs:
 
     # What whoever inherits does
 
-    def _open_running(self) -> RunningProducer:
-        """The parts of the producer, if it runs; raises otherwise."""
-        raise NotImplementedError
+    if TYPE_CHECKING:
 
-    def _attach(self, running: RunningProducer) -> None:
-        """Let the producer's own verbs take records."""
+        def _open_running(self) -> RunningProducer:
+            """The parts of the producer, if it runs; raises otherwise."""
 
-    def _detach(self) -> None:
-        """Let them take none."""
+        def _attach(self, running: RunningProducer) -> None:
+            """Let the producer's own verbs take records."""
 
-    async def partitions_for(self, topic: str) -> list[int]:
-        """Return the partitions of a topic, asking a broker if need be."""
-        raise NotImplementedError
+        def _detach(self) -> None:
+            """Let them take none."""
+
+        async def partitions_for(self, topic: str) -> list[int]:
+            """Return the partitions of a topic, asking a broker if need be."""
 
     # Inside
 

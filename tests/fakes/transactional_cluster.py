@@ -6,7 +6,7 @@ from typing import TypedDict, Unpack
 import pytest
 
 from aioproducer import Producer, ProducerOptions
-from aioproducer.testing import ApiKey, FakeCluster
+from aioproducer.testing import ApiKey, FakeCluster, Where
 from aioproducer.testing.fake_cluster import FakeClusterOptions
 
 
@@ -24,6 +24,14 @@ V2_RELEASE = Release(profile="4.3.1", transaction_version=2)
 on_every_release = pytest.mark.parametrize(
     "release", [V1_RELEASE, V1_OF_4, V2_RELEASE], ids=["3.9.1", "4.3.1 with V1", "4.3.1"]
 )
+
+on_v1 = pytest.mark.parametrize("release", [V1_RELEASE, V1_OF_4], ids=["3.9.1", "4.3.1 with V1"])
+
+PRODUCE = Where(api=ApiKey.PRODUCE)
+FIRST = Where(api=ApiKey.PRODUCE, topic="t", partition=0)
+END_TXN = Where(api=ApiKey.END_TXN)
+ADD_PARTITIONS = Where(api=ApiKey.ADD_PARTITIONS_TO_TXN)
+INIT = Where(api=ApiKey.INIT_PRODUCER_ID)
 
 OF_TRANSACTIONS = {
     ApiKey.PRODUCE,

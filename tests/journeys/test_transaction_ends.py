@@ -12,27 +12,19 @@ from aioproducer import (
     TransactionAbortableError,
     TransactionalIdAuthorizationError,
 )
-from aioproducer.testing import ApiKey, Where
 from tests.fakes.transactional_cluster import (
-    V1_OF_4,
-    V1_RELEASE,
+    ADD_PARTITIONS,
+    END_TXN,
     Release,
     asked,
     cluster_of,
     committed,
     on_every_release,
+    on_v1,
     one_more,
     producer_of,
 )
 from tests.fakes.virtual_cluster import in_virtual_time
-
-PRODUCE = Where(api=ApiKey.PRODUCE)
-FIRST = Where(api=ApiKey.PRODUCE, topic="t", partition=0)
-END_TXN = Where(api=ApiKey.END_TXN)
-ADD_PARTITIONS = Where(api=ApiKey.ADD_PARTITIONS_TO_TXN)
-INIT = Where(api=ApiKey.INIT_PRODUCER_ID)
-
-on_v1 = pytest.mark.parametrize("release", [V1_RELEASE, V1_OF_4], ids=["3.9.1", "4.3.1 with V1"])
 
 
 @on_every_release

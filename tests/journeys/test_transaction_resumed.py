@@ -14,10 +14,10 @@ from aioproducer import (
     TransactionalIdAuthorizationError,
     TransactionTimeoutError,
 )
-from aioproducer.testing import ApiKey, Where
 from tests.fakes.transactional_cluster import (
+    END_TXN,
+    INIT,
     V1_OF_4,
-    V1_RELEASE,
     Release,
     asked,
     cluster_of,
@@ -27,15 +27,6 @@ from tests.fakes.transactional_cluster import (
     producer_of,
 )
 from tests.fakes.virtual_cluster import in_virtual_time
-
-PRODUCE = Where(api=ApiKey.PRODUCE)
-FIRST = Where(api=ApiKey.PRODUCE, topic="t", partition=0)
-END_TXN = Where(api=ApiKey.END_TXN)
-ADD_PARTITIONS = Where(api=ApiKey.ADD_PARTITIONS_TO_TXN)
-INIT = Where(api=ApiKey.INIT_PRODUCER_ID)
-
-on_v1 = pytest.mark.parametrize("release", [V1_RELEASE, V1_OF_4], ids=["3.9.1", "4.3.1 with V1"])
-
 
 # Cancelled, timed out, and called again
 
