@@ -30,6 +30,9 @@ PYTHONS = [
 OWN_VERSION = f"{sys.version_info.major}.{sys.version_info.minor}"
 """Of the interpreter that runs nox."""
 
+WORKERS = str((os.cpu_count() or 1) + 1)
+"""Processes that share the suite."""
+
 CHECK_MACHINE = str(ROOT / ".ci" / "check_machine.py")
 
 
@@ -55,9 +58,12 @@ def bench(session: nox.Session) -> None:
 
 @nox.session
 def tests(session: nox.Session) -> None:
-    """Run the whole suite on this interpreter, real Kafka included where Java and Maven are there."""
+    """Run the whole suite on this interpreter, real Kafka included where Java and Maven are there.
+
+    In several processes, because much of it waits for real brokers; in one if arguments are given.
+    """
     install(session, extras="demo", group="test")
-    session.run("pytest", *session.posargs)
+    session.run("pytest", *(session.posargs or ["-n", WORKERS, "--dist", "worksteal"]))
 
 
 @nox.session(python=False)

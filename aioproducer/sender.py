@@ -224,8 +224,6 @@ class Sender:
             self._send(ProduceRequest(node_id, batches, self._metadata.cluster, transaction=transaction), now)
             if not ready.count(node_id):
                 return
-        if not self._client.connection_id(node_id) and self._client.last_error(node_id) is not None:
-            self._metadata.request_update("broker_unreachable")  # others may lead its partitions by now
 
     def _send(self, request: ProduceRequest, now: float) -> None:
         acks = self._policy.acks
@@ -328,7 +326,6 @@ class Sender:
             batch.last_error = error
             facts = self._settlement.facts(batch, None)
             self._settlement.apply(batch, decide_lost(facts, self._policy), now)
-        self._metadata.request_update("connection_lost")
         self.wake()
 
     # Saying why

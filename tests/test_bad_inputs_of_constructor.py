@@ -116,7 +116,7 @@ OF_ANOTHER_TYPE: list[dict[str, object]] = [
 
 def name_of(options: dict[str, object]) -> str:
     """A short test id."""
-    return ", ".join(f"{name}={value!r}" for name, value in options.items())[:60]
+    return ", ".join(f"{name}={getattr(value, '__name__', repr(value))}" for name, value in options.items())[:60]
 
 
 @pytest.mark.parametrize("options", OUT_OF_RANGE, ids=name_of)

@@ -53,17 +53,6 @@ def test_nothing_is_sent_to_a_node_that_is_not_ready() -> None:
     assert script.in_flight() == 1
 
 
-def test_unreachable_leader_makes_metadata_be_asked_for() -> None:
-    """Somebody else may lead by now."""
-    script = ScriptedSender()
-    script.client.connections[1] = 0
-    script.client.errors[1] = BrokerConnectionError("refused")
-    script.core.send(b"v")
-    script.turn()
-
-    assert script.metadata.reasons == ["broker_unreachable"]
-
-
 def test_missing_leader_makes_metadata_be_asked_for() -> None:
     """And the topic be followed."""
     script = ScriptedSender(leaders=[-1])

@@ -18,6 +18,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from aioproducer.core.cluster import NO_LEADER, Cluster, MetadataAnswer, Node, PartitionView, TopicView
@@ -90,6 +91,8 @@ class MetadataRefresher:
         self._last_full = 0.0
         self._listeners: list[Callable[[Cluster], None]] = []
         self._first_answers: list[asyncio.Future[None]] = []
+        # Others may lead its partitions by now. Once for each failure: what waits for that node does not ask again.
+        client.on_node_failed = partial(self.request_update, "node_failed")
 
     # What the producer and the sender ask for
 

@@ -63,6 +63,8 @@ class NetworkClient:  # noqa: PLR0904  # what is asked of a node, of any node, a
         client_id: str,
     ) -> None:
         self.counters = NetworkCounters()
+        self.on_node_failed: Callable[[], None] = lambda: None
+        """Called on the loop when a node that metadata names could not be connected to, or its connection was lost."""
         self._bootstrap = tuple(Node(-1 - index, host, port) for index, (host, port) in enumerate(bootstrap))
         self._make_environment = partial(
             NetworkEnvironment,
@@ -78,7 +80,7 @@ class NetworkClient:  # noqa: PLR0904  # what is asked of a node, of any node, a
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Take the loop. Nothing is connected until someone asks for it."""
         self._environment = self._make_environment(loop=loop)
-        self._links = NodeLinks(self._bootstrap, self._environment)
+        self._links = NodeLinks(self._bootstrap, self._environment, on_failed=lambda: self.on_node_failed())
         self._choice = NodeChoice(self._links, self._environment)
         self._any_broker = AnyBroker(self._choice, self._environment)
 

@@ -9,7 +9,7 @@ node listens becomes that node's; the others close.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from aioproducer.core.cluster import Node
 from aioproducer.errors import KafkaError
@@ -23,10 +23,14 @@ class NodeLinks:
     Args:
         bootstrap: nodes with negative ids.
         environment: shared by all links.
+        on_failed: called when a node that metadata names could not be connected to, or its connection was lost.
     """
 
-    def __init__(self, bootstrap: Sequence[Node], environment: NetworkEnvironment) -> None:
+    def __init__(
+        self, bootstrap: Sequence[Node], environment: NetworkEnvironment, *, on_failed: Callable[[], None]
+    ) -> None:
         self._environment = environment
+        self._on_failed = on_failed
         self._links: dict[int, NodeLink] = {}
         self._leaving: set[NodeLink] = set()  # not in `_links` any more, requests still in flight
         self._asks_known = True
@@ -109,6 +113,8 @@ class NodeLinks:
 
     def _note_change(self, link: NodeLink) -> None:
         self._leaving.discard(link)
+        if link.has_failed and link.node.id >= 0 and self._links.get(link.node.id) is link:
+            self._on_failed()
         self._announce()
 
     def _announce(self) -> None:

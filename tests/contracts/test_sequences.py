@@ -20,6 +20,7 @@ STORIES: dict[str, Sequence[Step]] = {
     "epochs may be left out": [(0, 0, NEXT), (5, 0, NEXT)],
     "an unknown producer begins anywhere": [(0, 70, NEXT), (0, 72, NEXT)],
     "sequences go round": [(0, LAST - 1, NEXT), (0, 0, NEXT)],
+    "after no epoch any sequence goes": [(-1, 0, NEXT), (-1, 7, NEXT), (3, 5, NEXT), (3, 5 + 4, GAP)],
     "a batch may reach over the end": [(0, LAST, NEXT), (0, 1, NEXT)],
 }
 

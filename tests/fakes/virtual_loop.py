@@ -24,7 +24,7 @@ class _JumpingSelector(selectors.SelectSelector):
         super().__init__()
         self.now = 1000.0
         self.turns = 0
-        self.most_turns = 10**9
+        self.most_turns = 5_000_000
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         self.turns += 1

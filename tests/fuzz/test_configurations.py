@@ -5,6 +5,7 @@ import collections
 import contextlib
 import os
 from pathlib import Path
+from typing import cast
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -19,6 +20,7 @@ from tests.produced import values
 
 RECORDS = 20
 LONG_S = 3_000_000.0  # virtual; longer than the longest delivery timeout
+MOST_TURNS = 500_000  # of the loop; twenty records and a start need some hundred
 PATIENCE_S = 10.0  # virtual; for what cannot work, which asks brokers again and again for as long as it is let
 LOTS = int(os.environ.get("AIOPRODUCER_FUZZ_CONFIGURATIONS", "2000"))
 
@@ -105,6 +107,7 @@ def check_configuration(options: dict[str, object]) -> str:
         assert open_files() == files
         return "refused"
     with asyncio.Runner(loop_factory=ClusterLoop) as runner:
+        cast("ClusterLoop", runner.get_loop()).most_turns = MOST_TURNS
         results, log = runner.run(smoke(options, LONG_S if is_workable(options) else PATIENCE_S))
     if config.acks != 0:
         check_truth(results, log)

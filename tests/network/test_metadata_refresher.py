@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from aioproducer.core.cluster import Cluster, PartitionView
-from aioproducer.errors import MetadataTimeoutError, UnsupportedVersionError
+from aioproducer.errors import BrokerConnectionError, MetadataTimeoutError, UnsupportedVersionError
 from aioproducer.network.environment import NetworkSettings
 from aioproducer.network.metadata_refresher import MetadataRefresher, MetadataSettings
 from aioproducer.records import TopicPartition
@@ -199,6 +199,30 @@ def test_never_two_refreshes_at_once() -> None:
             return len(heard)
 
     assert run(story()) == 1
+
+
+def test_node_that_fails_is_a_reason_to_ask_once_for_each_failure() -> None:
+    """Others may lead its partitions by now; and asking again and again would load those who answer."""
+
+    async def story() -> tuple[int, int, int]:
+        answers = Answers(nodes=((1, "seed", 9092), (2, "gone", 9092)))
+        async with refreshing(answers, MetadataSettings(retry_backoff_ms=0)) as (refresher, network):
+            await refresher.first_answer(5)
+            for _ in range(50):  # as a sender does whose records wait
+                network.client.connect(2)
+                await asyncio.sleep(0.02)
+            failed = sum(host == "gone" for _, host, _ in network.loop.connects)
+            network.loop.servers["gone", 9092] = ScriptedBroker
+            await asyncio.sleep(2)
+            asked = len(answers.asked)
+            network.client.disconnect(2, BrokerConnectionError("went away"))
+            await asyncio.sleep(1)
+            return failed, asked, len(answers.asked)
+
+    failed, asked, asked_after_loss = run(story())
+    assert 3 <= failed <= 15
+    assert asked == 1 + failed
+    assert asked_after_loss == asked + 1
 
 
 def test_old_metadata_is_refreshed() -> None:

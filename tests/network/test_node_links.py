@@ -16,7 +16,7 @@ def test_waiting_for_a_change_ends_when_change_and_timeout_come_together(*, is_c
 
     async def story() -> None:
         loop = asyncio.get_running_loop()
-        links = NodeLinks((Node(-1, "seed", 9092),), environment())
+        links = NodeLinks((Node(-1, "seed", 9092),), environment(), on_failed=lambda: None)
         when = loop.time() + 0.5
         if is_change_first:
             loop.call_at(when, links.forget_known)

@@ -4,6 +4,7 @@ A choice is where the loop could have gone on in more than one way; a deviation 
 asyncio's. From a schedule with deviations follow those with one more, at a later choice: so each is tried once.
 """
 
+import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -57,15 +58,16 @@ def search(scene: Scene, *, most_deviations: int = MOST_DEVIATIONS, most_schedul
     Args:
         scene: what happens.
         most_deviations: of one schedule.
-        most_schedules: stop after so many; None: exhaust them.
+        most_schedules: stop after so many, drawn evenly, the same ones each time; None: exhaust them.
     """
     found = Found()
+    draw = random.Random(0)
     left: list[tuple[Deviation, ...]] = [()]
     while left:
         if found.schedules == most_schedules:
             found.is_exhausted = False
             break
-        deviations = left.pop()
+        deviations = left.pop(-1 if most_schedules is None else draw.randrange(len(left)))
         schedule = schedule_of(deviations)
         verdict = play(scene, schedule)
         _add(found, scene, deviations, verdict)

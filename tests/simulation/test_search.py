@@ -24,6 +24,9 @@ async def racy(stage: Stage) -> None:
     await stage.together()
 
 
+SCHEDULES = 250
+"""Of each scene in a run of the tests."""
+
 RACY = Scene(act=racy, brokers=3, partitions=3)
 
 
@@ -41,11 +44,11 @@ def test_no_invariant_is_broken_by_one_deviation(scene: Scene) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("scene", SCENES.values(), ids=SCENES.keys())
 def test_no_invariant_is_broken_by_two_deviations(scene: Scene) -> None:
-    """All orders that differ in two."""
-    found = search(scene)
+    """Of the orders that differ in two; `nox -s simulate -- --scene all` tries each."""
+    found = search(scene, most_schedules=SCHEDULES)
 
     assert [str(broken) for broken in found.broken] == []
-    assert found.is_exhausted
+    assert found.is_exhausted or found.schedules == SCHEDULES
 
 
 def test_search_finds_what_one_deviation_does_not_show() -> None:

@@ -6,6 +6,7 @@
     not the next sequence               -> 45 (so also a duplicate older than the five)
     nothing known of this producer      -> any sequence is taken (before Kafka 2.5: 59 UNKNOWN_PRODUCER_ID unless 0)
                                            and 45 unless 0 in a transaction of version 2
+    its last batch had no epoch (-1)    -> any sequence is taken
     its transaction is open, no part    -> 48 INVALID_TXN_STATE
 
 A transaction marker raises the epoch to its own, and a higher epoch has no batches yet.
@@ -21,6 +22,7 @@ from typing import NamedTuple
 from aioproducer.testing.model.control_batch import marker_of
 from aioproducer.testing.model.partition_log import LoggedBatch
 from aioproducer.testing.model.record_batch import MAX_SEQUENCE, BatchHeader
+from aioproducer.testing.model.transaction_entry import NO_EPOCH
 
 BATCHES_KEPT = 5
 
@@ -64,6 +66,8 @@ class ProducerEntry:
         """The error for a batch that is not a duplicate; 0 when it comes next."""
         if header.producer_epoch < self.epoch:
             return INVALID_PRODUCER_EPOCH
+        if self.epoch == NO_EPOCH:
+            return 0
         if header.producer_epoch > self.epoch or not self.batches:
             return 0 if header.base_sequence == 0 else OUT_OF_ORDER_SEQUENCE_NUMBER
         last = self.batches[-1].last_sequence
