@@ -12,7 +12,6 @@ import asyncio
 from typing import TYPE_CHECKING, NoReturn
 
 from aioproducer.admission import Admission
-from aioproducer.committed_offsets import CommittedOffsets
 from aioproducer.config import ProducerConfig
 from aioproducer.lifetime import ProducerLifetime, caller
 from aioproducer.metrics import ProducerStatistics
@@ -120,6 +119,8 @@ class Producer(ProducerLifetime, RecordVerbs, TransactionalVerbs):
             TransactionTimeoutError: a transaction over them is open for longer than `max_block_ms`.
             GroupAuthorizationError: the right to describe the group is missing.
         """
+        from aioproducer.committed_offsets import CommittedOffsets  # noqa: PLC0415  # for few
+
         member, running = group_of(group), self._open_running()
         asking = CommittedOffsets(running.client, retry_backoff(self._config, self._random))
         return await asking.fetch(member.group_id, partitions, timeout_s=self._config.max_block_ms / 1000)

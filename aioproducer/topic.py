@@ -13,7 +13,6 @@ from aioproducer.bulk_delivery import BulkDelivery, enqueue_all, rows_of
 from aioproducer.coroutine_functions import mark_as_coroutine_functions
 from aioproducer.preparation import PreparedRecord, Serializers
 from aioproducer.records import check_topic_name, normalize_headers
-from aioproducer.type_serializers import part_type
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable
@@ -42,6 +41,8 @@ class TopicRecords(Generic[KeyT, ValueT]):
     """
 
     def __init__(self, name: str, *, key: object, value: object, headers: object = None) -> None:
+        from aioproducer.type_serializers import part_type  # noqa: PLC0415  # a tenth of the package's import, for few
+
         check_topic_name(name)
         self.name = name
         self._key = part_type("key", key)

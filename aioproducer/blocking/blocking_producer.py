@@ -154,7 +154,6 @@ class BlockingProducer(BlockingTransactions):
             partition=partition,
             timestamp=time_of_call() if timestamp is None else timestamp,
             headers=None if headers is None else normalize_headers(headers),
-            on_delivery=on_delivery,
         )
         self._put(Given(enqueue, size_of(key) + size_of(value), on_delivery))
 

@@ -7,10 +7,11 @@ waits: that is the back-pressure of a stalled cluster, passed on.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from aioproducer.blocking.background_loop import LONGEST_SLEEP_S
 from aioproducer.errors import (
@@ -25,15 +26,24 @@ from aioproducer.errors import (
 from aioproducer.records import check_callback, check_partition, check_timestamp
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable
 
     from aioproducer._native.delivery import OnDelivery
+    from aioproducer.records import RecordMetadata
 
 QUEUE_RECORDS: Final = 4096
 """Records between a thread and the loop; past it `enqueue` waits."""
 
 QUEUE_BYTES: Final = 4 * 1024 * 1024
 """Bytes of them, as far as they are bytes; one record may exceed it."""
+
+
+class Enqueue(Protocol):
+    """`Producer.enqueue` with all of a record but who is told of its end."""
+
+    def __call__(self, *, on_delivery: OnDelivery | None) -> Awaitable[object]:
+        """Give the record to the producer."""
+        ...
 
 
 class Mark:
@@ -53,17 +63,32 @@ class Given:
     Args:
         enqueue: gives it to the producer.
         size: bytes.
-        on_delivery: is told what becomes of it.
+        on_delivery: is told what becomes of it, once: by the producer, or by us if the producer did not take it.
     """
 
-    __slots__ = ("enqueue", "on_delivery", "size", "upto")
+    __slots__ = ("_enqueue", "_is_told", "on_delivery", "size", "upto")
 
-    def __init__(self, enqueue: Callable[[], Awaitable[object]], size: int, on_delivery: OnDelivery | None) -> None:
-        self.enqueue = enqueue
+    def __init__(self, enqueue: Enqueue, size: int, on_delivery: OnDelivery | None) -> None:
+        self._enqueue = enqueue
+        self._is_told = False
         self.size = size
         self.on_delivery = on_delivery
         self.upto = 0
         """As of a `Mark`."""
+
+    def enqueue(self) -> Awaitable[object]:
+        """Give it to the producer."""
+        return self._enqueue(on_delivery=None if self.on_delivery is None else self._tell)
+
+    def tell_unless_told(self, error: KafkaError) -> None:
+        """Tell of an error; the producer has done so if the record failed while it stood in line."""
+        if not self._is_told and self.on_delivery is not None:
+            self.on_delivery(None, error)
+
+    def _tell(self, metadata: RecordMetadata | None, error: KafkaError | None) -> object:
+        self._is_told = True
+        assert self.on_delivery is not None
+        return self.on_delivery(metadata, error)
 
 
 class Nap:
@@ -204,7 +229,8 @@ class Handover:
         # when it was called, and for this nap alone: cut short between the two, the next one calls again.
         nap = self._nap
         if nap is not None and not nap.is_called and self._loop is not None:
-            self._loop.call_soon_threadsafe(nap.ended.set)
+            with contextlib.suppress(RuntimeError):  # closed since: it had given everything to the producer by then
+                self._loop.call_soon_threadsafe(nap.ended.set)
             nap.is_called = True
 
     # The loop
@@ -241,17 +267,17 @@ class Handover:
         try:
             await first.enqueue()
         except (KafkaError, TypeError, ValueError) as error:
-            self._note(error, first.on_delivery)
+            self._note(error, first)
 
-    def _note(self, error: KafkaError | TypeError | ValueError, on_delivery: OnDelivery | None) -> None:
+    def _note(self, error: KafkaError | TypeError | ValueError, given: Given) -> None:
         if not isinstance(error, KafkaError):
             wrapped = KafkaError(f"{type(error).__name__}: {error}", outcome=Outcome.NOT_WRITTEN)
             wrapped.__cause__ = error
             error = wrapped
         if isinstance(error, IllegalStateError) and not isinstance(error, NoTransactionError):
             self.refuse(error)
-        if on_delivery is not None:
-            asyncio.get_running_loop().call_soon(on_delivery, None, error.fresh())
+        if given.on_delivery is not None:  # later: what the producer tells is on its way
+            asyncio.get_running_loop().call_soon(given.tell_unless_told, error.fresh())
             return
         self._failed += 1
         if len(self._errors) < MAX_SUB_ERRORS:

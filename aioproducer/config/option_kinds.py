@@ -6,8 +6,7 @@ Every field of `ProducerConfig` is annotated with one of these. `accept` checks 
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import NoReturn, Protocol
+from typing import NamedTuple, NoReturn, Protocol
 
 from aioproducer.config.worker_names import fill_in
 from aioproducer.errors import ConfigurationError, ConfigurationTypeError
@@ -54,8 +53,7 @@ class OptionKind(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Whole:
+class Whole(NamedTuple):
     """A whole number between two bounds, both included."""
 
     minimum: int
@@ -129,8 +127,7 @@ class Flag:
         return flag
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(NamedTuple):
     """One of a few words."""
 
     words: tuple[str, ...]
@@ -260,8 +257,7 @@ class SecurityProtocol:
         return text.strip().upper()
 
 
-@dataclass(frozen=True, slots=True)
-class Plugin:
+class Plugin(NamedTuple):
     """An object with the methods of one of our protocols; a Java class name means nothing here."""
 
     allowed: str

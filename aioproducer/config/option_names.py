@@ -1,6 +1,5 @@
 """Option names: Kafka's spelling and ours, and what to say of a name that is no option here."""
 
-import difflib
 from collections.abc import Collection, Mapping
 from typing import NoReturn
 
@@ -64,7 +63,9 @@ def _refuse_name(given: str, name: str, known: Collection[str]) -> NoReturn:
     for prefix, reason in _NOT_HERE.items():
         if name == prefix or (prefix.endswith("_") and name.startswith(prefix)):
             raise ConfigurationError(f"aioproducer has no option {given!r}: {reason}", option=name)
-    nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+    from difflib import get_close_matches  # noqa: PLC0415  # only for what is wrong
+
+    nearest = get_close_matches(name, known, n=1, cutoff=0.6)
     if not nearest:
         raise ConfigurationTypeError(f"there is no option {given!r}", option=name)
     meant = kafka_name(nearest[0]) if "." in given else nearest[0]

@@ -11,9 +11,8 @@ Source: the append side of RecordAccumulator in Apache Kafka, without its locks.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from aioproducer._native.append import RecordBatchBuilder
 from aioproducer._native.delivery import BatchResult
@@ -41,8 +40,7 @@ if TYPE_CHECKING:
     from aioproducer.records import TopicPartition
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AccumulatorSettings:
+class AccumulatorSettings(NamedTuple):
     """The values of the configuration that batching depends on; times in seconds, sizes in bytes."""
 
     batch_size: int
@@ -56,8 +54,7 @@ class AccumulatorSettings:
     is_adaptive: bool = True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class Surroundings(NamedTuple):
     """What the accumulator works with."""
 
     pool: BufferPool

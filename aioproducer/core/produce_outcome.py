@@ -12,8 +12,7 @@ source and tried on 3.9.1 and 4.3.1.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from aioproducer.errors import Outcome
 from aioproducer.protocol.error_codes import ErrorCode
@@ -25,8 +24,7 @@ FEW_RETRIES: Final = 3
 NO_OFFSET: Final = -1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Policy:
+class Policy(NamedTuple):
     """What the configuration says."""
 
     acks: int
@@ -38,8 +36,7 @@ class Policy:
     """No batch takes another identity than it has: one that would need to ends, and its transaction with it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BatchFacts:
+class BatchFacts(NamedTuple):
     """What is known of the batch when the answer comes."""
 
     attempts: int
@@ -57,8 +54,7 @@ class BatchFacts:
     """The latest timestamp of its records, ms."""
 
 
-@dataclass(frozen=True, slots=True)
-class Complete:
+class Complete(NamedTuple):
     """The batch is in the log."""
 
     base_offset: int
@@ -67,8 +63,7 @@ class Complete:
     log_start_offset: int = -1
 
 
-@dataclass(frozen=True, slots=True)
-class Retry:
+class Retry(NamedTuple):
     """Send it again."""
 
     maybe_written: bool
@@ -84,13 +79,11 @@ class Retry:
     """The node must be connected to anew first: it no longer speaks the version that was agreed on."""
 
 
-@dataclass(frozen=True, slots=True)
-class Split:
+class Split(NamedTuple):
     """Too large as a whole: send its halves."""
 
 
-@dataclass(frozen=True, slots=True)
-class Refuse:
+class Refuse(NamedTuple):
     """Some records were refused; the others may go on without them."""
 
     code: int
@@ -98,8 +91,7 @@ class Refuse:
     """(index in the batch, the broker's word on it), ascending."""
 
 
-@dataclass(frozen=True, slots=True)
-class Fail:
+class Fail(NamedTuple):
     """The batch ends here."""
 
     outcome: Outcome

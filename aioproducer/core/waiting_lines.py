@@ -13,10 +13,9 @@ Source: the `waiters` of BufferPool and `waitOnMetadata` of KafkaProducer in Apa
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from aioproducer.core.memory_lines import MemoryLines
 from aioproducer.core.waiting_line import WaitingLine, WaitingRecord
@@ -32,8 +31,7 @@ if TYPE_CHECKING:
     from aioproducer.core.timer_heap import TimerHeap
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WaitingLimits:
+class WaitingLimits(NamedTuple):
     """Bounds of the lines."""
 
     max_records: int

@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from aioproducer.core.retry_backoff import RandomSource
 from aioproducer.protocol.api_versions import NO_FEATURES, FinalizedFeatures
@@ -41,8 +41,7 @@ class EventLog(Protocol):
         """Log what someone should look at."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NetworkSettings:
+class NetworkSettings(NamedTuple):
     """The options that the network needs, with Kafka's defaults; milliseconds and bytes."""
 
     request_timeout_ms: int = 30_000

@@ -17,9 +17,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 from aioproducer.core.cluster import NO_LEADER, Cluster, MetadataAnswer, Node, PartitionView, TopicView
 from aioproducer.core.retry_backoff import ExponentialBackoff, RandomSource
@@ -39,8 +38,7 @@ from aioproducer.protocol.messages import METADATA, decode_metadata_response, en
 from aioproducer.records import TopicPartition
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MetadataSettings:
+class MetadataSettings(NamedTuple):
     """The options that metadata needs, with Kafka's defaults; milliseconds."""
 
     metadata_max_age_ms: int = 300_000

@@ -80,7 +80,7 @@ class NetworkClient:  # noqa: PLR0904  # what is asked of a node, of any node, a
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Take the loop. Nothing is connected until someone asks for it."""
         self._environment = self._make_environment(loop=loop)
-        self._links = NodeLinks(self._bootstrap, self._environment, on_failed=lambda: self.on_node_failed())
+        self._links = NodeLinks(self._bootstrap, self._environment, on_failed=lambda: self.on_node_failed())  # noqa: PLW0108  # set later
         self._choice = NodeChoice(self._links, self._environment)
         self._any_broker = AnyBroker(self._choice, self._environment)
 

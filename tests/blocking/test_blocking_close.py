@@ -1,5 +1,6 @@
 """Starting and closing the producer for threads: bounded, once for all, and nobody is forgotten."""
 
+import asyncio
 import contextlib
 import threading
 import time
@@ -15,6 +16,7 @@ from aioproducer import (
     ProducerClosedError,
     UndeliveredError,
 )
+from aioproducer.blocking.handover import Handover, Mark
 from aioproducer.testing import ApiKey, Where
 from tests.fakes.cluster_elsewhere import ClusterElsewhere
 
@@ -87,12 +89,27 @@ def test_every_record_taken_while_others_close_is_told_of(cluster: ClusterElsewh
     workers = [threading.Thread(target=work) for _ in range(3)]
     for worker in workers:
         worker.start()
-    time.sleep(0.02)
+    while len(taken) < 10:
+        time.sleep(0.001)
     producer.close(timeout)
     for worker in workers:
         worker.join(5)
 
     assert len(taken) == len(told) > 0
+
+
+def test_record_that_was_taken_as_the_loop_ended_is_no_error() -> None:
+    """The loop slept, and has closed before it could be woken: whoever closed it had seen the record."""
+    handover = Handover(1.0)
+
+    async def sleep_once() -> None:
+        running = asyncio.create_task(handover.run())
+        await asyncio.sleep(0)
+        running.cancel()
+
+    asyncio.run(sleep_once())
+
+    handover.put_mark(Mark())
 
 
 def test_closed_is_closed(cluster: ClusterElsewhere) -> None:

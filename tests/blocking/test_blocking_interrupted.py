@@ -35,13 +35,15 @@ class CtrlC:
     def __init__(self, after: int) -> None:
         self._left = after
         self.has_come = False
+        self.tracing = self.trace
+        """Kept: the handler ends the tracing also while this is called, and Python does not keep it."""
 
     def trace(self, frame: FrameType, event: str, _argument: object) -> object:
         """Trace every step of every frame."""
         frame.f_trace_opcodes = True
         if event == "opcode":
             self._left -= 1
-        return press_ctrl_c if self._left < 0 else self.trace
+        return press_ctrl_c if self._left < 0 else self.tracing
 
     def handle(self, _signal: int, _frame: FrameType | None) -> None:
         """Do what Python's own handler does.
@@ -74,7 +76,7 @@ def traced(work: Callable[[], object], ctrl_c: CtrlC) -> None:
     assert frame is not None
     frame.f_trace_opcodes = True  # 3.12 looks for it when tracing begins
     try:
-        sys.settrace(ctrl_c.trace)  # type: ignore[arg-type]  # a function of C traces too
+        sys.settrace(ctrl_c.tracing)  # type: ignore[arg-type]  # a function of C traces too
         work()
     finally:
         sys.settrace(tracing)

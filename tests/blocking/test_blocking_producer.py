@@ -117,6 +117,17 @@ def test_failures_of_enqueue_are_raised_by_flush(blocking: BlockingProducer, clu
     blocking.flush()
 
 
+def test_failure_in_line_is_told_once() -> None:
+    """By the producer, which has the record by then; and not again by us, who see the error too."""
+    told: list[str] = []
+    producer = BlockingProducer("127.0.0.1:9", max_block_ms=50).start(wait=False)
+    producer.enqueue("orders", b"v", on_delivery=lambda _metadata, error: told.append(type(error).__name__))
+    producer.flush()
+    producer.close()
+
+    assert told == ["MetadataTimeoutError"]
+
+
 def test_failures_are_told_to_on_delivery(blocking: BlockingProducer) -> None:
     """Then flush has nothing to add."""
     told: list[object] = []

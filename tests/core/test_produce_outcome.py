@@ -1,6 +1,5 @@
 """What becomes of a batch, for every error code there is and could be, and for everything known of the batch."""
 
-from dataclasses import replace
 from itertools import product
 
 import pytest
@@ -150,7 +149,7 @@ def test_row_of_the_reference_says_what_the_batch_is(code: int) -> None:
     written, goes_on = ROWS[code]
 
     decided = decide(answer(code), FIRST, IDEMPOTENT)
-    last = decide(answer(code), replace(SINGLE, attempts=5), ONCE)
+    last = decide(answer(code), SINGLE._replace(attempts=5), ONCE)
 
     assert type(decided) is goes_on
     assert isinstance(last, Complete) is (code == 0)
@@ -207,7 +206,7 @@ def test_in_a_transaction_no_batch_ever_takes_another_identity(code: int) -> Non
     """The epoch is the coordinator's: whatever would need another one ends the batch, and its transaction."""
     refused = ((0, "because"),)
 
-    for facts in (FIRST, replace(FIRST, records=3), replace(FIRST, maybe_written=True)):
+    for facts in (FIRST, FIRST._replace(records=3), FIRST._replace(maybe_written=True)):
         outcome = decide(answer(code, records=refused), facts, TRANSACTIONAL)
 
         assert not isinstance(outcome, Refuse)
@@ -365,7 +364,7 @@ def test_copy_keeps_the_records_own_timestamps() -> None:
     echo = answer(0, base_offset=4)._replace(log_append_time=1_002)
 
     assert decide(echo, facts, IDEMPOTENT) == Complete(4, -1, 0)
-    assert decide(echo, replace(facts, maybe_written=False), IDEMPOTENT) == Complete(4, 1_002, 0)
+    assert decide(echo, facts._replace(maybe_written=False), IDEMPOTENT) == Complete(4, 1_002, 0)
     assert decide(echo._replace(log_append_time=2_000), facts, IDEMPOTENT) == Complete(4, 2_000, 0)
 
 
