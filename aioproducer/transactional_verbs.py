@@ -25,6 +25,8 @@ class TransactionalVerbs:
 
     _has_turn = False
     """`begin_transaction` has taken it, and neither commit nor abort has given it back."""
+    _is_beginning = False
+    """It has taken it, and waits until a transaction may begin."""
     _is_lent = False
     """A `transaction()` block is open: its handle takes the records, the producer none."""
 
@@ -69,12 +71,15 @@ class TransactionalVerbs:
         running = self._open_running()
         runner = transactions_of(running)
         await self._take_turn(runner, wait=wait)
+        self._is_beginning = True
         try:
             await runner.begin(deadline=runner.waits.deadline())
         except BaseException:
             if not runner.is_open:
                 self._give_turn(runner)
             raise
+        finally:
+            self._is_beginning = False
         self._attach(running)
 
     async def commit_transaction(self) -> None:
@@ -151,7 +156,7 @@ class TransactionalVerbs:
         return runner
 
     async def _take_turn(self, runner: TransactionRunner, *, wait: bool) -> None:
-        if self._has_turn and not (wait and runner.is_open):
+        if self._has_turn and not (wait and (runner.is_open or self._is_beginning)):
             return  # from a transaction whose end nobody waited for, or to be told that it is open
         if wait:
             await runner.turns.take(runner.waits.deadline())

@@ -40,6 +40,24 @@ async def test_tasks_take_turns_first_come_first_served() -> None:
 
 
 @in_virtual_time
+async def test_tasks_that_begin_while_one_is_beginning_wait_for_their_turn() -> None:
+    """As threads do that begin before the producer has its identity."""
+
+    async def work(producer: Producer, number: int) -> None:
+        await producer.begin_transaction(wait=True)
+        await producer.send("t", b"%d" % number, partition=0)
+        await producer.commit_transaction()
+
+    async with cluster_of(V2_RELEASE) as cluster:
+        producer = producer_of(cluster)
+        await producer.start(wait=False)
+        await asyncio.gather(*(work(producer, number) for number in range(4)))
+        await producer.close()
+
+        assert committed(cluster) == [b"%d" % number for number in range(4)]
+
+
+@in_virtual_time
 async def test_waiting_for_the_turn_ends_with_max_block_ms() -> None:
     """And the next one gets it when it is free."""
     async with cluster_of(V2_RELEASE) as cluster, producer_of(cluster, max_block_ms=500) as producer:
