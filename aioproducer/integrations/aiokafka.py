@@ -165,7 +165,7 @@ class ExactlyOnce:
             if self._open is not None:
                 await self._abort(self._open, error or _LeftInTheMiddleError("the loop was left in the middle"))
         finally:
-            self._intake.seek_back()
+            await self._intake.close()
             try:
                 await self._deadline.__aexit__(kind, error, traceback)
             except TimeoutError as late:
@@ -296,10 +296,15 @@ class ExactlyOnce:
             await self._abort(opened, error)
             return error
         self._open = None  # whatever happens from here on is the commit's: it goes on if it is cancelled
+        if not self._search.is_on:
+            self._intake.read_ahead(self._limits.max_records)
         try:
             await opened.transaction.__aexit__(None, None, None)
         except KafkaError as error:
             return error
+        except BaseException:
+            self._intake.rewind()  # how it ends is not known here, and decides what is to be read next
+            raise
         return None
 
     def _done(self, batch: RecordBatch) -> None:

@@ -52,6 +52,9 @@ class Intake:
         self._max_seconds = max_seconds
         self._stopped = stopped
         self._membership: Membership | None = None
+        self._ahead: asyncio.Task[RecordBatch | None] | None = None
+        self._void: asyncio.Task[RecordBatch | None] | None = None
+        """As `_ahead`, but nobody wants what it reads; it ends before anything else is read."""
         self._next: dict[TopicPartition, int] = {}
         """What is to be processed next: behind what is committed, or the first that was read where nothing is."""
 
@@ -62,6 +65,16 @@ class Intake:
             KafkaError: committed offsets cannot be had.
             aiokafka.errors.KafkaError: the consumer cannot go on.
         """
+        await self._end_void()
+        ahead, self._ahead = self._ahead, None
+        return await (self._next_batch(limit) if ahead is None else ahead)
+
+    def read_ahead(self, limit: int) -> None:
+        """Begin to read what `next_batch` will return, while the batch in hand is committed."""
+        if not self._stopped.done():
+            self._ahead = asyncio.create_task(self._next_batch(limit), name="aioproducer-read-ahead")
+
+    async def _next_batch(self, limit: int) -> RecordBatch | None:
         while not self._stopped.done():
             membership = await self._placed_membership()
             if membership is None:
@@ -78,9 +91,26 @@ class Intake:
     def rewind(self) -> None:
         """Ask again what is committed, and go on from there."""
         self._membership = None
+        if self._ahead is not None:
+            self._void, self._ahead = self._ahead, None
+            self._void.cancel()
 
-    def seek_back(self) -> None:
+    async def close(self) -> None:
         """Put the consumer before everything that was read and not committed, for whoever reads with it next."""
+        membership = self._membership
+        self.rewind()
+        try:
+            await self._end_void()
+        finally:
+            self._membership = membership
+            self._seek_back()
+
+    async def _end_void(self) -> None:
+        if self._void is not None:
+            await asyncio.gather(self._void, return_exceptions=True)
+            self._void = None
+
+    def _seek_back(self) -> None:
         if self._membership is not None and self._membership.is_current:
             for partition in self._membership.partitions:
                 if partition in self._next:
@@ -100,7 +130,7 @@ class Intake:
             return None
         self._next.update({partition: offset.offset for partition, offset in committed.items() if offset is not None})
         self._membership = membership
-        self.seek_back()
+        self._seek_back()
         return membership
 
     async def _read(self, membership: Membership, limit: int) -> list[ConsumerRecord]:

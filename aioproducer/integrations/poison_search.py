@@ -34,9 +34,14 @@ class PoisonSearch:
         self._failures: dict[tuple[TopicPartition, int], int] = {}
         self._found: dict[tuple[TopicPartition, int], Exception] = {}
 
+    @property
+    def is_on(self) -> bool:
+        """Whether any record is under suspicion."""
+        return bool(self._until)
+
     def limit(self, max_records: int) -> int:
         """How many records the next transaction may have."""
-        return 1 if self._until else max_records
+        return 1 if self.is_on else max_records
 
     def failed(self, batch: RecordBatch, error: Exception) -> None:
         """One of the records is at fault."""

@@ -27,7 +27,5 @@ class RecordBatch:
 
     def next_offsets(self) -> Mapping[TopicPartition, OffsetAndMetadata]:
         """What is committed with the transaction: in each partition the offset to read next."""
-        return {
-            TopicPartition(record.topic, record.partition): OffsetAndMetadata(record.offset + 1)
-            for record in self.records  # the last of a partition stays
-        }
+        last = {(record.topic, record.partition): record.offset for record in self.records}
+        return {TopicPartition(*place): OffsetAndMetadata(offset + 1) for place, offset in last.items()}

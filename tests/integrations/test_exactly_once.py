@@ -137,6 +137,20 @@ async def test_failure_in_the_middle_of_a_batch_does_not_end_the_loop(three: Fak
     await assert_copied_once(servers, TOTAL)
 
 
+async def test_commit_that_was_not_waited_for_decides_what_is_read_next(three: FakeCluster) -> None:
+    """A caller with a time limit goes on with the loop; the batch that was being committed comes to nothing."""
+    servers = three.bootstrap_servers
+    async with working(servers, max_records=30) as batches:
+        await copy(*await anext(batches))
+        three.faults.delay(0.5, Where(api=ApiKey.END_TXN))
+        three.faults.error(TRANSACTION_ABORTABLE, Where(api=ApiKey.END_TXN))
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(anext(batches), 0.25)
+        await copy_until_processed(batches, servers, TOTAL)
+
+    await assert_copied_once(servers, TOTAL)
+
+
 @pytest.mark.parametrize("api", [ApiKey.OFFSET_FETCH, ApiKey.TXN_OFFSET_COMMIT, ApiKey.END_TXN])
 async def test_coordinator_that_is_loading_is_waited_for(three: FakeCluster, api: ApiKey) -> None:
     """Nobody is told."""
