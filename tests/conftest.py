@@ -15,7 +15,15 @@ from aioproducer.broker import KafkaCluster, MissingToolError
 from aioproducer.broker.kafka_jars import require_kafka_prerequisites
 from aioproducer.errors import UndeliveredError
 from aioproducer.testing.pytest_plugin import cluster
-from tests.kafka_releases import RELEASES, fixture_of_release, real_cluster, version_of_release
+from tests.kafka_releases import (
+    FAKE,
+    REAL,
+    RELEASES,
+    fake_and_real,
+    fixture_of_release,
+    real_cluster,
+    version_of_release,
+)
 
 if TYPE_CHECKING:
     from aioproducer import Producer
@@ -26,13 +34,8 @@ settings.load_profile("aioproducer")
 
 __all__ = ["cluster"]  # the fixture that users get too: three embedded brokers
 
-FAKE, REAL = "fake", "real"
 REAL_VERSIONS = ("3.9.1", "4.3.1")
 ANY_BROKER = [FAKE, *(pytest.param(version, marks=pytest.mark.kafka) for version in REAL_VERSIONS)]
-BOTH_OF_EACH_RELEASE = [
-    *((FAKE, release) for release in RELEASES),
-    *(pytest.param((REAL, release), marks=pytest.mark.kafka) for release in RELEASES),
-]
 
 
 @functools.cache
@@ -130,7 +133,7 @@ async def broker(real_broker: KafkaCluster | None) -> AsyncIterator[str]:
         yield fake.bootstrap_servers
 
 
-@pytest.fixture(params=BOTH_OF_EACH_RELEASE, ids="-".join)
+@pytest.fixture(params=fake_and_real())
 async def broker_of_release(request: pytest.FixtureRequest) -> AsyncIterator[tuple[str, str]]:
     """A broker's release and address: the embedded cluster and real Kafka as each release in turn."""
     kind, release = request.param

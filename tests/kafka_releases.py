@@ -1,8 +1,10 @@
 """The releases that contract tests run on, real and as profiles of the model: one broker line each."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
+
+import pytest
 
 from aioproducer.broker import KafkaCluster
 from aioproducer.testing.model.version_profiles import VersionProfile, profile_named
@@ -11,6 +13,8 @@ RELEASES: Mapping[str, Mapping[str, int]] = MappingProxyType(
     {"3.9.1": {}, "4.3.1": {}, "4.3.1-tv0": {"transaction.version": 0}}
 )
 """By name: the features to format with. With transaction.version 0 Kafka 4 has transactions as 3.9 has them."""
+
+FAKE, REAL = "fake", "real"
 
 PROPERTIES: Mapping[str, str] = MappingProxyType({"transaction.abort.timed.out.transaction.cleanup.interval.ms": "200"})
 """So that a transaction that is open for too long is aborted within a test's patience, not every 10 s."""
@@ -36,3 +40,11 @@ def real_cluster(release: str, *, nodes: int = 1) -> KafkaCluster:
 def fixture_of_release(release: str) -> str:
     """The fixture that is its one running real node, shared by all tests."""
     return "kafka_" + release.replace(".", "").replace("-", "_")
+
+
+def fake_and_real(releases: Iterable[str] = RELEASES) -> list[object]:
+    """Parameters of `broker_of_release`: the embedded cluster as each of the releases, and real Kafka."""
+    named = list(releases)
+    fake = [pytest.param((FAKE, release), id=f"{FAKE}-{release}") for release in named]
+    real = [pytest.param((REAL, release), id=f"{REAL}-{release}", marks=pytest.mark.kafka) for release in named]
+    return [*fake, *real]

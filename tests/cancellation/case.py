@@ -6,10 +6,10 @@ on the healed cluster, the producer closes, and nothing is left of it.
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from aioproducer import KafkaError, ProducerClosedError
-from tests.cancellation.calls import Target
+from tests.cancellation.calls import TARGETS, Target
 from tests.cancellation.scene import STATES, Scene, close_quietly
 from tests.cancellation.suspensions import LATER_S, Moment, Strike
 from tests.cancellation.ways import AT_ONCE, TIMED_WAYS, WAYS, Call, TimedWay, Way, cancel, loop_shutdown
@@ -145,3 +145,10 @@ def after(seconds: float, timed: TimedWay) -> Way:
         await timed(call, strike, seconds)
 
     return way
+
+
+def cases(calls: Iterable[str], states: Iterable[str]) -> list[tuple[str, str]]:
+    """Each call in each state that there is for it: a producer that was not started has no memory to fill."""
+    return [
+        (call, state) for call in calls for state in states if not (TARGETS[call].starts and state == "memory full")
+    ]

@@ -15,8 +15,12 @@ import pytest
 from aioproducer.testing import ApiKey
 from tests.contracts.raw_client import RawClient
 from tests.contracts.transactional_client import TransactionalClient
+from tests.kafka_releases import fake_and_real
 
 COMMITTED, ALL = 1, 0
+
+WITH_V2 = pytest.mark.parametrize("broker_of_release", fake_and_real(["4.3.1"]), indirect=True)
+"""Where transactions of version 2 are finalized."""
 
 
 class Line(NamedTuple):
@@ -109,10 +113,9 @@ async def test_version_1_refuses_a_partition_that_was_not_added(line: Line) -> N
     assert errors == [48, 48, 120]
 
 
+@pytest.mark.parametrize("broker_of_release", fake_and_real(["4.3.1", "4.3.1-tv0"]), indirect=True)
 async def test_version_2_adds_partitions_by_produce(line: Line) -> None:
-    """EndTxn 5 returns the next epoch; where it is not finalized, 35 UNSUPPORTED_VERSION."""
-    if line.release == "3.9.1":
-        pytest.skip("Kafka 3.9 has no Produce 12")
+    """EndTxn 5 returns the next epoch; where it is not finalized, 35 UNSUPPORTED_VERSION. Kafka 3.9 has none."""
     producer = await line.started()
     identity = (producer.producer_id, producer.epoch + 1)
 
@@ -127,10 +130,9 @@ async def test_version_2_adds_partitions_by_produce(line: Line) -> None:
     assert await line.end_offset(COMMITTED) == 2
 
 
+@WITH_V2
 async def test_version_2_begins_at_sequence_0(line: Line) -> None:
     """45 for any other, after the next epoch too."""
-    if not line.has_v2:
-        pytest.skip("transactions of version 2 are not finalized")
     producer = await line.started()
 
     errors = [await producer.produce(line.topic, sequence, version=12) for sequence in (3, 0, 1)]
@@ -215,11 +217,10 @@ async def test_repeated_end_of_version_1_is_taken_for_done(line: Line, *, commit
     assert (again.error, contrary.error) == (0, 48)
 
 
+@WITH_V2
 @pytest.mark.parametrize("commit", [True, False])
 async def test_repeated_end_of_version_2_returns_the_same(line: Line, *, commit: bool) -> None:
     """A repeated request has the epoch before; with the present one an abort is a transaction of its own."""
-    if not line.has_v2:
-        pytest.skip("transactions of version 2 are not finalized")
     producer = await line.started()
     epoch = producer.epoch
     await producer.produce(line.topic, version=12)
@@ -252,15 +253,22 @@ async def test_stray_batch_of_version_1_joins_the_next_transaction(line: Line) -
     assert (stray, await producer.produce(line.topic, 2, version=line.produce)) == (0, 47)
 
 
-@pytest.mark.parametrize("version", [3, 4, 5])
+@pytest.mark.parametrize("version", [3, 4])
 async def test_offsets_are_committed_with_the_transaction(line: Line, version: int) -> None:
-    """Unstable until then; since TxnOffsetCommit 5 nothing has to be added before."""
+    """Unstable until then."""
     producer, group = await line.started(), await line.group()
-    if version == 5 and not line.has_v2:
-        pytest.skip("transactions of version 2 are not finalized")
-    if version < 5:
-        assert await producer.add_offsets(group) == 0
+    assert await producer.add_offsets(group) == 0
 
+    await _commit_offset(line, producer, group, version=version)
+
+
+@WITH_V2
+async def test_offsets_of_version_2_need_not_be_added(line: Line) -> None:
+    """Since TxnOffsetCommit 5."""
+    await _commit_offset(line, await line.started(), await line.group(), version=5)
+
+
+async def _commit_offset(line: Line, producer: TransactionalClient, group: str, *, version: int) -> None:
     sent = await producer.commit_offset(group, line.topic, 7, version=version)
     meanwhile = await producer.committed_offset(group, line.topic)
     unstable = await producer.committed_offset(group, line.topic, stable=False)
