@@ -110,8 +110,8 @@ class TransactionRunner:  # noqa: PLR0904  # the verbs, and what they are told
     def _set_alarm(self, looked_at: float) -> None:
         """Look again when the pause is over that was not over at `looked_at`; it may be by now, and then at once."""
         self._stop_alarm()
-        if self._manager.pacing.next_at > looked_at:
-            self._alarm = self._loop.call_at(self._manager.pacing.next_at, self.wake)
+        if (next_at := self._manager.next_at(looked_at)) > looked_at:
+            self._alarm = self._loop.call_at(next_at, self.wake)
 
     # What happens to records
 
@@ -120,7 +120,7 @@ class TransactionRunner:  # noqa: PLR0904  # the verbs, and what they are told
         return ProduceTransaction(self._manager.transactional_id, self._manager.is_v2)
 
     def _use(self, queue: PartitionQueue) -> None:
-        if not self._manager.use(queue):
+        if not self._manager.use(queue, self._loop.time()):
             self.wake()
 
     def _record_failed(self, error: KafkaError) -> None:

@@ -1,9 +1,10 @@
-"""How long the next transaction of version 2 waits for the markers of the last one.
+"""How long the first records of a transaction of version 2 wait for the markers of the last one.
 
 EndTxn is answered before the markers are written. A Produce that comes too early is not refused: the leader waits
 20 ms (`add.partitions.to.txn.retry.backoff.ms`) and tries again. Between two small transactions that is most of the
 time, and a millisecond's patience here saves it. How much is needed differs from cluster to cluster and from hour to
-hour, so it is learnt: more after each first answer that took as long as that wait, a little less after each other.
+hour, so it is learnt: more after each first answer that took as long as that wait, a little less after each other
+that records had waited for. A transaction begins at once; what its caller does until the first record is no wait.
 """
 
 from __future__ import annotations
@@ -27,23 +28,32 @@ REST: Final = 1_000
 class MarkerPause:
     """The pause, and what it has learnt from."""
 
-    __slots__ = ("_fastest_s", "_rest", "seconds")
+    __slots__ = ("_fastest_s", "_rest", "has_held", "seconds", "until")
 
     def __init__(self) -> None:
         """Begin without a pause."""
         self.seconds = 0.0
-        """From the answer to EndTxn to the next beginning."""
+        """From the answer to EndTxn to the next record."""
+        self.until = 0.0
+        """The end of the pause; monotonic seconds."""
+        self.has_held = False
+        """Whether something waited for it."""
         self._fastest_s = float("inf")
         self._rest = 0
 
-    def learn(self, first_answer_s: float) -> None:
-        """Take into account how long the first Produce of a transaction took to be answered."""
+    def begin(self, first_answer_s: float, now: float) -> None:
+        """Begin the pause after a transaction, whose first Produce took so long to be answered."""
+        self._learn(first_answer_s)
+        self.until = now + self.seconds
+        self.has_held = False
+
+    def _learn(self, first_answer_s: float) -> None:
         self._fastest_s = min(self._fastest_s * (2 - EASED), first_answer_s)
         has_waited = first_answer_s > self._fastest_s + 0.75 * BROKER_WAITS_S
         if self._rest:
             self._rest -= 1
         elif not has_waited:
-            self.seconds *= EASED
+            self.seconds *= EASED if self.has_held else 1.0
         elif self.seconds + STEP_S > LONGEST_S:
             self.seconds, self._rest = 0.0, REST
         else:

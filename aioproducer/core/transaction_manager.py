@@ -162,14 +162,12 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
 
     # What happens to records
 
-    def use(self, queue: PartitionQueue) -> bool:
+    def use(self, queue: PartitionQueue, now: float) -> bool:
         """Note that a partition has a record of the transaction; True: it may be sent at once."""
-        identity = queue.identity
-        if self.state not in _OPEN or identity.is_in_transaction:
+        if self.state not in _OPEN or queue.identity.is_in_transaction:
             return False
-        if self.is_v2:
-            identity.join_transaction()
-            self._may_be_known = self._is_known = True
+        if self.is_v2 and now >= self._marker_pause.until:
+            self._join([queue])
             return True
         self._joining[queue] = None
         return False
@@ -210,11 +208,13 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
     def next_request(self, now: float) -> TransactionRequest | None:
         """Return the request to send now; `answered`, `unanswered` or `refused` must follow.
 
-        None: nothing is to be asked, or not before `pacing.next_at`.
+        None: nothing is to be asked, or not before `next_at`.
         """
         self._end_unknown()
-        if self._is_asking or now < self.pacing.next_at:
+        if self._is_asking or now < self.next_at(now):
             return None
+        if self.is_v2 and self.state in _OPEN and self._joining:
+            self.on_joined(self._join([*self._joining]))
         request = self._wanted()
         if request is None:
             return None
@@ -222,6 +222,13 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
             request = find_coordinator(request.coordinator)
         self._is_asking = True
         return request
+
+    def next_at(self, now: float) -> float:
+        """Return when to ask for the next request, if that is not now; monotonic seconds."""
+        if self.is_v2 and self.state in _OPEN and now < self._marker_pause.until and (self._joining or self._offsets):
+            self._marker_pause.has_held = True
+            return self._marker_pause.until
+        return self.pacing.next_at
 
     def node_of(self, request: TransactionRequest) -> int | None:
         """Whom to ask; None: any broker."""
@@ -328,21 +335,24 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
             self._take_identity(answer, now)
         elif isinstance(answer, EndTxnAnswer):
             self._end(answer)
-            self._wait_for_markers(now)
+            if self.is_v2 and self._identity.first_answer_s is not None:
+                self._marker_pause.begin(self._identity.first_answer_s, now)
         elif isinstance(subject, OffsetsToSend):
             self._is_known = True
             self._forward(subject, is_committed=request.api is not ADD_OFFSETS_TO_TXN)
         else:
-            self._is_known = True
             self._let_join(request)
 
     def _let_join(self, request: TransactionRequest) -> None:
         assert isinstance(request.subject, Collection)
-        joined = [queue for queue in self._joining if queue.topic_partition in request.subject]
-        for queue in joined:
-            del self._joining[queue]
+        self.on_joined(self._join([queue for queue in self._joining if queue.topic_partition in request.subject]))
+
+    def _join(self, queues: list[PartitionQueue]) -> list[PartitionQueue]:
+        self._may_be_known = self._is_known = True
+        for queue in queues:
+            self._joining.pop(queue, None)
             queue.identity.join_transaction()
-        self.on_joined(joined)
+        return queues
 
     def _forward(self, offsets: OffsetsToSend, *, is_committed: bool) -> None:
         if is_committed:
@@ -367,11 +377,6 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
             self._has_stray = False
         needs_epoch = self._identity.has_gap or self._has_stray or self._is_renewing
         self._move_to(TransactionState.INITIALIZING if needs_epoch else TransactionState.READY)
-
-    def _wait_for_markers(self, now: float) -> None:
-        if self.is_v2 and self._identity.first_answer_s is not None:
-            self._marker_pause.learn(self._identity.first_answer_s)
-            self.begin_at = max(self.begin_at, now + self._marker_pause.seconds)
 
     # Inside
 

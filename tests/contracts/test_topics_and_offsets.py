@@ -18,7 +18,7 @@ async def test_topic_is_made_on_first_use(client: RawClient, topic: str) -> None
 
 async def test_offsets_by_time(client: RawClient, topic: str) -> None:
     """Start, end, the first record at or after a time, none after the last."""
-    await client.create_topic(topic)
+    await client.create_topic(topic, {"retention.ms": "-1"})  # records of 1970 are gone at the broker's next look else
     for number in range(3):
         await client.produce(topic, odd_batch(timestamp=1_000_000 + 1000 * number))
 

@@ -13,7 +13,8 @@ def live(pause: MarkerPause, *, markers_s: float, transactions: int, away_s: flo
     for _ in range(transactions):
         is_early = pause.seconds + away_s < markers_s
         waited += is_early
-        pause.learn(ANSWER_S + away_s + (BROKER_WAITS_S if is_early else 0.0))
+        pause.has_held = True
+        pause.begin(ANSWER_S + away_s + (BROKER_WAITS_S if is_early else 0.0), 0.0)
     return waited
 
 
@@ -30,7 +31,7 @@ def test_nobody_waits_where_markers_are_written_in_time(away_s: float) -> None:
 def test_pause_becomes_what_the_markers_take(markers_s: float) -> None:
     """And then the broker has to wait now and then only, which is how the pause follows it down."""
     pause = MarkerPause()
-    pause.learn(ANSWER_S)  # the very first has nothing to wait for
+    pause.begin(ANSWER_S, 0.0)  # the very first has nothing to wait for
     live(pause, markers_s=markers_s, transactions=50)
 
     assert live(pause, markers_s=markers_s, transactions=1_000) < 250
@@ -40,17 +41,29 @@ def test_pause_becomes_what_the_markers_take(markers_s: float) -> None:
 def test_pause_follows_markers_that_have_become_quick() -> None:
     """It eases until a broker waits."""
     pause = MarkerPause()
-    pause.learn(ANSWER_S)
+    pause.begin(ANSWER_S, 0.0)
     live(pause, markers_s=0.008, transactions=100)
     live(pause, markers_s=0.001, transactions=400)
 
     assert pause.seconds < 0.001 + STEP_S
 
 
+def test_pause_that_nobody_waited_for_teaches_nothing() -> None:
+    """A caller slow enough by himself says nothing of those who are not."""
+    pause = MarkerPause()
+    pause.begin(ANSWER_S, 0.0)
+    live(pause, markers_s=0.003, transactions=50)
+    seconds = pause.seconds
+    for _ in range(100):
+        pause.begin(ANSWER_S, 5.0)
+
+    assert (pause.seconds, pause.until) == (seconds, 5.0 + seconds)
+
+
 def test_markers_that_take_too_long_are_not_waited_for() -> None:
     """A pause and the broker's wait would be paid for both."""
     pause = MarkerPause()
-    pause.learn(ANSWER_S)
+    pause.begin(ANSWER_S, 0.0)
     live(pause, markers_s=2 * LONGEST_S, transactions=round(LONGEST_S / STEP_S) + 1)
     assert pause.seconds == 0.0
 
@@ -61,7 +74,7 @@ def test_markers_that_take_too_long_are_not_waited_for() -> None:
 def test_pause_is_tried_again_after_a_rest() -> None:
     """What took too long once may do so no more."""
     pause = MarkerPause()
-    pause.learn(ANSWER_S)
+    pause.begin(ANSWER_S, 0.0)
     live(pause, markers_s=2 * LONGEST_S, transactions=round(LONGEST_S / STEP_S) + 1)
     live(pause, markers_s=0.0, transactions=REST)
     live(pause, markers_s=0.002, transactions=1)

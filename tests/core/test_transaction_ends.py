@@ -122,7 +122,7 @@ def test_v1_abort_of_what_the_coordinator_may_never_have_heard_of_takes_its_word
     """The addition went unanswered, and 48 says that nothing is open: a new epoch, and on."""
     scene = Scene(version=0).ready()
     assert scene.manager.begin(0)
-    scene.manager.use(scene.queue())
+    scene.manager.use(scene.queue(), scene.now)
     scene.manager.unanswered(scene.ask(), LOST, was_sent=True, now=scene.now)
     scene.manager.abort()
     scene.manager.flushed()

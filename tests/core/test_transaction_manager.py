@@ -151,7 +151,7 @@ def test_v2_partition_may_be_sent_to_at_once() -> None:
     for _ in range(2):
         assert scene.manager.begin(2)
         assert not queue.identity.can_stamp
-        assert scene.manager.use(queue)
+        assert scene.manager.use(queue, scene.now)
         stamps.append(queue.identity.stamp(3))
         scene.manager.commit()
         scene.manager.flushed()
@@ -181,7 +181,7 @@ def test_v1_partition_waits_until_the_coordinator_knows_of_it() -> None:
     assert scene.manager.begin(0)
     queues = [scene.queue(number) for number in range(3)]
     for queue in queues:
-        assert not scene.manager.use(queue)
+        assert not scene.manager.use(queue, scene.now)
 
     request = scene.ask()
     assert (request.api.name, scene.joined) == ("AddPartitionsToTxn", [])
@@ -197,9 +197,9 @@ def test_v1_partition_that_comes_later_does_not_stop_those_added_before() -> Non
     scene = Scene(version=0).ready()
     assert scene.manager.begin(0)
     first, second = scene.queue(0), scene.queue(1)
-    scene.manager.use(first)
+    scene.manager.use(first, scene.now)
     scene.do("AddPartitionsToTxn")
-    scene.manager.use(second)
+    scene.manager.use(second, scene.now)
 
     scene.do("AddPartitionsToTxn", 51)
 
@@ -218,7 +218,7 @@ def test_v1_sequences_go_on_from_transaction_to_transaction() -> None:
     stamps = []
     for _ in range(2):
         assert scene.manager.begin(0)
-        scene.manager.use(queue)
+        scene.manager.use(queue, scene.now)
         scene.do("AddPartitionsToTxn")
         stamps.append(queue.identity.stamp(3))
         scene.manager.commit()
@@ -266,23 +266,54 @@ def test_partition_joins_a_transaction_once() -> None:
     """And none that is not open."""
     scene = Scene().ready()
     queue = scene.queue()
-    assert not scene.manager.use(queue)
+    assert not scene.manager.use(queue, scene.now)
 
     assert scene.manager.begin(2)
-    assert scene.manager.use(queue)
-    assert not scene.manager.use(queue)
+    assert scene.manager.use(queue, scene.now)
+    assert not scene.manager.use(queue, scene.now)
 
 
-def test_v2_waits_for_the_markers_of_the_last_transaction_where_that_has_helped() -> None:
-    """The first answer of a transaction says whether its leader had to."""
+def test_v2_records_wait_for_the_markers_of_the_last_transaction_where_that_has_helped() -> None:
+    """The first answer of a transaction says whether its leader had to; the transaction begins at once."""
     scene = Scene().ready()
+    queues = [scene.queue(number) for number in range(3)]
     for first_answer_s in (0.002, 0.023):
         assert scene.manager.begin(2)
-        scene.manager.use(scene.queue())
+        assert scene.manager.use(queues[0], scene.now)
         scene.identity.first_answer_s = first_answer_s
         scene.manager.commit()
         scene.manager.flushed()
-        assert scene.manager.begin_at <= scene.now
         scene.do("EndTxn")
 
-    assert scene.now < scene.manager.begin_at <= scene.now + 0.001
+    assert scene.manager.begin(2)
+    assert not scene.manager.use(queues[0], scene.now)
+    assert not scene.manager.use(queues[1], scene.now)
+    assert scene.asked() is None
+    wait_s = scene.manager.next_at(scene.now) - scene.now
+    assert 0 < wait_s <= 0.001
+
+    scene.pass_time(wait_s)
+    assert scene.asked() is None
+    assert scene.joined == queues[:2]
+    assert scene.manager.use(queues[2], scene.now)
+
+
+def test_v2_records_that_wait_are_aborted_without_the_coordinator() -> None:
+    """It has never heard of them."""
+    scene = Scene().begun(0)
+    scene.identity.first_answer_s = 0.002
+    scene.manager.commit()
+    scene.manager.flushed()
+    scene.do("EndTxn")
+    scene.begun(0)
+    scene.identity.first_answer_s = 0.023
+    scene.manager.commit()
+    scene.manager.flushed()
+    scene.do("EndTxn")
+    assert scene.manager.begin(2)
+    assert not scene.manager.use(scene.queue(), scene.now)
+    scene.manager.abort()
+    scene.manager.flushed()
+
+    assert scene.asked() is None
+    assert scene.is_in(State.READY)

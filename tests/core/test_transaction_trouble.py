@@ -27,7 +27,7 @@ def test_v1_gap_takes_a_new_epoch_before_the_next_transaction() -> None:
     scene = Scene(version=0).ready()
     queue = scene.queue()
     assert scene.manager.begin(0)
-    scene.manager.use(queue)
+    scene.manager.use(queue, scene.now)
     scene.do("AddPartitionsToTxn")
     queue.identity.stamp(3)
     queue.identity.begin_change()
@@ -37,7 +37,7 @@ def test_v1_gap_takes_a_new_epoch_before_the_next_transaction() -> None:
 
     guarded = scene.do("InitProducerId")
     assert scene.manager.begin(0)
-    scene.manager.use(queue)
+    scene.manager.use(queue, scene.now)
     scene.do("AddPartitionsToTxn")
 
     assert guarded.subject == ("billing-1", 77, 0)
@@ -49,7 +49,7 @@ def test_v1_unanswered_request_takes_a_new_epoch_before_the_next_transaction(nam
     """A copy that was delayed on its way would speak for the next one: a stray EndTxn committed it."""
     scene = Scene(version=0).ready()
     assert scene.manager.begin(0)
-    scene.manager.use(scene.queue())
+    scene.manager.use(scene.queue(), scene.now)
     scene.manager.send_offsets(OffsetsToSend(OFFSETS, READERS, is_added=False))
     for step in ("AddPartitionsToTxn", "AddOffsetsToTxn", "TxnOffsetCommit", "EndTxn"):
         if step == "EndTxn":
@@ -139,7 +139,7 @@ def test_epochs_that_are_used_up_are_the_coordinators_business(version: int) -> 
     scene.identity.assign(77, 32_767)
     queue = scene.queue()
     assert scene.manager.begin(version)
-    scene.manager.use(queue)
+    scene.manager.use(queue, scene.now)
     if version < 2:
         scene.do("AddPartitionsToTxn")
         scene.identity.has_gap = True
@@ -154,7 +154,7 @@ def test_epochs_that_are_used_up_are_the_coordinators_business(version: int) -> 
     else:
         scene.manager.answered(ending, EndTxnAnswer(0, 0, 88, 0), scene.now)
     assert scene.manager.begin(version)
-    scene.manager.use(queue)
+    scene.manager.use(queue, scene.now)
     if version < 2:
         scene.do("AddPartitionsToTxn")
 
@@ -198,7 +198,7 @@ def test_v1_partition_that_is_refused_ends_the_transaction(code: int, kind: type
     """With the code's own error as the cause."""
     scene = Scene(version=0).ready()
     assert scene.manager.begin(0)
-    scene.manager.use(scene.queue())
+    scene.manager.use(scene.queue(), scene.now)
 
     scene.do("AddPartitionsToTxn", code)
 
@@ -211,8 +211,8 @@ def test_v1_partition_that_was_not_tried_is_not_the_reason() -> None:
     """OPERATION_NOT_ATTEMPTED stands beside the code that is."""
     scene = Scene(version=0).ready()
     assert scene.manager.begin(0)
-    scene.manager.use(scene.queue(0, "mine"))
-    scene.manager.use(scene.queue(0, "secret"))
+    scene.manager.use(scene.queue(0, "mine"), scene.now)
+    scene.manager.use(scene.queue(0, "secret"), scene.now)
     request = scene.ask()
     results = [PartitionResult("mine", 0, 55), PartitionResult("secret", 0, 29)]
 
@@ -227,7 +227,7 @@ def test_v1_partition_that_the_answer_left_out_was_not_added() -> None:
     scene = Scene(version=0).ready()
     assert scene.manager.begin(0)
     queue = scene.queue()
-    scene.manager.use(queue)
+    scene.manager.use(queue, scene.now)
 
     scene.manager.answered(scene.ask(), PartitionsAnswer(0, []), scene.now)
     assert not queue.identity.can_stamp
@@ -320,7 +320,7 @@ def test_code_that_nobody_knows_is_told_as_it_is() -> None:
     """And is no success."""
     scene = Scene().ready()
     assert scene.manager.begin(0)
-    scene.manager.use(scene.queue())
+    scene.manager.use(scene.queue(), scene.now)
     scene.do("AddPartitionsToTxn", 12_345)
 
     assert "AddPartitionsToTxn: unknown error 12345" in str(scene.manager.error)

@@ -102,7 +102,7 @@ class Scene:
             self.ready()
         assert self.manager.begin(self.version)
         for number in partitions:
-            self.manager.use(self.queue(number))
+            self.manager.use(self.queue(number), self.now)
         if partitions and self.version < 2:
             self.do("AddPartitionsToTxn")
         return self

@@ -361,7 +361,7 @@ async def test_logs_never_contain_payloads(one_broker: FakeCluster) -> None:
 async def test_errors_survive_the_way_between_processes(one_broker: FakeCluster) -> None:
     """With everything they say: workers hand them to their parents."""
     one_broker.faults.error(NOT_ENOUGH_REPLICAS, PRODUCE, times=None)
-    producer = Producer(one_broker.bootstrap_servers, delivery_timeout_ms=200, request_timeout_ms=100)
+    producer = Producer(one_broker.bootstrap_servers, delivery_timeout_ms=1_000, request_timeout_ms=500)
     await producer.start()
     with pytest.raises(DeliveryTimeoutError) as late:
         await producer.send("orders", b"v")

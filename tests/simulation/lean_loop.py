@@ -157,6 +157,7 @@ class LeanLoop(asyncio.BaseEventLoop):
         if later:
             end = self.now + RESOLUTION_S
             while later and later[0][_WHEN] < end:
+                self.now = max(self.now, later[0][_WHEN])  # who finds it too early sets it anew, and no time would pass
                 soon.append(heapq.heappop(later))
 
     def _run_soon(self) -> None:
