@@ -1,8 +1,9 @@
 """Keeps what is known about the cluster up to date, and asks for no more than is needed.
 
 A refresh happens when someone asks for it (an unknown topic, a moved leader, a lost connection), when an answer
-left a topic without what is needed to send to it, and when the last one is `metadata_max_age_ms` old. There is
-never more than one under way. Requests that come meanwhile are one further refresh.
+left a topic without what is needed to send to it, and when the last one is `metadata_max_age_ms` old, or every second
+while a node is tried in vain. There is never more than one under way. Requests that come meanwhile are one further
+refresh.
 
 A topic that is new here is asked for alone; everything else asks for all topics in use. A topic not used for
 `metadata_max_idle_ms` is forgotten. Between two refreshes lies at least `retry_backoff_ms`, growing while they fail
@@ -50,6 +51,9 @@ class MetadataSettings(NamedTuple):
     allow_auto_topic_creation: bool = True
     """Brokers have their own switch: auto.create.topics.enable."""
 
+
+WHILE_AWAY_S: Final = 1.0
+"""How often metadata is refreshed while a node is tried in vain: an attempt may hang for long."""
 
 _FOR_GOOD: Final = (AuthenticationError, UnsupportedVersionError)
 
@@ -184,12 +188,17 @@ class MetadataRefresher:
         return f"<MetadataRefresher {len(self.cluster.nodes)} nodes, {len(self._topics)} topics in use>"
 
     async def _wait_until_wanted(self) -> None:
-        age_s = asyncio.get_running_loop().time() - self._last_full
-        try:
-            async with asyncio.timeout(self._settings.metadata_max_age_ms / 1000 - age_s):
-                await self._wanted.wait()
-        except TimeoutError:
-            self._is_full_wanted = True
+        clock, client = asyncio.get_running_loop().time, self._client
+        while not self._wanted.is_set():
+            left_s = self._last_full + self._settings.metadata_max_age_ms / 1000 - clock()
+            wait_s = min(left_s, WHILE_AWAY_S) if client.has_failed_node() else left_s
+            try:
+                async with asyncio.timeout(wait_s):
+                    await self._wanted.wait()
+            except TimeoutError:
+                if wait_s == left_s or client.has_failed_node(is_wanted=True):
+                    self._is_full_wanted = True
+                    return
 
     async def _pause(self) -> None:
         delay_s = self._backoff.delay_s(max(0, self._attempts - 1))

@@ -152,6 +152,10 @@ class NetworkClient:  # noqa: PLR0904  # what is asked of a node, of any node, a
         link = self._links.get(node_id)
         return link.last_error if link is not None else None
 
+    def has_failed_node(self, *, is_wanted: bool = False) -> bool:
+        """Tell whether a node that metadata names has failed; if `is_wanted`, one that is being tried again."""
+        return self._links.has_failed(is_wanted=is_wanted)
+
     # Any node
 
     async def request(

@@ -56,6 +56,11 @@ class NodeLinks:
         """Return the links to the bootstrap addresses; none after `close`."""
         return [] if self._is_closed else [link for link in self._links.values() if link.node.id < 0]
 
+    def has_failed(self, *, is_wanted: bool) -> bool:
+        """Tell whether a node that metadata names has failed; if `is_wanted`, one that is being tried again."""
+        known = (link for link in self._links.values() if link.node.id >= 0)
+        return any(link.has_failed and (link.is_connecting or not is_wanted) for link in known)
+
     def update(self, nodes: Mapping[int, Node]) -> None:
         """Take the nodes that metadata names, by id."""
         if not nodes:

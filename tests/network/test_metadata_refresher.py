@@ -1,60 +1,16 @@
 """What is known about the cluster, and how often it is asked, on a virtual network."""
 
 import asyncio
-import random
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
 
 import pytest
 
 from aioproducer.core.cluster import Cluster, PartitionView
-from aioproducer.errors import BrokerConnectionError, MetadataTimeoutError, UnsupportedVersionError
-from aioproducer.network.environment import NetworkSettings
-from aioproducer.network.metadata_refresher import MetadataRefresher, MetadataSettings
+from aioproducer.errors import MetadataTimeoutError, UnsupportedVersionError
+from aioproducer.network.metadata_refresher import MetadataSettings
 from aioproducer.records import TopicPartition
-from tests.fakes.network import ClientAndNetwork, client_on
+from tests.fakes.metadata_refreshing import ID, Answers, Topics, refreshing
 from tests.fakes.scripted_broker import Heard, ScriptedBroker, metadata_body
 from tests.fakes.virtual_loop import run
-
-ID = b"i" * 16
-Topics = Sequence[tuple[int, str, bytes, Sequence[tuple[int, int]]]]
-
-
-class Answers:
-    """A broker's answers to Metadata, one after another, the last one for ever; and when it was asked for what."""
-
-    def __init__(self, *topics: Topics, nodes: Sequence[tuple[int, str, int]] = ((1, "seed", 9092),)) -> None:
-        self.asked: list[tuple[float, bytes]] = []
-        self.nodes = nodes
-        self.error_code = 0
-        self._topics = list(topics) or [()]
-
-    def __call__(self, broker: ScriptedBroker, heard: Heard) -> None:
-        """Answer one request."""
-        topics = self._topics.pop(0) if len(self._topics) > 1 else self._topics[0]
-        self.asked.append((asyncio.get_running_loop().time(), heard.body))
-        broker.answer(heard, metadata_body(self.nodes, topics, self.error_code))
-
-
-@asynccontextmanager
-async def refreshing(
-    answers: Callable[[ScriptedBroker, Heard], None] | None, settings: MetadataSettings | None = None
-) -> AsyncIterator[tuple[MetadataRefresher, ClientAndNetwork]]:
-    """A running refresher on a network with one broker, or without."""
-    network = client_on(settings=NetworkSettings(connection_setup_timeout_ms=1000))
-    if answers is not None:
-        network.loop.servers["seed", 9092] = lambda: ScriptedBroker(answers)
-    refresher = MetadataRefresher(
-        network.client, settings or MetadataSettings(), random=random.Random(1), log=network.log
-    )
-    task = asyncio.create_task(refresher.run())
-    try:
-        yield refresher, network
-    finally:
-        task.cancel()
-        await asyncio.wait((task,))
-        await network.client.close()
-    assert task.cancelled()
 
 
 def test_first_answer_names_nodes_before_any_topic() -> None:
@@ -199,30 +155,6 @@ def test_never_two_refreshes_at_once() -> None:
             return len(heard)
 
     assert run(story()) == 1
-
-
-def test_node_that_fails_is_a_reason_to_ask_once_for_each_failure() -> None:
-    """Others may lead its partitions by now; and asking again and again would load those who answer."""
-
-    async def story() -> tuple[int, int, int]:
-        answers = Answers(nodes=((1, "seed", 9092), (2, "gone", 9092)))
-        async with refreshing(answers, MetadataSettings(retry_backoff_ms=0)) as (refresher, network):
-            await refresher.first_answer(5)
-            for _ in range(50):  # as a sender does whose records wait
-                network.client.connect(2)
-                await asyncio.sleep(0.02)
-            failed = sum(host == "gone" for _, host, _ in network.loop.connects)
-            network.loop.servers["gone", 9092] = ScriptedBroker
-            await asyncio.sleep(2)
-            asked = len(answers.asked)
-            network.client.disconnect(2, BrokerConnectionError("went away"))
-            await asyncio.sleep(1)
-            return failed, asked, len(answers.asked)
-
-    failed, asked, asked_after_loss = run(story())
-    assert 3 <= failed <= 15
-    assert asked == 1 + failed
-    assert asked_after_loss == asked + 1
 
 
 def test_old_metadata_is_refreshed() -> None:

@@ -1,0 +1,52 @@
+"""How often the cluster is asked about while one of its nodes cannot be reached, on a virtual network."""
+
+import asyncio
+
+from aioproducer.errors import BrokerConnectionError
+from aioproducer.network.metadata_refresher import MetadataSettings
+from tests.fakes.metadata_refreshing import Answers, refreshing
+from tests.fakes.scripted_broker import ScriptedBroker
+from tests.fakes.virtual_loop import run
+
+
+def test_node_that_fails_is_a_reason_to_ask_once_for_each_failure() -> None:
+    """Others may lead its partitions by now; and asking again and again would load those who answer."""
+
+    async def story() -> tuple[int, int, int]:
+        answers = Answers(nodes=((1, "seed", 9092), (2, "gone", 9092)))
+        async with refreshing(answers, MetadataSettings(retry_backoff_ms=0)) as (refresher, network):
+            await refresher.first_answer(5)
+            for _ in range(50):  # as a sender does whose records wait
+                network.client.connect(2)
+                await asyncio.sleep(0.02)
+            failed = sum(host == "gone" for _, host, _ in network.loop.connects)
+            network.loop.servers["gone", 9092] = ScriptedBroker
+            await asyncio.sleep(2)
+            asked = len(answers.asked)
+            network.client.disconnect(2, BrokerConnectionError("went away"))
+            await asyncio.sleep(1)
+            return failed, asked, len(answers.asked)
+
+    failed, asked, asked_after_loss = run(story())
+    assert 3 <= failed <= 15
+    assert asked == 1 + failed
+    assert asked_after_loss == asked + 1
+
+
+def test_metadata_is_asked_for_while_an_attempt_to_connect_hangs() -> None:
+    """Attempts take ever longer; others may lead long before one ends."""
+
+    async def story() -> tuple[int, int]:
+        answers = Answers(nodes=((1, "seed", 9092), (2, "gone", 9092)))
+        async with refreshing(answers) as (refresher, network):
+            network.loop.black_holes.add("gone")
+            await refresher.first_answer(5)
+            for _ in range(20):
+                network.client.connect(2)
+                await asyncio.sleep(1)
+            failed = sum(host == "gone" for _, host, _ in network.loop.connects)
+            return failed, len(answers.asked)
+
+    failed, asked = run(story())
+    assert failed <= 5
+    assert 15 <= asked <= 25
