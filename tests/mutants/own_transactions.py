@@ -66,8 +66,8 @@ OWN_TRANSACTIONS = (
         "produces_before_the_partition_is_added",
         "I13: on version 1",
         ("D10",),
-        old="        if self.is_v2:\n            identity.join_transaction()\n",
-        new="        if self.number:\n            identity.join_transaction()\n",
+        old="        if self.is_v2 and now >= self._marker_pause.until:\n",
+        new="        if self.number and now >= self._marker_pause.until:\n",
     ),
     _mutant(
         "offsets_added_are_offsets_committed",
