@@ -14,6 +14,8 @@ pytestmark = pytest.mark.slow
 
 COMMAND = [sys.executable, "-c", "from aioproducer.cli.main import app; app()", "demo", "--transactions"]
 SHORT = ["--records", "450", "--speed", "150"]
+LONG = ["--records", "9000", "--speed", "150"]
+"""Its worker is killed after 20 s."""
 EXIT_INTERRUPTED = 130
 
 
@@ -60,7 +62,7 @@ def test_bad_argument_is_one_line(arguments: list[str], names: str) -> None:
 
 def test_interrupted_demo_leaves_nothing() -> None:
     """Neither brokers nor the worker."""
-    with subprocess.Popen([*COMMAND, *SHORT], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen([*COMMAND, *LONG], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert any("transferring: 0 of" not in line and "transferring:" in line for line in process.stdout)
         children = psutil.Process(process.pid).children(recursive=True)

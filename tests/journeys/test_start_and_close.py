@@ -307,13 +307,16 @@ async def test_body_that_raises_wins_over_undelivered_records(one_broker: FakeCl
 async def test_body_that_is_cancelled_stays_cancelled(one_broker: FakeCluster) -> None:
     """With what was accepted delivered, within the time of closing."""
 
+    sent = asyncio.Event()
+
     async def body() -> None:
         async with Producer(one_broker.bootstrap_servers, linger_ms=60_000) as producer:
             producer.send("orders", b"v")
+            sent.set()
             await asyncio.Event().wait()
 
     running = asyncio.create_task(body())
-    await asyncio.sleep(0.05)
+    await sent.wait()
     running.cancel()
     await asyncio.wait([running])
 

@@ -76,6 +76,7 @@ async def test_enqueue_waits_for_room_in_the_order_of_calls(one_broker: FakeClus
     """First come, first served."""
     stall = one_broker.faults.stall(PRODUCE)
     async with Producer(one_broker.bootstrap_servers, **SMALL) as producer:  # type: ignore[arg-type]
+        await producer.partitions_for("orders")
         tasks = [
             asyncio.create_task(producer.enqueue("orders", b"%04d" % number + bytes(1_000), partition=0))
             for number in range(500)
@@ -135,6 +136,7 @@ async def test_all_callers_cancelled_leave_nothing(one_broker: FakeCluster) -> N
     """Of a thousand that waited."""
     stall = one_broker.faults.stall(PRODUCE)
     async with Producer(one_broker.bootstrap_servers, **SMALL) as producer:  # type: ignore[arg-type]
+        await producer.partitions_for("orders")
         tasks = [asyncio.create_task(producer.enqueue("orders", bytes(1_000))) for _ in range(1_000)]
         await asyncio.wait(tasks, timeout=0.05)
         for task in tasks:
