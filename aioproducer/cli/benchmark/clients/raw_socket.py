@@ -6,16 +6,18 @@ It encodes nothing while it is measured, keeps no account of records and resends
 import socket
 import struct
 import time
+from contextlib import closing
 from itertools import count
 from time import perf_counter
 
 from aioproducer.cli.benchmark.job import Job, Outcome, Stopwatch, as_text
 from aioproducer.cli.benchmark.latencies import latency_figures
 from aioproducer.core.record_batch_header import HEADER_SIZE, NO_IDENTITY, BatchTimes, encode_header
+from aioproducer.protocol.messages import PRODUCE, Api
 from aioproducer.protocol.produce import (
-    API_KEY,
     NO_TOPIC_ID,
     BatchToSend,
+    ProduceResponse,
     decode_produce_response,
     encode_produce_request,
 )
@@ -39,28 +41,28 @@ _RESPONSE_HEADER_SIZE = 5  # correlation id, no tagged fields
 
 def enqueue(job: Job) -> Outcome:
     """Requests of one full batch for each partition, five in flight, until at least `job.records` are acknowledged."""
-    connection = RawConnection(job)
     batch_size = job.batch_size or DEFAULT_BATCH_SIZE
     request, per_request = prepared_request(job, batch_size)
-    warmed_up = connection.send_many(request, -(-job.warmup_records // per_request)) * per_request
-    stopwatch = Stopwatch()
-    sent = connection.send_many(request, -(-job.records // per_request)) * per_request
-    figures = stopwatch.figures(sent)
+    with closing(RawConnection(job)) as connection:
+        warmed_up = connection.send_many(request, -(-job.warmup_records // per_request)) * per_request
+        stopwatch = Stopwatch()
+        sent = connection.send_many(request, -(-job.records // per_request)) * per_request
+        figures = stopwatch.figures(sent)
     shown = {"acks": -1, "batch size": batch_size, "in flight": IN_FLIGHT, "idempotent": False}
     return Outcome(warmed_up + sent, figures, as_text(dict(shown)))
 
 
 def latency(job: Job) -> Outcome:
     """One record after another to one partition, each answered before the next: how long each takes."""
-    connection = RawConnection(job)
     request, _ = prepared_request(job, 0, partitions=1)
-    connection.send_many(request, job.warmup_records)
     latencies_s = []
-    for _ in range(job.records):
-        start = perf_counter()
-        connection.send(request)
-        connection.receive()
-        latencies_s.append(perf_counter() - start)
+    with closing(RawConnection(job)) as connection:
+        connection.send_many(request, job.warmup_records)
+        for _ in range(job.records):
+            start = perf_counter()
+            connection.send(request)
+            connection.receive()
+            latencies_s.append(perf_counter() - start)
     return Outcome(job.warmup_records + job.records, latency_figures(latencies_s), {"acks": "-1"})
 
 
@@ -74,6 +76,11 @@ class RawConnection:
         self._answers = self._socket.makefile("rb")
         self._correlation_ids = count()
 
+    def close(self) -> None:
+        """Let go of the socket."""
+        self._answers.close()
+        self._socket.close()
+
     def send_many(self, request: bytes, times: int) -> int:
         """Send the same request over and over, `IN_FLIGHT` at a time; returns how often, once all are answered."""
         for number in range(times):
@@ -84,25 +91,41 @@ class RawConnection:
             self.receive()
         return times
 
-    def send(self, request: bytes) -> None:
+    def ask(self, api: Api, version: int, request: bytes) -> bytes:
+        """Send one request and take its answer; of versions with compact lengths in both headers."""
+        self.send(request, api, version)
+        return self._read_answer()
+
+    def send(self, request: bytes, api: Api = PRODUCE, version: int = VERSION) -> None:
         """Send one request after its header; blocks while the socket's buffer is full."""
         size = _FRAME.size - _SIZE_BYTES + len(_NO_TAGGED_FIELDS) + len(request)
-        header = _FRAME.pack(size, API_KEY, VERSION, next(self._correlation_ids), -1) + _NO_TAGGED_FIELDS
+        header = _FRAME.pack(size, api.key, version, next(self._correlation_ids), -1) + _NO_TAGGED_FIELDS
         sent = self._socket.sendmsg([header, request])
         if sent < len(header) + len(request):
             self._socket.sendall(memoryview(request)[sent - len(header) :])
 
     def receive(self) -> None:
-        """Take one answer.
+        """Take one answer to Produce.
 
         Raises:
             RuntimeError: the broker refused a batch.
         """
+        refuse_errors(decode_produce_response(VERSION, self._read_answer()))
+
+    def _read_answer(self) -> bytes:
         size = int.from_bytes(self._answers.read(_SIZE_BYTES), "big")
-        answer = decode_produce_response(VERSION, self._answers.read(size)[_RESPONSE_HEADER_SIZE:])
-        refused = [partition for partition in answer.partitions if partition.error_code != 0]
-        if refused or not answer.partitions:
-            raise RuntimeError(f"the broker refused a prepared batch: {refused}")
+        return self._answers.read(size)[_RESPONSE_HEADER_SIZE:]
+
+
+def refuse_errors(answer: ProduceResponse) -> None:
+    """Go on only if every batch was appended.
+
+    Raises:
+        RuntimeError: the broker refused a batch.
+    """
+    refused = [partition for partition in answer.partitions if partition.error_code != 0]
+    if refused or not answer.partitions:
+        raise RuntimeError(f"the broker refused a prepared batch: {refused}")
 
 
 def prepared_request(job: Job, batch_size: int, *, partitions: int | None = None) -> tuple[bytes, int]:
@@ -113,7 +136,7 @@ def prepared_request(job: Job, batch_size: int, *, partitions: int | None = None
         batch_size: bytes of a batch, filled with as many records as fit; 0: one record.
         partitions: other than the job's.
     """
-    body, records = _records(job.value, batch_size - HEADER_SIZE)
+    body, records = section_of_records(job.value, batch_size - HEADER_SIZE)
     now_ms = time.time_ns() // 1_000_000
     header = encode_header(body, records, times=BatchTimes(now_ms, now_ms), identity=NO_IDENTITY, compression=0)
     numbers = range(partitions or job.partitions)
@@ -124,7 +147,7 @@ def prepared_request(job: Job, batch_size: int, *, partitions: int | None = None
     return b"".join(pieces), records * len(batches)
 
 
-def _records(value: bytes, size: int) -> tuple[bytes, int]:
+def section_of_records(value: bytes, size: int) -> tuple[bytes, int]:
     """The records section of a batch, as many records as fit in `size` bytes but at least one; and their number."""
     records, number = bytearray(_record(value, 0)), 1
     while len(records) + len(record := _record(value, number)) <= size:
