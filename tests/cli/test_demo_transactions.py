@@ -67,7 +67,7 @@ def test_interrupted_demo_leaves_nothing() -> None:
         assert any("transferring: 0 of" not in line and "transferring:" in line for line in process.stdout)
         children = psutil.Process(process.pid).children(recursive=True)
         process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=20)
+        _, errors = process.communicate(timeout=60)
 
     assert (process.returncode, errors) == (EXIT_INTERRUPTED, "\ninterrupted; nothing is left running\n")
     assert len(children) == 2

@@ -76,7 +76,7 @@ async def test_second_signal_ends_at_once(cluster: FakeCluster) -> None:
         await process.stderr.readuntil(b"again to end at once\n")
         process.send_signal(signal.SIGINT)
 
-        command = await asyncio.wait_for(ended(process), 5)
+        command = await asyncio.wait_for(ended(process), 30)
 
     assert command.code == 130
     assert command.errors[-1] == "everything up to standard input:1 was delivered"
@@ -90,6 +90,6 @@ async def test_signal_while_connecting_ends_at_once() -> None:
             await process.stderr.readuntil(b"at most\n")
             process.send_signal(signal.SIGINT)
 
-            command = await asyncio.wait_for(ended(process), 5)
+            command = await asyncio.wait_for(ended(process), 30)
 
     assert command.code == 130

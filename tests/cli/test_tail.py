@@ -70,7 +70,7 @@ async def test_what_arrives_is_shown_until_a_signal(cluster: FakeCluster, number
         shown = await asyncio.wait_for(process.stdout.readline(), 15)
 
         process.send_signal(number)
-        command = await asyncio.wait_for(ended(process), 5)
+        command = await asyncio.wait_for(ended(process), 30)
 
     assert shown == b"0:1\tk\tafter\n"
     assert command == Ended(0, "", [])
@@ -109,7 +109,7 @@ async def test_reader_that_goes_ends_it(cluster: FakeCluster) -> None:
         await asyncio.to_thread(os.read, reader, 100)
         os.close(reader)
 
-        command = await asyncio.wait_for(ended(process), 5)
+        command = await asyncio.wait_for(ended(process), 30)
 
     assert (command.code, command.errors) == (0, ["reading t; Ctrl-C ends"])
 
@@ -123,7 +123,7 @@ async def test_slow_reader_does_not_hold_up_ctrl_c(cluster: FakeCluster) -> None
         await asyncio.to_thread(os.read, reader, 1)
         process.send_signal(signal.SIGINT)
 
-        command = await asyncio.wait_for(ended(process), 5)
+        command = await asyncio.wait_for(ended(process), 30)
     os.close(reader)
 
     assert command.code == 0

@@ -161,7 +161,7 @@ async def test_wait_times_out_and_leaves_it(producer: Producer, one_broker: Fake
 
 async def test_wait_for_returns_the_metadata(producer: Producer) -> None:
     """In time."""
-    metadata = await asyncio.wait_for(producer.send("orders", b"v"), 5)
+    metadata = await asyncio.wait_for(producer.send("orders", b"v"), 30)
 
     assert isinstance(metadata, RecordMetadata)
 
@@ -171,7 +171,7 @@ async def test_wait_for_raises_the_failure(producer: Producer, one_broker: FakeC
     refuse(one_broker)
 
     with pytest.raises(TopicAuthorizationError):
-        await asyncio.wait_for(producer.send("orders", b"v"), 5)
+        await asyncio.wait_for(producer.send("orders", b"v"), 30)
 
 
 async def test_wait_for_times_out_on_time(producer: Producer, one_broker: FakeCluster) -> None:
@@ -340,12 +340,12 @@ async def test_timestamp_is_the_brokers_where_it_appends_its_own(producer: Produ
 async def test_awaiting_ends_the_linger(one_broker: FakeCluster) -> None:
     """Also by gather, wait and callbacks; of this record's batch alone."""
     async with Producer(one_broker.bootstrap_servers, linger_ms=60_000, delivery_timeout_ms=120_000) as slow:
-        await asyncio.wait_for(slow.send("orders", b"v"), 5)
-        await asyncio.wait_for(asyncio.gather(slow.send("orders", b"v")), 5)
+        await asyncio.wait_for(slow.send("orders", b"v"), 30)
+        await asyncio.wait_for(asyncio.gather(slow.send("orders", b"v")), 30)
         await asyncio.wait([slow.send("orders", b"v")], timeout=5)
         called = asyncio.Event()
         slow.send("orders", b"v").add_done_callback(lambda _done: called.set())
-        await asyncio.wait_for(called.wait(), 5)
+        await asyncio.wait_for(called.wait(), 30)
         told = asyncio.Event()
         slow.send("orders", b"v", partition=0, on_delivery=lambda _metadata, _error: told.set())
         await asyncio.sleep(0.05)

@@ -68,7 +68,7 @@ async def test_callbacks_that_err_keep_nobody_from_theirs(producer: Producer) ->
             producer.send("orders", b"v", partition=0, on_delivery=mistaken),
             producer.send("orders", b"v", partition=0, on_delivery=lambda *_: told.append("last")),
         ]
-        metadata = await asyncio.wait_for(asyncio.gather(*deliveries), 2)
+        metadata = await asyncio.wait_for(asyncio.gather(*deliveries), 30)
 
     assert [each.offset for each in metadata] == [0, 1, 2, 3]
     assert told == ["last"]
@@ -90,7 +90,7 @@ async def test_callback_may_send(producer: Producer, one_broker: FakeCluster) ->
         sent.append(asyncio.ensure_future(producer.flush()))  # type: ignore[arg-type]
 
     await producer.send("orders", b"first", partition=0, on_delivery=send_next)
-    await asyncio.wait_for(asyncio.gather(*sent), 2)
+    await asyncio.wait_for(asyncio.gather(*sent), 30)
 
     assert values(one_broker, "orders") == [b"first", b"next"]
 

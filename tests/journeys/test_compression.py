@@ -86,7 +86,7 @@ async def test_threads_of_the_application_are_not_waited_for() -> None:
             is_over.set()
             await busy
     for thread in ours:
-        thread.join(10)
+        thread.join(60)
 
     assert (len(ours), offset) == (1, 2)
     assert not sealing_threads()

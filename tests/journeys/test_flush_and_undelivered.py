@@ -39,7 +39,7 @@ async def test_flush_waits_for_exactly_what_was_accepted_before(producer: Produc
             await asyncio.sleep(0)
 
     sending = asyncio.create_task(keep_sending())
-    await asyncio.wait_for(producer.flush(), 2)
+    await asyncio.wait_for(producer.flush(), 30)
     stop.set()
     await sending
 
@@ -51,7 +51,7 @@ async def test_flush_waits_for_records_in_line(producer: Producer, one_broker: F
     """For their topic, too; and does not wait out their linger."""
     async with Producer(one_broker.bootstrap_servers, linger_ms=60_000) as slow:
         slow.send("orders", b"in line")
-        await asyncio.wait_for(slow.flush(), 2)
+        await asyncio.wait_for(slow.flush(), 30)
 
     assert values(one_broker, "orders") == [b"in line"]
     await producer.flush()  # nothing to wait for
@@ -153,7 +153,7 @@ async def test_failures_that_were_looked_at_are_not_raised(
             delivery.add_done_callback(lambda done: done.exception())
         case "wait_for":
             with pytest.raises(TopicAuthorizationError):
-                await asyncio.wait_for(delivery, 2)
+                await asyncio.wait_for(delivery, 30)
     await producer.flush()
 
     assert producer.statistics().records_failed == 1

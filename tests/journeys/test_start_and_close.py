@@ -168,7 +168,7 @@ async def test_background_task_that_dies_while_it_starts(one_broker: FakeCluster
     background_tasks()[kind].cancel()
 
     with pytest.raises(KafkaError, match=f"{kind} task was cancelled"):
-        await asyncio.wait_for(starting, 1)
+        await asyncio.wait_for(starting, 30)
     assert await left_behind(one_broker) == (0, {})
 
 
@@ -253,10 +253,10 @@ async def test_close_without_time_fails_what_is_left(one_broker: FakeCluster) ->
     await asyncio.sleep(0.01)
 
     with pytest.raises(UndeliveredError):
-        await asyncio.wait_for(producer.close(0), 1)
+        await asyncio.wait_for(producer.close(0), 30)
 
     waiting = [for_memory, for_topic, for_partitions]
-    results = await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), 1)
+    results = await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), 30)
     assert [type(result) for result in results] == [ProducerClosedError] * 3
     outcomes = [on_the_wire.exception().outcome.value, unawaited.exception().outcome.value]  # type: ignore[union-attr]
     assert outcomes == ["unknown", "not_written"]
@@ -282,7 +282,7 @@ async def test_close_while_others_send(one_broker: FakeCluster) -> None:
     sending = [asyncio.create_task(keep_sending()) for _ in range(3)]
     await asyncio.sleep(0.02)
     await producer.close()
-    results = await asyncio.wait_for(asyncio.gather(*sending, return_exceptions=True), 1)
+    results = await asyncio.wait_for(asyncio.gather(*sending, return_exceptions=True), 30)
 
     assert [type(result) for result in results] == [ProducerClosedError] * 3
     assert all(delivery.done() for delivery in accepted)
@@ -306,7 +306,6 @@ async def test_body_that_raises_wins_over_undelivered_records(one_broker: FakeCl
 
 async def test_body_that_is_cancelled_stays_cancelled(one_broker: FakeCluster) -> None:
     """With what was accepted delivered, within the time of closing."""
-
     sent = asyncio.Event()
 
     async def body() -> None:

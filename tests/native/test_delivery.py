@@ -322,7 +322,7 @@ async def test_waiter_of_a_record_that_moved_twice_is_woken() -> None:
     part.complete(7, -1, -1, 1)
     part.wake()
 
-    assert await asyncio.wait_for(task, 1) == 7
+    assert await asyncio.wait_for(task, 30) == 7
 
 
 async def offset_of(delivery: Delivery) -> int:

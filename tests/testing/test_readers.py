@@ -63,7 +63,7 @@ async def read_with_aiokafka(bootstrap_servers: str) -> list[bytes]:
     consumer = aiokafka.AIOKafkaConsumer(bootstrap_servers=bootstrap_servers, auto_offset_reset="earliest")
     consumer.assign([aiokafka.TopicPartition("t", partition) for partition in (0, 1)])
     async with consumer:
-        return [(await asyncio.wait_for(consumer.getone(), 5)).value for _ in VALUES]
+        return [(await asyncio.wait_for(consumer.getone(), 30)).value for _ in VALUES]
 
 
 @pytest.mark.parametrize("codec", CODECS)
