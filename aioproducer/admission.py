@@ -17,10 +17,10 @@ from aioproducer.preparation import NO_SERIALIZERS, PreparedRecord
 from aioproducer.records import normalize_headers
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Callable, Coroutine
 
     from aioproducer._native.append import Headers
-    from aioproducer._native.delivery import Delivery
+    from aioproducer._native.delivery import BatchResult, Delivery
     from aioproducer.running_producer import RunningProducer
 
 
@@ -106,6 +106,22 @@ class Admission:
             self._running.preparation.refused(record, error)
             raise error
         return delivery
+
+    def fail_unseen(self, error: KafkaError, count: int, *, is_open: Callable[[], bool]) -> BatchResult:
+        """Fail records of a call that goes on without them: the next flush raises it, unless the result is asked.
+
+        An open transaction must be aborted, as after any record that failed.
+
+        Args:
+            error: of all of them.
+            count: how many.
+            is_open: says whether the transaction that they belong to is open still.
+        """
+        running = self._running
+        result = running.new_result()
+        generation = running.generations.current
+        running.completion.fail_result(result, error, count=count, generation=generation, is_raised=not is_open())
+        return result
 
     async def _let_sender_work(self) -> None:
         """Give the loop one turn if enough was written: a loop of `enqueue` never waits otherwise."""

@@ -8,10 +8,10 @@ each partition, and what became of each of the others.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass, field
-from itertools import repeat
-from typing import TYPE_CHECKING, NamedTuple
+from itertools import repeat, zip_longest
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aioproducer._native.append_many import BulkAppend
 from aioproducer.errors import (
@@ -24,7 +24,7 @@ from aioproducer.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Iterator
+    from collections.abc import Awaitable, Callable, Iterator
     from typing import TypeAlias
 
     from aioproducer._native.append import Headers, RecordAppender
@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from aioproducer.records import TopicPartition
 
     EnqueueRow: TypeAlias = Callable[[object, object, int | None, int | None, Headers | None], Awaitable[Delivery]]
+    FailUnseen: TypeAlias = Callable[[KafkaError, int], BatchResult]
+
+_MISSING: Final = object()
 
 
 class OffsetRange(NamedTuple):
@@ -81,16 +84,18 @@ class BulkDelivery:
     """The records of one `send_many`, accepted and on their way; `await` it for the `BulkResult`.
 
     Awaiting raises nothing for records that failed: they are in the result. Not awaited, the failures of its records
-    are raised by the next `flush` or `close`, as those of any record. Cancelling the wait recalls nothing.
+    are raised by the next `flush` or `close`, as those of any record; so are the refusals, unless `refused` was looked
+    at. Cancelling the wait recalls nothing.
     """
 
-    __slots__ = ("_deliveries", "_refused", "_shares")
+    __slots__ = ("_deliveries", "_refused", "_shares", "_unseen")
 
     def __init__(self, shares: list[Share] | None = None) -> None:
         """Begin with nothing taken; `shares` is filled as records are appended."""
         self._shares = [] if shares is None else shares
         self._deliveries: dict[int, Delivery] = {}
         self._refused: dict[int, KafkaError | TypeError | ValueError] = {}
+        self._unseen: list[BatchResult] = []  # of the refused ones, until somebody looks
 
     @property
     def accepted(self) -> int:
@@ -100,6 +105,7 @@ class BulkDelivery:
     @property
     def refused(self) -> Mapping[int, KafkaError | TypeError | ValueError]:
         """Records that were not: position in the call -> what `enqueue` would have raised."""
+        self._look_at_refused()
         return self._refused
 
     def done(self) -> bool:
@@ -113,6 +119,16 @@ class BulkDelivery:
     def refuse(self, position: int, error: KafkaError | TypeError | ValueError) -> None:
         """Note that a record was not accepted."""
         self._refused[position] = error
+
+    def note_unseen(self, result: BatchResult) -> None:
+        """Note what the next `flush` raises of refused records, unless somebody looks at them here."""
+        self._unseen.append(result)
+
+    def _look_at_refused(self) -> None:
+        unseen, self._unseen = self._unseen, []
+        for result in unseen:
+            for index in range(result.unseen()):
+                result.delivery(index, -1).exception()
 
     def __await__(self) -> Generator[object, None, BulkResult]:
         """Wait until every record has ended."""
@@ -140,6 +156,7 @@ class BulkDelivery:
 
     def _result(self) -> BulkResult:
         """Reckon by batch; only of a batch that failed each record is asked."""
+        self._look_at_refused()
         self._follow_moved()
         offsets: dict[TopicPartition, OffsetRange] = {}
         errors = dict(self._refused)
@@ -180,11 +197,27 @@ def rows_of(
     """Put the rows of a call together; what is one for all stands in each.
 
     Raises:
+        TypeError: one value, or one key, where many are expected.
         ValueError: when it turns out that there are not as many keys as values.
     """
+    _check_column("values", values)
     if keys is None:
         return zip(values, repeat(None), repeat(partition), repeat(timestamp), repeat(headers), strict=False)
-    return ((value, key, partition, timestamp, headers) for value, key in zip(values, keys, strict=True))
+    _check_column("keys", keys)
+    return ((value, key, partition, timestamp, headers) for value, key in _pairs(values, keys))
+
+
+def _check_column(name: str, column: object) -> None:
+    if isinstance(column, (str, bytes, bytearray, memoryview)) or not isinstance(column, Iterable):
+        raise TypeError(f"{name} must be an iterable of {name}, one for each record, got {type(column).__name__}")
+
+
+def _pairs(values: Iterable[object], keys: Iterable[object]) -> Iterator[tuple[object, object]]:
+    for number, (value, key) in enumerate(zip_longest(values, keys, fillvalue=_MISSING)):
+        if value is _MISSING or key is _MISSING:
+            which, other = ("values", "keys") if value is _MISSING else ("keys", "values")
+            raise ValueError(f"keys must be as many as values: there are {number} {which}, and more {other}")
+        yield value, key
 
 
 async def append_all(
@@ -194,6 +227,7 @@ async def append_all(
     appender: RecordAppender,
     topic: str,
     is_open: Callable[[], bool],
+    fail_unseen: FailUnseen,
 ) -> BulkDelivery:
     """As `enqueue_all`, by native calls: each takes all rows that need not wait.
 
@@ -203,6 +237,7 @@ async def append_all(
         appender: of a producer that runs no code of the user's.
         topic: of all records.
         is_open: says whether rows may still go in; the transaction that they belong to may be over.
+        fail_unseen: keeps so many refusals for the next flush.
 
     Raises:
         IllegalStateError: the producer takes nothing any more, and had taken nothing of these.
@@ -213,7 +248,7 @@ async def append_all(
     rest = iter(rows)
     many = BulkAppend(appender, str.__str__(topic), rest)  # of a `StrEnum`, its text
     bulk = BulkDelivery(many.shares)
-    admitting = _Admitting(bulk, enqueue)
+    admitting = _Admitting(bulk, enqueue, fail_unseen)
     is_over = False
     while is_open() and not (is_over or admitting.has_ended):
         try:
@@ -229,33 +264,38 @@ async def append_all(
             await asyncio.sleep(0)  # so that the sender works meanwhile
     for position, row in enumerate(rest, many.position + 1):
         await admitting.admit(position, row)
+    admitting.finish()
     return bulk
 
 
-async def enqueue_all(rows: Iterable[Row], enqueue: EnqueueRow) -> BulkDelivery:
+async def enqueue_all(rows: Iterable[Row], enqueue: EnqueueRow, *, fail_unseen: FailUnseen) -> BulkDelivery:
     """Enqueue records one after another; one that cannot be taken does not keep the others back.
 
     Args:
         rows: the arguments for each.
         enqueue: takes one row.
+        fail_unseen: as `append_all`.
 
     Raises:
         IllegalStateError: the producer takes nothing any more, and had taken nothing of these.
     """
     bulk = BulkDelivery()
-    admitting = _Admitting(bulk, enqueue)
+    admitting = _Admitting(bulk, enqueue, fail_unseen)
     for position, row in enumerate(rows):
         await admitting.admit(position, row)
+    admitting.finish()
     return bulk
 
 
 class _Admitting:
     """Takes row after row; once one has waited in vain, or the producer ended, those behind it are not tried."""
 
-    def __init__(self, bulk: BulkDelivery, enqueue: EnqueueRow) -> None:
+    def __init__(self, bulk: BulkDelivery, enqueue: EnqueueRow, fail_unseen: FailUnseen) -> None:
         self._bulk = bulk
         self._enqueue = enqueue
+        self._fail_unseen = fail_unseen
         self._ended: KafkaError | None = None
+        self._not_tried = 0
 
     @property
     def has_ended(self) -> bool:
@@ -266,6 +306,7 @@ class _Admitting:
         """Enqueue a row, or note why not."""
         if self._ended is not None:  # the next would wait as long, and as much in vain
             self._bulk.refuse(position, self._ended.fresh())
+            self._not_tried += 1
             return
         try:
             self._bulk.take(position, await self._enqueue(*row))
@@ -283,6 +324,12 @@ class _Admitting:
         if isinstance(error, (IllegalStateError, MetadataTimeoutError, BufferTimeoutError)):
             self._ended = error
         self._bulk.refuse(position, error)
+        self._bulk.note_unseen(self._fail_unseen(_as_kafka_error(error), 1))
+
+    def finish(self) -> None:
+        """Tell of those that were not tried, as one."""
+        if self._ended is not None and self._not_tried:
+            self._bulk.note_unseen(self._fail_unseen(self._ended.fresh(), self._not_tried))
 
 
 def _failures(members: Iterable[tuple[int, Delivery]]) -> dict[int, KafkaError]:

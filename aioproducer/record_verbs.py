@@ -253,7 +253,7 @@ class RecordVerbs(EnqueueVerb):
 
     def topic_of(self, records: TopicRecords[KeyT, ValueT]) -> Topic[KeyT, ValueT]:
         """As `topic`, of what its records have in common."""
-        return Topic(records, self, admission=self._open_admission)
+        return Topic(records, self, admission=self._open_admission, enqueue_each=self._enqueue_each)
 
     # What whoever inherits says
 
@@ -296,11 +296,21 @@ class RecordVerbs(EnqueueVerb):
 
     async def _enqueue_rows(self, topic: str, rows: Iterable[Row], enqueue: EnqueueRow) -> BulkDelivery:
         """Enqueue rows natively, unless code of the user's is to see each: a subclass's own verb is such code."""
-        if type(self).enqueue is not EnqueueVerb.enqueue or self._open_admission().runs_code_of_the_user:
-            return await enqueue_all(rows, enqueue)
+        admission = self._open_admission()
+        if type(self).enqueue is not EnqueueVerb.enqueue or admission.runs_code_of_the_user:
+            return await self._enqueue_each(rows, enqueue)
         return await append_all(
-            rows, enqueue, appender=self._open_running().appender, topic=topic, is_open=self._takes_records
+            rows,
+            enqueue,
+            appender=self._open_running().appender,
+            topic=topic,
+            is_open=self._takes_records,
+            fail_unseen=partial(admission.fail_unseen, is_open=self._takes_records),
         )
+
+    async def _enqueue_each(self, rows: Iterable[Row], enqueue: EnqueueRow) -> BulkDelivery:
+        fail_unseen = partial(self._open_admission().fail_unseen, is_open=self._takes_records)
+        return await enqueue_all(rows, enqueue, fail_unseen=fail_unseen)
 
     def _enqueue_row(  # noqa: PLR0917  # of a table
         self,

@@ -9,17 +9,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from aioproducer.bulk_delivery import BulkDelivery, enqueue_all, rows_of
+from aioproducer.bulk_delivery import rows_of
 from aioproducer.coroutine_functions import mark_as_coroutine_functions
 from aioproducer.preparation import PreparedRecord, Serializers
 from aioproducer.records import check_topic_name, normalize_headers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterable
+    from collections.abc import Awaitable, Callable, Coroutine, Iterable
 
     from aioproducer._native.append import Headers
+    from aioproducer._native.append_many import Row
     from aioproducer._native.delivery import Delivery, OnDelivery
     from aioproducer.admission import Admission
+    from aioproducer.bulk_delivery import BulkDelivery, EnqueueRow
     from aioproducer.record_verbs import RecordVerbs
     from aioproducer.records import RecordMetadata
 
@@ -116,14 +118,21 @@ class Topic(Generic[KeyT, ValueT]):
         records: what they have in common.
         producer: whose topic it is.
         admission: the longer way in, of a producer that runs; raises otherwise.
+        enqueue_each: enqueues many records, one after another.
     """
 
     def __init__(
-        self, records: TopicRecords[KeyT, ValueT], producer: RecordVerbs, *, admission: Callable[[], Admission]
+        self,
+        records: TopicRecords[KeyT, ValueT],
+        producer: RecordVerbs,
+        *,
+        admission: Callable[[], Admission],
+        enqueue_each: Callable[[Iterable[Row], EnqueueRow], Awaitable[BulkDelivery]],
     ) -> None:
         self._records = records
         self._producer = producer
         self._admission = admission
+        self._enqueue_each = enqueue_each
 
     @property
     def name(self) -> str:
@@ -262,7 +271,7 @@ class Topic(Generic[KeyT, ValueT]):
         await self.partitions_for()
         pairs = None if headers is None else normalize_headers(headers)
         rows = rows_of(values, keys, partition=partition, timestamp=timestamp, headers=pairs)
-        return await enqueue_all(rows, self._enqueue_row)
+        return await self._enqueue_each(rows, self._enqueue_row)
 
     def _enqueue_row(  # noqa: PLR0917  # as it stands in a row
         self,

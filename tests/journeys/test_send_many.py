@@ -112,6 +112,57 @@ async def test_failures_nobody_awaits_are_raised_by_flush(producer: Producer, on
         await producer.flush()
 
 
+async def test_refusals_nobody_looks_at_are_raised_by_flush(producer: Producer) -> None:
+    """As failures are; once."""
+    await producer.send_many("orders", [b"a", "text", bytes(2_000_000), b"b"], partition=0)
+
+    with pytest.raises(UndeliveredError, match="2 records were not delivered"):
+        await producer.flush()
+    await producer.flush()
+
+
+async def test_refusals_somebody_looked_at_are_not_raised(producer: Producer) -> None:
+    """Who reads them knows."""
+    bulk = await producer.send_many("orders", [b"a", "text"], partition=0)
+
+    assert list(bulk.refused) == [1]
+    await producer.flush()
+
+
+async def test_refusals_of_a_typed_topic_are_raised_too(producer: Producer) -> None:
+    """Its rows go another way."""
+    await producer.topic("orders", value=str).send_many(["a", 5, "b"])  # type: ignore[list-item]
+
+    with pytest.raises(UndeliveredError, match="1 record was not delivered"):
+        await producer.flush()
+
+
+async def test_those_not_tried_are_counted(one_broker: FakeCluster) -> None:
+    """Flush says how many there were, not how many errors."""
+    stall = one_broker.faults.stall(PRODUCE)
+    async with Producer(
+        one_broker.bootstrap_servers, buffer_memory=100_000, batch_size=10_000, max_block_ms=100
+    ) as small:
+        bulk = await small.send_many("orders", [bytes(1_000)] * 500)
+        one_broker.faults.remove(stall)
+
+        with pytest.raises(UndeliveredError, match=f"{500 - bulk.accepted} records were not delivered"):
+            await small.flush()
+
+
+@pytest.mark.parametrize("column", ["values", b"keys", None, 5], ids=str)
+@pytest.mark.parametrize("name", ["values", "keys"])
+async def test_what_is_no_column_is_refused_at_the_call(producer: Producer, name: str, column: object) -> None:
+    """A text is a column of letters otherwise, each of them refused."""
+    if name == "keys" and column is None:
+        return
+    columns: dict[str, object] = {"values": [b"v"], name: column}
+    with pytest.raises(TypeError, match=f"{name} must be an iterable of {name}, one for each record, got"):
+        await producer.send_many("orders", **columns)  # type: ignore[arg-type]
+
+    await producer.flush()
+
+
 async def test_awaiting_does_not_wait_out_the_linger(one_broker: FakeCluster) -> None:
     """Of any partition."""
     async with Producer(one_broker.bootstrap_servers, linger_ms=60_000) as slow:
@@ -148,8 +199,8 @@ async def test_no_room_in_time_refuses_the_rest(one_broker: FakeCluster) -> None
 
 @pytest.mark.parametrize("keys", [[b"k"], [b"k"] * 3])
 async def test_keys_must_be_as_many_as_values(producer: Producer, keys: list[bytes]) -> None:
-    """Python's own words."""
-    with pytest.raises(ValueError, match="zip"):
+    """Which are fewer is said."""
+    with pytest.raises(ValueError, match=r"keys must be as many as values: there are [12] (keys|values), and more"):
         await producer.send_many("orders", [b"a", b"b"], keys=keys)
 
 
@@ -197,7 +248,8 @@ async def test_cancelled_leaves_what_was_accepted(one_broker: FakeCluster) -> No
     stall = one_broker.faults.stall(PRODUCE)
     async with Producer(one_broker.bootstrap_servers, buffer_memory=100_000, batch_size=10_000) as small:
         giving = asyncio.create_task(small.send_many("orders", [bytes(1_000)] * 500))
-        await asyncio.wait([giving], timeout=0.05)
+        while not small.statistics().records_waiting:  # noqa: ASYNC110  # it has no event
+            await asyncio.sleep(0)
         giving.cancel()
         await asyncio.wait([giving])
         one_broker.faults.remove(stall)

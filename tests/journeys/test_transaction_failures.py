@@ -19,6 +19,7 @@ from aioproducer.testing import ApiKey, Where
 from tests.fakes.transactional_cluster import (
     FIRST,
     PRODUCE,
+    V2_RELEASE,
     Release,
     asked,
     cluster_of,
@@ -46,6 +47,38 @@ async def test_record_that_failed_unseen_fails_the_commit(release: Release, code
         assert isinstance(caught.value.__cause__, BrokerError)
         assert caught.value.__cause__.code == code
         await producer.abort_transaction()
+
+        assert committed(cluster) == []
+        await one_more(producer, cluster)
+
+
+@on_every_release
+@in_virtual_time
+async def test_row_of_a_bulk_that_was_refused_fails_the_commit(release: Release) -> None:
+    """Its call raised nothing, so the transaction is not whole, whoever knows."""
+    async with cluster_of(release) as cluster, producer_of(cluster) as producer:
+        with pytest.raises(TransactionAbortableError) as caught:  # noqa: PT012  # it is the end of the block that raises
+            async with producer.transaction() as txn:
+                bulk = await txn.send_many("t", [b"a", bytes(2_000_000), b"b"], partition=0)
+                assert list(bulk.refused) == [1]
+
+        assert isinstance(caught.value.__cause__, RecordTooLargeError)
+        assert committed(cluster) == []
+        await one_more(producer, cluster)
+
+
+@in_virtual_time
+async def test_bulk_without_room_fails_the_commit() -> None:
+    """One slow broker is enough for that; what there was room for is not committed alone."""
+    async with (
+        cluster_of(V2_RELEASE) as cluster,
+        producer_of(cluster, buffer_memory=50_000, batch_size=10_000, max_block_ms=3_000) as producer,
+    ):
+        stalled = cluster.faults.stall(PRODUCE)
+        with pytest.raises(TransactionAbortableError):  # noqa: PT012  # it is the end of the block that raises
+            async with producer.transaction() as txn:
+                await txn.send_many("t", [bytes(1_000)] * 1_000, partition=0)
+                cluster.faults.remove(stalled)
 
         assert committed(cluster) == []
         await one_more(producer, cluster)
