@@ -9,6 +9,7 @@ Source: org.apache.kafka.clients.producer.internals.ProducerInterceptors.
 from __future__ import annotations
 
 import inspect
+from asyncio import CancelledError
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
@@ -102,7 +103,7 @@ class InterceptorChain:
         for place, interceptor in enumerate(self._interceptors):
             try:
                 answer = _checked_record(interceptor.on_send(current))
-            except Exception as error:  # noqa: BLE001  # the user's own code, whatever it raises
+            except (Exception, CancelledError) as error:  # noqa: BLE001  # the user's own code, whatever it raises
                 self._note_failure(place, "on_send", error)
                 continue
             if answer is None:
@@ -134,10 +135,10 @@ class InterceptorChain:
         for place, interceptor in enumerate(self._interceptors[:upto]):
             try:
                 call(interceptor)
-            except Exception as error:  # noqa: BLE001  # as in on_send
+            except (Exception, CancelledError) as error:  # noqa: BLE001  # as in on_send
                 self._note_failure(place, method, error)
 
-    def _note_failure(self, place: int, method: str, error: Exception) -> None:
+    def _note_failure(self, place: int, method: str, error: BaseException) -> None:
         self._failures += 1
         if (place, method) in self._logged:
             return

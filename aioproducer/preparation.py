@@ -10,6 +10,7 @@ Source: KafkaProducer.doSend in Apache Kafka.
 
 from __future__ import annotations
 
+from asyncio import CancelledError
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
@@ -229,7 +230,7 @@ class Preparation:
         try:
             choice = partitioner.partition(record.topic, record.key, key_bytes, record.value, value_bytes, cluster)
             return check_choice(partitioner, choice, topic=record.topic, partition_count=count)
-        except Exception as error:
+        except (Exception, CancelledError) as error:
             text = str(error)
             if not isinstance(error, ValueError) or type(partitioner).__name__ not in text:
                 text = f"{type(partitioner).__name__}.partition failed: {type(error).__name__}: {error}"
@@ -255,7 +256,7 @@ class Preparation:
         """Let nothing that the partitioner does besides choosing keep the producer from its work."""
         try:
             call()
-        except Exception as error:  # noqa: BLE001  # the user's own code, whatever it raises
+        except (Exception, CancelledError) as error:  # noqa: BLE001  # the user's own code, whatever it raises
             name = type(self._partitioner).__name__
             text = f"{type(error).__name__}: {error}"
             self._log.error("partitioner_failed", partitioner=name, method=method, error=text)

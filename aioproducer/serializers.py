@@ -12,6 +12,7 @@ from __future__ import annotations
 import codecs
 import inspect
 import json
+from asyncio import CancelledError
 from collections.abc import Callable
 from typing import Never, Protocol, TypeAlias, TypeVar, cast
 
@@ -159,7 +160,7 @@ def bind_serializer(option: str, serializer: SerializerArgument) -> BoundSeriali
             return None
         try:
             result = serialize(topic, value)
-        except Exception as error:
+        except (Exception, CancelledError) as error:
             raise SerializationError(
                 f"{name} failed for topic {topic!r}: {type(error).__name__}: {error}", topic=topic
             ) from error

@@ -39,7 +39,8 @@ class NodeLink:
     Args:
         node: where to connect to; a negative id marks a bootstrap address.
         environment: shared by all links.
-        on_change: called with this link after it became connected, failed, or lost its connection.
+        on_change: called with this link after it became connected, failed, or lost its connection, and when it may be
+            sent to again after a throttle.
     """
 
     def __init__(self, node: Node, environment: NetworkEnvironment, on_change: Callable[[NodeLink], None]) -> None:
@@ -258,7 +259,8 @@ class NodeLink:
     def _end_throttle(self, _now: float) -> None:
         self._throttle_timer = None
         self.is_throttled = False
-        self._environment.wake()
+        if self.is_open:
+            self._on_change(self)  # questions may wait for it too
 
 
 def _address(node: Node) -> str:

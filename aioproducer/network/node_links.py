@@ -117,7 +117,8 @@ class NodeLinks:
             self._leaving.add(link)
 
     def _note_change(self, link: NodeLink) -> None:
-        self._leaving.discard(link)
+        if not link.is_open:
+            self._leaving.discard(link)
         if link.has_failed and link.node.id >= 0 and self._links.get(link.node.id) is link:
             self._on_failed()
         self._announce()

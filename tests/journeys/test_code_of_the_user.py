@@ -95,6 +95,48 @@ async def test_callback_may_send(producer: Producer, one_broker: FakeCluster) ->
     assert values(one_broker, "orders") == [b"first", b"next"]
 
 
+class Cancelling:
+    """A serializer, a partitioner and an interceptor, each of which looks at a future that was cancelled."""
+
+    def partition(self, *_: object) -> int:
+        """Choose.
+
+        Raises:
+            CancelledError: always.
+        """
+        raise asyncio.CancelledError
+
+    def serialize(self, topic: str, value: object) -> bytes:
+        """Serialize.
+
+        Raises:
+            CancelledError: always.
+        """
+        raise asyncio.CancelledError(topic, value)
+
+
+@pytest.mark.parametrize("is_known", [True, False], ids=["topic known", "topic unknown"])
+async def test_partitioner_that_raises_a_cancellation_fails_its_record_alone(
+    one_broker: FakeCluster,
+    is_known: bool,  # noqa: FBT001  # a parameter of the test
+) -> None:
+    """Where it is called for a record that waited for its topic, a cancellation would end a task of the producer's."""
+    async with Producer(one_broker.bootstrap_servers, partitioner=Cancelling()) as producer:  # type: ignore[arg-type]
+        if is_known:
+            await producer.partitions_for("orders")
+        with pytest.raises(KafkaError, match=r"Cancelling\.partition failed: CancelledError"):
+            await producer.send("orders", b"v")
+
+        assert (await producer.send("orders", b"v", partition=0)).offset == 0
+
+
+async def test_serializer_that_raises_a_cancellation_has_failed(one_broker: FakeCluster) -> None:
+    """The caller was not cancelled."""
+    async with Producer(one_broker.bootstrap_servers, value_serializer=Cancelling()) as producer:  # type: ignore[arg-type]
+        with pytest.raises(SerializationError, match="CancelledError"):
+            await producer.enqueue("orders", "v")
+
+
 # Interceptors
 
 

@@ -152,3 +152,20 @@ async def test_throttled_producer_waits_as_long_as_it_was_told() -> None:
         await producer.send("orders", b"2")
 
         assert 1.9 <= loop.time() - began < 2.5
+
+
+@in_virtual_time
+async def test_question_waits_for_a_throttle_no_longer_than_it_lasts() -> None:
+    """It was told of connections alone, and looked again after a second: a transaction took that long."""
+    async with (
+        FakeCluster(1, topics={"orders": 1}) as cluster,
+        Producer(cluster.bootstrap_servers, linger_ms=0) as producer,
+    ):
+        cluster.faults.throttle(50, Where(api=ApiKey.PRODUCE))
+        await producer.send("orders", b"1")
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+
+        await producer.partitions_for("others")
+
+        assert loop.time() - began < 0.5
