@@ -27,7 +27,7 @@ from tests.chaos.plans import CLIENTS_OF_A_PROCESS, Plan
 from tests.chaos.producing.orders import Orders
 from tests.chaos.proxy import Link
 from tests.chaos.tied_process import run_to_end
-from tests.kafka_releases import RELEASES, version_of_release
+from tests.kafka_releases import PROPERTIES, RELEASES, version_of_release
 
 NODES = 3
 RECOVERY_S = 10.0
@@ -42,7 +42,7 @@ END_TIMEOUT_S = 120.0
 LATE_APPENDS_S = 3.0
 """Requests of closed connections may be carried out so long after."""
 
-SERVER = {"auto.create.topics.enable": "false", "replica.lag.time.max.ms": "10000"}
+SERVER = {"auto.create.topics.enable": "false", "replica.lag.time.max.ms": "10000", **PROPERTIES}
 
 
 @dataclasses.dataclass(slots=True)

@@ -1,6 +1,11 @@
 """The checker of transactions finds what it is there to find."""
 
-from tests.chaos.checker.transaction_check import CommittedRecord, check_copies, check_transactions
+from tests.chaos.checker.transaction_check import (
+    CommittedRecord,
+    check_balances,
+    check_copies,
+    check_transactions,
+)
 from tests.chaos.checker.verdict import Verdict
 
 ENDS: dict[tuple[str, int], str | None] = {("a", 1): "committed", ("a", 2): "aborted", ("a", 3): None}
@@ -69,3 +74,15 @@ def test_copies_and_offsets_must_agree() -> None:
         verdicts.append(verdict.violations["C8"])
 
     assert verdicts == [0, 1, 1, 1, 1]
+
+
+def test_money_that_is_made_or_destroyed_is_found() -> None:
+    """The last balance of each account counts, and what was there at first where there is none."""
+    told: list[list[tuple[int, int]]] = [[], [(0, 7), (1, 13)], [(0, 7), (1, 13), (0, 10), (2, 7)], [(0, 7)]]
+    verdicts = []
+    for balances in told:
+        verdict = Verdict()
+        check_balances(balances, 3, 10, verdict=verdict)
+        verdicts.append(verdict.violations["C7"])
+
+    assert verdicts == [0, 0, 0, 1]

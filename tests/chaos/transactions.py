@@ -4,8 +4,9 @@
 |---|---|
 | W3 | `alone-1`, `alone-2`: transactions of 10 records over 3 partitions, 30% aborted, each with an id of its own |
 | W4 | `copier`: consume, transform, produce (`tests/integrations`) |
+| W5 | `teller`: transfers between ten accounts, whose sum stays |
 | W6 | `rival-1`, `rival-2`: as W3, with one id between them: each fences the other, again and again |
-| W7 | any of them is stopped (SIGSTOP), and goes on when its id has another owner, or not |
+| W7 | any of them is stopped (SIGSTOP), also for longer than its transaction may be open, and goes on |
 | W8 | any of them is killed (SIGKILL) and started again with the same id |
 
 At the end of each session an independent client reads what is committed (C7, C8, C9 of the checker). Prints a summary;
@@ -31,25 +32,33 @@ import confluent_kafka
 from aioproducer import Producer
 from tests.chaos.arena import Arena
 from tests.chaos.cell import open_arena
-from tests.chaos.checker.transaction_check import CommittedRecord, check_copies, check_transactions
+from tests.chaos.checker.transaction_check import (
+    CommittedRecord,
+    check_balances,
+    check_copies,
+    check_transactions,
+)
 from tests.chaos.checker.verdict import Verdict
+from tests.chaos.faults.networks import cut_off
 from tests.chaos.nemesis import known_faults
 from tests.chaos.tied_process import TiedProcess
+from tests.chaos.transacting.bank import ACCOUNTS, AT_FIRST, TELLER, TRANSFER_RECORDS, decode_balance
 from tests.chaos.transacting.history import PARTITIONS, RECORDS, What, decode_value, read_lines
 from tests.integrations.worker_program import WorkerOrders
 from tests.integrations.workers import GROUP
 from tests.kafka_releases import RELEASES
 
 TOPIC, INPUT, OUTPUT = "chaos-transactions", "chaos-input", "chaos-input-out"
-IDS = {"alone-1": "alone-1", "alone-2": "alone-2", "rival-1": "rivals", "rival-2": "rivals"}
+BANK = "chaos-bank"
+IDS = {"alone-1": "alone-1", "alone-2": "alone-2", "rival-1": "rivals", "rival-2": "rivals", TELLER: TELLER}
 """Transactional id by process."""
 
-BROKER_FAULTS = ("kill_leader", "kill_controller", "freeze_leader", "rolling_restart", "elect_leaders")
-NETWORK_FAULTS = ("resets", "delay", "half_open", "single_bytes")
+BROKER_FAULTS = ("kill_leader", "kill_controller", "kill_two", "freeze_leader", "rolling_restart", "elect_leaders")
+NETWORK_FAULTS = ("resets", "delay", "thin_line", "half_open", "single_bytes", "cut_off")
 CLIENT_FAULTS = ("kill_client", "stop_client")
 CALM_S = (2.0, 5.0)
 LONGEST_STOP_S = 12.0
-STOP_S = (4.0, 12.0)
+STOP_S = (4.0, 14.0)
 END_S = 60.0
 END_OF_PARTITION = -191
 """librdkafka's own code."""
@@ -75,8 +84,8 @@ class Session:
 
     async def run(self, seconds: float) -> Verdict:
         """Fight, let everybody end, and check."""
-        for topic in (TOPIC, INPUT, OUTPUT):
-            await self._arena.admin.create(topic, PARTITIONS if topic == TOPIC else 4, {"min.insync.replicas": "2"})
+        for topic, partitions in ((TOPIC, PARTITIONS), (BANK, PARTITIONS), (INPUT, 4), (OUTPUT, 4)):
+            await self._arena.admin.create(topic, partitions, {"min.insync.replicas": "2"})
         await self._arena.wait_until_healed()
         await self._fill_input()
         for name in (*IDS, "copier"):
@@ -104,7 +113,7 @@ class Session:
         else:
             self._processes[name] = TiedProcess(
                 "tests.chaos.transacting",
-                *(str(self._arena.folder), self._arena.bootstrap, TOPIC, IDS[name], name),
+                *(str(self._arena.folder), self._arena.bootstrap, BANK if name == TELLER else TOPIC, IDS[name], name),
                 log_file=log_file,
             )
 
@@ -112,7 +121,7 @@ class Session:
 
     async def _fight(self, until: float) -> None:
         """Strike until the time is over; all is well when this returns."""
-        known, deck = known_faults(LONGEST_STOP_S), list[str]()
+        known, deck = {**known_faults(LONGEST_STOP_S), "cut_off": cut_off}, list[str]()
         while time.monotonic() < until:
             deck = deck or self._rng.sample(every := [*BROKER_FAULTS, *NETWORK_FAULTS, *CLIENT_FAULTS * 3], len(every))
             kind = deck.pop()
@@ -158,7 +167,9 @@ class Session:
             self.problems.append(f"the copier did not finish: {copier.log_tail(20)}")
             copier.kill_now()
         for name, process in self._processes.items():
-            if not await process.end(END_S):
+            if not process.is_running:
+                self.problems.append(f"{name} died: {process.log_tail(20)}")
+            elif not await process.end(END_S):
                 self.problems.append(f"{name} did not end in {END_S:.0f} s: {process.log_tail(20)}")
         for transactional_id in (*dict.fromkeys(IDS.values()), f"{INPUT}-copier"):
             async with Producer(self._arena.cluster.bootstrap_servers, transactional_id=transactional_id):
@@ -166,17 +177,34 @@ class Session:
 
     def _check(self) -> Verdict:
         verdict, servers = Verdict(), self._arena.cluster.bootstrap_servers
-        ends: dict[tuple[str, int], str | None] = {}
-        for line in read_lines(self._arena.folder):
-            ends[line.life, line.number] = None if line.what == What.BEGIN else line.what
-        found = []
-        for message in committed(servers, TOPIC):
-            value = decode_value(message.value())
-            found.append(CommittedRecord(message.partition(), *value))
-        check_transactions(found, ends, records=RECORDS, verdict=verdict)
+        found = [
+            CommittedRecord(message.partition(), *decode_value(message.value()))
+            for message in committed(servers, TOPIC)
+        ]
+        check_transactions(found, self._ends(is_bank=False), records=RECORDS, verdict=verdict)
+        self._check_bank(committed(servers, BANK), verdict)
         copies = Counter(int(message.value()) for message in committed(servers, OUTPUT))
         check_copies(self._copies, copies, group_offsets(servers), verdict=verdict)
         return verdict
+
+    def _check_bank(self, messages: Sequence[confluent_kafka.Message], verdict: Verdict) -> None:
+        of_others = verdict.figures["transactions"], verdict.figures["visible"]
+        told = [decode_balance(message.value()) for message in messages]
+        found = [
+            CommittedRecord(message.partition(), *balance[:4]) for message, balance in zip(messages, told, strict=True)
+        ]
+        check_transactions(found, self._ends(is_bank=True), records=TRANSFER_RECORDS, verdict=verdict)
+        check_balances(((it.account, it.amount) for it in told), ACCOUNTS, AT_FIRST, verdict=verdict)
+        verdict.figures["transfers"] = verdict.figures["transactions"]
+        verdict.figures["transactions"], verdict.figures["visible"] = of_others
+
+    def _ends(self, *, is_bank: bool) -> dict[tuple[str, int], str | None]:
+        """How each transaction of the bank, or of the others, ended; None: nobody wrote that down."""
+        return {
+            (line.life, line.number): None if line.what == What.BEGIN else line.what
+            for line in read_lines(self._arena.folder)
+            if (line.transactional_id == TELLER) == is_bank
+        }
 
 
 # Somebody else's view
@@ -243,6 +271,7 @@ class Totals:
             verdict = await this.run(seconds)
         self.sessions += 1
         self.transactions.update(verdict.figures["transactions"])  # type: ignore[arg-type]
+        self.transactions.update(verdict.figures["transfers"])  # type: ignore[arg-type]
         self.faults += this.faults
         self.violations += verdict.violations
         self.problems += this.problems

@@ -7,40 +7,21 @@ brokers have the last word, and a consumer that is not ours.
 import asyncio
 import contextlib
 import secrets
-from collections.abc import AsyncIterator, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 import pytest
 
 from aioproducer import KafkaError, Producer, TopicPartition
 from aioproducer.broker import KafkaCluster
-from aioproducer.broker.free_ports import free_ports
 from aioproducer.testing import ApiKey
 from tests.contracts.other_reader import read
-from tests.kafka_releases import PROPERTIES, RELEASES, version_of_release
+from tests.strays.conftest import Proxied
 from tests.strays.holding_link import HoldingLink
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
 REQUEST_TIMEOUT_MS = 1_500
-
-
-@pytest.fixture(scope="module", params=RELEASES)
-def proxied_kafka(
-    request: pytest.FixtureRequest, kafka_thread: ThreadPoolExecutor
-) -> Iterator[tuple[KafkaCluster, int]]:
-    """A node of each release, and the port at which its clients are told to find it."""
-    (port,) = free_ports(1)
-    kafka = KafkaCluster(
-        version_of_release(request.param),
-        advertised_ports=[port],
-        properties=PROPERTIES,
-        features=RELEASES[request.param],
-    )
-    kafka_thread.submit(lambda: asyncio.run(kafka.start())).result()
-    yield kafka, port
-    kafka_thread.submit(lambda: asyncio.run(kafka.stop())).result()
 
 
 @dataclass(frozen=True)
@@ -65,9 +46,9 @@ class Place:
 
 
 @pytest.fixture
-async def place(proxied_kafka: tuple[KafkaCluster, int]) -> AsyncIterator[Place]:
+async def place(proxied_kafka: Proxied) -> AsyncIterator[Place]:
     """The link is open."""
-    kafka, port = proxied_kafka
+    kafka, port, _ = proxied_kafka
     proxied = kafka.node(1).ports.proxied
     assert proxied is not None
     name = secrets.token_hex(6)

@@ -71,6 +71,20 @@ def check_lives(found: Iterable[CommittedRecord], verdict: Verdict) -> None:
         present[place] = record.life
 
 
+def check_balances(told: Iterable[tuple[int, int]], accounts: int, at_first: int, *, verdict: Verdict) -> None:
+    """C7 of bank transfers: what there is in all does not change.
+
+    Args:
+        told: account and balance of every visible record, those of one account in the order of their partition.
+        accounts: how many there are.
+        at_first: what is on each before the first record.
+        verdict: told.
+    """
+    last = dict.fromkeys(range(accounts), at_first) | dict(told)
+    if sum(last.values()) != accounts * at_first:
+        verdict.add("C7", f"balances add up to {sum(last.values())}, not {accounts * at_first}: {last}")
+
+
 def check_copies(expected: int, copies: Mapping[int, int], committed: int, *, verdict: Verdict) -> None:
     """C8: each record of the input has one copy in the output, and the group's offsets say so.
 

@@ -29,6 +29,22 @@ CHOICES: dict[str, Callable[[random.Random], Trouble]] = {
 """Troubles by the kind of fault."""
 
 
+CUT_OFF_S = (10.0, 15.0)
+"""Longer than a transaction of the chaos runs may be open."""
+
+
+@asynccontextmanager
+async def cut_off(arena: Arena) -> AsyncIterator[Strike]:
+    """Nothing comes through to any broker, nor back; connections stay."""
+    for link in arena.links.values():
+        link.trouble = half_open
+    try:
+        yield Strike(arena.rng.uniform(*CUT_OFF_S), detail="all links")
+    finally:
+        for link in arena.links.values():
+            link.trouble = pass_on
+
+
 def bad_network(choose: Callable[[random.Random], Trouble]) -> Fault:
     """A trouble on the links of one node, two or all."""
 
