@@ -11,6 +11,11 @@ def _mutant(name: str, breaks: str, families: tuple[str, ...], *, old: str, new:
     return Mutant(name=name, breaks=breaks, families=families, changes=(Change(file, old, new),))
 
 
+def _by_test(name: str, breaks: str, test: str, *, old: str, new: str, file: str = _MANAGER) -> Mutant:
+    """Where the simulation does not make what it takes: a cluster that is downgraded, and the broker of one release."""
+    return Mutant(name=name, breaks=breaks, tests=(test,), changes=(Change(file, old, new),))
+
+
 OWN_TRANSACTIONS = (
     _mutant(
         "commit_ignores_a_failed_record",
@@ -99,5 +104,27 @@ OWN_TRANSACTIONS = (
         "    _E.UNSUPPORTED_VERSION",
         new="    _E.CONCURRENT_TRANSACTIONS: Verdict.DONE,\n    _E.UNKNOWN_SERVER_ERROR: Verdict.RETRY,\n"
         "    _E.UNSUPPORTED_VERSION",
+    ),
+    _by_test(
+        "downgrade_is_not_followed",
+        "a version 2 transaction of a cluster that serves version 1 alone never ends",
+        "tests/journeys/test_transaction_version_changes.py",
+        file="coordinators.py",
+        old="        if self.manager.is_v2 and self.transaction_version < FIRST_V2:\n",
+        new="        if self.manager.is_v2 and self.transaction_version < 0:\n",
+    ),
+    _by_test(
+        "downgraded_transaction_keeps_its_epoch",
+        "what is late of it ends in the next one",
+        "tests/core/test_transaction_downgrade.py",
+        old="pipelines_at_once = self._is_known = False\n        self._has_stray = True\n",
+        new="pipelines_at_once = self._is_known = False\n        self._has_stray = False\n",
+    ),
+    _by_test(
+        "late_offsets_delay_nothing",
+        "Kafka 3.9 forgets the offsets of the next transaction",
+        "tests/core/test_transaction_trouble.py",
+        old="(request.api is TXN_OFFSET_COMMIT and not self.is_v2)\n",
+        new="(request.api is TXN_OFFSET_COMMIT and self.is_v2)\n",
     ),
 )

@@ -4,7 +4,6 @@ import asyncio
 import secrets
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
-from itertools import groupby
 from pathlib import Path
 
 import pytest
@@ -32,10 +31,9 @@ def steps_of_page(column: int) -> list[str]:
 
 
 def in_words(asked: Sequence[Request]) -> str:
-    """As the page has them; what is asked again, because a broker is busy, counts once."""
+    """As the page has them; what is asked again, because a broker is busy or new to its part, counts once."""
     shown = (f"{api.name.lower()} {version}" for api, version in asked if api not in NOT_SHOWN)
-    names = [name for name, _ in groupby(shown)]
-    return ", ".join("".join(part.capitalize() for part in name.split("_")) for name in names)
+    return ", ".join("".join(part.capitalize() for part in name.split("_")) for name in dict.fromkeys(shown))
 
 
 async def steps(producer: Producer, topics: tuple[str, str], asked: Callable[[], list[Request]]) -> list[str]:
