@@ -55,6 +55,10 @@ class DetangleLoop(SimLoop):
         """Steps of tasks and callbacks: there are no turns."""
         return self.steps
 
+    def unfinished_tasks(self) -> set[asyncio.Task[Any]]:
+        """As of the other loops of simulations."""
+        return asyncio.all_tasks(self)
+
     async def getaddrinfo(self, host: str, port: int, **_: object) -> Any:  # type: ignore[override]  # as is used
         """Ask the simulated name server."""
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (each, port)) for each in self.network.resolve(host)]
