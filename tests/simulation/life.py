@@ -18,10 +18,11 @@ from tests.simulation.faults import TOPIC
 from tests.simulation.history import End, History, Story, Violation
 from tests.simulation.invariants import Watchman
 from tests.simulation.kept_logs import LogKeeper
+from tests.simulation.name_server import BOOTSTRAP_NAME
 from tests.simulation.nemesis import Nemesis
 from tests.simulation.plan import Plan
 from tests.simulation.simulated_loop import SimulatedLoop
-from tests.simulation.simulated_network import BOOTSTRAP_NAME, PORT, SimulatedNetwork
+from tests.simulation.simulated_network import PORT, SimulatedNetwork
 from tests.simulation.wire_watch import WireWatch
 from tests.simulation.workload import Workload, serialize
 
