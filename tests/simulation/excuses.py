@@ -78,7 +78,7 @@ def _is_excused(story: Story, plan: Plan) -> bool:
         "": True,
         "DeliveryTimeoutError": _is_late(story, plan),
         "ProducerClosedError": plan.family.closes_early,
-        "BrokerConnectionError": plan.acks == 0,
+        "BrokerConnectionError": plan.acks == 0 or plan.gives_up_early,
         **dict.fromkeys(ALWAYS_ALLOWED, True),
     }
     by_text = {
@@ -98,7 +98,9 @@ def _is_excused(story: Story, plan: Plan) -> bool:
 
 def _is_code_excused(code: int | None, story: Story, plan: Plan) -> bool:
     if code in _PATIENT_CODES:
-        return _is_late(story, plan) or (code == _UNKNOWN_SERVER_ERROR and not plan.is_idempotent)
+        return (
+            plan.gives_up_early or _is_late(story, plan) or (code == _UNKNOWN_SERVER_ERROR and not plan.is_idempotent)
+        )
     if code in _TOO_LARGE:
         return may_be_too_large(plan)
     if code in _REFUSED or "refused the record" in story.error:

@@ -75,6 +75,9 @@ class Family:
     max_message_bytes: tuple[int, int] | None = None
     """What the topic takes as a batch; None: a megabyte."""
 
+    bulky: float = 0.0
+    """How many of the seeds have long records, and batches that are compressed in threads."""
+
     integer_edges: bool = False
     """Sequences, epochs, timestamps and sizes at the ends of their ranges."""
 
@@ -114,7 +117,14 @@ _ROWS = (
         brokers=(1, 3),
         partitions=(1, 1),
     ),
-    Family(name="D2", title="several brokers", faults=(*ALL, "F13"), brokers=(3, 5), partitions=(2, 12)),
+    Family(
+        name="D2",
+        title="several brokers",
+        faults=(*ALL, "F13"),
+        at_start=("tags",),
+        brokers=(3, 5),
+        partitions=(2, 12),
+    ),
     Family(
         name="D3",
         title="acks=1 without idempotence",
@@ -131,6 +141,7 @@ _ROWS = (
         always=("F11",),
         brokers=(3, 5),
         replication=(3,),
+        bulky=0.1,
     ),
     Family(
         name="D6",
@@ -158,7 +169,7 @@ _ROWS = (
     Family(
         name="D9",
         title="outages longer than deadlines",
-        faults=(*NETWORK, *LEADERS, "F13", "F24"),
+        faults=(*NETWORK, *LEADERS, "F13", "F24", "names"),
         always=("outage", "refusals"),
         brokers=(3, 5),
         delivery_timeout_ms=(500, 5_000),
@@ -168,6 +179,7 @@ _ROWS = (
         name="D10",
         title="transactions",
         faults=(*NETWORK, *LEADERS, "F13", "F17", "F19", "F24", *COORDINATORS),
+        at_start=("tags",),
         **_TRANSACTIONAL,
     ),
     Family(
@@ -197,7 +209,7 @@ _ROWS = (
     Family(
         name="D14",
         title="metadata flaps, topics and brokers change",
-        faults=("F2", "F6", "F10", "F12", "F16", "F17", "F22", "F24"),
+        faults=("F2", "F6", "F10", "F12", "F16", "F17", "F22", "F24", "names"),
         always=("F11", "F21"),
         brokers=(2, 5),
     ),
@@ -205,6 +217,7 @@ _ROWS = (
         name="D16",
         title="closed at any moment",
         faults=(*NETWORK, *LEADERS, "F13", "F17", "F19", "F24", "outage"),
+        bulky=0.2,
         closes_early=True,
     ),
     Family(

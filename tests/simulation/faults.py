@@ -256,6 +256,23 @@ def cluster_replaced(nemesis: Nemesis, chance: Random) -> None:
     nemesis.fired("F22")
 
 
+def no_names(nemesis: Nemesis, chance: Random) -> None:
+    """The name server knows nothing for a while, or says nothing."""
+    names = nemesis.network.names
+    names.is_silent = chance.random() < 0.5
+    names.is_failing = not names.is_silent
+    nemesis.fired("names")
+    nemesis.later(nemesis.a_while(chance), names.clear_up)
+
+
+def unknown_header_tags(nemesis: Nemesis, chance: Random) -> None:
+    """Some brokers put tagged fields into response headers that no client knows, and every client can pass over."""
+    for broker in nemesis.model.brokers.values():
+        if chance.random() < 0.5:
+            broker.header_tags = bytes((1, chance.randrange(100), 3)) + chance.randbytes(3)
+    nemesis.fired("tags")
+
+
 def outage(nemesis: Nemesis, chance: Random) -> None:
     """All brokers, or some, cannot be reached for longer than records live: silent, or refusing."""
     nodes = list(nemesis.network.nodes.values())
@@ -336,7 +353,9 @@ FAULTS: Mapping[str, Callable[[Nemesis, Random], None]] = {
     "F25": hostile_bytes,
     "cold": cold_start,
     "lies": lies,
+    "names": no_names,
     "outage": outage,
     "refusals": lost_answer_then_refusals,
     "split": too_large,
+    "tags": unknown_header_tags,
 }

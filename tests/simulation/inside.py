@@ -58,6 +58,7 @@ class Inside:
         """One line about each part, as a debugger shows it."""
         running = self._parts()
         parts = [running.sender, running.accumulator, running.pool, running.identity, running.lines]
+        parts += [running.timers, running.generations, running.transactions]
         queues = running.accumulator.partitions.queues()
         batches = [batch for queue in queues for batch in (*queue.queued, *queue.on_wire)]
         return [repr(part) for part in (*parts, *queues, *(queue.identity for queue in queues), *batches)]

@@ -198,7 +198,7 @@ class Watchman:
     def check_gone(self, network: SimulatedNetwork) -> None:
         """I23: no task and no connection is left after close."""
         own = {"Task-1", "run"}
-        left = [task.get_name() for task in asyncio.all_tasks(self._loop) if task is not asyncio.current_task()]
+        left = [task.get_name() for task in self._loop.unfinished_tasks() if task is not asyncio.current_task()]
         if any(name.startswith("aioproducer") for name in left) or set(left) - own:
             self._violated("I23", f"tasks are left after close: {left}")
         if network.connections:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Coroutine, Generator
 from contextvars import Context
 from itertools import count
 from typing import Any, Final, TypeVar, TypeVarTuple
+from weakref import ref
 
 ResultT = TypeVar("ResultT")
 ArgumentsT = TypeVarTuple("ArgumentsT")
@@ -60,6 +61,7 @@ class LeanLoop(asyncio.BaseEventLoop):
         """How often the loop may go round before somebody is said to be busy doing nothing."""
         self.soon: deque[LeanHandle] = deque()
         self.later: list[LeanHandle] = []
+        self._tasks_made: list[ref[asyncio.Task[Any]]] = []
         self._numbers = count().__next__
         self._is_stopping = False
 
@@ -110,7 +112,14 @@ class LeanLoop(asyncio.BaseEventLoop):
         context: Context | None = None,
     ) -> asyncio.Task[ResultT]:
         """Make a task."""
-        return asyncio.Task(coro, loop=self, name=name, context=context)  # type: ignore[arg-type]  # asyncio takes both
+        task = asyncio.Task(coro, loop=self, name=name, context=context)  # type: ignore[arg-type]  # asyncio takes both
+        self._tasks_made.append(ref(task))
+        return task
+
+    def unfinished_tasks(self) -> list[asyncio.Task[Any]]:
+        """What `asyncio.all_tasks` says of this loop; that one also goes through all that other loops have left."""
+        made = (each() for each in self._tasks_made)
+        return [task for task in made if task is not None and not task.done()]
 
     def stop(self) -> None:
         """Return from `run_forever` at the end of this turn."""

@@ -47,6 +47,7 @@ class Nemesis:
         self._history.note("nemesis", "everything is healed")
         now = self._loop.time()
         self.model.faults.clear()
+        self.network.names.clear_up()
         for number, node in self.network.nodes.items():
             self.model.brokers[number].stale_leaders = {}
             self.model.restart(number, now)

@@ -8,6 +8,7 @@ from random import Random
 from typing import NamedTuple
 
 from tests.simulation.families import FAMILIES, Family
+from tests.simulation.rare_options import bulky_family, with_rare_options
 
 CALM_SEEDS = 16
 """One in so many seeds has no fault at all: then everything must be acknowledged."""
@@ -94,6 +95,11 @@ class Plan:
         return "lies" not in self.enabled
 
     @property
+    def gives_up_early(self) -> bool:
+        """Whether a batch has few attempts, however much time is left."""
+        return "retries" in self.options
+
+    @property
     def acks(self) -> int:
         """0, 1, or -1 for all."""
         acks = self.options["acks"]
@@ -119,10 +125,10 @@ def draw_plan(family_name: str, seed: int, *, schedule: str = "fifo") -> Plan:
         seed: any integer.
         schedule: see `Plan.schedule`.
     """
-    family = FAMILIES[family_name]
+    family = bulky_family(FAMILIES[family_name], seed)
     chance = Random(f"{family_name}-{seed}")
     enabled = _enabled(family, chance)
-    options = _options(family, chance)
+    options = with_rare_options(_options(family, chance), family, seed)
     if not enabled:
         options |= {"delivery_timeout_ms": 60_000, "request_timeout_ms": 30_000, "max_block_ms": 60_000}
     brokers = min(chance.randint(*family.brokers), chance.randint(*family.brokers))

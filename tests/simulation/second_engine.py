@@ -55,9 +55,14 @@ class DetangleLoop(SimLoop):
         """Steps of tasks and callbacks: there are no turns."""
         return self.steps
 
+    def unfinished_tasks(self) -> set[asyncio.Task[Any]]:
+        """As of the other loops of simulations."""
+        return asyncio.all_tasks(self)
+
     async def getaddrinfo(self, host: str, port: int, **_: object) -> Any:  # type: ignore[override]  # as is used
         """Ask the simulated name server."""
-        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (each, port)) for each in self.network.resolve(host)]
+        found = await self.network.names.look_up(host)
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (each, port)) for each in found]
 
     async def create_connection(  # type: ignore[override]  # as much of it as is used
         self, factory: Callable[[], asyncio.Protocol], host: str, port: int

@@ -37,7 +37,8 @@ class SimulatedLoop(LeanLoop):
         self, host: str, port: int, **_: object
     ) -> list[tuple[socket.AddressFamily, socket.SocketKind, int, str, tuple[str, int]]]:
         """Ask the simulated name server; a name that it does not know is an address."""
-        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (each, port)) for each in self.network.resolve(host)]
+        found = await self.network.names.look_up(host)
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (each, port)) for each in found]
 
     async def create_connection(  # type: ignore[override]  # as much of it as is used
         self, factory: Callable[[], asyncio.Protocol], host: str, port: int

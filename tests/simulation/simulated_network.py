@@ -16,11 +16,11 @@ from random import Random
 from aioproducer.testing.model.cluster import ModelCluster
 from aioproducer.testing.model.effects import Close, Effect, PauseReading, ResumeReading, Send
 from tests.simulation.lean_loop import LeanLoop
+from tests.simulation.name_server import NameServer
 from tests.simulation.simulated_transport import SimulatedTransport
 from tests.simulation.wire_watch import Fate, WireWatch
 
 PORT = 9092
-BOOTSTRAP_NAME = "kafka"
 _NEXT = 1e-6
 """Seconds between bytes that follow each other on a connection, where the loop does not keep the order of equals."""
 
@@ -95,6 +95,7 @@ class SimulatedNetwork:
         self.model = model
         self.watch = watch
         self.nodes = {number: Node(number) for number in model.brokers}
+        self.names = NameServer(lambda: [node.host for node in self.nodes.values()])
         self.connections: dict[int, SimulatedTransport] = {}
         self.violated = watch.violated
         self.beat_s = 0.0
@@ -109,11 +110,7 @@ class SimulatedNetwork:
         for node in self.nodes.values():
             self._place(node)
 
-    # Names and addresses
-
-    def resolve(self, host: str) -> list[str]:
-        """The addresses of a name: all nodes for the bootstrap name; any other is an address."""
-        return [node.host for node in self.nodes.values()] if host == BOOTSTRAP_NAME else [host]
+    # Addresses
 
     def move_all(self) -> None:
         """Give every node another address and end all connections: the cluster was replaced."""

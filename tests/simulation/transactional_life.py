@@ -18,7 +18,8 @@ from tests.simulation.plan import Plan
 from tests.simulation.simulated_loop import SimulatedLoop
 from tests.simulation.simulated_network import PORT
 from tests.simulation.transaction_callers import TransactionCaller
-from tests.simulation.transaction_stories import Outcome, TransactionEnd, TransactionStory, check_transactions
+from tests.simulation.transaction_misuse import check_misuse
+from tests.simulation.transaction_stories import Outcome, Place, TransactionEnd, TransactionStory, check_transactions
 
 RELEASE_WITH_BOTH = "4.3.1"
 _AFTER_HEALING_S = 60.0
@@ -131,6 +132,8 @@ class TransactionalRun(Run):
             if caller.done() and not caller.cancelled() and (error := caller.exception()) is not None:
                 self._history.violated("I11", f"a call raised {type(error).__name__}: {error}")
         await self._within(_AFTER_HEALING_S, self._last_transaction(), "a transaction after healing")
+        await self._within(_AFTER_HEALING_S, check_misuse(self._producer, self._history), "calls that are refused")
+        await self._leave_open()
         await self._end_all()
 
     async def _rivals(self) -> None:
@@ -150,6 +153,14 @@ class TransactionalRun(Run):
             if story.end is TransactionEnd.COMMITTED:
                 return
             await asyncio.sleep(0.1)
+
+    async def _leave_open(self) -> None:
+        """Begin a transaction that nobody will end: `close` aborts it."""
+        story = self.begin_story()
+        story.end = TransactionEnd.ABORTED
+        await self._producer.begin_transaction()
+        self._producer.send(TOPIC, Place(story.number, 0).payload(b""), partition=0)
+        story.records[0] = 0
 
     async def _end_all(self) -> None:
         for producer in [*self._retired, self._producer]:

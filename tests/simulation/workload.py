@@ -351,7 +351,7 @@ class Caller:
         bits = self._chance.getrandbits(48)
         low, high = self._load.plan.family.value_size[0], self._largest
         if bits & 0xF < 13:
-            high = min(high, 150)
+            high = max(low, min(high, 150))
         size = low + (bits >> 8 & 0xFFFF) % (high - low + 1)
         filler = _TEXT if bits & 0xF0 < 0xA0 else _NOISE
         start = (bits >> 24) % 500

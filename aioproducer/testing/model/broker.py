@@ -73,6 +73,9 @@ class Broker:
         self.stale_leaders: Mapping[Partition, tuple[int, int]] = {}
         """Leader and leader epoch as this broker's Metadata still tells them, where it lags behind the controller."""
 
+        self.header_tags = b"\x00"
+        """Tagged fields of its response headers, where they have any; Kafka knows none so far."""
+
         self._connections: dict[int, _Connection] = {}
         self._stalled: list[tuple[Fault, Exchange]] = []
 
@@ -246,7 +249,7 @@ class Broker:
 def framed(exchange: Exchange, parts: Sequence[Buffer], *, correlation_shift: int = 0) -> list[Buffer]:
     """Put size and response header in front of an answer."""
     has_tags = exchange.is_flexible and exchange.api is not ApiKey.API_VERSIONS
-    tags = b"\x00" if has_tags else b""
+    tags = exchange.broker.header_tags if has_tags else b""
     size = 4 + len(tags) + sum(len(part) for part in parts)
     correlation_id = (exchange.header.correlation_id + correlation_shift) & 0x7FFFFFFF
     return [_SIZE_AND_CORRELATION_ID.pack(size, correlation_id) + tags, *parts]
