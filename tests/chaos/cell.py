@@ -36,6 +36,9 @@ RECOVERY_S = 10.0
 WARM_UP_S = 1.5
 """Sending before the first fault."""
 
+START_TIMEOUT_S = 60.0
+"""For the first acknowledgement of each steady sender: what never began would be blamed on the first fault."""
+
 END_TIMEOUT_S = 120.0
 """What a producer process may take to close."""
 
@@ -124,6 +127,7 @@ async def _fight(plan: Plan, arena: Arena, result: CellResult) -> None:
         await arena.make_topic(workload.number, plan.topic(workload), workload.partitions)
     await arena.wait_until_healed()
     _start_senders(plan, arena)
+    await arena.wait_until_acknowledged(now_us(), START_TIMEOUT_S)
     await asyncio.sleep(WARM_UP_S)
     bound_s = plan.limits["request_timeout_ms"] / 1000 + RECOVERY_S
     nemesis = Nemesis(arena, plan.faults, longest_stop_s=plan.longest_stop_s, recovery_bound_s=bound_s)
