@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from random import Random
 
 from aioproducer import KafkaError, Producer, UndeliveredError
+from aioproducer.core.buffer_pool import SMALLEST_CHUNK
 from aioproducer.testing.model.cluster import ModelCluster
 from aioproducer.testing.model.settings import ClusterSettings
 from aioproducer.testing.model.topics import TopicRequest
@@ -192,7 +193,11 @@ class Run:
         """Every partition takes records again, soon."""
         if not self._plan.is_honest:
             return  # who was told of leader epochs that never were waits for them
-        await asyncio.gather(*map(self._watchman.probe, range(self._plan.partitions)))
+        partitions = range(self._plan.partitions)
+        at_once = max(1, self._plan.number("buffer_memory") // SMALLEST_CHUNK)
+        # More of them would stand in line for memory, a round trip each, until it is too late for the last.
+        for first in partitions[::at_once]:
+            await asyncio.gather(*map(self._watchman.probe, partitions[first : first + at_once]))
 
     async def _end(self) -> None:
         self._watchman.check_quiet()
