@@ -54,6 +54,14 @@ OWN_TRANSACTIONS = (
         new="        if self.state in _ENDING and not self._is_renewing:\n",
     ),
     _mutant(
+        "abort_under_version_1_waits_for_nothing",
+        "I13: EndTxn overtakes what is on the wire, and what arrives after it is committed with the next transaction",
+        ("D10", "D13"),
+        file="transaction_runner.py",
+        old="        if self._manager.is_v2 or self._records.is_off_the_wire():\n",
+        new="        if self._manager.number:\n",
+    ),
+    _mutant(
         "abort_is_a_commit",
         "I12: what was given up is there",
         ("D10",),

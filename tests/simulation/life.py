@@ -65,13 +65,16 @@ class Run:
         self._loop = loop
         self._history = history
         self._keeper = LogKeeper()
-        self._watch = WireWatch(history, plan, loop.time)
+        self._watch = self._make_watch()
         self._network = self._make_network()
         self._nemesis = Nemesis(plan, self._network, self._keeper, history)
         self._producer = self._make_producer()
         self._load = Workload(plan, self._producer, history, topic=TOPIC, on_beat=self._network.on_beat)
         self._watchman = Watchman(self._producer, self._load, loop)
         loop.set_exception_handler(self._escaped)
+
+    def _make_watch(self) -> WireWatch:
+        return WireWatch(self._history, self._plan, self._loop.time)
 
     def _make_network(self) -> SimulatedNetwork:
         plan, loop = self._plan, self._loop

@@ -20,6 +20,7 @@ from tests.simulation.simulated_network import PORT
 from tests.simulation.transaction_callers import TransactionCaller
 from tests.simulation.transaction_misuse import check_misuse
 from tests.simulation.transaction_stories import Outcome, Place, TransactionEnd, TransactionStory, check_transactions
+from tests.simulation.transaction_watch import TransactionWatch
 
 RELEASE_WITH_BOTH = "4.3.1"
 _AFTER_HEALING_S = 60.0
@@ -47,6 +48,9 @@ class TransactionalRun(Run):
         self._replacing = asyncio.Lock()
         self._transactions: list[TransactionStory] = []
         super().__init__(plan, loop, history)
+
+    def _make_watch(self) -> TransactionWatch:
+        return TransactionWatch(self._history, self._plan, self._loop.time)
 
     def _settings(self) -> ClusterSettings:
         has_both = self._plan.profile == RELEASE_WITH_BOTH
