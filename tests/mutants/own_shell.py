@@ -60,6 +60,31 @@ OWN_SHELL = (
         ),
     ),
     Mutant(
+        name="oversized_answer_is_awaited",
+        breaks="I28: an answer of any announced size is collected",
+        families=("D20",),
+        changes=(
+            Change(
+                "protocol/conversation.py",
+                "        if size > self._max_frame_bytes:\n",
+                "        if size > self._max_frame_bytes * 256:\n",
+            ),
+        ),
+    ),
+    Mutant(
+        name="bad_answer_closes_all_connections",
+        breaks="I28: what one broker leaves out ends the connections to the others",
+        families=("D20",),
+        changes=(
+            Change(
+                "sender.py",
+                "                self._client.disconnect(request.node_id, ProtocolError(text))\n",
+                "                for node_id in self._metadata.cluster.nodes:\n"
+                "                    self._client.disconnect(node_id, ProtocolError(text))\n",
+            ),
+        ),
+    ),
+    Mutant(
         name="failed_connection_is_tried_at_once",
         breaks="I22: no pause between two attempts to connect",
         families=("D9", "D6"),

@@ -312,7 +312,7 @@ def hostile_bytes(nemesis: Nemesis, chance: Random) -> None:
         place = nemesis.place(chance)
         if dice == 3:
             faults.error(6, place)  # so what the answer omits was not even appended
-        faults.omit_partition(place)
+        nemesis.network.frames.omissions.append(faults.omit_partition(place))
 
 
 def lies(nemesis: Nemesis, chance: Random) -> None:

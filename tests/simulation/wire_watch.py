@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import Enum, auto
 from typing import Final
 
-from aioproducer import ProtocolError
 from aioproducer.testing import ApiKey
 from aioproducer.testing.model.exchange import Exchange, read_payload, read_request_header
 from aioproducer.testing.model.produce_wire import PartitionResult, ProduceRequest, decode_produce
@@ -127,8 +126,6 @@ class WireWatch:
         # An answer may arrive at the very instant at which the time is over, and be noticed after it.
         if is_given_up and _TICK_S < waited_s < self._request_timeout_s - _TICK_S:
             self.violated("I17", f"connection {transport.number} was given up after {waited_s:.6f} s: {error}")
-        if isinstance(error, ProtocolError) and not self._is_hostile:
-            self.violated("I28", f"connection {transport.number} was closed, but every broker is honest: {error}")
 
     def died(self, node: int) -> None:
         """A broker is dead, and so is its pause: metadata without it makes the client forget both."""
