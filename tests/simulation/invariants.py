@@ -11,6 +11,7 @@ from tests.simulation.history import RecordId, Story
 from tests.simulation.inside import Inside
 from tests.simulation.kept_logs import LogKeeper
 from tests.simulation.nemesis import Nemesis
+from tests.simulation.secrecy import Secrecy
 from tests.simulation.simulated_loop import SimulatedLoop
 from tests.simulation.simulated_network import SimulatedNetwork
 from tests.simulation.workload import TICK_S, Workload
@@ -55,7 +56,16 @@ class Watchman:
         if self._is_over:
             return
         Inside(self.producer).check(self._violated, self.states)
+        if self._load.history.secrecy is not None:
+            self._look_for_payloads(self._load.history.secrecy)
         self._loop.call_later(every_s, self._look, every_s)
+
+    def _look_for_payloads(self, secrecy: Secrecy) -> None:
+        """I25: in what a debugger would show of the producer, and of deliveries that are open."""
+        for line in (repr(self.producer), *Inside(self.producer).describe()):
+            secrecy.look_at("a repr", line)
+        for story in [*self._open][:LOOKS]:
+            secrecy.look_at("the repr of a delivery", repr(story.delivery))
 
     def _watch_deadlines(self) -> None:
         """I2: at its deadline, and one tick, a record has ended."""

@@ -190,6 +190,8 @@ class Run:
         try:
             await self._producer.flush()
         except UndeliveredError as error:
+            if self._history.secrecy is not None:
+                self._history.secrecy.look_at_error(error)
             self._history.note("caller", "flush: %s", error)
 
     async def _probe(self) -> None:

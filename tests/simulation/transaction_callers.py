@@ -94,6 +94,8 @@ class TransactionCaller:
             pass
         except KafkaError as error:
             story.error = f"{type(error).__name__}: {error}"
+            if self._history.secrecy is not None:
+                self._history.secrecy.look_at_error(error)
             if isinstance(error, TransactionAbortableError):
                 story.end = TransactionEnd.ABORTED
             if isinstance(error, FATAL) or not (has_begun or isinstance(error, TransactionTimeoutError)):

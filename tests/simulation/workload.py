@@ -99,6 +99,8 @@ class Workload:
                 continue
             told = (story.end, story.offset)
             error = delivery.exception()
+            if error is not None and self.history.secrecy is not None:
+                self.history.secrecy.look_at_error(error)
             if error is None:
                 story.acknowledge(delivery.result(), story.ended_at)
             else:
@@ -176,7 +178,7 @@ class Caller:
     def _new_aim(self) -> "_Aim":
         bits = self._chance.getrandbits(32)
         partition = (bits >> 8) % self._load.plan.partitions if bits & 1 else None
-        key = b"%d" % ((bits >> 20) % 20) if bits & 0xE < 4 else None
+        key = b"k%d|" % ((bits >> 20) % 20) if bits & 0xE < 4 else None
         return _Aim(partition, key)
 
     async def _impatiently(self, call: Coroutine[object, object, None]) -> None:
@@ -452,6 +454,8 @@ class Caller:
 
     def _refused(self, story: Story, error: BaseException) -> None:
         story.expects_callback = False
+        if self._load.history.secrecy is not None:
+            self._load.history.secrecy.look_at_error(error)
         story.fail(error, self._load.now())
         self._load.history.note("caller", "%s is refused: %s", story.record, story.error)
 
