@@ -209,4 +209,53 @@ OWN_CORE = (
             ),
         ),
     ),
+    Mutant(
+        name="freed_place_wakes_nobody",
+        breaks="I20: a node is free again, and what waits for it waits for something else to happen",
+        families=("D2", "D19"),
+        changes=(
+            Change(
+                "sender.py",
+                "        if self._accumulator.ready.count(node_id) or self._lines.records or self._identity.is_missing:\n",
+                "        if self._lines.records or self._identity.is_missing:\n",
+            ),
+        ),
+    ),
+    Mutant(
+        name="one_request_a_turn",
+        breaks="I20: a node that could take another request gets one only",
+        families=("D2", "D1"),
+        changes=(
+            Change(
+                "sender.py",
+                "            if not ready.count(node_id):\n                return\n",
+                "            return\n",
+            ),
+        ),
+    ),
+    Mutant(
+        name="last_come_first_served",
+        breaks="I20: whoever became ready first is sent last",
+        families=("D2", "D8"),
+        changes=(
+            Change(
+                "core/ready_nodes.py",
+                "        queue, _ = ready.popitem(last=False)\n",
+                "        queue, _ = ready.popitem()\n",
+            ),
+        ),
+    ),
+    Mutant(
+        name="new_ones_push_in",
+        breaks="I20: a partition that becomes ready goes before those that wait",
+        families=("D2", "D8"),
+        changes=(
+            Change(
+                "core/ready_nodes.py",
+                "            self._of(queue.leader_id)[queue] = None\n",
+                "            self._of(queue.leader_id)[queue] = None\n"
+                "            self._of(queue.leader_id).move_to_end(queue, last=False)\n",
+            ),
+        ),
+    ),
 )
