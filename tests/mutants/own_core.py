@@ -258,4 +258,29 @@ OWN_CORE = (
             ),
         ),
     ),
+    Mutant(
+        name="refused_records_are_cut_out_one_by_one",
+        breaks="I27: the loop stands still while thousands of records become batches of their own",
+        tests=("tests/journeys/test_steps_are_short.py",),
+        changes=(
+            Change("core/batch_splitter.py", "MOST_CUT_OUT: Final = 64\n", "MOST_CUT_OUT: Final = 2**31\n"),
+            Change(
+                "core/batch_splitter.py",
+                "        if index == stop and refused[index] == reason and stop > first:\n",
+                "        if index == stop and stop > first and not stop:\n",
+            ),
+        ),
+    ),
+    Mutant(
+        name="compressed_where_it_stands",
+        breaks="I27: the loop stands still while a large batch is compressed",
+        tests=("tests/journeys/test_steps_are_short.py",),
+        changes=(
+            Change(
+                "sealing.py",
+                "            if batch.size <= IN_LOOP_BYTES:\n",
+                "            if batch.size <= 16 * IN_LOOP_BYTES:\n",
+            ),
+        ),
+    ),
 )

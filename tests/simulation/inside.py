@@ -11,7 +11,6 @@ from aioproducer.core.producer_identity import LAST_EPOCH
 from aioproducer.core.record_accumulator import RecordAccumulator
 from aioproducer.running_producer import RunningProducer
 
-
 _TICK_S = 0.001
 """What a timer may be late by."""
 
