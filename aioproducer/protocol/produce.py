@@ -224,19 +224,17 @@ def _partition_end(reader: ResponseReader, version: int) -> PartitionEnd:
     while left > len(errors):
         start = reader.position
         errors.append(_record_error(reader))
-        errors += _record_errors_alike(reader, start, errors[-1][1], left - len(errors))
+        errors += [(index, errors[-1][1]) for index in _alike(reader, start, left - len(errors))]
     return tuple(errors), reader.string(), *_leader(reader, version)
 
 
-def _record_errors_alike(
-    reader: ResponseReader, start: int, message: str | None, most: int
-) -> list[tuple[int, str | None]]:
-    """Read errors like the one that began at `start`: thousands are refused for one reason, each in so many words."""
+def _alike(reader: ResponseReader, start: int, most: int) -> list[int]:
+    """Read the indexes of records refused in the words of the one at `start`: there may be thousands."""
     size = reader.position - start
     words = reader.payload[start + _INT32.size : reader.position]
     end = reader.position + min(most, (len(reader.payload) - reader.position) // size) * size
     rows = struct.iter_unpack(f">i{len(words)}s", memoryview(reader.payload)[reader.position : end])
-    alike = [(index, message) for index, _ in takewhile(lambda row: row[1] == words, rows)]
+    alike = [index for index, _ in takewhile(lambda row: row[1] == words, rows)]
     reader.position += len(alike) * size
     return alike
 

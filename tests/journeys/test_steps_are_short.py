@@ -6,6 +6,7 @@ Work is counted, not timed: function calls of the package in one callback of the
 import sys
 from collections.abc import Callable
 from types import FrameType
+from typing import Self
 
 import pytest
 
@@ -32,7 +33,7 @@ class StepMeter:
         self.most_compressed = 0
         self._calls = 0
 
-    def __enter__(self) -> "StepMeter":
+    def __enter__(self) -> Self:
         """Begin."""
         sys.setprofile(self._see)
         return self
@@ -41,7 +42,7 @@ class StepMeter:
         """Look away."""
         sys.setprofile(None)
 
-    def _see(self, frame: FrameType, event: str, argument: object) -> None:
+    def _see(self, frame: FrameType, event: str, _: object) -> None:
         code = frame.f_code
         if code.co_name == _STEP and code.co_filename.endswith("asyncio/events.py"):
             self._calls = 0

@@ -216,8 +216,8 @@ OWN_CORE = (
         changes=(
             Change(
                 "sender.py",
-                "        if self._accumulator.ready.count(node_id) or self._lines.records or self._identity.is_missing:\n",
-                "        if self._lines.records or self._identity.is_missing:\n",
+                "        if self._accumulator.ready.count(node_id) or self._lines.records",
+                "        if self._lines.records",
             ),
         ),
     ),
@@ -280,6 +280,18 @@ OWN_CORE = (
                 "sealing.py",
                 "            if batch.size <= IN_LOOP_BYTES:\n",
                 "            if batch.size <= 16 * IN_LOOP_BYTES:\n",
+            ),
+        ),
+    ),
+    Mutant(
+        name="unknown_code_is_success",
+        breaks="I21: what a newer broker refuses counts as written",
+        families=("D20", "D14"),
+        changes=(
+            Change(
+                "core/produce_outcome.py",
+                '        return Fail(Outcome.UNKNOWN, answer.error_code, "an error code this client does not know")\n',
+                "        return _written(answer, facts)\n",
             ),
         ),
     ),

@@ -62,6 +62,14 @@ OWN_TRANSACTIONS = (
         new="        if self._manager.number:\n",
     ),
     _mutant(
+        "unknown_code_ends_a_transaction_well",
+        "I21: what a newer coordinator refuses counts as done",
+        ("D10",),
+        file=_OUTCOME,
+        old="    return Verdict.ABORTABLE if api_key in _ENDS_WITH_THE_TRANSACTION else Verdict.FATAL\n",
+        new="    return Verdict.DONE\n",
+    ),
+    _mutant(
         "abort_is_a_commit",
         "I12: what was given up is there",
         ("D10",),

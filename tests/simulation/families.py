@@ -178,7 +178,7 @@ _ROWS = (
     Family(
         name="D10",
         title="transactions",
-        faults=(*NETWORK, *LEADERS, "F13", "F17", "F19", "F24", *COORDINATORS),
+        faults=(*NETWORK, *LEADERS, "F13", "F17", "F19", "F24", "codes", *COORDINATORS),
         at_start=("tags",),
         **_TRANSACTIONAL,
     ),
@@ -209,7 +209,7 @@ _ROWS = (
     Family(
         name="D14",
         title="metadata flaps, topics and brokers change",
-        faults=("F2", "F6", "F10", "F12", "F16", "F17", "F22", "F24", "names"),
+        faults=("F2", "F6", "F10", "F12", "F16", "F17", "F22", "F24", "names", "codes"),
         always=("F11", "F21"),
         brokers=(2, 5),
     ),
@@ -246,7 +246,7 @@ _ROWS = (
         name="D20",
         title="hostile brokers",
         faults=("F1", "F3", "F5", "F9", "F11", "F17", "F24", "lies"),
-        always=("F25",),
+        always=("F25", "codes"),
     ),
 )
 
