@@ -88,7 +88,10 @@ class Family:
     """How many of the transactions have offsets in them."""
 
     rivals: bool = False
-    """Other producers take the transactional id over."""
+    """Other producers take the transactional id over, and those who had it go on until they are told."""
+
+    thinks: float = 0.0
+    """After how many records of a transaction its caller takes its time, as long as strays take to arrive."""
 
 
 COORDINATORS = ("busy", "moves", "lost", "late")
@@ -202,9 +205,10 @@ _ROWS = (
         name="D13",
         title="strays from one transaction in the next, versions that change",
         faults=("F1", "F2", "F6", "F8", "F10", "F13", "upgrade", *COORDINATORS),
-        always=("F5", "F7"),
+        always=("F5", "F7", "late"),
         sends_offsets=0.3,
-        **_TRANSACTIONAL,
+        thinks=0.3,
+        **{**_TRANSACTIONAL, "delivery_timeout_ms": (1_000, 4_000)},
     ),
     Family(
         name="D14",

@@ -29,6 +29,7 @@ _HEAD: Final = struct.Struct(">ihhi")
 _CORRELATION: Final = struct.Struct(">ii")
 _ADD: Final = int(ApiKey.ADD_PARTITIONS_TO_TXN)
 _END: Final = int(ApiKey.END_TXN)
+_INIT: Final = int(ApiKey.INIT_PRODUCER_ID)
 
 _Key = tuple[int, int]
 """Of a request: its connection, its correlation id."""
@@ -50,6 +51,9 @@ class TransactionWatch(WireWatch):
         self._granted: dict[_Key, list[TopicPartition]] = {}  # answered to it, and not heard yet
         self._added: dict[Claim, set[TopicPartition]] = defaultdict(set)
         self._produces: dict[_Key, Claim] = {}  # neither answered nor lost
+        self._inits: set[_Key] = set()  # first InitProducerId on their way
+        self.lost_inits = 0
+        """Of these: one that arrives late fences whoever has the id by then."""
         self._ended: set[Claim] = set()  # an end was asked for under V2: its answer brings another epoch
 
     # Requests
@@ -64,6 +68,10 @@ class TransactionWatch(WireWatch):
         elif api == _ADD:
             request = cast("Any", _request_in(frame, ApiKey.ADD_PARTITIONS_TO_TXN, version))
             self._asked[key] = Claim(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch)
+        elif api == _INIT:
+            request = cast("Any", _request_in(frame, ApiKey.INIT_PRODUCER_ID, version))
+            if request.producer_id < 0:
+                self._inits.add(key)
         elif api == _END:
             request = cast("Any", _request_in(frame, ApiKey.END_TXN, version))
             claim = Claim(request.producer_id, request.producer_epoch)
@@ -118,6 +126,7 @@ class TransactionWatch(WireWatch):
             return  # half of it
         key = (transport.number, correlation_id)
         self._produces.pop(key, None)
+        self._inits.discard(key)
         claim = self._asked.pop(key, None)
         if claim is not None:
             self._added[claim].update(self._granted.pop(key, ()))
@@ -127,6 +136,9 @@ class TransactionWatch(WireWatch):
         super().lost(transport)
         self._produces = {key: claim for key, claim in self._produces.items() if key[0] != transport.number}
         self._asked = {key: claim for key, claim in self._asked.items() if key[0] != transport.number}
+        lost = {key for key in self._inits if key[0] == transport.number}
+        self.lost_inits += len(lost)
+        self._inits -= lost
 
 
 def _request_in(frame: bytes, api: ApiKey, version: int) -> object:
