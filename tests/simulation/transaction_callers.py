@@ -112,13 +112,13 @@ class TransactionCaller:
                 await self._lives.replace(producer)
                 producer = None
         finally:
-            story.ended_at = self._history.clock()
+            story.ended_at = min(story.ended_at, self._history.clock())
             self._history.note("caller", "%s", story)
         if self._plan.family.rivals and self._chance.random() < LOYAL:
             self._mine = producer
 
     def _note_error(self, story: TransactionStory, error: KafkaError) -> None:
-        story.error = f"{type(error).__name__}: {error}"
+        story.error, story.ended_at = f"{type(error).__name__}: {error}", self._history.clock()
         if self._history.secrecy is not None:
             self._history.secrecy.look_at_error(error)
         if isinstance(error, TransactionAbortableError):
