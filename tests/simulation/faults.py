@@ -120,7 +120,7 @@ def stale_metadata(nemesis: Nemesis, chance: Random) -> None:
             broker = nemesis.model.brokers[number]
             broker.stale_leaders = present
             nemesis.later(nemesis.a_while(chance), partial(setattr, broker, "stale_leaders", {}))
-    for _ in range(chance.randint(1, 3) if partitions else 0):
+    for _ in range(chance.choice((1, 2, 3, len(partitions), 2 * len(partitions))) if partitions else 0):
         move_leader(nemesis, chance.choice(partitions), chance)
 
 

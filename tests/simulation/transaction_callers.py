@@ -133,7 +133,12 @@ class TransactionCaller:
             story.end = TransactionEnd.UNKNOWN
 
     async def _by_hand(self, producer: Producer, story: TransactionStory) -> None:
-        """Begin, and end by calls that are given up and repeated."""
+        """Begin, and end by calls that are given up and repeated.
+
+        Raises:
+            GivenUpError: it was aborted because its caller wanted that.
+            KafkaError: it was aborted because something failed, or has no end.
+        """
         await producer.begin_transaction(wait=True)
         self._has_begun = True
         self._history.note("caller", "transaction %d begins, by hand", story.number)
