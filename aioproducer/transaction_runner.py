@@ -232,8 +232,7 @@ class TransactionRunner:  # noqa: PLR0904  # the verbs, and what they are told
                 if self._manager.begin(self._coordinators.transaction_version):
                     break
                 self.wake()
-        self._told, self._is_abandoned = None, False
-        self._ending = None
+        self._told, self._ending, self._is_abandoned = None, None, False
         self._records.open()
 
     async def _end_of_last(self, deadline: float) -> None:
@@ -254,7 +253,7 @@ class TransactionRunner:  # noqa: PLR0904  # the verbs, and what they are told
 
         Raises:
         X: it must be aborted.
-            TransactionTimeoutError: not committed yet.
+            IllegalStateError, TransactionAbortableError: none is open; it must be aborted.
             KafkaError: the producer has failed.
         """
         self._raise_fatal()
