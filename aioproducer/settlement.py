@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, assert_never
 
 from aioproducer.completion import deadline_error
-from aioproducer.core.batch_splitter import around, halves
+from aioproducer.core.batch_splitter import around, halves, neighbours
 from aioproducer.core.produce_outcome import BatchFacts, Complete, Fail, ProduceOutcome, Refuse, Retry, Split
 from aioproducer.core.producer_batch import BatchState
 from aioproducer.core.request_pacing import SOON_MS
@@ -184,7 +184,8 @@ class Settlement:
     def _refuse(self, batch: ProducerBatch, outcome: Refuse, now: float) -> None:
         """Fail the records that the broker named, and send the others again without them."""
         reasons = dict(outcome.records)
-        ranges = around(batch, list(reasons))
+        refused = neighbours(reasons)
+        ranges = around(batch, refused)
         parts = self._splitter.split(batch, ranges, keeps_sequences=False)
         if not parts:
             text = "the broker refused a record of the batch, and the buffer has no room to take it out"
@@ -193,7 +194,7 @@ class Settlement:
         batch.queue.identity.begin_change()
         self._replace(batch, parts)
         for part, records in zip(parts, ranges, strict=True):
-            if records.first in reasons:
+            if records in refused:
                 text = f"the broker refused the record: {reasons[records.first] or 'no reason given'}"
                 batch.queue.remove(part)
                 part.attempts = batch.attempts

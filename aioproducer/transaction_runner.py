@@ -70,7 +70,8 @@ class TransactionRunner:  # noqa: PLR0904  # the verbs, and what they are told
         self._ending: Ending | None = None
         self._flushing: asyncio.Task[None] | None = None
         self._alarm: asyncio.TimerHandle | None = None
-        self._is_failure_told = self._is_abandoned = self._is_closing = False
+        self._told: KafkaError | None = None  # the failure that the producer and its callers know of
+        self._is_abandoned = self._is_closing = False
         self._manager.on_joined = records.offer
         records.listen(
             use=self._use, failed=self._record_failed, resolved=self._batch_resolved, renewed=self._topic_renewed
@@ -149,10 +150,11 @@ class TransactionRunner:  # noqa: PLR0904  # the verbs, and what they are told
 
     def fail(self, error: KafkaError) -> None:
         """Note that the producer has failed or is closed: every call says why."""
-        self._is_failure_told = True
         if self._flushing is not None:
             self._flushing.cancel()
         self._manager.fail(error)
+        self._told = self._manager.error
+        self.turns.let_all_go()
         self._changed()
 
     def _changed(self) -> None:
@@ -162,8 +164,8 @@ class TransactionRunner:  # noqa: PLR0904  # the verbs, and what they are told
     def _tell(self) -> None:
         """Do what a new state asks for, and wake those who wait for one."""
         manager, ending = self._manager, self._ending
-        if manager.state in {_STATE.ABORTABLE_ERROR, _STATE.FATAL_ERROR} and not self._is_failure_told:
-            self._is_failure_told = True
+        if manager.state in {_STATE.ABORTABLE_ERROR, _STATE.FATAL_ERROR} and manager.error is not self._told:
+            self._told = manager.error
             self._give_up()
         is_over = manager.has_ended or manager.error is not None
         if ending is not None and not ending.is_done and is_over:
@@ -230,8 +232,7 @@ class TransactionRunner:  # noqa: PLR0904  # the verbs, and what they are told
                 if self._manager.begin(self._coordinators.transaction_version):
                     break
                 self.wake()
-        self._is_failure_told = self._is_abandoned = False
-        self._ending = None
+        self._told, self._ending, self._is_abandoned = None, None, False
         self._records.open()
 
     async def _end_of_last(self, deadline: float) -> None:
@@ -252,7 +253,7 @@ class TransactionRunner:  # noqa: PLR0904  # the verbs, and what they are told
 
         Raises:
         X: it must be aborted.
-            TransactionTimeoutError: not committed yet.
+            IllegalStateError, TransactionAbortableError: none is open; it must be aborted.
             KafkaError: the producer has failed.
         """
         self._raise_fatal()

@@ -68,6 +68,14 @@ class TransactionTurns:
                 turn.set_result(None)
                 return
 
+    def let_all_go(self) -> None:
+        """Keep nobody in line: no transaction begins any more, and whoever tries is told why."""
+        self._holder = None
+        waiting, self._waiting = self._waiting, deque()
+        for turn, _ in waiting:
+            if not turn.done():
+                turn.set_result(None)
+
     def _leave(self, turn: asyncio.Future[None]) -> None:
         """Stand in line no more; a turn that was given in the same moment goes on to the next."""
         if turn.done() and not turn.cancelled():

@@ -10,7 +10,7 @@ Source: RecordAccumulator.splitAndReenqueue in Apache Kafka.
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aioproducer._native.delivery import BatchResult
 from aioproducer._native.renumber import record_starts, renumber_records
@@ -19,10 +19,13 @@ from aioproducer.core.record_batch_header import NO_IDENTITY, BatchIdentity, Bat
 from aioproducer.protocol.compression import CompressionType, decompress
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from aioproducer.core.buffer_pool import BufferPool
     from aioproducer.core.flush_generations import FlushGenerations
+
+MOST_CUT_OUT: Final = 64
+"""Each becomes a batch of its own, in one step of the loop."""
 
 
 class Range(NamedTuple):
@@ -40,11 +43,35 @@ def halves(batch: ProducerBatch) -> list[Range]:
     return [Range(0, middle), Range(middle, batch.count)]
 
 
-def around(batch: ProducerBatch, refused: Sequence[int]) -> list[Range]:
-    """Ranges that hold each refused record alone, and what lies between them together."""
-    edges = {0, batch.count}
-    for index in refused:
-        edges |= {index, index + 1}
+def neighbours(refused: Mapping[int, str | None]) -> list[Range]:
+    """Records that were refused, those together that stand together and have the same reason.
+
+    A topic that is compacted refuses every record without a key: one part, not one for each of thousands.
+
+    Args:
+        refused: why, by index in the batch.
+
+    Returns:
+        In order, at most `MOST_CUT_OUT`: whoever sends the rest again will hear of it again.
+    """
+    runs: list[Range] = []
+    first = stop = 0
+    reason: str | None = None
+    for index in sorted(refused):
+        if index == stop and refused[index] == reason and stop > first:
+            stop += 1
+            continue
+        if stop > first:
+            runs.append(Range(first, stop))
+        if len(runs) == MOST_CUT_OUT:
+            return runs
+        first, stop, reason = index, index + 1, refused[index]
+    return [*runs, Range(first, stop)] if stop > first else runs
+
+
+def around(batch: ProducerBatch, cut_out: Sequence[Range]) -> list[Range]:
+    """The given ranges of a batch, and what lies between them."""
+    edges = {0, batch.count}.union(*cut_out)
     return [Range(first, stop) for first, stop in pairwise(sorted(edges))]
 
 

@@ -33,6 +33,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from functools import partial
+from itertools import takewhile
 from typing import Final, NamedTuple, TypeAlias
 
 from aioproducer.protocol.request_fields import NO_TAGGED_FIELDS, array_length, bytes_length, string
@@ -218,8 +219,24 @@ def _partition_end(reader: ResponseReader, version: int) -> PartitionEnd:
     if version >= _FIRST_FLEXIBLE and reader.payload[reader.position : end] == _PLAIN_END:
         reader.position = end
         return _NOTHING_MORE
-    errors = tuple(_record_error(reader) for _ in range(reader.array_length()))
-    return errors, reader.string(), *_leader(reader, version)
+    errors: list[tuple[int, str | None]] = []
+    left = reader.array_length()
+    while left > len(errors):
+        start = reader.position
+        errors.append(_record_error(reader))
+        errors += [(index, errors[-1][1]) for index in _alike(reader, start, left - len(errors))]
+    return tuple(errors), reader.string(), *_leader(reader, version)
+
+
+def _alike(reader: ResponseReader, start: int, most: int) -> list[int]:
+    """Read the indexes of records refused in the words of the one at `start`: there may be thousands."""
+    size = reader.position - start
+    words = reader.payload[start + _INT32.size : reader.position]
+    end = reader.position + min(most, (len(reader.payload) - reader.position) // size) * size
+    rows = struct.iter_unpack(f">i{len(words)}s", memoryview(reader.payload)[reader.position : end])
+    alike = [index for index, _ in takewhile(lambda row: row[1] == words, rows)]
+    reader.position += len(alike) * size
+    return alike
 
 
 def _record_error(reader: ResponseReader) -> tuple[int, str | None]:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aioproducer._native.delivery import Delivery
-from aioproducer.core.batch_splitter import Range, around, halves, uncompressed
+from aioproducer.core.batch_splitter import MOST_CUT_OUT, Range, around, halves, neighbours, uncompressed
 from aioproducer.core.producer_batch import BatchState, ProducerBatch
 from aioproducer.core.record_batch_header import NO_IDENTITY
 from aioproducer.protocol.compression import CompressionType, compress
@@ -64,7 +64,7 @@ def test_parts_are_the_same_records_in_the_same_order(records: list[Record], cut
     batch, deliveries = batch_of(core, records)
     if sealed:
         seal(core, batch)
-    ranges = around(batch, [cut for cut in cuts if cut < batch.count])
+    ranges = around(batch, [Range(cut, cut + 1) for cut in cuts if cut < batch.count])
 
     parts = core.splitter.split(batch, ranges, keeps_sequences=True)
 
@@ -135,15 +135,28 @@ def test_cut_leaves_records_on_both_sides(sizes: tuple[int, ...], middle: int) -
         ([], [(0, 5)]),
         ([0], [(0, 1), (1, 5)]),
         ([2], [(0, 2), (2, 3), (3, 5)]),
-        ([4, 1, 1], [(0, 1), (1, 2), (2, 4), (4, 5)]),
-        ([0, 1, 2, 3, 4], [(0, 1), (1, 2), (2, 3), (3, 4), (4, 5)]),
+        ([4, 1], [(0, 1), (1, 2), (2, 4), (4, 5)]),
+        ([1, 2, 3], [(0, 1), (1, 4), (4, 5)]),
+        ([0, 1, 2, 3, 4], [(0, 5)]),
     ],
 )
-def test_refused_records_are_cut_out_alone(refused: list[int], ranges: list[tuple[int, int]]) -> None:
-    """What lies between stays together."""
+def test_refused_records_are_cut_out(refused: list[int], ranges: list[tuple[int, int]]) -> None:
+    """Those that stand together go together, and what lies between stays together."""
     batch, _ = batch_of(CoreParts(), records_of(b"0", b"1", b"2", b"3", b"4"))
 
-    assert around(batch, refused) == ranges
+    assert around(batch, neighbours(dict.fromkeys(refused, "no key"))) == ranges
+
+
+def test_neighbours_that_were_refused_for_different_reasons_are_cut_out_apart() -> None:
+    """Each is told its own."""
+    assert neighbours({3: None, 1: "no key", 2: "no key", 4: "too old"}) == [(1, 3), (3, 4), (4, 5)]
+
+
+def test_no_more_are_cut_out_than_a_step_has_time_for() -> None:
+    """Every second record of thousands."""
+    found = neighbours(dict.fromkeys(range(0, 10_000, 2)))
+
+    assert found == [(index, index + 1) for index in range(0, 2 * MOST_CUT_OUT, 2)]
 
 
 # What parts inherit
@@ -154,7 +167,7 @@ def test_parts_keep_the_sequences_of_their_records() -> None:
     core = CoreParts()
     batch, _ = batch_of(core, records_of(b"0", b"1", b"2"))
 
-    parts = core.splitter.split(batch, around(batch, [1]), keeps_sequences=True)
+    parts = core.splitter.split(batch, around(batch, [Range(1, 2)]), keeps_sequences=True)
 
     assert sequences(parts) == [(0, 0), (0, 1), (0, 2)]
 
@@ -164,7 +177,7 @@ def test_parts_get_new_sequences_where_records_are_left_out() -> None:
     core = CoreParts()
     batch, _ = batch_of(core, records_of(b"0", b"1"))
 
-    parts = core.splitter.split(batch, around(batch, [1]), keeps_sequences=False)
+    parts = core.splitter.split(batch, around(batch, [Range(1, 2)]), keeps_sequences=False)
 
     assert [part.identity for part in parts] == [NO_IDENTITY] * 2
 

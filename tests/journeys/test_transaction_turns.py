@@ -7,6 +7,8 @@ import pytest
 from aioproducer import (
     IllegalStateError,
     Producer,
+    ProducerClosedError,
+    ProducerFencedError,
     Transaction,
     TransactionTimeoutError,
 )
@@ -98,6 +100,56 @@ async def test_cancelled_while_it_waits_for_its_turn_leaves_the_line() -> None:
 
         assert [isinstance(result, asyncio.CancelledError) for result in results] == [False, True, False, False]
         assert committed(cluster) == [b"0", b"2", b"3"]
+
+
+async def _begun_and_never_ended(producer: Producer) -> list[asyncio.Future[None]]:
+    """A transaction begun by hand, and two tasks that wait for their turn, by hand and in a block."""
+
+    async def in_a_block() -> None:
+        async with producer.transaction():
+            raise AssertionError
+
+    await producer.begin_transaction()
+    waiting = [
+        asyncio.ensure_future(producer.begin_transaction(wait=True)),
+        asyncio.ensure_future(in_a_block()),
+    ]
+    await asyncio.sleep(0.01)
+    return waiting
+
+
+@in_virtual_time
+async def test_those_in_line_are_told_when_the_producer_is_fenced() -> None:
+    """The task whose turn it is cannot end what is fenced: nobody would ever have the next turn."""
+    async with cluster_of(V2_RELEASE) as cluster, producer_of(cluster) as producer, producer_of(cluster) as successor:
+        del successor
+        waiting = await _begun_and_never_ended(producer)
+        began = asyncio.get_running_loop().time()
+        with pytest.raises(ProducerFencedError):  # noqa: PT012  # the abort is told if the commit is not
+            try:
+                await producer.send("t", b"late", partition=0)
+            finally:
+                await producer.abort_transaction()
+
+        told = await asyncio.gather(*waiting, return_exceptions=True)
+
+        assert [type(each) for each in told] == [ProducerFencedError] * 2
+        assert asyncio.get_running_loop().time() - began < 10
+        with pytest.raises(ProducerFencedError):
+            await producer.begin_transaction(wait=True)
+
+
+@in_virtual_time
+async def test_those_in_line_are_told_when_the_producer_is_closed() -> None:
+    """By whoever closes it, while the task whose turn it is does something else."""
+    async with cluster_of(V2_RELEASE) as cluster:
+        producer = await producer_of(cluster).start()
+        waiting = await _begun_and_never_ended(producer)
+
+        await producer.close()
+        told = await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), 1)
+
+        assert [type(each) for each in told] == [ProducerClosedError] * 2
 
 
 @in_virtual_time

@@ -174,7 +174,7 @@ LISTED = (
     Mutant(
         name="in_flight_expiry_resets_sequence",
         breaks="I5, C1: records get the sequences of a batch that may still arrive, and are taken for copies",
-        families=("D1", "D9", "D17"),
+        families=("D9", "D1"),
         changes=(
             Change(
                 "settlement.py",

@@ -209,4 +209,90 @@ OWN_CORE = (
             ),
         ),
     ),
+    Mutant(
+        name="freed_place_wakes_nobody",
+        breaks="I20: a node is free again, and what waits for it waits for something else to happen",
+        families=("D2", "D19"),
+        changes=(
+            Change(
+                "sender.py",
+                "        if self._accumulator.ready.count(node_id) or self._lines.records",
+                "        if self._lines.records",
+            ),
+        ),
+    ),
+    Mutant(
+        name="one_request_a_turn",
+        breaks="I20: a node that could take another request gets one only",
+        families=("D2", "D1"),
+        changes=(
+            Change(
+                "sender.py",
+                "            if not ready.count(node_id):\n                return\n",
+                "            return\n",
+            ),
+        ),
+    ),
+    Mutant(
+        name="last_come_first_served",
+        breaks="I20: whoever became ready first is sent last",
+        families=("D2", "D8"),
+        changes=(
+            Change(
+                "core/ready_nodes.py",
+                "        queue, _ = ready.popitem(last=False)\n",
+                "        queue, _ = ready.popitem()\n",
+            ),
+        ),
+    ),
+    Mutant(
+        name="new_ones_push_in",
+        breaks="I20: a partition that becomes ready goes before those that wait",
+        families=("D2", "D8"),
+        changes=(
+            Change(
+                "core/ready_nodes.py",
+                "            self._of(queue.leader_id)[queue] = None\n",
+                "            self._of(queue.leader_id)[queue] = None\n"
+                "            self._of(queue.leader_id).move_to_end(queue, last=False)\n",
+            ),
+        ),
+    ),
+    Mutant(
+        name="refused_records_are_cut_out_one_by_one",
+        breaks="I27: the loop stands still while thousands of records become batches of their own",
+        tests=("tests/journeys/test_steps_are_short.py",),
+        changes=(
+            Change("core/batch_splitter.py", "MOST_CUT_OUT: Final = 64\n", "MOST_CUT_OUT: Final = 2**31\n"),
+            Change(
+                "core/batch_splitter.py",
+                "        if index == stop and refused[index] == reason and stop > first:\n",
+                "        if index == stop and stop > first and not stop:\n",
+            ),
+        ),
+    ),
+    Mutant(
+        name="compressed_where_it_stands",
+        breaks="I27: the loop stands still while a large batch is compressed",
+        tests=("tests/journeys/test_steps_are_short.py",),
+        changes=(
+            Change(
+                "sealing.py",
+                "            if batch.size <= IN_LOOP_BYTES:\n",
+                "            if batch.size <= 16 * IN_LOOP_BYTES:\n",
+            ),
+        ),
+    ),
+    Mutant(
+        name="unknown_code_is_success",
+        breaks="I21: what a newer broker refuses counts as written",
+        families=("D20", "D14"),
+        changes=(
+            Change(
+                "core/produce_outcome.py",
+                '        return Fail(Outcome.UNKNOWN, answer.error_code, "an error code this client does not know")\n',
+                "        return _written(answer, facts)\n",
+            ),
+        ),
+    ),
 )

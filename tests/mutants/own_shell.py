@@ -60,6 +60,55 @@ OWN_SHELL = (
         ),
     ),
     Mutant(
+        name="event_quotes_the_batch",
+        breaks="I25: a record is in the log of the application",
+        families=("D9", "D8"),
+        changes=(
+            Change(
+                "completion.py",
+                "            attempts=batch.attempts,\n            outcome=error",
+                "            attempts=bytes(batch.records()[:60]),\n            outcome=error",
+            ),
+        ),
+    ),
+    Mutant(
+        name="error_quotes_the_record",
+        breaks="I25: a record is in the text of an error",
+        families=("D8", "D9"),
+        changes=(
+            Change(
+                "core/waiting_lines.py",
+                '                f"no room for a record of {record.size} bytes within',
+                '                f"no room for {record.value!r}, {record.size} bytes, within',
+            ),
+        ),
+    ),
+    Mutant(
+        name="oversized_answer_is_awaited",
+        breaks="I28: an answer of any announced size is collected",
+        families=("D20",),
+        changes=(
+            Change(
+                "protocol/conversation.py",
+                "        if size > self._max_frame_bytes:\n",
+                "        if size > self._max_frame_bytes * 256:\n",
+            ),
+        ),
+    ),
+    Mutant(
+        name="bad_answer_closes_all_connections",
+        breaks="I28: what one broker leaves out ends the connections to the others",
+        families=("D20",),
+        changes=(
+            Change(
+                "sender.py",
+                "                self._client.disconnect(request.node_id, ProtocolError(text))\n",
+                "                for node_id in self._metadata.cluster.nodes:\n"
+                "                    self._client.disconnect(node_id, ProtocolError(text))\n",
+            ),
+        ),
+    ),
+    Mutant(
         name="failed_connection_is_tried_at_once",
         breaks="I22: no pause between two attempts to connect",
         families=("D9", "D6"),

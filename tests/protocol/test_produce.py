@@ -19,6 +19,7 @@ from aioproducer.protocol.produce import (
     encode_produce_request,
     request_is_flexible,
 )
+from aioproducer.protocol.request_fields import array_length, string
 
 VERSIONS = range(3, 14)
 HEADER = b"h" * 61
@@ -114,6 +115,24 @@ def test_record_errors_are_read() -> None:
     for version, partition in ((9, flexible), (8, plain)):
         (answer,) = decode_produce_response(version, whole_answer(version, partition)).partitions
         assert (answer.record_errors, answer.error_message) == (((5, "bad"),), "all")
+
+
+@pytest.mark.parametrize("version", [8, 9])
+def test_record_errors_are_read_however_many_are_alike(version: int) -> None:
+    """Some in a row for one reason, some for another, some for none; the last of them at the end of the frame."""
+    reasons = [None, None, "bad", "bad", "bad", "sad", "bad", None, "worse", "worse"]
+    flexible = version >= 9
+    head = struct.pack(">ihqqq", 0, 87, -1, -1, -1)
+    rows = b"".join(
+        struct.pack(">i", index) + string(reason, flexible=flexible) + (b"\x00" if flexible else b"")
+        for index, reason in enumerate(reasons)
+    )
+    end = string(None, flexible=flexible) + (b"\x00" if flexible else b"")
+    partition = head + array_length(len(reasons), flexible=flexible) + rows + end
+
+    (answer,) = decode_produce_response(version, whole_answer(version, partition)).partitions
+
+    assert answer.record_errors == tuple(enumerate(reasons))
 
 
 def test_fields_of_newer_brokers_are_passed_over() -> None:

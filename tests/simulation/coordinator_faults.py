@@ -60,6 +60,22 @@ def late(nemesis: Nemesis, chance: Random) -> None:
     faults.delay(delay_s, where, after_append=chance.random() < 0.5, times=times, skip=skip)
 
 
+def strays(nemesis: Nemesis, chance: Random) -> None:
+    """What ends a transaction is served when its client has hung up, asked again, and is in the next one.
+
+    So is, sometimes, the request for a new epoch that the client makes because of that.
+    """
+    faults, timeout_s = nemesis.model.faults, nemesis.request_timeout_s
+    asked = [chance.choice((ApiKey.END_TXN, ApiKey.END_TXN, ApiKey.END_TXN, ApiKey.ADD_PARTITIONS_TO_TXN))]
+    if chance.random() < 0.8:
+        asked.append(ApiKey.INIT_PRODUCER_ID)
+    for api in asked:
+        # A copy of InitProducerId is waited for as long as the client waits for an answer, and no longer.
+        longest = 1.9 if api is ApiKey.INIT_PRODUCER_ID else 2.5
+        faults.delay(chance.uniform(1.05, longest) * timeout_s, Where(api=api), after_append=False)
+    nemesis.fired("strays")
+
+
 def upgrade(nemesis: Nemesis, chance: Random) -> None:
     """The cluster finalizes transactions of version 2, if its release has them."""
     del chance
@@ -73,5 +89,6 @@ COORDINATOR_FAULTS: Mapping[str, Callable[[Nemesis, Random], None]] = {
     "moves": moves,
     "lost": lost,
     "late": late,
+    "strays": strays,
     "upgrade": upgrade,
 }

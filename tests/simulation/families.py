@@ -88,7 +88,10 @@ class Family:
     """How many of the transactions have offsets in them."""
 
     rivals: bool = False
-    """Other producers take the transactional id over."""
+    """Other producers take the transactional id over, and those who had it go on until they are told."""
+
+    thinks: float = 0.0
+    """After how many records of a transaction its caller takes its time, as long as strays take to arrive."""
 
 
 COORDINATORS = ("busy", "moves", "lost", "late")
@@ -178,7 +181,7 @@ _ROWS = (
     Family(
         name="D10",
         title="transactions",
-        faults=(*NETWORK, *LEADERS, "F13", "F17", "F19", "F24", *COORDINATORS),
+        faults=(*NETWORK, *LEADERS, "F13", "F17", "F19", "F24", "codes", *COORDINATORS),
         at_start=("tags",),
         **_TRANSACTIONAL,
     ),
@@ -194,22 +197,25 @@ _ROWS = (
         name="D12",
         title="fenced producers, zombies",
         faults=("F2", "F5", "F6", "F7", "F8", "F11", "F13", *COORDINATORS),
+        always=("strays", "strays", "strays"),
         rivals=True,
         sends_offsets=0.3,
-        **_TRANSACTIONAL,
+        thinks=0.2,
+        **{**_TRANSACTIONAL, "delivery_timeout_ms": (1_000, 4_000)},
     ),
     Family(
         name="D13",
         title="strays from one transaction in the next, versions that change",
         faults=("F1", "F2", "F6", "F8", "F10", "F13", "upgrade", *COORDINATORS),
-        always=("F5", "F7"),
+        always=("F5", "F7", "strays", "strays", "strays"),
         sends_offsets=0.3,
-        **_TRANSACTIONAL,
+        thinks=0.5,
+        **{**_TRANSACTIONAL, "delivery_timeout_ms": (1_000, 4_000)},
     ),
     Family(
         name="D14",
         title="metadata flaps, topics and brokers change",
-        faults=("F2", "F6", "F10", "F12", "F16", "F17", "F22", "F24", "names"),
+        faults=("F2", "F6", "F10", "F12", "F16", "F17", "F22", "F24", "names", "codes"),
         always=("F11", "F21"),
         brokers=(2, 5),
     ),
@@ -246,7 +252,7 @@ _ROWS = (
         name="D20",
         title="hostile brokers",
         faults=("F1", "F3", "F5", "F9", "F11", "F17", "F24", "lies"),
-        always=("F25",),
+        always=("F25", "codes"),
     ),
 )
 

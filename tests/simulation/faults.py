@@ -12,10 +12,11 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
 
+from aioproducer.protocol.error_codes import ErrorCode
 from aioproducer.testing import ApiKey, Where
 from aioproducer.testing.model.partition import Partition
 from aioproducer.testing.model.topics import TopicRequest
-from tests.simulation.coordinator_faults import COORDINATOR_FAULTS
+from tests.simulation.coordinator_faults import ASKED, COORDINATOR_FAULTS
 
 if TYPE_CHECKING:
     from tests.simulation.nemesis import Nemesis
@@ -26,6 +27,9 @@ RETRIABLE = (-1, 2, 3, 5, 6, 7, 8, 9, 13, 14, 15, 16, 19, 20, 56, 74, 75, 100, 1
 AFTER_APPEND = (-1, 3, 6, 7, 13, 20, 46, 56)
 FINAL = (10, 17, 18, 21, 29, 32, 35, 42, 43, 44, 45, 47, 59, 76, 87, 999)
 """Codes that end a batch, or its identity; 31, 53 and 90 end the producer."""
+
+EVERY_CODE = tuple(ErrorCode)
+ASKED_BY_ALL = (ApiKey.PRODUCE, ApiKey.PRODUCE, ApiKey.METADATA, ApiKey.INIT_PRODUCER_ID, ApiKey.API_VERSIONS)
 
 METADATA_CODES = (3, 5, 7, -1)
 PRODUCER_ID_CODES = (7, 14, 15, 16, 51, -1)
@@ -116,7 +120,7 @@ def stale_metadata(nemesis: Nemesis, chance: Random) -> None:
             broker = nemesis.model.brokers[number]
             broker.stale_leaders = present
             nemesis.later(nemesis.a_while(chance), partial(setattr, broker, "stale_leaders", {}))
-    for _ in range(chance.randint(1, 3) if partitions else 0):
+    for _ in range(chance.choice((1, 2, 3, len(partitions), 2 * len(partitions))) if partitions else 0):
         move_leader(nemesis, chance.choice(partitions), chance)
 
 
@@ -218,6 +222,17 @@ def final_code(nemesis: Nemesis, chance: Random) -> None:
         faults.error(chance.choice(FINAL), where, times=chance.randint(1, 2), skip=skip)
 
 
+def any_code(nemesis: Nemesis, chance: Random) -> None:
+    """Any number as an error code, known or not, in the answer to anything (I21); but for those that end a producer."""
+    code = chance.choice((chance.randint(-32_768, 32_767), int(chance.choice(EVERY_CODE)), chance.randint(130, 200)))
+    asked = (*ASKED, ApiKey.PRODUCE, ApiKey.METADATA) if nemesis.plan.family.is_transactional else ASKED_BY_ALL
+    api, known = chance.choice(asked), ErrorCode.of(code)
+    is_end = known is not None and known.fatal and api in {ApiKey.PRODUCE, ApiKey.INIT_PRODUCER_ID}
+    if code and not is_end:
+        nemesis.model.faults.error(code, Where(api=api), times=chance.randint(1, 2), skip=chance.randrange(2))
+        nemesis.fired("codes")
+
+
 def throttle(nemesis: Nemesis, chance: Random) -> None:
     """F19: a broker asks for a pause, and reads nothing during it."""
     pause_ms = round(chance.choice((0.1, 1.0)) * chance.random() * nemesis.request_timeout_s * 1000)
@@ -312,7 +327,7 @@ def hostile_bytes(nemesis: Nemesis, chance: Random) -> None:
         place = nemesis.place(chance)
         if dice == 3:
             faults.error(6, place)  # so what the answer omits was not even appended
-        faults.omit_partition(place)
+        nemesis.network.frames.omissions.append(faults.omit_partition(place))
 
 
 def lies(nemesis: Nemesis, chance: Random) -> None:
@@ -351,6 +366,7 @@ FAULTS: Mapping[str, Callable[[Nemesis, Random], None]] = {
     "F22": cluster_replaced,
     "F23": wall_clock_jumps,
     "F25": hostile_bytes,
+    "codes": any_code,
     "cold": cold_start,
     "lies": lies,
     "names": no_names,

@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from aioproducer import Delivery, KafkaError, Outcome, RecordMetadata
+from tests.simulation.secrecy import Secrecy
 
 
 class RecordId(NamedTuple):
@@ -108,6 +109,9 @@ class History:
     violations: list[Violation] = field(default_factory=list)
     events: list[tuple[float, str, str]] = field(default_factory=list)
     """(virtual seconds, who, what)."""
+
+    secrecy: Secrecy | None = None
+    """Looks for payloads in what the producer says; None: not in this run."""
 
     def note(self, who: str, what: str, *values: object) -> None:
         """Keep an event; `what` is a %-format, filled in only where it is kept."""

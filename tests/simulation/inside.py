@@ -6,9 +6,13 @@ from collections.abc import Callable
 from aioproducer import Producer
 from aioproducer.core.cluster import NO_EPOCH, Cluster
 from aioproducer.core.partition_queue import PartitionQueue
-from aioproducer.core.producer_batch import BatchState
+from aioproducer.core.producer_batch import BatchState, ProducerBatch
 from aioproducer.core.producer_identity import LAST_EPOCH
+from aioproducer.core.record_accumulator import RecordAccumulator
 from aioproducer.running_producer import RunningProducer
+
+_TICK_S = 0.001
+"""What a timer may be late by."""
 
 
 class Inside:
@@ -53,6 +57,28 @@ class Inside:
                     highest[key] = view.leader_epoch
 
         self._parts().metadata.on_update(look)
+
+    def check_idle(self, violated: Callable[[str, str], None]) -> None:
+        """I20: while the sender sleeps, there is nothing that could be sent; to be asked where nothing else happens."""
+        running = self._running
+        sleep = None if running is None else running.sender._sleep  # noqa: SLF001  # as above
+        if running is None or sleep is None or sleep.done():
+            return
+        client, now = running.client, running.loop.time()
+        for queue in running.accumulator.partitions.queues():
+            node_id = queue.leader_id
+            if node_id is None or not client.is_ready(node_id):
+                continue
+            batch = queue.next_to_send(client.connection_id(node_id), now - _TICK_S)
+            if batch is not None:
+                violated("I20", f"{batch!r} could go to node {node_id}, which is ready, and the sender sleeps")
+
+    def watch_turns(self, violated: Callable[[str, str], None]) -> None:
+        """I20: from now on, whoever has waited longest for a node goes first."""
+        accumulator = self._parts().accumulator
+        watch = ReadyWatch(accumulator, violated)
+        accumulator.drain = watch.drain  # type: ignore[method-assign]  # to see who is taken
+        accumulator.ready.withdraw = watch.withdraw  # type: ignore[method-assign]  # to see who leaves
 
     def describe(self) -> list[str]:
         """One line about each part, as a debugger shows it."""
@@ -101,3 +127,50 @@ class Inside:
         ):
             violated("I6", f"{place}: unresolved batches of another epoch than {identity!r}")
         states[f"identity {'changing' if identity.is_changing else 'steady'}"] += 1
+
+
+class ReadyWatch:
+    """Stands before a producer's queues of ready partitions, and sees who is taken, and in which order.
+
+    Args:
+        accumulator: whose they are.
+        violated: is told of an invariant that was broken, and how.
+    """
+
+    def __init__(self, accumulator: RecordAccumulator, violated: Callable[[str, str], None]) -> None:
+        self._drain = accumulator.drain
+        self._withdraw = accumulator.ready.withdraw
+        self._ready = accumulator.ready
+        self._settings = accumulator._settings  # noqa: SLF001  # as above
+        self._violated = violated
+        self._left: dict[int, list[PartitionQueue]] = {}  # by node, as they stood in line when a request had been made
+
+    def drain(self, node_id: int, connection: int, now: float) -> list[ProducerBatch]:
+        """Take the batches of one request, which must be those of the first in line."""
+        waiting = self._in_line(node_id)
+        stayed = [queue for queue in self._left.get(node_id, ()) if queue in waiting]
+        if waiting[: len(stayed)] != stayed:
+            self._violated("I20", f"{waiting} wait for node {node_id}, and {stayed} were there before")
+        may_go = [
+            batch
+            for queue in waiting
+            if (batch := queue.next_to_send(connection, now)) is not None
+            and (batch.is_sealed or not self._settings.compression)
+        ]
+        drained = self._drain(node_id, connection, now)
+        self._left[node_id] = self._in_line(node_id)
+        size = sum(batch.wire_size for batch in may_go[: len(drained) + 1])
+        is_full = len(drained) < len(may_go) and bool(drained) and size > self._settings.max_request_size
+        if drained != may_go[: len(drained)] or (len(drained) < len(may_go) and not is_full):
+            self._violated("I20", f"{drained} go to node {node_id}, and {may_go} may, in this order")
+        return drained
+
+    def withdraw(self, queue: PartitionQueue) -> bool:
+        """Let a partition leave its line: it stands in another one now, at its end."""
+        for line in self._left.values():
+            if queue in line:
+                line.remove(queue)
+        return self._withdraw(queue)
+
+    def _in_line(self, node_id: int) -> list[PartitionQueue]:
+        return list(self._ready._by_node.get(node_id, ()))  # noqa: SLF001  # as above

@@ -11,12 +11,20 @@ from tests.simulation.history import RecordId, Story
 from tests.simulation.inside import Inside
 from tests.simulation.kept_logs import LogKeeper
 from tests.simulation.nemesis import Nemesis
+from tests.simulation.secrecy import Secrecy
 from tests.simulation.simulated_loop import SimulatedLoop
 from tests.simulation.simulated_network import SimulatedNetwork
 from tests.simulation.workload import TICK_S, Workload
 
 LOOKS = 6
 """How often a run is looked at while it goes on."""
+
+LOOKS_AT_TURNS = 4
+"""In one of so many seeds it is looked at who goes first, and whether anything waits for nothing."""
+
+_IDLE_LOOKS = 150
+_BETWEEN_BEATS = 1.0000271828
+"""What arrives does so at round times; no look is taken at one."""
 
 CLOSE_SLACK_S = 0.05
 """What closing takes once nothing is waited for any more: connections end in a turn of the loop."""
@@ -47,15 +55,35 @@ class Watchman:
 
     def begin(self) -> None:
         """Look at regular times, at every deadline, and at every update of metadata."""
-        Inside(self.producer).watch_epochs(self._violated)
+        inside = Inside(self.producer)
+        inside.watch_epochs(self._violated)
+        if self._load.plan.seed % LOOKS_AT_TURNS == 1:
+            inside.watch_turns(self._violated)
+            self._look_at_idleness(self._load.plan.chaos_s / _IDLE_LOOKS * _BETWEEN_BEATS)
         self._look(self._load.plan.chaos_s / LOOKS)
         self._watch_deadlines()
+
+    def _look_at_idleness(self, every_s: float) -> None:
+        """I20: what can be sent is; at moments at which nothing else happens."""
+        if self._is_over:
+            return
+        Inside(self.producer).check_idle(self._violated)
+        self._loop.call_later(every_s, self._look_at_idleness, every_s)
 
     def _look(self, every_s: float) -> None:
         if self._is_over:
             return
         Inside(self.producer).check(self._violated, self.states)
+        if self._load.history.secrecy is not None:
+            self._look_for_payloads(self._load.history.secrecy)
         self._loop.call_later(every_s, self._look, every_s)
+
+    def _look_for_payloads(self, secrecy: Secrecy) -> None:
+        """I25: in what a debugger would show of the producer, and of deliveries that are open."""
+        for line in (repr(self.producer), *Inside(self.producer).describe()):
+            secrecy.look_at("a repr", line)
+        for story in [*self._open][:LOOKS]:
+            secrecy.look_at("the repr of a delivery", repr(story.delivery))
 
     def _watch_deadlines(self) -> None:
         """I2: at its deadline, and one tick, a record has ended."""

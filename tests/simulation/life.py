@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from random import Random
 
 from aioproducer import KafkaError, Producer, UndeliveredError
+from aioproducer.core.buffer_pool import SMALLEST_CHUNK
 from aioproducer.testing.model.cluster import ModelCluster
 from aioproducer.testing.model.settings import ClusterSettings
 from aioproducer.testing.model.topics import TopicRequest
@@ -64,13 +65,16 @@ class Run:
         self._loop = loop
         self._history = history
         self._keeper = LogKeeper()
-        self._watch = WireWatch(history, plan, loop.time)
+        self._watch = self._make_watch()
         self._network = self._make_network()
         self._nemesis = Nemesis(plan, self._network, self._keeper, history)
         self._producer = self._make_producer()
         self._load = Workload(plan, self._producer, history, topic=TOPIC, on_beat=self._network.on_beat)
         self._watchman = Watchman(self._producer, self._load, loop)
         loop.set_exception_handler(self._escaped)
+
+    def _make_watch(self) -> WireWatch:
+        return WireWatch(self._history, self._plan, self._loop.time)
 
     def _make_network(self) -> SimulatedNetwork:
         plan, loop = self._plan, self._loop
@@ -186,13 +190,19 @@ class Run:
         try:
             await self._producer.flush()
         except UndeliveredError as error:
+            if self._history.secrecy is not None:
+                self._history.secrecy.look_at_error(error)
             self._history.note("caller", "flush: %s", error)
 
     async def _probe(self) -> None:
         """Every partition takes records again, soon."""
         if not self._plan.is_honest:
             return  # who was told of leader epochs that never were waits for them
-        await asyncio.gather(*map(self._watchman.probe, range(self._plan.partitions)))
+        partitions = range(self._plan.partitions)
+        at_once = max(1, self._plan.number("buffer_memory") // SMALLEST_CHUNK)
+        # More of them would stand in line for memory, a round trip each, until it is too late for the last.
+        for first in partitions[::at_once]:
+            await asyncio.gather(*map(self._watchman.probe, partitions[first : first + at_once]))
 
     async def _end(self) -> None:
         self._watchman.check_quiet()

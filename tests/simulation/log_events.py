@@ -1,4 +1,4 @@
-"""What the producer logs during a run: silence, or a part of the recorded history."""
+"""What the producer logs during a run: silence, or a part of the recorded history, and looked at for payloads."""
 
 import contextlib
 import logging
@@ -19,11 +19,15 @@ def recorded_in(history: History) -> Iterator[None]:
     def keep(_logger: object, level: str, event: MutableMapping[str, object]) -> str:
         name = event.pop("event")
         event.pop("client_id", None)
-        history.note("log", "%s %s %s", level, name, " ".join(f"{key}={value}" for key, value in event.items()))
+        text = " ".join(f"{key}={value}" for key, value in event.items())
+        history.note("log", "%s %s %s", level, name, text)
+        if history.secrecy is not None:
+            history.secrecy.look_at(f"the event {name}", text)
         raise structlog.DropEvent
 
     before = structlog.get_config() if structlog.is_configured() else None
-    structlog.configure(processors=[keep], wrapper_class=_SPEAKING if history.is_recording else _SILENT)
+    is_heard = history.is_recording or history.secrecy is not None
+    structlog.configure(processors=[keep], wrapper_class=_SPEAKING if is_heard else _SILENT)
     try:
         yield
     finally:

@@ -11,6 +11,7 @@ from tests.simulation.log_events import recorded_in
 from tests.simulation.plan import Plan
 from tests.simulation.scheduled_loop import ScheduledLoop
 from tests.simulation.schedules import PrioritySchedule
+from tests.simulation.secrecy import LOOKS_FOR_PAYLOADS, Secrecy
 from tests.simulation.simulated_loop import SimulatedLoop
 from tests.simulation.transactional_life import TransactionalRun
 
@@ -47,6 +48,8 @@ def live_on(
     """
     history = History(is_recording=is_recording)
     history.clock = loop.time
+    if plan.seed % LOOKS_FOR_PAYLOADS == 0:
+        history.secrecy = Secrecy(history.violated)
     loop.most_turns = MOST_TURNS
     asyncio.set_event_loop(loop)
     with recorded_in(history):

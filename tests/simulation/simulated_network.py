@@ -15,6 +15,7 @@ from random import Random
 
 from aioproducer.testing.model.cluster import ModelCluster
 from aioproducer.testing.model.effects import Close, Effect, PauseReading, ResumeReading, Send
+from tests.simulation.frame_watch import FrameWatch
 from tests.simulation.lean_loop import LeanLoop
 from tests.simulation.name_server import NameServer
 from tests.simulation.simulated_transport import SimulatedTransport
@@ -97,6 +98,7 @@ class SimulatedNetwork:
         self.nodes = {number: Node(number) for number in model.brokers}
         self.names = NameServer(lambda: [node.host for node in self.nodes.values()])
         self.connections: dict[int, SimulatedTransport] = {}
+        self.frames = FrameWatch(watch.violated)
         self.violated = watch.violated
         self.beat_s = 0.0
         """Whatever arrives does so at a multiple of it, so that much arrives together; 0.0: at any time."""
@@ -166,6 +168,7 @@ class SimulatedNetwork:
         """The producer has let go of a connection; what is on the way up still arrives."""
         self.connections.pop(transport.number, None)
         self.watch.lost(transport)
+        self.frames.lost(transport)
 
     def _end_at_node(self, transport: SimulatedTransport) -> None:
         if transport.is_open_at_node:
@@ -307,6 +310,7 @@ class SimulatedNetwork:
             transport.node.lie_times -= 1
             self.watch.fired("lies")
             self.watch.answered(transport, data)
+            self.frames.spoilt(transport)
             data = self._changed(data)
         last = data
         if transport.node.fragment_times > 0:
@@ -322,8 +326,10 @@ class SimulatedNetwork:
         return bytes(changed)
 
     def _answer(self, transport: SimulatedTransport, frame: bytes, last: bytes) -> None:
+        is_bad = self.frames.is_bad(transport, frame)
         self.watch.answered(transport, frame)
         transport.receive(last)
+        self.frames.taken(transport, is_bad=is_bad)
 
     def _plan(self) -> None:
         when = self.model.next_wakeup()

@@ -32,6 +32,12 @@ def test_seed_that_has_found_a_defect_finds_none_any_more(family: str, seed: int
     test_no_invariant_is_broken(family, seed)
 
 
+@pytest.mark.parametrize("family, seed", [("D5", 20_026), ("D20", 20_221)])
+def test_alarm_that_was_false_is_not_given_again(family: str, seed: int) -> None:
+    """Ten probes at once in a buffer that holds one batch; a broker that a lie has made ask for a pause of a minute."""
+    test_no_invariant_is_broken(family, seed)
+
+
 @pytest.mark.parametrize("family", ["D2", "D16"])
 def test_seed_decides_everything(family: str) -> None:
     """A second run is the first again, recorded or not."""

@@ -1,6 +1,7 @@
 """What callers do with a transactional producer: transactions of a few records, kept, given up or cancelled."""
 
 import asyncio
+from collections.abc import Callable, Coroutine
 from random import Random
 from typing import Protocol
 
@@ -22,6 +23,16 @@ FATAL = (ProducerFencedError, IllegalStateError)
 GIVEN_UP = 0.2
 """How many of the transactions their callers abort."""
 
+BLOCKS = 0.7
+"""How many are `async with` blocks; the others are begun and ended by hand."""
+
+IMPATIENT = 0.5
+"""How many of the calls that end one are given up, and repeated."""
+
+MOST_ASKED = 3
+LOYAL = 0.8
+"""How many of those who have rivals go on with the producer that they had, as another process does."""
+
 
 class GivenUpError(Exception):
     """What a caller raises in its transaction so that it is aborted."""
@@ -33,6 +44,9 @@ class Lives(Protocol):
     @property
     def producer(self) -> Producer:
         """The present one."""
+
+    def number_of(self, producer: Producer) -> int:
+        """Which life that is."""
 
     def begin_story(self) -> TransactionStory:
         """A new transaction."""
@@ -58,6 +72,8 @@ class TransactionCaller:
         self._history = history
         self._is_calm = is_calm
         self._chance = Random(f"{plan.family.name}-{plan.seed}-caller-{number}")
+        self._mine: Producer | None = None  # to go on with, whoever else has started meanwhile
+        self._has_begun = False
 
     async def run(self, transactions: int) -> None:
         """Send so many transactions."""
@@ -71,35 +87,90 @@ class TransactionCaller:
 
     async def _impatiently(self) -> None:
         """Send a transaction and cancel it at any moment."""
-        task = asyncio.ensure_future(self.transaction(self._lives.begin_story()))
+        task = asyncio.ensure_future(self.transaction(self._lives.begin_story(), is_block=True))
         await asyncio.sleep(self._chance.choice((0.0, 0.01, 0.3)) * self._chance.random())
         task.cancel()
         await asyncio.wait([task])
         if not task.cancelled() and (error := task.exception()) is not None:
             raise error
 
-    async def transaction(self, story: TransactionStory) -> None:
-        """Send one transaction; whatever comes of it is in its story."""
-        producer, has_begun = self._lives.producer, False
+    async def transaction(self, story: TransactionStory, *, is_block: bool = False) -> None:
+        """Send one transaction; whatever comes of it is in its story. Only that of a block ends with its task."""
+        producer, self._mine = self._mine or self._lives.producer, None
+        story.producer = self._lives.number_of(producer)
         story.end = TransactionEnd.ABORTED  # until somebody asks for a commit
+        self._has_begun = False
         try:
-            async with producer.transaction() as txn:
-                has_begun = True
-                self._history.note("caller", "transaction %d begins", story.number)
-                await self._fill(txn, story)
-                self._think_again()
-                story.end = TransactionEnd.UNKNOWN
+            is_block = is_block or self._chance.random() < BLOCKS
+            await (self._as_a_block if is_block else self._by_hand)(producer, story)
             story.end = TransactionEnd.COMMITTED
         except GivenUpError:
             pass
         except KafkaError as error:
-            story.error = f"{type(error).__name__}: {error}"
-            if isinstance(error, TransactionAbortableError):
-                story.end = TransactionEnd.ABORTED
-            if isinstance(error, FATAL) or not (has_begun or isinstance(error, TransactionTimeoutError)):
+            self._note_error(story, error)
+            if isinstance(error, FATAL) or not (self._has_begun or isinstance(error, TransactionTimeoutError)):
                 await self._lives.replace(producer)
+                producer = None
         finally:
+            story.ended_at = min(story.ended_at, self._history.clock())
             self._history.note("caller", "%s", story)
+        if self._plan.family.rivals and self._chance.random() < LOYAL:
+            self._mine = producer
+
+    def _note_error(self, story: TransactionStory, error: KafkaError) -> None:
+        story.error, story.ended_at = f"{type(error).__name__}: {error}", self._history.clock()
+        if self._history.secrecy is not None:
+            self._history.secrecy.look_at_error(error)
+        if isinstance(error, TransactionAbortableError):
+            story.end = TransactionEnd.ABORTED
+
+    async def _as_a_block(self, producer: Producer, story: TransactionStory) -> None:
+        async with producer.transaction() as txn:
+            self._has_begun = True
+            self._history.note("caller", "transaction %d begins", story.number)
+            await self._fill(txn, story)
+            self._think_again()
+            story.end = TransactionEnd.UNKNOWN
+
+    async def _by_hand(self, producer: Producer, story: TransactionStory) -> None:
+        """Begin, and end by calls that are given up and repeated.
+
+        Raises:
+            GivenUpError: it was aborted because its caller wanted that.
+            KafkaError: it was aborted because something failed, or has no end.
+        """
+        await producer.begin_transaction(wait=True)
+        self._has_begun = True
+        self._history.note("caller", "transaction %d begins, by hand", story.number)
+        try:
+            await self._fill(producer, story)
+            self._think_again()
+            story.end = TransactionEnd.UNKNOWN
+            await self._until_heard(producer.commit_transaction)
+        except FATAL:
+            raise
+        except (GivenUpError, KafkaError):
+            await self._until_heard(producer.abort_transaction)
+            raise
+
+    async def _until_heard(self, end: Callable[[], Coroutine[object, object, None]]) -> None:
+        """Ask for an end, give up, and ask again, by several tasks at once: they join what is under way (I18)."""
+        asked = 0
+        while asked < MOST_ASKED and self._chance.random() < IMPATIENT and not self._is_calm:
+            asked += 1
+            task = asyncio.ensure_future(end())
+            await asyncio.sleep(self._chance.choice((0.0, 0.001, 0.05, 0.5)) * self._chance.random())
+            task.cancel()
+            await asyncio.wait([task])
+            if not task.cancelled():
+                return task.result()
+        ends = (end() for _ in range(self._chance.randint(1, 2)))
+        told = (await asyncio.gather(*ends, return_exceptions=True))[0]  # once one is told, it is over for the others
+        if isinstance(told, IllegalStateError) and asked:
+            self._history.violated("I18", f"an end that was asked for {asked + 1} times is not joined: {told}")
+        if isinstance(told, BaseException):
+            raise told
+        return None
 
     def _think_again(self) -> None:
         """Give the transaction up, sometimes.
@@ -110,7 +181,7 @@ class TransactionCaller:
         if not self._is_calm and self._chance.random() < GIVEN_UP:
             raise GivenUpError
 
-    async def _fill(self, txn: Transaction, story: TransactionStory) -> None:
+    async def _fill(self, txn: Transaction | Producer, story: TransactionStory) -> None:
         for number in range(self._chance.randint(0, 8) if not self._is_calm else 2):
             partition = self._chance.randrange(self._plan.partitions)
             value = Place(story.number, number).payload(b"x" * self._chance.randint(0, 150))
@@ -126,6 +197,8 @@ class TransactionCaller:
                     await txn.send_and_wait(TOPIC, value, partition=partition)
             if self._chance.random() < 0.1:
                 await asyncio.sleep(self._chance.random() * 0.05)
+            if not self._is_calm and self._chance.random() < self._plan.family.thinks:
+                await asyncio.sleep(self._chance.random() * self._plan.number("request_timeout_ms") / 2000)
         if self._chance.random() < self._plan.family.sends_offsets:
             await txn.send_offsets({(TOPIC, 0): story.number}, story.group)
             story.has_offset = True

@@ -4,6 +4,7 @@ A transaction is there as a whole or not at all, its offsets too. One that was c
 one that was never asked to be committed, or that its caller was told to be aborted, is not; of the rest nobody knows.
 """
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -63,6 +64,7 @@ class TransactionStory:
 
     end: TransactionEnd = TransactionEnd.OPEN
     error: str = ""
+    ended_at: float = math.inf
 
     @property
     def group(self) -> str:

@@ -2,17 +2,18 @@
 
 import asyncio
 import dataclasses
+import math
 import zlib
 from collections import Counter
 from random import Random
 
-from aioproducer import KafkaError, Producer
+from aioproducer import KafkaError, Producer, ProducerFencedError
 from aioproducer.records import TopicPartition
 from aioproducer.testing.model.committed_records import committed_records
 from aioproducer.testing.model.settings import ClusterSettings
 from tests.simulation.coordinator_faults import TRANSACTIONAL_ID
 from tests.simulation.faults import TOPIC
-from tests.simulation.history import History
+from tests.simulation.history import History, Violation
 from tests.simulation.life import Run, Verdict
 from tests.simulation.plan import Plan
 from tests.simulation.simulated_loop import SimulatedLoop
@@ -20,14 +21,24 @@ from tests.simulation.simulated_network import PORT
 from tests.simulation.transaction_callers import TransactionCaller
 from tests.simulation.transaction_misuse import check_misuse
 from tests.simulation.transaction_stories import Outcome, Place, TransactionEnd, TransactionStory, check_transactions
+from tests.simulation.transaction_watch import TransactionWatch
 
 RELEASE_WITH_BOTH = "4.3.1"
 _AFTER_HEALING_S = 60.0
+_TICK_S = 0.1
 _LIVES_OF_ONE = 3
 """The one that is never started, the one that is, and the heir in the end."""
 
 _OF_ONE_PRODUCER = frozenset({"I6", "I7", "I22"})
-"""What the watch on the wire says of one producer, and what is no finding where several live after each other."""
+_WAITED = "was waited at"
+
+
+def _is_of_one(violation: Violation) -> bool:
+    """Whether the watch on the wire says something of one producer that is no finding where several have lived.
+
+    One that was fenced has failed every record, and asks for the time no more: it waits at its connections till closed.
+    """
+    return violation.invariant in _OF_ONE_PRODUCER or _WAITED in violation.text
 
 
 class TransactionalRun(Run):
@@ -39,14 +50,22 @@ class TransactionalRun(Run):
         history: gets what happens.
     """
 
+    _watch: TransactionWatch
+
     def __init__(self, plan: Plan, loop: SimulatedLoop, history: History) -> None:
         self._chance = Random(f"transactions-{plan.family.name}-{plan.seed}")
         self._lives = 0
+        self._numbers: dict[Producer, int] = {}
         self._fenced_at: dict[int, float] = {}
         self._retired: list[Producer] = []
         self._replacing = asyncio.Lock()
         self._transactions: list[TransactionStory] = []
+        transaction_ms = Random(plan.seed).choice((2_000, 60_000, 60_000))
+        self._transaction_timeout_ms = max(plan.number("delivery_timeout_ms"), transaction_ms)
         super().__init__(plan, loop, history)
+
+    def _make_watch(self) -> TransactionWatch:
+        return TransactionWatch(self._history, self._plan, self._loop.time)
 
     def _settings(self) -> ClusterSettings:
         has_both = self._plan.profile == RELEASE_WITH_BOTH
@@ -59,16 +78,16 @@ class TransactionalRun(Run):
 
     def _make_producer(self) -> Producer:
         options = dict(self._plan.options)
-        delivery_ms = self._plan.number("delivery_timeout_ms")
         options |= {
             "transactional_id": TRANSACTIONAL_ID,
             "acks": -1,
             "enable_idempotence": True,
-            "transaction_timeout_ms": max(delivery_ms, Random(self._plan.seed).choice((2_000, 60_000, 60_000))),
+            "transaction_timeout_ms": self._transaction_timeout_ms,
             "max_block_ms": 60_000,
         }
         hosts = [f"{node.host}:{PORT}" for node in self._network.nodes.values()]
         producer = Producer(hosts, client_id="simulated", **options)  # type: ignore[arg-type]  # drawn
+        self._numbers[producer] = self._lives
         self._lives += 1
         return producer.use_sources(
             random=Random(f"producer-{self._plan.seed}-{self._lives}"), wall_clock=self._wall_clock_ms
@@ -80,6 +99,10 @@ class TransactionalRun(Run):
     def producer(self) -> Producer:
         """The producer that has the transactional id now."""
         return self._producer
+
+    def number_of(self, producer: Producer) -> int:
+        """Which life that is, from 0 on."""
+        return self._numbers[producer]
 
     def begin_story(self) -> TransactionStory:
         """A new transaction of the present producer."""
@@ -184,11 +207,12 @@ class TransactionalRun(Run):
         for violation in check_transactions(self._transactions, outcome):
             self._history.violated(*violation)
         self._check_readers_get_on()
+        self._check_fenced()
         if not self._plan.enabled and not self._plan.family.rivals:
             self._check_calm_transactions()
         found = self._history.violations
         if self._lives > _LIVES_OF_ONE:
-            found = [violation for violation in found if violation.invariant not in _OF_ONE_PRODUCER]
+            found = [violation for violation in found if not _is_of_one(violation)]
         return Verdict(
             plan=self._plan,
             violations=tuple(found),
@@ -220,6 +244,20 @@ class TransactionalRun(Run):
             if partition.last_stable_offset != partition.log.end_offset:
                 text = f"the last stable offset stays at {partition.last_stable_offset} of {partition.log.end_offset}"
                 self._history.violated("LSO", text)
+
+    def _check_fenced(self) -> None:
+        """FENCED: nobody loses the id but to a successor, or with a transaction that timed out."""
+        if self._plan.family.rivals or "codes" in self._plan.enabled or self._watch.lost_inits:
+            return
+        slow = {
+            story.producer
+            for story in self._transactions
+            if story.ended_at - story.began_at >= self._transaction_timeout_ms / 1000 - _TICK_S
+        }
+        for story in self._transactions:
+            is_early = story.ended_at < self._fenced_at.get(story.producer, math.inf)
+            if story.error.startswith(ProducerFencedError.__name__) and is_early and story.producer not in slow:
+                self._history.violated("FENCED", f"nobody has fenced it: {story}")
 
     def _check_calm_transactions(self) -> None:
         """Where nothing goes wrong, every commit succeeds."""

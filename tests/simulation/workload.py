@@ -11,6 +11,7 @@ from random import Random
 from typing import Any, NamedTuple, TypeVar
 
 from aioproducer import BufferTimeoutError, BulkResult, Delivery, KafkaError, Producer, RecordMetadata, UndeliveredError
+from aioproducer.network.node_link import LONGEST_THROTTLE_MS
 from tests.simulation.excuses import check_ends, may_be_too_large
 from tests.simulation.flush_watch import FlushWatch
 from tests.simulation.history import End, History, RecordId, Story
@@ -98,6 +99,8 @@ class Workload:
                 continue
             told = (story.end, story.offset)
             error = delivery.exception()
+            if error is not None and self.history.secrecy is not None:
+                self.history.secrecy.look_at_error(error)
             if error is None:
                 story.acknowledge(delivery.result(), story.ended_at)
             else:
@@ -175,7 +178,7 @@ class Caller:
     def _new_aim(self) -> "_Aim":
         bits = self._chance.getrandbits(32)
         partition = (bits >> 8) % self._load.plan.partitions if bits & 1 else None
-        key = b"%d" % ((bits >> 20) % 20) if bits & 0xE < 4 else None
+        key = b"k%d|" % ((bits >> 20) % 20) if bits & 0xE < 4 else None
         return _Aim(partition, key)
 
     async def _impatiently(self, call: Coroutine[object, object, None]) -> None:
@@ -432,9 +435,10 @@ class Caller:
             self._check_bound(story, story.called_at, bound_s)
 
     def _check_served(self, story: Story, error: BaseException) -> None:
-        """I15: nobody waits for memory for long while brokers answer."""
+        """I15: nobody waits for memory for long while brokers answer, and none has asked, or seemed to, for a pause."""
         has_patience = self._load.max_block_s >= _PATIENCE_S
-        is_healthy = 0.0 < self._load.healthy_since < story.called_at
+        pause_s = 0.0 if self._load.plan.is_honest else LONGEST_THROTTLE_MS / 1000
+        is_healthy = 0.0 < self._load.healthy_since < story.called_at - pause_s
         if isinstance(error, BufferTimeoutError) and has_patience and is_healthy:
             self._load.history.violated("I15", f"{story.record} found no memory on a healthy cluster: {error}")
 
@@ -450,6 +454,8 @@ class Caller:
 
     def _refused(self, story: Story, error: BaseException) -> None:
         story.expects_callback = False
+        if self._load.history.secrecy is not None:
+            self._load.history.secrecy.look_at_error(error)
         story.fail(error, self._load.now())
         self._load.history.note("caller", "%s is refused: %s", story.record, story.error)
 

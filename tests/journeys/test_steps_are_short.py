@@ -1,0 +1,108 @@
+"""I27: the loop stands still for nobody: what one step does is bounded, also with batches of a megabyte.
+
+Work is counted, not timed: function calls of the package in one callback of the loop, and bytes compressed there.
+"""
+
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import Self
+
+import pytest
+
+from aioproducer import KafkaError, Producer
+from aioproducer.protocol.compression import compress
+from aioproducer.sealing import IN_LOOP_BYTES
+from aioproducer.testing import ApiKey, FakeCluster, Where
+
+PRODUCE = Where(api=ApiKey.PRODUCE)
+RECORDS = 18_000
+"""Of 40 bytes: they fill most of a batch of a megabyte."""
+
+MOST_CALLS = 30_000
+"""Some thirty million instructions: what a slow machine does in ten milliseconds."""
+
+_STEP = "_run"  # asyncio's handles run every callback, and every step of a task
+
+
+class StepMeter:
+    """Counts what the package does in each step of the loop, while it is entered."""
+
+    def __init__(self) -> None:
+        self.most_calls = 0
+        self.most_compressed = 0
+        self._calls = 0
+
+    def __enter__(self) -> Self:
+        """Begin."""
+        sys.setprofile(self._see)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Look away."""
+        sys.setprofile(None)
+
+    def _see(self, frame: FrameType, event: str, _: object) -> None:
+        code = frame.f_code
+        if code.co_name == _STEP and code.co_filename.endswith("asyncio/events.py"):
+            self._calls = 0
+        elif event in {"call", "c_call"} and "/aioproducer/" in code.co_filename:
+            self._calls += "/aioproducer/testing/" not in code.co_filename
+            self.most_calls = max(self.most_calls, self._calls)
+            if code is compress.__code__ and event == "call":
+                self.most_compressed = max(self.most_compressed, *map(_size, frame.f_locals.values()))
+
+
+def _size(value: object) -> int:
+    return len(value) if isinstance(value, bytes | memoryview) else 0
+
+
+def _refuse_all(cluster: FakeCluster) -> None:
+    """As a compacted topic does with records that have no key."""
+    cluster.faults.record_errors(dict.fromkeys(range(RECORDS), "no key"), PRODUCE)
+
+
+def _refuse_every_second(cluster: FakeCluster) -> None:
+    cluster.faults.record_errors(dict.fromkeys(range(0, RECORDS, 2), "no key"), PRODUCE)
+
+
+def _find_too_large(cluster: FakeCluster) -> None:
+    cluster.faults.error(10, PRODUCE, times=3)
+
+
+def _refuse_the_batch(cluster: FakeCluster) -> None:
+    cluster.faults.error(17, PRODUCE)
+
+
+def _take(cluster: FakeCluster) -> None:
+    del cluster
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip"])
+@pytest.mark.parametrize("answer", [_take, _refuse_the_batch, _find_too_large, _refuse_all, _refuse_every_second])
+async def test_no_step_does_much(answer: Callable[[FakeCluster], None], codec: str) -> None:
+    """Whatever becomes of a large batch; the first request, and its answer."""
+    async with FakeCluster(1, auto_create_topics=False) as cluster:
+        cluster.create_topic("orders", 1)
+        producer = Producer(
+            cluster.bootstrap_servers,
+            batch_size=1024 * 1024,
+            max_request_size=4 * 1024 * 1024,
+            linger_ms=60_000,
+            compression_type=codec,  # type: ignore[arg-type]  # one of two words
+        )
+        await producer.start()
+        await producer.partitions_for("orders")
+        answer(cluster)
+        meter = StepMeter()
+        with meter:
+            deliveries = [producer.send("orders", b"%040d" % number) for number in range(RECORDS)]
+            try:
+                await producer.flush()
+            except* KafkaError:
+                assert any(delivery.exception() is not None for delivery in deliveries)
+
+        await producer.close()
+        assert meter.most_compressed <= IN_LOOP_BYTES
+        assert 0 < meter.most_calls <= MOST_CALLS
+        assert all(delivery.done() for delivery in deliveries)

@@ -1,0 +1,53 @@
+"""I25: no payload in what the producer says of itself: events, errors and what hangs on them, and every `repr`.
+
+Payloads of a simulation begin with the name of their record and a bar, and most go on with words that nobody else
+uses. So whoever quotes one, from its beginning or out of its middle, is found out by its text.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Final
+
+LOOKS_FOR_PAYLOADS: Final = 4
+"""In one of so many seeds: events are made and errors taken apart, which costs a tenth of a run."""
+
+_PAYLOAD: Final = re.compile(r"\d+\.\d+\.\d+\||\bk\d+\||\d\.\d+\|xx|brown fox|lazy dog")
+
+
+class Secrecy:
+    """Looks for payloads where none may be.
+
+    Args:
+        violated: is told of an invariant that was broken, and how.
+    """
+
+    def __init__(self, violated: Callable[[str, str], None]) -> None:
+        self._violated = violated
+
+    def look_at(self, what: str, text: str) -> None:
+        """Look at a text of the producer's."""
+        found = _PAYLOAD.search(text)
+        if found is not None:
+            self._violated("I25", f"{what} holds a payload ({found[0]!r}): {text[:200]}")
+
+    def look_at_error(self, error: BaseException) -> None:
+        """Look at an error, at what it came of, and at what hangs on each of them."""
+        for each in _chain(error):
+            name = type(each).__name__
+            self.look_at(f"the text of {name}", f"{each} {each.args!r}")
+            for attribute, value in vars(each).items():
+                self.look_at(f"{name}.{attribute}", repr(value))
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    seen: set[int] = set()
+    rest = [error]
+    while rest:
+        each = rest.pop()
+        if each is None or id(each) in seen:
+            continue
+        seen.add(id(each))
+        yield each
+        rest += [each.__cause__, each.__context__]
+        if isinstance(each, BaseExceptionGroup):
+            rest += each.exceptions
