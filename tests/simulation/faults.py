@@ -27,7 +27,7 @@ AFTER_APPEND = (-1, 3, 6, 7, 13, 20, 46, 56)
 FINAL = (10, 17, 18, 21, 29, 32, 35, 42, 43, 44, 45, 47, 59, 76, 87, 999)
 """Codes that end a batch, or its identity; 31, 53 and 90 end the producer."""
 
-METADATA_CODES = (3, 5, 7, -1)
+METADATA_CODES = (3, 5, 7, 35, -1)
 PRODUCER_ID_CODES = (7, 14, 15, 16, 51, -1)
 
 
