@@ -46,10 +46,16 @@ def with_rare_options(options: Mapping[str, object], family: Family, seed: int) 
     small: Mapping[str, object] = {
         "connections_max_idle_ms": chance.choice((200, 2_000)),
         "metadata_max_idle_ms": 5_000,
-        "max_request_size": round(buffer_memory * _MEMORY_OF_A_PROBE) + _OVERHEAD,
+        "max_request_size": _longest(family, buffer_memory) + _OVERHEAD,
         "retries": chance.choice((1, 2, 3)),
     }
     return {**options, **bulky, **{name: value for name, value in small.items() if chance.random() < _RARELY}}
+
+
+def _longest(family: Family, buffer_memory: int) -> int:
+    """The longest value that anybody sends: a record of it must still fit."""
+    has_probe = not family.closes_early and family.max_message_bytes is None
+    return round(buffer_memory * _MEMORY_OF_A_PROBE) if has_probe else family.value_size[1]
 
 
 def _bulky_options(family: Family, seed: int) -> dict[str, object]:

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 Buffer = bytes | bytearray | memoryview
 
+_SCALE = 256
+"""By so much fewer bytes than in life are on their way, and so much sooner a transport has enough of them."""
+
 
 class SimulatedTransport(asyncio.Transport):
     """One connection of the producer to one node.
@@ -83,8 +86,8 @@ class SimulatedTransport(asyncio.Transport):
         return self._kept_size
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:  # noqa: ARG002
-        """Set the mark above which the protocol is paused."""
-        self._high = 64 * 1024 if high is None else high
+        """Set the mark above which the protocol is paused; everything here is as much smaller than in life."""
+        self._high = (64 * 1024 if high is None else high) // _SCALE
 
     def get_extra_info(self, name: str, default: object = None) -> object:  # noqa: ARG002
         """There is no socket."""
