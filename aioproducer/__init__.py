@@ -12,6 +12,7 @@ from aioproducer.config import ProducerConfig, ProducerOptions
 from aioproducer.errors import (
     AuthenticationError,
     AuthorizationError,
+    BackgroundTaskDiedError,
     BrokerConnectionError,
     BrokerError,
     BufferFullError,
@@ -67,6 +68,7 @@ from aioproducer.version import VERSION as __version__  # noqa: N811  # the name
 __all__ = [
     "AuthenticationError",
     "AuthorizationError",
+    "BackgroundTaskDiedError",
     "BlockingProducer",
     "BlockingTopic",
     "BrokerConnectionError",

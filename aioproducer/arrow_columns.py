@@ -119,7 +119,7 @@ def _pyarrow() -> ModuleType:
     try:
         return importlib.import_module("pyarrow")
     except ModuleNotFoundError as error:
-        text = "send_arrow needs pyarrow: pip install 'aioproducer[arrow]'"
+        text = "send_arrow needs pyarrow: pip install pyarrow"
         raise ModuleNotFoundError(text, name="pyarrow") from error
 
 

@@ -9,6 +9,7 @@ as a second parent, so that callers need not import ours to catch it::
     ├── IllegalStateError         (RuntimeError)     the call does not fit the producer's state
     │   ├── ProducerClosedError
     │   └── NoTransactionError                       no transaction is open that could take it
+    ├── BackgroundTaskDiedError                      a task of the producer's was ended by others: it cannot go on
     ├── SerializationError        (ValueError)       a serializer failed or returned no bytes
     ├── RecordTooLargeError       (ValueError)       larger than a limit can ever allow
     ├── InvalidPartitionError     (ValueError)       the topic has no such partition
@@ -209,6 +210,10 @@ class ProducerClosedError(IllegalStateError):
 
 class NoTransactionError(IllegalStateError):
     """No transaction is open that could take the record or the offsets, or it is not the caller's to use."""
+
+
+class BackgroundTaskDiedError(KafkaError):
+    """A background task ended although nobody closed the producer: cancelled from outside, or by a defect."""
 
 
 class SerializationError(KafkaError, ValueError):

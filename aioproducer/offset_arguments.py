@@ -1,4 +1,4 @@
-"""The arguments of `send_offsets`: whatever says which offset of which partition, checked and made one type."""
+"""What callers pass as offsets, partitions and groups, in whatever form, checked and made one type."""
 
 from __future__ import annotations
 
@@ -41,7 +41,20 @@ def offsets_of(offsets: object) -> dict[TopicPartition, OffsetAndMetadata]:
     if not isinstance(offsets, Mapping):
         text = f"offsets must be a mapping of (topic, partition) to the next offset, not {type(offsets).__name__}"
         raise TypeError(text)
-    return {_place(place): _offset(offset, place) for place, offset in offsets.items()}
+    return {_place("the keys of offsets", place): _offset(offset, place) for place, offset in offsets.items()}
+
+
+def partitions_of_group(partitions: object) -> list[TopicPartition]:
+    """Return the partitions whose offsets are asked for, each once.
+
+    Raises:
+        TypeError: not an iterable of (topic, partition).
+        ValueError: a topic or partition that cannot be.
+    """
+    if isinstance(partitions, str | bytes) or not isinstance(partitions, Iterable):
+        text = f"partitions must be an iterable of (topic, partition), not {type(partitions).__name__}"
+        raise TypeError(text)
+    return list({_place("partitions", place): None for place in partitions})
 
 
 def group_of(group: object) -> ConsumerGroupMetadata:
@@ -60,14 +73,15 @@ def group_of(group: object) -> ConsumerGroupMetadata:
     return group
 
 
-def _place(place: object) -> TopicPartition:
+def _place(what: str, place: object) -> TopicPartition:
     if not isinstance(place, tuple) or len(place) != _PAIR:
-        text = f"the keys of offsets must be (topic, partition), not {type(place).__name__}"
+        text = f"{what} must be (topic, partition), not {type(place).__name__}"
         raise TypeError(text)
     topic, partition = place
     check_topic_name(topic)
     if partition is None:
-        raise TypeError("the keys of offsets must be (topic, partition): the partition is None")
+        text = f"{what} must be (topic, partition): the partition is None"
+        raise TypeError(text)
     check_partition(partition)
     return TopicPartition(topic, partition)
 

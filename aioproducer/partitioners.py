@@ -88,7 +88,15 @@ def partition_for_key(key_bytes: bytes, partition_count: int) -> int:
     Args:
         key_bytes: the serialized key.
         partition_count: at least 1.
+
+    Raises:
+        TypeError: the key is no bytes.
+        ValueError: there is no partition to choose.
     """
+    if not isinstance(key_bytes, bytes | bytearray | memoryview):
+        raise TypeError(f"key_bytes must be bytes, the serialized key, not {type(key_bytes).__name__}")
+    if partition_count < 1:
+        raise ValueError(f"partition_count must be at least 1, not {partition_count}")
     return (murmur2(key_bytes) & _POSITIVE) % partition_count
 
 

@@ -15,7 +15,7 @@ from aioproducer.admission import Admission
 from aioproducer.config import ProducerConfig
 from aioproducer.lifetime import ProducerLifetime, caller
 from aioproducer.metrics import ProducerStatistics
-from aioproducer.offset_arguments import group_of
+from aioproducer.offset_arguments import group_of, partitions_of_group
 from aioproducer.record_verbs import RecordVerbs
 from aioproducer.records import check_topic_name
 from aioproducer.settings import retry_backoff
@@ -110,7 +110,7 @@ class Producer(ProducerLifetime, RecordVerbs, TransactionalVerbs):
 
         Args:
             group: its id, or `ConsumerGroupMetadata`.
-            partitions: which.
+            partitions: which, as (topic, partition); of none, nobody is asked.
 
         Returns:
             The next offset to read of each; None where nothing is committed.
@@ -118,12 +118,14 @@ class Producer(ProducerLifetime, RecordVerbs, TransactionalVerbs):
         Raises:
             TransactionTimeoutError: a transaction over them is open for longer than `max_block_ms`.
             GroupAuthorizationError: the right to describe the group is missing.
+            TypeError, ValueError: an argument; names it and what is allowed.
         """
         from aioproducer.committed_offsets import CommittedOffsets  # noqa: PLC0415  # for few
 
-        member, running = group_of(group), self._open_running()
+        member, places = group_of(group), partitions_of_group(partitions)
+        running = self._open_running()
         asking = CommittedOffsets(running.client, retry_backoff(self._config, self._random))
-        return await asking.fetch(member.group_id, partitions, timeout_s=self._config.max_block_ms / 1000)
+        return await asking.fetch(member.group_id, places, timeout_s=self._config.max_block_ms / 1000)
 
     # Looking
 

@@ -242,7 +242,8 @@ class RecordVerbs(EnqueueVerb):
 
         Args:
             name: of the topic.
-            key: a type (`type_serializers.py` lists them), or a serializer.
+            key: a type, one of bytes, str, uuid.UUID, dict, list, a TypedDict, dataclass, pydantic model or msgspec
+                Struct; or a serializer, for anything else.
             value: as `key`.
             headers: of every record, before its own.
 

@@ -16,9 +16,6 @@ from aioproducer.errors import IllegalStateError
 Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
 """A record's headers: names may repeat, order is kept, `None` is a null value."""
 
-HeadersArgument: TypeAlias = Iterable[tuple[str, bytes | None]]
-"""What the send verbs accept as headers."""
-
 MAX_TOPIC_LENGTH = 249  # Kafka names a directory after topic and partition
 MAX_PARTITION = 2**31 - 1  # int32 on the wire
 MAX_TIMESTAMP_MS = 2**63 - 1  # int64 on the wire

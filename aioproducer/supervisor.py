@@ -9,14 +9,10 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, NoReturn
 
-from aioproducer.errors import KafkaError
+from aioproducer.errors import BackgroundTaskDiedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping
-
-
-class BackgroundTaskDiedError(KafkaError):
-    """A background task ended although nobody closed the producer: cancelled from outside, or by a defect."""
 
 
 class Supervisor:

@@ -52,7 +52,9 @@ class TransactionalVerbs:
             IllegalStateError: the producer has no `transactional_id`; entering: the task has a transaction open.
             TransactionTimeoutError: entering: others' were open for `max_block_ms`. At the end: no answer for so long.
             TransactionAbortableError: at the end: a record or offset failed; the transaction was aborted.
-            ProducerFencedError: a newer producer has the transactional id, or the transaction timed out.
+            ProducerFencedError: a newer producer has the transactional id, or the transaction timed out. On
+                transactions V2 the loser's record fails first, with `BrokerError` (INVALID_PRODUCER_EPOCH), and its
+                transaction with TransactionAbortableError; the next one, or `abort_transaction`, raises this.
         """
         runner = transactions_of(self._open_running())
         return TransactionBlock(runner, make=self._lend, on_end=self._take_back)

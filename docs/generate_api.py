@@ -12,6 +12,7 @@ import copy
 import importlib
 import inspect
 import re
+import textwrap
 from collections.abc import Iterator
 from functools import cache
 from itertools import pairwise
@@ -45,6 +46,14 @@ _CHAPTERS: Final = {
         ["Delivery", "RecordMetadata", "TopicPartition", "BulkDelivery", "BulkResult", "OffsetRange", "Outcome"],
     ),
     "Transactions": ("aioproducer", ["Transaction", "OffsetAndMetadata", "ConsumerGroupMetadata"]),
+    "With aiokafka's consumer: aioproducer.integrations.aiokafka": (
+        "aioproducer.integrations.aiokafka",
+        ["exactly_once", "ExactlyOnce", "PoisonRecordError"],
+    ),
+    "The transaction of its batches: aioproducer.integrations.batch_transaction": (
+        "aioproducer.integrations.batch_transaction",
+        ["BatchTransaction", "RecordParts", "ColumnParts"],
+    ),
     "Code of your own": (
         "aioproducer",
         [
@@ -56,7 +65,7 @@ _CHAPTERS: Final = {
         "aioproducer.testing",
         [
             *("FakeCluster", "FakeClusterOptions", "Faults", "Where", "Fault", "FaultKind", "ApiKey", "LoggedRecord"),
-            *("SeenRequest", "TopicRefusedError", "CoordinatorKind"),
+            *("SeenRequest", "TopicRefusedError", "CoordinatorKind", "ErrorCode"),
         ],
     ),
     "Real Kafka: aioproducer.broker": (
@@ -72,22 +81,34 @@ _ELSEWHERE = """\
 - `ProducerConfig`, `ProducerOptions`: every option, in [configuration](configuration.md).
 - `ProducerStatistics`: every field, in [metrics](metrics.md).
 - Every error, what it says and what leads to it, in [errors](errors.md).
+- The command `aioproducer` and its options: `aioproducer --help`.
 - `__version__`: of the package.
 """
 
+_PLUGIN: Final = "aioproducer.testing.pytest_plugin"
+
 _FOR_THE_PACKAGE: Final = {
-    *("Producer.topic_of", "Producer.mark_forked", "BlockingProducer.abandon", "BulkDelivery.take"),
-    *("BulkDelivery.refuse", "Delivery.home", "Delivery.position", "Faults.has_rules", "Faults.take", "Fault.applies"),
-    *("Where.matches", "ApiKey.is_flexible", "ApiKey.schema_name"),
+    *("Producer.topic_of", "Producer.mark_forked", "Producer.use_sources", "Producer.reject_commit"),
+    *("BlockingProducer.abandon", "Transaction.topic_of", "Transaction.end"),
+    *("BulkDelivery.take", "BulkDelivery.refuse", "BulkDelivery.note_unseen"),
+    *("Delivery.home", "Delivery.position", "Delivery.has_waiters"),
+    *("Faults.has_rules", "Faults.take", "Faults.kinds", "Fault.applies", "Where.matches"),
+    *("ApiKey.is_flexible", "ApiKey.schema_name"),
 }
 """What has no underscore because other modules of the package call it."""
+
+_MADE_FOR_USERS: Final = {
+    *("Topic", "BlockingTopic", "Transaction", "BulkDelivery", "ExactlyOnce", "BatchTransaction", "Faults"),
+}
+"""Classes that users do not call: how they are made is the package's own affair."""
 
 _LINE: Final = 88
 """Characters of a signature that stand in one line."""
 
 _SECTION: Final = re.compile(r"^(Args|Returns|Raises|Yields):\n((?:[ ]{4}.*\n|\n)+)", re.MULTILINE)
+_ARGUMENTS: Final = re.compile(r"^\*\*Arguments\*\*\n\n(?:- .*\n)+\n?", re.MULTILINE)
 _TITLES: Final = {"Args": "Arguments", "Returns": "Returns", "Raises": "Raises", "Yields": "Yields"}
-_ITEM: Final = re.compile(r"^(?P<names>[*\w, ]+): (?P<text>.*)", re.DOTALL)
+_ITEM: Final = re.compile(r"^(?P<names>[*\w, .]+): (?P<text>.*)", re.DOTALL)
 _PAGE_NAMED: Final = re.compile(r"docs/reference/(\w+)\.md")
 _ANNOTATED: Final = re.compile(r"^(\w+: [^=]+)=")
 _MENTION: Final = re.compile(r"`(?P<name>[A-Z]\w+(?:\.\w+)?)`")
@@ -98,7 +119,8 @@ _Function: TypeAlias = "ast.FunctionDef | ast.AsyncFunctionDef"
 def render() -> str:
     """Return the whole page."""
     chapters = [_chapter(title, *found) for title, found in _CHAPTERS.items()]
-    return _linked("\n".join([_INTRODUCTION, *chapters, _ELSEWHERE]))
+    plugin = f"## For pytest: {_PLUGIN}\n\n{_text(_tree(_PLUGIN))}"
+    return _linked("\n".join([_INTRODUCTION, *chapters, plugin, _ELSEWHERE]))
 
 
 def errors() -> list[str]:
@@ -114,6 +136,11 @@ def names() -> list[str]:
     return [*here, "ProducerConfig", "ProducerOptions", "ProducerStatistics", "__version__", *errors()]
 
 
+def modules() -> list[str]:
+    """The modules of the names that the page explains."""
+    return list({module: None for module, _ in _CHAPTERS.values()})
+
+
 def _chapter(title: str, module: str, found: list[str]) -> str:
     public = importlib.import_module(module)
     return "\n".join([f"## {title}\n", *(_entry(name, getattr(public, name)) for name in found)])
@@ -127,7 +154,10 @@ def _entry(name: str, value: type) -> str:
     methods = [
         f"#### `{name}.{method.name}`\n\n{_code(_signature(method))}\n{_text(method)}" for method in _methods(value)
     ]
-    head = f"### `{name}`\n\n{_code(_head(definition, value))}\n{_text(definition)}"
+    about = _text(definition)
+    if name in _MADE_FOR_USERS:
+        about = _ARGUMENTS.sub("", about).rstrip() + "\n"
+    head = f"### `{name}`\n\n{_code(_head(definition, value))}\n{about}"
     return "\n".join([head, *([f"**Attributes**\n\n{fields}"] if fields else []), *methods])
 
 
@@ -211,7 +241,7 @@ def _head(definition: ast.ClassDef, kind: type) -> str:
     constructors = [
         node for body in _bodies(kind) for node in body if isinstance(node, ast.FunctionDef) and node.name == "__init__"
     ]
-    if constructors and not issubclass(kind, BaseException):
+    if constructors and kind.__name__ not in _MADE_FOR_USERS and not issubclass(kind, BaseException):
         return "class " + _signature(constructors[0]).removeprefix("def ").replace("__init__", kind.__name__, 1)
     bases = ", ".join(map(ast.unparse, definition.bases))
     return f"class {kind.__name__}({bases})" if bases else f"class {kind.__name__}"
@@ -247,14 +277,14 @@ def _code(text: str) -> str:
     return f"```py\n{text}\n```\n"  # `python` blocks are programs, which a test runs
 
 
-def _text(node: ast.ClassDef | _Function) -> str:
+def _text(node: ast.Module | ast.ClassDef | _Function) -> str:
     """Return a docstring as Markdown."""
     docstring = (ast.get_docstring(node) or "") + "\n"
     return _SECTION.sub(lambda found: _section(found[1], found[2]), docstring).rstrip() + "\n"
 
 
 def _section(name: str, body: str) -> str:
-    body = inspect.cleandoc(body)
+    body = textwrap.dedent(body).strip()
     if name in {"Returns", "Yields"}:
         return f"**{_TITLES[name]}** {_flat(body)}\n\n"
     items = [_item(item) for item in re.split(r"\n(?=\S)", body)]

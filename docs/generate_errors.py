@@ -48,6 +48,9 @@ Where Python has a word for it, the class has that built-in as a second parent,
 so `except TimeoutError` or `except ValueError` works without importing anything of ours.
 
 {tree}
+`exactly_once` adds one, `aioproducer.integrations.aiokafka.PoisonRecordError`: a record of the input fails whenever it
+is tried, also alone. Its `topic`, `partition` and `offset` say which.
+
 ## What an error says
 
 {attributes}

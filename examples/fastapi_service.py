@@ -1,6 +1,6 @@
 """A web service that answers once Kafka has the record.
 
-    pip install aioproducer fastapi uvicorn
+    pip install fastapi uvicorn  # and this library, see its README
     uvicorn --factory fastapi_service:create_app
     curl -X POST localhost:8000/orders/customer-7 -d '{"item": "tea"}'
     curl localhost:8000/health

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.layers import layers_above, layers_below
+
 PACKAGE = Path(__file__).parent.parent / "aioproducer"
 SOURCES = sorted(path for path in PACKAGE.rglob("*") if path.suffix in {".py", ".pyx"})
 MODULES = [path for path in SOURCES if path.suffix == ".py"]
@@ -21,7 +23,7 @@ ROWS = {"errors.py", "error_codes.py", "workload.py"}
 """Files of one short class, verb or table row after another: they may be longer."""
 
 FORBIDDEN_NAMES = {"utils", "util", "helpers", "helper", "common", "base", "misc"}
-LOADED_LAZILY = {"aiokafka", "kio", "msgspec", "pyarrow", "pydantic", "pyspark", "rich", "structlog", "typer"}
+LOADED_LAZILY = {"aiokafka", "kio", "msgspec", "pyarrow", "pydantic", "rich", "structlog", "typer"}
 """Libraries that `import aioproducer` must not load: slow to import, or brought by an extra."""
 
 CYTHON_FUNCTION = re.compile(r"^(?P<indent> *)(?:cp?def|def)\b(?!.*\bclass\b)[^=]*\(")
@@ -50,15 +52,19 @@ def cython_functions(path: Path) -> Iterator[tuple[str, int]]:
         yield f"{lines[number].strip()} at line {number + 1}", len([line for line in text.splitlines() if line.strip()])
 
 
+def layer_of(path: Path) -> str:
+    """The module on top of the package that a file is, or is part of."""
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
 def below_native(path: Path) -> bool:
     """Whether a module is in a layer below `_native`."""
-    return path.relative_to(PACKAGE).parts[0] in {"protocol", "records.py", "metrics.py", "errors.py"}
+    return layer_of(path) in layers_below("_native")
 
 
 def above_producer(path: Path) -> bool:
     """Whether a module is a user of the public names, as a program of a user is."""
-    layer = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
-    return layer in {"cli", "spark", "inspector", "integrations", "compat", "blocking", "broker", "testing"}
+    return layer_of(path) in layers_above("producer")
 
 
 def relative(path: Path) -> str:

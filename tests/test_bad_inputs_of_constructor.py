@@ -42,6 +42,8 @@ class Interceptor:
         ("a b:9092", "a b:9092"),
         ("kafka://h:9092", "'h:9092'"),
         ("h", "no port"),
+        ("a:1;b:2", "several servers have commas between them"),
+        ("a:1 b:2", "several servers have commas between them"),
     ],
 )
 def test_servers_are_refused(servers: str | list[str], message: str) -> None:

@@ -1,5 +1,6 @@
 """Bad arguments and calls that fit no transaction: refused at the call by name, and a valid transaction works after."""
 
+import re
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -46,6 +47,32 @@ OFFSETS: list[tuple[object, object, type[Exception], str]] = [
     ({}, "", ValueError, "must not be empty"),
     ({PLACE: 1}, "g" * 40_000, ValueError, "the id of the group must be at most 32767 bytes long, not 40000"),
 ]
+
+
+PARTITIONS: list[tuple[object, type[Exception], str]] = [
+    (None, TypeError, "partitions must be an iterable of (topic, partition), not NoneType"),
+    ("t", TypeError, "partitions must be an iterable of (topic, partition), not str"),
+    (5, TypeError, "partitions must be an iterable of (topic, partition), not int"),
+    (["t"], TypeError, "partitions must be (topic, partition), not str"),
+    ([("t", None)], TypeError, "partitions must be (topic, partition): the partition is None"),
+    ([("t", "0")], TypeError, "partition must be an int or None, not str"),
+    ([("t", -1)], ValueError, "partition must be between 0 and 2147483647, not -1"),
+    ([("a b", 0)], ValueError, "topic 'a b' has the character"),
+]
+
+
+@pytest.mark.parametrize("partitions, kind, message", PARTITIONS, ids=[repr(row[0]) for row in PARTITIONS])
+@in_virtual_time
+async def test_partitions_nobody_has_offsets_of_are_refused_at_the_call(
+    partitions: object, kind: type[Exception], message: str
+) -> None:
+    """No broker is asked; what is asked rightly is answered, each place once."""
+    async with cluster_of(V2_RELEASE) as cluster, producer_of(cluster) as producer:
+        with pytest.raises(kind, match=re.escape(message)):
+            await producer.committed_offsets("readers", partitions)  # type: ignore[arg-type]
+
+        assert not any(seen.api is ApiKey.OFFSET_FETCH for seen in cluster.requests)
+        assert await producer.committed_offsets("readers", iter([PLACE, ("t", 0)])) == {PLACE: None}  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

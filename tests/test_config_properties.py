@@ -6,7 +6,7 @@ import pytest
 
 from aioproducer.config import ProducerConfig
 from aioproducer.config.option_names import kafka_name
-from aioproducer.errors import ConfigurationError
+from aioproducer.errors import ConfigurationError, ConfigurationTypeError
 from aioproducer.serializers import BytesSerializer, StringSerializer
 
 
@@ -59,6 +59,20 @@ def test_kafka_properties_are_refused(properties: dict[str, object], message: st
 
     with pytest.raises(ConfigurationError, match=re.escape(message)):
         ProducerConfig.from_kafka_properties({**servers, **properties})
+
+
+@pytest.mark.parametrize(
+    "properties, message",
+    [
+        (None, "properties must be a mapping of names to values, not NoneType"),
+        ("linger.ms=5", "properties must be a mapping of names to values, not str"),
+        ({5: "x"}, "the name of an option must be a str, not int (5)"),
+    ],
+)
+def test_what_is_no_properties_is_a_type_error(properties: object, message: str) -> None:
+    """Which is a configuration error too."""
+    with pytest.raises(ConfigurationTypeError, match=re.escape(message)):
+        ProducerConfig.from_kafka_properties(properties)  # type: ignore[arg-type]
 
 
 def test_kafka_name_is_the_name_with_dots() -> None:

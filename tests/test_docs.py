@@ -11,6 +11,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 LINK = re.compile(r"\[[^\]]*\]\((?P<target>[^)#\s]+)[^)]*\)")
+INSTALL = re.compile(r"pip install [^`\n]*")
 PYTHON_BLOCK = re.compile(r"^```python\n(?P<code>.*?)^```", re.DOTALL | re.MULTILINE)
 
 
@@ -50,3 +51,14 @@ def test_changelog_has_the_version_or_unreleased_on_top() -> None:
 
     assert first is not None
     assert first["version"] in {version, "Unreleased"}
+
+
+def test_users_are_told_an_install_that_works() -> None:
+    """It is on no index yet; and an editable one hides the stubs from mypy."""
+    told = [*PAGES, *ROOT.glob("examples/*.py")]
+    commands = [line for page in told if page.name != "CONTRIBUTING.md" for line in INSTALL.findall(page.read_text())]
+
+    assert [
+        command for command in commands if {"-e", "aioproducer"} & set(command.split()) or "'aioproducer[" in command
+    ] == []
+    assert "pip install '.[cli]'" in commands

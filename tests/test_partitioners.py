@@ -56,6 +56,23 @@ def test_murmur2_equals_the_reference(key: bytes, count: int) -> None:
     assert partition_for_key(key, count) == reference.partition_for_key(key, count)
 
 
+@pytest.mark.parametrize(
+    "key, count, kind, message",
+    [
+        (b"k", 0, ValueError, "partition_count must be at least 1, not 0"),
+        (b"k", -3, ValueError, "partition_count must be at least 1, not -3"),
+        (None, 3, TypeError, "key_bytes must be bytes, the serialized key, not NoneType"),
+        ("k", 3, TypeError, "key_bytes must be bytes, the serialized key, not str"),
+    ],
+)
+def test_partition_of_what_is_no_key_or_of_none_is_refused(  # noqa: PLR0917  # one row
+    key: object, count: int, kind: type[Exception], message: str
+) -> None:
+    """By name, whatever a partitioner of one's own passes on."""
+    with pytest.raises(kind, match=message):
+        partition_for_key(key, count)  # type: ignore[arg-type]
+
+
 def test_round_robin_takes_partitions_in_turn() -> None:
     """From 0, and around."""
     assert choices(RoundRobinPartitioner(), FewLeaders(3, {0, 1, 2}), 5) == [0, 1, 2, 0, 1]

@@ -17,11 +17,10 @@ from pathlib import Path
 from typing import Self
 
 from aioproducer.broker.free_ports import free_ports, is_free
-from aioproducer.broker.java_process import PERFORMANCE_HEAP, SMALL_HEAP, java_command
+from aioproducer.broker.java_process import PERFORMANCE_HEAP, SMALL_HEAP
 from aioproducer.broker.kafka_jars import TESTED_VERSIONS, kafka_jars
 from aioproducer.broker.kafka_node import KafkaNode, NodeProgram
 from aioproducer.broker.log_folder import copy_log_folder, formatted_log_folder, new_uuid
-from aioproducer.broker.run_program import run_program
 from aioproducer.broker.server_properties import LOOPBACK, NodePorts, ProxiedPorts, properties_text, server_properties
 from aioproducer.broker.start_error import BrokerStartError
 from aioproducer.broker.working_folder import WorkingFolder
@@ -76,7 +75,6 @@ class KafkaCluster:
         self._features = dict(features or {})
         self._heap = PERFORMANCE_HEAP if performance else SMALL_HEAP
         self._nodes: dict[int, KafkaNode] = {}
-        self._jars: Path | None = None
         self._folder: WorkingFolder | None = None
 
     def __repr__(self) -> str:
@@ -110,11 +108,11 @@ class KafkaCluster:
         if self._folder is not None:
             raise BrokerStartError("this cluster was started already")
         self._require_free_ports()
-        self._jars = await kafka_jars(self.version)
-        template = await formatted_log_folder(self._jars, self._features)
+        jars = await kafka_jars(self.version)
+        template = await formatted_log_folder(jars, self._features)
         atexit.register(self._stop_now)
         try:
-            self._lay_out(template, NodeProgram(self._jars, self._heap))
+            self._lay_out(template, NodeProgram(jars, self._heap))
             for node in self._nodes.values():
                 node.launch()
             await self._wait_until_ready(tuple(self._nodes.values()))
@@ -153,16 +151,6 @@ class KafkaCluster:
     def node(self, node_id: int) -> KafkaNode:
         """One node: whether it runs, its process id, its folders and its log."""
         return self._nodes[node_id]
-
-    async def run_tool(self, main_class: str, *arguments: str) -> str:
-        """Run one of this Kafka's own programs, such as `kafka.tools.DumpLogSegments`, and return what it printed.
-
-        Raises:
-            BrokerStartError: the cluster is not started, or the program failed; with what it said.
-        """
-        if self._jars is None:
-            raise BrokerStartError("start the cluster first")
-        return await run_program(java_command(self._jars, main_class, arguments))
 
     def _require_free_ports(self) -> None:
         """Look before anything is started.

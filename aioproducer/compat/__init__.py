@@ -2,8 +2,8 @@
 
     from aioproducer.compat import AIOKafkaProducer
 
-Signatures, names and errors here are the other library's, so this needs it installed (`pip install
-'aioproducer[compat]'`); what sends is the `Producer`. Nothing of the rest of the package may depend on this.
+Signatures, names and errors here are the other library's, so this needs it installed, as the extra `compat` does;
+what sends is the `Producer`. Nothing of the rest of the package may depend on this.
 """
 
 from aioproducer.compat.aiokafka_producer import AIOKafkaProducer

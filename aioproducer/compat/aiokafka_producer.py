@@ -32,7 +32,7 @@ from aioproducer.errors import KafkaError, MetadataTimeoutError, UndeliveredErro
 from aioproducer.producer import Producer
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from types import TracebackType
 
     from aioproducer.compat.aiokafka_options import ChoosePartition
@@ -284,6 +284,7 @@ class AIOKafkaProducer(TransactionVerbs):
         except BaseException as error:
             if futures or isinstance(error, asyncio.CancelledError):  # a cancelled call may have left its record
                 self._reject_commit(error)
+            _let_go(futures)
             raise
         asyncio.gather(*futures).add_done_callback(partial(_tell_first, promised))
         return promised
@@ -299,16 +300,20 @@ class AIOKafkaProducer(TransactionVerbs):
         headers: Sequence[tuple[str, bytes | None]] | None,
     ) -> asyncio.Future[RecordMetadata]:
         future: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
-        with TRANSLATED:
-            await self._producer.enqueue(
-                topic,
-                value,
-                key=key,
-                partition=partition,
-                timestamp=timestamp,
-                headers=headers or None,
-                on_delivery=partial(self._ended, future),
-            )
+        try:
+            with TRANSLATED:
+                await self._producer.enqueue(
+                    topic,
+                    value,
+                    key=key,
+                    partition=partition,
+                    timestamp=timestamp,
+                    headers=headers or None,
+                    on_delivery=partial(self._ended, future),
+                )
+        except BaseException:
+            _let_go([future])
+            raise
         return future
 
     def _ended(
@@ -337,6 +342,13 @@ class AIOKafkaProducer(TransactionVerbs):
 
     def __repr__(self) -> str:
         return f"<AIOKafkaProducer over {self._producer!r}>"
+
+
+def _let_go(futures: Iterable[asyncio.Future[RecordMetadata]]) -> None:
+    """Let asyncio not complain of futures that nobody can look at, because the call raises instead."""
+    for future in futures:
+        if not future.cancel():
+            future.exception()
 
 
 def _tell_first(promised: asyncio.Future[RecordMetadata], gathered: asyncio.Future[list[RecordMetadata]]) -> None:

@@ -14,6 +14,8 @@ MAX_PORT = 65535
 _HOST = re.compile(r"[A-Za-z0-9._-]+")
 _IPV6 = re.compile(r"[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*(%[A-Za-z0-9._-]+)?")
 _PORT = re.compile(r"[0-9]{1,10}")
+_NO_COMMA = re.compile(r"[;|\s]")
+"""What others write between servers."""
 
 
 def parse_bootstrap_servers(given: object) -> tuple[tuple[str, int], ...]:
@@ -50,6 +52,8 @@ def _parse_server(server: str) -> tuple[str, int]:
     if "://" in server:
         rest = server.partition("://")[2].rstrip("/")
         _refuse(f"bootstrap_servers takes host:port without a scheme: {rest!r}, not {server!r}")
+    if server.count(":") > 1 and _NO_COMMA.search(server):
+        _refuse_server(server, "several servers have commas between them")
     host, colon, port = server.rpartition(":")
     if not colon or not port or server.endswith("]"):
         _refuse_server(server, "it has no port")

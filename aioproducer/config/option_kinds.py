@@ -16,6 +16,7 @@ INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
 
 _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]+")
+_SECURED = frozenset({"SSL", "SASL_PLAINTEXT", "SASL_SSL"})
 _MAX_STRING_BYTES = 32767  # a string's length is an int16 on the wire
 
 # What property files of Java programs name, and what does the same here.
@@ -242,15 +243,18 @@ class SecurityProtocol:
         """Return `PLAINTEXT`; refuse the other three as not supported, the rest as unknown.
 
         Raises:
-            ConfigurationError: any of the other three.
+            ConfigurationError: any of the other three, or none of the four.
         """
-        word = Choice(("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")).accept(name, value)
-        if word != "PLAINTEXT":
+        if not isinstance(value, str):
+            _refuse_type(name, value, "a str")
+        if value in _SECURED:
             raise ConfigurationError(
-                f"{name}={word!r}: TLS and SASL are not supported in this version of aioproducer; only PLAINTEXT is",
+                f"{name}={value!r}: TLS and SASL are not supported in this version of aioproducer; only PLAINTEXT is",
                 option=name,
             )
-        return word
+        if value != "PLAINTEXT":
+            refuse_value(name, value, self.allowed)
+        return value
 
     def parse(self, name: str, text: str) -> str:  # noqa: ARG002  # OptionKind
         """Take the text as it is; Kafka reads it in any case."""

@@ -32,6 +32,17 @@ _NOT_HERE: Mapping[str, str] = {
 }
 
 
+def check_properties(properties: object) -> None:
+    """Refuse what is no mapping.
+
+    Raises:
+        ConfigurationTypeError: it is none.
+    """
+    if not isinstance(properties, Mapping):
+        text = f"properties must be a mapping of names to values, not {type(properties).__name__}"
+        raise ConfigurationTypeError(text)
+
+
 def in_python_spelling(options: Mapping[str, object], known: Collection[str]) -> dict[str, object]:
     """Return the options under their Python names, `linger_ms` for `linger.ms`.
 
@@ -40,11 +51,13 @@ def in_python_spelling(options: Mapping[str, object], known: Collection[str]) ->
         known: the names of all options, in Python spelling.
 
     Raises:
-        ConfigurationError: an option in both spellings, or one that Kafka has and this has not.
-        ConfigurationTypeError: a name that is no option; says which one is nearest.
+        ConfigurationError: an option in both spellings.
+        ConfigurationTypeError: a name that is no text, or no option here; says why, or which is nearest.
     """
     result: dict[str, object] = {}
     for given, value in options.items():
+        if not isinstance(given, str):
+            raise ConfigurationTypeError(f"the name of an option must be a str, not {type(given).__name__} ({given!r})")
         name = given.replace(".", "_")
         if name not in known:
             _refuse_name(given, name, known)
@@ -62,10 +75,10 @@ def kafka_name(name: str) -> str:
 def _refuse_name(given: str, name: str, known: Collection[str]) -> NoReturn:
     for prefix, reason in _NOT_HERE.items():
         if name == prefix or (prefix.endswith("_") and name.startswith(prefix)):
-            raise ConfigurationError(f"aioproducer has no option {given!r}: {reason}", option=name)
+            raise ConfigurationTypeError(f"aioproducer has no option {given!r}: {reason}", option=name)
     from difflib import get_close_matches  # noqa: PLC0415  # only for what is wrong
 
-    nearest = get_close_matches(name, known, n=1, cutoff=0.6)
+    nearest = get_close_matches(name.lower(), known, n=1, cutoff=0.6)
     if not nearest:
         raise ConfigurationTypeError(f"there is no option {given!r}", option=name)
     meant = kafka_name(nearest[0]) if "." in given else nearest[0]

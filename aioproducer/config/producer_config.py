@@ -25,7 +25,7 @@ from aioproducer.config.option_kinds import (
     TransactionalId,
     Whole,
 )
-from aioproducer.config.option_names import in_python_spelling
+from aioproducer.config.option_names import check_properties, in_python_spelling
 from aioproducer.config.producer_options import ProducerOptions
 from aioproducer.errors import ConfigurationTypeError
 from aioproducer.interceptors import ProducerInterceptor, check_interceptors
@@ -256,8 +256,9 @@ class ProducerConfig:
         Raises:
             ConfigurationError: as the constructor; also a text that cannot be read, or an option
                 in both spellings.
-            ConfigurationTypeError: as the constructor; also no `bootstrap.servers`.
+            ConfigurationTypeError: as the constructor; also no mapping, and no `bootstrap.servers`.
         """
+        check_properties(properties)
         named = in_python_spelling(properties, {"bootstrap_servers", *option_kinds()})
         if "bootstrap_servers" not in named:
             raise ConfigurationTypeError("bootstrap.servers is missing", option="bootstrap_servers")

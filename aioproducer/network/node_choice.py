@@ -26,10 +26,6 @@ class NodeChoice:
         self._links = links
         self._environment = environment
 
-    def least_loaded(self) -> NodeLink | None:
-        """Return the connected link with the fewest requests in flight, or None if none is connected."""
-        return self._least_loaded_of(self._links.candidates())
-
     def has_another(self, asked: Collection[NodeLink]) -> bool:
         """Tell whether there is a node besides these that may be asked what any can answer."""
         return bool(self._others(asked))
@@ -68,6 +64,7 @@ class NodeChoice:
         return [link for link in self._links.bootstrap() if link not in asked and link.place not in places]
 
     def _least_loaded_of(self, links: list[NodeLink]) -> NodeLink | None:
+        """Return the connected link with the fewest requests in flight, or None if none is connected."""
         now = self._environment.loop.time()
         loads = [
             (connection.silent_for_s(now) > _SUSPICIOUS_SILENCE_S, connection.in_flight, self._chance(), index)

@@ -14,7 +14,6 @@ producer id) read traits and never list codes where a trait says it. The words a
 * `sequence`: the broker's view of (producer id, epoch, sequence) differs from ours.
 * `renegotiate`: versions were agreed with another broker than this one is now; connect anew before the retry.
 * `fatal`: nothing sent later by this producer can succeed.
-* `abortable`: inside a transaction, abort it and go on.
 
 Source: org.apache.kafka.common.protocol.Errors; the traits were read in and tried on Kafka 3.9.1 and 4.3.1.
 """
@@ -36,7 +35,6 @@ _WORDS: Final = frozenset(
         "sequence",
         "renegotiate",
         "fatal",
-        "abortable",
     )
 )
 
@@ -111,11 +109,6 @@ class ErrorCode(IntEnum):
         """Whether nothing this producer sends later can succeed."""
         return "fatal" in self.traits
 
-    @property
-    def abortable(self) -> bool:
-        """Whether a transaction must be aborted, after which the producer can go on."""
-        return "abortable" in self.traits
-
     UNKNOWN_SERVER_ERROR = -1, "idempotent_retry", "the broker failed in a way it has no code for"
     NONE = 0, "", "no error"
     OFFSET_OUT_OF_RANGE = 1, "", "the offset is outside the log"
@@ -147,7 +140,7 @@ class ErrorCode(IntEnum):
     REBALANCE_IN_PROGRESS = 27, "", "the group is rebalancing"
     INVALID_COMMIT_OFFSET_SIZE = 28, "", "the offset commit is too large"
     TOPIC_AUTHORIZATION_FAILED = 29, "not_written", "no permission for the topic"
-    GROUP_AUTHORIZATION_FAILED = 30, "abortable", "no permission for the group"
+    GROUP_AUTHORIZATION_FAILED = 30, "", "no permission for the group"
     CLUSTER_AUTHORIZATION_FAILED = 31, "fatal not_written", "no permission on the cluster (IdempotentWrite, or Create)"
     INVALID_TIMESTAMP = 32, "per_record not_written", "a timestamp is too far from the broker's clock"
     UNSUPPORTED_SASL_MECHANISM = 33, "", "the broker does not offer this SASL mechanism"
@@ -169,14 +162,14 @@ class ErrorCode(IntEnum):
     OUT_OF_ORDER_SEQUENCE_NUMBER = 45, "sequence not_written", "the sequence is not the one the broker expects"
     DUPLICATE_SEQUENCE_NUMBER = 46, "sequence", "the broker has seen this sequence before"
     INVALID_PRODUCER_EPOCH = 47, "sequence not_written", "a newer epoch of this producer exists in the partition"
-    INVALID_TXN_STATE = 48, "abortable not_written", "the request does not fit the state of the transaction"
+    INVALID_TXN_STATE = 48, "not_written", "the request does not fit the state of the transaction"
     INVALID_PRODUCER_ID_MAPPING = 49, "not_written", "the producer id is not the one of this transactional id"
     INVALID_TRANSACTION_TIMEOUT = 50, "fatal", "the transaction timeout exceeds transaction.max.timeout.ms"
     CONCURRENT_TRANSACTIONS = 51, "retriable not_written", "the previous transaction is still being completed"
     TRANSACTION_COORDINATOR_FENCED = 52, "", "an older transaction coordinator wrote a marker"
     TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53, "fatal not_written", "no permission for the transactional id"
     SECURITY_DISABLED = 54, "", "the broker has no security features switched on"
-    OPERATION_NOT_ATTEMPTED = 55, "abortable", "another part of the same request failed first"
+    OPERATION_NOT_ATTEMPTED = 55, "", "another part of the same request failed first"
     KAFKA_STORAGE_ERROR = 56, "retriable metadata", "the broker's disk failed, perhaps after the append"
     LOG_DIR_NOT_FOUND = 57, "", "the log directory does not exist"
     SASL_AUTHENTICATION_FAILED = 58, "", "the credentials were refused"
@@ -245,7 +238,7 @@ class ErrorCode(IntEnum):
     UNKNOWN_SUBSCRIPTION_ID = 117, "", "the telemetry subscription is old"
     TELEMETRY_TOO_LARGE = 118, "", "the telemetry is too large"
     INVALID_REGISTRATION = 119, "", "the registration of the broker is invalid"
-    TRANSACTION_ABORTABLE = 120, "abortable not_written", "the transaction must be aborted"
+    TRANSACTION_ABORTABLE = 120, "not_written", "the transaction must be aborted"
     INVALID_RECORD_STATE = 121, "", "the record is not acquired by this share consumer"
     SHARE_SESSION_NOT_FOUND = 122, "retriable", "the share session does not exist"
     INVALID_SHARE_SESSION_EPOCH = 123, "retriable", "the epoch of the share session is wrong"

@@ -39,9 +39,6 @@ from typing import Final, NamedTuple, TypeAlias
 from aioproducer.protocol.request_fields import NO_TAGGED_FIELDS, array_length, bytes_length, string
 from aioproducer.protocol.response_reader import ResponseReader, decode
 
-API_KEY: Final = 0
-MIN_VERSION: Final = 3
-MAX_VERSION: Final = 13
 TOPIC_ID_VERSION: Final = 13
 """From this version on topics are named by their id."""
 

@@ -3,6 +3,7 @@
 The brokers' logic is sans-IO (bytes in, bytes out, `now` given) in `model/`, and a thin TCP shell serves it.
 """
 
+from aioproducer.protocol.error_codes import ErrorCode
 from aioproducer.testing.fake_cluster import FakeCluster, FakeClusterOptions
 from aioproducer.testing.model.api_keys import ApiKey
 from aioproducer.testing.model.broker import SeenRequest
@@ -14,6 +15,7 @@ from aioproducer.testing.model.topic_checks import TopicRefusedError
 __all__ = [
     "ApiKey",
     "CoordinatorKind",
+    "ErrorCode",
     "FakeCluster",
     "FakeClusterOptions",
     "Fault",

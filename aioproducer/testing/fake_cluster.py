@@ -11,12 +11,14 @@ import asyncio
 import dataclasses
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from difflib import get_close_matches
 from random import Random
 from typing import Self, TypedDict, Unpack
 
+from aioproducer.records import check_topic_name
 from aioproducer.testing.cluster_driver import ClusterDriver
-from aioproducer.testing.model.broker import SeenRequest
+from aioproducer.testing.model.broker import Broker, SeenRequest
 from aioproducer.testing.model.cluster import ModelCluster
 from aioproducer.testing.model.committed_records import committed_records
 from aioproducer.testing.model.coordinators import CoordinatorKind
@@ -29,6 +31,7 @@ from aioproducer.testing.model.topics import Topic, TopicRequest
 from aioproducer.testing.model.version_profiles import profile_named
 
 _SEED = 20_260_101
+_CLUSTERS_DEFAULT = -1
 
 
 class FakeClusterOptions(TypedDict, total=False):
@@ -75,7 +78,8 @@ class FakeCluster:  # noqa: PLR0904 - one face for everything a test does to a c
         options: `FakeClusterOptions`.
 
     Raises:
-        ValueError: no node, another number of ports than nodes, or an unknown profile.
+        TypeError: an option that does not exist, topics that are no mapping of names to numbers.
+        ValueError: no node, another number of ports than nodes, an unknown profile, or a topic that cannot be.
     """
 
     def __init__(
@@ -92,10 +96,11 @@ class FakeCluster:  # noqa: PLR0904 - one face for everything a test does to a c
             raise ValueError(f"a cluster needs at least one node, not {nodes}")
         if ports is not None and len(ports) != nodes:
             raise ValueError(f"{len(ports)} ports for {nodes} nodes")
+        _check_options(options)
         options.setdefault("replication_factor", min(3, nodes))
         self._settings = ClusterSettings(profile=profile_named(profile), **options)
         self._nodes = nodes
-        self._topics = dict(topics or {})
+        self._topics = _checked_topics(topics)
         self._ports = list(ports or [0] * nodes)
         self._clock = clock
         self._host = "127.0.0.1"
@@ -204,15 +209,23 @@ class FakeCluster:  # noqa: PLR0904 - one face for everything a test does to a c
         Args:
             node_id: which one.
             clean: as a controlled shutdown does; the broker then comes back with one batch of each producer in mind.
+
+        Raises:
+            LookupError: there is no such broker.
         """
         driver = self._running()
+        self._broker(node_id)
         driver.do(lambda now: driver.model.kill(node_id, now, clean=clean))
         await driver.close_port(node_id)
 
     async def restart(self, node_id: int) -> None:
-        """Bring a dead broker back, on the same port and with the log it had."""
+        """Bring a dead broker back, on the same port and with the log it had.
+
+        Raises:
+            LookupError: there is no such broker.
+        """
         driver = self._running()
-        broker = driver.model.brokers[node_id]
+        broker = self._broker(node_id)
         if not broker.is_alive:
             await driver.listen(node_id, host=broker.host, port=broker.port)
             driver.do(lambda now: driver.model.restart(node_id, now))
@@ -222,7 +235,9 @@ class FakeCluster:  # noqa: PLR0904 - one face for everything a test does to a c
 
         Raises:
             ValueError: that broker is no live member of the ISR.
+            LookupError: there is no such broker or partition.
         """
+        self._broker(node_id)
         moved = self._partition(topic, partition)
         self._running().do(lambda now: moved.move_leader(node_id, now))
 
@@ -231,7 +246,9 @@ class FakeCluster:  # noqa: PLR0904 - one face for everything a test does to a c
 
         Raises:
             ValueError: that broker is not up.
+            LookupError: there is no such broker.
         """
+        self._broker(node_id)
         driver = self._running()
         driver.do(lambda now: driver.model.coordinators.move(kind, key, node_id, now=now))
 
@@ -248,7 +265,12 @@ class FakeCluster:  # noqa: PLR0904 - one face for everything a test does to a c
         self.model.features.finalize_transaction_version(level)
 
     def hold_replication(self, node_id: int, *, held: bool = True) -> None:
-        """Let a broker stop copying what others append, or go on; for the partitions there are now."""
+        """Let a broker stop copying what others append, or go on; for the partitions there are now.
+
+        Raises:
+            LookupError: there is no such broker.
+        """
+        self._broker(node_id)
         driver = self._running()
         driver.do(lambda now: driver.model.hold_replication(node_id, now, held=held))
 
@@ -279,6 +301,12 @@ class FakeCluster:  # noqa: PLR0904 - one face for everything a test does to a c
         """Lose what a partition knows of its producers, as when their ids expire."""
         self._partition(topic, partition).producers.forget()
 
+    def _broker(self, node_id: int) -> Broker:
+        found = self.model.brokers.get(node_id)
+        if found is None:
+            raise LookupError(f"no broker {node_id!r}: node_id must be 1 to {self._nodes}")
+        return found
+
     def _topic(self, name: str) -> Topic:
         found = self.model.topics.named(name)
         if found is None:
@@ -290,3 +318,25 @@ class FakeCluster:  # noqa: PLR0904 - one face for everything a test does to a c
         if found is None:
             raise LookupError(f"no partition {index} of topic {topic!r}")
         return found
+
+
+def _check_options(options: Iterable[str]) -> None:
+    known = FakeClusterOptions.__annotations__
+    unknown = next((name for name in options if name not in known), None)
+    if unknown is not None:
+        nearest = get_close_matches(unknown, known, n=1)
+        hint = f"did you mean {nearest[0]!r}?" if nearest else f"there are {', '.join(known)}"
+        raise TypeError(f"FakeCluster has no option {unknown!r}; {hint}")
+
+
+def _checked_topics(topics: object) -> dict[str, int]:
+    if not isinstance(topics, Mapping | None):
+        raise TypeError(f"topics must be a mapping of names to numbers of partitions, not {type(topics).__name__}")
+    checked = dict(topics or {})
+    for name, partitions in checked.items():
+        check_topic_name(name)
+        if not isinstance(partitions, int) or isinstance(partitions, bool):
+            raise TypeError(f"topics[{name!r}] must be an int, its partitions, not {type(partitions).__name__}")
+        if partitions < 1 and partitions != _CLUSTERS_DEFAULT:
+            raise ValueError(f"topics[{name!r}] must be at least 1, or -1 for num_partitions, not {partitions}")
+    return checked

@@ -1,6 +1,7 @@
 """What goes wrong is aiokafka's error, with its own as the cause."""
 
 import asyncio
+import gc
 
 import pytest
 from aiokafka import errors
@@ -54,6 +55,22 @@ async def test_last_answer_of_the_broker_is_the_error(
     assert isinstance(raised.value, errors.KafkaError)
     assert isinstance(raised.value.__cause__, DeliveryTimeoutError)
     assert raised.value.__cause__.outcome in {Outcome.NOT_WRITTEN, Outcome.UNKNOWN}
+
+
+async def test_refused_call_leaves_no_future_behind(one_broker: FakeCluster) -> None:
+    """Nobody could look at it: asyncio would complain of an exception that was never retrieved."""
+    complaints: list[dict[str, object]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
+    async with AIOKafkaProducer(bootstrap_servers=one_broker.bootstrap_servers) as producer:
+        batch = producer.create_batch()
+        batch.append(key=None, value=b"1", timestamp=None)
+        for call in (producer.send("orders", b"1", partition=99), producer.send_batch(batch, "orders", partition=99)):
+            with pytest.raises(AssertionError, match=r"partition must be 0\.\.\d"):
+                await call
+        await producer.send_and_wait("orders", b"2", partition=0)
+    gc.collect()
+
+    assert complaints == []
 
 
 async def test_broker_that_never_answers_is_a_timeout(one_broker: FakeCluster) -> None:

@@ -1,11 +1,13 @@
 """The pages that are made from the code are current."""
 
 import importlib
+import re
 from types import ModuleType
 
 import pytest
 
 from docs import generate_api, generate_errors, generate_metrics, generate_protocol_versions
+from tests.public_names import public_names
 
 
 @pytest.mark.parametrize("generator", [generate_api, generate_errors, generate_metrics, generate_protocol_versions])
@@ -16,7 +18,15 @@ def test_page_is_current(generator: ModuleType) -> None:
 
 def test_api_page_has_every_public_name() -> None:
     """Once; a new one needs its place there."""
-    modules = ["aioproducer", "aioproducer.broker", "aioproducer.compat", "aioproducer.testing"]
-    public = [name for module in modules for name in importlib.import_module(module).__all__]
+    public = [name for module in generate_api.modules() for name in public_names(importlib.import_module(module))]
 
     assert sorted(generate_api.names()) == sorted(public)
+
+
+def test_arguments_of_the_api_page_are_one_bullet_each() -> None:
+    """A text of two lines is one item, and every item begins with what it is about."""
+    sections = re.findall(r"^\*\*(?:Arguments|Raises)\*\*\n\n((?:.+\n)+)", generate_api.render(), re.MULTILINE)
+    items = [line for section in sections for line in section.splitlines()]
+
+    assert len(items) > 100
+    assert [item for item in items if not item.startswith(("- `", "- [`"))] == []

@@ -259,7 +259,7 @@ async def test_blocking_producer_sends_tables_too(one_broker: FakeCluster) -> No
     assert (result.delivered, values(one_broker, "orders")) == (2, [b"a", b"b"])
 
 
-def test_without_pyarrow_the_extra_is_named() -> None:
+def test_without_pyarrow_it_says_what_to_install() -> None:
     """In a process that has none."""
     program = """
 import sys
@@ -269,4 +269,4 @@ ArrowRecords([], ColumnNames())
 """
     answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
 
-    assert "send_arrow needs pyarrow: pip install 'aioproducer[arrow]'" in answer.stderr
+    assert "send_arrow needs pyarrow: pip install pyarrow" in answer.stderr

@@ -5,11 +5,13 @@ import asyncio
 import pytest
 
 from aioproducer import (
+    BrokerError,
     ConsumerGroupMetadata,
     IllegalStateError,
     OffsetAndMetadata,
     ProducerFencedError,
     TopicPartition,
+    TransactionAbortableError,
 )
 from aioproducer.testing import ApiKey, Where
 from tests.fakes.transactional_cluster import (
@@ -222,6 +224,19 @@ async def test_two_producers_of_one_id_are_told_apart_loudly(release: Release) -
             await older.close()
 
         assert committed(cluster) == [b"newer"]
+
+
+@in_virtual_time
+async def test_v2_fenced_producer_learns_it_after_its_record_and_its_transaction() -> None:
+    """The code of the record may as well mean that this transaction timed out; the next one tells."""
+    async with cluster_of(V2_RELEASE) as cluster, producer_of(cluster) as older, producer_of(cluster):
+        await older.begin_transaction()
+        with pytest.raises(BrokerError, match="INVALID_PRODUCER_EPOCH"):
+            await older.send("t", b"older")
+        with pytest.raises(TransactionAbortableError):
+            await older.commit_transaction()
+        with pytest.raises(ProducerFencedError):
+            await older.abort_transaction()
 
 
 @on_every_release

@@ -40,7 +40,6 @@ def test_traits_that_decide_about_records() -> None:
     assert {int(row) for row in ErrorCode if row.renegotiate} == {35}
     assert {int(row) for row in ErrorCode if row.idempotent_retry} == {-1}
     assert {int(row) for row in ErrorCode if row.fatal} == {31, 50, 53, 90}
-    assert {int(row) for row in ErrorCode if row.abortable} == {30, 48, 55, 120}
 
 
 def test_refresh_is_asked_where_metadata_is_wrong() -> None:

@@ -2,12 +2,14 @@
 
 import asyncio
 import contextlib
+import re
 import struct
+from functools import partial
 
 import pytest
 import uvloop
 
-from aioproducer.testing import ApiKey, FakeCluster, TopicRefusedError, Where
+from aioproducer.testing import ApiKey, ErrorCode, FakeCluster, TopicRefusedError, Where
 
 API_VERSIONS = struct.pack(">ihhih", 10, ApiKey.API_VERSIONS, 0, 7, -1)
 
@@ -163,3 +165,61 @@ def test_uvloop_runs_it_too() -> None:
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         assert runner.run(story()) == [7, 7]
+
+
+@pytest.mark.parametrize(
+    "options, kind, message",
+    [
+        ({"topics": {"t": 0}}, ValueError, "topics['t'] must be at least 1, or -1 for num_partitions, not 0"),
+        ({"topics": {"t": "1"}}, TypeError, "topics['t'] must be an int, its partitions, not str"),
+        ({"topics": {"bad t": 1}}, ValueError, "topic 'bad t' has the character"),
+        ({"topics": ["t"]}, TypeError, "topics must be a mapping of names to numbers of partitions, not list"),
+        ({"num_partition": 1}, TypeError, "FakeCluster has no option 'num_partition'; did you mean 'num_partitions'?"),
+        ({"colour": 1}, TypeError, "FakeCluster has no option 'colour'; there are cluster_id, "),
+    ],
+)
+def test_what_no_cluster_can_be_is_refused_by_the_constructor(
+    options: dict[str, object], kind: type[Exception], message: str
+) -> None:
+    """By the name that was given."""
+    with pytest.raises(kind, match=re.escape(message)):
+        FakeCluster(**options)  # type: ignore[arg-type]
+
+
+async def test_broker_that_does_not_exist_is_named() -> None:
+    """With those that do."""
+    async with FakeCluster(2, topics={"t": 1}) as cluster:
+        for act in (cluster.kill, cluster.restart):
+            with pytest.raises(LookupError, match="no broker 9: node_id must be 1 to 2"):
+                await act(9)
+        for befall in (
+            partial(cluster.move_leader, "t", 0),
+            partial(cluster.move_coordinator, "key"),
+            cluster.hold_replication,
+        ):
+            with pytest.raises(LookupError, match="no broker 9: node_id must be 1 to 2"):
+                befall(9)
+
+
+@pytest.mark.parametrize(
+    "code, where, kind, message",
+    [
+        ("x", Where(), TypeError, "code must be an ErrorCode or an int, not str"),
+        (True, Where(), TypeError, "code must be an ErrorCode or an int, not bool"),
+        (2**15, Where(), ValueError, "code must be between -32768 and 32767, not 32768"),
+        (7, ApiKey.PRODUCE, TypeError, "where must be a Where, not ApiKey"),
+        (ErrorCode.REQUEST_TIMED_OUT, None, TypeError, "where must be a Where, not NoneType"),
+    ],
+)
+async def test_fault_that_cannot_be_is_refused_where_it_is_laid_down(  # noqa: PLR0917  # one row
+    code: object, where: object, kind: type[Exception], message: str
+) -> None:
+    """Not in a broker, at the request it is for."""
+    async with FakeCluster(1) as cluster:
+        for lay_down in (cluster.faults.error, cluster.faults.error_after_append):
+            with pytest.raises(kind, match=message):
+                lay_down(code, where)  # type: ignore[arg-type]
+
+        client = await connect(cluster)
+        assert await client.ask() == 7
+        await client.close()

@@ -12,6 +12,9 @@ from enum import IntEnum, auto
 
 from aioproducer.testing.model.api_keys import ApiKey
 
+_INT16 = 2**15
+"""Codes are an int16 on the wire."""
+
 
 class FaultKind(IntEnum):
     """What goes wrong."""
@@ -80,6 +83,20 @@ class Fault:
     """The error message beside the code."""
 
     hits: int = 0
+
+    def __post_init__(self) -> None:
+        """Check what would otherwise fail inside a broker, far from the line that said it.
+
+        Raises:
+            TypeError: `where` or `code` of the wrong type.
+            ValueError: a code that no answer has room for.
+        """
+        if not isinstance(self.where, Where):
+            raise TypeError(f"where must be a Where, not {type(self.where).__name__}")
+        if not isinstance(self.code, int) or isinstance(self.code, bool):
+            raise TypeError(f"code must be an ErrorCode or an int, not {type(self.code).__name__}")
+        if not -_INT16 <= self.code < _INT16:
+            raise ValueError(f"code must be between {-_INT16} and {_INT16 - 1}, not {self.code}")
 
     def applies(self, place: Where) -> bool:
         """Whether it applies now; counts down what it lets pass and how often it applies."""
