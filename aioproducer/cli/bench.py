@@ -3,35 +3,46 @@
 import dataclasses
 import datetime as dt
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from aiokafka.errors import KafkaError as ReaderError
 from rich.console import Console
 
 from aioproducer.broker import BrokerStartError, MissingToolError
 from aioproducer.broker.kafka_jars import TESTED_VERSIONS, kafka_jars
 from aioproducer.cli.benchmark.bench_run import Bench
-from aioproducer.cli.benchmark.brokers import BrokerUnderTest, embedded_broker, given_broker, real_broker
+from aioproducer.cli.benchmark.brokers import BrokerUnderTest, NoBrokerError, embedded_broker, given_broker, real_broker
 from aioproducer.cli.benchmark.machine import machine, versions
 from aioproducer.cli.benchmark.report import BenchReport
 from aioproducer.cli.benchmark.scenarios.enqueue import WORK as CLIENTS
 from aioproducer.cli.benchmark.scenarios.registry import SCENARIOS
 from aioproducer.cli.benchmark.sizes import FULL, QUICK
 from aioproducer.cli.benchmark.tables import WIDTH, print_report
+from aioproducer.cli.benchmark.worker_process import WorkerError
+from aioproducer.cli.exit_codes import EXIT_FAILED
 from aioproducer.cli.running import run_until_signal, usage_error
+from aioproducer.config.bootstrap_servers import parse_bootstrap_servers
+from aioproducer.errors import ConfigurationError
 
 KAFKA_VERSION = TESTED_VERSIONS[0]
 
-EXIT_FAILED = 1
-"""Exit code when a client failed or counted otherwise than the broker; a missed bar is a figure, not a failure."""
+STOPPERS = (NoBrokerError, WorkerError, ReaderError, OSError)
+"""What may stop a bench without being a bug: brokers that do not answer, or no more."""
 
 
 def bench(
-    bootstrap_servers: Annotated[
-        str | None, typer.Option("--bootstrap-servers", "-b", help="Measure on this broker instead of starting one.")
+    bootstrap_server: Annotated[
+        str | None,
+        typer.Option(
+            "--bootstrap-server",
+            "-b",
+            metavar="HOST:PORT",
+            help="Measure on this broker, or on several with commas, instead of starting one.",
+        ),
     ] = None,
     embedded: Annotated[
         bool, typer.Option("--embedded", help="Measure on the embedded cluster, which needs no Java.")
@@ -45,7 +56,7 @@ def bench(
     """Measure this producer beside its peers, on real Kafka 4.3.1 unless told otherwise, for about 15 minutes."""
     names = _known("--only", only or list(SCENARIOS), SCENARIOS)
     clients = _known("--client", client or [], CLIENTS)
-    starting = _broker(bootstrap_servers, embedded=embedded)
+    starting = _broker(bootstrap_server, embedded=embedded)
     report = BenchReport(
         started=dt.datetime.now().astimezone().isoformat(timespec="seconds"),
         command=" ".join(sys.argv[2:]),
@@ -67,17 +78,25 @@ def bench(
                 _say(f"--- {name}")
                 report.scenarios.append(await SCENARIOS[name](runs))
 
+    _run(measure)
+    _publish(report, failures, json_file)
+
+
+def _run(measure: Callable[[], Awaitable[None]]) -> None:
+    """Measure; ends with a line where that cannot be, or not be finished."""
     try:
         run_until_signal(measure)
     except MissingToolError as missing:
         usage_error([*missing.missing, "or measure on the embedded cluster: aioproducer bench --embedded"])
     except BrokerStartError as failed:
         usage_error(str(failed))
-    _publish(report, failures, json_file)
+    except STOPPERS as failed:
+        _say(f"aioproducer: {_in_one_line(failed)}")
+        sys.exit(EXIT_FAILED)
 
 
 def _publish(report: BenchReport, failures: Sequence[str], json_file: Path | None) -> None:
-    """Print and write the report; exits with 1 if a client failed."""
+    """Print and write the report; exits with 1 if a client failed; a missed bar is a figure, not a failure."""
     print_report(Console(width=WIDTH), report)
     if json_file is not None:
         json_file.write_text(report.to_json(), "utf-8")
@@ -87,13 +106,17 @@ def _publish(report: BenchReport, failures: Sequence[str], json_file: Path | Non
         sys.exit(EXIT_FAILED)
 
 
-def _broker(bootstrap_servers: str | None, *, embedded: bool) -> AbstractAsyncContextManager[BrokerUnderTest]:
+def _broker(bootstrap_server: str | None, *, embedded: bool) -> AbstractAsyncContextManager[BrokerUnderTest]:
     """The broker that was asked for, not started yet; ends with a usage error if two were."""
-    if bootstrap_servers is None:
+    if bootstrap_server is None:
         return embedded_broker() if embedded else real_broker(KAFKA_VERSION)
     if embedded:
-        usage_error("--bootstrap-servers and --embedded exclude each other")
-    return given_broker(bootstrap_servers)
+        usage_error("--bootstrap-server and --embedded exclude each other")
+    try:
+        parse_bootstrap_servers(bootstrap_server)
+    except ConfigurationError as error:
+        usage_error(str(error))
+    return given_broker(bootstrap_server)
 
 
 async def _java_jars() -> str:
@@ -103,6 +126,12 @@ async def _java_jars() -> str:
     except BrokerStartError as missing:
         _say(f"without the Java producer: {missing}")
         return ""
+
+
+def _in_one_line(failed: BaseException) -> str:
+    """What stopped the bench; of a worker's last words the last ones, which name the error."""
+    said = [line.strip() for line in str(failed).splitlines()] or [type(failed).__name__]
+    return said[0] if len(said) == 1 else f"{said[0]}: {said[-1]}"
 
 
 def _known(option: str, names: Sequence[str], known: Collection[str]) -> Sequence[str]:

@@ -11,10 +11,14 @@ import typer
 
 from aioproducer.broker import BrokerStartError, KafkaCluster, MissingToolError
 from aioproducer.broker.free_ports import free_ports, is_free
+from aioproducer.cli.kafka_version import require_kafka
 from aioproducer.cli.running import run_until_signal, usage_error
 
-TOPIC_PATTERN = re.compile(r"(?!\.{1,2}(:|$))(?P<name>[A-Za-z0-9._-]{1,249})(:(?P<partitions>[1-9][0-9]{0,5}))?")
+TOPIC_PATTERN = re.compile(r"(?!\.{1,2}(:|$))(?P<name>[A-Za-z0-9._-]{1,249})(:(?P<partitions>[0-9]{1,20}))?")
 DEFAULT_PARTITIONS = 4
+MAX_PARTITIONS = 999_999
+"""Of a topic: far more than a cluster on one machine has a use for."""
+
 MAX_NODES = 9
 LAST_PORT = 65_535
 
@@ -45,11 +49,15 @@ def broker(
 ) -> None:
     """Run a cluster on 127.0.0.1 until Ctrl-C: embedded, or real Apache Kafka. Topics are made on first use."""
     topics = _topics(topic or [])
+    if kafka is not None:
+        require_kafka(kafka)
     ports = _ports(nodes, port)
     cluster = _embedded(ports, topics) if kafka is None else KafkaCluster(kafka, nodes=nodes, ports=ports)
 
     async def serve() -> None:
         print(f"starting {_what(kafka, nodes)} ...", file=sys.stderr, flush=True)
+        if kafka is None:
+            await anyio.to_thread.run_sync(_load_message_classes)
         async with _running(cluster):
             if kafka is not None:
                 await _make_topics(cluster.bootstrap_servers, topics, replicas=min(3, nodes))
@@ -82,14 +90,26 @@ def _embedded(ports: Sequence[int], topics: Mapping[str, int]) -> Cluster:
     return FakeCluster(len(ports), topics=dict(topics), ports=list(ports), num_partitions=DEFAULT_PARTITIONS)
 
 
+def _load_message_classes() -> None:
+    """What the embedded brokers would import on the event loop, half a second long, at the first transaction."""
+    from aioproducer.testing.model.messages import load_message_classes  # noqa: PLC0415 - real Kafka needs none of it
+
+    load_message_classes()
+
+
 def _topics(arguments: Sequence[str]) -> dict[str, int]:
-    """Name and partition count of each `--topic`; ends with a usage error for one that is not like NAME:PARTITIONS."""
-    topics = {}
+    """Name and partition count of each `--topic`; ends with a usage error for one that cannot be made."""
+    topics: dict[str, int] = {}
     for argument in arguments:
         topic = TOPIC_PATTERN.fullmatch(argument)
         if topic is None:
             usage_error(f"--topic {argument!r}: not like NAME or NAME:PARTITIONS, such as orders:6")
-        topics[topic["name"]] = int(topic["partitions"] or DEFAULT_PARTITIONS)
+        name, partitions = topic["name"], int(topic["partitions"] or DEFAULT_PARTITIONS)
+        if not 1 <= partitions <= MAX_PARTITIONS:
+            usage_error(f"--topic {argument!r}: a topic may have 1 to {MAX_PARTITIONS} partitions")
+        if name in topics:
+            usage_error(f"--topic {name!r} is given twice")
+        topics[name] = partitions
     return topics
 
 

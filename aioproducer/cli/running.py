@@ -8,8 +8,7 @@ from typing import NoReturn
 
 import anyio
 
-EXIT_USAGE = 2
-"""Exit code for what the user can mend: a bad argument, a busy port, a missing program."""
+from aioproducer.cli.exit_codes import EXIT_USAGE
 
 
 def run_until_signal(main: Callable[[], Awaitable[None]]) -> None:

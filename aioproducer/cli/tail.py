@@ -9,6 +9,8 @@ import anyio
 import typer
 from aiokafka.errors import KafkaError
 
+from aioproducer.cli.argument_text import required_text
+from aioproducer.cli.exit_codes import EXIT_FAILED
 from aioproducer.cli.running import run_until_signal, usage_error
 from aioproducer.cli.tailing.consumer_log import ConsumerLog
 from aioproducer.cli.tailing.reading import Tail, TailSettings, Unreachable, started_tail
@@ -18,7 +20,6 @@ from aioproducer.config.bootstrap_servers import parse_bootstrap_servers
 from aioproducer.errors import ConfigurationError
 from aioproducer.records import check_topic_name
 
-EXIT_FAILED = 1
 EVERYTHING = 2**63 - 1
 TOPIC_POLL_S = 0.5
 
@@ -61,6 +62,7 @@ def tail(
     2: something was asked wrongly.
     """
     _check(topic, bootstrap_server)
+    group = None if group is None else required_text("--group", group)
     settings = TailSettings(
         topic, bootstrap_server, from_beginning=from_beginning, group=group, read_committed=read_committed
     )

@@ -5,20 +5,20 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Annotated, TypeAlias
+from typing import Annotated, NoReturn, TypeAlias
 
 import typer
 
+from aioproducer.cli.argument_text import required_text
+from aioproducer.cli.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED
 from aioproducer.cli.running import run_until_signal, usage_error
+from aioproducer.cli.standard_streams import discard, tell
 from aioproducer.cli.transactions.cluster_questions import asking
 from aioproducer.cli.transactions.hanging import LONGEST_TRANSACTION_S
 from aioproducer.cli.transactions.tables import described_lines, hanging_lines, listed_lines
-from aioproducer.cli.transactions.transaction_questions import Transactions
+from aioproducer.cli.transactions.transaction_questions import STATES, Transactions
 from aioproducer.config.bootstrap_servers import parse_bootstrap_servers
 from aioproducer.errors import ConfigurationError, KafkaError
-
-EXIT_FAILED = 1
-EXIT_INTERRUPTED = 130
 
 BootstrapServer: TypeAlias = Annotated[
     str, typer.Option("--bootstrap-server", "-b", metavar="HOST:PORT", help="A broker, or several with commas.")
@@ -58,11 +58,13 @@ def list_transactions(
     """
     if topic and not hanging:
         usage_error("--topic needs --hanging: coordinators list transactions by id")
+    states = [required_text("--state", name) for name in state or []]
+    topics = [required_text("--topic", name) for name in topic or []]
 
     if hanging:
-        _answer(bootstrap_server, timeout, partial(_list_hanging, topic or None, longest, as_json=as_json))
+        _answer(bootstrap_server, timeout, partial(_list_hanging, topics or None, longest, as_json=as_json))
     else:
-        _answer(bootstrap_server, timeout, partial(_list, state or [], as_json=as_json))
+        _answer(bootstrap_server, timeout, partial(_list, states, as_json=as_json))
 
 
 @txn.command("describe")
@@ -76,7 +78,8 @@ def describe(
 
     Exit code 0: shown. 1: there is none, or no answer. 2: asked wrongly.
     """
-    _answer(bootstrap_server, timeout, partial(_describe, transactional_id, as_json=as_json))
+    name = required_text("the transactional id", transactional_id)
+    _answer(bootstrap_server, timeout, partial(_describe, name, as_json=as_json))
 
 
 @txn.command("abort")
@@ -101,9 +104,11 @@ def abort(
     """
     place = (topic, partition, start_offset)
     if transactional_id is not None and place == (None, None, None):
-        _answer(bootstrap_server, timeout, partial(_fence, transactional_id))
+        name = required_text("the transactional id", transactional_id)
+        _answer(bootstrap_server, timeout, partial(_fence, name))
     elif transactional_id is None and topic is not None and partition is not None and start_offset is not None:
-        _answer(bootstrap_server, timeout, partial(_abort_hanging, topic, partition, start_offset))
+        name = required_text("--topic", topic)
+        _answer(bootstrap_server, timeout, partial(_abort_hanging, name, partition, start_offset))
     else:
         usage_error("give a transactional id, or all of --topic, --partition and --start-offset")
 
@@ -114,7 +119,7 @@ def abort(
 async def _list(states: Sequence[str], transactions: Transactions, *, as_json: bool) -> int:
     found, unknown = await transactions.listed(states=states)
     if unknown:
-        raise UnknownStateError(f"--state: brokers know no state {', '.join(sorted(unknown))}")
+        raise UnknownStateError(_no_states(sorted(unknown)))
     if as_json:
         _say_json({**each._asdict(), "coordinator": node} for each, node in found)
     else:
@@ -160,11 +165,20 @@ async def _abort_hanging(topic: str, partition: int, start_offset: int, transact
     return 0
 
 
+def _no_states(unknown: Sequence[str]) -> str:
+    """What is said of states that brokers do not know; their word for one differs only in capitals, mostly."""
+    return f"--state: brokers know no state {', '.join(unknown)}; there are {', '.join(STATES)}"
+
+
 # Running
 
 
 class UnknownStateError(KafkaError):
     """A state that brokers do not know."""
+
+
+class OutputError(KafkaError):
+    """The answer could not be shown."""
 
 
 def _answer(bootstrap_server: str, timeout_s: float, ask: Callable[[Transactions], Awaitable[int]]) -> None:
@@ -185,16 +199,30 @@ def _answer(bootstrap_server: str, timeout_s: float, ask: Callable[[Transactions
     except UnknownStateError as error:
         usage_error(str(error))
     except KafkaError as error:
-        print(f"aioproducer: {error}", file=sys.stderr)
-        sys.exit(EXIT_FAILED)
+        _fail(str(error))
     sys.exit(code)
 
 
-def _say(lines: Iterable[str]) -> None:
-    for line in lines:
-        print(line)
+def _fail(line: str) -> NoReturn:
+    tell(f"aioproducer: {line}")
+    sys.exit(EXIT_FAILED)
 
 
 def _say_json(rows: Iterable[Mapping[str, object]]) -> None:
-    for row in rows:
-        print(json.dumps(row))
+    _say(json.dumps(row) for row in rows)
+
+
+def _say(lines: Iterable[str]) -> None:
+    """Print the answer; a reader that has gone away, as after `| head`, is no reason to fail.
+
+    Raises:
+        OutputError: no space left, and the like.
+    """
+    try:
+        for line in lines:
+            print(line)
+        sys.stdout.flush()
+    except OSError as error:
+        discard(sys.stdout)
+        if not isinstance(error, BrokenPipeError):
+            raise OutputError(f"standard output: {error.strerror or error}") from None

@@ -4,8 +4,9 @@ import asyncio
 import os
 import sys
 from asyncio.subprocess import Process
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from types import MappingProxyType
 from typing import NamedTuple, Self
 
 from aioproducer.testing import FakeCluster
@@ -30,15 +31,29 @@ class Ended(NamedTuple):
 
 
 @asynccontextmanager
-async def started(*arguments: str, stdout: int = asyncio.subprocess.PIPE) -> AsyncIterator[asyncio.subprocess.Process]:
-    """The command with pipes to its standard streams; killed if it has not ended by itself."""
+async def started(
+    *arguments: str,
+    stdout: int = asyncio.subprocess.PIPE,
+    redirection: str = "",
+    environment: Mapping[str, str] = MappingProxyType({}),
+) -> AsyncIterator[asyncio.subprocess.Process]:
+    """The command with pipes to its standard streams; killed if it has not ended by itself.
+
+    Args:
+        arguments: of the command.
+        stdout: as for any process.
+        redirection: what a shell is to do with the streams, such as `<&-`.
+        environment: variables besides the test's own.
+    """
+    shell = ["/bin/sh", "-c", f'exec "$@" {redirection}', "sh"] if redirection else []
     process = await asyncio.create_subprocess_exec(
+        *shell,
         *PROGRAM,
         *arguments,
         stdin=asyncio.subprocess.PIPE,
         stdout=stdout,
         stderr=asyncio.subprocess.PIPE,
-        env={**os.environ, "NO_COLOR": "1"},
+        env={**os.environ, "NO_COLOR": "1", **environment},
     )
     try:
         yield process
@@ -55,9 +70,11 @@ async def ended(process: asyncio.subprocess.Process, stdin: bytes | None = None)
     return Ended.of(process.returncode, (output or b"").decode(), errors.decode())
 
 
-async def run(*arguments: str, stdin: bytes = b"") -> Ended:
+async def run(
+    *arguments: str, stdin: bytes = b"", redirection: str = "", environment: Mapping[str, str] = MappingProxyType({})
+) -> Ended:
     """Run a command to its end."""
-    async with started(*arguments) as process:
+    async with started(*arguments, redirection=redirection, environment=environment) as process:
         return await ended(process, stdin)
 
 

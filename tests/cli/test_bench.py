@@ -47,12 +47,22 @@ def test_clients_are_measured_side_by_side(tmp_path: Path) -> None:
     assert "defaults: rate / aiokafka" not in measured
 
 
+@pytest.mark.parametrize("only", [["--only", "import"], ["--only", "latency"], []], ids=" ".join)
+def test_broker_that_does_not_answer_is_one_line(only: list[str]) -> None:
+    """Whatever was to be measured; exit code 1."""
+    ended = run("-b", "localhost:1", "--quick", *only)
+
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert ended.stderr == "aioproducer: no broker answers at localhost:1\n"
+
+
 @pytest.mark.parametrize(
     "arguments, names",
     [
         (["--only", "everything"], "--only everything: must be one of enqueue, "),
+        (["-b", "127.0.0.1"], "it has no port"),
         (["--client", "nobody"], "--client nobody: must be one of aioproducer, "),
-        (["-b", "127.0.0.1:1", "--embedded"], "--bootstrap-servers and --embedded"),
+        (["-b", "127.0.0.1:1", "--embedded"], "--bootstrap-server and --embedded"),
     ],
 )
 def test_bad_argument_is_one_line(arguments: list[str], names: str) -> None:

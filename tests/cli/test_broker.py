@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -41,7 +42,7 @@ def refused(*arguments: str, path: str | None = None) -> tuple[int, list[str]]:
     """Exit code and lines on standard error of a command that cannot start."""
     environment = None if path is None else {"PATH": path}
     ended = subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, check=False, env=environment)
-    return ended.returncode, [line for line in ended.stderr.splitlines() if not line.startswith("starting ")]
+    return ended.returncode, ended.stderr.splitlines()
 
 
 @pytest.mark.slow
@@ -60,6 +61,22 @@ async def test_embedded_cluster_runs_until_told_to_stop(end: signal.Signals) -> 
     assert all(is_free(port) for port in ports)
     assert f'Producer("127.0.0.1:{ports[0]},127.0.0.1:{ports[1]}")' in rest
     assert f"aioproducer tail orders -b 127.0.0.1:{ports[0]}" in rest
+
+
+@pytest.mark.slow
+def test_what_takes_long_to_import_is_there_before_it_is_ready(tmp_path: Path) -> None:
+    """Later it would be imported on the event loop, and every client would wait meanwhile."""
+    program = [sys.executable, "-X", "importtime", *COMMAND[1:], "--port", "0"]
+    with (
+        (tmp_path / "imported").open("w") as imported,
+        subprocess.Popen(program, stdout=subprocess.PIPE, stderr=imported, text=True) as process,
+    ):
+        assert process.stdout is not None
+        ready = process.stdout.readline()
+        process.kill()
+
+    assert ready.startswith("ready on ")
+    assert "kio.schema.find_coordinator" in (tmp_path / "imported").read_text()
 
 
 @pytest.mark.slow
@@ -92,7 +109,9 @@ def test_busy_port_is_one_line() -> None:
 @pytest.mark.parametrize(
     "arguments, names",
     [
-        (["--topic", "orders:0"], "'orders:0'"),
+        (["--topic", "orders:0"], "'orders:0': a topic may have 1 to 999999 partitions"),
+        (["--topic", "orders:99999999"], "'orders:99999999': a topic may have 1 to 999999 partitions"),
+        (["--topic", "orders", "--topic", "orders:3"], "--topic 'orders' is given twice"),
         (["--topic", "a b"], "'a b'"),
         (["--topic", ".."], "'..'"),
         (["--nodes", "0"], "--nodes 0"),

@@ -1,13 +1,19 @@
 """The entry point: finds the subcommand, and says which extra is missing."""
 
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+from typer.main import get_command
 
 import aioproducer
+from aioproducer.cli.main import command_line
 
 WITHOUT = "import sys; sys.modules[{library!r}] = None; from aioproducer.cli.main import app; app()"
+
+CLI = Path(aioproducer.__file__).parent / "cli"
 
 
 def run_without(library: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
@@ -30,6 +36,29 @@ def test_command_loads_only_what_it_needs() -> None:
     ended = run_without("aiokafka", "broker", "--nodes", "0")
 
     assert (ended.returncode, ended.stderr) == (2, "aioproducer: --nodes 0: must be 1 to 9\n")
+
+
+def test_command_runs_as_a_module() -> None:
+    """Where its script is not on the path."""
+    ended = subprocess.run([sys.executable, "-m", "aioproducer", "--version"], capture_output=True, check=False)
+
+    assert (ended.returncode, ended.stdout) == (0, f"aioproducer {aioproducer.__version__}\n".encode())
+
+
+@pytest.mark.parametrize("command", ["produce", "tail", "bench"])
+def test_brokers_are_named_by_one_option(command: str) -> None:
+    """Of one spelling; those of `txn` share a definition."""
+    options = [option.opts for option in get_command(command_line([command])).commands[command].params]
+
+    assert ["--bootstrap-server", "-b"] in options
+
+
+@pytest.mark.parametrize("path", sorted(CLI.rglob("*.py")), ids=lambda path: str(path.relative_to(CLI)))
+def test_exit_codes_have_one_home(path: Path) -> None:
+    """The same word cannot mean two numbers."""
+    defined = re.findall(r"^(EXIT_\w+)\b.*= \d+$", path.read_text("utf-8"), re.MULTILINE)
+
+    assert path.name == "exit_codes.py" or defined == []
 
 
 def test_version_is_told() -> None:

@@ -224,7 +224,11 @@ def test_everything_asked_wrongly_is_said_at_once(tmp_path: Path) -> None:
         (["a b", "-b", "h:1"], "topic 'a b' has the character ' '"),
         (["t", "-b", "h:1", "--property", "linger.ms=soon"], "linger_ms"),
         (["t", "-b", "h:1", "--property", "bootstrap.servers=h:1"], "use --bootstrap-server"),
+        (["t", "-b", "h:1", "-X", "transactional.id=x"], "--property transactional.id: use --transactional-id"),
+        (["t", "-b", "h:1", "-X", "transactional_id=x", "--transactional"], "use --transactional-id"),
+        (["t", "-b", "h:1", "--transactional", "--transactional-id", ""], "transactional_id"),
         (["t", "-b", "h:1", "--drain-timeout", "-1"], "--drain-timeout -1"),
+        (["t", __file__, "-b", "h:1", "--report", "x" * 300], "File name too long"),
         (["t", "-b", "h:1", "--report", "/nonexistent/r"], "--report /nonexistent/r: No such file or directory"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
@@ -236,6 +240,21 @@ def test_wrong_argument_is_one_line(arguments: list[str], said: str) -> None:
     assert command.code == 2
     assert len(command.errors) == 1
     assert said in command.errors[0]
+
+
+async def test_key_that_no_column_has_is_asked_wrongly(cluster: FakeCluster, tmp_path: Path) -> None:
+    """If the first header shows it, before anything was sent; later it is a line that cannot be sent."""
+    (tmp_path / "a.csv").write_text("id,n\n1,x\n")
+    (tmp_path / "b.csv").write_text("od,n\n2,y\n")
+    arguments = f"-b {cluster.bootstrap_servers} --format csv --key id --skip-bad-lines".split()
+
+    first = await run("produce", "t", f"{tmp_path}/b.csv", *arguments)
+    nothing = values(cluster)
+    later = await run("produce", "t", f"{tmp_path}/a.csv", f"{tmp_path}/b.csv", *arguments)
+
+    assert (first.code, nothing) == (2, [])
+    assert "'id' is not among od, n" in first.errors[0]
+    assert (later.code, values(cluster)) == (1, [b'{"id":"1","n":"x"}'])
 
 
 def test_report_over_an_input_is_refused(tmp_path: Path) -> None:

@@ -2,14 +2,17 @@
 
 import asyncio
 import json
+import os
 
 import confluent_kafka
 import pytest
 
 from aioproducer.testing import FakeCluster
-from tests.cli.commands import Ended, run
+from tests.cli.commands import Ended, ended, run, started
 
 pytestmark = pytest.mark.slow
+
+STATES = "Empty, Ongoing, PrepareCommit, PrepareAbort, CompleteCommit, CompleteAbort, Dead, PrepareEpochFence"
 
 
 def begun(bootstrap_servers: str, topic: str) -> confluent_kafka.Producer:
@@ -143,11 +146,42 @@ async def test_bad_argument_is_one_line(arguments: list[str], says: str) -> None
 
 
 async def test_unknown_state_is_told() -> None:
-    """By the brokers' word."""
+    """With those that there are."""
     async with FakeCluster(nodes=1) as cluster:
-        ended = await txn(cluster.bootstrap_servers, "list", "--state", "Odd")
+        ended = await txn(cluster.bootstrap_servers, "list", "--state", "ongoing")
 
-    assert (ended.code, ended.errors) == (2, ["--state: brokers know no state Odd"])
+    assert (ended.code, ended.errors) == (2, [f"--state: brokers know no state ongoing; there are {STATES}"])
+
+
+async def test_topic_that_is_not_there_is_told() -> None:
+    """Nothing hanging there is no news; and it is not made by asking."""
+    async with FakeCluster(nodes=1, topics={"t": 1}) as cluster:
+        ended = await txn(cluster.bootstrap_servers, "list", "--hanging", "--topic", "t", "--topic", "nope")
+
+    assert (ended.code, ended.output, ended.errors) == (1, "", ["there is no topic nope"])
+
+
+async def test_reader_that_has_gone_is_no_failure() -> None:
+    """As with `| true`."""
+    reading, writing = os.pipe()
+    os.close(reading)
+
+    async with (
+        FakeCluster(nodes=1) as cluster,
+        started("txn", "list", "-b", cluster.bootstrap_servers, stdout=writing) as process,
+    ):
+        os.close(writing)
+        ended_quietly = await ended(process)
+
+    assert (ended_quietly.code, ended_quietly.errors) == (0, [])
+
+
+async def test_output_that_is_full_is_one_line() -> None:
+    """Exit code 1: what was asked for was not shown."""
+    async with FakeCluster(nodes=1) as cluster:
+        told = await run("txn", "list", "-b", cluster.bootstrap_servers, redirection=">/dev/full")
+
+    assert (told.code, told.errors) == (1, ["standard output: No space left on device"])
 
 
 async def test_nobody_answers() -> None:

@@ -1,5 +1,6 @@
 """What is sent to: real Kafka of our own, the embedded cluster in a process of its own, or somebody's."""
 
+import asyncio
 import signal
 from asyncio.subprocess import Process
 from collections.abc import AsyncIterator, Callable
@@ -7,8 +8,10 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from aioproducer.broker import BrokerStartError, KafkaCluster
+from aioproducer.broker.readiness import ask_for_cluster
 from aioproducer.cli.benchmark import embedded_cluster
 from aioproducer.cli.benchmark.worker_process import pipe, python_process
+from aioproducer.config.bootstrap_servers import parse_bootstrap_servers
 
 REAL_PROPERTIES = {
     # what a run wrote is gone soon after it, so that a long bench does not fill the disk
@@ -67,9 +70,21 @@ async def embedded_broker() -> AsyncIterator[BrokerUnderTest]:
         )
 
 
+class NoBrokerError(Exception):
+    """Nobody answers where somebody's cluster should be."""
+
+
 @asynccontextmanager
 async def given_broker(bootstrap_servers: str) -> AsyncIterator[BrokerUnderTest]:
-    """Somebody's cluster, which is left running; its topics of the bench are deleted."""
+    """Somebody's cluster, which is left running; its topics of the bench are deleted.
+
+    Raises:
+        NoBrokerError: none of its brokers answers.
+    """
+    addresses = parse_bootstrap_servers(bootstrap_servers)
+    views = await asyncio.gather(*(ask_for_cluster(host, port) for host, port in addresses))
+    if not any(views):
+        raise NoBrokerError(f"no broker answers at {bootstrap_servers}")
     yield BrokerUnderTest(bootstrap_servers, bootstrap_servers)
 
 

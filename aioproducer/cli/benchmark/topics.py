@@ -17,8 +17,8 @@ VISIBLE_TIMEOUT_S = 30.0
 async def fresh_topic(bootstrap_servers: str, name: str, partitions: int) -> AsyncIterator[None]:
     """A topic that exists, with a leader for each partition, within the block and not after it."""
     admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap_servers)
-    await admin.start()
     try:
+        await admin.start()
         await admin.create_topics([NewTopic(name, partitions, 1)])
         await _wait_until_led(admin, name, partitions)
         await records_in(bootstrap_servers, name, partitions)  # the leader may be named before it knows that it leads
@@ -31,8 +31,8 @@ async def fresh_topic(bootstrap_servers: str, name: str, partitions: int) -> Asy
 async def records_in(bootstrap_servers: str, topic: str, partitions: int) -> int:
     """How many records a fresh topic has now: the sum of its end offsets."""
     consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap_servers)
-    await consumer.start()
     try:
+        await consumer.start()
         ends = await consumer.end_offsets([TopicPartition(topic, number) for number in range(partitions)])
     finally:
         await consumer.stop()

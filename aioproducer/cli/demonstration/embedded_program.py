@@ -9,6 +9,7 @@ import sys
 
 from aioproducer.cli.running import run_until_signal
 from aioproducer.testing import FakeCluster
+from aioproducer.testing.model.messages import load_message_classes
 
 NODES = 3
 FAILOVER_DELAY_S = 0.5
@@ -17,6 +18,7 @@ FAILOVER_DELAY_S = 0.5
 
 async def main() -> None:
     """Serve until standard input ends."""
+    load_message_classes()  # now, not on the loop at the first transaction
     async with FakeCluster(NODES, min_insync_replicas=2, failover_delay_s=FAILOVER_DELAY_S) as cluster:
         print("ready", cluster.bootstrap_servers, flush=True)
         orders = asyncio.StreamReader()

@@ -6,7 +6,15 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
 
-from aioproducer.cli.producing.formats import BadHeaderError, BadLineError, Content, Format, LineFormat, line_format
+from aioproducer.cli.producing.formats import (
+    BadHeaderError,
+    BadLineError,
+    Content,
+    Format,
+    LineFormat,
+    NoKeyFieldError,
+    line_format,
+)
 from aioproducer.cli.producing.inputs import Chunk, Input, read_chunks
 from aioproducer.cli.producing.line_splitter import LineSplitter
 from aioproducer.cli.producing.pace import Pace
@@ -71,7 +79,10 @@ class Feed:
         self._pace = Pace(settings.records_per_s, self._loop.time()) if settings.records_per_s else None
         self._first: int | None = None  # the line on which an unfinished record begins
         self._withdrawn = 0
+        self._has_sent = False
         self.bytes_read = 0
+        self.was_asked_wrongly = False
+        """Whether it ended at a --key that the first CSV header does not have; nothing was sent then."""
 
     async def run(self) -> None:
         """Send everything; returns when the last record was handed over, or at the first line that is no record.
@@ -139,6 +150,7 @@ class Feed:
         """Count a bad line; ends the run unless such lines are to be passed over."""
         is_skipped = self._settings.skip_bad_lines and not isinstance(error, BadHeaderError)
         self._tally.bad(first, error, is_skipped=is_skipped)
+        self.was_asked_wrongly = isinstance(error, NoKeyFieldError) and not self._has_sent
         if not is_skipped:
             raise error
 
@@ -148,6 +160,7 @@ class Feed:
         if len(self._tally.under_way) >= MAX_UNDER_WAY:
             await self._wait_for_room()
         self._tally.sent(first)
+        self._has_sent = True
         try:
             await self._enqueue(first, content)
         except KafkaError as error:

@@ -50,6 +50,10 @@ class BadHeaderError(BadLineError):
     """The first line of a CSV file is no use: without it no other line can be read."""
 
 
+class NoKeyFieldError(BadHeaderError):
+    """The header of a CSV file does not have the field named as key: this is asked wrongly, not a bad line."""
+
+
 class LineFormat(Protocol):
     """Reads the lines of one input."""
 
@@ -252,7 +256,7 @@ def _key_index(fields: Sequence[str], key: str) -> int:
         return fields.index(key)
     nearest = get_close_matches(key, fields, n=1)
     hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
-    raise BadHeaderError("no field of the name given as --key", f"{key!r} is not among {', '.join(fields)}{hint}")
+    raise NoKeyFieldError("no field of the name given as --key", f"{key!r} is not among {', '.join(fields)}{hint}")
 
 
 def _text(line: bytes, *, is_first: bool) -> str:

@@ -140,7 +140,9 @@ class _Reading:
 
 
 def _standard_input() -> Input:
-    return _input("standard input", None, os.fstat(0))
+    found = _input("standard input", None, os.fstat(0))
+    os.read(0, 0)  # takes nothing; fails where it is closed, or open for writing only
+    return found
 
 
 def _file(path: str) -> Input:

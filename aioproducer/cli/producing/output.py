@@ -1,15 +1,16 @@
 """Where the report of `aioproducer produce` goes."""
 
 import json
-import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Self, TextIO
+from typing import BinaryIO
 
+from aioproducer.cli.exit_codes import EXIT_FAILED
 from aioproducer.cli.producing.inputs import Input
 from aioproducer.cli.producing.report import Ending, report, summary
 from aioproducer.cli.producing.tally import Tally
+from aioproducer.cli.standard_streams import discard, tell
 
 STANDARD_OUTPUT = "-"
 
@@ -17,15 +18,13 @@ STANDARD_OUTPUT = "-"
 class Output:
     """The summary on standard error, the JSON report where it is wanted.
 
-    A context manager: the report's file is opened, and emptied, before anything is sent.
-
     Args:
         report_to: a file, `-` for standard output, `None` for no report.
     """
 
     def __init__(self, report_to: str | None) -> None:
         self._report_to = report_to
-        self._file: TextIO | None = None
+        self._file: BinaryIO | None = None
 
     def problem(self, inputs: Sequence[Input]) -> str | None:
         """Why the report cannot be written there; `None`: nothing is known against it."""
@@ -33,38 +32,58 @@ class Output:
             return None
         path = Path(str(self._report_to))
         for source in inputs:
-            if source.path is not None and path.exists() and path.samefile(source.path):
+            if source.path is not None and _is_same_file(path, source.path):
                 return f"--report {path}: that is an input"
         return None
 
-    def __enter__(self) -> Self:
-        """Open the file.
+    def open(self) -> None:
+        """Open the report's file, and empty it; to be called before anything is sent.
 
         Raises:
             OSError: it cannot be written.
         """
         if self._report_to == STANDARD_OUTPUT:
-            self._file = sys.stdout
+            self._file = sys.stdout.buffer
         elif self._report_to is not None:
-            self._file = Path(self._report_to).open("w", encoding="utf-8")
-        return self
+            self._file = Path(self._report_to).open("wb")  # noqa: SIM115 - `write` closes it
 
-    def __exit__(self, *_: object) -> None:
-        """Close the file."""
-        if self._file is not None and self._file is not sys.stdout:
-            self._file.close()
+    def write(self, ending: Ending, tally: Tally) -> int:
+        """Tell how it ended; a reader that has gone away is no reason to fail.
 
-    def write(self, ending: Ending, tally: Tally) -> None:
-        """Tell how it ended; a reader that has gone away is no reason to fail."""
-        _print((f"aioproducer: {line}" for line in summary(ending, tally)), sys.stderr)
-        if self._file is not None:
-            _print([json.dumps(report(ending, tally), indent=2, ensure_ascii=False)], self._file)
+        Returns:
+            The exit code: that of the run; 1 if it was 0 and the report cannot be written, which is told.
+        """
+        for line in summary(ending, tally):
+            tell(f"aioproducer: {line}")
+        if self._file is None or (error := _write(self._file, _as_json(report(ending, tally)))) is None:
+            return ending.exit_code
+        why = f"--report {self._report_to}: {error.strerror or error}"
+        tell(f"aioproducer: {why}; the report is missing, what became of the records is as told")
+        return ending.exit_code or EXIT_FAILED
 
 
-def _print(lines: Iterable[str], file: TextIO) -> None:
+def _is_same_file(path: Path, other: str) -> bool:
+    """Whether both are there and one; a path that cannot be looked at cannot be opened either, which tells why."""
     try:
-        for line in lines:
-            print(line, file=file)
+        return path.samefile(other)
+    except OSError:
+        return False
+
+
+def _as_json(found: dict[str, object]) -> bytes:
+    """UTF-8; bytes of a file's name that are none become escapes, as JSON has them."""
+    return json.dumps(found, indent=2, ensure_ascii=False).encode("utf-8", "backslashreplace") + b"\n"
+
+
+def _write(file: BinaryIO, content: bytes) -> OSError | None:
+    """Write it all, and close the file unless it is standard output; returns why that failed."""
+    try:
+        file.write(content)
         file.flush()
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), file.fileno())  # or the interpreter complains at its end
+    except OSError as error:
+        discard(file)
+        return None if isinstance(error, BrokenPipeError) else error
+    finally:
+        if file is not sys.stdout.buffer:
+            file.close()
+    return None

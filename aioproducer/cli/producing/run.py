@@ -5,26 +5,22 @@ The first Ctrl-C or SIGTERM stops the reading and gives what was handed over a b
 
 import asyncio
 import signal
-import sys
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from datetime import UTC, datetime
 
 import anyio
 
+from aioproducer.cli.exit_codes import EXIT_FAILED, EXIT_SIGNAL, EXIT_USAGE
 from aioproducer.cli.producing.feed import Feed, FeedSettings
 from aioproducer.cli.producing.inputs import InputReadError
 from aioproducer.cli.producing.report import Ending
 from aioproducer.cli.producing.tally import Tally
 from aioproducer.cli.producing.whole_input import Fate, WholeInput
-from aioproducer.cli.running import EXIT_USAGE
+from aioproducer.cli.standard_streams import tell
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import InvalidPartitionError, KafkaError, UndeliveredError
 from aioproducer.producer import Producer
-
-EXIT_UNDELIVERED = 1
-EXIT_SIGNAL = 128
-"""Plus the number of the signal, as shells do it."""
 
 HINT_AFTER_S = 2.0
 """For connecting; who waits longer is told for what. A connection that is refused is told of at once."""
@@ -90,7 +86,7 @@ class Run:
                 self._signal = number
                 self._working.cancel()
                 if self._feed is not None:
-                    print(f"\naioproducer: {self._what_is_left()}; again to end at once", file=sys.stderr)
+                    tell(f"\naioproducer: {self._what_is_left()}; again to end at once")
             else:
                 self._draining.cancel()
 
@@ -147,7 +143,7 @@ class Run:
             await asyncio.sleep(LOOK_EVERY_S)
         servers, wait_s = ",".join(self._config.bootstrap_servers), self._config.max_block_ms / 1000
         text = f"waiting for {self._settings.topic} on {servers}, {wait_s:g} s at most"
-        print(f"aioproducer: {text}{'' if error is None else f': {error}'}", file=sys.stderr)
+        tell(f"aioproducer: {text}{'' if error is None else f': {error}'}")
 
     async def _run_feed(self, feed: Feed) -> None:
         try:
@@ -195,9 +191,15 @@ class Run:
     def _exit_code(self) -> int:
         if self._signal is not None:
             return EXIT_SIGNAL + self._signal
-        if isinstance(self._error, InvalidPartitionError) and self._feed is None:
+        if self._was_asked_wrongly():
             return EXIT_USAGE
-        return EXIT_UNDELIVERED if self._error is not None or not self.tally.is_complete else 0
+        return EXIT_FAILED if self._error is not None or not self.tally.is_complete else 0
+
+    def _was_asked_wrongly(self) -> bool:
+        """Whether the topic or the input showed, before anything was sent, that the arguments cannot be meant."""
+        if self._feed is None:
+            return isinstance(self._error, InvalidPartitionError)
+        return self._feed.was_asked_wrongly
 
 
 async def _flush(producer: Producer) -> None:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from aioproducer.cli.producing.formats import BadLineError
 from aioproducer.cli.producing.line_ranges import LineRanges
 from aioproducer.errors import BrokerError, KafkaError, Outcome, ProducerClosedError
+from aioproducer.protocol.error_codes import ErrorCode
 from aioproducer.records import RecordMetadata
 
 MAX_PROBLEMS = 50
@@ -195,4 +196,7 @@ class Tally:
 
 def _reason(error: KafkaError) -> str:
     """What errors of one kind have in common; their messages differ in numbers."""
-    return f"error {error.code} of the broker" if isinstance(error, BrokerError) else type(error).__name__
+    if not isinstance(error, BrokerError):
+        return type(error).__name__
+    row = ErrorCode.of(error.code)
+    return f"error {error.code} of the broker" if row is None else row.name

@@ -36,6 +36,18 @@ from aioproducer.protocol.transaction_admin_messages import (
 OVER: Final = frozenset({"Empty", "CompleteCommit", "CompleteAbort", "Dead"})
 """States of a transactional id without a transaction."""
 
+STATES: Final = (
+    "Empty",
+    "Ongoing",
+    "PrepareCommit",
+    "PrepareAbort",
+    "CompleteCommit",
+    "CompleteAbort",
+    "Dead",
+    "PrepareEpochFence",
+)
+"""All that brokers know, by their names. Source: TransactionState.ALL_STATES of Apache Kafka."""
+
 LOOK_EVERY_S: Final = 0.05
 FENCING_TIMEOUT_MS: Final = 1
 """Of transactions under the identity that fences: there will be none."""
@@ -50,6 +62,10 @@ class CoordinatedTransaction(NamedTuple):
 
 class NoSuchTransactionError(KafkaError):
     """There is nothing of that name."""
+
+
+class NoSuchTopicError(KafkaError):
+    """There is no topic of that name, or none that may be seen."""
 
 
 class Transactions:
@@ -144,9 +160,13 @@ class Transactions:
             longest_s: how long a transaction of this cluster may be open.
 
         Raises:
+            NoSuchTopicError: one of `topics` is not there.
             KafkaError: a broker does not answer.
         """
         cluster = await self._questions.look(topics)
+        for name in topics or ():
+            if cluster.partition_count(name) is None:
+                raise NoSuchTopicError(f"there is no topic {name}")
         places = [
             (name, number)
             for name in (cluster.topics if topics is None else topics)

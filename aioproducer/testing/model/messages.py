@@ -61,6 +61,8 @@ _SHAPES: dict[ApiKey, tuple[int, ...]] = {
 }
 """The last version of each shape: at these versions fields were renamed or moved, so one class cannot hold all."""
 
+_OF_TRANSACTIONS = (ApiKey.FIND_COORDINATOR, ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.ADD_OFFSETS_TO_TXN, ApiKey.END_TXN)
+
 
 def decode_request(api: ApiKey, version: int, payload: memoryview) -> object:
     """Decode a request, as an instance of the newest class of its shape.
@@ -72,6 +74,17 @@ def decode_request(api: ApiKey, version: int, payload: memoryview) -> object:
     if by_hand is not None and version <= _LAST_BY_HAND[api]:
         return by_hand(Reader(payload, flexible=api.is_flexible(version)), version)
     return decode_by_schema(api, version, payload)
+
+
+def load_message_classes() -> None:
+    """Import what the first message would: `kio` and what all its messages share, and those of transactions.
+
+    It takes about half a second, and a broker is to answer nobody meanwhile; a program that serves brokers to others
+    calls this before it listens.
+    """
+    for api in _OF_TRANSACTIONS:
+        for kind in ("request", "response"):
+            _schema(api, _SHAPES[api][-1], kind)
 
 
 def decode_by_schema(api: ApiKey, version: int, payload: memoryview) -> object:

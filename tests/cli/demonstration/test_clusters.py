@@ -9,6 +9,7 @@ import pytest
 
 from aioproducer.broker.free_ports import is_free
 from aioproducer.broker.readiness import ask_for_cluster
+from aioproducer.cli.demonstration import embedded_program
 from aioproducer.cli.demonstration.clusters import EmbeddedClusterError, EmbeddedClusterProcess
 
 pytestmark = pytest.mark.slow
@@ -26,6 +27,16 @@ async def embedded() -> AsyncIterator[EmbeddedClusterProcess]:
 def ports_of(cluster: EmbeddedClusterProcess) -> list[int]:
     """Where its brokers listen."""
     return [int(server.rpartition(":")[2]) for server in cluster.bootstrap_servers.split(",")]
+
+
+def test_what_takes_long_to_import_is_there_before_it_is_ready() -> None:
+    """Later it would be imported on the event loop that every client waits for."""
+    program = [sys.executable, "-X", "importtime", "-m", embedded_program.__name__]
+
+    ended = subprocess.run(program, input="", capture_output=True, text=True, check=True)
+
+    assert ended.stdout.startswith("ready ")
+    assert "kio.schema.find_coordinator" in ended.stderr
 
 
 async def test_killed_broker_is_gone_and_the_others_live(embedded: EmbeddedClusterProcess) -> None:

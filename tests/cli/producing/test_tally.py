@@ -98,7 +98,7 @@ def test_failures_are_grouped_by_what_they_have_in_common(tally: Tally) -> None:
     assert [(problem.reason, problem.records, problem.example) for problem in tally.problems.values()] == [
         ("DeliveryTimeoutError", 2, "after 3 attempts"),
         ("DeliveryTimeoutError", 1, "after 0 attempts"),
-        ("error 29 of the broker", 1, "no"),
+        ("TOPIC_AUTHORIZATION_FAILED", 1, "no"),
         ("not acknowledged before the command ended", 1, "closed"),
     ]
 

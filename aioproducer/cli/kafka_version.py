@@ -1,0 +1,15 @@
+"""Checks the `--kafka VERSION` of a command before anything is started, or said to be."""
+
+from aioproducer.broker import BrokerStartError, MissingToolError
+from aioproducer.broker.kafka_jars import require_kafka_prerequisites
+from aioproducer.cli.running import usage_error
+
+
+def require_kafka(version: str) -> None:
+    """Do nothing where this machine can run this version of real Kafka; else end with a usage error."""
+    try:
+        require_kafka_prerequisites(version)
+    except MissingToolError as missing:
+        usage_error(missing.missing)
+    except BrokerStartError as error:
+        usage_error(str(error))
