@@ -21,6 +21,7 @@ Source: KIP-98, KIP-447; the consume-transform-produce loop of Apache Kafka's ex
 from __future__ import annotations
 
 import asyncio
+from contextlib import AsyncExitStack
 from random import Random
 from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
@@ -111,6 +112,10 @@ class ExactlyOnce:
 
     Leaving `async with` in the middle of a batch, by an exception or `break`, aborts that batch: it is read again by
     whoever has its partitions next. To end after the batch in hand, call `stop`.
+
+    A step of the loop, `await anext(batches)`, may be cancelled anywhere, and the next goes on. It takes the batch in
+    hand for done, so limit the time of the step alone. Where your code on a batch was cancelled, begin `async for` or
+    `run` anew: that aborts the batch, and gives its records out again.
     """
 
     def __init__(
@@ -131,12 +136,13 @@ class ExactlyOnce:
         """One after the other."""
         self._open: _OpenBatch | None = None
         self._failure: Exception | None = None
-        """What the user's code raised of the open batch, in `run`."""
+        """Why the open batch must not be committed: what the user's code raised of it, or that it was left."""
         self._log = event_log(producer.config.client_id)
         # Set on entering.
         self._intake: Intake
         self._stopped: asyncio.Future[None]
         self._deadline: asyncio.Timeout
+        self._exits: AsyncExitStack
 
     async def __aenter__(self) -> Self:
         """Begin; nothing is read yet.
@@ -151,6 +157,10 @@ class ExactlyOnce:
             self._consumer, self._producer, max_seconds=self._limits.max_seconds, stopped=self._stopped
         )
         self._deadline = await asyncio.timeout(None).__aenter__()
+        self._exits = AsyncExitStack()  # the last comes first, and each is told what those before it raised
+        self._exits.push_async_exit(self._end_deadline)
+        self._exits.push_async_callback(self._intake.close)
+        self._exits.push_async_exit(self._abort_what_is_open)
         return self
 
     async def __aexit__(
@@ -161,16 +171,20 @@ class ExactlyOnce:
         Raises:
             TimeoutError: the batch in hand was not finished in time after `stop`; it is aborted.
         """
+        await self._exits.__aexit__(kind, error, traceback)
+
+    async def _abort_what_is_open(self, _: object, error: BaseException | None, __: object) -> None:
+        if self._open is not None:
+            await self._abort(self._open, error or _left_in_the_middle())
+
+    async def _end_deadline(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
         try:
-            if self._open is not None:
-                await self._abort(self._open, error or _LeftInTheMiddleError("the loop was left in the middle"))
-        finally:
-            await self._intake.close()
-            try:
-                await self._deadline.__aexit__(kind, error, traceback)
-            except TimeoutError as late:
-                text = f"the batch was not finished {self._limits.shutdown_seconds:g} s after stop(): it is aborted"
-                raise TimeoutError(text) from late
+            await self._deadline.__aexit__(kind, error, traceback)
+        except TimeoutError as late:
+            text = f"the batch was not finished {self._limits.shutdown_seconds:g} s after stop(): it is aborted"
+            raise TimeoutError(text) from late
 
     def stop(self) -> None:
         """End the loop after the batch in hand; again does nothing. For signal handlers: it only makes a note.
@@ -205,13 +219,21 @@ class ExactlyOnce:
                 await transform(records, txn)
             except Exception as error:  # noqa: BLE001  # the user's own code, whatever it raises
                 self._failure = error
+            except BaseException:
+                self._failure = _left_in_the_middle()
+                raise
 
     def __aiter__(self) -> Self:
-        """Iterate over batches."""
+        """Iterate over batches, from what is not committed: a batch in hand was left in the middle, and is aborted."""
+        if self._open is not None and self._failure is None:
+            self._failure = _left_in_the_middle()
         return self
 
     async def __anext__(self) -> tuple[Sequence[ConsumerRecord], BatchTransaction]:
         """Commit the batch in hand, and return the next with its transaction.
+
+        Cancelled anywhere, it may be called again: what was read and not given out is given out then, and what was
+        given out again unless its transaction is committed, which may go on after this call.
 
         Raises:
             StopAsyncIteration: after `stop`.
@@ -255,13 +277,13 @@ class ExactlyOnce:
         Raises:
             KafkaError: this producer will never open one.
         """
-        transaction = self._producer.transaction()
         try:
+            transaction = self._producer.transaction()
             txn = await transaction.__aenter__()
-        except KafkaError as error:
-            if meaning_of(error) is Meaning.FATAL:
+        except BaseException as error:
+            self._intake.rewind()  # nobody has these records
+            if not isinstance(error, KafkaError) or meaning_of(error) is Meaning.FATAL:
                 raise
-            self._intake.rewind()
             await self._pause(error)
             return False
         self._open = _OpenBatch(batch, transaction, txn)
@@ -283,7 +305,6 @@ class ExactlyOnce:
                 return
         else:
             await self._abort(opened, failure or _RebalancedError("partitions were assigned anew"))
-        self._intake.rewind()
         if failure is not None:
             await self._consider(opened.batch, failure)
 
@@ -300,11 +321,11 @@ class ExactlyOnce:
             self._intake.read_ahead(self._limits.max_records)
         try:
             await opened.transaction.__aexit__(None, None, None)
-        except KafkaError as error:
+        except BaseException as error:
+            self._intake.rewind()  # cancelled, how it ends is not known here, and decides what is to be read next
+            if not isinstance(error, KafkaError):
+                raise
             return error
-        except BaseException:
-            self._intake.rewind()  # how it ends is not known here, and decides what is to be read next
-            raise
         return None
 
     def _done(self, batch: RecordBatch) -> None:
@@ -313,8 +334,9 @@ class ExactlyOnce:
         self._search.committed(batch.next_offsets())
 
     async def _abort(self, opened: _OpenBatch, error: BaseException) -> None:
-        """End the transaction as its context manager does for an exception."""
+        """End the transaction as its context manager does for an exception; its records are read again."""
         self._open = None
+        self._intake.rewind()  # first: the abort goes on if it is cancelled, and what it was of is to be read again
         await opened.transaction.__aexit__(type(error), error, error.__traceback__)
 
     # What a failure leads to
@@ -349,6 +371,7 @@ class ExactlyOnce:
             PoisonRecordError: there is no hook.
         """
         assert self._open is not None
+        self._failure = _left_in_the_middle()  # until all of this is done
         record = self._open.batch.records[0]
         if self._on_poison is None:
             text = f"record {record.topic}[{record.partition}]@{record.offset} fails whenever it is tried: {error}"
@@ -357,6 +380,7 @@ class ExactlyOnce:
             raise poison from error
         self._log.warning("poison_record", topic=record.topic, partition=record.partition, offset=record.offset)
         await self._on_poison(record, error, BatchTransaction(self._open.txn))
+        self._failure = None
         await self._finish()
 
 
@@ -366,3 +390,7 @@ class _RebalancedError(KafkaError):
 
 class _LeftInTheMiddleError(KafkaError):
     """Tells a transaction why it is aborted."""
+
+
+def _left_in_the_middle() -> _LeftInTheMiddleError:
+    return _LeftInTheMiddleError("the loop was left in the middle of the batch")

@@ -4,6 +4,10 @@ After a rebalance aiokafka's consumer goes on where the group has committed, as 
 see. That is not far enough: the partition's last owner may have a transaction open whose offsets count as soon as it
 commits. So each assignment begins with a question of our own, which is not answered before that is decided (KIP-447),
 and records that were read from elsewhere are thrown away.
+
+What was read is always somebody's, or read again. It is in the hands of a task of the intake's own until it is given
+out, so that a caller who waits no longer ends the wait alone, and the next call joins the same reading. A reading that
+ends otherwise, or that nobody wants any more, is followed by a rewind.
 """
 
 from __future__ import annotations
@@ -52,27 +56,43 @@ class Intake:
         self._max_seconds = max_seconds
         self._stopped = stopped
         self._membership: Membership | None = None
-        self._ahead: asyncio.Task[RecordBatch | None] | None = None
+        """The last under which the consumer was placed."""
+        self._is_placed = False
+        """Whether what lies before the consumer's positions is processed, given out, or with `_reading`."""
+        self._reading: asyncio.Task[RecordBatch | None] | None = None
         self._void: asyncio.Task[RecordBatch | None] | None = None
-        """As `_ahead`, but nobody wants what it reads; it ends before anything else is read."""
+        """As `_reading`, but nobody wants what it reads; it ends before anything else is read."""
         self._next: dict[TopicPartition, int] = {}
         """What is to be processed next: behind what is committed, or the first that was read where nothing is."""
 
     async def next_batch(self, limit: int) -> RecordBatch | None:
         """Wait for records, up to `limit`, of one assignment; None: stopped.
 
+        Cancelled, it leaves what was read to the next call.
+
         Raises:
             KafkaError: committed offsets cannot be had.
             aiokafka.errors.KafkaError: the consumer cannot go on.
         """
-        await self._end_void()
-        ahead, self._ahead = self._ahead, None
-        return await (self._next_batch(limit) if ahead is None else ahead)
+        while True:
+            await self._end_void()
+            reading = self._reading = self._reading or self._begin_reading(limit)
+            await asyncio.wait((reading,))
+            self._reading = None  # from here to the caller nothing is awaited: the batch is given out
+            if reading.cancelled():  # by somebody else: this call was not
+                self.rewind()
+                continue
+            if reading.exception() is not None:
+                self.rewind()
+            return reading.result()
 
     def read_ahead(self, limit: int) -> None:
         """Begin to read what `next_batch` will return, while the batch in hand is committed."""
         if not self._stopped.done():
-            self._ahead = asyncio.create_task(self._next_batch(limit), name="aioproducer-read-ahead")
+            self._reading = self._begin_reading(limit)
+
+    def _begin_reading(self, limit: int) -> asyncio.Task[RecordBatch | None]:
+        return asyncio.create_task(self._next_batch(limit), name="aioproducer-reading")
 
     async def _next_batch(self, limit: int) -> RecordBatch | None:
         while not self._stopped.done():
@@ -82,6 +102,7 @@ class Intake:
             records = await self._read(membership, limit)
             if records:
                 return RecordBatch(records, membership)
+            self._is_placed = False  # what was gathered is thrown away
         return None
 
     def committed(self, batch: RecordBatch) -> None:
@@ -90,19 +111,17 @@ class Intake:
 
     def rewind(self) -> None:
         """Ask again what is committed, and go on from there."""
-        self._membership = None
-        if self._ahead is not None:
-            self._void, self._ahead = self._ahead, None
+        self._is_placed = False
+        if self._reading is not None:
+            self._void, self._reading = self._reading, None
             self._void.cancel()
 
     async def close(self) -> None:
         """Put the consumer before everything that was read and not committed, for whoever reads with it next."""
-        membership = self._membership
         self.rewind()
         try:
             await self._end_void()
         finally:
-            self._membership = membership
             self._seek_back()
 
     async def _end_void(self) -> None:
@@ -118,7 +137,7 @@ class Intake:
 
     async def _placed_membership(self) -> Membership | None:
         """The assignment, with the consumer at its committed offsets; None: look again."""
-        if self._membership is not None and self._membership.is_current:
+        if self._is_placed and self._membership is not None and self._membership.is_current:
             return self._membership
         membership = await self._unless_stopped(membership_of(self._consumer))
         if membership is None:
@@ -129,7 +148,7 @@ class Intake:
         if committed is None or not membership.is_current:
             return None
         self._next.update({partition: offset.offset for partition, offset in committed.items() if offset is not None})
-        self._membership = membership
+        self._membership, self._is_placed = membership, True
         self._seek_back()
         return membership
 
@@ -140,7 +159,7 @@ class Intake:
         until = math.inf
         while len(records) < limit and clock() < until:
             timeout_ms = max(1, int(min(until - clock(), POLL_S) * 1000))
-            fetched = await self._unless_stopped(self._fetch(timeout_ms, limit - len(records)))
+            fetched = await self._unless_stopped(self._fetch(membership, timeout_ms, limit - len(records)))
             if fetched is None or not membership.is_current:
                 return []
             records += fetched
@@ -148,8 +167,13 @@ class Intake:
                 until = clock() + self._max_seconds
         return records
 
-    async def _fetch(self, timeout_ms: int, limit: int) -> list[ConsumerRecord]:
+    async def _fetch(self, membership: Membership, timeout_ms: int, limit: int) -> list[ConsumerRecord]:
+        """What the consumer has; nothing, and the consumer where it was, if nobody wants it any more."""
         fetched = await self._consumer.getmany(timeout_ms=timeout_ms, max_records=limit)
+        if not (self._is_placed and membership is self._membership and membership.is_current):
+            for partition, records in fetched.items():
+                self._consumer.seek(partition, records[0].offset)
+            return []
         for partition, records in fetched.items():  # noted here: whoever waits for this may be cancelled now
             self._next.setdefault(TopicPartition(*partition), records[0].offset)
         return [record for records in fetched.values() for record in records]

@@ -1,0 +1,212 @@
+"""A caller that gives a step of the loop up, wherever that is, and goes on: nothing is left out, and nothing twice."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager
+
+import pytest
+from aiokafka import ConsumerRecord
+
+from aioproducer.integrations.aiokafka import ExactlyOnce, PoisonRecordError, exactly_once
+from aioproducer.integrations.batch_transaction import BatchTransaction
+from aioproducer.testing import FakeCluster
+from tests.integrations.interruptions import BATCH, PLACES, PRODUCER, TOTAL, WAYS, Place, Step, Way, Worker
+from tests.integrations.workers import (
+    assert_copied_once,
+    consuming,
+    copy,
+    fill,
+    read_committed,
+    stop_when_processed,
+    transacting,
+)
+
+pytestmark = pytest.mark.slow
+
+GATHERING_S = 30.0
+"""No batch is given out because of it: all are full."""
+
+POISON = 37
+TOO_LARGE = b"x" * 5_000
+
+places = pytest.mark.parametrize("place", PLACES.values(), ids=PLACES.keys())
+ways = pytest.mark.parametrize("way", WAYS.values(), ids=WAYS.keys())
+
+
+@asynccontextmanager
+async def at_work(**limits: object) -> AsyncIterator[Worker]:
+    """A worker on a cluster of its own, without input."""
+    async with FakeCluster(nodes=3, topics={"input": 4, "output": 4, "dead": 1}) as cluster:
+        servers = cluster.bootstrap_servers
+        async with (
+            consuming(servers, "input") as consumer,
+            transacting(servers, "copy", client_id=PRODUCER) as producer,
+            exactly_once(consumer, producer, **limits) as batches,  # type: ignore[arg-type]
+        ):
+            yield Worker(cluster, consumer, producer, batches)
+
+
+async def goes_on(batches: ExactlyOnce, bootstrap_servers: str) -> None:
+    """Step by step, until the group has processed all of the input."""
+    stopping = asyncio.create_task(stop_when_processed(batches, bootstrap_servers, TOTAL))
+    while (batch := await anext(batches, None)) is not None:
+        await copy(*batch)
+    await stopping
+
+
+@ways
+@places
+async def test_worker_goes_on_after_an_interrupted_step(place: Place, way: Way) -> None:
+    """With the same loop."""
+    async with at_work(max_records=BATCH, max_seconds=GATHERING_S) as worker:
+        async with place(worker) as reached:
+            is_interrupted = await way(anext(worker.batches), reached)
+        await goes_on(worker.batches, worker.servers)
+        await assert_copied_once(worker.servers, TOTAL)
+
+    assert is_interrupted
+
+
+@ways
+@places
+async def test_worker_begins_anew_after_an_interrupted_step(place: Place, way: Way) -> None:
+    """The loop is left by what interrupted it; another begins with the same consumer and producer."""
+    async with at_work(max_records=BATCH, max_seconds=GATHERING_S) as worker:
+        async with place(worker) as reached:
+            is_interrupted = await way(step_of_a_loop_that_is_left(worker.batches), reached)
+        async with exactly_once(worker.consumer, worker.producer) as batches:
+            await goes_on(batches, worker.servers)
+        await assert_copied_once(worker.servers, TOTAL)
+
+    assert is_interrupted
+
+
+async def step_of_a_loop_that_is_left(batches: ExactlyOnce) -> None:
+    """The end of its `async with`, whose beginning is elsewhere.
+
+    Raises:
+        CancelledError: as it was.
+    """
+    try:
+        await anext(batches)
+    except asyncio.CancelledError as cancelled:
+        await batches.__aexit__(type(cancelled), cancelled, cancelled.__traceback__)
+        raise
+
+
+async def test_reading_that_somebody_else_cancels_begins_anew() -> None:
+    """Shutdown code that cancels all tasks it does not know: the step that waits was not cancelled."""
+    async with at_work(max_records=BATCH, max_seconds=GATHERING_S) as worker:
+        async with PLACES["gathering"](worker) as reached:
+            before = asyncio.all_tasks()
+            step = anext(worker.batches)
+            taking = asyncio.create_task(step)
+            while not await reached(step):  # noqa: ASYNC110 - nobody tells
+                await asyncio.sleep(0)
+            for task in asyncio.all_tasks() - before - {taking}:
+                task.cancel()
+        await copy(*await taking)
+        await goes_on(worker.batches, worker.servers)
+        await assert_copied_once(worker.servers, TOTAL)
+
+
+# The caller's own code
+
+
+class Stumble:
+    """Sends a part of its first batch, and comes no further."""
+
+    def __init__(self) -> None:
+        self.has_stumbled = False
+
+    async def copy(self, records: Sequence[ConsumerRecord], txn: BatchTransaction) -> None:
+        """All but the first time."""
+        if not self.has_stumbled:
+            await copy(records[: BATCH // 2], txn)
+            await self.stand_still()
+        await copy(records, txn)
+
+    async def bury(self, record: ConsumerRecord, _: Exception, txn: BatchTransaction) -> None:
+        """Send what is poison elsewhere, but not the first time."""
+        if not self.has_stumbled:
+            await self.stand_still()
+        await txn.enqueue("dead", record.value)
+
+    async def stand_still(self) -> None:
+        """Until it is cancelled."""
+        self.has_stumbled = True
+        await asyncio.Event().wait()
+
+    async def reached(self, _: Step) -> bool:
+        """Whether it has come there."""
+        return self.has_stumbled
+
+
+async def runs(batches: ExactlyOnce, stumble: Stumble) -> None:
+    """The one door."""
+    await batches.run(stumble.copy)
+
+
+async def iterates(batches: ExactlyOnce, stumble: Stumble) -> None:
+    """The other."""
+    async for records, txn in batches:
+        await stumble.copy(records, txn)
+
+
+@ways
+@pytest.mark.parametrize("door", [runs, iterates])
+async def test_batch_whose_code_was_interrupted_is_given_out_again(
+    door: Callable[[ExactlyOnce, Stumble], Coroutine[object, object, None]], way: Way
+) -> None:
+    """What was sent of it comes to nothing."""
+    stumble = Stumble()
+    async with at_work(max_records=BATCH) as worker:
+        await fill(worker.servers, "input", range(TOTAL))
+        is_interrupted = await way(door(worker.batches, stumble), stumble.reached)
+        stopping = asyncio.create_task(stop_when_processed(worker.batches, worker.servers, TOTAL))
+        await door(worker.batches, stumble)
+        await stopping
+        await assert_copied_once(worker.servers, TOTAL)
+
+    assert is_interrupted
+
+
+async def copies_all_but_poison(batches: ExactlyOnce) -> None:
+    """Send what the broker refuses of one of the records."""
+    while (batch := await anext(batches, None)) is not None:
+        records, txn = batch
+        await copy(records, txn)
+        if POISON in [int(record.value) for record in records]:
+            await txn.enqueue("small", TOO_LARGE)
+
+
+@ways
+async def test_poison_hook_that_was_interrupted_is_called_again(way: Way) -> None:
+    """Its record is not passed before the hook has come to its end."""
+    stumble = Stumble()
+    async with at_work(max_records=BATCH, on_poison=stumble.bury) as worker:
+        worker.cluster.create_topic("small", 1, configs={"max.message.bytes": "1000"})
+        await fill(worker.servers, "input", range(TOTAL))
+        is_interrupted = await way(copies_all_but_poison(worker.batches), stumble.reached)
+        stopping = asyncio.create_task(stop_when_processed(worker.batches, worker.servers, TOTAL))
+        await copies_all_but_poison(worker.batches)
+        await stopping
+        others = await read_committed(worker.servers, "output", count=TOTAL - 1)
+        dead = await read_committed(worker.servers, "dead", count=1, partitions=1)
+
+    assert is_interrupted
+    assert (dead, others) == ([POISON], [number for number in range(TOTAL) if number != POISON])
+
+
+async def test_poison_without_a_hook_is_not_passed_by_going_on() -> None:
+    """The same error, again and again."""
+    async with at_work(max_records=BATCH) as worker:
+        worker.cluster.create_topic("small", 1, configs={"max.message.bytes": "1000"})
+        await fill(worker.servers, "input", range(TOTAL))
+        offsets = []
+        for _ in range(2):
+            with pytest.raises(PoisonRecordError) as caught:
+                await copies_all_but_poison(worker.batches)
+            offsets.append((caught.value.partition, caught.value.offset))
+
+    assert offsets == [(POISON % 4, POISON // 4)] * 2
