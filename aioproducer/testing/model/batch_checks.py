@@ -11,6 +11,15 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from aioproducer._native.record_check import check_records
+from aioproducer.testing.model.codes import (
+    CORRUPT_MESSAGE,
+    INVALID_RECORD,
+    INVALID_TIMESTAMP,
+    MESSAGE_TOO_LARGE,
+    RECORD_LIST_TOO_LARGE,
+    UNKNOWN_SERVER_ERROR,
+    UNSUPPORTED_COMPRESSION_TYPE,
+)
 from aioproducer.testing.model.record_batch import (
     HEADER_SIZE,
     LENGTH_OVERHEAD,
@@ -20,22 +29,9 @@ from aioproducer.testing.model.record_batch import (
     read_header,
     restamped,
 )
-from aioproducer.testing.model.record_faults import (
-    INVALID_RECORD,
-    INVALID_TIMESTAMP,
-    EndlessLengthError,
-    RecordFault,
-    record_faults,
-    walk_records,
-)
+from aioproducer.testing.model.record_faults import EndlessLengthError, RecordFault, record_faults, walk_records
 from aioproducer.testing.model.topic_configs import TopicConfig
 from aioproducer.testing.model.transaction_entry import ProducerIdAndEpoch
-
-UNKNOWN_SERVER_ERROR = -1
-CORRUPT_MESSAGE = 2
-MESSAGE_TOO_LARGE = 10
-RECORD_LIST_TOO_LARGE = 18
-UNSUPPORTED_COMPRESSION_TYPE = 76
 
 _ZERO_OFFSET = bytes(8)
 _LENGTH = struct.Struct(">8xi")

@@ -16,16 +16,16 @@ from enum import Enum, auto
 from functools import partial
 from typing import NamedTuple
 
+from aioproducer.testing.model.codes import (
+    FENCED_INSTANCE_ID,
+    ILLEGAL_GENERATION,
+    NONE,
+    REBALANCE_IN_PROGRESS,
+    UNKNOWN_MEMBER_ID,
+)
 from aioproducer.testing.model.committed_offsets import GroupOffsets
 from aioproducer.testing.model.messages import Tree
 from aioproducer.testing.model.schedule import Appointment, Schedule
-
-NONE = 0
-ILLEGAL_GENERATION = 22
-INCONSISTENT_GROUP_PROTOCOL = 23
-UNKNOWN_MEMBER_ID = 25
-REBALANCE_IN_PROGRESS = 27
-FENCED_INSTANCE_ID = 82
 
 Reply = Callable[[Tree, float], None]
 """How a waiting JoinGroup or SyncGroup is answered: (answer, now)."""

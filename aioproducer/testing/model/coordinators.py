@@ -9,8 +9,7 @@ from collections.abc import Callable
 from enum import IntEnum
 from zlib import crc32
 
-COORDINATOR_LOAD_IN_PROGRESS = 14
-NOT_COORDINATOR = 16
+from aioproducer.testing.model.codes import COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR
 
 
 class CoordinatorKind(IntEnum):

@@ -19,17 +19,17 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
+from aioproducer.testing.model.codes import (
+    INVALID_PRODUCER_EPOCH,
+    OUT_OF_ORDER_SEQUENCE_NUMBER,
+    UNKNOWN_PRODUCER_ID,
+)
 from aioproducer.testing.model.control_batch import marker_of
 from aioproducer.testing.model.partition_log import LoggedBatch
 from aioproducer.testing.model.record_batch import MAX_SEQUENCE, BatchHeader
 from aioproducer.testing.model.transaction_entry import NO_EPOCH
 
 BATCHES_KEPT = 5
-
-OUT_OF_ORDER_SEQUENCE_NUMBER = 45
-INVALID_PRODUCER_EPOCH = 47
-INVALID_TXN_STATE = 48
-UNKNOWN_PRODUCER_ID = 59
 
 
 class RememberedBatch(NamedTuple):

@@ -10,12 +10,11 @@ Source: LogValidator.validateRecord and DefaultRecord.readPartiallyFrom in Apach
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from aioproducer.testing.model.codes import INVALID_RECORD, INVALID_TIMESTAMP
 from aioproducer.testing.model.record_batch import BatchHeader
 from aioproducer.testing.model.topic_configs import TopicConfig
 from aioproducer.testing.model.wire import MalformedRequestError, Reader
 
-INVALID_TIMESTAMP = 32
-INVALID_RECORD = 87
 NO_TIMESTAMP = -1
 
 _LONG_RANGE = 2**64

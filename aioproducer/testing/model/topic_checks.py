@@ -7,9 +7,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 
-INVALID_TOPIC_EXCEPTION = 17
-INVALID_REPLICA_ASSIGNMENT = 39
-INVALID_CONFIG = 40
+from aioproducer.testing.model.codes import INVALID_CONFIG, INVALID_REPLICA_ASSIGNMENT, INVALID_TOPIC_EXCEPTION
 
 _LONGEST_NAME = 249
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")

@@ -5,23 +5,19 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
+from aioproducer.testing.model.codes import (
+    INVALID_PARTITIONS,
+    INVALID_REPLICA_ASSIGNMENT,
+    INVALID_REPLICATION_FACTOR,
+    INVALID_REQUEST,
+    INVALID_TOPIC_EXCEPTION,
+    TOPIC_ALREADY_EXISTS,
+)
 from aioproducer.testing.model.partition import Partition
 from aioproducer.testing.model.schedule import Schedule
 from aioproducer.testing.model.settings import ClusterSettings
-from aioproducer.testing.model.topic_checks import (
-    INVALID_REPLICA_ASSIGNMENT,
-    INVALID_TOPIC_EXCEPTION,
-    TopicRefusedError,
-    check_assignment,
-    check_name,
-    check_settings,
-)
+from aioproducer.testing.model.topic_checks import TopicRefusedError, check_assignment, check_name, check_settings
 from aioproducer.testing.model.topic_configs import TopicConfig
-
-TOPIC_ALREADY_EXISTS = 36
-INVALID_PARTITIONS = 37
-INVALID_REPLICATION_FACTOR = 38
-INVALID_REQUEST = 42
 
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
 

@@ -17,19 +17,24 @@ Source: ReplicaManager.handleProduceAppend and AddPartitionsToTxnManager in Apac
 from typing import TYPE_CHECKING
 
 from aioproducer.records import TopicPartition
-from aioproducer.testing.model.coordinators import COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR, CoordinatorKind
-from aioproducer.testing.model.transaction_coordinator import TRANSACTION_ABORTABLE
-from aioproducer.testing.model.transaction_ending import CONCURRENT_TRANSACTIONS, PRODUCER_FENCED
+from aioproducer.testing.model.codes import (
+    CONCURRENT_TRANSACTIONS,
+    COORDINATOR_LOAD_IN_PROGRESS,
+    COORDINATOR_NOT_AVAILABLE,
+    INVALID_PRODUCER_EPOCH,
+    INVALID_REQUEST,
+    INVALID_TXN_STATE,
+    NOT_COORDINATOR,
+    NOT_ENOUGH_REPLICAS,
+    PRODUCER_FENCED,
+    TRANSACTION_ABORTABLE,
+)
+from aioproducer.testing.model.coordinators import CoordinatorKind
 from aioproducer.testing.model.transaction_entry import Claim
 
 if TYPE_CHECKING:
     from aioproducer.testing.model.cluster import ModelCluster
 
-COORDINATOR_NOT_AVAILABLE = 15
-NOT_ENOUGH_REPLICAS = 19
-INVALID_REQUEST = 42
-INVALID_PRODUCER_EPOCH = 47
-INVALID_TXN_STATE = 48
 
 NOT_ADDED = "Partition was not added to the transaction"
 FIRST_PRODUCE_WITH_ABORTABLE = 11

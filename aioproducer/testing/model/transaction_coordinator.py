@@ -14,16 +14,17 @@ from functools import partial
 from typing import NamedTuple
 
 from aioproducer.records import TopicPartition
-from aioproducer.testing.model.producer_ids import ProducerIds
-from aioproducer.testing.model.schedule import Schedule
-from aioproducer.testing.model.transaction_ending import (
+from aioproducer.testing.model.codes import (
     CONCURRENT_TRANSACTIONS,
+    COORDINATOR_LOAD_IN_PROGRESS,
     INVALID_PRODUCER_ID_MAPPING,
     PRODUCER_FENCED,
-    Verdict,
-    verdict_v1,
-    verdict_v2,
+    TRANSACTION_ABORTABLE,
+    UNSUPPORTED_VERSION,
 )
+from aioproducer.testing.model.producer_ids import ProducerIds
+from aioproducer.testing.model.schedule import Schedule
+from aioproducer.testing.model.transaction_ending import Verdict, verdict_v1, verdict_v2
 from aioproducer.testing.model.transaction_entry import (
     LAST_EPOCH,
     NO_EPOCH,
@@ -33,10 +34,6 @@ from aioproducer.testing.model.transaction_entry import (
     TransactionEntry,
     TransactionState,
 )
-
-COORDINATOR_LOAD_IN_PROGRESS = 14
-UNSUPPORTED_VERSION = 35
-TRANSACTION_ABORTABLE = 120
 
 WriteMarkers = Callable[[TransactionEntry, Callable[[float], None], float], None]
 """Has the markers of an ended transaction written: (entry, what to call with the time when they are, now)."""

@@ -11,17 +11,18 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
+from aioproducer.testing.model.codes import (
+    CONCURRENT_TRANSACTIONS,
+    INVALID_PRODUCER_ID_MAPPING,
+    INVALID_TXN_STATE,
+    PRODUCER_FENCED,
+)
 from aioproducer.testing.model.transaction_entry import (
     LAST_EPOCH,
     Claim,
     TransactionEntry,
     TransactionState,
 )
-
-INVALID_TXN_STATE = 48
-INVALID_PRODUCER_ID_MAPPING = 49
-CONCURRENT_TRANSACTIONS = 51
-PRODUCER_FENCED = 90
 
 
 class Verdict(NamedTuple):

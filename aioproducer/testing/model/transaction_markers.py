@@ -10,6 +10,7 @@ Source: TransactionMarkerChannelManager and TransactionMarkerRequestCompletionHa
 from collections.abc import Callable
 from functools import partial
 
+from aioproducer.testing.model.codes import INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED
 from aioproducer.testing.model.consumer_groups import OFFSETS_TOPIC, ConsumerGroups
 from aioproducer.testing.model.control_batch import Marker, logged_marker
 from aioproducer.testing.model.partition import Partition
@@ -17,9 +18,6 @@ from aioproducer.testing.model.schedule import Schedule
 from aioproducer.testing.model.settings import ClusterSettings
 from aioproducer.testing.model.topics import Topic, TopicCatalogue
 from aioproducer.testing.model.transaction_entry import ProducerIdAndEpoch, TransactionEntry, TransactionState
-
-INVALID_PRODUCER_EPOCH = 47
-TRANSACTION_COORDINATOR_FENCED = 52
 
 
 class MarkerWriter:

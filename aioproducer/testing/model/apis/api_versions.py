@@ -9,12 +9,11 @@ import struct
 from typing import cast
 
 from aioproducer.testing.model.api_keys import ApiKey
+from aioproducer.testing.model.codes import INVALID_REQUEST, UNSUPPORTED_VERSION
 from aioproducer.testing.model.control_wire import ApiVersionsRequest
 from aioproducer.testing.model.exchange import Exchange
 from aioproducer.testing.model.messages import Tree
 
-UNSUPPORTED_VERSION = 35
-INVALID_REQUEST = 42
 _FIRST_WITH_SOFTWARE_NAME = 3
 _LEGAL_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, cast
 
 from aioproducer.testing.model.apis.list_offsets import leader_error
+from aioproducer.testing.model.codes import OFFSET_OUT_OF_RANGE, POLICY_VIOLATION
 from aioproducer.testing.model.exchange import Exchange
 from aioproducer.testing.model.messages import Tree
 from aioproducer.testing.model.topics import Topic
@@ -10,8 +11,6 @@ from aioproducer.testing.model.topics import Topic
 if TYPE_CHECKING:
     from kio.schema.delete_records.v2.request import DeleteRecordsPartition, DeleteRecordsRequest
 
-OFFSET_OUT_OF_RANGE = 1
-POLICY_VIOLATION = 44
 _TO_THE_HIGH_WATERMARK = -1
 
 

@@ -9,6 +9,7 @@ import uuid
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple, cast
 
+from aioproducer.testing.model.codes import INVALID_REQUEST, UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION
 from aioproducer.testing.model.exchange import Exchange
 from aioproducer.testing.model.messages import Tree
 
@@ -16,9 +17,6 @@ if TYPE_CHECKING:
     from kio.schema.delete_topics.v5.request import DeleteTopicsRequest as DeleteTopicsByName
     from kio.schema.delete_topics.v6.request import DeleteTopicsRequest as DeleteTopicsByEither
 
-UNKNOWN_TOPIC_OR_PARTITION = 3
-INVALID_REQUEST = 42
-UNKNOWN_TOPIC_ID = 100
 _FIRST_BY_ID = 6
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, cast
 
+from aioproducer.testing.model.codes import INVALID_REQUEST, UNKNOWN_TOPIC_OR_PARTITION
 from aioproducer.testing.model.exchange import Exchange
 from aioproducer.testing.model.messages import Tree
 from aioproducer.testing.model.settings import ClusterSettings
@@ -10,8 +11,6 @@ from aioproducer.testing.model.settings import ClusterSettings
 if TYPE_CHECKING:
     from kio.schema.describe_configs.v4.request import DescribeConfigsRequest, DescribeConfigsResource
 
-UNKNOWN_TOPIC_OR_PARTITION = 3
-INVALID_REQUEST = 42
 
 TOPIC = 2
 BROKER = 4

@@ -11,6 +11,14 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias, Union, cast
 
 from aioproducer.testing.model.apis.leader_hints import endpoints_of, leader_hint
 from aioproducer.testing.model.apis.list_offsets import leader_error
+from aioproducer.testing.model.codes import (
+    FENCED_LEADER_EPOCH,
+    FETCH_SESSION_ID_NOT_FOUND,
+    NOT_LEADER_OR_FOLLOWER,
+    OFFSET_OUT_OF_RANGE,
+    UNKNOWN_TOPIC_ID,
+    UNKNOWN_TOPIC_OR_PARTITION,
+)
 from aioproducer.testing.model.exchange import Exchange
 from aioproducer.testing.model.fetch_wire import (
     FIRST_WITH_SESSIONS,
@@ -27,12 +35,6 @@ if TYPE_CHECKING:
 
 AnyFetchRequest: TypeAlias = Union["FetchByName", "FetchById"]
 
-OFFSET_OUT_OF_RANGE = 1
-UNKNOWN_TOPIC_OR_PARTITION = 3
-NOT_LEADER_OR_FOLLOWER = 6
-FETCH_SESSION_ID_NOT_FOUND = 70
-FENCED_LEADER_EPOCH = 74
-UNKNOWN_TOPIC_ID = 100
 
 _READ_COMMITTED = 1
 _PLACES = {UNKNOWN_TOPIC_ID: 1, UNKNOWN_TOPIC_OR_PARTITION: 2}

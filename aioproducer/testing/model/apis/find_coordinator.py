@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, cast
 
+from aioproducer.testing.model.codes import INVALID_REQUEST
 from aioproducer.testing.model.coordinators import CoordinatorKind
 from aioproducer.testing.model.exchange import Exchange
 from aioproducer.testing.model.messages import Tree
@@ -10,7 +11,6 @@ if TYPE_CHECKING:
     from kio.schema.find_coordinator.v3.request import FindCoordinatorRequest as FindOne
     from kio.schema.find_coordinator.v6.request import FindCoordinatorRequest as FindMany
 
-INVALID_REQUEST = 42
 _FIRST_FOR_MANY = 4
 _KINDS = frozenset(int(kind) for kind in CoordinatorKind)
 _MALFORMED = (

@@ -9,8 +9,14 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
 
 from aioproducer.records import TopicPartition
 from aioproducer.testing.model.apis.find_coordinator import coordinator_error
+from aioproducer.testing.model.codes import (
+    ILLEGAL_GENERATION,
+    UNKNOWN_TOPIC_ID,
+    UNKNOWN_TOPIC_OR_PARTITION,
+    UNSTABLE_OFFSET_COMMIT,
+)
 from aioproducer.testing.model.committed_offsets import NOT_COMMITTED, CommittedOffset
-from aioproducer.testing.model.consumer_group import ILLEGAL_GENERATION, Committer, ConsumerGroup
+from aioproducer.testing.model.consumer_group import Committer, ConsumerGroup
 from aioproducer.testing.model.exchange import Exchange
 from aioproducer.testing.model.messages import Tree
 from aioproducer.testing.model.topics import Topic
@@ -25,9 +31,6 @@ if TYPE_CHECKING:
     from kio.schema.offset_fetch.v10.request import OffsetFetchRequest as FetchById
     from kio.schema.offset_fetch.v10.request import OffsetFetchRequestGroup as GroupById
 
-UNKNOWN_TOPIC_OR_PARTITION = 3
-UNSTABLE_OFFSET_COMMIT = 88
-UNKNOWN_TOPIC_ID = 100
 _FIRST_BY_ID = 10
 _FIRST_FOR_GROUPS = 8
 

@@ -3,7 +3,8 @@
 from typing import TYPE_CHECKING, cast
 
 from aioproducer.testing.model.apis.find_coordinator import coordinator_error
-from aioproducer.testing.model.consumer_group import INCONSISTENT_GROUP_PROTOCOL, UNKNOWN_MEMBER_ID, Member
+from aioproducer.testing.model.codes import INCONSISTENT_GROUP_PROTOCOL, MEMBER_ID_REQUIRED, UNKNOWN_MEMBER_ID
+from aioproducer.testing.model.consumer_group import Member
 from aioproducer.testing.model.exchange import Exchange
 from aioproducer.testing.model.messages import Tree
 
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
     from kio.schema.leave_group.v5.request import LeaveGroupRequest as LeaveMany
     from kio.schema.sync_group.v5.request import SyncGroupRequest
 
-MEMBER_ID_REQUIRED = 79
 _FIRST_WITH_REQUIRED_ID = 4
 _FIRST_LEAVE_FOR_MANY = 3
 

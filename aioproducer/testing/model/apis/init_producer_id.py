@@ -4,15 +4,13 @@ from typing import cast
 
 from aioproducer.testing.model.apis.find_coordinator import place_error
 from aioproducer.testing.model.apis.transactions import answered_to_old_clients
+from aioproducer.testing.model.codes import COORDINATOR_LOAD_IN_PROGRESS, INVALID_REQUEST, INVALID_TRANSACTION_TIMEOUT
 from aioproducer.testing.model.control_wire import InitProducerIdRequest
 from aioproducer.testing.model.coordinators import CoordinatorKind
 from aioproducer.testing.model.exchange import Exchange
 from aioproducer.testing.model.transaction_coordinator import Granted
 from aioproducer.testing.model.transaction_entry import ProducerIdAndEpoch
 
-COORDINATOR_LOAD_IN_PROGRESS = 14
-INVALID_REQUEST = 42
-INVALID_TRANSACTION_TIMEOUT = 50
 FIRST_WITH_FENCED = 4
 
 

@@ -5,6 +5,13 @@ For readers of committed records the last offset is the last stable one, and tim
 
 from typing import TYPE_CHECKING, NamedTuple, cast
 
+from aioproducer.testing.model.codes import (
+    FENCED_LEADER_EPOCH,
+    NOT_LEADER_OR_FOLLOWER,
+    UNKNOWN_LEADER_EPOCH,
+    UNKNOWN_TOPIC_OR_PARTITION,
+    UNSUPPORTED_VERSION,
+)
 from aioproducer.testing.model.exchange import Exchange
 from aioproducer.testing.model.messages import Tree
 from aioproducer.testing.model.partition import Partition
@@ -12,11 +19,6 @@ from aioproducer.testing.model.partition import Partition
 if TYPE_CHECKING:
     from kio.schema.list_offsets.v11.request import ListOffsetsPartition, ListOffsetsRequest
 
-UNKNOWN_TOPIC_OR_PARTITION = 3
-UNSUPPORTED_VERSION = 35
-NOT_LEADER_OR_FOLLOWER = 6
-FENCED_LEADER_EPOCH = 74
-UNKNOWN_LEADER_EPOCH = 75
 
 _READ_COMMITTED = 1
 LATEST = -1

@@ -8,6 +8,12 @@ import contextlib
 import uuid
 from typing import cast
 
+from aioproducer.testing.model.codes import (
+    INVALID_REQUEST,
+    LEADER_NOT_AVAILABLE,
+    UNKNOWN_TOPIC_ID,
+    UNKNOWN_TOPIC_OR_PARTITION,
+)
 from aioproducer.testing.model.control_wire import MetadataRequest, MetadataRequestTopic
 from aioproducer.testing.model.exchange import Exchange
 from aioproducer.testing.model.messages import Tree
@@ -15,10 +21,6 @@ from aioproducer.testing.model.partition import NO_LEADER, Partition
 from aioproducer.testing.model.topic_checks import TopicRefusedError, check_name
 from aioproducer.testing.model.topics import Topic, TopicRequest
 
-UNKNOWN_TOPIC_OR_PARTITION = 3
-LEADER_NOT_AVAILABLE = 5
-INVALID_REQUEST = 42
-UNKNOWN_TOPIC_ID = 100
 _FIRST_WITH_NULL_FOR_ALL = 1
 _EVERYTHING_WITH_TOPICS = 3576
 _EVERYTHING_WITH_CLUSTERS = 8096

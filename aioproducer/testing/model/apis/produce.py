@@ -9,13 +9,28 @@ acks=all  answered when the high watermark has passed the batch, or with 7 when 
 from aioproducer.records import TopicPartition
 from aioproducer.testing.model.apis.leader_hints import endpoints_of, leader_hint
 from aioproducer.testing.model.batch_checks import (
-    UNKNOWN_SERVER_ERROR,
     BatchRefusedError,
     accepted_batch,
     begins_transactional,
     breaks_request,
     single_batch,
     transactional_producer,
+)
+from aioproducer.testing.model.codes import (
+    INVALID_PRODUCER_EPOCH,
+    INVALID_PRODUCER_ID_MAPPING,
+    INVALID_REQUIRED_ACKS,
+    INVALID_TOPIC_EXCEPTION,
+    INVALID_TXN_STATE,
+    NOT_ENOUGH_REPLICAS,
+    NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    NOT_LEADER_OR_FOLLOWER,
+    OUT_OF_ORDER_SEQUENCE_NUMBER,
+    REQUEST_TIMED_OUT,
+    TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    UNKNOWN_SERVER_ERROR,
+    UNKNOWN_TOPIC_ID,
+    UNKNOWN_TOPIC_OR_PARTITION,
 )
 from aioproducer.testing.model.exchange import Exchange
 from aioproducer.testing.model.faults import FaultKind
@@ -30,24 +45,10 @@ from aioproducer.testing.model.produce_wire import (
 )
 from aioproducer.testing.model.record_batch import BatchHeader, placed, read_header
 from aioproducer.testing.model.schedule import Appointment
-from aioproducer.testing.model.topic_checks import INVALID_TOPIC_EXCEPTION
 from aioproducer.testing.model.topics import Topic
 from aioproducer.testing.model.transaction_checks import FIRST_PRODUCE_THAT_ADDS, NOT_ADDED, admit, produce_error
 from aioproducer.testing.model.transaction_entry import Claim
 from aioproducer.testing.model.wire import Writer
-
-UNKNOWN_TOPIC_OR_PARTITION = 3
-NOT_LEADER_OR_FOLLOWER = 6
-REQUEST_TIMED_OUT = 7
-NOT_ENOUGH_REPLICAS = 19
-NOT_ENOUGH_REPLICAS_AFTER_APPEND = 20
-INVALID_REQUIRED_ACKS = 21
-OUT_OF_ORDER_SEQUENCE_NUMBER = 45
-INVALID_PRODUCER_EPOCH = 47
-INVALID_TXN_STATE = 48
-INVALID_PRODUCER_ID_MAPPING = 49
-TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53
-UNKNOWN_TOPIC_ID = 100
 
 _ALL = -1
 _SILENT_ABOUT_LOG_START = frozenset({2, 3, 6, 10, 18, 53, 76, 100})

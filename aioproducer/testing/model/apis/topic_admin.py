@@ -3,17 +3,16 @@
 from collections import Counter
 from typing import TYPE_CHECKING, cast
 
+from aioproducer.testing.model.codes import INVALID_REPLICA_ASSIGNMENT, INVALID_REQUEST, UNKNOWN_TOPIC_OR_PARTITION
 from aioproducer.testing.model.exchange import Exchange
 from aioproducer.testing.model.messages import Tree
-from aioproducer.testing.model.topic_checks import INVALID_REPLICA_ASSIGNMENT, TopicRefusedError
+from aioproducer.testing.model.topic_checks import TopicRefusedError
 from aioproducer.testing.model.topics import Topic, TopicRequest
 
 if TYPE_CHECKING:
     from kio.schema.create_partitions.v3.request import CreatePartitionsRequest, CreatePartitionsTopic
     from kio.schema.create_topics.v7.request import CreatableTopic, CreateTopicsRequest
 
-UNKNOWN_TOPIC_OR_PARTITION = 3
-INVALID_REQUEST = 42
 DYNAMIC_TOPIC_CONFIG = 1
 DEFAULT_CONFIG = 5
 

@@ -12,6 +12,11 @@ from typing import TYPE_CHECKING, cast
 from aioproducer.records import TopicPartition
 from aioproducer.testing.model.apis.find_coordinator import coordinator_error, place_error
 from aioproducer.testing.model.apis.list_offsets import leader_error
+from aioproducer.testing.model.codes import (
+    INVALID_REGULAR_EXPRESSION,
+    TRANSACTIONAL_ID_NOT_FOUND,
+    UNKNOWN_TOPIC_OR_PARTITION,
+)
 from aioproducer.testing.model.consumer_groups import OFFSETS_TOPIC
 from aioproducer.testing.model.control_batch import Marker
 from aioproducer.testing.model.coordinators import CoordinatorKind
@@ -26,10 +31,7 @@ if TYPE_CHECKING:
     from kio.schema.list_transactions.v2.request import ListTransactionsRequest
     from kio.schema.write_txn_markers.v2.request import WritableTxnMarker, WriteTxnMarkersRequest
 
-UNKNOWN_TOPIC_OR_PARTITION = 3
 NOT_HOSTED = "This server does not host this topic-partition."
-INVALID_REGULAR_EXPRESSION = 128
-TRANSACTIONAL_ID_NOT_FOUND = 105
 _NEVER_SEEN = ("PrepareEpochFence", "Dead")
 """States that Kafka has and that last for no time here."""
 

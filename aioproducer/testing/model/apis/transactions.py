@@ -9,6 +9,13 @@ from typing import TYPE_CHECKING, TypeAlias, Union, cast
 
 from aioproducer.records import TopicPartition
 from aioproducer.testing.model.apis.find_coordinator import coordinator_error
+from aioproducer.testing.model.codes import (
+    INVALID_PRODUCER_EPOCH,
+    INVALID_REQUEST,
+    OPERATION_NOT_ATTEMPTED,
+    PRODUCER_FENCED,
+    UNKNOWN_TOPIC_OR_PARTITION,
+)
 from aioproducer.testing.model.consumer_groups import OFFSETS_TOPIC
 from aioproducer.testing.model.coordinators import CoordinatorKind
 from aioproducer.testing.model.exchange import Exchange
@@ -26,11 +33,6 @@ if TYPE_CHECKING:
 
 _AnyTopic: TypeAlias = Union["OneTopic", "ManyTopic"]
 
-UNKNOWN_TOPIC_OR_PARTITION = 3
-INVALID_REQUEST = 42
-INVALID_PRODUCER_EPOCH = 47
-OPERATION_NOT_ATTEMPTED = 55
-PRODUCER_FENCED = 90
 _FIRST_FOR_MANY = 4
 _FIRST_WITH_FENCED = 2
 _FIRST_OF_VERSION_2 = 5

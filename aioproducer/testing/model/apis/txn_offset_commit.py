@@ -11,8 +11,17 @@ from typing import TYPE_CHECKING, cast
 
 from aioproducer.records import TopicPartition
 from aioproducer.testing.model.apis.find_coordinator import coordinator_error
+from aioproducer.testing.model.codes import (
+    COORDINATOR_LOAD_IN_PROGRESS,
+    ILLEGAL_GENERATION,
+    INVALID_PRODUCER_EPOCH,
+    INVALID_TXN_STATE,
+    PRODUCER_FENCED,
+    TRANSACTION_ABORTABLE,
+    UNKNOWN_TOPIC_OR_PARTITION,
+)
 from aioproducer.testing.model.committed_offsets import CommittedOffset
-from aioproducer.testing.model.consumer_group import ILLEGAL_GENERATION, Committer
+from aioproducer.testing.model.consumer_group import Committer
 from aioproducer.testing.model.consumer_groups import OFFSETS_TOPIC
 from aioproducer.testing.model.exchange import Exchange
 from aioproducer.testing.model.messages import Tree
@@ -22,12 +31,6 @@ from aioproducer.testing.model.transaction_entry import Claim, ProducerIdAndEpoc
 if TYPE_CHECKING:
     from kio.schema.txn_offset_commit.v5.request import TxnOffsetCommitRequest, TxnOffsetCommitRequestPartition
 
-UNKNOWN_TOPIC_OR_PARTITION = 3
-COORDINATOR_LOAD_IN_PROGRESS = 14
-INVALID_PRODUCER_EPOCH = 47
-INVALID_TXN_STATE = 48
-PRODUCER_FENCED = 90
-TRANSACTION_ABORTABLE = 120
 _FIRST_WITH_ABORTABLE = 4
 _FIRST_THAT_ADDS = 5
 

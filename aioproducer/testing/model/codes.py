@@ -1,0 +1,64 @@
+"""The error codes that the embedded cluster answers with, by Kafka's names.
+
+The numbers stand here a second time on purpose. The cluster is what the producer is tested against, so it shares no
+table with it: with a wrong number in `protocol/error_codes.py`, both would be wrong together and no test would tell.
+A test compares the two, and golden bytes from Kafka's own classes and real brokers stand behind both.
+
+Source: org.apache.kafka.common.protocol.Errors.
+"""
+
+from typing import Final
+
+UNKNOWN_SERVER_ERROR: Final = -1
+NONE: Final = 0
+OFFSET_OUT_OF_RANGE: Final = 1
+CORRUPT_MESSAGE: Final = 2
+UNKNOWN_TOPIC_OR_PARTITION: Final = 3
+LEADER_NOT_AVAILABLE: Final = 5
+NOT_LEADER_OR_FOLLOWER: Final = 6
+REQUEST_TIMED_OUT: Final = 7
+MESSAGE_TOO_LARGE: Final = 10
+COORDINATOR_LOAD_IN_PROGRESS: Final = 14
+COORDINATOR_NOT_AVAILABLE: Final = 15
+NOT_COORDINATOR: Final = 16
+INVALID_TOPIC_EXCEPTION: Final = 17
+RECORD_LIST_TOO_LARGE: Final = 18
+NOT_ENOUGH_REPLICAS: Final = 19
+NOT_ENOUGH_REPLICAS_AFTER_APPEND: Final = 20
+INVALID_REQUIRED_ACKS: Final = 21
+ILLEGAL_GENERATION: Final = 22
+INCONSISTENT_GROUP_PROTOCOL: Final = 23
+UNKNOWN_MEMBER_ID: Final = 25
+REBALANCE_IN_PROGRESS: Final = 27
+INVALID_TIMESTAMP: Final = 32
+UNSUPPORTED_VERSION: Final = 35
+TOPIC_ALREADY_EXISTS: Final = 36
+INVALID_PARTITIONS: Final = 37
+INVALID_REPLICATION_FACTOR: Final = 38
+INVALID_REPLICA_ASSIGNMENT: Final = 39
+INVALID_CONFIG: Final = 40
+INVALID_REQUEST: Final = 42
+POLICY_VIOLATION: Final = 44
+OUT_OF_ORDER_SEQUENCE_NUMBER: Final = 45
+INVALID_PRODUCER_EPOCH: Final = 47
+INVALID_TXN_STATE: Final = 48
+INVALID_PRODUCER_ID_MAPPING: Final = 49
+INVALID_TRANSACTION_TIMEOUT: Final = 50
+CONCURRENT_TRANSACTIONS: Final = 51
+TRANSACTION_COORDINATOR_FENCED: Final = 52
+TRANSACTIONAL_ID_AUTHORIZATION_FAILED: Final = 53
+OPERATION_NOT_ATTEMPTED: Final = 55
+UNKNOWN_PRODUCER_ID: Final = 59
+FETCH_SESSION_ID_NOT_FOUND: Final = 70
+FENCED_LEADER_EPOCH: Final = 74
+UNKNOWN_LEADER_EPOCH: Final = 75
+UNSUPPORTED_COMPRESSION_TYPE: Final = 76
+MEMBER_ID_REQUIRED: Final = 79
+FENCED_INSTANCE_ID: Final = 82
+INVALID_RECORD: Final = 87
+UNSTABLE_OFFSET_COMMIT: Final = 88
+PRODUCER_FENCED: Final = 90
+UNKNOWN_TOPIC_ID: Final = 100
+TRANSACTIONAL_ID_NOT_FOUND: Final = 105
+TRANSACTION_ABORTABLE: Final = 120
+INVALID_REGULAR_EXPRESSION: Final = 128
