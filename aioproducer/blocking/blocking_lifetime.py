@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 from aioproducer.blocking.background_loop import BackgroundLoop
 from aioproducer.blocking.handover import Handover, Mark
-from aioproducer.errors import KafkaError, ProducerClosedError, UndeliveredError
+from aioproducer.errors import KafkaError, NoTransactionError, ProducerClosedError, UndeliveredError
 from aioproducer.lifecycle import check_timeout
 from aioproducer.lifetime import CLOSE_AFTER_ERROR_S
 
@@ -42,7 +42,7 @@ class BlockingLifetime:
     def __init__(self, producer: Producer, *, made_at: str) -> None:
         self._producer = producer
         self._config = producer.config
-        self._handover = Handover(self._config.max_block_ms / 1000)
+        self._handover = Handover(self._config.max_block_ms / 1000, reject=partial(_reject_commit, producer))
         self._background = BackgroundLoop()
         self._made_at = made_at
         self._lock = threading.RLock()  # a signal's handler may close what it interrupts
@@ -119,7 +119,7 @@ class BlockingLifetime:
         except UndeliveredError as error:
             undelivered = error
         await mark.turn.wait()
-        failed = self._handover.take_errors(undelivered)
+        failed = self._handover.take_errors(undelivered, outside_too=True)
         self._undelivered = self._undelivered or failed
         if self._undelivered is not None:
             raise self._undelivered.fresh()
@@ -188,6 +188,19 @@ class BlockingLifetime:
             future.cancel()  # Ctrl-C: its turn may never come
             raise
         return future
+
+
+def _reject_commit(producer: Producer, error: KafkaError) -> bool:
+    """Let the open transaction be one that must be aborted; False: none takes records."""
+    if producer.config.transactional_id is None:
+        return False
+    try:
+        producer.reject_commit(error)
+    except NoTransactionError:
+        return False
+    except KafkaError:
+        pass  # it must be already, or the producer is closed or has failed
+    return True
 
 
 @atexit.register

@@ -126,7 +126,7 @@ class BlockingProducer(BlockingTransactions):
         """Accept a record as soon as there is room.
 
         What becomes of it is told to `on_delivery`, on the background thread; without one a failure is raised by the
-        next `flush` or `close`.
+        next `flush` or `close`. In a transaction a failure keeps it from being committed, whoever was told.
 
         Args:
             topic: as all arguments, see `Producer.send`.
@@ -254,7 +254,7 @@ class BlockingProducer(BlockingTransactions):
             await self._producer.flush(timeout_s)
         except UndeliveredError as error:
             undelivered = error
-        failed = self._handover.take_errors(undelivered)
+        failed = self._handover.take_errors(undelivered, outside_too=True)
         if failed is not None:
             raise failed
 

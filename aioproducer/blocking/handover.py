@@ -26,7 +26,7 @@ from aioproducer.errors import (
 from aioproducer.records import check_callback, check_partition, check_timestamp
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
+    from collections.abc import Awaitable, Callable
 
     from aioproducer._native.delivery import OnDelivery
     from aioproducer.records import RecordMetadata
@@ -135,10 +135,12 @@ class Handover:
 
     Args:
         max_wait_s: how long a thread waits for a place.
+        reject: lets the open transaction be one that must be aborted; False: none takes records.
     """
 
-    def __init__(self, max_wait_s: float) -> None:
+    def __init__(self, max_wait_s: float, *, reject: Callable[[KafkaError], bool]) -> None:
         self._max_wait_s = max_wait_s
+        self._reject = reject
         self._putting = threading.RLock()  # of the callers alone; a signal's handler may be one more of them
         self._gates: dict[threading.Lock, None] = {}
         self._queue: deque[Given | Mark] = deque()
@@ -147,8 +149,8 @@ class Handover:
         self._nap: Nap | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._refusal: KafkaError | None = None
-        self._errors: list[KafkaError] = []
-        self._failed = 0
+        self._refused = _Refused()
+        self._refused_in_transaction = _Refused()
 
     # Any thread
 
@@ -276,18 +278,49 @@ class Handover:
             error = wrapped
         if isinstance(error, IllegalStateError) and not isinstance(error, NoTransactionError):
             self.refuse(error)
+        # Its call has returned: nobody else would keep the transaction from being committed without it.
+        refused = self._refused_in_transaction if self._reject(error) else self._refused
         if given.on_delivery is not None:  # later: what the producer tells is on its way
             asyncio.get_running_loop().call_soon(given.tell_unless_told, error.fresh())
-            return
-        self._failed += 1
-        if len(self._errors) < MAX_SUB_ERRORS:
-            self._errors.append(error)
+        else:
+            refused.note(error)
 
-    def take_errors(self, undelivered: UndeliveredError | None) -> UndeliveredError | None:
-        """Forget the records that the producer did not take, and join them to those that it could not deliver."""
-        errors, failed = self._errors, self._failed
-        self._errors, self._failed = [], 0
+    def take_errors(
+        self, undelivered: UndeliveredError | None, *, outside_too: bool = False
+    ) -> UndeliveredError | None:
+        """Forget the records of the transaction that the producer did not take; join them to what it did not deliver.
+
+        Args:
+            undelivered: what it did not deliver.
+            outside_too: also those that belonged to no transaction, whose end is not for them to spoil.
+        """
+        errors, failed = self._refused_in_transaction.take()
+        if outside_too:
+            outside, count = self._refused.take()
+            errors, failed = [*outside, *errors], failed + count
         if undelivered is not None:
             errors = [*errors, *(error for error in undelivered.exceptions if isinstance(error, KafkaError))]
             failed += undelivered.count
         return UndeliveredError.of(errors, count=failed) if errors else None
+
+
+class _Refused:
+    """Records that the producer did not take, and of which nobody was told yet."""
+
+    __slots__ = ("_count", "_errors")
+
+    def __init__(self) -> None:
+        self._errors: list[KafkaError] = []
+        self._count = 0
+
+    def note(self, error: KafkaError) -> None:
+        """Count one."""
+        self._count += 1
+        if len(self._errors) < MAX_SUB_ERRORS:
+            self._errors.append(error)
+
+    def take(self) -> tuple[list[KafkaError], int]:
+        """Forget them; the first errors, and how many there were."""
+        taken = self._errors, self._count
+        self._errors, self._count = [], 0
+        return taken

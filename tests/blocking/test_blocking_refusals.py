@@ -1,0 +1,77 @@
+"""Records that cannot be taken once their call has returned: nothing goes on as if they had been."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from aioproducer import (
+    BlockingProducer,
+    InvalidPartitionError,
+    NoTransactionError,
+    TransactionAbortableError,
+    UndeliveredError,
+)
+from tests.fakes.cluster_elsewhere import ClusterElsewhere
+
+NO_SUCH_PARTITION = 99
+
+
+@pytest.fixture
+def transactional(cluster: ClusterElsewhere) -> Iterator[BlockingProducer]:
+    """A started producer with a transactional id."""
+    with BlockingProducer(cluster.bootstrap_servers, transactional_id="refusals") as producer:
+        yield producer
+
+
+def committed(cluster: ClusterElsewhere) -> object:
+    """What readers of committed records see."""
+    return cluster.do(lambda fake: [record.value for record in fake.committed_records("orders", 0)])
+
+
+def test_nothing_is_committed_without_a_record_whose_callback_was_told(
+    transactional: BlockingProducer, cluster: ClusterElsewhere
+) -> None:
+    """A callback is told of a failure; it does not decide that the rest may be committed."""
+    told: list[object] = []
+    transactional.begin_transaction()
+    transactional.enqueue("orders", b"taken", partition=0)
+    transactional.enqueue(
+        "orders", b"not", partition=NO_SUCH_PARTITION, on_delivery=lambda _metadata, error: told.append(type(error))
+    )
+    with pytest.raises(TransactionAbortableError, match="99"):
+        transactional.commit_transaction()
+    transactional.abort_transaction()
+    with transactional.transaction():
+        transactional.enqueue("orders", b"next", partition=0)
+
+    assert told == [InvalidPartitionError]
+    assert committed(cluster) == [b"next"]
+
+
+def test_nothing_is_committed_without_a_record_that_flush_spoke_of(
+    transactional: BlockingProducer, cluster: ClusterElsewhere
+) -> None:
+    """Whoever catches what flush raises has not taken the record out of the transaction."""
+    transactional.begin_transaction()
+    transactional.enqueue("orders", b"not", partition=NO_SUCH_PARTITION)
+    with pytest.raises(UndeliveredError):
+        transactional.flush()
+    with pytest.raises(TransactionAbortableError):
+        transactional.commit_transaction()
+    transactional.abort_transaction()
+
+    assert committed(cluster) == []
+
+
+def test_record_outside_of_any_transaction_spoils_no_other(
+    transactional: BlockingProducer, cluster: ClusterElsewhere
+) -> None:
+    """It was no part of it, and is told of by the next flush all the same."""
+    transactional.enqueue("orders", b"outside", partition=0)
+    with transactional.transaction():
+        transactional.send("orders", b"inside", partition=0)
+    with pytest.raises(UndeliveredError, match="1 record was not delivered: no transaction is open") as caught:
+        transactional.flush()
+
+    assert [type(error) for error in caught.value.exceptions] == [NoTransactionError]
+    assert committed(cluster) == [b"inside"]
