@@ -136,11 +136,19 @@ class Handover:
     Args:
         max_wait_s: how long a thread waits for a place.
         reject: lets the open transaction be one that must be aborted; False: none takes records.
+        on_death: called when its task ends although nobody closes.
     """
 
-    def __init__(self, max_wait_s: float, *, reject: Callable[[KafkaError], bool]) -> None:
+    def __init__(
+        self,
+        max_wait_s: float,
+        *,
+        reject: Callable[[KafkaError], bool],
+        on_death: Callable[[BaseException], None],
+    ) -> None:
         self._max_wait_s = max_wait_s
         self._reject = reject
+        self._on_death = on_death
         self._putting = threading.RLock()  # of the callers alone; a signal's handler may be one more of them
         self._gates: dict[threading.Lock, None] = {}
         self._queue: deque[Given | Mark] = deque()
@@ -149,6 +157,7 @@ class Handover:
         self._nap: Nap | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._refusal: KafkaError | None = None
+        self._has_ended = False
         self._refused = _Refused()
         self._refused_in_transaction = _Refused()
 
@@ -166,7 +175,13 @@ class Handover:
         self._wake()
 
     def put_mark(self, mark: Mark) -> None:
-        """Queue a mark."""
+        """Queue a mark.
+
+        Raises:
+            KafkaError: nobody takes anything from the queue any more.
+        """
+        if self._has_ended and self._refusal is not None:
+            raise self._refusal.fresh()
         with self._putting:
             self._append(mark, 0)
         self._wake()
@@ -230,16 +245,32 @@ class Handover:
         # The loop says that it naps before it looks at the queue once more: no record is ever left behind. Noted only
         # when it was called, and for this nap alone: cut short between the two, the next one calls again.
         nap = self._nap
-        if nap is not None and not nap.is_called and self._loop is not None:
-            with contextlib.suppress(RuntimeError):  # closed since: it had given everything to the producer by then
-                self._loop.call_soon_threadsafe(nap.ended.set)
+        if self._has_ended:
+            self._call(self._let_go)
+        elif nap is not None and not nap.is_called:
+            self._call(nap.ended.set)
             nap.is_called = True
+
+    def _call(self, function: Callable[[], None]) -> None:
+        if self._loop is not None:
+            with contextlib.suppress(RuntimeError):  # closed since: it had given everything to the producer by then
+                self._loop.call_soon_threadsafe(function)
 
     # The loop
 
     async def run(self) -> None:
-        """Give the producer what was queued, for ever."""
+        """Give the producer what was queued, until cancelled.
+
+        However it ends, nobody is left waiting: what is queued then, and later, fails.
+        """
         self._loop = asyncio.get_running_loop()
+        try:
+            await self._hand_over()
+        except BaseException as cause:
+            self._end(cause)
+            raise
+
+    async def _hand_over(self) -> None:
         while True:
             self._nap = Nap()
             if not self._queue:
@@ -247,6 +278,25 @@ class Handover:
             self._nap = None
             while self._queue:
                 await self._give(self._take())
+
+    def _end(self, cause: BaseException) -> None:
+        if self._refusal is None:  # else it is closing
+            text = f"the task that gives records to the producer has ended ({cause!r}): close it and make a new one"
+            self.refuse(IllegalStateError(text))
+            self._on_death(cause)
+        self._has_ended = True  # noted before the queue is emptied: who comes later sees it, and calls
+        self._nap = None
+        self._let_go()
+
+    def _let_go(self) -> None:
+        """Fail the records that are queued, and let those go on who wait for their turn, to be told."""
+        assert self._refusal is not None
+        while self._queue:
+            first = self._take()
+            if isinstance(first, Mark):
+                first.turn.set()
+            else:
+                self._note(self._refusal, first)
 
     def _take(self) -> Given | Mark:
         first = self._queue.popleft()
@@ -268,10 +318,13 @@ class Handover:
             return
         try:
             await first.enqueue()
-        except (KafkaError, TypeError, ValueError) as error:
+        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  # the user's own code, whatever it raises
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
             self._note(error, first)
 
-    def _note(self, error: KafkaError | TypeError | ValueError, given: Given) -> None:
+    def _note(self, error: BaseException, given: Given) -> None:
         if not isinstance(error, KafkaError):
             wrapped = KafkaError(f"{type(error).__name__}: {error}", outcome=Outcome.NOT_WRITTEN)
             wrapped.__cause__ = error

@@ -1,11 +1,14 @@
 """Records that cannot be taken once their call has returned: nothing goes on as if they had been."""
 
+import asyncio
+import contextlib
 from collections.abc import Iterator
 
 import pytest
 
 from aioproducer import (
     BlockingProducer,
+    IllegalStateError,
     InvalidPartitionError,
     NoTransactionError,
     TransactionAbortableError,
@@ -75,3 +78,46 @@ def test_record_outside_of_any_transaction_spoils_no_other(
 
     assert [type(error) for error in caught.value.exceptions] == [NoTransactionError]
     assert committed(cluster) == [b"inside"]
+
+
+@pytest.mark.parametrize("kind", [asyncio.CancelledError, AssertionError])
+def test_serializer_that_raises_anything_fails_its_record_alone(
+    cluster: ClusterElsewhere, kind: type[BaseException]
+) -> None:
+    """Also what would cancel the task that it runs in."""
+
+    def serialize(value: object) -> bytes:
+        if value == "bad":
+            raise kind
+        return str(value).encode()
+
+    with BlockingProducer(cluster.bootstrap_servers, value_serializer=serialize) as producer:
+        for value in ("a", "bad", "b"):
+            producer.enqueue("orders", value, partition=0)
+        with pytest.raises(UndeliveredError, match="1 record was not delivered"):
+            producer.flush()
+
+    assert cluster.values() == [b"a", b"b"]
+
+
+def test_nobody_waits_for_a_handover_that_has_ended(cluster: ClusterElsewhere) -> None:
+    """Code on the background thread may cancel its tasks; every later call says so, and nothing is committed."""
+
+    def cancel_all(_metadata: object, _error: object) -> None:
+        for task in asyncio.all_tasks():
+            if task.get_name() == "aioproducer-handover":
+                task.cancel()
+
+    producer = BlockingProducer(cluster.bootstrap_servers, transactional_id="ended").start()
+    producer.begin_transaction()
+    with contextlib.suppress(IllegalStateError):
+        producer.send("orders", b"v", partition=0, on_delivery=cancel_all)
+        while True:  # until it is seen
+            producer.enqueue("orders", b"v", partition=0)
+    for call in (producer.flush, producer.commit_transaction, lambda: producer.send("orders", b"v")):
+        with pytest.raises(IllegalStateError, match="has ended"):
+            call()
+    with contextlib.suppress(UndeliveredError):
+        producer.close()
+
+    assert committed(cluster) == []
