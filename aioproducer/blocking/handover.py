@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from aioproducer._native.delivery import OnDelivery
-    from aioproducer.records import RecordMetadata
 
 QUEUE_RECORDS: Final = 4096
 """Records between a thread and the loop; past it `enqueue` waits."""
@@ -39,7 +38,7 @@ QUEUE_BYTES: Final = 4 * 1024 * 1024
 
 
 class Enqueue(Protocol):
-    """`Producer.enqueue` with all of a record but who is told of its end."""
+    """`HandedRecords.enqueue` with all of a record but who is told of its end."""
 
     def __call__(self, *, on_delivery: OnDelivery | None) -> Awaitable[object]:
         """Give the record to the producer."""
@@ -66,11 +65,10 @@ class Given:
         on_delivery: is told what becomes of it, once: by the producer, or by us if the producer did not take it.
     """
 
-    __slots__ = ("_enqueue", "_is_told", "on_delivery", "size", "upto")
+    __slots__ = ("_enqueue", "on_delivery", "size", "upto")
 
     def __init__(self, enqueue: Enqueue, size: int, on_delivery: OnDelivery | None) -> None:
         self._enqueue = enqueue
-        self._is_told = False
         self.size = size
         self.on_delivery = on_delivery
         self.upto = 0
@@ -78,17 +76,7 @@ class Given:
 
     def enqueue(self) -> Awaitable[object]:
         """Give it to the producer."""
-        return self._enqueue(on_delivery=None if self.on_delivery is None else self._tell)
-
-    def tell_unless_told(self, error: KafkaError) -> None:
-        """Tell of an error; the producer has done so if the record failed while it stood in line."""
-        if not self._is_told and self.on_delivery is not None:
-            self.on_delivery(None, error)
-
-    def _tell(self, metadata: RecordMetadata | None, error: KafkaError | None) -> object:
-        self._is_told = True
-        assert self.on_delivery is not None
-        return self.on_delivery(metadata, error)
+        return self._enqueue(on_delivery=self.on_delivery)
 
 
 class Nap:
@@ -318,7 +306,7 @@ class Handover:
             return
         try:
             await first.enqueue()
-        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  # the user's own code, whatever it raises
+        except (Exception, asyncio.CancelledError) as error:  # the user's own code, whatever it raises
             task = asyncio.current_task()
             if task is None or task.cancelling():
                 raise
@@ -333,8 +321,8 @@ class Handover:
             self.refuse(error)
         # Its call has returned: nobody else would keep the transaction from being committed without it.
         refused = self._refused_in_transaction if self._reject(error) else self._refused
-        if given.on_delivery is not None:  # later: what the producer tells is on its way
-            asyncio.get_running_loop().call_soon(given.tell_unless_told, error.fresh())
+        if given.on_delivery is not None:  # later, behind what the producer tells of those before
+            asyncio.get_running_loop().call_soon(given.on_delivery, None, error.fresh())
         else:
             refused.note(error)
 

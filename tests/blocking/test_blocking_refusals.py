@@ -12,6 +12,7 @@ from aioproducer import (
     InvalidPartitionError,
     NoTransactionError,
     TransactionAbortableError,
+    TransactionTimeoutError,
     UndeliveredError,
 )
 from tests.fakes.cluster_elsewhere import ClusterElsewhere
@@ -121,3 +122,49 @@ def test_nobody_waits_for_a_handover_that_has_ended(cluster: ClusterElsewhere) -
         producer.close()
 
     assert committed(cluster) == []
+
+
+def test_record_of_an_unknown_topic_holds_nobody_back(cluster: ClusterElsewhere) -> None:
+    """Not the records behind it, in whatever way they are given; it waits for its own topic alone."""
+    order: list[str] = []
+    with BlockingProducer(cluster.bootstrap_servers, max_block_ms=3_600_000) as producer:
+        typed = producer.topic("nowhere", value=str)
+        producer.enqueue("nowhere", b"0", partition=0, on_delivery=lambda *_: order.append("0"))
+        typed.enqueue("1", partition=0, on_delivery=lambda *_: order.append("1"))
+        for verb in (producer.send, producer.enqueue):
+            verb("orders", verb.__name__.encode(), partition=0)
+        producer.send("orders", b"last", partition=0)
+        told_before = list(order)
+        cluster.do(lambda fake: fake.create_topic("nowhere", 1))
+        producer.flush()
+
+    assert told_before == []
+    assert order == ["0", "1"]
+    assert cluster.values() == [b"send", b"enqueue", b"last"]
+
+
+def test_nothing_is_committed_without_a_record_whose_topic_stays_unknown(cluster: ClusterElsewhere) -> None:
+    """It stood in line when the commit began, and its call had returned."""
+    with BlockingProducer(cluster.bootstrap_servers, transactional_id="unknown", max_block_ms=1_000) as producer:
+        producer.begin_transaction()
+        producer.enqueue("orders", b"taken", partition=0)
+        producer.enqueue("nowhere", b"not")
+        with pytest.raises((TransactionAbortableError, TransactionTimeoutError)):  # both have one second
+            producer.commit_transaction()
+        producer.abort_transaction()
+
+    assert committed(cluster) == []
+
+
+@pytest.mark.parametrize("most", [0, 3])
+def test_callers_are_held_back_when_too_many_stand_in_line(cluster: ClusterElsewhere, most: int) -> None:
+    """In the order of their calls, all of which are told."""
+    told: list[int] = []
+    with BlockingProducer(cluster.bootstrap_servers, max_block_ms=500, max_waiting_records=most) as producer:
+        for number in range(10):
+            producer.enqueue("nowhere", b"v", on_delivery=lambda _m, _e, number=number: told.append(number))
+        producer.enqueue("orders", b"v", partition=0)
+        producer.flush()
+
+    assert told == list(range(10))
+    assert cluster.values() == [b"v"]
