@@ -158,20 +158,24 @@ class Admission:
         return result.delivery(0, timestamp)
 
     def _stand_in_line(self, given: PreparedRecord, *, is_counted: bool) -> WaitingRecord:
+        record = self._waiting(given)
+        if is_counted:
+            self._check_room(given, record.size)
+        self._running.stand_in_line(record, is_counted=is_counted)
+        return record
+
+    def _waiting(self, given: PreparedRecord) -> WaitingRecord:
         running = self._running
         headers = None if given.headers is None else normalize_headers(given.headers)
         value, key, timestamp, size = running.appender.measure(
             given.topic, given.value, given.key, given.partition, given.timestamp, headers
         )
-        if is_counted:
-            self._check_room(given, size)
         result = running.new_result()
         record = WaitingRecord(given.topic, result, timestamp=timestamp, size=size, called_at=running.loop.time())
         record.value, record.key, record.headers = value, key, headers
         record.partition, record.choose_partition = given.partition, given.choose_partition
         if given.on_delivery is not None:
             result.add_callback(0, timestamp, given.on_delivery)
-        running.stand_in_line(record, is_counted=is_counted)
         return record
 
     def _check_room(self, given: PreparedRecord, size: int) -> None:

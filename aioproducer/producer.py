@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from aioproducer.admission import Admission
 from aioproducer.config import ProducerConfig
+from aioproducer.handed_records import HandedRecords
 from aioproducer.lifetime import ProducerLifetime, caller
 from aioproducer.metrics import ProducerStatistics
 from aioproducer.offset_arguments import group_of, partitions_of_group
@@ -91,6 +92,10 @@ class Producer(ProducerLifetime, RecordVerbs, TransactionalVerbs):
             on_delivery=on_delivery,
         )
         return asyncio.run_coroutine_threadsafe(sending, self._running.loop)
+
+    def handed(self) -> HandedRecords:
+        """Return the verbs for one who gives records for many others; may be made before the start."""
+        return HandedRecords(self._open_running, partitions_of=self.partitions_for)
 
     async def partitions_for(self, topic: str) -> list[int]:
         """Return the partitions of a topic, asking a broker if need be.

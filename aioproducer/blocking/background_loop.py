@@ -45,6 +45,11 @@ class BackgroundLoop:
         """Whether it was started, in this process, and not stopped."""
         return self._loop is not None and not self._is_stopped and self._process_id == os.getpid()
 
+    def mark_forked(self) -> None:
+        """Take new locks: this process is a fork, and whoever holds the old ones is a thread of the parent's."""
+        self._lock = threading.RLock()
+        self._is_ready = threading.Lock()
+
     @property
     def is_current_thread(self) -> bool:
         """Whether the caller runs on its thread."""
@@ -71,8 +76,11 @@ class BackgroundLoop:
             self._is_ready.release()
 
     def _run(self, job: Callable[[], Coroutine[object, object, None]]) -> None:
-        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            runner.run(self._serve(job))
+        try:
+            with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+                runner.run(self._serve(job))
+        finally:
+            self._is_stopped = True  # also if the user's code ended it from within
 
     async def _serve(self, job: Callable[[], Coroutine[object, object, None]]) -> None:
         self._end = asyncio.Event()
@@ -125,11 +133,11 @@ class BackgroundLoop:
         Raises:
             IllegalStateError: as `call`.
         """
+        if self._process_id not in {0, os.getpid()}:
+            text = "the producer was started before a fork: its thread and connections are the parent's; make one here"
+            raise IllegalStateError(text)
         if self._loop is None:
             text = "the producer is not started: use `with BlockingProducer(...)`, or call start()"
-            raise IllegalStateError(text)
-        if self._process_id != os.getpid():
-            text = "the producer was started before a fork: its thread and connections are the parent's; make one here"
             raise IllegalStateError(text)
         if self.is_current_thread:
             text = "a callback runs on the producer's own thread, where waiting for it would be for ever"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import atexit
 import contextlib
+import os
 import sys
-import threading
 import warnings
 import weakref
 from functools import partial
@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 from aioproducer.blocking.background_loop import BackgroundLoop
 from aioproducer.blocking.handover import Handover, Mark
-from aioproducer.errors import KafkaError, ProducerClosedError, UndeliveredError
+from aioproducer.errors import KafkaError, NoTransactionError, ProducerClosedError, UndeliveredError
 from aioproducer.lifecycle import check_timeout
 from aioproducer.lifetime import CLOSE_AFTER_ERROR_S
+from aioproducer.logs import event_log
 
 if TYPE_CHECKING:
     import concurrent.futures
@@ -42,10 +43,13 @@ class BlockingLifetime:
     def __init__(self, producer: Producer, *, made_at: str) -> None:
         self._producer = producer
         self._config = producer.config
-        self._handover = Handover(self._config.max_block_ms / 1000)
+        self._handover = Handover(
+            self._config.max_block_ms / 1000,
+            reject=partial(_reject_commit, producer),
+            on_death=partial(_log_death, producer),
+        )
         self._background = BackgroundLoop()
         self._made_at = made_at
-        self._lock = threading.RLock()  # a signal's handler may close what it interrupts
         self._is_closed = False
         self._undelivered: UndeliveredError | None = None
         _ALIVE.add(self)
@@ -60,9 +64,8 @@ class BlockingLifetime:
             MetadataTimeoutError: no broker answered; everything is cleaned up.
             ProducerClosedError: it was closed.
         """
-        with self._lock:
-            if self._is_closed:
-                raise ProducerClosedError("the producer was closed; make a new one")
+        if self._is_closed:
+            raise ProducerClosedError("the producer was closed; make a new one")
         try:
             self._background.start(self._handover.run)
             self._background.call(partial(self._producer.start, wait=wait))
@@ -86,8 +89,7 @@ class BlockingLifetime:
         """
         check_timeout(timeout)
         timeout_s = self._config.close_timeout_ms / 1000 if timeout is None else timeout
-        with self._lock:
-            self._is_closed = True
+        self._is_closed = True
         if not self._background.is_running:
             self._background.stop()
             return
@@ -119,7 +121,7 @@ class BlockingLifetime:
         except UndeliveredError as error:
             undelivered = error
         await mark.turn.wait()
-        failed = self._handover.take_errors(undelivered)
+        failed = self._handover.take_errors(undelivered, outside_too=True)
         self._undelivered = self._undelivered or failed
         if self._undelivered is not None:
             raise self._undelivered.fresh()
@@ -164,6 +166,10 @@ class BlockingLifetime:
         with contextlib.suppress(KafkaError):
             self.close(0)
 
+    def mark_forked(self) -> None:
+        """Hold no lock that another thread of the parent held when this process was made from it."""
+        self._background.mark_forked()
+
     def _in_turn(
         self, function: Callable[[], Awaitable[ResultT]], *, timeout_s: float | None = None
     ) -> concurrent.futures.Future[ResultT]:
@@ -190,8 +196,35 @@ class BlockingLifetime:
         return future
 
 
+def _reject_commit(producer: Producer, error: KafkaError) -> bool:
+    """Let the open transaction be one that must be aborted; False: none takes records."""
+    if producer.config.transactional_id is None:
+        return False
+    try:
+        producer.reject_commit(error)
+    except NoTransactionError:
+        return False
+    except KafkaError:
+        pass  # it must be already, or the producer is closed or has failed
+    return True
+
+
+def _log_death(producer: Producer, cause: BaseException) -> None:
+    log = event_log(producer.statistics().client_id)
+    log.error("handover_ended", error=f"{type(cause).__name__}: {cause}")
+
+
 @atexit.register
 def _abandon_all() -> None:
     """Warn, and close the connections, while the threads still run."""
     for producer in list(_ALIVE):
         producer.abandon()
+
+
+def _after_fork() -> None:
+    for producer in list(_ALIVE):
+        producer.mark_forked()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

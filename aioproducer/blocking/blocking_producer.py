@@ -57,6 +57,7 @@ class BlockingProducer(BlockingTransactions):
         self, bootstrap_servers: str | Sequence[str] | ProducerConfig, **options: Unpack[ProducerOptions]
     ) -> None:
         super().__init__(Producer(bootstrap_servers, **options), made_at=caller())
+        self._handed = self._producer.handed()
 
     # Sending
 
@@ -126,7 +127,7 @@ class BlockingProducer(BlockingTransactions):
         """Accept a record as soon as there is room.
 
         What becomes of it is told to `on_delivery`, on the background thread; without one a failure is raised by the
-        next `flush` or `close`.
+        next `flush` or `close`. In a transaction a failure keeps it from being committed, whoever was told.
 
         Args:
             topic: as all arguments, see `Producer.send`.
@@ -147,7 +148,7 @@ class BlockingProducer(BlockingTransactions):
         key = self._own("key", key, is_serialized=self._config.key_serializer is not None)
         value = self._own("value", value, is_serialized=self._config.value_serializer is not None)
         enqueue = partial(
-            self._producer.enqueue,
+            self._handed.enqueue,
             topic,
             value,
             key=key,
@@ -233,7 +234,8 @@ class BlockingProducer(BlockingTransactions):
     ) -> BlockingTopic[KeyT, ValueT]:
         """Return a handle for a topic whose keys and values have a type; arguments and errors as `Producer.topic`."""
         records: TopicRecords[KeyT, ValueT] = TopicRecords(name, key=key, value=value, headers=headers)
-        return BlockingTopic(self._producer.topic_of(records), records, in_turn=self._in_turn, put=self._put)
+        topic, handed = self._producer.topic_of(records), self._handed.topic_of(records)
+        return BlockingTopic(topic, records, handed=handed, in_turn=self._in_turn, put=self._put)
 
     def flush(self, timeout: float | None = None) -> None:
         """Wait until the records accepted before this call have ended.
@@ -254,7 +256,7 @@ class BlockingProducer(BlockingTransactions):
             await self._producer.flush(timeout_s)
         except UndeliveredError as error:
             undelivered = error
-        failed = self._handover.take_errors(undelivered)
+        failed = self._handover.take_errors(undelivered, outside_too=True)
         if failed is not None:
             raise failed
 

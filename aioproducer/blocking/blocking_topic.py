@@ -38,6 +38,7 @@ class BlockingTopic(Generic[KeyT, ValueT]):
     Args:
         topic: of the producer on the background loop.
         records: what they have in common.
+        handed: the same topic, for records that are not waited for.
         in_turn: the way to the loop that is waited for.
         put: the way to the loop that is not.
     """
@@ -47,11 +48,13 @@ class BlockingTopic(Generic[KeyT, ValueT]):
         topic: Topic[KeyT, ValueT],
         records: TopicRecords[KeyT, ValueT],
         *,
+        handed: Topic[KeyT, ValueT],
         in_turn: InTurn,
         put: Callable[[Given], None],
     ) -> None:
         self._topic = topic
         self._records = records
+        self._handed = handed
         self._in_turn = in_turn
         self._put = put
 
@@ -124,7 +127,7 @@ class BlockingTopic(Generic[KeyT, ValueT]):
         value = cast("ValueT | None", owned(value))
         key = cast("KeyT | None", owned(key))
         enqueue = partial(
-            self._topic.enqueue,
+            self._handed.enqueue,
             value,
             key=key,
             partition=partition,

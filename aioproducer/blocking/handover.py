@@ -26,10 +26,9 @@ from aioproducer.errors import (
 from aioproducer.records import check_callback, check_partition, check_timestamp
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
+    from collections.abc import Awaitable, Callable
 
     from aioproducer._native.delivery import OnDelivery
-    from aioproducer.records import RecordMetadata
 
 QUEUE_RECORDS: Final = 4096
 """Records between a thread and the loop; past it `enqueue` waits."""
@@ -39,7 +38,7 @@ QUEUE_BYTES: Final = 4 * 1024 * 1024
 
 
 class Enqueue(Protocol):
-    """`Producer.enqueue` with all of a record but who is told of its end."""
+    """`HandedRecords.enqueue` with all of a record but who is told of its end."""
 
     def __call__(self, *, on_delivery: OnDelivery | None) -> Awaitable[object]:
         """Give the record to the producer."""
@@ -66,11 +65,10 @@ class Given:
         on_delivery: is told what becomes of it, once: by the producer, or by us if the producer did not take it.
     """
 
-    __slots__ = ("_enqueue", "_is_told", "on_delivery", "size", "upto")
+    __slots__ = ("_enqueue", "on_delivery", "size", "upto")
 
     def __init__(self, enqueue: Enqueue, size: int, on_delivery: OnDelivery | None) -> None:
         self._enqueue = enqueue
-        self._is_told = False
         self.size = size
         self.on_delivery = on_delivery
         self.upto = 0
@@ -78,17 +76,7 @@ class Given:
 
     def enqueue(self) -> Awaitable[object]:
         """Give it to the producer."""
-        return self._enqueue(on_delivery=None if self.on_delivery is None else self._tell)
-
-    def tell_unless_told(self, error: KafkaError) -> None:
-        """Tell of an error; the producer has done so if the record failed while it stood in line."""
-        if not self._is_told and self.on_delivery is not None:
-            self.on_delivery(None, error)
-
-    def _tell(self, metadata: RecordMetadata | None, error: KafkaError | None) -> object:
-        self._is_told = True
-        assert self.on_delivery is not None
-        return self.on_delivery(metadata, error)
+        return self._enqueue(on_delivery=self.on_delivery)
 
 
 class Nap:
@@ -135,10 +123,20 @@ class Handover:
 
     Args:
         max_wait_s: how long a thread waits for a place.
+        reject: lets the open transaction be one that must be aborted; False: none takes records.
+        on_death: called when its task ends although nobody closes.
     """
 
-    def __init__(self, max_wait_s: float) -> None:
+    def __init__(
+        self,
+        max_wait_s: float,
+        *,
+        reject: Callable[[KafkaError], bool],
+        on_death: Callable[[BaseException], None],
+    ) -> None:
         self._max_wait_s = max_wait_s
+        self._reject = reject
+        self._on_death = on_death
         self._putting = threading.RLock()  # of the callers alone; a signal's handler may be one more of them
         self._gates: dict[threading.Lock, None] = {}
         self._queue: deque[Given | Mark] = deque()
@@ -147,8 +145,9 @@ class Handover:
         self._nap: Nap | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._refusal: KafkaError | None = None
-        self._errors: list[KafkaError] = []
-        self._failed = 0
+        self._has_ended = False
+        self._refused = _Refused()
+        self._refused_in_transaction = _Refused()
 
     # Any thread
 
@@ -164,7 +163,13 @@ class Handover:
         self._wake()
 
     def put_mark(self, mark: Mark) -> None:
-        """Queue a mark."""
+        """Queue a mark.
+
+        Raises:
+            KafkaError: nobody takes anything from the queue any more.
+        """
+        if self._has_ended and self._refusal is not None:
+            raise self._refusal.fresh()
         with self._putting:
             self._append(mark, 0)
         self._wake()
@@ -228,16 +233,32 @@ class Handover:
         # The loop says that it naps before it looks at the queue once more: no record is ever left behind. Noted only
         # when it was called, and for this nap alone: cut short between the two, the next one calls again.
         nap = self._nap
-        if nap is not None and not nap.is_called and self._loop is not None:
-            with contextlib.suppress(RuntimeError):  # closed since: it had given everything to the producer by then
-                self._loop.call_soon_threadsafe(nap.ended.set)
+        if self._has_ended:
+            self._call(self._let_go)
+        elif nap is not None and not nap.is_called:
+            self._call(nap.ended.set)
             nap.is_called = True
+
+    def _call(self, function: Callable[[], None]) -> None:
+        if self._loop is not None:
+            with contextlib.suppress(RuntimeError):  # closed since: it had given everything to the producer by then
+                self._loop.call_soon_threadsafe(function)
 
     # The loop
 
     async def run(self) -> None:
-        """Give the producer what was queued, for ever."""
+        """Give the producer what was queued, until cancelled.
+
+        However it ends, nobody is left waiting: what is queued then, and later, fails.
+        """
         self._loop = asyncio.get_running_loop()
+        try:
+            await self._hand_over()
+        except BaseException as cause:
+            self._end(cause)
+            raise
+
+    async def _hand_over(self) -> None:
         while True:
             self._nap = Nap()
             if not self._queue:
@@ -245,6 +266,25 @@ class Handover:
             self._nap = None
             while self._queue:
                 await self._give(self._take())
+
+    def _end(self, cause: BaseException) -> None:
+        if self._refusal is None:  # else it is closing
+            text = f"the task that gives records to the producer has ended ({cause!r}): close it and make a new one"
+            self.refuse(IllegalStateError(text))
+            self._on_death(cause)
+        self._has_ended = True  # noted before the queue is emptied: who comes later sees it, and calls
+        self._nap = None
+        self._let_go()
+
+    def _let_go(self) -> None:
+        """Fail the records that are queued, and let those go on who wait for their turn, to be told."""
+        assert self._refusal is not None
+        while self._queue:
+            first = self._take()
+            if isinstance(first, Mark):
+                first.turn.set()
+            else:
+                self._note(self._refusal, first)
 
     def _take(self) -> Given | Mark:
         first = self._queue.popleft()
@@ -266,28 +306,62 @@ class Handover:
             return
         try:
             await first.enqueue()
-        except (KafkaError, TypeError, ValueError) as error:
+        except (Exception, asyncio.CancelledError) as error:  # the user's own code, whatever it raises
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
             self._note(error, first)
 
-    def _note(self, error: KafkaError | TypeError | ValueError, given: Given) -> None:
+    def _note(self, error: BaseException, given: Given) -> None:
         if not isinstance(error, KafkaError):
             wrapped = KafkaError(f"{type(error).__name__}: {error}", outcome=Outcome.NOT_WRITTEN)
             wrapped.__cause__ = error
             error = wrapped
         if isinstance(error, IllegalStateError) and not isinstance(error, NoTransactionError):
             self.refuse(error)
-        if given.on_delivery is not None:  # later: what the producer tells is on its way
-            asyncio.get_running_loop().call_soon(given.tell_unless_told, error.fresh())
-            return
-        self._failed += 1
-        if len(self._errors) < MAX_SUB_ERRORS:
-            self._errors.append(error)
+        # Its call has returned: nobody else would keep the transaction from being committed without it.
+        refused = self._refused_in_transaction if self._reject(error) else self._refused
+        if given.on_delivery is not None:  # later, behind what the producer tells of those before
+            asyncio.get_running_loop().call_soon(given.on_delivery, None, error.fresh())
+        else:
+            refused.note(error)
 
-    def take_errors(self, undelivered: UndeliveredError | None) -> UndeliveredError | None:
-        """Forget the records that the producer did not take, and join them to those that it could not deliver."""
-        errors, failed = self._errors, self._failed
-        self._errors, self._failed = [], 0
+    def take_errors(
+        self, undelivered: UndeliveredError | None, *, outside_too: bool = False
+    ) -> UndeliveredError | None:
+        """Forget the records of the transaction that the producer did not take; join them to what it did not deliver.
+
+        Args:
+            undelivered: what it did not deliver.
+            outside_too: also those that belonged to no transaction, whose end is not for them to spoil.
+        """
+        errors, failed = self._refused_in_transaction.take()
+        if outside_too:
+            outside, count = self._refused.take()
+            errors, failed = [*outside, *errors], failed + count
         if undelivered is not None:
             errors = [*errors, *(error for error in undelivered.exceptions if isinstance(error, KafkaError))]
             failed += undelivered.count
         return UndeliveredError.of(errors, count=failed) if errors else None
+
+
+class _Refused:
+    """Records that the producer did not take, and of which nobody was told yet."""
+
+    __slots__ = ("_count", "_errors")
+
+    def __init__(self) -> None:
+        self._errors: list[KafkaError] = []
+        self._count = 0
+
+    def note(self, error: KafkaError) -> None:
+        """Count one."""
+        self._count += 1
+        if len(self._errors) < MAX_SUB_ERRORS:
+            self._errors.append(error)
+
+    def take(self) -> tuple[list[KafkaError], int]:
+        """Forget them; the first errors, and how many there were."""
+        taken = self._errors, self._count
+        self._errors, self._count = [], 0
+        return taken

@@ -84,13 +84,18 @@ class WaitingLines:
 
     # Joining
 
+    def has_room(self, size: int) -> bool:
+        """Whether a record of `size` bytes that nobody would wait for may join a line."""
+        is_short = self._counted_records < self._limits.max_records
+        return is_short and self._counted_bytes + size <= self._limits.max_bytes
+
     def check_room(self, size: int) -> None:
         """Refuse a record of `size` bytes that nobody would wait for, if the lines are full of such records.
 
         Raises:
             BufferFullError: nothing was accepted.
         """
-        if self._counted_records < self._limits.max_records and self._counted_bytes + size <= self._limits.max_bytes:
+        if self.has_room(size):
             return
         self.exhausted += 1
         message = (

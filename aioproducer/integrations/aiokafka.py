@@ -21,7 +21,7 @@ Source: KIP-98, KIP-447; the consume-transform-produce loop of Apache Kafka's ex
 from __future__ import annotations
 
 import asyncio
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from random import Random
 from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
@@ -198,8 +198,9 @@ class ExactlyOnce:
         if not hasattr(self, "_stopped"):
             raise IllegalStateError("the loop has not begun: enter it first")
         if not self._stopped.done():
-            self._stopped.set_result(None)
-            self._deadline.reschedule(asyncio.get_running_loop().time() + self._limits.shutdown_seconds)
+            with suppress(RuntimeError):  # it has ended already, or the event loop has
+                self._stopped.set_result(None)
+                self._deadline.reschedule(asyncio.get_running_loop().time() + self._limits.shutdown_seconds)
 
     async def run(self, transform: Transform) -> None:
         """Call `transform` with each batch until `stop`, and again with the same records after whatever it raises.

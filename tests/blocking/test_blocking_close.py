@@ -98,7 +98,7 @@ def test_every_record_taken_while_others_close_is_told_of(cluster: ClusterElsewh
 
 def test_record_that_was_taken_as_the_loop_ended_is_no_error() -> None:
     """The loop slept, and has closed before it could be woken: whoever closed it had seen the record."""
-    handover = Handover(1.0)
+    handover = Handover(1.0, reject=lambda _error: False, on_death=lambda _cause: None)
 
     async def sleep_once() -> None:
         running = asyncio.create_task(handover.run())
@@ -107,7 +107,7 @@ def test_record_that_was_taken_as_the_loop_ended_is_no_error() -> None:
 
     asyncio.run(sleep_once())
 
-    handover.put_mark(Mark())
+    handover.put_last(Mark(), ProducerClosedError("closed"))
 
 
 def test_closed_is_closed(cluster: ClusterElsewhere) -> None:

@@ -235,6 +235,14 @@ async def test_stop_while_idle_ends_at_once(three: FakeCluster) -> None:
     await assert_copied_once(servers, TOTAL)
 
 
+async def test_stop_after_the_end_is_harmless(three: FakeCluster) -> None:
+    """A signal may come when the loop is over already."""
+    async with working(three.bootstrap_servers) as batches:
+        pass
+    batches.stop()
+    batches.stop()
+
+
 async def test_batch_in_hand_is_finished_after_stop(three: FakeCluster) -> None:
     """Committed, and then the loop ends."""
     servers, given = three.bootstrap_servers, 0

@@ -1,0 +1,74 @@
+"""Records that one caller gives for many others, none of whom may wait for another's.
+
+As `Producer.enqueue`, but a record that must wait for its topic or for memory is left standing in line, as that of a
+`send` is, within the same bounds. So the next can be given. The failure of one that stood in line is raised by nobody's
+call: it is told to `on_delivery`, to the next flush, and to the transaction.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aioproducer.admission import Admission
+from aioproducer.record_verbs import RecordVerbs
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from aioproducer._native.delivery import Delivery
+    from aioproducer.preparation import PreparedRecord
+    from aioproducer.running_producer import RunningProducer
+
+
+class HandedRecords(RecordVerbs):
+    """The verbs for whoever hands records over; may be made before the start.
+
+    Args:
+        open_running: the parts of a producer that runs; raises otherwise.
+        partitions_of: looks a topic up.
+    """
+
+    def __init__(
+        self,
+        open_running: Callable[[], RunningProducer],
+        *,
+        partitions_of: Callable[[str], Awaitable[list[int]]],
+    ) -> None:
+        self._look_up = open_running
+        self._partitions_of = partitions_of
+        self._admission: _HandedAdmission | None = None
+        self._detach()
+
+    async def partitions_for(self, topic: str) -> list[int]:
+        """As `Producer.partitions_for`."""
+        return await self._partitions_of(topic)
+
+    def _open_running(self) -> RunningProducer:
+        return self._look_up()
+
+    def _open_admission(self) -> Admission:
+        if self._admission is None:
+            running = self._look_up()
+            self._admission = _HandedAdmission(running)
+            self._attach(running)
+        return self._admission
+
+
+class _HandedAdmission(Admission):
+    """The way in that leaves a record standing in line."""
+
+    async def enqueue(self, given: PreparedRecord) -> Delivery:
+        """Append a record or let it stand in line; waits for it only while too many stand there."""
+        record = self._prepare(given)
+        if record is None:
+            return self._filtered(given)
+        delivery = self._try_append(record)
+        if delivery is not None:
+            await self._let_sender_work()
+            return delivery
+        waiting = self._waiting(record)
+        has_room = self._running.lines.has_room(waiting.size)
+        self._running.stand_in_line(waiting, is_counted=has_room)
+        if not has_room:
+            await self._leaving(waiting)
+        return waiting.delivery

@@ -1,0 +1,94 @@
+"""A fork in the middle of another thread's call: the child has that thread's locks, and not the thread."""
+
+import contextlib
+import os
+import signal
+import sys
+import threading
+import warnings
+from collections.abc import Callable
+from types import FrameType
+
+import pytest
+
+from aioproducer import BlockingProducer, IllegalStateError
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+
+PATIENCE_S = 60
+
+
+class Stepping:
+    """A thread that stops at each line of this package's blocking part, until it is let go on."""
+
+    def __init__(self, work: Callable[[], object]) -> None:
+        self._work = work
+        self._is_at_line = threading.Semaphore(0)
+        self._may_go_on = threading.Semaphore(0)
+        self._has_ended = False
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def next_line(self) -> bool:
+        """Wait until it stands at a line; False: it has ended."""
+        assert self._is_at_line.acquire(timeout=PATIENCE_S)
+        return not self._has_ended
+
+    def go_on(self) -> None:
+        """Let it do that line."""
+        self._may_go_on.release()
+
+    def _run(self) -> None:
+        sys.settrace(self._trace)
+        try:
+            self._work()
+        finally:
+            sys.settrace(None)
+            self._has_ended = True
+            self._is_at_line.release()
+
+    def _trace(self, frame: FrameType, event: str, _argument: object) -> object:
+        if "/aioproducer/blocking/" not in frame.f_code.co_filename:
+            return None
+        if event == "line":
+            self._is_at_line.release()
+            self._may_go_on.acquire()
+        return self._trace
+
+
+def exit_code_of_child(act: Callable[[], object]) -> int:
+    """Fork, and do something in the child, which a signal ends if it hangs."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # 3.12 on: threads and fork, which is the point here
+        child = os.fork()
+    if child == 0:  # pragma: no cover  # counted in the parent
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(PATIENCE_S)
+        code = 1
+        try:
+            act()
+            code = 0
+        finally:
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def use_and_close(producer: BlockingProducer) -> None:
+    """Call what takes locks."""
+    for call in (producer.start, producer.flush, lambda: producer.enqueue("orders", b"child")):
+        with contextlib.suppress(IllegalStateError):
+            call()
+    producer.close()
+
+
+def test_child_of_a_fork_in_another_threads_call_can_close(blocking: BlockingProducer) -> None:
+    """Wherever that call was."""
+    thread = Stepping(lambda: blocking.send_threadsafe("orders", b"parent"))
+    codes: list[int] = []
+    while thread.next_line():
+        codes.append(exit_code_of_child(lambda: use_and_close(blocking)))
+        thread.go_on()
+
+    assert len(codes) > 10
+    assert set(codes) == {0}
+    blocking.send("orders", b"parent")
