@@ -1,8 +1,7 @@
 """Decides what a transactional producer asks its coordinators, and what their answers mean for it. No I/O.
 
-The shell (`transaction_runner.py`) tells it what happens, asks `next_request` whenever something has, and tells it
-how each request ended. At most one request is on its way. The order is Kafka's: an identity first, then partitions
-and offsets, and the end when every batch has ended.
+The shell (`transaction_runner.py`) tells it what happens, asks `next_request` whenever something has, and tells it how
+each request ended; one at a time. First an identity, then partitions and offsets, the end when every batch has ended.
 
 Transactions V1 (KIP-98) name each partition, and each group, to the coordinator before it is used. V2 (KIP-890) adds
 them by Produce and TxnOffsetCommit themselves, and its EndTxn answers a new epoch, so that nothing late can end up in
@@ -39,6 +38,7 @@ from aioproducer.core.transaction_states import TRANSITIONS, TransactionState
 from aioproducer.errors import BrokerError, KafkaError
 from aioproducer.protocol.error_codes import ErrorCode
 from aioproducer.protocol.messages import INIT_PRODUCER_ID, ProducerIdAnswer
+from aioproducer.protocol.offset_messages import TXN_OFFSET_COMMIT
 from aioproducer.protocol.transaction_messages import (
     ADD_OFFSETS_TO_TXN,
     END_TXN,
@@ -72,8 +72,8 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
         timeout_ms: `transaction.timeout.ms`, told to the coordinator.
         identity: shared with the partitions.
         backoff: between attempts.
-        stray_delay_s: how long a copy of InitProducerId that went unanswered may still arrive; the next transaction
-            waits for that.
+        stray_delay_s: how long a copy of InitProducerId that went unanswered, or under V1 of TxnOffsetCommit, may
+            still arrive; the next transaction waits for that.
     """
 
     def __init__(  # noqa: PLR0915  # one line a fact
@@ -108,7 +108,7 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
         self._may_be_known = False  # the coordinator may know of the transaction
         self._is_known = False
         self._has_stray = False  # a request of the transaction went unanswered
-        self._init_has_stray = False
+        self._delays_next = False  # a copy of InitProducerId or TxnOffsetCommit may arrive late
         self._is_renewing = False  # the identity is to be had again by InitProducerId alone
         self.on_joined: Callable[[list[PartitionQueue]], None] = _nothing
         """Called with partitions that may be sent to now."""
@@ -280,6 +280,7 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
         self._nodes.pop(request.coordinator, None)
         if was_sent:
             self._note_stray(request)
+            self._delays_next = self._delays_next or (request.api is TXN_OFFSET_COMMIT and not self.is_v2)
         self.pacing.again(f"{request.api.name}: {error}", now)
 
     def refused(self, error: KafkaError) -> None:
@@ -364,9 +365,9 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
 
     def _take_identity(self, answer: ProducerIdAnswer, now: float) -> None:
         self._identity.assign(answer.producer_id, answer.producer_epoch)
-        if self._init_has_stray:
+        if self._delays_next:
             self.begin_at = now + self._stray_delay_s
-        self._init_has_stray = self._is_renewing = False
+        self._delays_next = self._is_renewing = False
         self._move_to(TransactionState.READY)
 
     def _end(self, answer: EndTxnAnswer | None) -> None:
@@ -382,7 +383,7 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
 
     def _note_stray(self, request: TransactionRequest) -> None:
         if request.api is INIT_PRODUCER_ID:
-            self._init_has_stray = request.subject is not None  # a first one fences whoever has the id, in any case
+            self._delays_next = request.subject is not None  # a first one fences whoever has the id, in any case
         elif request.api is not FIND_COORDINATOR:
             self._has_stray = True
 
