@@ -11,21 +11,19 @@ from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-import confluent_kafka
 import pytest
 
 from aioproducer import KafkaError, Producer, TopicPartition
 from aioproducer.broker import KafkaCluster
 from aioproducer.broker.free_ports import free_ports
 from aioproducer.testing import ApiKey
+from tests.contracts.other_reader import read
 from tests.kafka_releases import PROPERTIES, RELEASES, version_of_release
 from tests.strays.holding_link import HoldingLink
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
 REQUEST_TIMEOUT_MS = 1_500
-END_OF_PARTITION = -191
-"""librdkafka's own code."""
 
 
 @pytest.fixture(scope="module", params=RELEASES)
@@ -79,20 +77,6 @@ async def place(proxied_kafka: tuple[KafkaCluster, int]) -> AsyncIterator[Place]
             while len(await producer.partitions_for(place.topic)) != 4:  # noqa: ASYNC110 - made by being asked for
                 await asyncio.sleep(0.05)
         yield place
-
-
-def read(servers: str, topic: str, isolation: str) -> list[bytes]:
-    """Every record of partition 0."""
-    settings = {"bootstrap.servers": servers, "group.id": "unused", "enable.partition.eof": True}
-    consumer = confluent_kafka.Consumer({**settings, "isolation.level": isolation, "enable.auto.commit": False})
-    consumer.assign([confluent_kafka.TopicPartition(topic, 0, 0)])
-    found = list[bytes]()
-    while (message := consumer.poll(20)) is not None and message.error() is None:
-        found.append(message.value())
-    assert message is not None
-    assert message.error().code() == END_OF_PARTITION
-    consumer.close()
-    return found
 
 
 async def send(producer: Producer, topic: str, value: bytes) -> None:
