@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 from aioproducer.core.marker_pause import MarkerPause
 from aioproducer.core.request_pacing import RequestPacing
 from aioproducer.core.transaction_errors import abortable_error, answered_error, fenced_error
-from aioproducer.core.transaction_outcome import Verdict, verdict_on
+from aioproducer.core.transaction_outcome import Verdict, worst_of
 from aioproducer.core.transaction_requests import (
     Coordinator,
     OffsetsToSend,
@@ -59,7 +59,6 @@ if TYPE_CHECKING:
 
 FIRST_V2: Final = 2
 
-_E_NOT_ATTEMPTED: Final = ErrorCode.OPERATION_NOT_ATTEMPTED  # says that another partition's code is the reason
 _OPEN: Final = frozenset((TransactionState.IN_TRANSACTION, TransactionState.COMMITTING))
 _ENDING: Final = frozenset((TransactionState.COMMITTING, TransactionState.ABORTING))
 
@@ -110,7 +109,7 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
         self._has_stray = False  # a request of the transaction went unanswered
         self._delays_next = False  # a copy of InitProducerId or TxnOffsetCommit may arrive late
         self._is_renewing = False  # the identity is to be had again by InitProducerId alone
-        self.on_joined: Callable[[list[PartitionQueue]], None] = _nothing
+        self.on_joined: Callable[[list[PartitionQueue]], None] = lambda _: None
         """Called with partitions that may be sent to now."""
 
     # What the user wants
@@ -137,6 +136,11 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
         self._identity.first_answer_s = None
         self._is_flushed = self._is_end_sent = self._may_be_known = self._is_known = self._has_stray = False
         return True
+
+    def downgrade(self) -> None:
+        """Go on with the open transaction as V1, the cluster serves V2 no more; the next one has a new epoch."""
+        self.is_v2 = self._identity.pipelines_at_once = self._is_known = False
+        self._has_stray = True
 
     def commit(self) -> None:
         """Take nothing more; EndTxn follows when what was taken has ended (`flushed`)."""
@@ -294,8 +298,7 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
         if self.state is TransactionState.FATAL_ERROR:
             return
         codes = codes_of(request, answer)
-        code = max(codes, key=lambda code: (verdict_on(request.api.key, code), code != _E_NOT_ATTEMPTED))
-        verdict = verdict_on(request.api.key, code)
+        verdict, code = worst_of(request.api.key, codes)
         if ErrorCode.UNKNOWN_SERVER_ERROR in codes:
             self._note_stray(request)  # whatever it was that failed, it may have been done
         if verdict is Verdict.DONE:
@@ -394,7 +397,3 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
     def __repr__(self) -> str:
         """Show the state."""
         return f"<TransactionManager {self.transactional_id!r} {self.state.value} v2={self.is_v2}>"
-
-
-def _nothing(_: list[PartitionQueue]) -> None:
-    """Stands for a listener that nobody has set."""

@@ -306,7 +306,6 @@ async def test_body_that_raises_wins_over_undelivered_records(one_broker: FakeCl
 
 async def test_body_that_is_cancelled_stays_cancelled(one_broker: FakeCluster) -> None:
     """With what was accepted delivered, within the time of closing."""
-
     sent = asyncio.Event()
 
     async def body() -> None:
