@@ -8,9 +8,11 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+from aioproducer.core.transaction_manager import FIRST_V2
+from aioproducer.core.transaction_requests import codes_of
 from aioproducer.errors import BrokerConnectionError, KafkaError, UnsupportedVersionError
+from aioproducer.produce_request import ProduceTransaction
 from aioproducer.protocol.error_codes import ErrorCode
-from aioproducer.protocol.transaction_messages import PartitionsAnswer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -58,8 +60,19 @@ class Coordinators:
         """Call `listener` with every answer about the cluster."""
         self._metadata.on_update(lambda _: listener())
 
+    def produce_transaction(self) -> ProduceTransaction:
+        """Return what a Produce request must say of the transaction that its batches belong to."""
+        self._follow_cluster()
+        return ProduceTransaction(self.manager.transactional_id, self.manager.is_v2)
+
+    def _follow_cluster(self) -> None:
+        """Have the open transaction go on as V1 if the cluster was downgraded below V2, as far as anybody has said."""
+        if self.manager.is_v2 and self.transaction_version < FIRST_V2:
+            self.manager.downgrade()
+
     def next_request(self) -> TransactionRequest | None:
         """Return what is to be asked now; nothing while no node is known."""
+        self._follow_cluster()
         return self.manager.next_request(self._clock()) if self._metadata.cluster.nodes else None
 
     async def ask(self, request: TransactionRequest) -> None:
@@ -91,7 +104,7 @@ class Coordinators:
             self._take(request, node_id, answer)
 
     def _take(self, request: TransactionRequest, node_id: int, answer: TransactionAnswer) -> None:
-        if not isinstance(answer, PartitionsAnswer) and answer.error_code == ErrorCode.UNSUPPORTED_VERSION:
+        if ErrorCode.UNSUPPORTED_VERSION in codes_of(request, answer):
             text = f"the broker no longer speaks this version of {request.api.name}: versions are agreed on anew"
             self._client.disconnect(node_id, BrokerConnectionError(text), at_once=False)
         self.manager.answered(request, answer, self._clock())

@@ -18,7 +18,6 @@ from aioproducer.errors import (
     ProducerClosedError,
     TransactionAbortedError,
 )
-from aioproducer.produce_request import ProduceTransaction
 from aioproducer.transaction_turns import TransactionTurns
 from aioproducer.transaction_waits import Ending, TransactionCounts, TransactionWaits
 
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
     from aioproducer.coordinators import Coordinators
     from aioproducer.core.partition_queue import PartitionQueue
     from aioproducer.logs import EventLog
+    from aioproducer.produce_request import ProduceTransaction
     from aioproducer.records import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
     from aioproducer.transaction_records import TransactionRecords
 
@@ -70,9 +70,7 @@ class TransactionRunner:  # noqa: PLR0904  # the verbs, and what they are told
         self._ending: Ending | None = None
         self._flushing: asyncio.Task[None] | None = None
         self._alarm: asyncio.TimerHandle | None = None
-        self._is_failure_told = False
-        self._is_abandoned = False
-        self._is_closing = False
+        self._is_failure_told = self._is_abandoned = self._is_closing = False
         self._manager.on_joined = records.offer
         records.listen(
             use=self._use, failed=self._record_failed, resolved=self._batch_resolved, renewed=self._topic_renewed
@@ -117,7 +115,7 @@ class TransactionRunner:  # noqa: PLR0904  # the verbs, and what they are told
 
     def of_request(self) -> ProduceTransaction:
         """What a Produce request must say of the transaction that its batches belong to."""
-        return ProduceTransaction(self._manager.transactional_id, self._manager.is_v2)
+        return self._coordinators.produce_transaction()
 
     def _use(self, queue: PartitionQueue) -> None:
         if not self._manager.use(queue, self._loop.time()):
@@ -253,8 +251,7 @@ class TransactionRunner:  # noqa: PLR0904  # the verbs, and what they are told
         """Commit; join a commit that is under way, or was when its caller gave up.
 
         Raises:
-            IllegalStateError: none is open.
-            TransactionAbortableError: it must be aborted.
+        X: it must be aborted.
             TransactionTimeoutError: not committed yet.
             KafkaError: the producer has failed.
         """
@@ -267,6 +264,8 @@ class TransactionRunner:  # noqa: PLR0904  # the verbs, and what they are told
         await self.waits.join(ending, deadline)
 
     def _begin_commit(self) -> Ending:
+        if self._manager.state is _STATE.ABORTING:
+            raise IllegalStateError("the transaction is being aborted: await abort_transaction() again")
         ending = self._ending = Ending(is_commit=True, began_at=self._loop.time())
         self._manager.commit()
         generation = self._records.close()

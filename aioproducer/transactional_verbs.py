@@ -90,7 +90,7 @@ class TransactionalVerbs:
         Raises:
             TransactionAbortableError: a record or offset failed: nothing was committed, `abort_transaction` it.
             TransactionTimeoutError: not committed after `max_block_ms`.
-            IllegalStateError: no transaction is open.
+            IllegalStateError: no transaction is open, or it is being aborted.
             ProducerFencedError: as `transaction`.
         """
         runner = self._unlent_runner()

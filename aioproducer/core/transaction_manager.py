@@ -1,8 +1,7 @@
 """Decides what a transactional producer asks its coordinators, and what their answers mean for it. No I/O.
 
-The shell (`transaction_runner.py`) tells it what happens, asks `next_request` whenever something has, and tells it
-how each request ended. At most one request is on its way. The order is Kafka's: an identity first, then partitions
-and offsets, and the end when every batch has ended.
+The shell (`transaction_runner.py`) tells it what happens, asks `next_request` whenever something has, and tells it how
+each request ended; one at a time. First an identity, then partitions and offsets, the end when every batch has ended.
 
 Transactions V1 (KIP-98) name each partition, and each group, to the coordinator before it is used. V2 (KIP-890) adds
 them by Produce and TxnOffsetCommit themselves, and its EndTxn answers a new epoch, so that nothing late can end up in
@@ -22,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 from aioproducer.core.marker_pause import MarkerPause
 from aioproducer.core.request_pacing import RequestPacing
 from aioproducer.core.transaction_errors import abortable_error, answered_error, fenced_error
-from aioproducer.core.transaction_outcome import Verdict, verdict_on
+from aioproducer.core.transaction_outcome import Verdict, worst_of
 from aioproducer.core.transaction_requests import (
     Coordinator,
     OffsetsToSend,
@@ -39,6 +38,7 @@ from aioproducer.core.transaction_states import TRANSITIONS, TransactionState
 from aioproducer.errors import BrokerError, KafkaError
 from aioproducer.protocol.error_codes import ErrorCode
 from aioproducer.protocol.messages import INIT_PRODUCER_ID, ProducerIdAnswer
+from aioproducer.protocol.offset_messages import TXN_OFFSET_COMMIT
 from aioproducer.protocol.transaction_messages import (
     ADD_OFFSETS_TO_TXN,
     END_TXN,
@@ -59,7 +59,6 @@ if TYPE_CHECKING:
 
 FIRST_V2: Final = 2
 
-_E_NOT_ATTEMPTED: Final = ErrorCode.OPERATION_NOT_ATTEMPTED  # says that another partition's code is the reason
 _OPEN: Final = frozenset((TransactionState.IN_TRANSACTION, TransactionState.COMMITTING))
 _ENDING: Final = frozenset((TransactionState.COMMITTING, TransactionState.ABORTING))
 
@@ -72,8 +71,8 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
         timeout_ms: `transaction.timeout.ms`, told to the coordinator.
         identity: shared with the partitions.
         backoff: between attempts.
-        stray_delay_s: how long a copy of InitProducerId that went unanswered may still arrive; the next transaction
-            waits for that.
+        stray_delay_s: how long a copy of InitProducerId that went unanswered, or under V1 of TxnOffsetCommit, may
+            still arrive; the next transaction waits for that.
     """
 
     def __init__(  # noqa: PLR0915  # one line a fact
@@ -108,9 +107,9 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
         self._may_be_known = False  # the coordinator may know of the transaction
         self._is_known = False
         self._has_stray = False  # a request of the transaction went unanswered
-        self._init_has_stray = False
+        self._delays_next = False  # a copy of InitProducerId or TxnOffsetCommit may arrive late
         self._is_renewing = False  # the identity is to be had again by InitProducerId alone
-        self.on_joined: Callable[[list[PartitionQueue]], None] = _nothing
+        self.on_joined: Callable[[list[PartitionQueue]], None] = lambda _: None
         """Called with partitions that may be sent to now."""
 
     # What the user wants
@@ -137,6 +136,11 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
         self._identity.first_answer_s = None
         self._is_flushed = self._is_end_sent = self._may_be_known = self._is_known = self._has_stray = False
         return True
+
+    def downgrade(self) -> None:
+        """Go on with the open transaction as V1, the cluster serves V2 no more; the next one has a new epoch."""
+        self.is_v2 = self._identity.pipelines_at_once = self._is_known = False
+        self._has_stray = True
 
     def commit(self) -> None:
         """Take nothing more; EndTxn follows when what was taken has ended (`flushed`)."""
@@ -280,6 +284,7 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
         self._nodes.pop(request.coordinator, None)
         if was_sent:
             self._note_stray(request)
+            self._delays_next = self._delays_next or (request.api is TXN_OFFSET_COMMIT and not self.is_v2)
         self.pacing.again(f"{request.api.name}: {error}", now)
 
     def refused(self, error: KafkaError) -> None:
@@ -293,8 +298,7 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
         if self.state is TransactionState.FATAL_ERROR:
             return
         codes = codes_of(request, answer)
-        code = max(codes, key=lambda code: (verdict_on(request.api.key, code), code != _E_NOT_ATTEMPTED))
-        verdict = verdict_on(request.api.key, code)
+        verdict, code = worst_of(request.api.key, codes)
         if ErrorCode.UNKNOWN_SERVER_ERROR in codes:
             self._note_stray(request)  # whatever it was that failed, it may have been done
         if verdict is Verdict.DONE:
@@ -364,9 +368,9 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
 
     def _take_identity(self, answer: ProducerIdAnswer, now: float) -> None:
         self._identity.assign(answer.producer_id, answer.producer_epoch)
-        if self._init_has_stray:
+        if self._delays_next:
             self.begin_at = now + self._stray_delay_s
-        self._init_has_stray = self._is_renewing = False
+        self._delays_next = self._is_renewing = False
         self._move_to(TransactionState.READY)
 
     def _end(self, answer: EndTxnAnswer | None) -> None:
@@ -382,7 +386,7 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
 
     def _note_stray(self, request: TransactionRequest) -> None:
         if request.api is INIT_PRODUCER_ID:
-            self._init_has_stray = request.subject is not None  # a first one fences whoever has the id, in any case
+            self._delays_next = request.subject is not None  # a first one fences whoever has the id, in any case
         elif request.api is not FIND_COORDINATOR:
             self._has_stray = True
 
@@ -393,7 +397,3 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
     def __repr__(self) -> str:
         """Show the state."""
         return f"<TransactionManager {self.transactional_id!r} {self.state.value} v2={self.is_v2}>"
-
-
-def _nothing(_: list[PartitionQueue]) -> None:
-    """Stands for a listener that nobody has set."""

@@ -10,7 +10,7 @@ Source: the TxnRequestHandlers of TransactionManager in Apache Kafka; KIP-360, K
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from enum import IntEnum
 from typing import Final
 
@@ -117,3 +117,14 @@ def verdict_on(api_key: int, code: int) -> Verdict:
     if row is not None and row.retriable:
         return Verdict.RETRY
     return Verdict.ABORTABLE if api_key in _ENDS_WITH_THE_TRANSACTION else Verdict.FATAL
+
+
+def worst_of(api_key: int, codes: Collection[int]) -> tuple[Verdict, int]:
+    """Return the verdict that counts among those on the codes of an answer, and its code.
+
+    Args:
+        api_key: of the request.
+        codes: one for each partition, or the only one. OPERATION_NOT_ATTEMPTED says that another one is the reason.
+    """
+    code = max(codes, key=lambda code: (verdict_on(api_key, code), code != _E.OPERATION_NOT_ATTEMPTED))
+    return verdict_on(api_key, code), code

@@ -58,7 +58,8 @@ class RawClient:
         self._writer.write(struct.pack(">i", len(request)) + request)
         (size,) = struct.unpack(">i", await asyncio.wait_for(self._reader.readexactly(4), 10))
         answer = await self._reader.readexactly(size)
-        entity, _ = serial.entity_reader(schema(api, version, "response"))(answer, 5 if has_tags else 4)
+        head = 5 if has_tags and api is not ApiKey.API_VERSIONS else 4
+        entity, _ = serial.entity_reader(schema(api, version, "response"))(answer, head)
         return entity
 
     async def create_topic(self, name: str, configs: Mapping[str, str] | None = None) -> None:

@@ -65,6 +65,23 @@ def test_v1_unanswered_request_takes_a_new_epoch_before_the_next_transaction(nam
     assert (scene.manager.state, scene.identity.first_epoch) == (State.READY, 1)
 
 
+@pytest.mark.parametrize("version, delay_s", [(0, STRAY_DELAY_S), (2, 0)])
+def test_unanswered_offsets_delay_the_next_transaction_under_v1(version: int, delay_s: float) -> None:
+    """Kafka 3.9 refuses a late copy for its old epoch, and forgets the offsets of the present one with it."""
+    scene = Scene(version=version).begun()
+    scene.manager.send_offsets(OffsetsToSend(OFFSETS, READERS, is_added=True))
+    scene.manager.unanswered(scene.ask(), LOST, was_sent=True, now=scene.now)
+    scene.pass_time(1)
+    scene.do("TxnOffsetCommit")
+    scene.manager.commit()
+    scene.manager.flushed()
+    scene.do("EndTxn")
+    if scene.is_in(State.INITIALIZING):
+        scene.do("InitProducerId")
+
+    assert max(0, scene.manager.begin_at - scene.now) == delay_s
+
+
 @pytest.mark.parametrize("was_sent", [True, False])
 def test_v1_request_that_never_left_leaves_no_copy(was_sent: bool) -> None:  # noqa: FBT001
     """Only what was handed to a connection can arrive late."""

@@ -1,6 +1,7 @@
 """Workers that die by `kill -9` in each phase of a transaction, and start again: nothing twice, nothing missing."""
 
 import asyncio
+import secrets
 import signal
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from dataclasses import replace
@@ -9,9 +10,11 @@ import pytest
 
 from tests.integrations.worker_program import PHASES, WorkerOrders
 from tests.integrations.workers import fill, make_topics, read_committed
+from tests.kafka_releases import RELEASES, fake_and_real
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 
+ONE_FAKE_AND_REAL = [*fake_and_real(["4.3.1"])[:1], *fake_and_real()[len(RELEASES) :]]
 TOTAL = 120
 WORKER_S = 60
 """A worker that takes longer hangs: the session time-out is 6 s, an answer milliseconds."""
@@ -41,28 +44,38 @@ async def input_of(bootstrap_servers: str, topic: str) -> None:
     await fill(bootstrap_servers, topic, range(TOTAL))
 
 
-@pytest.mark.parametrize("phase", PHASES)
-async def test_worker_dies_and_starts_again(broker: str, topic: str, phase: str) -> None:
-    """With the same id: what its first life left open is aborted at once, not when its time is over."""
-    await input_of(broker, topic)
+def topic_of(topic: str) -> str:
+    """A name of which a broker that is shared has heard nothing: the group's offsets live as long as it does."""
+    return f"{topic[:80]}-{secrets.token_hex(4)}"
 
-    first = await ended(WorkerOrders(broker, topic, "w", TOTAL, phase=phase))
-    second = await ended(WorkerOrders(broker, topic, "w", TOTAL))
+
+@pytest.mark.parametrize("phase", PHASES)
+async def test_worker_dies_and_starts_again(broker_of_release: tuple[str, str], topic: str, phase: str) -> None:
+    """With the same id: what its first life left open is aborted at once, not when its time is over."""
+    _, servers = broker_of_release
+    name = topic_of(topic)
+    await input_of(servers, name)
+
+    first = await ended(WorkerOrders(servers, name, "w", TOTAL, phase=phase))
+    second = await ended(WorkerOrders(servers, name, "w", TOTAL))
 
     assert (first, second) == (-signal.SIGKILL, 0)
-    assert await read_committed(broker, f"{topic}-out", count=TOTAL) == list(range(TOTAL))
+    assert await read_committed(servers, f"{name}-out", count=TOTAL) == list(range(TOTAL))
 
 
+@pytest.mark.parametrize("broker_of_release", ONE_FAKE_AND_REAL, indirect=True)
 @pytest.mark.parametrize(
     "members",
     [f"{assignor} {kind}" for assignor in ("range", "roundrobin", "sticky") for kind in ("dynamic", "static")],
 )
-async def test_another_worker_takes_over(broker: str, topic: str, members: str) -> None:
+async def test_another_worker_takes_over(broker_of_release: tuple[str, str], topic: str, members: str) -> None:
     """Two at work, one dies with a transaction open and all of it in the log, and comes back."""
-    await input_of(broker, topic)
+    _, servers = broker_of_release
+    name = topic_of(topic)
+    await input_of(servers, name)
     assignor, kind = members.split()
     survives = WorkerOrders(
-        broker, topic, "a", TOTAL, assignor=assignor, is_static=kind == "static", batch=5, pause_s=0.05
+        servers, name, "a", TOTAL, assignor=assignor, is_static=kind == "static", batch=5, pause_s=0.05
     )
     dies = replace(survives, worker="b", phase="after offsets")
 
@@ -75,4 +88,4 @@ async def test_another_worker_takes_over(broker: str, topic: str, members: str) 
 
     assert died in {-signal.SIGKILL, 0}  # the survivor may have left it nothing to do
     assert (again, survivor.returncode) == (0, 0)
-    assert await read_committed(broker, f"{topic}-out", count=TOTAL) == list(range(TOTAL))
+    assert await read_committed(servers, f"{name}-out", count=TOTAL) == list(range(TOTAL))

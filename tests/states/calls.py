@@ -36,9 +36,16 @@ ACCEPTED_WHEN_RETURNED = {"send", "send_nowait", "send_threadsafe", "topic(...).
 
 async def outcome(producer: Producer, name: str) -> str:
     """Make a call: "ok", "waits" (it is cancelled then), or the name of the error's class."""
+    return await outcome_of(CALLS[name], producer, is_accepted_when_returned=name in ACCEPTED_WHEN_RETURNED)
+
+
+async def outcome_of(
+    call: Callable[[Producer], object], producer: Producer, *, is_accepted_when_returned: bool = False
+) -> str:
+    """As `outcome`, of any call."""
     try:
-        given = CALLS[name](producer)
-        if name in ACCEPTED_WHEN_RETURNED or not hasattr(given, "__await__"):
+        given = call(producer)
+        if is_accepted_when_returned or not hasattr(given, "__await__"):
             return "ok"
         async with asyncio.timeout(PATIENCE_S) as patience:
             await given  # type: ignore[misc]  # asked above

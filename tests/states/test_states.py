@@ -47,7 +47,7 @@ def test_every_state_has_its_column() -> None:
 def test_every_public_call_has_its_row() -> None:
     """A new method needs one; `send_arrow` is `send_many` in this, what others leave out is for other classes.
 
-    Transactions have states of their own: tests/test_bad_inputs_of_transactions.py.
+    Transactions have places of their own: test_transactional_states.py.
     """
     public = {name for name in dir(Producer) if not name.startswith("_")}
     left_out = {"send_arrow", "mark_forked", "use_sources", "topic_of"}

@@ -1,0 +1,182 @@
+"""Real Kafka changes its `transaction.version` while a producer runs.
+
+The embedded cluster tells the same stories with more variations (tests/journeys/test_transaction_version_changes.py).
+"""
+
+import asyncio
+import secrets
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import IntEnum
+from importlib import import_module
+
+import pytest
+
+from aioproducer import BrokerError, Producer
+from aioproducer.broker import KafkaCluster
+from aioproducer.testing import ApiKey
+from tests.conftest import running_kafka
+from tests.contracts.other_reader import read
+from tests.contracts.raw_client import RawClient
+
+pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+
+UPGRADE, DOWNGRADE = 1, 2
+LOOK_S = 2.0
+on_both_ends = pytest.mark.parametrize("verb", ["commit_transaction", "abort_transaction"])
+
+
+class FeatureApi(IntEnum):
+    """What `kafka-features.sh` asks; no broker of ours serves it."""
+
+    UPDATE_FEATURES = 57
+
+    @property
+    def schema_name(self) -> str:
+        """As `ApiKey` has it."""
+        return self.name.lower()
+
+    def is_flexible(self, _: int) -> bool:
+        """As `ApiKey` has it."""
+        return True
+
+
+@dataclass(frozen=True)
+class Node:
+    """The broker, and a topic on it that nobody else uses."""
+
+    kafka: KafkaCluster
+    topic: str
+    thread: ThreadPoolExecutor
+    """The broker dies with the thread that starts it."""
+
+    def producer(self) -> Producer:
+        """With a transactional id of its own."""
+        options = {"request_timeout_ms": 5_000, "delivery_timeout_ms": 60_000}
+        return Producer(self.kafka.bootstrap_servers, transactional_id=f"id-{self.topic}", **options)  # type: ignore[arg-type]
+
+    async def finalize(self, level: int) -> None:
+        """Change the level; done when the broker says so to whoever connects."""
+        message = import_module("kio.schema.update_features.v1.request")
+        kind = UPGRADE if level else DOWNGRADE
+        update = message.FeatureUpdateKey(feature="transaction.version", max_version_level=level, upgrade_type=kind)
+        client = await RawClient.connect(self.kafka.bootstrap_servers)
+        fields = {"timeout": timedelta(seconds=20), "feature_updates": (update,), "validate_only": False}
+        answer = await client.ask(FeatureApi.UPDATE_FEATURES, 1, **fields)  # type: ignore[arg-type]
+        assert int(answer.error_code) == 0, answer
+        while await finalized(client) != level:  # noqa: ASYNC110 - asks a broker
+            await asyncio.sleep(0.05)
+        await client.close()
+
+    async def restart(self) -> None:
+        """Connections begin anew, and coordinators too."""
+        await self.kafka.kill(1)
+        await asyncio.wrap_future(self.thread.submit(lambda: asyncio.run(self.kafka.restart(1))))
+
+    async def committed(self) -> list[bytes]:
+        """What another client reads."""
+        return await asyncio.to_thread(read, self.kafka.bootstrap_servers, self.topic, "read_committed")
+
+
+async def finalized(client: RawClient) -> int:
+    """The level that the broker tells."""
+    answer = await client.ask(ApiKey.API_VERSIONS, 3, client_software_name="test", client_software_version="1")
+    levels = {feature.name: feature.max_version_level for feature in answer.finalized_features}
+    return int(levels.get("transaction.version", 0))
+
+
+@pytest.fixture(scope="module")
+def kafka(kafka_thread: ThreadPoolExecutor) -> Iterator[KafkaCluster]:
+    """A node of the module's own."""
+    yield from running_kafka("4.3.1", kafka_thread)
+
+
+@pytest.fixture
+def node(kafka: KafkaCluster, kafka_thread: ThreadPoolExecutor) -> Node:
+    """That, and names of the test's own."""
+    return Node(kafka, f"t-{secrets.token_hex(6)}", kafka_thread)
+
+
+async def end_and_go_on(producer: Producer, topic: str, verb: str) -> None:
+    """Commit or abort the open transaction; the next one works."""
+    await getattr(producer, verb)()
+    async with producer.transaction() as txn:
+        await txn.send(topic, b"next", partition=0)
+
+
+async def has_not_ended(ending: "asyncio.Future[None]") -> bool:
+    """It waits for another coordinator, for as long as we look."""
+    done, _ = await asyncio.wait([ending], timeout=LOOK_S)
+    return not done
+
+
+@on_both_ends
+@pytest.mark.parametrize("is_told", [False, True], ids=["unnoticed", "told"])
+async def test_upgrade_in_the_middle_of_a_transaction(node: Node, verb: str, *, is_told: bool) -> None:
+    """It goes on as it began, and so do those after it until a connection says what is new."""
+    await node.finalize(0)
+    async with node.producer() as producer:
+        await producer.begin_transaction()
+        await producer.send(node.topic, b"before", partition=0)
+        await node.finalize(2)
+        if is_told:
+            await node.restart()
+        await producer.send(node.topic, b"after", partition=0)
+        await end_and_go_on(producer, node.topic, verb)
+
+    kept = [b"before", b"after"] if verb == "commit_transaction" else []
+    assert await node.committed() == [*kept, b"next"]
+
+
+@on_both_ends
+async def test_downgrade_that_is_told_in_the_middle_of_a_transaction(node: Node, verb: str) -> None:
+    """It ends as V1."""
+    await node.finalize(2)
+    async with node.producer() as producer:
+        await producer.begin_transaction()
+        await producer.send(node.topic, b"before", partition=0)
+        await node.finalize(0)
+        await node.restart()
+        await end_and_go_on(producer, node.topic, verb)
+
+    assert await node.committed() == [*([b"before"] if verb == "commit_transaction" else []), b"next"]
+
+
+@on_both_ends
+async def test_downgrade_that_is_not_noticed_in_the_middle_of_a_transaction(node: Node, verb: str) -> None:
+    """Its end is refused, and waits for another coordinator."""
+    await node.finalize(2)
+    async with node.producer() as producer:
+        await producer.begin_transaction()
+        await producer.send(node.topic, b"before", partition=0)
+        await node.finalize(0)
+        ending = asyncio.ensure_future(getattr(producer, verb)())
+        assert await has_not_ended(ending)
+        await node.restart()
+        await ending
+        await producer.begin_transaction()
+        await end_and_go_on(producer, node.topic, "abort_transaction")
+
+    assert await node.committed() == [*([b"before"] if verb == "commit_transaction" else []), b"next"]
+
+
+async def test_downgrade_that_is_not_noticed_between_transactions(node: Node) -> None:
+    """The first record is refused, and its abort waits for another coordinator."""
+    await node.finalize(2)
+    async with node.producer() as producer:
+        async with producer.transaction() as txn:
+            await txn.send(node.topic, b"before", partition=0)
+        await node.finalize(0)
+        await producer.begin_transaction()
+        with pytest.raises(BrokerError, match="TRANSACTION_ABORTABLE"):
+            await producer.send(node.topic, b"never", partition=0)
+        aborting = asyncio.ensure_future(producer.abort_transaction())
+        assert await has_not_ended(aborting)
+        await node.restart()
+        await aborting
+        async with producer.transaction() as txn:
+            await txn.send(node.topic, b"next", partition=0)
+
+    assert await node.committed() == [b"before", b"next"]
