@@ -13,16 +13,6 @@ from aioproducer._native.renumber import record_starts, renumber_records
 from aioproducer.errors import BrokerError, ProtocolError, SerializationError, UnsupportedVersionError
 from aioproducer.protocol.compression import CompressionType, compress, decompress
 from aioproducer.protocol.handshake import handshake
-from aioproducer.protocol.messages import (
-    API_VERSIONS,
-    INIT_PRODUCER_ID,
-    METADATA,
-    PRODUCE,
-    decode_api_versions_response,
-    decode_init_producer_id_response,
-    decode_metadata_response,
-)
-from aioproducer.protocol.produce import decode_produce_response
 from aioproducer.testing import ApiKey
 from aioproducer.testing.model import record_batch
 from aioproducer.testing.model.batch_checks import BatchRefusedError, accepted_batch, single_batch
@@ -34,6 +24,7 @@ from aioproducer.testing.model.topic_configs import TOPIC_CONFIG_DEFAULTS, Topic
 from aioproducer.testing.model.version_profiles import PROFILES
 from aioproducer.testing.model.wire import MalformedRequestError, Reader
 from tests.fakes.scripted_broker import SPOKEN, api_versions_body
+from tests.fuzz.answers import answers
 from tests.fuzz.message_samples import BATCH, sample
 
 CRC_AT = 17
@@ -66,20 +57,8 @@ class Decoder(NamedTuple):
 
 
 def _answers() -> Iterator[Decoder]:
-    readers: list[tuple[str, range, Callable[[int, bytes], object]]] = [
-        ("produce", range(PRODUCE.min_version, PRODUCE.max_version + 1), decode_produce_response),
-        (
-            "metadata",
-            range(METADATA.min_version, METADATA.max_version + 1),
-            functools.partial(decode_metadata_response, from_node=1),
-        ),
-        ("api_versions", range(API_VERSIONS.max_version + 1), decode_api_versions_response),
-        ("init_producer_id", range(INIT_PRODUCER_ID.max_version + 1), decode_init_producer_id_response),
-    ]
-    for name, versions, decode in readers:
-        for version in versions:
-            whole = sample(name, version, "response")
-            yield Decoder(f"{name} v{version}", whole, functools.partial(decode, version), (ProtocolError,))
+    for answer in answers():
+        yield Decoder(answer.name, answer.whole, answer.decode, (ProtocolError,))
 
 
 def _shake_hands(payload: bytes) -> None:

@@ -22,8 +22,10 @@ BATCH = encode_batch(
 )
 """Two records of an idempotent producer."""
 
+ANY_TEXT = "text"
+
 _VALUES: dict[str, object] = {
-    "string": "text",
+    "string": ANY_TEXT,
     "bytes": b"bytes",
     "records": BATCH,
     "bool": True,

@@ -1,17 +1,21 @@
 """Hostile bytes: an answer or the one error that is promised, in bounded memory and a bounded number of steps."""
 
 import functools
+import pkgutil
 import struct
+from importlib import import_module
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from aioproducer import protocol
 from aioproducer.errors import ProtocolError
 from aioproducer.protocol.produce import decode_produce_response
 from aioproducer.testing import ApiKey
 from aioproducer.testing.model.messages import decode_request
 from aioproducer.testing.model.wire import MalformedRequestError
+from tests.fuzz.answers import ANSWERS, OF_ONE_VERSION
 from tests.fuzz.decoders import decoders
 from tests.fuzz.measures import calls, peak_bytes
 from tests.fuzz.mutations import KINDS, Step, damaged
@@ -20,6 +24,19 @@ STEPS = st.lists(st.builds(Step, st.sampled_from(KINDS), st.integers(0, 2**16 - 
 UNPACKING = {name for name in decoders() if name.startswith(("decompress", "accepted_batch"))}
 """Those that make many bytes of few: a small batch may be large unpacked. Nothing hostile is unpacked by the producer
 itself; these are its own batches and the embedded broker's."""
+
+
+def test_every_decoder_of_answers_is_here() -> None:
+    """A new one needs a row in `ANSWERS`."""
+    found = {
+        function
+        for module in pkgutil.iter_modules(protocol.__path__)
+        for name, function in vars(import_module(f"{protocol.__name__}.{module.name}")).items()
+        if name.startswith("decode_")
+    }
+    fuzzed = {getattr(decode, "func", decode) for decode in (*ANSWERS.values(), *OF_ONE_VERSION.values())}
+
+    assert found == fuzzed
 
 
 @pytest.mark.parametrize("name", list(decoders()))
