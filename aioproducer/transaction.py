@@ -154,13 +154,13 @@ class TransactionBlock:
             else:
                 await self._abort_because_of(error)
         finally:
-            if self._runner.is_open:
-                self._runner.abandon()
+            if self._runner.refusals.is_open:
+                self._runner.endings.abandon()
             self._runner.turns.give()
 
     async def _commit(self) -> None:
         try:
-            await self._runner.commit(deadline=self._runner.waits.deadline())
+            await self._runner.endings.commit(deadline=self._runner.waits.deadline())
         except TransactionAbortableError as failed:
             await self._abort_because_of(failed)
             raise
@@ -169,9 +169,9 @@ class TransactionBlock:
         deadline = self._runner.waits.deadline()
         if isinstance(error, asyncio.CancelledError):
             deadline = min(deadline, asyncio.get_running_loop().time() + ABORT_AFTER_CANCEL_S)
-        if not self._runner.is_open:  # the producer has failed, or the body has ended it
+        if not self._runner.refusals.is_open:  # the producer has failed, or the body has ended it
             return
         try:
-            await self._runner.abort(deadline=deadline)
+            await self._runner.endings.abort(deadline=deadline)
         except KafkaError as failed:
             error.add_note(f"aioproducer: the transaction was not aborted: {failed}")

@@ -75,7 +75,7 @@ class TransactionalVerbs:
         try:
             await runner.begin(deadline=runner.waits.deadline())
         except BaseException:
-            if not runner.is_open:
+            if not runner.refusals.is_open:
                 self._give_turn(runner)
             raise
         finally:
@@ -95,7 +95,7 @@ class TransactionalVerbs:
         """
         runner = self._unlent_runner()
         self._detach()
-        await runner.commit(deadline=runner.waits.deadline())
+        await runner.endings.commit(deadline=runner.waits.deadline())
         self._give_turn(runner)
 
     async def abort_transaction(self) -> None:
@@ -110,7 +110,7 @@ class TransactionalVerbs:
         """
         runner = self._unlent_runner()
         self._detach()
-        await runner.abort(deadline=runner.waits.deadline())
+        await runner.endings.abort(deadline=runner.waits.deadline())
         self._give_turn(runner)
 
     async def send_offsets(self, offsets: OffsetsArgument, group: GroupArgument) -> None:
@@ -129,7 +129,7 @@ class TransactionalVerbs:
             NoTransactionError: none is open.
         """
         runner = self._unlent_runner()
-        runner.check_taking()
+        runner.refusals.check_taking()
         runner.reject(error)
 
     # What whoever inherits does
@@ -156,7 +156,7 @@ class TransactionalVerbs:
         return runner
 
     async def _take_turn(self, runner: TransactionRunner, *, wait: bool) -> None:
-        if self._has_turn and not (wait and (runner.is_open or self._is_beginning)):
+        if self._has_turn and not (wait and (runner.refusals.is_open or self._is_beginning)):
             return  # from a transaction whose end nobody waited for, or to be told that it is open
         if wait:
             await runner.turns.take(runner.waits.deadline())
