@@ -122,7 +122,7 @@ class Producer(ProducerLifetime, RecordVerbs, TransactionalVerbs):
         from aioproducer.committed_offsets import CommittedOffsets  # noqa: PLC0415  # for few
 
         member, running = group_of(group), self._open_running()
-        asking = CommittedOffsets(running.client, retry_backoff(self._config, self._random))
+        asking = CommittedOffsets(running.client, retry_backoff(self._config, self._random), self._lifecycle.calls)
         return await asking.fetch(member.group_id, partitions, timeout_s=self._config.max_block_ms / 1000)
 
     # Looking

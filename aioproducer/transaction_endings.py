@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from aioproducer.core.transaction_states import TransactionState
-from aioproducer.errors import IllegalStateError, TransactionAbortedError
+from aioproducer.errors import IllegalStateError, ProducerClosedError, TransactionAbortedError
 from aioproducer.transaction_refusals import TransactionRefusals
 from aioproducer.transaction_waits import Ending, TransactionCounts
 
@@ -20,7 +20,10 @@ if TYPE_CHECKING:
     from aioproducer.core.transaction_manager import TransactionManager
     from aioproducer.errors import KafkaError
     from aioproducer.transaction_records import TransactionRecords
+    from aioproducer.transaction_turns import TransactionTurns
     from aioproducer.transaction_waits import TransactionWaits
+
+CLOSING: Final = "the producer is closing: no transaction begins any more"
 
 _STATE: Final = TransactionState
 
@@ -32,6 +35,7 @@ class TransactionEndings:
         manager: decides.
         records: of the open transaction.
         waits: of those who commit and abort.
+        turns: of those who begin.
         loop: for the time, and for the task that waits for the records.
         wake: has what is to be asked looked at.
     """
@@ -42,6 +46,7 @@ class TransactionEndings:
         records: TransactionRecords,
         waits: TransactionWaits,
         *,
+        turns: TransactionTurns,
         loop: asyncio.AbstractEventLoop,
         wake: Callable[[], None],
     ) -> None:
@@ -51,6 +56,7 @@ class TransactionEndings:
         self._manager = manager
         self._records = records
         self._waits = waits
+        self._turns = turns
         self._loop = loop
         self._wake = wake
         self._ending: Ending | None = None
@@ -118,6 +124,7 @@ class TransactionEndings:
         self.stop_flushing()
         cause = self._manager.error
         self._manager.abort()
+        self._end_commit()
         ending = self._ending = Ending(is_commit=False, began_at=self._loop.time())
         self._records.close()
         self._records.give_up(_left_behind("was aborted", cause))
@@ -125,6 +132,12 @@ class TransactionEndings:
             self._manager.flushed()
         self._wake()
         return ending
+
+    def _end_commit(self) -> None:
+        """Tell whoever waits for a commit that an abort has taken its place; nobody else would."""
+        if self._ending is not None and not self._ending.is_done:
+            self._ending.end(TransactionAbortedError("the transaction was aborted while its commit waited for records"))
+            self._waits.tell()
 
     def batch_resolved(self) -> None:
         """Go on with an abort under V1, which waits until the wire holds nothing of the transaction."""
@@ -147,17 +160,29 @@ class TransactionEndings:
     async def finish(self) -> None:
         """Abort the open transaction: the producer closes. One that is being committed may end."""
         self.is_closing = True
+        self._turns.end(ProducerClosedError(CLOSING))
+        self._waits.tell()
         while self.refusals.is_open:
             if self._manager.may_abort and self._manager.state is not _STATE.COMMITTING:
                 self._begin_abort()
             await self._waits.until(lambda: not self.refusals.is_open or self._manager.error is not None, None, "")
         await self._waits.until(lambda: self._manager.has_ended, None, "")
 
-    def abandon(self) -> None:
-        """Let a transaction end in the background: nobody will ask for it again."""
+    def abandon(self, number: int) -> None:
+        """Let a transaction end in the background: nobody will ask for it again. One that is over stays so."""
+        if not self.is_open(number):
+            return
         self._is_abandoned = True
         if self._manager.state in {_STATE.IN_TRANSACTION, _STATE.ABORTABLE_ERROR}:
             self._begin_abort()
+
+    def is_open(self, number: int) -> bool:
+        """Whether this transaction has no end yet."""
+        return self.refusals.is_open and self._manager.number == number
+
+    def in_hand(self) -> TransactionInHand:
+        """Return the transaction that is open now."""
+        return TransactionInHand(self, self._manager.number)
 
     # What becomes of them
 
@@ -167,7 +192,7 @@ class TransactionEndings:
         self._is_abandoned = False
 
     async def end_of_last(self, deadline: float) -> None:
-        """Wait until no transaction is open.
+        """Wait until no transaction is open, or the producer closes.
 
         Raises:
             IllegalStateError: one is, and nobody ends it.
@@ -176,31 +201,64 @@ class TransactionEndings:
         """
         if not self.refusals.is_open:
             return
-        if self._is_abandoned:
-            what = "the last transaction is not over"
-            await self._waits.until(lambda: not self.refusals.is_open, deadline, what)
-            return
-        ending = self._ending
-        if ending is None or self._manager.state is _STATE.IN_TRANSACTION:
+        ending, is_abandoned = self._ending, self._is_abandoned
+        if not is_abandoned and (ending is None or self._manager.state is _STATE.IN_TRANSACTION):
             raise IllegalStateError("a transaction is open already: commit or abort it first")
-        await self._waits.join(ending, deadline)
+        await self._waits.until(
+            lambda: (
+                not self.refusals.is_open or self.is_closing or bool(not is_abandoned and ending and ending.is_done)
+            ),
+            deadline,
+            "the last transaction is not over",
+        )
+        if not is_abandoned and ending is not None and ending.is_done:
+            await self._waits.join(ending, deadline)
 
     def settle(self) -> None:
         """Do what a new state means for who ends, or has left, the transaction."""
         manager, ending = self._manager, self._ending
         is_over = manager.has_ended or manager.error is not None
         if ending is not None and not ending.is_done and is_over:
-            ending.is_done = True
-            ending.error = manager.error
+            ending.end(manager.error)
             if manager.error is None:
                 self.counts.note(ending, self._loop.time())
                 self._records.forget_failures()
+        if not self.refusals.is_open:
+            self._turns.transaction_ended(manager.number)
         if self._is_abandoned and manager.state is _STATE.ABORTABLE_ERROR:
             self._begin_abort()
 
     def __repr__(self) -> str:
         """Show what decides."""
         return f"<TransactionEndings {self._manager!r}>"
+
+
+class TransactionInHand:
+    """One transaction, for whoever began it: what is asked of it happens to no later one.
+
+    Args:
+        endings: end it.
+        number: of the transaction.
+    """
+
+    __slots__ = ("_endings", "_number")
+
+    def __init__(self, endings: TransactionEndings, number: int) -> None:
+        self._endings = endings
+        self._number = number
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it has no end yet."""
+        return self._endings.is_open(self._number)
+
+    def abandon(self) -> None:
+        """Let it end in the background, if it has no end yet: nobody will ask for it again."""
+        self._endings.abandon(self._number)
+
+    def __repr__(self) -> str:
+        """Show which it is."""
+        return f"<TransactionInHand {self._number} open={self.is_open}>"
 
 
 def _left_behind(why: str, cause: KafkaError | None) -> TransactionAbortedError:

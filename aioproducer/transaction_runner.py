@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from aioproducer.core.transaction_requests import OffsetsToSend
 from aioproducer.core.transaction_states import TransactionState
 from aioproducer.errors import KafkaError, NoTransactionError, ProducerClosedError
-from aioproducer.transaction_endings import TransactionEndings
+from aioproducer.transaction_endings import CLOSING, TransactionEndings
 from aioproducer.transaction_turns import TransactionTurns
 from aioproducer.transaction_waits import TransactionWaits
 
@@ -56,13 +56,15 @@ class TransactionRunner:
         self._manager = coordinators.manager
         self._records = records
         self.waits = TransactionWaits(self._loop, max_block_s, lambda: coordinators.manager.pacing.trouble)
-        self.endings = TransactionEndings(self._manager, records, self.waits, loop=self._loop, wake=self.wake)
+        self.endings = TransactionEndings(
+            self._manager, records, self.waits, turns=self.turns, loop=self._loop, wake=self.wake
+        )
         self.refusals = self.endings.refusals
         self._on_fatal = on_fatal
         self._log = log
         self._wanted = asyncio.Event()
         self._alarm: asyncio.TimerHandle | None = None
-        self._is_failure_told = False
+        self._told: KafkaError | None = None
         self._manager.on_joined = records.offer
         records.listen(
             use=self._use,
@@ -119,7 +121,7 @@ class TransactionRunner:
     def _record_failed(self, error: KafkaError) -> None:
         """A record that fails makes its transaction one that must be aborted."""
         if self._manager.state in _TAKING:
-            self._manager.fail_transaction(error)
+            self._manager.fail_transaction(error)  # not if EndTxn has gone out to commit
             self._loop.call_soon(self._changed)  # later: whoever failed it is in the middle of its own work
 
     def _topic_renewed(self, queue: PartitionQueue) -> None:
@@ -138,9 +140,10 @@ class TransactionRunner:
 
     def fail(self, error: KafkaError) -> None:
         """Note that the producer has failed or is closed: every call says why."""
-        self._is_failure_told = True
         self.endings.stop_flushing()
         self._manager.fail(error)
+        self._told = self._manager.error
+        self.turns.end(error)
         self._changed()
 
     def _changed(self) -> None:
@@ -149,15 +152,14 @@ class TransactionRunner:
 
     def _tell(self) -> None:
         """Do what a new state asks for, and wake those who wait for one."""
-        if self._manager.state in {_STATE.ABORTABLE_ERROR, _STATE.FATAL_ERROR} and not self._is_failure_told:
-            self._is_failure_told = True
-            self._give_up()
+        error = self._manager.error
+        if error is not None and error is not self._told:  # one that ends the producer may follow an abortable one
+            self._told = error
+            self._give_up(error)
         self.endings.settle()
         self.waits.tell()
 
-    def _give_up(self) -> None:
-        error = self._manager.error
-        assert error is not None
+    def _give_up(self, error: KafkaError) -> None:
         self._log.warning("transaction_failed", error=f"{type(error).__name__}: {error}")
         if self._manager.state is _STATE.FATAL_ERROR:
             self._on_fatal(error)
@@ -171,11 +173,19 @@ class TransactionRunner:
 
         Raises:
             TransactionTimeoutError: not yet.
+            ProducerClosedError: the producer is closing.
             KafkaError: there never will be.
         """
         what = f"there is no identity for transactional_id {self._manager.transactional_id!r}"
-        await self.waits.until(lambda: self._manager.state not in _NOT_YET, deadline, what)
+        await self.waits.until(lambda: self._manager.state not in _NOT_YET or self.endings.is_closing, deadline, what)
         self.refusals.raise_fatal()
+        if self._manager.state in _NOT_YET:
+            raise ProducerClosedError(CLOSING)
+
+    @property
+    def number(self) -> int:
+        """Of the transaction that is open, or was last."""
+        return self._manager.number
 
     async def begin(self, *, deadline: float) -> None:
         """Begin a transaction, once the one before is over on the brokers.
@@ -190,15 +200,14 @@ class TransactionRunner:
             await self.endings.end_of_last(deadline)
             await self.initialized(deadline=deadline)
             wait_s = self._manager.begin_at - self._loop.time()
+            if self.endings.is_closing:
+                raise ProducerClosedError(CLOSING)
             if wait_s > 0:
                 await self.waits.pause(wait_s, deadline)
-            elif self.endings.is_closing:
-                raise ProducerClosedError("the producer is closing: no transaction begins any more")
             elif self._manager.state is _STATE.READY:
                 if self._manager.begin(self._coordinators.transaction_version):
                     break
                 self.wake()
-        self._is_failure_told = False
         self.endings.begun()
         self._records.open()
 
@@ -223,8 +232,7 @@ class TransactionRunner:
         if not offsets:
             return
         manager, number = self._manager, self._manager.number
-        sending = OffsetsToSend(offsets, group, is_added=manager.is_v2)
-        manager.send_offsets(sending)
+        sending = manager.send_offsets(OffsetsToSend(offsets, group, is_added=manager.is_v2))
         self.wake()
         what = f"the offsets of group {group.group_id!r} are not committed with the transaction"
         await self.waits.until(

@@ -76,7 +76,13 @@ _ELSEWHERE = """\
 """
 
 _FOR_THE_PACKAGE: Final = {
-    *("Producer.topic_of", "Producer.mark_forked", "BlockingProducer.abandon", "BulkDelivery.take"),
+    *(
+        "Producer.topic_of",
+        "Producer.mark_forked",
+        "Producer.transaction_in_hand",
+        "BlockingProducer.abandon",
+        "BulkDelivery.take",
+    ),
     *("BulkDelivery.refuse", "Delivery.home", "Delivery.position", "Faults.has_rules", "Faults.take", "Fault.applies"),
     *("Where.matches", "ApiKey.is_flexible", "ApiKey.schema_name"),
 }
