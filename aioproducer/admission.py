@@ -29,10 +29,13 @@ class Admission:
 
     Args:
         running: the parts of a producer that runs.
+        check: called before each record is looked at, which for `enqueue` is when it is awaited; raises if the way
+            in is closed.
     """
 
-    def __init__(self, running: RunningProducer) -> None:
+    def __init__(self, running: RunningProducer, check: Callable[[], object] | None = None) -> None:
         self._running = running
+        self._check = check
 
     @property
     def runs_code_of_the_user(self) -> bool:
@@ -130,6 +133,8 @@ class Admission:
             await asyncio.sleep(0)
 
     def _prepare(self, given: PreparedRecord) -> PreparedRecord | None:
+        if self._check is not None:
+            self._check()
         running = self._running
         if running.appender.closed or not running.appender.on_loop_thread():
             running.refuse()

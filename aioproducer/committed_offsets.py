@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from aioproducer.core.retry_backoff import ExponentialBackoff
     from aioproducer.network.network_client import NetworkClient
     from aioproducer.network.question import Answer
+    from aioproducer.open_calls import OpenCalls
 
 Offsets = dict[TopicPartition, OffsetAndMetadata | None]
 
@@ -55,11 +56,13 @@ class CommittedOffsets:
     Args:
         client: knows the nodes.
         backoff: between attempts.
+        calls: end with the producer.
     """
 
-    def __init__(self, client: NetworkClient, backoff: ExponentialBackoff) -> None:
+    def __init__(self, client: NetworkClient, backoff: ExponentialBackoff, calls: OpenCalls) -> None:
         self._client = client
         self._backoff = backoff
+        self._calls = calls
 
     async def fetch(self, group_id: str, partitions: Collection[TopicPartition], *, timeout_s: float) -> Offsets:
         """Return the next offset to read of each partition; None where nothing is committed.
@@ -72,13 +75,13 @@ class CommittedOffsets:
         Raises:
             TransactionTimeoutError: a transaction over them is still open, or nobody answers.
             GroupAuthorizationError: the user may not describe the group.
-            KafkaError: another refusal.
+            KafkaError: another refusal, or the producer has come to its end.
         """
         if not partitions:
             return {}
         attempts = _Attempts()
         try:
-            async with asyncio.timeout(timeout_s):
+            async with self._calls.within(timeout_s):
                 return await self._fetch_until_stable(group_id, partitions, attempts)
         except TimeoutError:
             why = attempts.last or "no answer"

@@ -10,6 +10,7 @@ from aioproducer.records import (
     OffsetAndMetadata,
     TopicPartition,
     check_partition,
+    check_text,
     check_topic_name,
 )
 
@@ -27,7 +28,6 @@ class OffsetsArgument(Protocol):
 GroupArgument: TypeAlias = str | ConsumerGroupMetadata
 
 _MAX_OFFSET: Final = 2**63 - 1  # int64 on the wire
-_MAX_TEXT_BYTES: Final = 32_767  # int16 on the wire
 _PAIR: Final = 2
 
 
@@ -62,14 +62,13 @@ def group_of(group: object) -> ConsumerGroupMetadata:
 
     Raises:
         TypeError: neither a group id nor `ConsumerGroupMetadata`.
-        ValueError: an empty id, or one that is too long.
+        ValueError: an empty id, or one that is too long or no text.
     """
     if isinstance(group, str):
         group = ConsumerGroupMetadata(group)
     if not isinstance(group, ConsumerGroupMetadata):
         text = f"group must be a group id or ConsumerGroupMetadata, not {type(group).__name__}"
         raise TypeError(text)
-    _check_text("the id of the group", group.group_id)
     return group
 
 
@@ -94,15 +93,5 @@ def _offset(given: object, place: object) -> OffsetAndMetadata:
     if not 0 <= offset <= _MAX_OFFSET:
         text = f"the offset of {place} must be between 0 and {_MAX_OFFSET}, not {offset}"
         raise ValueError(text)
-    if not isinstance(metadata, str):
-        text = f"the metadata of {place} must be a str, not {type(metadata).__name__}"
-        raise TypeError(text)
-    _check_text(f"the metadata of {place}", metadata)
+    check_text(f"the metadata of {place}", metadata)
     return OffsetAndMetadata(offset, metadata)
-
-
-def _check_text(what: str, text: str) -> None:
-    size = len(text.encode())
-    if size > _MAX_TEXT_BYTES:
-        message = f"{what} must be at most {_MAX_TEXT_BYTES} bytes long, not {size}"
-        raise ValueError(message)

@@ -19,6 +19,9 @@ Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
 MAX_TOPIC_LENGTH = 249  # Kafka names a directory after topic and partition
 MAX_PARTITION = 2**31 - 1  # int32 on the wire
 MAX_TIMESTAMP_MS = 2**63 - 1  # int64 on the wire
+MAX_GENERATION = 2**31 - 1  # int32 on the wire
+NO_GENERATION = -1
+MAX_TEXT_BYTES = 32_767  # int16 on the wire
 
 _LEGAL_TOPIC = re.compile(rf"[a-zA-Z0-9._-]{{1,{MAX_TOPIC_LENGTH}}}")
 _ILLEGAL_CHARACTER = re.compile(r"[^a-zA-Z0-9._-]")
@@ -74,7 +77,7 @@ class ConsumerGroupMetadata:
 
     Raises:
         TypeError: a field of the wrong type.
-        ValueError: an empty group id.
+        ValueError: an empty group id, or a field that a request has no room for.
     """
 
     group_id: str
@@ -93,14 +96,17 @@ class ConsumerGroupMetadata:
 
         Raises:
             TypeError: a field of the wrong type.
-            ValueError: an empty group id.
+            ValueError: an empty group id, or a field that a request has no room for.
         """
-        _check_text("group_id", self.group_id)
-        _check_text("member_id", self.member_id)
+        check_text("group_id", self.group_id)
+        check_text("member_id", self.member_id)
         if self.group_instance_id is not None:
-            _check_text("group_instance_id", self.group_instance_id)
+            check_text("group_instance_id", self.group_instance_id)
         if not isinstance(self.generation_id, int) or isinstance(self.generation_id, bool):
             raise TypeError(f"generation_id must be an int, not {_kind(self.generation_id)}")
+        if not NO_GENERATION <= self.generation_id <= MAX_GENERATION:
+            text = f"generation_id must be between {NO_GENERATION} and {MAX_GENERATION}, not {self.generation_id}"
+            raise ValueError(text)
         if not self.group_id:
             raise ValueError("group_id must not be empty: offsets are committed for a group")
 
@@ -240,6 +246,29 @@ def check_timestamp(timestamp: object) -> None:
         raise ValueError(text)
 
 
+def check_text(name: str, text: object) -> None:
+    """Refuse what a request has no place for as a text.
+
+    Args:
+        name: of the argument, for the message.
+        text: any.
+
+    Raises:
+        TypeError: not a `str`.
+        ValueError: longer than 32767 bytes, or with a lone surrogate, which UTF-8 has no bytes for.
+    """
+    if not isinstance(text, str):
+        raise TypeError(f"{name} must be a str, not {_kind(text)}")
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError as error:
+        message = f"{name} cannot be encoded as UTF-8: {error.reason}"
+        raise ValueError(message) from error
+    if size > MAX_TEXT_BYTES:
+        message = f"{name} must be at most {MAX_TEXT_BYTES} bytes long, not {size}"
+        raise ValueError(message)
+
+
 def check_payload(name: str, payload: object) -> None:
     """Refuse a key or value that is not bytes when no serializer is there to make it so.
 
@@ -344,11 +373,6 @@ def _shape(payload: object) -> str:
     if isinstance(payload, bytes | bytearray | memoryview):
         return f"<{memoryview(payload).nbytes} bytes>"
     return "None" if payload is None else f"<{type(payload).__name__}>"
-
-
-def _check_text(name: str, text: object) -> None:
-    if not isinstance(text, str):
-        raise TypeError(f"{name} must be a str, not {_kind(text)}")
 
 
 def _part(consumer: object, name: str) -> Any:  # type: ignore[explicit-any]  # of a library without types

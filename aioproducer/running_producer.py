@@ -298,7 +298,7 @@ class RunningProducer:
             raise error
 
     async def _drain(self) -> None:
-        if not await self.flushes.drain(self.transactions.finish if self.transactions is not None else None):
+        if not await self.flushes.drain(self.transactions.endings.finish if self.transactions is not None else None):
             timeout_s = self.flushes.drain_timeout_s
             self._log.warning("close_timed_out", timeout_s=timeout_s, unfinished=self.generations.unfinished)
 
@@ -354,7 +354,7 @@ class RunningProducer:
     def refuse(self) -> None:
         """Raise what a call gets that cannot be served now."""
         if self.transactions is not None and not self.is_shut and self.appender.on_loop_thread():
-            self.transactions.refuse()
+            self.transactions.refusals.refuse()
         self.lifecycle.refuse(on_loop_thread=self.appender.on_loop_thread())
 
     def _batch_closed(self, topic_partition: TopicPartition, size: int) -> None:

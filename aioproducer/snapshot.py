@@ -59,7 +59,7 @@ def take_snapshot(running: RunningProducer) -> ProducerStatistics:
 def _with_transactions(statistics: ProducerStatistics, transactions: TransactionRunner | None) -> ProducerStatistics:
     if transactions is None:
         return statistics
-    ended = transactions.counts
+    ended = transactions.endings.counts
     return replace(
         statistics,
         transactions_committed=ended.committed,

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
     from aioproducer.offset_arguments import GroupArgument, OffsetsArgument
     from aioproducer.running_producer import RunningProducer
+    from aioproducer.transaction_endings import TransactionInHand
     from aioproducer.transaction_runner import TransactionRunner
+    from aioproducer.transaction_turns import Turn
 
 ABORT_AFTER_CANCEL_S = 5.0
 """How long a cancelled `async with producer.transaction()` waits for its abort; the abort goes on in any case."""
@@ -47,7 +49,7 @@ class Transaction(RecordVerbs):
         self._look_up = open_running
         self._partitions_of = partitions_of
         self._is_over = False
-        self._admission = Admission(open_running())
+        self._admission = Admission(open_running(), self._check_open)
         self._attach(open_running())
 
     async def send_offsets(self, offsets: OffsetsArgument, group: GroupArgument) -> None:
@@ -86,9 +88,12 @@ class Transaction(RecordVerbs):
         return not self._is_over
 
     def _open_admission(self) -> Admission:
+        self._check_open()
+        return self._admission
+
+    def _check_open(self) -> None:
         if self._is_over:
             raise NoTransactionError("this transaction is over: send by the handle of the one that is open")
-        return self._admission
 
     def __repr__(self) -> str:
         """Show whether it is over."""
@@ -122,6 +127,8 @@ class TransactionBlock:
         self._make = make
         self._on_end = on_end
         self._transaction: Transaction | None = None
+        self._turn: Turn
+        self._in_hand: TransactionInHand
 
     async def __aenter__(self) -> Transaction:
         """Wait for the turn, and begin.
@@ -133,12 +140,13 @@ class TransactionBlock:
         if self._transaction is not None:
             raise IllegalStateError("a transaction is entered once: call producer.transaction() for each")
         runner, deadline = self._runner, self._runner.waits.deadline()
-        await runner.turns.take(deadline)
+        self._turn = turn = await runner.turns.take(deadline)
         try:
             await runner.begin(deadline=deadline)
         except BaseException:
-            runner.turns.give()
+            runner.turns.give(turn)
             raise
+        self._in_hand = runner.endings.in_hand()
         self._transaction = self._make()
         return self._transaction
 
@@ -154,13 +162,12 @@ class TransactionBlock:
             else:
                 await self._abort_because_of(error)
         finally:
-            if self._runner.is_open:
-                self._runner.abandon()
-            self._runner.turns.give()
+            self._in_hand.abandon()
+            self._runner.turns.give(self._turn)
 
     async def _commit(self) -> None:
         try:
-            await self._runner.commit(deadline=self._runner.waits.deadline())
+            await self._runner.endings.commit(deadline=self._runner.waits.deadline())
         except TransactionAbortableError as failed:
             await self._abort_because_of(failed)
             raise
@@ -169,9 +176,9 @@ class TransactionBlock:
         deadline = self._runner.waits.deadline()
         if isinstance(error, asyncio.CancelledError):
             deadline = min(deadline, asyncio.get_running_loop().time() + ABORT_AFTER_CANCEL_S)
-        if not self._runner.is_open:  # the producer has failed, or the body has ended it
+        if not self._in_hand.is_open:  # the producer has failed, or the body has ended it
             return
         try:
-            await self._runner.abort(deadline=deadline)
+            await self._runner.endings.abort(deadline=deadline)
         except KafkaError as failed:
             error.add_note(f"aioproducer: the transaction was not aborted: {failed}")

@@ -4,8 +4,23 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from typing import TYPE_CHECKING
 
 from aioproducer.errors import IllegalStateError, TransactionTimeoutError
+
+if TYPE_CHECKING:
+    from aioproducer.errors import KafkaError
+
+
+class Turn:
+    """One task's turn; given back by whoever took it, or by the end of its transaction."""
+
+    __slots__ = ("task", "transaction")
+
+    def __init__(self, task: object) -> None:
+        self.task = task
+        self.transaction: int | None = None
+        """Number of the transaction whose end gives it back, waited for or not; None: whoever took it does."""
 
 
 class TransactionTurns:
@@ -17,10 +32,11 @@ class TransactionTurns:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._holder: object = None
-        self._waiting: deque[tuple[asyncio.Future[None], object]] = deque()
+        self._holder: Turn | None = None
+        self._waiting: deque[tuple[asyncio.Future[None], Turn]] = deque()
+        self._error: KafkaError | None = None
 
-    async def take(self, deadline: float) -> None:
+    async def take(self, deadline: float) -> Turn:
         """Wait for the turn.
 
         Args:
@@ -29,17 +45,20 @@ class TransactionTurns:
         Raises:
             IllegalStateError: the task has a transaction open already.
             TransactionTimeoutError: the others have not ended theirs in time.
+            KafkaError: nobody gets one any more.
         """
-        task = asyncio.current_task(self._loop)
+        if self._error is not None:
+            raise self._error.fresh()
+        turn = Turn(asyncio.current_task(self._loop))
         if self._holder is None:
-            self._holder = task
-            return
-        self._refuse_nesting(task)
-        turn: asyncio.Future[None] = self._loop.create_future()
-        self._waiting.append((turn, task))
+            self._holder = turn
+            return turn
+        self._refuse_nesting(turn.task)
+        given: asyncio.Future[None] = self._loop.create_future()
+        self._waiting.append((given, turn))
         try:
             async with asyncio.timeout_at(deadline):
-                await turn
+                await given
         except TimeoutError:
             self._leave(turn)
             text = f"another task's transaction was still open after max_block_ms; {len(self._waiting)} more wait"
@@ -47,8 +66,9 @@ class TransactionTurns:
         except BaseException:
             self._leave(turn)
             raise
+        return turn
 
-    def take_now(self) -> None:
+    def take_now(self) -> Turn:
         """Take the turn if nobody has it.
 
         Raises:
@@ -56,35 +76,46 @@ class TransactionTurns:
         """
         if self._holder is not None:
             raise IllegalStateError("a transaction is open already: commit or abort it first")
-        self._holder = asyncio.current_task(self._loop)
+        self._holder = Turn(asyncio.current_task(self._loop))
+        return self._holder
 
-    def give(self) -> None:
-        """Let the next one have it."""
+    def give(self, turn: Turn) -> None:
+        """Let the next one have it; nothing happens if it was given before."""
+        if self._holder is not turn:
+            return
         self._holder = None
         while self._waiting:
-            turn, task = self._waiting.popleft()
-            if not turn.done():
-                self._holder = task
-                turn.set_result(None)
+            given, following = self._waiting.popleft()
+            if not given.done():
+                self._holder = following
+                given.set_result(None)
                 return
 
-    def let_all_go(self) -> None:
-        """Keep nobody in line: no transaction begins any more, and whoever tries is told why."""
-        self._holder = None
-        waiting, self._waiting = self._waiting, deque()
-        for turn, _ in waiting:
-            if not turn.done():
-                turn.set_result(None)
+    @property
+    def ends_with_transaction(self) -> bool:
+        """Whether the end of a transaction gives the turn back."""
+        return self._holder is not None and self._holder.transaction is not None
 
-    def _leave(self, turn: asyncio.Future[None]) -> None:
+    def transaction_ended(self, number: int) -> None:
+        """Give the turn back that was held for this transaction."""
+        if self._holder is not None and self._holder.transaction == number:
+            self.give(self._holder)
+
+    def end(self, error: KafkaError) -> None:
+        """Let nobody wait any more, now or later: the producer closes, or has failed."""
+        self._error = error
+        for given, _ in self._waiting:
+            if not given.done():
+                given.set_exception(error.fresh())
+        self._waiting.clear()
+
+    def _leave(self, turn: Turn) -> None:
         """Stand in line no more; a turn that was given in the same moment goes on to the next."""
-        if turn.done() and not turn.cancelled():
-            self.give()
-            return
-        self._waiting = deque(each for each in self._waiting if each[0] is not turn)
+        self.give(turn)
+        self._waiting = deque(each for each in self._waiting if each[1] is not turn)
 
     def _refuse_nesting(self, task: object) -> None:
-        if self._holder is task:
+        if self._holder is not None and self._holder.task is task:
             raise IllegalStateError("this task has a transaction open already: a producer has one at a time")
 
     def __repr__(self) -> str:

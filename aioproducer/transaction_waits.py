@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -25,6 +26,11 @@ class Ending:
         self.is_done = False
         self.is_told = False
         self.error: KafkaError | None = None
+
+    def end(self, error: KafkaError | None) -> None:
+        """Note how it ended; None: as it was meant to."""
+        self.is_done = True
+        self.error = error
 
     @property
     def may_be_joined(self) -> bool:
@@ -113,17 +119,20 @@ class TransactionWaits:
             raise TransactionTimeoutError(f"{text} ({reason})" if reason else text) from None
 
     async def pause(self, wait_s: float, deadline: float) -> None:
-        """Wait a while.
+        """Wait a while, or until the next change.
 
         Raises:
             TransactionTimeoutError: there is not so much time.
         """
-        try:
-            async with asyncio.timeout_at(deadline):
-                await asyncio.sleep(wait_s)
-        except TimeoutError:
+        change = self._loop.create_future()
+        self._changes.append(change)
+        is_short = self._loop.time() + wait_s > deadline
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout_at(min(self._loop.time() + wait_s, deadline)):
+                await change
+        if is_short and self._loop.time() >= deadline:
             text = f"the next transaction may begin in {wait_s:.1f} s: a request of the last one may still arrive"
-            raise TransactionTimeoutError(text) from None
+            raise TransactionTimeoutError(text)
 
     def __repr__(self) -> str:
         """Show how many wait."""

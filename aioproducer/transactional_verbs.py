@@ -17,16 +17,14 @@ if TYPE_CHECKING:
 
     from aioproducer.offset_arguments import GroupArgument, OffsetsArgument
     from aioproducer.running_producer import RunningProducer
+    from aioproducer.transaction_endings import TransactionInHand
     from aioproducer.transaction_runner import TransactionRunner
+    from aioproducer.transaction_turns import Turn
 
 
 class TransactionalVerbs:
     """What a producer with a `transactional_id` can do."""
 
-    _has_turn = False
-    """`begin_transaction` has taken it, and neither commit nor abort has given it back."""
-    _is_beginning = False
-    """It has taken it, and waits until a transaction may begin."""
     _is_lent = False
     """A `transaction()` block is open: its handle takes the records, the producer none."""
 
@@ -72,16 +70,14 @@ class TransactionalVerbs:
         """
         running = self._open_running()
         runner = transactions_of(running)
-        await self._take_turn(runner, wait=wait)
-        self._is_beginning = True
+        deadline = runner.waits.deadline()
+        turn = await _take_turn(runner, deadline, wait=wait)
         try:
-            await runner.begin(deadline=runner.waits.deadline())
+            await runner.begin(deadline=deadline)
         except BaseException:
-            if not runner.is_open:
-                self._give_turn(runner)
+            runner.turns.give(turn)
             raise
-        finally:
-            self._is_beginning = False
+        turn.transaction = runner.number
         self._attach(running)
 
     async def commit_transaction(self) -> None:
@@ -97,8 +93,7 @@ class TransactionalVerbs:
         """
         runner = self._unlent_runner()
         self._detach()
-        await runner.commit(deadline=runner.waits.deadline())
-        self._give_turn(runner)
+        await runner.endings.commit(deadline=runner.waits.deadline())
 
     async def abort_transaction(self) -> None:
         """Give up every record since `begin_transaction`, and abort; those that have no answer yet fail.
@@ -112,8 +107,7 @@ class TransactionalVerbs:
         """
         runner = self._unlent_runner()
         self._detach()
-        await runner.abort(deadline=runner.waits.deadline())
-        self._give_turn(runner)
+        await runner.endings.abort(deadline=runner.waits.deadline())
 
     async def send_offsets(self, offsets: OffsetsArgument, group: GroupArgument) -> None:
         """Commit a consumer group's offsets with the open transaction; as `Transaction.send_offsets`."""
@@ -131,8 +125,16 @@ class TransactionalVerbs:
             NoTransactionError: none is open.
         """
         runner = self._unlent_runner()
-        runner.check_taking()
+        runner.refusals.check_taking()
         runner.reject(error)
+
+    def transaction_in_hand(self) -> TransactionInHand:
+        """Return the transaction that `begin_transaction` has begun, for who may lose sight of it; `BlockingProducer`.
+
+        Raises:
+            NoTransactionError: a `transaction()` block is open.
+        """
+        return self._unlent_runner().endings.in_hand()
 
     # What whoever inherits does
 
@@ -157,20 +159,6 @@ class TransactionalVerbs:
         self._check_whose_transaction()
         return runner
 
-    async def _take_turn(self, runner: TransactionRunner, *, wait: bool) -> None:
-        if self._has_turn and not (wait and (runner.is_open or self._is_beginning)):
-            return  # from a transaction whose end nobody waited for, or to be told that it is open
-        if wait:
-            await runner.turns.take(runner.waits.deadline())
-        else:
-            runner.turns.take_now()
-        self._has_turn = True
-
-    def _give_turn(self, runner: TransactionRunner) -> None:
-        if self._has_turn:
-            self._has_turn = False
-            runner.turns.give()
-
     def _check_whose_transaction(self) -> None:
         if self._is_lent:
             text = (
@@ -186,3 +174,11 @@ class TransactionalVerbs:
     def _take_back(self, transaction: Transaction) -> None:
         self._is_lent = False
         transaction.end()
+
+
+async def _take_turn(runner: TransactionRunner, deadline: float, *, wait: bool) -> Turn:
+    if wait:
+        return await runner.turns.take(deadline)
+    if runner.turns.ends_with_transaction:  # that of a commit or abort which nobody waits for any more is over soon
+        await runner.endings.end_of_last(deadline)
+    return runner.turns.take_now()

@@ -89,6 +89,7 @@ _PLUGIN: Final = "aioproducer.testing.pytest_plugin"
 
 _FOR_THE_PACKAGE: Final = {
     *("Producer.topic_of", "Producer.mark_forked", "Producer.use_sources", "Producer.reject_commit", "Producer.handed"),
+    *("Producer.transaction_in_hand",),
     *("BlockingProducer.abandon", "Transaction.topic_of", "Transaction.end"),
     *("BulkDelivery.take", "BulkDelivery.refuse", "BulkDelivery.note_unseen"),
     *("Delivery.home", "Delivery.position", "Delivery.has_waiters"),

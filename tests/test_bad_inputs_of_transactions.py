@@ -45,7 +45,9 @@ OFFSETS: list[tuple[object, object, type[Exception], str]] = [
     ({PLACE: 1}, 5, TypeError, "group must be a group id or ConsumerGroupMetadata, not int"),
     ({PLACE: 1}, b"readers", TypeError, "group must be a group id or ConsumerGroupMetadata, not bytes"),
     ({}, "", ValueError, "must not be empty"),
-    ({PLACE: 1}, "g" * 40_000, ValueError, "the id of the group must be at most 32767 bytes long, not 40000"),
+    ({PLACE: (1, "\ud800")}, "readers", ValueError, "cannot be encoded as UTF-8"),
+    ({PLACE: 1}, "\ud800", ValueError, "group_id cannot be encoded as UTF-8"),
+    ({PLACE: 1}, "g" * 40_000, ValueError, "group_id must be at most 32767 bytes long, not 40000"),
 ]
 
 

@@ -5,9 +5,17 @@ from collections.abc import Iterator
 
 import pytest
 
-from aioproducer import BlockingProducer, IllegalStateError, NoTransactionError, TransactionAbortableError
+from aioproducer import (
+    BlockingProducer,
+    IllegalStateError,
+    NoTransactionError,
+    TransactionAbortableError,
+    TransactionTimeoutError,
+)
 from aioproducer.testing import ApiKey, Where
 from tests.fakes.cluster_elsewhere import ClusterElsewhere, cluster_elsewhere
+
+END_TXN = Where(api=ApiKey.END_TXN)
 
 
 @pytest.fixture
@@ -119,6 +127,22 @@ def test_calls_that_fit_no_transaction_are_refused_and_break_nothing(elsewhere: 
             producer.send("orders", b"inside", partition=0)
 
     assert committed(elsewhere) == [b"inside"]
+
+
+def test_commit_that_times_out_ends_in_the_background(elsewhere: ClusterElsewhere) -> None:
+    """Well or not: the next block waits for that, and has its turn then; it never had one again."""
+    with BlockingProducer(elsewhere.bootstrap_servers, transactional_id="b", max_block_ms=1000) as producer:
+        for code in (0, 120):
+            stalled = elsewhere.do(lambda cluster: cluster.faults.stall(END_TXN))
+            with pytest.raises(TransactionTimeoutError), producer.transaction():
+                producer.send("orders", b"%d" % code, partition=0)
+            if code:
+                elsewhere.do(lambda cluster: cluster.faults.error(120, END_TXN))
+            elsewhere.do(lambda cluster, fault=stalled: cluster.faults.remove(fault))  # type: ignore[misc]
+            with producer.transaction():
+                producer.send("orders", b"next", partition=0)
+
+    assert committed(elsewhere) == [b"0", b"next", b"next"]
 
 
 def _serialize(value: object) -> bytes:

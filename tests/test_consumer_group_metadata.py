@@ -126,6 +126,24 @@ def test_fields_are_checked(arguments: tuple[object, ...], kind: type[Exception]
         ConsumerGroupMetadata(*arguments)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    "arguments, text",
+    [
+        (("g", 2**40), "generation_id must be between -1 and 2147483647, not 1099511627776"),
+        (("g", -2), "generation_id must be between -1 and 2147483647, not -2"),
+        (("g" * 40_000,), "group_id must be at most 32767 bytes long, not 40000"),
+        (("g", 1, "m" * 40_000), "member_id must be at most 32767 bytes long, not 40000"),
+        (("g", 1, "\ud800"), "member_id cannot be encoded as UTF-8: surrogates not allowed"),
+        (("g", 1, "m", "\ud800"), "group_instance_id cannot be encoded as UTF-8: surrogates not allowed"),
+    ],
+    ids=["generation too high", "generation too low", "long group", "long member", "member", "instance"],
+)
+def test_what_a_request_has_no_room_for_is_refused(arguments: tuple[str, int, str, str], text: str) -> None:
+    """It was found when the request was made, on the producer's own task, which died of it."""
+    with pytest.raises(ValueError, match=text):
+        ConsumerGroupMetadata(*arguments)
+
+
 def test_other_consumers_are_named() -> None:
     """Only aiokafka's is understood."""
     with pytest.raises(TypeError, match="must be an AIOKafkaConsumer, not object"):

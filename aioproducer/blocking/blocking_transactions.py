@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from aioproducer.offset_arguments import GroupArgument, OffsetsArgument
+    from aioproducer.producer import Producer
+    from aioproducer.transaction_endings import TransactionInHand
 
 
 class BlockingTransactions(BlockingLifetime):
@@ -40,15 +42,20 @@ class BlockingTransactions(BlockingLifetime):
         """
         if self._thread_in_transaction == threading.get_ident():
             raise IllegalStateError("this thread has a transaction open already: a producer has one at a time")
-        wait_for(self._in_turn(partial(self._producer.begin_transaction, wait=True)))
-        self._thread_in_transaction = threading.get_ident()
+        block = _Block(self._producer)
         try:
+            wait_for(self._in_turn(block.begin))
+            self._thread_in_transaction = threading.get_ident()
             yield self
             self._thread_in_transaction = None
             self.commit_transaction()
         except BaseException as error:
-            self._thread_in_transaction = None
-            self._abort_because_of(error)
+            if self._thread_in_transaction == threading.get_ident():
+                self._thread_in_transaction = None
+            if block.has_begun:
+                self._abort_because_of(error, block)
+            with contextlib.suppress(KafkaError):  # the loop has ended, and the transaction with it
+                self._background.submit(block.leave)
             raise
 
     def begin_transaction(self) -> None:
@@ -80,10 +87,55 @@ class BlockingTransactions(BlockingLifetime):
         self._handover.take_errors(None)
         await self._producer.abort_transaction()
 
-    def _abort_because_of(self, error: BaseException) -> None:
+    def _abort_because_of(self, error: BaseException, block: _Block) -> None:
         try:
-            self.abort_transaction()
+            wait_for(self._in_turn(partial(self._abort_if_open, block)))
         except IllegalStateError:
-            pass  # it is over, or being committed: the error says so
+            pass  # it is being committed: the error says so
         except KafkaError as failed:
             error.add_note(f"aioproducer: the transaction was not aborted: {failed}")
+
+    async def _abort_if_open(self, block: _Block) -> None:
+        if block.is_open:
+            await self._abort()
+
+
+class _Block:
+    """One thread's `transaction()` block, as the loop sees it.
+
+    Ctrl-C ends a thread's wait between any two steps, when its transaction has begun already as when it will begin
+    only then. So it is the loop that knows which transaction is the block's, and lets it end when the thread is gone.
+
+    Args:
+        producer: whose transaction it is.
+    """
+
+    def __init__(self, producer: Producer) -> None:
+        self._producer = producer
+        self._in_hand: TransactionInHand | None = None
+        self._is_left = False
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether its transaction has."""
+        return self._in_hand is not None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether its transaction has begun, and has no end yet."""
+        return self._in_hand is not None and self._in_hand.is_open
+
+    async def begin(self) -> None:
+        """Begin it, when it is its turn; errors as `Producer.begin_transaction`."""
+        await self._producer.begin_transaction(wait=True)
+        self._in_hand = self._producer.transaction_in_hand()
+        self._let_go()
+
+    async def leave(self) -> None:
+        """Let it end in the background, whatever the thread has left of it, and also if it begins only now."""
+        self._is_left = True
+        self._let_go()
+
+    def _let_go(self) -> None:
+        if self._is_left and self._in_hand is not None:
+            self._in_hand.abandon()

@@ -12,7 +12,8 @@ if TYPE_CHECKING:
 
     from aioproducer.core.transaction_requests import TransactionRequest
 
-_FENCED_CODES: Final = frozenset((ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH))
+FENCED_CODES: Final = frozenset((ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH))
+"""Where nothing can be aborted any more, both say that the producer has lost its identity."""
 
 _HINTS: Final[Mapping[ErrorCode, str]] = {
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "grant Write and Describe on the transactional id",
@@ -25,6 +26,11 @@ _HINTS: Final[Mapping[ErrorCode, str]] = {
     ErrorCode.UNKNOWN_MEMBER_ID: "the consumer has left the group: abort, and read on from the committed offsets",
     ErrorCode.FENCED_INSTANCE_ID: "another consumer has taken the group instance id",
 }
+
+_OTHER_EPOCH: Final = (
+    "INVALID_PRODUCER_EPOCH: the transaction timed out (transaction_timeout_ms) and the coordinator has aborted it, or "
+    "a newer producer has taken the transactional id over: aborting it tells whether this producer can go on"
+)
 
 
 def fenced_error(transactional_id: str) -> ProducerFencedError:
@@ -40,8 +46,10 @@ def fenced_error(transactional_id: str) -> ProducerFencedError:
 def answered_error(request: TransactionRequest, code: int, transactional_id: str) -> KafkaError:
     """The error that a code in the answer to a request stands for."""
     row = ErrorCode.of(code)
-    if row in _FENCED_CODES:
+    if row is ErrorCode.PRODUCER_FENCED:
         return fenced_error(transactional_id)
+    if row is ErrorCode.INVALID_PRODUCER_EPOCH:
+        return BrokerError.of(code, f"{request.api.name} of {request.coordinator.key!r}: {_OTHER_EPOCH}")
     if row is None:
         return BrokerError.of(code, f"{request.api.name}: unknown error {code}")
     hint = f"; {_HINTS[row]}" if row in _HINTS else ""

@@ -14,13 +14,13 @@ Source: TransactionManager in Apache Kafka (KIP-98, KIP-360, KIP-447, KIP-890, K
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Final
 
 from aioproducer.core.marker_pause import MarkerPause
+from aioproducer.core.offsets_in_line import OffsetsInLine
 from aioproducer.core.request_pacing import RequestPacing
-from aioproducer.core.transaction_errors import abortable_error, answered_error, fenced_error
+from aioproducer.core.transaction_errors import FENCED_CODES, abortable_error, answered_error, fenced_error
 from aioproducer.core.transaction_outcome import Verdict, worst_of
 from aioproducer.core.transaction_requests import (
     Coordinator,
@@ -35,7 +35,7 @@ from aioproducer.core.transaction_requests import (
     init_producer_id,
 )
 from aioproducer.core.transaction_states import TRANSITIONS, TransactionState
-from aioproducer.errors import BrokerError, KafkaError
+from aioproducer.errors import BrokerError, IllegalStateError, KafkaError
 from aioproducer.protocol.error_codes import ErrorCode
 from aioproducer.protocol.messages import INIT_PRODUCER_ID, ProducerIdAnswer
 from aioproducer.protocol.offset_messages import TXN_OFFSET_COMMIT
@@ -101,9 +101,9 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
         self._marker_pause = MarkerPause()
         self._is_asking = False
         self._joining: dict[PartitionQueue, None] = {}
-        self._offsets: deque[OffsetsToSend] = deque()
+        self._offsets = OffsetsInLine()
         self._is_flushed = False
-        self._is_end_sent = False
+        self._is_commit_sent = False  # EndTxn to commit has gone out: its answer alone decides
         self._may_be_known = False  # the coordinator may know of the transaction
         self._is_known = False
         self._has_stray = False  # a request of the transaction went unanswered
@@ -134,7 +134,7 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
         self._identity.transaction += 1
         self._identity.pipelines_at_once = is_v2
         self._identity.first_answer_s = None
-        self._is_flushed = self._is_end_sent = self._may_be_known = self._is_known = self._has_stray = False
+        self._is_flushed = self._is_commit_sent = self._may_be_known = self._is_known = self._has_stray = False
         return True
 
     def downgrade(self) -> None:
@@ -149,7 +149,7 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
     @property
     def may_abort(self) -> bool:
         """Whether an abort can still be asked for: not once EndTxn has gone out to commit."""
-        is_committing = self.state is TransactionState.COMMITTING and not self._is_end_sent
+        is_committing = self.state is TransactionState.COMMITTING and not self._is_commit_sent
         return is_committing or self.state in {TransactionState.IN_TRANSACTION, TransactionState.ABORTABLE_ERROR}
 
     def abort(self) -> None:
@@ -160,9 +160,9 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
         self._offsets.clear()
         self._is_flushed = False
 
-    def send_offsets(self, offsets: OffsetsToSend) -> None:
-        """Commit offsets with the transaction; `offsets.is_done` says when."""
-        self._offsets.append(offsets)
+    def send_offsets(self, offsets: OffsetsToSend) -> OffsetsToSend:
+        """Commit offsets with the transaction; `is_done` of what is returned, these or the same in line, says when."""
+        return self._offsets.put(offsets)
 
     # What happens to records
 
@@ -194,7 +194,11 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
         self._is_flushed = True
 
     def fail_transaction(self, error: KafkaError) -> None:
-        """Note that a record failed: the transaction cannot be committed."""
+        """Note that a record failed: the transaction cannot be committed, unless that was asked for already."""
+        if not self._is_commit_sent:
+            self._fail_transaction(error)
+
+    def _fail_transaction(self, error: KafkaError) -> None:
         if self.state in _OPEN:
             self.error = abortable_error(error)
             self._move_to(TransactionState.ABORTABLE_ERROR)
@@ -203,7 +207,7 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
         """Note that nothing can succeed any more."""
         if self.state is TransactionState.FATAL_ERROR:
             return
-        is_fenced = isinstance(error, BrokerError) and error.code == ErrorCode.PRODUCER_FENCED
+        is_fenced = isinstance(error, BrokerError) and error.code in FENCED_CODES
         self.error = fenced_error(self.transactional_id) if is_fenced else error
         self._move_to(TransactionState.FATAL_ERROR)
 
@@ -247,7 +251,7 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
             places = {queue.topic_partition: queue for queue in self._joining}
             return add_partitions(self._coordinator, self._identity_now(), places.keys())
         if self.state in _OPEN and self._offsets:
-            return self._about(self._offsets[0])
+            return self._about(self._offsets.first)
         if self.state in _ENDING and self._is_flushed and not self._is_renewing:
             is_commit = self.state is TransactionState.COMMITTING
             return end_transaction(self._coordinator, self._identity_now(), is_commit=is_commit, is_v2=self.is_v2)
@@ -275,8 +279,8 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
         """Note that a request is handed to a connection now: what it asks may come true without an answer."""
         if request.api not in {FIND_COORDINATOR, INIT_PRODUCER_ID}:
             self._may_be_known = True
-        if request.api is END_TXN:
-            self._is_end_sent = True
+        if request.api is END_TXN and request.subject is True:
+            self._is_commit_sent = True
 
     def unanswered(self, request: TransactionRequest, error: KafkaError, *, was_sent: bool, now: float) -> None:
         """Note that a request had no answer, and if `was_sent`, that a copy of it may arrive late."""
@@ -323,11 +327,14 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
         if self.state is TransactionState.ABORTING:
             self._is_renewing = self._is_renewing or is_end
         else:
-            self.fail_transaction(error)
+            self._fail_transaction(error)
 
     def _is_broken_promise(self, request: TransactionRequest, code: int) -> bool:
-        """Whether the coordinator says that a transaction of which it knew is not open, and V1 cannot say why."""
-        return request.api is END_TXN and code == ErrorCode.INVALID_TXN_STATE and self._is_known and not self.is_v2
+        """Whether a transaction is not open of which the coordinator knew, and V1 cannot say why, or is committed."""
+        if request.api is not END_TXN or code != ErrorCode.INVALID_TXN_STATE:
+            return False
+        is_abort_after_commit = self._is_commit_sent and self.state is TransactionState.ABORTING
+        return is_abort_after_commit or (self._is_known and not self.is_v2)
 
     def _done(self, request: TransactionRequest, answer: TransactionAnswer, now: float) -> None:
         if isinstance(answer, CoordinatorAnswer):
@@ -343,7 +350,7 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
                 self._marker_pause.begin(self._identity.first_answer_s, now)
         elif isinstance(subject, OffsetsToSend):
             self._is_known = True
-            self._forward(subject, is_committed=request.api is not ADD_OFFSETS_TO_TXN)
+            self._offsets.forward(subject, is_committed=request.api is not ADD_OFFSETS_TO_TXN)
         else:
             self._let_join(request)
 
@@ -357,14 +364,6 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
             self._joining.pop(queue, None)
             queue.identity.join_transaction()
         return queues
-
-    def _forward(self, offsets: OffsetsToSend, *, is_committed: bool) -> None:
-        if is_committed:
-            offsets.is_done = True
-            if offsets in self._offsets:
-                self._offsets.remove(offsets)
-        else:
-            offsets.is_added = True
 
     def _take_identity(self, answer: ProducerIdAnswer, now: float) -> None:
         self._identity.assign(answer.producer_id, answer.producer_epoch)
@@ -391,7 +390,9 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
             self._has_stray = True
 
     def _move_to(self, state: TransactionState) -> None:
-        assert state in TRANSITIONS[self.state], f"{self.state} to {state}"  # our own defect
+        if state not in TRANSITIONS[self.state]:  # also where asserts are left out: nothing may follow from it
+            text = f"a transactional producer cannot go from {self.state.value} to {state.value}"
+            raise IllegalStateError(text)
         self.state = state
 
     def __repr__(self) -> str:

@@ -4,6 +4,7 @@ import pytest
 
 from aioproducer.core.transaction_requests import OffsetsToSend
 from aioproducer.errors import (
+    IllegalStateError,
     ProducerFencedError,
     TransactionalIdAuthorizationError,
 )
@@ -150,3 +151,55 @@ def test_identity_that_expired_is_renewed_instead_of_ended(version: int, code: i
 
     assert guarded.subject == ("billing-1", 77, 0)
     assert (scene.manager.state, scene.manager.has_ended) == (State.READY, True)
+
+
+@on_both()
+def test_failure_that_is_found_after_the_end_was_asked_for_changes_nothing(version: int) -> None:
+    """The records had been acknowledged; whether they are committed, the answer to EndTxn says."""
+    scene = Scene(version=version).begun(0)
+    scene.manager.commit()
+    scene.manager.flushed()
+    ending = scene.ask()
+
+    scene.manager.fail_transaction(LOST)
+    assert scene.is_in(State.COMMITTING)
+    scene.answer(ending)
+
+    assert (scene.manager.state, scene.manager.error) == (State.READY, None)
+
+
+def test_abort_that_is_refused_after_a_commit_was_asked_for_is_no_abort() -> None:
+    """What was refused first may have been done by a copy of it: nobody can say "aborted"."""
+    scene = Scene().begun(0)
+    scene.manager.commit()
+    scene.manager.flushed()
+    scene.do("EndTxn", 120)
+    scene.manager.abort()
+    scene.manager.flushed()
+
+    scene.do("EndTxn", 48)
+
+    assert scene.is_in(State.FATAL_ERROR)
+    assert "INVALID_TXN_STATE" in str(scene.manager.error)
+
+
+def test_move_that_the_table_does_not_hold_is_refused() -> None:
+    """An assert is left out under -O, and what follows of a wrong state then is anybody's guess."""
+    scene = Scene().ready()
+
+    with pytest.raises(IllegalStateError, match="cannot go from ready to committing"):
+        scene.manager.commit()
+
+    assert scene.is_in(State.READY)
+
+
+def test_other_epoch_is_no_word_on_the_producer_while_there_is_something_to_abort() -> None:
+    """A transaction that timed out is all it need be under V2; the text said to close the producer, which went on."""
+    scene = Scene().begun(0)
+    scene.manager.send_offsets(OffsetsToSend(OFFSETS, READERS, is_added=True))
+
+    scene.do("TxnOffsetCommit", 47)
+
+    assert scene.is_in(State.ABORTABLE_ERROR)
+    assert "transaction_timeout_ms" in str(scene.manager.error)
+    assert "close it" not in str(scene.manager.error)

@@ -6,9 +6,11 @@ import pytest
 
 from aioproducer import (
     IllegalStateError,
+    NoTransactionError,
     Producer,
     ProducerClosedError,
     ProducerFencedError,
+    ProducerOptions,
     Transaction,
     TransactionTimeoutError,
 )
@@ -188,6 +190,23 @@ async def test_handle_of_a_transaction_that_is_over_takes_nothing() -> None:
                 await txn.send("t", b"v", partition=0)
 
         assert committed(cluster) == [b"v", b"v"]
+
+
+@pytest.mark.parametrize("is_serialized", [False, True], ids=["of an unknown topic", "with a serializer"])
+@in_virtual_time
+async def test_what_enqueue_returned_is_of_no_use_after_the_transaction(is_serialized: bool) -> None:  # noqa: FBT001
+    """A record that must wait, or meets the user's code, is looked at when it is awaited: in the next transaction."""
+    options: ProducerOptions = {"value_serializer": bytes} if is_serialized else {}
+    async with cluster_of(V2_RELEASE) as cluster, producer_of(cluster, **options) as producer:
+        async with producer.transaction() as txn:
+            late = [txn.enqueue("t", b"late", partition=0), txn.topic("t", value=bytes).enqueue(b"late", partition=0)]
+            await txn.send("t", b"first", partition=1)
+        async with producer.transaction() as txn:
+            results = await asyncio.gather(*late, return_exceptions=True)
+            await txn.send("t", b"second", partition=1)
+
+        assert [type(result) for result in results] == [NoTransactionError] * 2
+        assert committed(cluster) == [b"first", b"second"]
 
 
 @in_virtual_time

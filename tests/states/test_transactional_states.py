@@ -14,8 +14,9 @@ def test_page_has_every_cell() -> None:
 
 
 def test_every_transactional_verb_has_its_row() -> None:
-    """A new one needs one."""
+    """A new one needs one; what is left out is for other classes."""
     verbs = {name for name in dir(TransactionalVerbs) if not name.startswith("_")} | {"committed_offsets"}
+    verbs -= {"transaction_in_hand"}
     rows = {call.removeprefix("async with ").partition("(")[0] for call in TRANSACTIONAL_CALLS}
 
     assert verbs & set(dir(Producer)) == verbs

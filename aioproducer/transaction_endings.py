@@ -1,0 +1,267 @@
+"""Ends transactions: commit, abort, and what becomes of those whose end nobody waits for.
+
+Whoever commits or aborts waits beside the task that asks the brokers, so that being cancelled ends the wait alone:
+what was begun goes on, and the same call again joins it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from aioproducer.core.transaction_states import TransactionState
+from aioproducer.errors import IllegalStateError, ProducerClosedError, TransactionAbortedError
+from aioproducer.transaction_refusals import TransactionRefusals
+from aioproducer.transaction_waits import Ending, TransactionCounts
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable
+
+    from aioproducer.core.transaction_manager import TransactionManager
+    from aioproducer.errors import KafkaError
+    from aioproducer.transaction_records import TransactionRecords
+    from aioproducer.transaction_turns import TransactionTurns
+    from aioproducer.transaction_waits import TransactionWaits
+
+CLOSING: Final = "the producer is closing: no transaction begins any more"
+
+_STATE: Final = TransactionState
+
+
+class TransactionEndings:
+    """The ends of one producer's transactions.
+
+    Args:
+        manager: decides.
+        records: of the open transaction.
+        waits: of those who commit and abort.
+        turns: of those who begin.
+        loop: for the time, and for the task that waits for the records.
+        wake: has what is to be asked looked at.
+    """
+
+    def __init__(
+        self,
+        manager: TransactionManager,
+        records: TransactionRecords,
+        waits: TransactionWaits,
+        *,
+        turns: TransactionTurns,
+        loop: asyncio.AbstractEventLoop,
+        wake: Callable[[], None],
+    ) -> None:
+        self.counts = TransactionCounts()
+        self.refusals = TransactionRefusals(manager)
+        self.is_closing = False
+        self._manager = manager
+        self._records = records
+        self._waits = waits
+        self._turns = turns
+        self._loop = loop
+        self._wake = wake
+        self._ending: Ending | None = None
+        self._flushing: asyncio.Task[None] | None = None
+        self._is_abandoned = False
+
+    # Commit
+
+    async def commit(self, *, deadline: float) -> None:
+        """Commit; join a commit that is under way, or was when its caller gave up.
+
+        Raises:
+            IllegalStateError: none is open, or it is being aborted.
+            TransactionAbortableError: it must be aborted.
+            TransactionTimeoutError: not committed yet.
+            KafkaError: the producer has failed.
+        """
+        self.refusals.raise_fatal()
+        ending = self._ending
+        if ending is None or not ending.is_commit or not ending.may_be_joined:
+            self.refusals.raise_abortable()
+            self.refusals.check_open("commit")
+            ending = self._begin_commit()
+        await self._waits.join(ending, deadline)
+
+    def _begin_commit(self) -> Ending:
+        if self._manager.state is _STATE.ABORTING:
+            raise IllegalStateError("the transaction is being aborted: await abort_transaction() again")
+        self._manager.commit()
+        ending = self._ending = Ending(is_commit=True, began_at=self._loop.time())
+        generation = self._records.close()
+        if self._records.is_flushed(generation):
+            self._manager.flushed()
+            self._wake()
+        else:
+            self._flushing = self._loop.create_task(self._flush(generation), name="aioproducer-commit")
+        return ending
+
+    async def _flush(self, generation: int) -> None:
+        await self._records.flush(generation)
+        if self._manager.state is _STATE.COMMITTING:
+            self._manager.flushed()
+            self._wake()
+
+    # Abort
+
+    async def abort(self, *, deadline: float) -> None:
+        """Abort; join an abort that is under way, or was when its caller gave up.
+
+        Raises:
+            IllegalStateError: none is open, or it is being committed.
+            TransactionTimeoutError: not aborted yet.
+            KafkaError: the producer has failed.
+        """
+        self.refusals.raise_fatal()
+        ending = self._ending
+        if ending is None or ending.is_commit or not ending.may_be_joined:
+            self.refusals.check_open("abort")
+            ending = self._begin_abort()
+        await self._waits.join(ending, deadline)
+
+    def _begin_abort(self) -> Ending:
+        if not self._manager.may_abort:
+            raise IllegalStateError("the transaction is being committed: await commit_transaction() again")
+        self.stop_flushing()
+        cause = self._manager.error
+        self._manager.abort()
+        self._end_commit()
+        ending = self._ending = Ending(is_commit=False, began_at=self._loop.time())
+        self._records.close()
+        self._records.give_up(_left_behind("was aborted", cause))
+        if self._manager.is_v2 or self._records.is_off_the_wire():
+            self._manager.flushed()
+        self._wake()
+        return ending
+
+    def _end_commit(self) -> None:
+        """Tell whoever waits for a commit that an abort has taken its place; nobody else would."""
+        if self._ending is not None and not self._ending.is_done:
+            self._ending.end(TransactionAbortedError("the transaction was aborted while its commit waited for records"))
+            self._waits.tell()
+
+    def batch_resolved(self) -> None:
+        """Go on with an abort under V1, which waits until the wire holds nothing of the transaction."""
+        if self._manager.state is _STATE.ABORTING and self._records.is_off_the_wire():
+            self._manager.flushed()
+            self._wake()
+
+    def stop_flushing(self) -> None:
+        """Wait for no record any more."""
+        if self._flushing is not None:
+            self._flushing.cancel()
+
+    def give_up_records(self, error: KafkaError) -> None:
+        """Fail the records of a transaction that cannot be committed any more."""
+        self._records.close()
+        self._records.give_up(_left_behind("has failed", error))
+
+    # Without anybody who waits
+
+    async def finish(self) -> None:
+        """Abort the open transaction: the producer closes. One that is being committed may end."""
+        self.is_closing = True
+        self._turns.end(ProducerClosedError(CLOSING))
+        self._waits.tell()
+        while self.refusals.is_open:
+            if self._manager.may_abort and self._manager.state is not _STATE.COMMITTING:
+                self._begin_abort()
+            await self._waits.until(lambda: not self.refusals.is_open or self._manager.error is not None, None, "")
+        await self._waits.until(lambda: self._manager.has_ended, None, "")
+
+    def abandon(self, number: int) -> None:
+        """Let a transaction end in the background: nobody will ask for it again. One that is over stays so."""
+        if not self.is_open(number):
+            return
+        self._is_abandoned = True
+        if self._manager.state in {_STATE.IN_TRANSACTION, _STATE.ABORTABLE_ERROR}:
+            self._begin_abort()
+
+    def is_open(self, number: int) -> bool:
+        """Whether this transaction has no end yet."""
+        return self.refusals.is_open and self._manager.number == number
+
+    def in_hand(self) -> TransactionInHand:
+        """Return the transaction that is open now."""
+        return TransactionInHand(self, self._manager.number)
+
+    # What becomes of them
+
+    def begun(self) -> None:
+        """Note that a transaction has begun: nobody can join the end of the one before any more."""
+        self._ending = None
+        self._is_abandoned = False
+
+    async def end_of_last(self, deadline: float) -> None:
+        """Wait until no transaction is open, or the producer closes.
+
+        Raises:
+            IllegalStateError: one is, and nobody ends it.
+            TransactionTimeoutError: it is not over yet.
+            KafkaError: what it ended in.
+        """
+        if not self.refusals.is_open:
+            return
+        ending, is_abandoned = self._ending, self._is_abandoned
+        if not is_abandoned and (ending is None or self._manager.state is _STATE.IN_TRANSACTION):
+            raise IllegalStateError("a transaction is open already: commit or abort it first")
+        await self._waits.until(
+            lambda: (
+                not self.refusals.is_open or self.is_closing or bool(not is_abandoned and ending and ending.is_done)
+            ),
+            deadline,
+            "the last transaction is not over",
+        )
+        if not is_abandoned and ending is not None and ending.is_done:
+            await self._waits.join(ending, deadline)
+
+    def settle(self) -> None:
+        """Do what a new state means for who ends, or has left, the transaction."""
+        manager, ending = self._manager, self._ending
+        is_over = manager.has_ended or manager.error is not None
+        if ending is not None and not ending.is_done and is_over:
+            ending.end(manager.error)
+            if manager.error is None:
+                self.counts.note(ending, self._loop.time())
+                self._records.forget_failures()
+        if not self.refusals.is_open:
+            self._turns.transaction_ended(manager.number)
+        if self._is_abandoned and manager.state is _STATE.ABORTABLE_ERROR:
+            self._begin_abort()
+
+    def __repr__(self) -> str:
+        """Show what decides."""
+        return f"<TransactionEndings {self._manager!r}>"
+
+
+class TransactionInHand:
+    """One transaction, for whoever began it: what is asked of it happens to no later one.
+
+    Args:
+        endings: end it.
+        number: of the transaction.
+    """
+
+    __slots__ = ("_endings", "_number")
+
+    def __init__(self, endings: TransactionEndings, number: int) -> None:
+        self._endings = endings
+        self._number = number
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it has no end yet."""
+        return self._endings.is_open(self._number)
+
+    def abandon(self) -> None:
+        """Let it end in the background, if it has no end yet: nobody will ask for it again."""
+        self._endings.abandon(self._number)
+
+    def __repr__(self) -> str:
+        """Show which it is."""
+        return f"<TransactionInHand {self._number} open={self.is_open}>"
+
+
+def _left_behind(why: str, cause: KafkaError | None) -> TransactionAbortedError:
+    error = TransactionAbortedError(f"the transaction {why} before the record was acknowledged")
+    error.__cause__ = cause
+    return error

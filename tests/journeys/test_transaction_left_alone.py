@@ -1,0 +1,292 @@
+"""Transactions whose end another task asks for, or nobody waits for: what is said of them is what became of them."""
+
+import asyncio
+from collections.abc import Awaitable
+
+import pytest
+
+from aioproducer import (
+    IllegalStateError,
+    Producer,
+    ProducerClosedError,
+    ProducerFencedError,
+    TopicAuthorizationError,
+    TopicPartition,
+    TransactionAbortedError,
+    TransactionalIdAuthorizationError,
+    TransactionTimeoutError,
+)
+from aioproducer.testing import ApiKey, Where
+from tests.fakes.transactional_cluster import (
+    END_TXN,
+    INIT,
+    PRODUCE,
+    V1_RELEASE,
+    V2_RELEASE,
+    Release,
+    asked,
+    cluster_of,
+    committed,
+    on_every_release,
+    producer_of,
+)
+from tests.fakes.virtual_cluster import in_virtual_time
+
+
+async def one_block(producer: Producer, value: bytes = b"v") -> None:
+    """A whole transaction of one record."""
+    async with producer.transaction() as txn:
+        await txn.send("t", value, partition=1)
+
+
+def now() -> float:
+    """Virtual seconds."""
+    return asyncio.get_running_loop().time()
+
+
+async def error_of(work: Awaitable[object]) -> tuple[str, float]:
+    """What a call ends in, and when."""
+    try:
+        await work
+    except Exception as error:  # noqa: BLE001  # that is the question
+        return type(error).__name__, now()
+    return "ok", now()
+
+
+# What is said of an end
+
+
+@on_every_release
+@in_virtual_time
+async def test_commit_of_a_transaction_whose_abort_timed_out_never_seems_fine(release: Release) -> None:
+    """Neither while the abort is under way nor afterwards: a second call once joined an end of the first's making."""
+    async with cluster_of(release) as cluster, producer_of(cluster, max_block_ms=300) as producer:
+        await producer.begin_transaction()
+        await producer.send("t", b"aborted", partition=0)
+        stalled = cluster.faults.stall(END_TXN)
+        with pytest.raises(TransactionTimeoutError):
+            await producer.abort_transaction()
+        for _ in range(2):
+            with pytest.raises(IllegalStateError, match="is being aborted"):
+                await producer.commit_transaction()
+        cluster.faults.remove(stalled)
+        await asyncio.sleep(1)
+        with pytest.raises(IllegalStateError, match="no transaction is open"):
+            await producer.commit_transaction()
+
+        assert committed(cluster) == []
+        assert producer.statistics().transactions_committed == 0
+
+
+@on_every_release
+@pytest.mark.parametrize("pause_s", [0.0, 5.0], ids=["at once", "when it is answered"])
+@in_virtual_time
+async def test_topic_made_again_while_the_commit_is_on_its_way_changes_nothing(
+    release: Release, pause_s: float
+) -> None:
+    """Only the answer says what became of it: "must be aborted" was said of what was committed, and abort said yes."""
+    topics = {"t": 2, "other": 1}
+    async with cluster_of(release, 3, topics) as cluster, producer_of(cluster, metadata_max_age_ms=200) as producer:
+        await producer.begin_transaction()
+        await producer.send("t", b"gone", partition=0)
+        await producer.send("other", b"stays", partition=0)
+        cluster.faults.delay(3.0, END_TXN, after_append=True)
+        committing = asyncio.ensure_future(producer.commit_transaction())
+        await asyncio.sleep(0.5)
+        cluster.delete_topic("t")
+        cluster.create_topic("t", 2)
+        await asyncio.sleep(pause_s)
+
+        await committing
+        assert committed(cluster, "other") == [b"stays"]
+        await one_block(producer)
+        assert committed(cluster) == [b"v"]
+
+
+@on_every_release
+@in_virtual_time
+async def test_commit_that_another_task_aborts_ends_then(release: Release) -> None:
+    """It waited for an end that nobody would tell it of, until its time was over."""
+    async with cluster_of(release) as cluster, producer_of(cluster) as producer:
+        await producer.begin_transaction()
+        cluster.faults.delay(2.0, PRODUCE)
+        left = producer.send("t", b"x", partition=0)
+        committing = asyncio.ensure_future(error_of(producer.commit_transaction()))
+        await asyncio.sleep(0.5)
+        began = now()
+        await producer.abort_transaction()
+
+        assert await committing == (TransactionAbortedError.__name__, began)
+        with pytest.raises(TransactionAbortedError):
+            await left
+        await one_block(producer)
+        assert committed(cluster) == [b"v"]
+
+
+@on_every_release
+@in_virtual_time
+async def test_fatal_error_after_an_abortable_one_fails_the_producer(release: Release) -> None:
+    """That the first had been told of kept the second silent: flush said yes, and the producer ran on."""
+    async with cluster_of(release) as cluster:
+        producer = await producer_of(cluster).start()
+        await producer.begin_transaction()
+        cluster.faults.error(29, PRODUCE)
+        with pytest.raises(TopicAuthorizationError):
+            await producer.send("t", b"x", partition=0)
+        cluster.faults.error(90, END_TXN)
+        with pytest.raises(ProducerFencedError):
+            await producer.abort_transaction()
+
+        with pytest.raises(ProducerFencedError):
+            await producer.flush()
+        assert " failed " in repr(producer)
+        await producer.close()
+
+
+# The turn
+
+
+@on_every_release
+@in_virtual_time
+async def test_commit_that_ends_with_nobody_waiting_gives_the_turn_back(release: Release) -> None:
+    """No other task ever had a turn again."""
+    async with cluster_of(release) as cluster, producer_of(cluster, max_block_ms=2000) as producer:
+        await producer.begin_transaction()
+        await producer.send("t", b"x", partition=0)
+        cluster.faults.delay(1.0, END_TXN)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(producer.commit_transaction(), 0.1)
+        await asyncio.create_task(one_block(producer, b"another's"))
+        await one_block(producer, b"the same task's")
+
+        assert committed(cluster) == [b"x", b"another's", b"the same task's"]
+
+
+@in_virtual_time
+async def test_end_of_a_transaction_gives_away_no_later_turn() -> None:
+    """B begins while A's commit is on its way; when A is told, the turn is B's, and C waits for it."""
+    async with cluster_of(V2_RELEASE) as cluster, producer_of(cluster) as producer:
+        await producer.begin_transaction()
+        await producer.send("t", b"a", partition=0)
+        cluster.faults.delay(0.5, END_TXN)
+        committing = asyncio.create_task(producer.commit_transaction())
+        await asyncio.sleep(0.1)
+        await producer.begin_transaction()
+        await committing
+        third = asyncio.create_task(one_block(producer, b"c"))
+        await asyncio.sleep(0.1)
+        await producer.send("t", b"b", partition=0)
+        assert not third.done()
+        await producer.commit_transaction()
+        await third
+
+        assert committed(cluster) == [b"a", b"b", b"c"]
+
+
+@in_virtual_time
+async def test_begin_that_times_out_gives_away_no_other_task_s_turn() -> None:
+    """A second begin is refused while the first waits; it went along with its turn, and lost it with it."""
+    async with cluster_of(V2_RELEASE) as cluster:
+        stalled = cluster.faults.stall(INIT)
+        producer = await producer_of(cluster, max_block_ms=1000).start(wait=False)
+        beginning = asyncio.create_task(error_of(producer.begin_transaction()))
+        await asyncio.sleep(0.5)
+        with pytest.raises(IllegalStateError, match="open already"):
+            await producer.begin_transaction()
+        assert (await beginning)[0] == TransactionTimeoutError.__name__
+        cluster.faults.remove(stalled)
+        await producer.begin_transaction()
+        waiting = asyncio.create_task(one_block(producer))
+        await asyncio.sleep(0.1)
+        assert not waiting.done()
+        await producer.commit_transaction()
+        await waiting
+        await producer.close()
+
+
+# Calls that wait when the producer ends
+
+
+@on_every_release
+@pytest.mark.parametrize("is_fatal", [False, True], ids=["closed", "failed"])
+@in_virtual_time
+async def test_who_waits_for_the_turn_is_told_of_the_end_at_once(release: Release, is_fatal: bool) -> None:  # noqa: FBT001
+    """It waited out its time, and was told that another task had a transaction open."""
+    async with cluster_of(release) as cluster:
+        producer = await producer_of(cluster).start()
+        await producer.begin_transaction()
+        waiting = asyncio.ensure_future(error_of(one_block(producer)))
+        await asyncio.sleep(0.1)
+        if is_fatal:
+            cluster.faults.error(53, PRODUCE)
+            with pytest.raises(TransactionalIdAuthorizationError):
+                await producer.send("t", b"x", partition=0)
+        else:
+            await producer.close()
+        ended = now()
+
+        kind = TransactionalIdAuthorizationError if is_fatal else ProducerClosedError
+        assert await waiting == (kind.__name__, ended)
+        await producer.close()
+
+
+@in_virtual_time
+async def test_begin_that_waits_for_late_copies_is_told_of_the_close_at_once() -> None:
+    """The pause after an unanswered InitProducerId is half a minute."""
+    async with cluster_of(V1_RELEASE) as cluster:
+        producer = await producer_of(cluster).start()
+        cluster.faults.drop_connection(END_TXN, after_append=True)
+        dropped = cluster.faults.drop_connection(INIT, after_append=True)
+        await one_block(producer)
+        beginning = asyncio.ensure_future(error_of(producer.begin_transaction()))
+        await asyncio.sleep(3)
+        assert (dropped.hits, beginning.done()) == (1, False)
+        await producer.close()
+
+        assert await beginning == (ProducerClosedError.__name__, now())
+
+
+@pytest.mark.parametrize("is_fatal", [False, True], ids=["closed", "failed"])
+@in_virtual_time
+async def test_committed_offsets_are_not_waited_for_beyond_the_end(is_fatal: bool) -> None:  # noqa: FBT001
+    """It asked a closed client until its time was over."""
+    async with cluster_of(V2_RELEASE) as cluster:
+        producer = await producer_of(cluster).start()
+        cluster.faults.stall(Where(api=ApiKey.OFFSET_FETCH))
+        asking = asyncio.ensure_future(error_of(producer.committed_offsets("g", [TopicPartition("t", 0)])))
+        await asyncio.sleep(1)
+        if is_fatal:
+            await producer.begin_transaction()
+            cluster.faults.error(53, PRODUCE)
+            with pytest.raises(TransactionalIdAuthorizationError):
+                await producer.send("t", b"x", partition=0)
+        else:
+            await producer.close()
+        ended = now()
+
+        kind = TransactionalIdAuthorizationError if is_fatal else ProducerClosedError
+        assert await asking == (kind.__name__, ended)
+        await producer.close()
+
+
+# Offsets
+
+
+@on_every_release
+@in_virtual_time
+async def test_offsets_given_again_after_a_time_out_are_sent_once(release: Release) -> None:
+    """As the error says: the same call joins what goes on. Other offsets of the group come after."""
+    async with cluster_of(release) as cluster, producer_of(cluster, max_block_ms=500) as producer:
+        await producer.begin_transaction()
+        stalled = cluster.faults.stall(Where(api=ApiKey.TXN_OFFSET_COMMIT))
+        for _ in range(3):
+            with pytest.raises(TransactionTimeoutError):
+                await producer.send_offsets({("t", 0): 7}, "g")
+        cluster.faults.remove(stalled)
+        await producer.send_offsets({("t", 0): 7}, "g")
+        await producer.send_offsets({("t", 0): 8}, "g")
+        await producer.commit_transaction()
+
+        assert asked(cluster).count("TXN_OFFSET_COMMIT") == 2
+        offsets = await producer.committed_offsets("g", [TopicPartition("t", 0)])
+        assert offsets[TopicPartition("t", 0)] == (8, "")
