@@ -79,8 +79,13 @@ class Coordinators:
         """Ask, wait for the answer, and have the manager take it."""
         was_sent = False
 
+        speaks_v2 = self.manager.is_v2
+
         def body(version: int) -> bytes:
             nonlocal was_sent
+            self._follow_cluster()  # the connection may be new, and the first to tell
+            if self.manager.is_v2 != speaks_v2:
+                raise BrokerConnectionError("the cluster serves another version of transactions now")
             content = request.body(version)
             self.manager.sent(request)
             was_sent = True

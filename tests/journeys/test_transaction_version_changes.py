@@ -58,15 +58,16 @@ async def test_upgrade_in_the_middle_of_a_transaction(verb: str, *, is_told: boo
 
 
 @on_both_ends
+@pytest.mark.parametrize("wait_s", [0.0, 1.0], ids=["by the connection of its end", "before"])
 @in_virtual_time
-async def test_downgrade_in_the_middle_of_a_transaction_that_is_told(verb: str) -> None:
+async def test_downgrade_in_the_middle_of_a_transaction_that_is_told(verb: str, wait_s: float) -> None:
     """It ends as V1: EndTxn 5 would be refused, and the transactional id with it."""
     async with cluster_of(V2_RELEASE) as cluster, producer_of(cluster) as producer:
         await producer.begin_transaction()
         await producer.send("t", b"before", partition=0)
         cluster.finalize_transaction_version(0)
         await restart(cluster)
-        await asyncio.sleep(1)
+        await asyncio.sleep(wait_s)
         await end(producer, verb)
 
         await check_next(producer, cluster, [b"before"], verb=verb)
