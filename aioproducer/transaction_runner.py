@@ -252,8 +252,8 @@ class TransactionRunner:  # noqa: PLR0904  # the verbs, and what they are told
         """Commit; join a commit that is under way, or was when its caller gave up.
 
         Raises:
-        X: it must be aborted.
             IllegalStateError, TransactionAbortableError: none is open; it must be aborted.
+            TransactionTimeoutError: not committed yet.
             KafkaError: the producer has failed.
         """
         self._raise_fatal()
