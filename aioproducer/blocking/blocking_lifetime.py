@@ -88,12 +88,16 @@ class BlockingLifetime:
             IllegalStateError: on the background thread.
         """
         check_timeout(timeout)
-        timeout_s = self._config.close_timeout_ms / 1000 if timeout is None else timeout
+        is_running = self._background.is_running
+        if is_running:
+            self._background.check_caller()  # who may not close leaves it open
         self._is_closed = True
-        if not self._background.is_running:
+        if is_running:
+            self._close_running(self._config.close_timeout_ms / 1000 if timeout is None else timeout)
+        else:
             self._background.stop()
-            return
-        self._background.check_caller()
+
+    def _close_running(self, timeout_s: float) -> None:
         mark = Mark()
         try:
             self._handover.put_last(mark, ProducerClosedError("the producer is closed: it takes no more records"))

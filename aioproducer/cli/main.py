@@ -81,5 +81,5 @@ def _say_which_extra(missing: ModuleNotFoundError) -> int:
     if library in {"", "aioproducer"}:
         raise missing
     extra = EXTRA_OF_MODULE.get(library, "cli")
-    print(f"aioproducer: {library} is not installed; run: pip install 'aioproducer[{extra}]'", file=sys.stderr)
+    print(f"aioproducer: {library} is not installed; in its clone, run: pip install '.[{extra}]'", file=sys.stderr)
     return EXIT_USAGE

