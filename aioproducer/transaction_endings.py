@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 CLOSING: Final = "the producer is closing: no transaction begins any more"
 
+MAY_ASK_AGAIN_S: Final = 1.0
+"""How long the turn of a transaction whose caller gave up on its end is kept for that caller, once it has ended."""
+
 _STATE: Final = TransactionState
 
 
@@ -62,6 +65,8 @@ class TransactionEndings:
         self._ending: Ending | None = None
         self._flushing: asyncio.Task[None] | None = None
         self._is_abandoned = False
+        self._patience: asyncio.TimerHandle | None = None
+        turns.is_over = lambda number: not self.is_open(number)
 
     # Commit
 
@@ -80,13 +85,13 @@ class TransactionEndings:
             self.refusals.raise_abortable()
             self.refusals.check_open("commit")
             ending = self._begin_commit()
-        await self._waits.join(ending, deadline)
+        await self._join(ending, deadline)
 
     def _begin_commit(self) -> Ending:
         if self._manager.state is _STATE.ABORTING:
             raise IllegalStateError("the transaction is being aborted: await abort_transaction() again")
         self._manager.commit()
-        ending = self._ending = Ending(is_commit=True, began_at=self._loop.time())
+        ending = self._ending = Ending(self._manager.number, is_commit=True, began_at=self._loop.time())
         generation = self._records.close()
         if self._records.is_flushed(generation):
             self._manager.flushed()
@@ -116,7 +121,7 @@ class TransactionEndings:
         if ending is None or ending.is_commit or not ending.may_be_joined:
             self.refusals.check_open("abort")
             ending = self._begin_abort()
-        await self._waits.join(ending, deadline)
+        await self._join(ending, deadline)
 
     def _begin_abort(self) -> Ending:
         if not self._manager.may_abort:
@@ -125,7 +130,7 @@ class TransactionEndings:
         cause = self._manager.error
         self._manager.abort()
         self._end_commit()
-        ending = self._ending = Ending(is_commit=False, began_at=self._loop.time())
+        ending = self._ending = Ending(self._manager.number, is_commit=False, began_at=self._loop.time())
         self._records.close()
         self._records.give_up(_left_behind("was aborted", cause))
         if self._manager.is_v2 or self._records.is_off_the_wire():
@@ -155,11 +160,38 @@ class TransactionEndings:
         self._records.close()
         self._records.give_up(_left_behind("has failed", error))
 
+    # Whose turn it is then
+
+    async def _join(self, ending: Ending, deadline: float) -> None:
+        try:
+            await self._waits.join(ending, deadline)
+        finally:
+            ending.is_left = ending.is_left or not ending.is_told
+            if not self.is_open(ending.number):
+                self._give_turn(ending)
+
+    def _give_turn(self, ending: Ending) -> None:
+        """Let the next one begin, once the end of this one was told.
+
+        A caller that gave up may ask again: what it asks must not meet the transaction of another.
+        """
+        if ending.is_told or self._is_abandoned:
+            self._stop_patience()
+            self._turns.transaction_ended(ending.number)
+        elif ending.is_left and self._patience is None:
+            self._patience = self._loop.call_later(MAY_ASK_AGAIN_S, self._turns.transaction_ended, ending.number)
+
+    def _stop_patience(self) -> None:
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
+
     # Without anybody who waits
 
     async def finish(self) -> None:
         """Abort the open transaction: the producer closes. One that is being committed may end."""
         self.is_closing = True
+        self._stop_patience()
         self._turns.end(ProducerClosedError(CLOSING))
         self._waits.tell()
         while self.refusals.is_open:
@@ -188,6 +220,7 @@ class TransactionEndings:
 
     def begun(self) -> None:
         """Note that a transaction has begun: nobody can join the end of the one before any more."""
+        self._stop_patience()
         self._ending = None
         self._is_abandoned = False
 
@@ -223,8 +256,8 @@ class TransactionEndings:
             if manager.error is None:
                 self.counts.note(ending, self._loop.time())
                 self._records.forget_failures()
-        if not self.refusals.is_open:
-            self._turns.transaction_ended(manager.number)
+        if ending is not None and not self.refusals.is_open:
+            self._give_turn(ending)
         if self._is_abandoned and manager.state is _STATE.ABORTABLE_ERROR:
             self._begin_abort()
 

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 from aioproducer.errors import IllegalStateError, TransactionTimeoutError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from aioproducer.errors import KafkaError
 
 
@@ -35,6 +37,8 @@ class TransactionTurns:
         self._holder: Turn | None = None
         self._waiting: deque[tuple[asyncio.Future[None], Turn]] = deque()
         self._error: KafkaError | None = None
+        self.is_over: Callable[[int], bool] = lambda _: False
+        """Says of the number of a transaction whether that has ended."""
 
     async def take(self, deadline: float) -> Turn:
         """Wait for the turn.
@@ -50,6 +54,8 @@ class TransactionTurns:
         if self._error is not None:
             raise self._error.fresh()
         turn = Turn(asyncio.current_task(self._loop))
+        if self._holder is not None and self._holder.task is turn.task:
+            self.pass_on()
         if self._holder is None:
             self._holder = turn
             return turn
@@ -90,6 +96,12 @@ class TransactionTurns:
                 self._holder = following
                 given.set_result(None)
                 return
+
+    def pass_on(self) -> None:
+        """Give back what is held for a transaction that is over: who begins anew asks for its end no more."""
+        held = self._holder
+        if held is not None and held.transaction is not None and self.is_over(held.transaction):
+            self.give(held)
 
     @property
     def ends_with_transaction(self) -> bool:

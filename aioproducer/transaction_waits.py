@@ -18,13 +18,16 @@ if TYPE_CHECKING:
 class Ending:
     """One commit or abort; every call of the same kind joins it."""
 
-    __slots__ = ("began_at", "error", "is_commit", "is_done", "is_told")
+    __slots__ = ("began_at", "error", "is_commit", "is_done", "is_left", "is_told", "number")
 
-    def __init__(self, *, is_commit: bool, began_at: float) -> None:
+    def __init__(self, number: int, *, is_commit: bool, began_at: float) -> None:
+        self.number = number
         self.is_commit = is_commit
         self.began_at = began_at
         self.is_done = False
         self.is_told = False
+        self.is_left = False
+        """Whether a caller gave up, and may ask again."""
         self.error: KafkaError | None = None
 
     def end(self, error: KafkaError | None) -> None:

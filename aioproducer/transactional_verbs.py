@@ -181,4 +181,5 @@ async def _take_turn(runner: TransactionRunner, deadline: float, *, wait: bool) 
         return await runner.turns.take(deadline)
     if runner.turns.ends_with_transaction:  # that of a commit or abort which nobody waits for any more is over soon
         await runner.endings.end_of_last(deadline)
+        runner.turns.pass_on()
     return runner.turns.take_now()

@@ -146,6 +146,28 @@ async def test_fatal_error_after_an_abortable_one_fails_the_producer(release: Re
 # The turn
 
 
+@in_virtual_time
+async def test_commit_that_is_asked_for_again_meets_no_transaction_of_another() -> None:
+    """It had ended when its caller gave up, and somebody waited for the turn; the next commit was of half of theirs."""
+    async with cluster_of(V2_RELEASE) as cluster, producer_of(cluster) as producer:
+        await producer.begin_transaction()
+        other = asyncio.ensure_future(producer.begin_transaction(wait=True))
+        await asyncio.sleep(0)
+        committing = asyncio.ensure_future(producer.commit_transaction())
+        await asyncio.sleep(0)
+        committing.cancel()
+        await asyncio.wait([committing])
+        await asyncio.sleep(0.5)
+
+        await producer.commit_transaction()
+        await other
+        await producer.send("t", b"half", partition=0)
+        seen = committed(cluster)
+        await producer.abort_transaction()
+
+        assert (committing.cancelled(), seen) == (True, [])
+
+
 @on_every_release
 @in_virtual_time
 async def test_commit_that_ends_with_nobody_waiting_gives_the_turn_back(release: Release) -> None:

@@ -25,6 +25,9 @@ TOPIC = "orders"
 _PRODUCE = Where(api=ApiKey.PRODUCE)
 RETRIABLE = (-1, 2, 3, 5, 6, 7, 8, 9, 13, 14, 15, 16, 19, 20, 56, 74, 75, 100, 103)
 AFTER_APPEND = (-1, 3, 6, 7, 13, 20, 46, 56)
+NEVER_APPENDED = tuple(code for code in AFTER_APPEND if (row := ErrorCode.of(code)) is not None and row.not_written)
+"""With acks=1: a leader that waits for no replica answers these before it appends, or not at all."""
+
 FINAL = (10, 17, 18, 21, 29, 32, 35, 42, 43, 44, 45, 47, 59, 76, 87, 999)
 """Codes that end a batch, or its identity; 31, 53 and 90 end the producer."""
 
@@ -209,7 +212,8 @@ def retriable_code(nemesis: Nemesis, chance: Random) -> None:
     elif dice < 0.6:
         faults.error(chance.choice(RETRIABLE), nemesis.place(chance), times=times, skip=skip)
     else:
-        faults.error_after_append(chance.choice(AFTER_APPEND), nemesis.place(chance), times=times, skip=skip)
+        code = chance.choice([code for code in AFTER_APPEND if nemesis.plan.acks != 1 or code not in NEVER_APPENDED])
+        faults.error_after_append(code, nemesis.place(chance), times=times, skip=skip)
 
 
 def final_code(nemesis: Nemesis, chance: Random) -> None:
