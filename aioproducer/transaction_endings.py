@@ -214,7 +214,7 @@ class TransactionEndings:
 
     def in_hand(self) -> TransactionInHand:
         """Return the transaction that is open now."""
-        return TransactionInHand(self, self._manager.number)
+        return TransactionInHand(self._manager.number, is_open=self.is_open, abandon=self.abandon)
 
     # What becomes of them
 
@@ -270,24 +270,26 @@ class TransactionInHand:
     """One transaction, for whoever began it: what is asked of it happens to no later one.
 
     Args:
-        endings: end it.
         number: of the transaction.
+        is_open: says of a number whether that transaction has no end yet.
+        abandon: lets the transaction of a number end in the background.
     """
 
-    __slots__ = ("_endings", "_number")
+    __slots__ = ("_abandon", "_is_open", "_number")
 
-    def __init__(self, endings: TransactionEndings, number: int) -> None:
-        self._endings = endings
+    def __init__(self, number: int, *, is_open: Callable[[int], bool], abandon: Callable[[int], None]) -> None:
         self._number = number
+        self._is_open = is_open
+        self._abandon = abandon
 
     @property
     def is_open(self) -> bool:
         """Whether it has no end yet."""
-        return self._endings.is_open(self._number)
+        return self._is_open(self._number)
 
     def abandon(self) -> None:
         """Let it end in the background, if it has no end yet: nobody will ask for it again."""
-        self._endings.abandon(self._number)
+        self._abandon(self._number)
 
     def __repr__(self) -> str:
         """Show which it is."""
