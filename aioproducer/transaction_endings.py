@@ -178,7 +178,7 @@ class TransactionEndings:
         if ending.is_told or self._is_abandoned:
             self._stop_patience()
             self._turns.transaction_ended(ending.number)
-        elif ending.is_left and self._patience is None:
+        elif ending.is_left and self._patience is None and not self.is_closing:
             self._patience = self._loop.call_later(MAY_ASK_AGAIN_S, self._turns.transaction_ended, ending.number)
 
     def _stop_patience(self) -> None:
