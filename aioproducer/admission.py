@@ -53,11 +53,8 @@ class Admission:
         Raises:
             BufferFullError: those bounds are reached.
         """
-        record = self._prepare(given)
-        if record is None:
-            return self._filtered(given)
-        delivery = self._try_append(record)
-        return delivery if delivery is not None else self._stand_in_line(record, is_counted=True).delivery
+        taken = self._take(given)
+        return self._stand_in_line(taken, is_counted=True).delivery if isinstance(taken, PreparedRecord) else taken
 
     async def enqueue(self, given: PreparedRecord) -> Delivery:
         """Append a record, waiting in line if need be; cancelled meanwhile, the record is withdrawn.
@@ -66,14 +63,11 @@ class Admission:
             MetadataTimeoutError: the topic is still unknown after `max_block_ms`.
             BufferTimeoutError: no room within `max_block_ms`.
         """
-        record = self._prepare(given)
-        if record is None:
-            return self._filtered(given)
-        delivery = self._try_append(record)
-        if delivery is not None:
+        taken = self._take(given)
+        if not isinstance(taken, PreparedRecord):
             await self._let_sender_work()
-            return delivery
-        waiting = self._stand_in_line(record, is_counted=False)
+            return taken
+        waiting = self._stand_in_line(taken, is_counted=False)
         waiting.is_raised = True
         await self._leaving(waiting)
         if waiting.delivery.done() and (error := waiting.delivery.exception()) is not None:
@@ -100,15 +94,12 @@ class Admission:
             MetadataNotReadyError: the topic is not known yet; it is being asked for.
             BufferFullError: no room, or others wait for it.
         """
-        record = self._prepare(given)
-        if record is None:
-            return self._filtered(given)
-        delivery = self._try_append(record)
-        if delivery is None:
-            error = self._why_not_now(record.topic)
-            self._running.preparation.refused(record, error)
+        taken = self._take(given)
+        if isinstance(taken, PreparedRecord):
+            error = self._why_not_now(taken.topic)
+            self._running.preparation.refused(taken, error)
             raise error
-        return delivery
+        return taken
 
     def fail_unseen(self, error: KafkaError, count: int, *, is_open: Callable[[], bool]) -> BatchResult:
         """Fail records of a call that goes on without them: the next flush raises it, unless the result is asked.
@@ -131,6 +122,14 @@ class Admission:
         if self._running.appender.pause_wanted:
             self._running.appender.pause_wanted = False
             await asyncio.sleep(0)
+
+    def _take(self, given: PreparedRecord) -> Delivery | PreparedRecord:
+        """Append a record, or return what has to wait, prepared."""
+        record = self._prepare(given)
+        if record is None:
+            return self._filtered(given)
+        delivery = self._try_append(record)
+        return record if delivery is None else delivery
 
     def _prepare(self, given: PreparedRecord) -> PreparedRecord | None:
         if self._check is not None:

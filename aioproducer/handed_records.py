@@ -10,13 +10,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from aioproducer.admission import Admission
+from aioproducer.preparation import PreparedRecord
 from aioproducer.record_verbs import RecordVerbs
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from aioproducer._native.delivery import Delivery
-    from aioproducer.preparation import PreparedRecord
     from aioproducer.running_producer import RunningProducer
 
 
@@ -59,14 +59,11 @@ class _HandedAdmission(Admission):
 
     async def enqueue(self, given: PreparedRecord) -> Delivery:
         """Append a record or let it stand in line; waits for it only while too many stand there."""
-        record = self._prepare(given)
-        if record is None:
-            return self._filtered(given)
-        delivery = self._try_append(record)
-        if delivery is not None:
+        taken = self._take(given)
+        if not isinstance(taken, PreparedRecord):
             await self._let_sender_work()
-            return delivery
-        waiting = self._waiting(record)
+            return taken
+        waiting = self._waiting(taken)
         has_room = self._running.lines.has_room(waiting.size)
         self._running.stand_in_line(waiting, is_counted=has_room)
         if not has_room:

@@ -12,11 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum
-from functools import partial
 from typing import Final, NoReturn
 
 from aioproducer.errors import IllegalStateError, KafkaError, ProducerClosedError
-from aioproducer.open_calls import OpenCalls
 
 
 class ProducerState(Enum):
@@ -63,7 +61,7 @@ def check_timeout(timeout: object) -> None:
 class Lifecycle:
     """One producer's state, and the errors of calls that do not fit it."""
 
-    __slots__ = ("calls", "cause", "is_forked", "name", "state")
+    __slots__ = ("cause", "is_forked", "name", "state")
 
     def __init__(self, name: str) -> None:
         """Begin NEW; `name` is the client id, for messages."""
@@ -71,14 +69,11 @@ class Lifecycle:
         self.state = ProducerState.NEW
         self.cause: BaseException | None = None
         self.is_forked = False
-        self.calls = OpenCalls(partial(self.refuse, on_loop_thread=True))
 
     def move_to(self, state: ProducerState) -> None:
         """Change the state; anything the table does not hold is our own bug."""
         assert state in TRANSITIONS[self.state], f"a producer cannot go from {self.state.value} to {state.value}"
         self.state = state
-        if state in {ProducerState.CLOSING, ProducerState.FAILED}:
-            self.calls.end()
 
     def fail(self, cause: BaseException) -> None:
         """Note the death of something the producer needs; the first cause counts."""

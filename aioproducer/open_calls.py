@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -19,7 +19,7 @@ class OpenCalls:
 
     __slots__ = ("_is_ended", "_open", "_refuse")
 
-    def __init__(self, refuse: Callable[[], NoReturn]) -> None:
+    def __init__(self, refuse: Callable[[], object]) -> None:
         self._refuse = refuse
         self._open: set[asyncio.Timeout] = set()
         self._is_ended = False

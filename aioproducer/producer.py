@@ -125,11 +125,11 @@ class Producer(ProducerLifetime, RecordVerbs, TransactionalVerbs):
             GroupAuthorizationError: the right to describe the group is missing.
             TypeError, ValueError: an argument; names it and what is allowed.
         """
-        from aioproducer.committed_offsets import CommittedOffsets  # noqa: PLC0415  # for few
+        from aioproducer.transactions.committed_offsets import CommittedOffsets  # noqa: PLC0415  # for few
 
         member, places = group_of(group), partitions_of_group(partitions)
         running = self._open_running()
-        asking = CommittedOffsets(running.client, retry_backoff(self._config, self._random), self._lifecycle.calls)
+        asking = CommittedOffsets(running.client, retry_backoff(self._config, self._random), running.calls)
         return await asking.fetch(member.group_id, places, timeout_s=self._config.max_block_ms / 1000)
 
     # Looking

@@ -27,6 +27,7 @@ from aioproducer.metadata_waits import MetadataWaits
 from aioproducer.metrics import LatencyHistogram
 from aioproducer.network.metadata_refresher import MetadataRefresher
 from aioproducer.network.network_client import NetworkClient
+from aioproducer.open_calls import OpenCalls
 from aioproducer.preparation import Preparation
 from aioproducer.producer_id_source import ProducerIdSource
 from aioproducer.sealing import Sealing
@@ -54,7 +55,7 @@ if TYPE_CHECKING:
     from aioproducer.interceptors import InterceptorChain
     from aioproducer.logs import EventLog
     from aioproducer.records import TopicPartition
-    from aioproducer.transaction_runner import TransactionRunner
+    from aioproducer.transactions.runner import TransactionRunner
 
 
 PAUSE_AFTER_BYTES: Final = 64 * 1024
@@ -114,6 +115,7 @@ class RunningProducer:
         self.metadata = MetadataRefresher(self.client, metadata_settings(config), random=random, log=log)
         self.metadata.on_update(self._cluster_changed)
         self.metadata_waits = MetadataWaits(self.metadata, self.loop)
+        self.calls = OpenCalls(self.refuse)
         self.lines = self._make_lines()
         backoff = retry_backoff(config, random)
         self.producer_ids = self._make_producer_ids(backoff)
@@ -190,7 +192,7 @@ class RunningProducer:
     def _make_transactions(self, backoff: ExponentialBackoff) -> TransactionRunner | None:
         if self._config.transactional_id is None:
             return None
-        from aioproducer.transaction_parts import TransactionParts, TransactionRecords  # noqa: PLC0415  # only then
+        from aioproducer.transactions.parts import TransactionParts, TransactionRecords  # noqa: PLC0415  # only then
 
         parts = TransactionParts(
             self._config, backoff=backoff, client=self.client, metadata=self.metadata, loop=self.loop, log=self._log
@@ -277,6 +279,7 @@ class RunningProducer:
         if self.lifecycle.state in {ProducerState.STARTING, ProducerState.RUNNING}:
             self.lifecycle.move_to(ProducerState.CLOSING)
         self.stop_taking()
+        self.calls.end()
         failed = self.completion.unseen.begin_flush(self.close_generation())
         self.flushes.drain_within(timeout_s)
         try:
@@ -322,6 +325,7 @@ class RunningProducer:
             self._fail_everything(self.lifecycle.failure())
             self.metadata.fail_waiting(self.lifecycle.failure())
             self.metadata_waits.end()
+            self.calls.end()
             if self.transactions is not None:
                 self.transactions.fail(self.lifecycle.failure())
 
@@ -332,8 +336,6 @@ class RunningProducer:
     def _fail_for_good(self, error: KafkaError) -> None:
         self.fail(error)
         self._supervisor.abandon()
-
-    # Flushing
 
     def close_generation(self) -> int:
         """Close the open batches; what was accepted until now is unfinished up to the returned generation."""

@@ -9,7 +9,7 @@ from aioproducer.metrics import ProducerStatistics
 
 if TYPE_CHECKING:
     from aioproducer.running_producer import RunningProducer
-    from aioproducer.transaction_runner import TransactionRunner
+    from aioproducer.transactions.runner import TransactionRunner
 
 
 def take_snapshot(running: RunningProducer) -> ProducerStatistics:

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
     from aioproducer.offset_arguments import GroupArgument, OffsetsArgument
     from aioproducer.running_producer import RunningProducer
-    from aioproducer.transaction_endings import TransactionInHand
-    from aioproducer.transaction_runner import TransactionRunner
-    from aioproducer.transaction_turns import Turn
+    from aioproducer.transactions.endings import TransactionInHand
+    from aioproducer.transactions.runner import TransactionRunner
+    from aioproducer.transactions.turns import Turn
 
 ABORT_AFTER_CANCEL_S = 5.0
 """How long a cancelled `async with producer.transaction()` waits for its abort; the abort goes on in any case."""

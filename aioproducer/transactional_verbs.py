@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
     from aioproducer.offset_arguments import GroupArgument, OffsetsArgument
     from aioproducer.running_producer import RunningProducer
-    from aioproducer.transaction_endings import TransactionInHand
-    from aioproducer.transaction_runner import TransactionRunner
-    from aioproducer.transaction_turns import Turn
+    from aioproducer.transactions.endings import TransactionInHand
+    from aioproducer.transactions.runner import TransactionRunner
+    from aioproducer.transactions.turns import Turn
 
 
 class TransactionalVerbs:

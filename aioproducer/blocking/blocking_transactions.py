@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from aioproducer.offset_arguments import GroupArgument, OffsetsArgument
     from aioproducer.producer import Producer
-    from aioproducer.transaction_endings import TransactionInHand
+    from aioproducer.transactions.endings import TransactionInHand
 
 
 class BlockingTransactions(BlockingLifetime):

@@ -1,6 +1,6 @@
 """Decides what a transactional producer asks its coordinators, and what their answers mean for it. No I/O.
 
-The shell (`transaction_runner.py`) tells it what happens, asks `next_request` whenever something has, and tells it how
+The shell (`transactions/runner.py`) tells it what happens, asks `next_request` whenever something has, and tells it how
 each request ended; one at a time. First an identity, then partitions and offsets, the end when every batch has ended.
 
 Transactions V1 (KIP-98) name each partition, and each group, to the coordinator before it is used. V2 (KIP-890) adds

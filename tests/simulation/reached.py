@@ -36,7 +36,12 @@ AREAS: Final[Mapping[str, tuple[str, ...]]] = {
         "core/retry_backoff.py",
     ),
     "connection": ("network/*.py", "protocol/conversation.py", "protocol/handshake.py", "core/cluster.py"),
-    "transactions": ("core/transaction_*.py", "core/marker_pause.py", "transaction_runner.py", "coordinators.py"),
+    "transactions": (
+        "core/transaction_*.py",
+        "core/marker_pause.py",
+        "transactions/runner.py",
+        "transactions/coordinators.py",
+    ),
 }
 """Files of the package, by what they are about."""
 

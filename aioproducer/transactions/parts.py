@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aioproducer.coordinators import Coordinators
 from aioproducer.core.transaction_identity import TransactionalIdentity
 from aioproducer.core.transaction_manager import TransactionManager
-from aioproducer.transaction_records import TransactionRecords
-from aioproducer.transaction_runner import TransactionRunner
+from aioproducer.transactions.coordinators import Coordinators
+from aioproducer.transactions.records import TransactionRecords
+from aioproducer.transactions.runner import TransactionRunner
 
 if TYPE_CHECKING:
     import asyncio

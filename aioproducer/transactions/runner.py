@@ -1,6 +1,6 @@
 """Carries transactions out: one task asks the brokers what is wanted, and others begin transactions and give offsets.
 
-How transactions end is told in `transaction_endings.py`.
+How transactions end is told in `transactions/endings.py`.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING, Final
 from aioproducer.core.transaction_requests import OffsetsToSend
 from aioproducer.core.transaction_states import TransactionState
 from aioproducer.errors import KafkaError, NoTransactionError, ProducerClosedError
-from aioproducer.transaction_endings import CLOSING, TransactionEndings
-from aioproducer.transaction_turns import TransactionTurns
-from aioproducer.transaction_waits import TransactionWaits
+from aioproducer.transactions.endings import CLOSING, TransactionEndings
+from aioproducer.transactions.turns import TransactionTurns
+from aioproducer.transactions.waits import TransactionWaits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from aioproducer.coordinators import Coordinators
     from aioproducer.core.partition_queue import PartitionQueue
     from aioproducer.logs import EventLog
     from aioproducer.produce_request import ProduceTransaction
     from aioproducer.records import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
-    from aioproducer.transaction_records import TransactionRecords
+    from aioproducer.transactions.coordinators import Coordinators
+    from aioproducer.transactions.records import TransactionRecords
 
 _STATE: Final = TransactionState
 _NOT_YET: Final = frozenset((_STATE.UNINITIALIZED, _STATE.INITIALIZING))

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final
 
 from aioproducer.core.transaction_states import TransactionState
 from aioproducer.errors import IllegalStateError, ProducerClosedError, TransactionAbortedError
-from aioproducer.transaction_refusals import TransactionRefusals
-from aioproducer.transaction_waits import Ending, TransactionCounts
+from aioproducer.transactions.refusals import TransactionRefusals
+from aioproducer.transactions.waits import Ending, TransactionCounts
 
 if TYPE_CHECKING:
     import asyncio
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
     from aioproducer.core.transaction_manager import TransactionManager
     from aioproducer.errors import KafkaError
-    from aioproducer.transaction_records import TransactionRecords
-    from aioproducer.transaction_turns import TransactionTurns
-    from aioproducer.transaction_waits import TransactionWaits
+    from aioproducer.transactions.records import TransactionRecords
+    from aioproducer.transactions.turns import TransactionTurns
+    from aioproducer.transactions.waits import TransactionWaits
 
 CLOSING: Final = "the producer is closing: no transaction begins any more"
 
