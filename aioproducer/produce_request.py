@@ -12,7 +12,6 @@ from aioproducer.protocol.produce import (
     PartitionAnswer,
     ProduceResponse,
     encode_produce_request,
-    request_is_flexible,
 )
 
 if TYPE_CHECKING:
@@ -59,7 +58,11 @@ class ProduceRequest:
         self._transaction = transaction
         self.version = 0
         """Of the request as sent, so of its answer; set when the connection is known."""
-        self._topic_ids = {topic: cluster.topic_id(topic) for topic in {topic_of(batch) for batch in batches}}
+        self._topic_ids: dict[str, bytes] = {}
+        for batch in batches:
+            topic = batch.queue.topic_partition.topic
+            if topic not in self._topic_ids:
+                self._topic_ids[topic] = cluster.topic_id(topic)
         self._names = {topic_id: topic for topic, topic_id in self._topic_ids.items()}
 
     @property
@@ -89,16 +92,12 @@ class ProduceRequest:
             version, acks=acks, timeout_ms=timeout_ms, transactional_id=transactional_id, batches=self._to_send()
         )
 
-    def is_flexible(self, version: int) -> bool:
-        """Whether this version has tagged fields."""
-        return request_is_flexible(version)
-
     def answers(self, response: ProduceResponse) -> Callable[[ProducerBatch], PartitionAnswer | None]:
         """Return a look-up of the answer to a batch; None where the response left it out. The first answer counts."""
         found: dict[tuple[str | None, int], PartitionAnswer] = {}
         for answer in response.partitions:
             found.setdefault((self._topic_of(answer), answer.partition), answer)
-        return lambda batch: found.get((topic_of(batch), batch.queue.topic_partition.partition))
+        return lambda batch: found.get(batch.queue.topic_partition)
 
     def _topic_of(self, answer: PartitionAnswer) -> str | None:
         if answer.topic is not None or answer.topic_id is None:
@@ -106,16 +105,11 @@ class ProduceRequest:
         return self._names.get(answer.topic_id)
 
     def _to_send(self) -> list[BatchToSend]:
-        return [
-            BatchToSend(
-                topic_of(batch),
-                self._topic_ids[topic_of(batch)],
-                batch.queue.topic_partition.partition,
-                batch.header(),
-                batch.records(),
-            )
-            for batch in self.batches
-        ]
+        to_send = []
+        for batch in self.batches:
+            topic, partition = batch.queue.topic_partition
+            to_send.append(BatchToSend(topic, self._topic_ids[topic], partition, batch.header(), batch.records()))
+        return to_send
 
     def __repr__(self) -> str:
         """Show where it goes and how much it carries."""

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 from aioproducer.core.cluster import Node, PartitionView
 from aioproducer.core.produce_outcome import NO_OFFSET, Complete, Fail, Policy, Retry, decide, decide_lost
 from aioproducer.core.producer_batch import BatchState
+from aioproducer.core.timer_heap import TICK_S
 from aioproducer.errors import (
     BrokerConnectionError,
     BrokerError,
@@ -31,7 +32,7 @@ from aioproducer.network.outgoing_request import OutgoingRequest
 from aioproducer.produce_request import ProduceRequest
 from aioproducer.protocol.error_codes import ErrorCode
 from aioproducer.protocol.messages import PRODUCE
-from aioproducer.protocol.produce import decode_produce_response
+from aioproducer.protocol.produce import decode_produce_response, request_is_flexible
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -145,10 +146,11 @@ class Sender:
         """
         self.turns += 1
         self._timers.fire(now)
-        if self._accumulator.deadlines.is_due:
+        if self._accumulator.deadlines.due:
             self._end_overdue(now)
         self._is_woken = False  # what these two have made possible is done below, in this turn
-        self._lines.serve()
+        if self._lines.records:
+            self._lines.serve()
         self._ask_for_what_is_missing(now)
         for node_id in self._accumulator.ready.node_ids:
             self._send_to(node_id, now)
@@ -183,7 +185,10 @@ class Sender:
         if self._sleep is None or (self._alarm is not None and self._alarm_at <= when):
             return
         self._stop_alarm()
-        self._alarm_at = min(when, self._loop.time() + LONGEST_SLEEP_S)
+        now = self._loop.time()
+        if now < when < now + TICK_S:
+            when = now + TICK_S  # or uvloop calls at once, and again and again until it is time
+        self._alarm_at = min(when, now + LONGEST_SLEEP_S)
         self._alarm = self._loop.call_at(self._alarm_at, self._ring)
 
     def _ring(self) -> None:
@@ -204,20 +209,24 @@ class Sender:
     # Sending
 
     def _ask_for_what_is_missing(self, now: float) -> None:
+        if self._accumulator.ready.leaderless or self._lines.records:
+            self._ask_for_topics(now)
+        if self._identity.is_missing:
+            self._ask_producer_id()
+
+    def _ask_for_topics(self, now: float) -> None:
         ready = {queue.topic_partition.topic for queue in self._accumulator.ready.leaderless}
         for topic in ready | self._lines.leaderless_topics:
             self._metadata.add_topic(topic, now)
             self._metadata.request_update("no_leader")
         for topic in self._lines.unknown_topics:
             self._metadata.add_topic(topic, now)
-        if self._identity.is_missing:
-            self._ask_producer_id()
 
     def _send_to(self, node_id: int, now: float) -> None:
         self._client.connect(node_id)
         ready = self._accumulator.ready
-        while self._client.is_ready(node_id):
-            batches = self._accumulator.drain(node_id, self._client.connection_id(node_id), now)
+        while connection_id := self._client.ready_connection(node_id):
+            batches = self._accumulator.drain(node_id, connection_id, now)
             if not batches:
                 return
             transaction = None if self._transaction is None else self._transaction()
@@ -232,7 +241,7 @@ class Sender:
             outgoing = OutgoingRequest(
                 api_key=PRODUCE.key,
                 version=version,
-                flexible=request.is_flexible(version),
+                flexible=request_is_flexible(version),
                 buffers=request.encode(version, acks=acks, timeout_ms=self._replica_timeout_ms),
                 expects_response=acks != 0,
                 on_response=partial(self._answered, request),

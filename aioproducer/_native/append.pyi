@@ -5,6 +5,7 @@ from typing import NoReturn, Protocol, TypeAlias
 
 from aioproducer._native.delivery import BatchResult, Delivery, OnDelivery
 from aioproducer._native.memory import Chunk
+from aioproducer.core.partition_queue import PartitionQueue
 from aioproducer.errors import RecordTooLargeError
 
 Headers: TypeAlias = Iterable[tuple[str, bytes | None]]
@@ -49,13 +50,13 @@ class PartitionSlot:
     """Where records of one partition go."""
 
     partition: int
-    queue: object
+    queue: PartitionQueue
     builder: RecordBatchBuilder | None
     """Of the open batch; None when there is none."""
     line: int
     """Records of this partition that wait in line: later ones queue behind them."""
 
-    def __init__(self, partition: int, queue: object) -> None: ...
+    def __init__(self, partition: int, queue: PartitionQueue) -> None: ...
 
 class TopicSlots:
     """The partitions of one topic, and the sticky one of its keyless records (KIP-794)."""

@@ -56,22 +56,19 @@ class BatchLimits:
 
     def __init__(self, batch_size: int) -> None:
         self._batch_size = batch_size
-        self._limits: dict[str, _Limit] = {}
-
-    def __len__(self) -> int:
-        """How many topics have one."""
-        return len(self._limits)
+        self.by_topic: dict[str, _Limit] = {}
+        """Topics that have one."""
 
     def of(self, topic: str) -> int:
         """Return the bytes, uncompressed, that a batch of the topic may have."""
-        limit = self._limits.get(topic)
+        limit = self.by_topic.get(topic)
         if limit is None:
             return self._batch_size
         return max(min(int(limit.budget / limit.ratio), self._batch_size), SMALLEST_LIMIT)
 
     def refused(self, topic: str, *, size: int, uncompressed: int) -> None:
         """Note that a batch was too large for the broker: `size` bytes on the wire."""
-        limit = self._limits.setdefault(topic, _Limit(size, size / uncompressed))
+        limit = self.by_topic.setdefault(topic, _Limit(size, size / uncompressed))
         limit.bad = size if limit.bad is None else min(limit.bad, size)
         if limit.good >= size:
             limit.good = 0  # the broker's limit was lowered
@@ -81,7 +78,7 @@ class BatchLimits:
 
     def acknowledged(self, topic: str, *, size: int, uncompressed: int) -> None:
         """Note that a batch was not too large."""
-        limit = self._limits.get(topic)
+        limit = self.by_topic.get(topic)
         if limit is None:
             return
         observed = size / uncompressed
@@ -103,8 +100,8 @@ class BatchLimits:
             if limit.full >= FULL_BEFORE_ANOTHER_TRY:
                 limit.bad = None
         if limit.budget >= self._batch_size:
-            del self._limits[topic]
+            del self.by_topic[topic]
 
     def __repr__(self) -> str:
         """Show the topics and their limits."""
-        return f"<BatchLimits { ({topic: self.of(topic) for topic in self._limits}) }>"
+        return f"<BatchLimits { ({topic: self.of(topic) for topic in self.by_topic}) }>"

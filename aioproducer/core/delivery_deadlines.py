@@ -26,12 +26,13 @@ class DeliveryDeadlines:
     def __init__(self, timers: TimerHeap, timeout_s: float) -> None:
         self._timers = timers
         self._timeout_s = timeout_s
-        self._due: list[PartitionQueue] = []
+        self.due: list[PartitionQueue] = []
+        """Partitions whose timers have fired; taken by `take_due`."""
 
     def watch(self, batch: ProducerBatch) -> None:
         """Look at a partition when this batch of it reaches its deadline, or before."""
         queue, when = batch.queue, batch.called_at + self._timeout_s
-        if queue.expiry_timer is not None and queue.expiry_timer.is_pending:
+        if queue.expiry_timer is not None:
             if queue.expiry_timer.when <= when:
                 return
             queue.expiry_timer.cancel()
@@ -43,14 +44,9 @@ class DeliveryDeadlines:
         if oldest is not None:
             self.watch(oldest)
 
-    @property
-    def is_due(self) -> bool:
-        """Whether the timer of any partition has fired."""
-        return bool(self._due)
-
     def take_due(self) -> list[PartitionQueue]:
         """Take the partitions whose timers fired; `watch_again` each when its overdue batches have ended."""
-        due, self._due = self._due, []
+        due, self.due = self.due, []
         return due
 
     def is_over(self, batch: ProducerBatch, now: float) -> bool:
@@ -63,4 +59,5 @@ class DeliveryDeadlines:
         return [batch for batch in batches if not batch.is_abandoned and self.is_over(batch, now)]
 
     def _fall_due(self, queue: PartitionQueue, now: float) -> None:  # noqa: ARG002  # a timer's callback
-        self._due.append(queue)
+        queue.expiry_timer = None
+        self.due.append(queue)

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from aioproducer.core.timer_heap import TICK_S
+
 BROKER_WAITS_S: Final = 0.020
 STEP_S: Final = 0.0005
 """What a wait of the broker's adds to the pause."""
@@ -40,6 +42,10 @@ class MarkerPause:
         """Whether something waited for it."""
         self._fastest_s = float("inf")
         self._rest = 0
+
+    def is_over(self, now: float) -> bool:
+        """Whether nothing is left of it that could be waited for."""
+        return self.until - now <= TICK_S / 2
 
     def begin(self, first_answer_s: float, now: float) -> None:
         """Begin the pause after a transaction, whose first Produce took so long to be answered."""

@@ -16,7 +16,6 @@ from itertools import count
 from typing import TYPE_CHECKING, Final
 
 from aioproducer._native.append import PartitionSlot, TopicSlots
-from aioproducer.core.partitions_in_use import queue_of
 from aioproducer.core.waiting_line import WaitingLine, WaitingRecord
 from aioproducer.errors import KafkaError
 
@@ -106,7 +105,7 @@ class MemoryLines:
     def leaderless_topics(self) -> set[str]:
         """Topics of records whose partitions have no leader, as far as is known."""
         return {
-            queue_of(place).topic_partition.topic
+            place.queue.topic_partition.topic
             for _, _, place in self._fronts.get(None, ())
             if isinstance(place, PartitionSlot)
         }
@@ -220,5 +219,5 @@ class MemoryLines:
 def _rival_of(place: Place) -> Rival:
     if isinstance(place, TopicSlots):
         return place
-    queue = queue_of(place)
+    queue = place.queue
     return place if queue.is_held_up and queue.leader_id is not None else queue.leader_id

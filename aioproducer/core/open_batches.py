@@ -18,7 +18,6 @@ from aioproducer._native.append import RecordBatchBuilder
 from aioproducer._native.delivery import BatchResult
 from aioproducer.core.batch_limits import BatchLimits
 from aioproducer.core.buffer_pool import SMALLEST_CHUNK
-from aioproducer.core.partitions_in_use import queue_of
 from aioproducer.core.producer_batch import ORDER_STEP, ProducerBatch
 from aioproducer.core.record_batch_header import HEADER_SIZE
 from aioproducer.errors import InvalidPartitionError, Outcome, RecordTooLargeError
@@ -120,7 +119,7 @@ class OpenBatches:  # noqa: PLR0904  # each asked from one place, of one diction
 
     def make_room(self, slot: PartitionSlot, size: int) -> bool:
         """Give the partition a builder with room for a record of at most `size` bytes; False: no memory now."""
-        queue = queue_of(slot)
+        queue = slot.queue
         while queue.open_batch is not None:  # a partitioner that is told of a full batch may itself send to here
             if self._grow(queue, queue.open_batch, size):
                 return True
@@ -129,7 +128,7 @@ class OpenBatches:  # noqa: PLR0904  # each asked from one place, of one diction
 
     def batch_full(self, slot: PartitionSlot) -> None:
         """Queue the open batch: it takes no more."""
-        self._close_full(queue_of(slot))
+        self._close_full(slot.queue)
 
     def choose_partition(self, topic: TopicSlots) -> int:
         """Choose the next sticky partition of keyless records."""
@@ -182,7 +181,7 @@ class OpenBatches:  # noqa: PLR0904  # each asked from one place, of one diction
 
     def close_if_apart(self, slot: PartitionSlot, called_at: float) -> None:
         """Close the open batch of a partition if a record called at that time must not share its deadline."""
-        queue = queue_of(slot)
+        queue = slot.queue
         if queue.open_batch is not None and abs(queue.open_batch.called_at - called_at) > self._closing_age_s:
             self.close(queue)
 
@@ -198,7 +197,7 @@ class OpenBatches:  # noqa: PLR0904  # each asked from one place, of one diction
     # Opening and closing batches
 
     def _limit_of(self, queue: PartitionQueue) -> int:
-        return self.limits.of(queue.topic_partition.topic) if self.limits else self._settings.batch_size
+        return self.limits.of(queue.topic_partition.topic) if self.limits.by_topic else self._settings.batch_size
 
     def _grow(self, queue: PartitionQueue, batch: ProducerBatch, size: int) -> bool:
         builder = queue.slot.builder
@@ -217,7 +216,7 @@ class OpenBatches:  # noqa: PLR0904  # each asked from one place, of one diction
 
     def _open_batch(self, queue: PartitionQueue, size: int) -> bool:
         limit = self._limit_of(queue)
-        hint = min(queue.capacity_hint, limit) if self._pool.available_bytes > self._pool.total_bytes // 2 else 0
+        hint = min(queue.capacity_hint, limit) if self._pool.lent_bytes < self._pool.total_bytes // 2 else 0
         chunk = self._lend(max(size, hint, min(SMALLEST_CHUNK, limit)), queue)
         if chunk is None:
             chunk = self._lend(size, queue)
@@ -313,13 +312,14 @@ class OpenBatches:  # noqa: PLR0904  # each asked from one place, of one diction
         """
         age = self._closing_age_s if batch.is_ready else min(self._settings.linger_s, self._closing_age_s)
         when = batch.called_at + age
-        if queue.open_timer is not None and queue.open_timer.is_pending:
+        if queue.open_timer is not None:
             if queue.open_timer.when <= when:
                 return
             queue.open_timer.cancel()
         queue.open_timer = self._timers.schedule(when, partial(self._look, queue))
 
     def _look(self, queue: PartitionQueue, now: float) -> None:
+        queue.open_timer = None
         batch = queue.open_batch
         if batch is None:
             return

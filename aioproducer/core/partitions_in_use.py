@@ -104,13 +104,13 @@ class PartitionsInUse:
         for number in range(len(topic.slots), count):
             topic.slots.append(self._new_slot(TopicPartition(name, number)))
         for slot in topic.slots:
-            self._follow_leader(queue_of(slot), cluster.leader_of(name, slot.partition))
+            self._follow_leader(slot.queue, cluster.leader_of(name, slot.partition))
 
     def _forget_leaders(self, name: str) -> None:
         """A topic not used for long is no longer followed: whoever sends to it again asks for its leaders first."""
         del self._views[name]
         for slot in self.topics[name].slots:
-            self._follow_leader(queue_of(slot), None)
+            self._follow_leader(slot.queue, None)
 
     def _renew(self, topic: TopicSlots, count: int) -> None:
         """A topic was deleted and made again: nothing that was known of its logs holds."""
@@ -120,9 +120,9 @@ class PartitionsInUse:
             topic.stick_to(-1)
             self._last_chosen.pop(topic.topic, None)
         for slot in topic.slots:
-            self.on_renewed(queue_of(slot), True)
+            self.on_renewed(slot.queue, True)
         for slot in gone:
-            self.on_renewed(queue_of(slot), False)
+            self.on_renewed(slot.queue, False)
 
     def _new_slot(self, topic_partition: TopicPartition) -> PartitionSlot:
         identity = self._producer_identity.of_partition()
@@ -144,11 +144,11 @@ class PartitionsInUse:
 
     def queues(self) -> list[PartitionQueue]:
         """Every partition in use."""
-        return [queue_of(slot) for topic in self.topics.values() for slot in topic.slots]
+        return [slot.queue for topic in self.topics.values() for slot in topic.slots]
 
     def queue(self, topic_partition: TopicPartition) -> PartitionQueue:
         """One partition in use."""
-        return queue_of(self.topics[topic_partition.topic].slots[topic_partition.partition])
+        return self.topics[topic_partition.topic].slots[topic_partition.partition].queue
 
     # Choosing
 
@@ -178,7 +178,7 @@ class PartitionsInUse:
         count = len(topic.slots)
         start = self._random.randrange(count)
         near = (topic.slots[(start + step) % count] for step in range(min(count, _PARTITIONS_LOOKED_AT)))
-        by_leader = {queue_of(slot).leader_id: slot for slot in near if is_free(slot)}
+        by_leader = {slot.queue.leader_id: slot for slot in near if is_free(slot)}
         unled = by_leader.pop(None, None)
         found = list(by_leader.values())[:at_most] or ([unled] if unled is not None else [])
         last = self._last_chosen.get(topic.topic)
@@ -196,21 +196,14 @@ class PartitionsInUse:
         count = len(topic.slots)
         start = self._random.randrange(count)
         for step in range(count):
-            queue = queue_of(topic.slots[(start + step) % count])
+            queue = topic.slots[(start + step) % count].queue
             if queue.leader_id is not None:
                 return queue
-        return queue_of(topic.slots[start])
+        return topic.slots[start].queue
 
     def __repr__(self) -> str:
         """Show how many topics and partitions."""
         return f"<PartitionsInUse topics={len(self.topics)} leaders={dict(self._led)}>"
-
-
-def queue_of(slot: PartitionSlot) -> PartitionQueue:
-    """The partition behind a native slot."""
-    queue = slot.queue
-    assert isinstance(queue, PartitionQueue)
-    return queue
 
 
 def _are_different(topic_id: bytes, other: bytes) -> bool:

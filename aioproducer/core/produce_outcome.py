@@ -117,11 +117,11 @@ def decide(  # noqa: PLR0911  # one return for each kind of answer
     """
     if answer is None or answer.base_offset < NO_OFFSET:
         return decide_lost(facts, policy)
+    if not answer.error_code:
+        return _written(answer, facts)
     row = ErrorCode.of(answer.error_code)
     if row is None:
         return Fail(Outcome.UNKNOWN, answer.error_code, "an error code this client does not know")
-    if row is ErrorCode.NONE:
-        return _written(answer, facts)
     ambiguous = not (row.not_written and (answer.base_offset == NO_OFFSET or policy.acks == 1))
     if row.sequence:
         return _sequence_error(row, answer, facts, policy=policy)

@@ -22,7 +22,14 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
-from aioproducer.core.record_batch_header import HEADER_SIZE, NO_IDENTITY, BatchIdentity, BatchTimes, encode_header
+from aioproducer.core.record_batch_header import (
+    HEADER_SIZE,
+    NO_IDENTITY,
+    NO_TIMES,
+    BatchIdentity,
+    BatchTimes,
+    encode_header,
+)
 
 if TYPE_CHECKING:
     from aioproducer._native.append import RecordBatchBuilder
@@ -113,7 +120,7 @@ class ProducerBatch:
         self.start = 0
         self.size = 0
         self.uncompressed = 0
-        self.times = BatchTimes(-1, -1)
+        self.times = NO_TIMES
         self.compression = 0
         self.identity: BatchIdentity = NO_IDENTITY
         self.attempts = 0

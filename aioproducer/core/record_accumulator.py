@@ -92,13 +92,13 @@ class RecordAccumulator:
             batch = queue.next_to_send(connection, now) if queue is not None else None
             if queue is None or batch is None or not self._is_sealed(queue, batch):
                 continue
-            if drained and size + batch.wire_size > self._settings.max_request_size:
+            size += batch.wire_size
+            if drained and size > self._settings.max_request_size:
                 self.ready.offer_first(queue)
                 break
             queue.put_on_wire(batch, connection)
             batch.node_id, batch.sent_at = node_id, now
             drained.append(batch)
-            size += batch.wire_size
             again.append(queue)
         for queue in again:
             if queue.first_sendable() is not None:

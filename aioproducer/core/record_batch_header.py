@@ -24,10 +24,13 @@ Source: DefaultRecordBatch in Apache Kafka.
 
 from __future__ import annotations
 
+from functools import cache
 from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from typing_extensions import Buffer
 
 HEADER_SIZE: Final = 61
@@ -54,11 +57,22 @@ class BatchIdentity(NamedTuple):
 NO_IDENTITY: Final = BatchIdentity()
 
 
+@cache
+def _checksum() -> Callable[[Buffer, int], int]:
+    from crc32c import crc32c  # noqa: PLC0415  # its import costs a fifth of this package's own
+
+    return crc32c
+
+
 class BatchTimes(NamedTuple):
     """The timestamps of a batch's first and latest record, ms since the epoch."""
 
     base_timestamp: int
     max_timestamp: int
+
+
+NO_TIMES: Final = BatchTimes(-1, -1)
+"""Of a batch that is still being written."""
 
 
 def encode_header(
@@ -73,8 +87,7 @@ def encode_header(
         identity: `NO_IDENTITY` without idempotence.
         compression: Kafka's number of the codec, 0..4.
     """
-    from crc32c import crc32c  # noqa: PLC0415  # its import costs a fifth of this package's own; once a batch is nothing
-
+    crc32c = _checksum()
     body = memoryview(records)
     after = _AFTER_CRC.pack(
         compression | _TRANSACTIONAL if identity.is_transactional else compression,
@@ -86,7 +99,7 @@ def encode_header(
         identity.base_sequence,
         count,
     )
-    crc = crc32c(body, crc32c(after))
+    crc = crc32c(body, crc32c(after, 0))
     length = HEADER_SIZE - _NOT_COUNTED_IN_LENGTH + body.nbytes
     return _BEFORE_CRC.pack(0, length, -1, 2, crc) + after
 

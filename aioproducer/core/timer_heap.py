@@ -12,34 +12,38 @@ from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import Final
 
+TICK_S: Final = 0.001
+"""The grain of event loops' timers: asyncio rounds up to it, and uvloop a delay of less than half of it to none."""
+
 _TIDY_ABOVE: Final = 64
 
 
 class Timer:
     """One thing to do at a time; made by `TimerHeap.schedule`."""
 
-    __slots__ = ("_callback", "_heap", "when")
+    __slots__ = ("_heap", "callback", "when")
 
     def __init__(self, when: float, callback: Callable[[float], None], heap: TimerHeap) -> None:
         """Keep the time, in monotonic seconds, and what to call with the time it became."""
         self.when = when
-        self._callback: Callable[[float], None] | None = callback
+        self.callback: Callable[[float], None] | None = callback
+        """None once it was cancelled or has fired."""
         self._heap = heap
 
     def cancel(self) -> None:
         """Never call back; cancelling twice, or after it fired, does nothing."""
-        if self._callback is not None:
-            self._callback = None
+        if self.callback is not None:
+            self.callback = None
             self._heap.forget_one()
 
     @property
     def is_pending(self) -> bool:
         """Whether it is still going to fire."""
-        return self._callback is not None
+        return self.callback is not None
 
     def fire(self, now: float) -> None:
         """Call back, once."""
-        callback, self._callback = self._callback, None
+        callback, self.callback = self.callback, None
         if callback is not None:
             callback(now)
 
@@ -67,7 +71,7 @@ class TimerHeap:
 
     def next_at(self) -> float | None:
         """When the earliest timer is due, or None."""
-        while self._heap and not self._heap[0][2].is_pending:
+        while self._heap and self._heap[0][2].callback is None:
             heappop(self._heap)
             self._cancelled -= 1
         return self._heap[0][0] if self._heap else None

@@ -124,9 +124,8 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
         Args:
             transaction_version: the level that the cluster has finalized.
         """
-        is_v2 = transaction_version >= FIRST_V2
         was_v1 = not self.is_v2 and self._identity.transaction > 0
-        self.is_v2 = is_v2
+        self.is_v2 = is_v2 = transaction_version >= FIRST_V2
         if is_v2 and was_v1:
             self._move_to(TransactionState.INITIALIZING)
             return False
@@ -170,7 +169,7 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
         """Note that a partition has a record of the transaction; True: it may be sent at once."""
         if self.state not in _OPEN or queue.identity.is_in_transaction:
             return False
-        if self.is_v2 and now >= self._marker_pause.until:
+        if self.is_v2 and self._marker_pause.is_over(now):
             self._join([queue])
             return True
         self._joining[queue] = None
@@ -233,9 +232,10 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
 
     def next_at(self, now: float) -> float:
         """Return when to ask for the next request, if that is not now; monotonic seconds."""
-        if self.is_v2 and self.state in _OPEN and now < self._marker_pause.until and (self._joining or self._offsets):
-            self._marker_pause.has_held = True
-            return self._marker_pause.until
+        pause = self._marker_pause
+        if self.is_v2 and self.state in _OPEN and (self._joining or self._offsets) and not pause.is_over(now):
+            pause.has_held = True
+            return pause.until
         return self.pacing.next_at
 
     def node_of(self, request: TransactionRequest) -> int | None:

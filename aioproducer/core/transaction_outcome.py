@@ -126,5 +126,7 @@ def worst_of(api_key: int, codes: Collection[int]) -> tuple[Verdict, int]:
         api_key: of the request.
         codes: one for each partition, or the only one. OPERATION_NOT_ATTEMPTED says that another one is the reason.
     """
+    if not any(codes):
+        return Verdict.DONE, 0
     code = max(codes, key=lambda code: (verdict_on(api_key, code), code != _E.OPERATION_NOT_ATTEMPTED))
     return verdict_on(api_key, code), code

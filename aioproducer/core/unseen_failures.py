@@ -105,6 +105,11 @@ class UnseenFailures:
         self._kept = FailedBatches()
         self._flushes: dict[FailedBatches, int] = {}
 
+    @property
+    def keeps_any(self) -> bool:
+        """Whether the next flush would raise, or look at, something that no flush has waited for."""
+        return len(self._kept) > 0
+
     def record(self, result: BatchResult, generation: int) -> None:
         """Note a failed batch of a flush generation."""
         waiting = [failed for failed, upto in self._flushes.items() if generation <= upto]

@@ -89,6 +89,7 @@ class BrokerConnection(asyncio.Protocol):
         self._state = ConnectionState.HANDSHAKING
         self._spoiled: list[OutgoingRequest] = []  # answered with bytes that cannot be read: to be lost
         self._request_timeout_s = settings.request_timeout_ms / 1000
+        self._max_in_flight = settings.max_in_flight
         self._oldest_since = 0.0  # when the request that is the oldest became it
         self._last_used = loop.time()
         self._watch_at = 0.0
@@ -98,9 +99,9 @@ class BrokerConnection(asyncio.Protocol):
     @property
     def can_send(self) -> bool:
         """Whether another request may be sent now: open, to stay so, not full, the transport not choked."""
-        if self._is_paused or self._retires_with is not None:
+        if self._is_paused or self._retires_with is not None or self._state is not ConnectionState.READY:
             return False
-        return self.in_flight < self._environment.settings.max_in_flight and self.is_open
+        return self.in_flight < self._max_in_flight and not self._transport.is_closing()
 
     @property
     def is_open(self) -> bool:

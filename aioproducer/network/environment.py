@@ -94,11 +94,14 @@ class ClusterFeatures:
     """What the cluster has agreed on, as the newest of the brokers' words has it."""
 
     newest: FinalizedFeatures = NO_FEATURES
+    transaction_version: int = 0
+    """Of the newest; looked at once a transactional request."""
 
     def take(self, found: FinalizedFeatures) -> None:
         """Take one broker's word, unless a newer one is known."""
         if found.epoch >= self.newest.epoch:
             self.newest = found
+            self.transaction_version = found.transaction_version
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

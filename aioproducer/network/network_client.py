@@ -90,10 +90,10 @@ class NetworkClient:  # noqa: PLR0904  # what is asked of a node, of any node, a
 
     # Nodes by id
 
-    def is_ready(self, node_id: int) -> bool:
-        """Tell whether a request may be sent to a node now."""
+    def ready_connection(self, node_id: int) -> int:
+        """Return the number of the connection on which a node takes a request now, another for each; 0: none."""
         link = self._links.get(node_id)
-        return link is not None and link.is_ready
+        return link.connection_id if link is not None and link.is_ready else 0
 
     def connect(self, node_id: int) -> None:
         """Begin connecting, unless connected, connecting, or unknown; after a failure, once its pause is over."""
@@ -127,7 +127,7 @@ class NetworkClient:  # noqa: PLR0904  # what is asked of a node, of any node, a
         """Hand a request to a node's transport, in this call.
 
         Raises:
-            BrokerConnectionError: the node is not connected; ask `is_ready` first.
+            BrokerConnectionError: the node is not connected; ask for a `ready_connection` first.
         """
         self._connection(node_id).send(request)
 
@@ -141,11 +141,6 @@ class NetworkClient:  # noqa: PLR0904  # what is asked of a node, of any node, a
         """Return how many requests to a node have not ended."""
         link = self._links.get(node_id)
         return link.connection.in_flight if link is not None and link.connection is not None else 0
-
-    def connection_id(self, node_id: int) -> int:
-        """Return a number that changes with every connection to a node; 0 = none."""
-        link = self._links.get(node_id)
-        return link.connection_id if link is not None and link.connection is not None else 0
 
     def last_error(self, node_id: int) -> KafkaError | None:
         """Return why a node is not connected, or None."""
@@ -200,7 +195,7 @@ class NetworkClient:  # noqa: PLR0904  # what is asked of a node, of any node, a
     @property
     def transaction_version(self) -> int:
         """The level of transactions that the cluster has finalized, as far as any connection has said: 0, 1, 2."""
-        return self._environment.features.newest.transaction_version
+        return self._environment.features.transaction_version
 
     def update_nodes(self, cluster: Cluster) -> None:
         """Take the nodes that metadata names; connections to others close when nothing is in flight on them."""

@@ -41,6 +41,9 @@ class NodeChoice:
             BrokerConnectionError: every one of them failed.
             UnsupportedVersionError: every one of them, and time will not heal it.
         """
+        only = None if node_id is None else self._links.get(node_id)
+        if only is not None and only.is_open and not only.is_throttled:
+            return only  # nearly always: a coordinator that was asked before
         tried: dict[NodeLink, int] = {}  # how often each had failed before
         while (link := self._least_loaded_of(self._candidates(node_id, besides))) is None:
             if not self._connect_another(self._candidates(node_id, besides), tried):

@@ -62,10 +62,11 @@ class BrokerConversation(Generic[ContextT]):
         "_correlation_id",
         "_frame",
         "_has_spoken",
-        "_in_flight",
         "_max_frame_bytes",
         "_missing",
         "_start",
+        "_unanswered",
+        "in_flight",
     )
 
     def __init__(
@@ -75,17 +76,14 @@ class BrokerConversation(Generic[ContextT]):
         self._client_id = struct.pack(">h", len(encoded)) + encoded
         self._max_frame_bytes = max_frame_bytes
         self._correlation_id = first_correlation_id  # of the next request
-        self._in_flight: deque[tuple[int, bool, ContextT]] = deque()  # (correlation id, header has tags, context)
+        self._unanswered: deque[tuple[int, bool, ContextT]] = deque()  # (correlation id, header has tags, context)
+        self.in_flight = 0
+        """Requests sent and not answered, those without an answer (acks=0) not counted."""
         self._start = b""  # of a frame: fewer bytes than its size takes
         self._frame = bytearray()  # as much as there is of a frame whose size is known; not a list of its pieces,
         # each of which costs some hundred bytes: of a frame that comes byte by byte they would be its size many times
         self._missing = 0  # bytes of that frame still to come; 0 between frames
         self._has_spoken = False  # whether the broker's first frame was found to be one
-
-    @property
-    def in_flight(self) -> int:
-        """Requests sent and not answered, those without an answer (acks=0) not counted."""
-        return len(self._in_flight)
 
     def send(
         self,
@@ -116,7 +114,8 @@ class BrokerConversation(Generic[ContextT]):
         size = _REQUEST_START_BYTES + len(first) + sum(map(len, buffers[1:]))
         if expects_response:
             # ApiVersions is answered with the plain header in every version: the broker may not know ours.
-            self._in_flight.append((correlation_id, flexible and api_key != _API_VERSIONS, context))
+            self._unanswered.append((correlation_id, flexible and api_key != _API_VERSIONS, context))
+            self.in_flight += 1
         return [_REQUEST_START.pack(size, api_key, version, correlation_id) + first, *buffers[1:]]
 
     def receive(self, data: bytes | memoryview) -> Iterator[tuple[ContextT, memoryview]]:
@@ -159,8 +158,9 @@ class BrokerConversation(Generic[ContextT]):
 
     def take_in_flight(self) -> list[ContextT]:
         """Remove and return the contexts of all unanswered requests, oldest first; for a lost connection."""
-        contexts = [context for _, _, context in self._in_flight]
-        self._in_flight.clear()
+        contexts = [context for _, _, context in self._unanswered]
+        self._unanswered.clear()
+        self.in_flight = 0
         return contexts
 
     def _frame_size(self, view: memoryview, position: int) -> int:
@@ -179,13 +179,14 @@ class BrokerConversation(Generic[ContextT]):
 
     def _answer(self, frame: memoryview) -> tuple[ContextT, memoryview]:
         (correlation_id,) = _INT32.unpack_from(frame)
-        if not self._in_flight:
+        if not self._unanswered:
             raise ProtocolError(f"the broker answered (correlation id {correlation_id}) and was not asked")
-        expected, has_tags, context = self._in_flight[0]
+        expected, has_tags, context = self._unanswered[0]
         if correlation_id != expected:
             raise ProtocolError(f"the broker answered request {correlation_id}, the oldest unanswered is {expected}")
         body = _behind_tags(frame) if has_tags else frame[_SMALLEST_FRAME:]
-        self._in_flight.popleft()
+        self._unanswered.popleft()
+        self.in_flight -= 1
         return context, body
 
 

@@ -55,6 +55,10 @@ _ACKS_TIMEOUT = struct.Struct(">hi")
 _PARTITION_V3 = struct.Struct(">ihqq")  # index, error code, base offset, log append time
 _PARTITION_V5 = struct.Struct(">ihqqq")  # and log start offset
 _PLAIN_END: Final = b"\x01\x00\x00"  # no record errors, null message, no tagged fields
+_ONE: Final = 2  # the length of an array with one element, in flexible versions
+_ONE_PARTITION = struct.Struct(">Bihqqq4siB")  # array length, as v5, plain end and the topic's end, throttle time, end
+_TOPIC_ID_BYTES: Final = 16
+_LONG_NAME: Final = 0x80  # of at least 127 bytes: its length takes another byte
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 TopicName: TypeAlias = tuple[str | None, bytes | None]
@@ -184,13 +188,37 @@ def _append_batches(pieces: list[Buffer], glue: bytes, batches: list[BatchToSend
 
 
 def _response(reader: ResponseReader, version: int) -> ProduceResponse:
+    if version >= _FIRST_FLEXIBLE and (one := _one_partition(reader, version)) is not None:
+        return one
     partitions: list[PartitionAnswer] = []
     for _ in range(reader.array_length()):
-        topic = (None, reader.take(16)) if version >= TOPIC_ID_VERSION else (reader.string(), None)
+        topic = (None, reader.take(_TOPIC_ID_BYTES)) if version >= TOPIC_ID_VERSION else (reader.string(), None)
         partitions.extend([_partition(reader, version, topic) for _ in range(reader.array_length())])
         reader.skip_tagged_fields()
     throttle_time_ms = reader.int32()
     return ProduceResponse(throttle_time_ms, partitions, _nodes(reader, version))
+
+
+def _one_partition(reader: ResponseReader, version: int) -> ProduceResponse | None:
+    """Read in one look what nearly every answer to a small request is: one partition, nothing more to say of it.
+
+    Returns:
+        None: it is another; nothing was read.
+    """
+    content, by_id = reader.payload, version >= TOPIC_ID_VERSION
+    start = 1 + (_TOPIC_ID_BYTES if by_id else content[1])
+    if content[0] != _ONE or len(content) != start + _ONE_PARTITION.size or not (by_id or 0 < content[1] < _LONG_NAME):
+        return None
+    count, index, code, offset, append_time, log_start, plain_end, throttle_time_ms, end = _ONE_PARTITION.unpack_from(
+        content, start
+    )
+    if count != _ONE or plain_end != _PLAIN_END + NO_TAGGED_FIELDS or end or offset < -1:
+        return None
+    name = None if by_id else str(content[2:start], "utf-8")
+    topic_id = content[1:start] if by_id else None
+    answer = PartitionAnswer(name, topic_id, index, code, offset, append_time, log_start, *_NOTHING_MORE)
+    reader.position = len(content)
+    return ProduceResponse(throttle_time_ms, [answer], {})
 
 
 def _partition(reader: ResponseReader, version: int, topic: TopicName) -> PartitionAnswer:

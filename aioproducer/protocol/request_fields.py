@@ -8,6 +8,7 @@ from typing import Final
 _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
 _VARINT_MORE: Final = 0x80  # set in every byte of a varint but its last
+_ONE_BYTE: Final = tuple(bytes((value,)) for value in range(_VARINT_MORE))
 
 NO_TAGGED_FIELDS: Final = b"\x00"
 """The end of every structure of a flexible version."""
@@ -15,6 +16,8 @@ NO_TAGGED_FIELDS: Final = b"\x00"
 
 def unsigned_varint(value: int) -> bytes:
     """Encode a number, seven bits a byte, lowest first."""
+    if value < _VARINT_MORE:  # of nearly every string and array
+        return _ONE_BYTE[value]
     encoded = bytearray()
     while value >= _VARINT_MORE:
         encoded.append(value & 0x7F | _VARINT_MORE)
@@ -25,7 +28,9 @@ def unsigned_varint(value: int) -> bytes:
 
 def array_length(count: int, *, flexible: bool) -> bytes:
     """Encode how many elements follow."""
-    return unsigned_varint(count + 1) if flexible else _INT32.pack(count)
+    if not flexible:
+        return _INT32.pack(count)
+    return _ONE_BYTE[count + 1] if count < _VARINT_MORE - 1 else unsigned_varint(count + 1)
 
 
 def bytes_length(size: int, *, flexible: bool) -> bytes:

@@ -67,7 +67,7 @@ class Coordinators:
 
     def _follow_cluster(self) -> None:
         """Have the open transaction go on as V1 if the cluster was downgraded below V2, as far as anybody has said."""
-        if self.manager.is_v2 and self.transaction_version < FIRST_V2:
+        if self.manager.is_v2 and self._client.transaction_version < FIRST_V2:
             self.manager.downgrade()
 
     def next_request(self) -> TransactionRequest | None:

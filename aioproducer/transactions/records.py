@@ -99,6 +99,8 @@ class TransactionRecords:
     def forget_failures(self) -> None:
         """Let no later flush or close raise what commit and abort have dealt with."""
         unseen = self._completion.unseen
+        if not unseen.keeps_any:
+            return
         failed = unseen.begin_flush(self._flushes.generations.current)
         failed.take_error()
         unseen.end_flush(failed)

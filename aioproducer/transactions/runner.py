@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
+from aioproducer.core.timer_heap import TICK_S
 from aioproducer.core.transaction_requests import OffsetsToSend
 from aioproducer.core.transaction_states import TransactionState
 from aioproducer.errors import KafkaError, NoTransactionError, ProducerClosedError
@@ -106,7 +107,7 @@ class TransactionRunner:
         """Look again when the pause is over that was not over at `looked_at`; it may be by now, and then at once."""
         self._stop_alarm()
         if (next_at := self._manager.next_at(looked_at)) > looked_at:
-            self._alarm = self._loop.call_at(next_at, self.wake)
+            self._alarm = self._loop.call_at(max(next_at, looked_at + TICK_S), self.wake)
 
     # What happens to records
 

@@ -110,6 +110,8 @@ class TransactionWaits:
         Raises:
             TransactionTimeoutError: not yet.
         """
+        if is_reached():  # an `asyncio.timeout` costs more than the rest of a begin
+            return
         try:
             async with asyncio.timeout_at(deadline):
                 while not is_reached():

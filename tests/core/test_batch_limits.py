@@ -41,7 +41,7 @@ def test_topic_that_was_never_refused_has_the_batch_size() -> None:
     topic = Topic(limit=2**20)
     topic.send(10)
 
-    assert (topic.limits.of("t"), len(topic.limits)) == (BATCH_SIZE, 0)
+    assert (topic.limits.of("t"), len(topic.limits.by_topic)) == (BATCH_SIZE, 0)
 
 
 @pytest.mark.parametrize("limit", [3_000, 20_000, 100_000, 200_000, 260_000])
@@ -72,7 +72,7 @@ def test_batches_become_large_again_when_the_broker_allows_it() -> None:
     topic.limit = 2**20
     topic.send(2 * FULL_BEFORE_ANOTHER_TRY)
 
-    assert (topic.limits.of("t"), len(topic.limits)) == (BATCH_SIZE, 0)
+    assert (topic.limits.of("t"), len(topic.limits.by_topic)) == (BATCH_SIZE, 0)
 
 
 def test_larger_batch_that_is_acknowledged_after_a_refusal_lifts_the_limit() -> None:
@@ -84,7 +84,7 @@ def test_larger_batch_that_is_acknowledged_after_a_refusal_lifts_the_limit() -> 
     for _ in range(100):
         limits.acknowledged("t", size=limits.of("t"), uncompressed=limits.of("t"))
 
-    assert (limits.of("t"), len(limits)) == (BATCH_SIZE, 0)
+    assert (limits.of("t"), len(limits.by_topic)) == (BATCH_SIZE, 0)
 
 
 def test_limit_that_is_lowered_later_is_found_too() -> None:

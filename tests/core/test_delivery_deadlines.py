@@ -119,7 +119,7 @@ def test_it_is_known_whether_anything_is_due() -> None:
     """Without looking through partitions."""
     core = CoreParts()
     core.send()
-    assert not core.accumulator.deadlines.is_due
+    assert not core.accumulator.deadlines.due
 
     core.pass_time(TIMEOUT_S)
-    assert core.accumulator.deadlines.is_due
+    assert core.accumulator.deadlines.due

@@ -9,7 +9,7 @@ import pytest
 from aioproducer._native.append import PartitionSlot, TopicSlots
 from aioproducer.core.cluster import Cluster, PartitionView, TopicView
 from aioproducer.core.partition_queue import PartitionQueue
-from aioproducer.core.partitions_in_use import PartitionsInUse, queue_of
+from aioproducer.core.partitions_in_use import PartitionsInUse
 from aioproducer.core.producer_identity import ProducerIdentity
 from aioproducer.records import TopicPartition
 from tests.fakes.core_parts import CoreParts, cluster_of
@@ -218,7 +218,7 @@ def test_candidates_are_one_a_leader() -> None:
     partitions, _ = in_use()
     partitions.update(cluster_of((1, 1, 2, 2, 3, -1)))
 
-    leaders = [queue_of(slot).leader_id for slot in partitions.candidates(partitions.topics["t"], 16, nobody_waits)]
+    leaders = [slot.queue.leader_id for slot in partitions.candidates(partitions.topics["t"], 16, nobody_waits)]
 
     assert sorted(leaders, key=str) == [1, 2, 3]
 
@@ -248,7 +248,7 @@ def test_partition_without_a_leader_is_a_candidate_of_last_resort() -> None:
 
     [candidate] = partitions.candidates(partitions.topics["t"], 16, nobody_waits)
 
-    assert queue_of(candidate).leader_id is None
+    assert candidate.queue.leader_id is None
 
 
 def test_last_choice_is_tried_first_while_its_batch_is_open() -> None:

@@ -29,6 +29,18 @@ def test_failure_is_raised_by_the_next_flush_and_by_no_other() -> None:
     assert unseen.begin_flush(1).take_error() is None
 
 
+def test_it_is_known_whether_the_next_flush_has_anything_to_raise() -> None:
+    """So that the end of a transaction need not begin one to forget what is kept."""
+    unseen = UnseenFailures()
+    assert not unseen.keeps_any
+
+    unseen.record(failed_batch(), 0)
+    assert unseen.keeps_any
+
+    unseen.begin_flush(0)
+    assert not unseen.keeps_any
+
+
 def test_failure_is_raised_by_every_flush_that_waited_for_it() -> None:
     """And is not kept for a later one."""
     unseen = UnseenFailures()

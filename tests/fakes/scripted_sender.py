@@ -71,13 +71,9 @@ class ScriptedClient:
     def connect(self, node_id: int) -> None:
         """Nothing to do."""
 
-    def is_ready(self, node_id: int) -> bool:
-        """Connected, and not full."""
-        return bool(self.connections[node_id]) and len(self.requests[node_id]) < MAX_IN_FLIGHT
-
-    def connection_id(self, node_id: int) -> int:
-        """Changes with each connection."""
-        return self.connections[node_id]
+    def ready_connection(self, node_id: int) -> int:
+        """Changes with each connection; 0: not connected, or full."""
+        return self.connections[node_id] if len(self.requests[node_id]) < MAX_IN_FLIGHT else 0
 
     def last_error(self, node_id: int) -> KafkaError | None:
         """Why it is not connected."""

@@ -10,8 +10,8 @@ OWN_SHELL = (
         changes=(
             Change(
                 "network/connection.py",
-                "        return self.in_flight < self._environment",
-                "        return self.in_flight <= self._environment",
+                "        return self.in_flight < self._max_in_flight",
+                "        return self.in_flight <= self._max_in_flight",
             ),
         ),
     ),

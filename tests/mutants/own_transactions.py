@@ -87,8 +87,8 @@ OWN_TRANSACTIONS = (
         "produces_before_the_partition_is_added",
         "I13: on version 1",
         ("D10",),
-        old="        if self.is_v2 and now >= self._marker_pause.until:\n",
-        new="        if self.number and now >= self._marker_pause.until:\n",
+        old="        if self.is_v2 and self._marker_pause.is_over(now):\n",
+        new="        if self.number and self._marker_pause.is_over(now):\n",
     ),
     _mutant(
         "offsets_added_are_offsets_committed",
@@ -126,8 +126,8 @@ OWN_TRANSACTIONS = (
         "a version 2 transaction of a cluster that serves version 1 alone never ends",
         "tests/journeys/test_transaction_version_changes.py",
         file="transactions/coordinators.py",
-        old="        if self.manager.is_v2 and self.transaction_version < FIRST_V2:\n",
-        new="        if self.manager.is_v2 and self.transaction_version < 0:\n",
+        old="        if self.manager.is_v2 and self._client.transaction_version < FIRST_V2:\n",
+        new="        if self.manager.is_v2 and self._client.transaction_version < 0:\n",
     ),
     _by_test(
         "downgraded_transaction_keeps_its_epoch",

@@ -184,9 +184,9 @@ def test_pause_is_counted_from_the_answer_that_asks_for_it() -> None:
         async with refreshing(slow) as (refresher, network):
             await refresher.first_answer(10)
             await asyncio.sleep(0.4)
-            is_ready = [network.client.is_ready(1)]
+            is_ready = [bool(network.client.ready_connection(1))]
             await asyncio.sleep(0.2)
-            return [*is_ready, network.client.is_ready(1)]
+            return [*is_ready, bool(network.client.ready_connection(1))]
 
     assert run(story()) == [False, True]
 
@@ -202,12 +202,12 @@ def test_pause_begins_when_its_answer_is_read() -> None:
         async with refreshing(answer) as (refresher, network):
             await refresher.first_answer(10)
             await asyncio.sleep(1)
-            is_ready = [network.client.is_ready(1)]
+            is_ready = [bool(network.client.ready_connection(1))]
             refresher.request_update("for the test")
             responses = network.client.counters.responses
             while network.client.counters.responses == responses:  # noqa: ASYNC110  # turn by turn
                 await asyncio.sleep(0)
-            return [*is_ready, network.client.is_ready(1)]
+            return [*is_ready, bool(network.client.ready_connection(1))]
 
     assert run(story()) == [True, False]
 

@@ -184,7 +184,7 @@ def test_broker_that_answers_nothing_but_the_handshake_is_as_good_as_down() -> N
         end = network.loop.time() + 60
         while network.loop.time() < end:
             network.client.connect(1)
-            if network.client.is_ready(1):
+            if network.client.ready_connection(1):
                 network.client.send(1, Ends().request("a"))
             await asyncio.sleep(0.005)
         await network.client.close()
@@ -204,7 +204,7 @@ def test_wish_to_connect_is_kept_through_the_pause() -> None:
         network.loop.servers["late", 1] = ScriptedBroker
         network.client.connect(1)
         await asyncio.sleep(0.1)
-        ready = network.client.is_ready(1), network.client.last_error(1)
+        ready = bool(network.client.ready_connection(1)), network.client.last_error(1)
         await network.client.close()
         return ready
 
@@ -218,14 +218,14 @@ def test_connection_id_changes_with_every_connection() -> None:
         network = client_on()
         network.loop.servers["a", 1] = ScriptedBroker
         network.client.update_nodes(cluster_of(Node(1, "a", 1)))
-        ids = [network.client.connection_id(1)]
+        ids = [network.client.ready_connection(1)]
         for _ in range(2):
             network.client.connect(1)
-            await until(network, lambda: network.client.is_ready(1))
-            ids.append(network.client.connection_id(1))
+            await until(network, lambda: bool(network.client.ready_connection(1)))
+            ids.append(network.client.ready_connection(1))
             network.client.disconnect(1, BrokerConnectionError("enough"))
             await asyncio.sleep(0.01)
-            ids.append(network.client.connection_id(1))
+            ids.append(network.client.ready_connection(1))
         await network.client.close()
         return ids
 
@@ -243,12 +243,12 @@ def test_throttled_node_is_not_ready_until_its_pause_is_over() -> None:
         network.loop.servers["a", 1] = ScriptedBroker
         network.client.update_nodes(cluster_of(Node(1, "a", 1)))
         network.client.connect(1)
-        await until(network, lambda: network.client.is_ready(1))
+        await until(network, lambda: bool(network.client.ready_connection(1)))
         network.client.throttle(1, 2**31 - 1, network.loop.time())
-        seen = [network.client.is_ready(1)]
+        seen = [bool(network.client.ready_connection(1))]
         for pause_s in (59.0, 1.1):
             await asyncio.sleep(pause_s)
-            seen.append(network.client.is_ready(1))
+            seen.append(bool(network.client.ready_connection(1)))
         await network.client.close()
         return seen
 
@@ -263,7 +263,7 @@ def test_bootstrap_connection_becomes_the_nodes() -> None:
         network.loop.servers["seed", 9092] = lambda: ScriptedBroker(gives_ids)
         await producer_id(network)
         network.client.update_nodes(cluster_of(Node(5, "seed", 9092)))
-        ready = network.client.is_ready(5)
+        ready = bool(network.client.ready_connection(5))
         await network.client.close()
         return ready, len(network.loop.connects)
 
@@ -284,12 +284,12 @@ def test_node_that_left_is_closed_when_nothing_is_in_flight() -> None:
         network.loop.servers["a", 1] = server
         network.client.update_nodes(cluster_of(Node(1, "a", 1)))
         network.client.connect(1)
-        await until(network, lambda: network.client.is_ready(1))
+        await until(network, lambda: bool(network.client.ready_connection(1)))
         ends = Ends()
         network.client.send(1, ends.request("a"))
         await asyncio.sleep(0.01)
         network.client.update_nodes(cluster_of(Node(2, "b", 2)))
-        ready = network.client.is_ready(1)
+        ready = bool(network.client.ready_connection(1))
         brokers[0].answer(brokers[0].requests[0], b"late")
         await asyncio.sleep(0.01)
         still_connected = brokers[0].is_connected
@@ -334,7 +334,7 @@ def test_least_loaded_node_is_asked() -> None:
         for node_id, host in ((1, "a"), (2, "b")):
             network.loop.servers[host, node_id] = server(node_id)
             network.client.connect(node_id)
-        await until(network, lambda: network.client.is_ready(1) and network.client.is_ready(2))
+        await until(network, lambda: bool(network.client.ready_connection(1) and network.client.ready_connection(2)))
         network.client.send(1, Ends().request("busy"))
         for _ in range(5):
             await producer_id(network)
@@ -354,7 +354,7 @@ def test_close_ends_connecting_and_in_flight() -> None:
         network.client.update_nodes(cluster_of(Node(1, "a", 1), Node(2, "hole", 2)))
         network.client.connect(1)
         network.client.connect(2)
-        await until(network, lambda: network.client.is_ready(1))
+        await until(network, lambda: bool(network.client.ready_connection(1)))
         ends = Ends()
         network.client.send(1, ends.request("a"))
         await network.client.close()

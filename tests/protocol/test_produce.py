@@ -15,6 +15,7 @@ from aioproducer.protocol.produce import (
     BatchToSend,
     NodeEndpoint,
     PartitionAnswer,
+    ProduceResponse,
     decode_produce_response,
     encode_produce_request,
     request_is_flexible,
@@ -101,6 +102,71 @@ def test_plain_answer_is_read(version: int) -> None:
         PartitionAnswer(name, topic_id, 0, 0, 42, -1, log_start, (), None, -1, -1),
         PartitionAnswer(name, topic_id, 3, 6, -1, -1, log_start, (), None, -1, -1),
     ]
+
+
+int64s = st.integers(-1, 2**63 - 1)
+
+
+@given(
+    version=st.sampled_from(VERSIONS),
+    name=st.text("nam\u00e9", min_size=1, max_size=130),
+    fixed=st.tuples(st.integers(0, 2**31 - 1), st.integers(-1, 120), int64s, int64s, int64s),
+)
+@settings(deadline=None)
+def test_lone_partition_is_read_as_one_among_others(version: int, name: str, fixed: tuple[int, ...]) -> None:
+    """What nearly every answer to a small request is, is read in one look: to the same end."""
+    row = struct.pack(">ihqqq" if version >= 5 else ">ihqq", *fixed[: 5 if version >= 5 else 4])
+    row += b"\x01\x00\x00" if version >= 9 else struct.pack(">ih", 0, -1) if version >= 8 else b""
+
+    alone, first = (
+        decode_produce_response(version, renamed(version, whole_answer(version, *rows), name))
+        for rows in ((row,), (row, plain_answer(3, 7, version=version)))
+    )
+
+    assert alone.partitions == first.partitions[:1]
+    assert (alone.throttle_time_ms, alone.nodes) == (first.throttle_time_ms, first.nodes)
+    assert alone.partitions[0].topic == (None if version >= 13 else name)
+
+
+def renamed(version: int, answer: bytes, name: str) -> bytes:
+    """An answer about topic "a", about another one; from version 13 on there is no name."""
+    text = string(name, flexible=version >= 9)
+    start = 1 if version >= 9 else 4
+    return (
+        answer if version >= 13 else answer[:start] + text + answer[start + len(string("a", flexible=version >= 9)) :]
+    )
+
+
+@pytest.mark.parametrize("version", [9, 12, 13])
+def test_lone_partition_with_a_wrong_byte_is_refused_or_says_what_it_says(version: int) -> None:
+    """Each byte in turn, with every value: what was read, written again, is what came; a null array is an empty one."""
+    payload = whole_answer(version, plain_answer(2, 40, version=version))
+    record_errors = len(payload) - struct.calcsize(">bbbbix")  # before message, two ends, throttle time, end
+    for position in range(len(payload)):
+        for value in range(256):
+            damaged = payload[:position] + bytes((value,)) + payload[position + 1 :]
+            try:
+                response = decode_produce_response(version, damaged)
+            except ProtocolError:
+                continue
+            is_null = (position, value) == (record_errors, 0)
+            assert written_again(version, response) == (payload if is_null else damaged)
+
+
+def written_again(version: int, response: ProduceResponse) -> bytes:
+    """The bytes of an answer about one partition."""
+    [answer] = response.partitions
+    topic = answer.topic_id if version >= 13 else string(answer.topic, flexible=True)
+    return (
+        b"\x02"
+        + (topic or b"")
+        + b"\x02"
+        + struct.pack(">ihqqq", *answer[2:7])
+        + b"\x01"
+        + string(answer.error_message, flexible=True)
+        + b"\x00\x00"
+        + struct.pack(">ix", response.throttle_time_ms)
+    )
 
 
 def test_record_errors_are_read() -> None:
