@@ -6,6 +6,7 @@ aiokafka's fields in aiokafka's order, so they are equal, as tuples, to its own.
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -293,11 +294,13 @@ def check_callback(callback: object) -> None:
     """Refuse an `on_delivery` that could not be called when it is too late to tell anyone.
 
     Raises:
-        TypeError: neither `None` nor callable.
+        TypeError: neither `None` nor callable, or async.
     """
     if callback is not None and not callable(callback):
         text = f"on_delivery must be a function of (metadata, error) or None, not {_kind(callback)}"
         raise TypeError(text)
+    if inspect.iscoroutinefunction(callback):
+        raise TypeError("on_delivery must not be async: nobody awaits it")
 
 
 def normalize_headers(headers: object) -> Headers:

@@ -1,5 +1,6 @@
 """What nobody should send: an error that names the argument, nothing on the wire, and the producer goes on."""
 
+import asyncio
 import math
 from collections.abc import Iterator
 
@@ -86,6 +87,8 @@ BAD_RECORDS = [
     # on_delivery
     ({"on_delivery": 5}, TypeError, "on_delivery"),
     ({"on_delivery": "print"}, TypeError, "on_delivery"),
+    ({"on_delivery": asyncio.sleep}, TypeError, "on_delivery must not be async"),
+    ({"on_delivery": asyncio.Event().wait}, TypeError, "on_delivery must not be async"),
     # size
     ({"value": bytes(1_048_577)}, RecordTooLargeError, "max_request_size"),
     ({"key": bytes(1_048_577)}, RecordTooLargeError, "max_request_size"),

@@ -26,7 +26,9 @@ from libc.stdint cimport int64_t, uint32_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy, memmove
 
-from aioproducer._native.arguments cimport as_bytes, as_partition, as_timestamp, check_headers, header_value
+from aioproducer._native.arguments cimport (
+    as_bytes, as_partition, as_timestamp, check_headers, header_value, may_be_called,
+)
 from aioproducer._native.delivery cimport BatchResult, Delivery, new_delivery
 from aioproducer._native.memory cimport Chunk
 from aioproducer._native.murmur2 cimport murmur2_of
@@ -174,7 +176,7 @@ cdef class RecordAppender:
         slots = self._slots if topic is self._topic else self.find_topic(topic)
         value_bytes = as_bytes(value, "value")
         key_bytes = as_bytes(key, "key")
-        if on_delivery is not None and not callable(on_delivery):
+        if on_delivery is not None and not may_be_called(on_delivery):
             check_callback(on_delivery)
         if self.busy:  # the user's own code runs inside another append, for example in a finalizer or a log handler
             return None

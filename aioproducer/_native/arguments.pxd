@@ -1,6 +1,26 @@
 """Checks of what callers pass for a record; each raises with the argument's name and what is allowed."""
 
+from cpython.ref cimport PyObject
 from libc.stdint cimport int64_t
+
+cdef extern from "Python.h":
+    enum: CO_COROUTINE
+    ctypedef struct PyCodeObject:
+        int co_flags
+    PyObject* PyFunction_GET_CODE(object)
+    PyObject* PyMethod_GET_FUNCTION(object)
+    bint PyFunction_Check(object)
+    bint PyMethod_Check(object)
+
+
+cdef inline bint may_be_called(function):
+    """Whether a function of the user's can be called where nobody awaits: a callable, and no `async def`."""
+    if PyMethod_Check(function):
+        return may_be_called(<object>PyMethod_GET_FUNCTION(function))
+    if PyFunction_Check(function):
+        return not (<PyCodeObject*>PyFunction_GET_CODE(function)).co_flags & CO_COROUTINE
+    return callable(function)
+
 
 cdef inline bytes as_bytes(value, str name):
     if value is None or type(value) is bytes:

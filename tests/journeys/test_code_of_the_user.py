@@ -2,6 +2,7 @@
 
 import asyncio
 import dataclasses
+from functools import partial
 
 import pytest
 
@@ -65,7 +66,7 @@ async def test_callbacks_that_err_keep_nobody_from_theirs(producer: Producer) ->
         deliveries = [
             producer.send("orders", b"v", partition=0, on_delivery=lambda *_: 1 / 0),
             producer.send("orders", b"v", partition=0, on_delivery=cancelled),
-            producer.send("orders", b"v", partition=0, on_delivery=mistaken),
+            producer.send("orders", b"v", partition=0, on_delivery=partial(mistaken)),
             producer.send("orders", b"v", partition=0, on_delivery=lambda *_: told.append("last")),
         ]
         metadata = await asyncio.wait_for(asyncio.gather(*deliveries), 30)
