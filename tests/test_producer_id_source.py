@@ -30,7 +30,7 @@ def test_pause_begins_with_the_id() -> None:
             network.client,
             identity,
             ExponentialBackoff(100, 1000, random=random.Random(1)),
-            on_assigned=lambda: is_paused.append(not network.client.is_ready(FIRST_BOOTSTRAP_NODE)),
+            on_assigned=lambda: is_paused.append(not network.client.ready_connection(FIRST_BOOTSTRAP_NODE)),
             log=network.log,
         )
         source.ask()
@@ -39,7 +39,7 @@ def test_pause_begins_with_the_id() -> None:
         task.cancel()
         await asyncio.wait((task,))
         await asyncio.sleep(0.2)
-        is_ready = network.client.is_ready(FIRST_BOOTSTRAP_NODE)
+        is_ready = bool(network.client.ready_connection(FIRST_BOOTSTRAP_NODE))
         await network.client.close()
         return identity.producer_id, *is_paused, is_ready
 

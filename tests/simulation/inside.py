@@ -67,9 +67,10 @@ class Inside:
         client, now = running.client, running.loop.time()
         for queue in running.accumulator.partitions.queues():
             node_id = queue.leader_id
-            if node_id is None or not client.is_ready(node_id):
+            connection_id = 0 if node_id is None else client.ready_connection(node_id)
+            if not connection_id:
                 continue
-            batch = queue.next_to_send(client.connection_id(node_id), now - _TICK_S)
+            batch = queue.next_to_send(connection_id, now - _TICK_S)
             if batch is not None:
                 violated("I20", f"{batch!r} could go to node {node_id}, which is ready, and the sender sleeps")
 
