@@ -139,6 +139,10 @@ class MemoryLines:
             self._open_batches.hurry()
         self._open_batches.close_aged()
 
+    def nobody_waits(self) -> None:
+        """Tell that all have left: batches wait out their linger again, and the common memory is kept for nobody."""
+        self._open_batches.memory_is_short, self._open_batches.may_use_common = False, True
+
     def leaders_changed(self) -> None:
         """Compete under the names of the new leaders."""
         self._fronts.clear()

@@ -144,7 +144,7 @@ class WaitingLines:
     @property
     def leaderless_topics(self) -> set[str]:
         """Topics of records that wait for memory, and whose partitions nobody leads."""
-        return self._memory.leaderless_topics if len(self._memory) else set()
+        return self._memory.leaderless_topics if self.records else set()
 
     def topic_known(self, topic: str) -> None:
         """Append the records that waited for a topic, in order; those without memory go on waiting."""
@@ -216,6 +216,8 @@ class WaitingLines:
         if record.place is not None:
             record.place.line -= 1
         record.forget_content()
+        if not self.records:
+            self._memory.nobody_waits()  # now: the sender serves nobody while nobody waits, and may sleep for long
         if record.on_left is not None:
             on_left, record.on_left = record.on_left, None
             on_left()

@@ -2,6 +2,8 @@
 
 from functools import partial
 
+import pytest
+
 from aioproducer.core.waiting_line import WaitingRecord
 from aioproducer.errors import (
     InvalidPartitionError,
@@ -206,6 +208,36 @@ def test_memory_is_no_longer_short_once_nobody_waits() -> None:
 
     assert (was_short, core.open_batches.memory_is_short) == (True, False)
     assert core.open_batches.may_use_common
+
+
+@pytest.mark.parametrize("leave", ["withdrawn", "too late", "given up"])
+def test_memory_is_kept_for_nobody_from_the_moment_the_last_has_left(leave: str) -> None:
+    """The sender serves nobody while nobody waits: its next turn would come too late, and not look."""
+    core = full()
+    record = core.wait_in_line(b"1")
+    core.lines.serve()
+    before = core.open_batches.memory_is_short, core.open_batches.may_use_common
+
+    if leave == "withdrawn":
+        core.lines.withdraw(record)
+    elif leave == "too late":
+        core.pass_time(61)
+    else:
+        core.lines.fail_all(KafkaError("given up"))
+
+    assert before == (True, False)
+    assert (core.open_batches.memory_is_short, core.open_batches.may_use_common) == (False, True)
+
+
+def test_leader_is_wanted_for_nobody_who_has_left() -> None:
+    """The empty line of a partition without one stays until the next is served."""
+    core = full(leaders=(-1,))
+    record = core.wait_in_line(b"1")
+    assert core.lines.leaderless_topics == {"t"}
+
+    core.lines.withdraw(record)
+
+    assert core.lines.leaderless_topics == set()
 
 
 def test_records_of_a_topic_that_becomes_known_are_placed_in_their_order() -> None:

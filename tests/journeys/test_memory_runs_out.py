@@ -97,6 +97,23 @@ async def test_all_callers_cancelled_at_once_while_metadata_changes() -> None:
 
 
 @in_virtual_time
+async def test_memory_that_comes_back_when_all_have_given_up_is_there_for_the_next() -> None:
+    """It was kept for the first of those who waited, who is gone: `send_nowait` was refused with all of it free."""
+    async with StalledBroker() as broker:
+        callers = await broker.fill()
+        for caller in callers:
+            caller.cancel()
+        await asyncio.wait(callers)
+        broker.release()
+        await broker.producer.flush()
+        statistics = broker.producer.statistics()
+        assert statistics.buffer_available_bytes == statistics.buffer_total_bytes
+
+        for _ in range(10):  # more than the reserve of the only node, all in one turn of the loop
+            broker.producer.send_nowait("orders", VALUE)
+
+
+@in_virtual_time
 async def test_caller_without_room_in_time_is_told_so() -> None:
     """In max.block.ms."""
     async with StalledBroker(max_block_ms=1_000) as broker:

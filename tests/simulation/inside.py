@@ -40,6 +40,8 @@ class Inside:
         lines = running.lines
         if not lines.records and (lines.bytes or lines._counted_records or lines._counted_bytes):  # noqa: SLF001  # as above
             violated("I15", f"nobody waits, and {lines!r} counts some who do")
+        if not lines.records and (running.open_batches.memory_is_short or not running.open_batches.may_use_common):
+            violated("I15", f"nobody waits, and memory is kept for some who do: {running.open_batches!r}")
         states[f"producer {running.lifecycle.state.value}"] += 1
 
     def watch_epochs(self, violated: Callable[[str, str], None]) -> None:
