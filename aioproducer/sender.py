@@ -184,10 +184,12 @@ class Sender:
         """
         if self._sleep is None or (self._alarm is not None and self._alarm_at <= when):
             return
-        self._stop_alarm()
         now = self._loop.time()
         if now < when < now + TICK_S:
             when = now + TICK_S  # or uvloop calls at once, and again and again until it is time
+        if self._alarm is not None and self._alarm_at <= when:
+            return  # set while more than a tick was left, it rings within one
+        self._stop_alarm()
         self._alarm_at = min(when, now + LONGEST_SLEEP_S)
         self._alarm = self._loop.call_at(self._alarm_at, self._ring)
 

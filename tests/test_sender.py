@@ -1,7 +1,10 @@
 """The sender's turns: what it asks for, sends, and does with answers, losses and deadlines."""
 
+import asyncio
+
 import pytest
 
+from aioproducer.core.timer_heap import TICK_S
 from aioproducer.errors import (
     BrokerConnectionError,
     DeliveryTimeoutError,
@@ -12,6 +15,7 @@ from aioproducer.errors import (
 )
 from aioproducer.records import TopicPartition
 from tests.fakes.scripted_sender import ScriptedSender
+from tests.fakes.virtual_loop import run, virtual_loop
 
 
 def test_record_is_sent_and_acknowledged() -> None:
@@ -350,3 +354,23 @@ def test_idle_partitions_cost_a_turn_nothing(partitions: int) -> None:
 
     assert script.in_flight() == 1
     assert TopicPartition("t", 3) == script.core.queue(3).topic_partition
+
+
+def test_alarm_that_rings_soon_is_not_put_off_by_a_timer_that_is_due_still_sooner() -> None:
+    """No alarm is set for less than a tick; one that was set before may have less than that left."""
+
+    async def story() -> list[str]:
+        loop = virtual_loop()
+        script = ScriptedSender(loop=loop)
+        fired: list[str] = []
+        timers, due = script.core.timers, loop.time() + 10 * TICK_S
+        task = asyncio.create_task(script.sender.run())
+        timers.schedule(due, lambda _: fired.append("first"))
+        await asyncio.sleep(9.4 * TICK_S)
+        timers.schedule(due - 0.2 * TICK_S, lambda _: fired.append("sooner"))
+        await asyncio.sleep(0.7 * TICK_S)
+        task.cancel()
+        await asyncio.wait((task,))
+        return fired
+
+    assert run(story()) == ["sooner", "first"]

@@ -128,8 +128,15 @@ class ScriptedSender:
     """A sender one turn of which is one call, and everything it works with."""
 
     def __init__(
-        self, *, leaders: Sequence[int] = (1,), acks: int = -1, retries: int = 2**31 - 1, **settings: float
+        self,
+        *,
+        leaders: Sequence[int] = (1,),
+        acks: int = -1,
+        retries: int = 2**31 - 1,
+        loop: asyncio.AbstractEventLoop | None = None,
+        **settings: float,
     ) -> None:
+        """Without a loop, turns are made by `turn` alone; with one, the sender may run on it."""
         settings.setdefault("linger_s", 0.0)
         self.core = CoreParts(leaders=leaders, memory=1024 * 1024, **settings)
         self.loop = CallbackQueue(lambda: self.core.now)
@@ -138,7 +145,7 @@ class ScriptedSender:
         self.ids_asked = 0
         self.fatal: list[KafkaError] = []
         self.log = EventList()
-        loop = cast("asyncio.AbstractEventLoop", self.loop)
+        loop = loop or cast("asyncio.AbstractEventLoop", self.loop)
         core = self.core
         self.completion = Completion(loop, core.pool, core.generations, latency=LatencyHistogram(), log=self.log)
         self.refreshed: list[str] | None = []
