@@ -16,7 +16,7 @@ NO_TAGGED_FIELDS: Final = b"\x00"
 
 def unsigned_varint(value: int) -> bytes:
     """Encode a number, seven bits a byte, lowest first."""
-    if value < _VARINT_MORE:  # of nearly every string and array
+    if 0 <= value < _VARINT_MORE:  # of nearly every string and array
         return _ONE_BYTE[value]
     encoded = bytearray()
     while value >= _VARINT_MORE:
@@ -30,7 +30,7 @@ def array_length(count: int, *, flexible: bool) -> bytes:
     """Encode how many elements follow."""
     if not flexible:
         return _INT32.pack(count)
-    return _ONE_BYTE[count + 1] if count < _VARINT_MORE - 1 else unsigned_varint(count + 1)
+    return _ONE_BYTE[count + 1] if -1 <= count < _VARINT_MORE - 1 else unsigned_varint(count + 1)
 
 
 def bytes_length(size: int, *, flexible: bool) -> bytes:
