@@ -36,6 +36,9 @@ WORKERS = str((os.cpu_count() or 1) + 1)
 NO_TESTS_COLLECTED = 5
 """pytest's exit code."""
 
+PIP = {"PYTHONWARNINGS": "ignore", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+"""Its environment: it says nothing that nobody acts on."""
+
 CHECK_MACHINE = str(ROOT / ".ci" / "check_machine.py")
 
 
@@ -87,29 +90,25 @@ def simulate(session: nox.Session) -> None:
 
     With `-- --coverage --seeds 100` the lines and branches of what sends are printed that these runs reach alone.
     """
-    home = environment_of_tests(session)
     arguments = session.posargs or ["--all", "--seeds", "100", "--jobs", "2"]
     chosen = [] if {"--all", "--family", "--scene", "--engine"} & set(arguments) else ["--all"]
-    python = str(home / "bin" / "python")
-    session.run(python, "-m", "tests.simulation", *chosen, *arguments, external=True, env={"PYTHONHASHSEED": "0"})
+    run_beside_tests(session, "tests.simulation", *chosen, *arguments, env={"PYTHONHASHSEED": "0"})
 
 
-@nox.session
+@nox.session(python=False)
 def mutants(session: nox.Session) -> None:
     """Put deliberate bugs into copies of the package, each of which must be found: `-- NAME`, `-- --six HASH`."""
-    install(session, extras="demo", group="mutants")
     arguments = session.posargs or ["--evidence", "docs/evidence/mutants.jsonl"]
-    session.run("python", "-m", "tests.mutants", *arguments)
+    run_beside_tests(session, "tests.mutants", *arguments)
 
 
 @nox.session(python=False)
 def coverage(session: nox.Session) -> None:
     """Run the tests of what decides, in the core and the protocol, which must reach every line and branch of it."""
-    python = str(environment_of_tests(session) / "bin" / "python")
     tests = ["pytest", "-q", "tests/core", "tests/protocol", "--cov", "--cov-report=", *session.posargs]
-    session.run(python, "-m", *tests, external=True)
+    run_beside_tests(session, *tests)
     report = ["coverage", "report", "--include=aioproducer/core/*,aioproducer/protocol/*", "--fail-under=100"]
-    session.run(python, "-m", *report, external=True)
+    run_beside_tests(session, *report)
 
 
 @nox.session
@@ -125,11 +124,10 @@ def checked(session: nox.Session) -> None:
         session.run("pytest", "tests/native", *session.posargs)
 
 
-@nox.session
+@nox.session(python=False)
 def chaos(session: nox.Session) -> None:
     """Kill real brokers under load, and check what their logs hold: `nox -s chaos -- --minutes 30 [--kafka 4.3.1]`."""
-    install(session, extras="demo", group="test")
-    session.run("python", "-m", "tests.chaos", *session.posargs)
+    run_beside_tests(session, "tests.chaos", *session.posargs)
 
 
 @nox.session
@@ -139,25 +137,22 @@ def fuzz(session: nox.Session) -> None:
     session.run("python", "-m", "tests.fuzz", *session.posargs)
 
 
-@nox.session
+@nox.session(python=False)
 def sanitizers(session: nox.Session) -> None:
     """Run the native tests, journeys and the fuzzer on a build with AddressSanitizer and UBSan: `-- --minutes 1`."""
-    install(session, group="sanitizers")
-    session.run("python", "-m", "tests.sanitizers", *session.posargs)
+    run_beside_tests(session, "tests.sanitizers", *session.posargs)
 
 
-@nox.session
+@nox.session(python=False)
 def soak(session: nox.Session) -> None:
     """Load real brokers at 70 % of the highest rate, a fault a minute: `nox -s soak -- --minutes 45 --keep`."""
-    install(session, extras="demo", group="test")
-    session.run("python", "-m", "tests.soak", *session.posargs)
+    run_beside_tests(session, "tests.soak", *session.posargs)
 
 
-@nox.session
+@nox.session(python=False)
 def examples(session: nox.Session) -> None:
     """Run every example against the embedded cluster."""
-    install(session, extras="demo", group="test")
-    session.run("pytest", "tests/examples", *session.posargs)
+    run_beside_tests(session, "pytest", "tests/examples", *session.posargs)
 
 
 # -------------------------------------------------------------------------------------------------- checks
@@ -207,10 +202,9 @@ def docs(session: nox.Session) -> None:
     site = ["sphinx-build", "-n", "-W", "--keep-going", "-q", "-d", "build/docs/doctrees", "docs", "build/docs/html"]
     session.run(*site)
     session.log("the site: build/docs/html/index.html")
-    python = str(environment_of_tests(session) / "bin" / "python")
     generated = ["tests/test_configuration_reference.py", "tests/test_performance_page.py"]
     tests = present("tests/test_docs.py", "tests/docs", *generated)
-    session.run(python, "-m", "pytest", "-q", *tests, *session.posargs, external=True)
+    run_beside_tests(session, "pytest", "-q", *tests, *session.posargs)
 
 
 @nox.session
@@ -231,7 +225,13 @@ def build(session: nox.Session) -> None:
 
 
 def install(
-    session: nox.Session, home: Path | None = None, *, extras: str = "", group: str = "", package: bool = True
+    session: nox.Session,
+    home: Path | None = None,
+    *,
+    extras: str = "",
+    group: str = "",
+    package: bool = True,
+    env: dict[str, str] | None = None,
 ) -> None:
     """Install the project (editable) and a dependency group, unless nothing changed since the last time.
 
@@ -241,6 +241,7 @@ def install(
         extras: of the project, comma-separated.
         group: name in [dependency-groups].
         package: install the project itself too.
+        env: of what compiles it.
     """
     home = home or Path(session.virtualenv.location)
     stamp = home / ".installed"
@@ -251,10 +252,13 @@ def install(
     if package:
         session.run(python, CHECK_MACHINE, external=True, log=False)
         session.log("compiles the native modules, which takes minutes and is done again when they change")
-    project = ["-e", f".[{extras}]" if extras else "."] if package else []
     requirements = nox.project.dependency_groups(PYPROJECT, group) if group else []
-    quiet = {"PYTHONWARNINGS": "ignore", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
-    session.run(python, "-m", "pip", "install", "-q", *project, *requirements, external=True, env=quiet)
+    build = PYPROJECT["build-system"]["requires"] if package else []
+    pip = [python, "-m", "pip", "install", "-q", "--no-compile"]  # bytecode: of what is imported, when it is
+    session.run(*pip, *build, *requirements, external=True, env=PIP)
+    if package:  # built in this environment, not in one made for it alone and thrown away
+        project = f".[{extras}]" if extras else "."
+        session.run(*pip, "--no-build-isolation", "-e", project, external=True, env=PIP | (env or {}))
     stamp.write_text(state, "utf-8")
 
 
@@ -289,8 +293,15 @@ def environment_of_tests(session: nox.Session, version: str = OWN_VERSION, inter
     if not home.exists():
         python = sys.executable if is_ours else interpreter
         session.run(sys.executable, "-m", "virtualenv", "-q", "-p", python, str(home), external=True)
-    install(session, home, extras="demo", group="test")
+    quick = None if is_ours else {"AIOPRODUCER_OPTIMISE": "-O1"}  # `tests` is for what the package is built as
+    install(session, home, extras="demo", group="test", env=quick)
     return home
+
+
+def run_beside_tests(session: nox.Session, module: str, *arguments: str, env: dict[str, str] | None = None) -> None:
+    """Run a module in the environment of the tests, so that no other has to be made and compiled for."""
+    python = str(environment_of_tests(session) / "bin" / "python")
+    session.run(python, "-m", module, *arguments, external=True, env=env)
 
 
 def source_digest() -> str:

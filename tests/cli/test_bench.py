@@ -47,6 +47,7 @@ def test_clients_are_measured_side_by_side(tmp_path: Path) -> None:
     assert "defaults: rate / aiokafka" not in measured
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("only", [["--only", "import"], ["--only", "latency"], []], ids=" ".join)
 def test_broker_that_does_not_answer_is_one_line(only: list[str]) -> None:
     """Whatever was to be measured; exit code 1."""
@@ -56,6 +57,7 @@ def test_broker_that_does_not_answer_is_one_line(only: list[str]) -> None:
     assert ended.stderr == "aioproducer: no broker answers at localhost:1\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "arguments, names",
     [

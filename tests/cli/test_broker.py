@@ -106,6 +106,7 @@ def test_busy_port_is_one_line() -> None:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "arguments, names",
     [
@@ -129,6 +130,7 @@ def test_bad_argument_is_one_line(arguments: list[str], names: str) -> None:
     assert names in lines[0]
 
 
+@pytest.mark.slow
 def test_missing_java_is_one_line() -> None:
     """With the command that installs it; another for Maven."""
     code, lines = refused("--kafka", "4.3.0", "--port", "0", path="/nonexistent")

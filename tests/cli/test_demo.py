@@ -26,7 +26,7 @@ EXIT_INTERRUPTED = 130
 def played(*arguments: str, program: str = PROGRAM) -> "subprocess.CompletedProcess[str]":
     """The command run to its end, without a terminal."""
     command = [sys.executable, "-c", program, "demo", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=200)
 
 
 def test_short_demo_passes() -> None:

@@ -21,7 +21,7 @@ EXIT_INTERRUPTED = 130
 
 def played(*arguments: str) -> "subprocess.CompletedProcess[str]":
     """The command run to its end, without a terminal."""
-    return subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, check=False, timeout=110)
+    return subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, check=False, timeout=200)
 
 
 def test_short_demo_passes() -> None:

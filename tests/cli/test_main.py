@@ -38,6 +38,7 @@ def test_command_loads_only_what_it_needs() -> None:
     assert (ended.returncode, ended.stderr) == (2, "aioproducer: --nodes 0: must be 1 to 9\n")
 
 
+@pytest.mark.slow
 def test_command_runs_as_a_module() -> None:
     """Where its script is not on the path."""
     ended = subprocess.run([sys.executable, "-m", "aioproducer", "--version"], capture_output=True, check=False)
@@ -61,6 +62,7 @@ def test_exit_codes_have_one_home(path: Path) -> None:
     assert path.name == "exit_codes.py" or defined == []
 
 
+@pytest.mark.slow
 def test_version_is_told() -> None:
     """As by any command."""
     ended = run_without("pyspark", "--version")

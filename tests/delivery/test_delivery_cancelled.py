@@ -169,6 +169,7 @@ async def test_failure_after_a_timeout_counts_as_unseen(producer: Producer, one_
         await producer.flush()
 
 
+@pytest.mark.slow
 async def test_polling_with_timeouts_keeps_nothing(producer: Producer, one_broker: FakeCluster) -> None:
     """A thousand waits that gave up leave no futures behind."""
     stall = one_broker.faults.stall(PRODUCE)

@@ -75,6 +75,7 @@ async def test_new_leader_gets_nothing_while_the_old_one_owes_an_answer() -> Non
         assert [record.value for record in cluster.records("orders", 0)] == [b"0", b"1", b"2"]
 
 
+@pytest.mark.slow
 @in_virtual_time
 async def test_thousands_of_partitions_change_their_leader_without_a_storm_of_metadata() -> None:
     """One broker of three dies: a few requests, not one a partition."""

@@ -47,7 +47,7 @@ class Session:
         mutants: which.
         folder: for the copies; empty.
         seeds: of each family, at most.
-        seconds: for each mutant, at most; a test that has begun is finished.
+        seconds: of processor time for each mutant, at most; a test that has begun is finished.
         say: gets a line for each.
     """
 

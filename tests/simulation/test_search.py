@@ -30,6 +30,7 @@ SCHEDULES = 250
 RACY = Scene(act=racy, brokers=3, partitions=3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scene", SCENES.values(), ids=SCENES.keys())
 def test_no_invariant_is_broken_by_one_deviation(scene: Scene) -> None:
     """All orders that differ in one choice from asyncio's own."""

@@ -64,6 +64,7 @@ def test_call_in_state(state: str, call: str) -> None:
     assert on_the_loop(state, call) == cells()[state, call]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("call", list(CALLS))
 @pytest.mark.parametrize("place", list(ELSEWHERE))
 def test_call_elsewhere(place: str, call: str) -> None:

@@ -66,6 +66,7 @@ def test_made_up_flights_are_the_same_every_time() -> None:
     assert 0 < sum(record.key is None for record in first) < 100
 
 
+@pytest.mark.slow
 def test_without_the_package_there_is_no_file() -> None:
     """And looking for it raises nothing."""
     program = (
@@ -104,6 +105,7 @@ def last_line_of(file: Path) -> dict[str, object]:
     }
 
 
+@pytest.mark.slow
 def test_package_is_not_imported() -> None:
     """Its own imports need versions long gone."""
     program = (
