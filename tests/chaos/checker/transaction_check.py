@@ -13,6 +13,10 @@ Transaction = tuple[str, int]
 """Life, and number within it."""
 
 
+KILLED = "killed"
+"""How the end of a transaction is counted whose process did not live to write it down."""
+
+
 class CommittedRecord(NamedTuple):
     """One record that a reader of what is committed has found; in the order of its partition."""
 
@@ -29,6 +33,7 @@ def check_transactions(
     *,
     records: int,
     verdict: Verdict,
+    figure: str = "transactions",
 ) -> None:
     """Check everything.
 
@@ -36,7 +41,8 @@ def check_transactions(
         found: all that is committed in the topic.
         ends: of each transaction that began: committed, aborted, unknown, or None where its process was killed.
         records: how many each transaction has.
-        verdict: told.
+        verdict: told; also how many transactions ended how, and how many of them are visible.
+        figure: the name of those counts.
     """
     seen: defaultdict[Transaction, Counter[int]] = defaultdict(Counter)
     for record in found:
@@ -53,8 +59,11 @@ def check_transactions(
         if end == "committed" and transaction not in seen:
             verdict.add("C7", f"{transaction} was committed and is not there")
     check_lives(found, verdict)
-    verdict.figures["transactions"] = dict(Counter(str(end) for end in ends.values()))
-    verdict.figures["visible"] = len(seen)
+    verdict.figures[figure] = {
+        **Counter(end or KILLED for end in ends.values()),
+        "visible": len(seen),
+        "unknown or killed, and visible": sum(ends.get(transaction) in {"unknown", None} for transaction in seen),
+    }
 
 
 def check_lives(found: Iterable[CommittedRecord], verdict: Verdict) -> None:

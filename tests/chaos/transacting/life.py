@@ -1,4 +1,4 @@
-"""What transacting processes have in common: one transaction after the other, three in ten aborted on purpose.
+"""What all that transact have in common: one transaction after the other, three in ten aborted on purpose.
 
 Who is fenced, or not told in time how a transaction ended, starts anew after a while, and so may fence in turn.
 """
@@ -16,7 +16,7 @@ from tests.chaos.transacting.history import TransactionHistory, What
 
 ABORTED_SHARE = 0.3
 CLOSE_S = 20.0
-BETWEEN_S = 0.02
+BETWEEN_S = 0.01
 STAND_ASIDE_S = (1.0, 4.0)
 OPTIONS = {
     "request_timeout_ms": 5_000,
@@ -33,13 +33,13 @@ class AbortOnPurposeError(Exception):
 
 
 class Transacting(ABC):
-    """One process.
+    """One producer at a time of a process, again and again.
 
     Args:
         folder: of the session.
         bootstrap: through the proxies.
         topic: written to.
-        names: transactional id, and the process's own name.
+        names: transactional id, and a name of its own among all that have a history.
     """
 
     goes_on_without_knowing = True

@@ -1,0 +1,21 @@
+"""W3 and W6: one transaction of ten records after the other."""
+
+from aioproducer import Transaction
+from tests.chaos.transacting.history import PARTITIONS, RECORDS, Value
+from tests.chaos.transacting.life import Transacting
+
+
+class TenRecords(Transacting):
+    """One producer of the process."""
+
+    async def begin_life(self) -> None:
+        """Nothing is needed."""
+
+    def note_end(self, *, is_committed: bool) -> None:
+        """Nothing depends on it."""
+
+    async def fill(self, txn: Transaction, life: str, number: int) -> None:
+        """Ten records, in turn to the partitions."""
+        for index in range(RECORDS):
+            value = Value(self.transactional_id, life, number, index).encode()
+            await txn.enqueue(self.topic, value, partition=index % PARTITIONS)
