@@ -7,7 +7,8 @@ import pytest
 
 from tests.chaos.transacting.history import Line, TransactionHistory, What, read_lines
 from tests.chaos.transacting.processes import ALL_IDS, IDS
-from tests.chaos.transacting.totals import Totals
+from tests.chaos.transacting.totals import by_release, faults_told, of_evidence, table
+from tests.evidence import ROOT
 
 
 def told(folder: Path) -> list[tuple[str, int, str]]:
@@ -63,25 +64,28 @@ def outcome(release: str, committed: int, **violations: int) -> dict[str, object
 
 
 def test_sessions_add_up() -> None:
-    """Transactions of all kinds, transfers among them; what is visible is no transaction more."""
-    totals = Totals()
-    totals.add(outcome("3.9.1", 1_000))
-    totals.add(outcome("4.3.1", 10))
+    """Transactions of all kinds, transfers among them, by release and together; what is visible is none more."""
+    totals = by_release(iter([outcome("3.9.1", 1_000), outcome("4.3.1", 10), outcome("4.3.1", 20)]))
 
-    rows = dict(totals.rows())
-
-    assert totals.is_clean
-    assert totals.transactions == 1_010 + 2 * (3 + 1 + 2 + 1)
-    assert (rows["sessions"], rows["minutes"], rows["faults"]) == ("1 3.9.1, 1 4.3.1", "3", "4: 4 kill_two")
+    assert totals["all"].is_clean
+    assert totals["all"].transactions == 1_030 + 3 * (3 + 1 + 2 + 1)
+    assert "| transactions | 1,007 | 44 | 1,051 |" in list(table(totals))
+    assert faults_told(totals["4.3.1"]) == "4 kill_two"
 
 
 def test_nothing_is_clean_that_did_not_run_or_was_violated() -> None:
     """No session proves nothing; a session that failed on the way has no figures, and a problem."""
-    assert not Totals().is_clean
-    violated, failed = Totals(), Totals()
-    violated.add(outcome("4.3.1", 10, C7=1))
-    failed.add({"release": "4.3.1", "seconds": 1, "faults": {}, "violations": {}, "problems": ["NotHealedError: late"]})
+    failed = {"release": "4.3.1", "seconds": 1, "faults": {}, "violations": {}, "problems": ["NotHealedError: late"]}
 
-    assert not violated.is_clean
-    assert not failed.is_clean
-    assert list(failed.lines())[-1] == "NotHealedError: late"
+    assert not by_release(iter([]))["all"].is_clean
+    assert not by_release(iter([outcome("4.3.1", 10, C7=1)]))["all"].is_clean
+    assert not by_release(iter([failed]))["all"].is_clean
+
+
+def test_page_tells_what_the_evidence_says() -> None:
+    """Else: put what `python -m tests.chaos.transacting.totals` prints into the page."""
+    totals = of_evidence()
+    page = (ROOT / "docs" / "explanation" / "chaos.md").read_text("utf-8")
+
+    assert "\n".join(table(totals)) in page
+    assert faults_told(totals["all"]) in page

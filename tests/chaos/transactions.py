@@ -33,7 +33,7 @@ from typing import Any
 
 from tests.chaos.cell import open_arena
 from tests.chaos.transacting.session import Session
-from tests.chaos.transacting.totals import Totals
+from tests.chaos.transacting.totals import by_release, faults_told, table
 from tests.evidence import ROOT, Evidence, commit, now, package_hash
 from tests.kafka_releases import RELEASES
 
@@ -61,7 +61,7 @@ class Campaign:
         folder, began, at = self.folder / f"{release}-{seed}", now(), time.monotonic()
         folder.mkdir(parents=True)
         print(f"{began} Kafka {release}, seed {seed}, {folder}", flush=True)
-        outcome = {"release": release, "sessions": 1, **await self._outcome(release, seed, folder)}
+        outcome = {"release": release, **await self._outcome(release, seed, folder)}
         outcome["seconds"] = round(time.monotonic() - at)
         print(json.dumps(outcome), flush=True)
         if not outcome["violations"] and not outcome["problems"]:
@@ -108,21 +108,21 @@ class Campaign:
         )
 
 
-async def run(campaign: Campaign, sessions: Iterator[tuple[int, str]], minutes: float) -> Totals:
+async def run(campaign: Campaign, sessions: Iterator[tuple[int, str]], minutes: float) -> list[dict[str, Any]]:
     """Sessions, each with its seed and release, until the time is over, one at least; SIGTERM and Ctrl-C end it too."""
     task = asyncio.current_task()
     assert task is not None
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
-    until, totals = time.monotonic() + minutes * 60, Totals()
+    until, outcomes = time.monotonic() + minutes * 60, list[dict[str, Any]]()
     for seed, release in sessions:
         try:
-            totals.add(await campaign.run_session(release, seed))
+            outcomes.append(await campaign.run_session(release, seed))
         except asyncio.CancelledError:
             print("  stopped: this session counts for nothing")
             break
         if time.monotonic() >= until:
             break
-    return totals
+    return outcomes
 
 
 def arguments(given: Sequence[str]) -> argparse.Namespace:
@@ -153,11 +153,11 @@ def main(given: Sequence[str]) -> int:
     )
     seed = random.SystemRandom().randrange(1_000_000) if asked.seed is None else asked.seed
     sessions = enumerate(itertools.cycle(asked.kafka or RELEASES), seed)
-    totals = asyncio.run(run(campaign, sessions, asked.minutes))
-    print("\n".join(totals.lines()))
+    totals = by_release(iter(asyncio.run(run(campaign, sessions, asked.minutes))))
+    print("\n".join([*table(totals), "", faults_told(totals["all"]), *totals["all"].problems]))
     with contextlib.suppress(OSError):
         folder.rmdir()  # sessions that went wrong keep it
-    return 0 if totals.is_clean else 1
+    return 0 if totals["all"].is_clean else 1
 
 
 if __name__ == "__main__":

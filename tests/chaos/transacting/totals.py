@@ -1,4 +1,4 @@
-"""Adds sessions up: `python -m tests.chaos.transacting.totals [FILE]` prints a table for the documentation."""
+"""Adds sessions up: `python -m tests.chaos.transacting.totals [FILE]` prints the table of docs/explanation/chaos.md."""
 
 import json
 import sys
@@ -19,8 +19,7 @@ VISIBLE_AFTER_ALL = "unknown or killed, and visible"
 class Totals:
     """Of sessions."""
 
-    sessions: Counter[str] = field(default_factory=Counter)
-    """By release."""
+    sessions: int = 0
     seconds: int = 0
     ends: Counter[str] = field(default_factory=Counter)
     """Transactions by how they ended, transfers among them, and how many of those without a known end are visible."""
@@ -32,7 +31,7 @@ class Totals:
 
     def add(self, outcome: Mapping[str, Any]) -> None:
         """One more session, as its line of evidence tells of it."""
-        self.sessions[outcome["release"]] += 1
+        self.sessions += 1
         self.seconds += outcome["seconds"]
         for kind in ("transactions", "transfers"):
             self.ends.update(outcome.get(kind, {}))
@@ -52,40 +51,55 @@ class Totals:
         """All that began, but for the copier's."""
         return sum(self.ends[end] for end in ENDS)
 
-    def rows(self) -> Iterator[tuple[str, str]]:
+    def rows(self) -> Iterator[tuple[str, int]]:
         """What there is, and how much of it."""
-        yield "sessions", _by_kind(self.sessions)
-        yield "minutes", f"{self.seconds / 60:.0f}"
-        yield "transactions", f"{self.transactions:,}"
-        for end in ENDS:
-            yield f"- {end}", f"{self.ends[end]:,}"
-        yield f"- {VISIBLE_AFTER_ALL}", f"{self.ends[VISIBLE_AFTER_ALL]:,}"
-        yield "- of them bank transfers", f"{self.transfers:,}"
-        yield "records copied by consume-transform-produce", f"{self.copies:,}"
-        yield "faults", f"{self.faults.total()}: {_by_kind(self.faults)}"
-        yield "violations", _by_kind(self.violations)
-        yield "problems", str(len(self.problems))
-
-    def lines(self) -> Iterator[str]:
-        """A table, and each problem."""
-        yield "| | |"
-        yield "|---|---|"
-        for name, value in self.rows():
-            yield f"| {name} | {value} |"
-        yield from self.problems
+        yield "sessions", self.sessions
+        yield "minutes", round(self.seconds / 60)
+        yield "transactions", self.transactions
+        yield "of them committed", self.ends["committed"]
+        yield "aborted", self.ends["aborted"]
+        yield "of unknown end", self.ends["unknown"]
+        yield "of a process that was killed", self.ends["killed"]
+        yield "of the last two kinds, found committed", self.ends[VISIBLE_AFTER_ALL]
+        yield "transfers among them", self.transfers
+        yield "records copied (consume, transform, produce)", self.copies
+        yield "faults", self.faults.total()
+        yield "violations", self.violations.total()
+        yield "other problems", len(self.problems)
 
 
-def of_evidence(file: Path) -> Totals:
+def by_release(outcomes: Iterator[Mapping[str, Any]]) -> dict[str, Totals]:
+    """Totals of each release, and of all together."""
+    totals: dict[str, Totals] = {}
+    for outcome in outcomes:
+        for name in (outcome["release"], "all"):
+            totals.setdefault(name, Totals()).add(outcome)
+    return {**{name: totals[name] for name in sorted(totals) if name != "all"}, "all": totals.get("all", Totals())}
+
+
+def table(totals: Mapping[str, Totals]) -> Iterator[str]:
+    """A column for each release, and one for all."""
+    yield f"| | {' | '.join(totals)} |"
+    yield f"|---|{'---:|' * len(totals)}"
+    for same in zip(*(each.rows() for each in totals.values()), strict=True):
+        yield f"| {same[0][0]} | {' | '.join(f'{value:,}' for _, value in same)} |"
+
+
+def of_evidence(file: Path = EVIDENCE) -> dict[str, Totals]:
     """All that a file of evidence tells of."""
-    totals = Totals()
-    for line in file.read_text("utf-8").splitlines():
-        totals.add(json.loads(line)["totals"])
-    return totals
+    return by_release(json.loads(line)["totals"] for line in file.read_text("utf-8").splitlines())
 
 
-def _by_kind(counts: Counter[str]) -> str:
-    return ", ".join(f"{count:,} {kind}" for kind, count in sorted(counts.items())) or "0"
+def faults_told(totals: Totals) -> str:
+    """How often each kind of fault struck."""
+    return ", ".join(f"{count} {kind}" for kind, count in sorted(totals.faults.items()))
+
+
+def main(file: Path) -> None:
+    """Print the table, the faults and each problem."""
+    totals = of_evidence(file)
+    print("\n".join([*table(totals), "", faults_told(totals["all"]), *totals["all"].problems]))
 
 
 if __name__ == "__main__":
-    print("\n".join(of_evidence(Path(sys.argv[1]) if sys.argv[1:] else EVIDENCE).lines()))
+    main(Path(sys.argv[1]) if sys.argv[1:] else EVIDENCE)
