@@ -38,6 +38,8 @@ from tests.evidence import ROOT, Evidence, commit, now, package_hash
 from tests.kafka_releases import RELEASES
 
 COPIES_PER_S = 8
+SETTINGS = {"replica.fetch.min.bytes": "16384", "replica.fetch.wait.max.ms": "20"}
+"""Of brokers: followers fetch what has come in 20 ms at once, and leave more of two cores to transactions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +78,7 @@ class Campaign:
         Raises:
             CancelledError: as above.
         """
-        async with open_arena(release, seed, folder) as arena:
+        async with open_arena(release, seed, folder, settings=SETTINGS) as arena:
             session = Session(arena, random.Random(seed), copies=int(self.seconds * COPIES_PER_S))
             try:
                 verdict = await session.run(self.seconds)
