@@ -15,7 +15,7 @@ from tests.chaos.checker.transaction_check import (
 from tests.chaos.checker.verdict import Verdict
 from tests.chaos.transacting.bank import ACCOUNTS, AT_FIRST, TELLER, TRANSFER_RECORDS, decode_balance
 from tests.chaos.transacting.history import RECORDS, What, decode_value, read_lines
-from tests.chaos.transacting.processes import BANK, INPUT, OUTPUT, TOPIC
+from tests.chaos.transacting.processes import BANK, INPUT, INPUT_PARTITIONS, OUTPUT, TOPIC
 from tests.integrations.workers import GROUP
 
 END_OF_PARTITION = -191
@@ -71,13 +71,13 @@ def committed(bootstrap: str, topic: str) -> Iterator[tuple[int, bytes]]:
     consumer.close()
 
 
-def group_offsets(bootstrap: str) -> int:
-    """How far the copier's group has come, all partitions together."""
+def group_offsets(bootstrap: str) -> list[int]:
+    """How far the copier's group has come in each partition."""
     consumer = reader(bootstrap)
-    places = [confluent_kafka.TopicPartition(INPUT, number) for number in range(4)]
+    places = [confluent_kafka.TopicPartition(INPUT, number) for number in range(INPUT_PARTITIONS)]
     offsets = [place.offset for place in consumer.committed(places, 30)]
     consumer.close()
-    return sum(max(offset, 0) for offset in offsets)
+    return [max(offset, 0) for offset in offsets]
 
 
 def reader(bootstrap: str) -> confluent_kafka.Consumer:

@@ -10,6 +10,7 @@ from tests.integrations.worker_program import WorkerOrders
 
 TOPIC, INPUT, OUTPUT = "chaos-transactions", "chaos-input", "chaos-input-out"
 BANK = "chaos-bank"
+INPUT_PARTITIONS = 4
 COPIER = "copier"
 PRODUCERS = 32
 """Of each process that has its ids for itself: brokers do more transactions a second the more there are at a time."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import signal
 import time
 from collections import Counter
 
@@ -12,12 +13,12 @@ from tests.chaos.checker.verdict import Verdict
 from tests.chaos.faults.networks import cut_off
 from tests.chaos.nemesis import known_faults
 from tests.chaos.tied_process import TiedProcess
-from tests.chaos.transacting.committed import check_session
+from tests.chaos.transacting.committed import check_session, group_offsets
 from tests.chaos.transacting.history import PARTITIONS
-from tests.chaos.transacting.processes import ALL_IDS, BANK, COPIER, IDS, INPUT, OUTPUT, TOPIC, start
+from tests.chaos.transacting.processes import ALL_IDS, BANK, COPIER, IDS, INPUT, INPUT_PARTITIONS, OUTPUT, TOPIC, start
 from tests.evidence import now
 
-TOPICS = {TOPIC: PARTITIONS, BANK: PARTITIONS, INPUT: 4, OUTPUT: 4}
+TOPICS = {TOPIC: PARTITIONS, BANK: PARTITIONS, INPUT: INPUT_PARTITIONS, OUTPUT: INPUT_PARTITIONS}
 """Partitions by name."""
 
 BROKER_FAULTS = ("kill_leader", "kill_controller", "kill_two", "freeze_leader", "rolling_restart", "elect_leaders")
@@ -70,7 +71,7 @@ class Session:
     async def _fill_input(self) -> None:
         async with Producer(self._arena.cluster.bootstrap_servers) as producer:
             for number in range(self._copies):
-                await producer.enqueue(INPUT, b"%d" % number, partition=number % 4)
+                await producer.enqueue(INPUT, b"%d" % number, partition=number % INPUT_PARTITIONS)
 
     def _start(self, name: str) -> None:
         """A process, in its first life or a later one."""
@@ -118,15 +119,26 @@ class Session:
 
     async def _end(self) -> None:
         """Let the copier finish and the others end; then abort what killed ones have left open."""
-        copier = self._processes.pop(COPIER)
-        try:
-            async with asyncio.timeout(END_S * 2):
-                await copier.wait_for_exit()
-        except TimeoutError:
-            self.problems.append(f"the copier did not finish: {copier.log_tail(20)}")
-            copier.kill_now()
+        await self._end_copier(self._processes.pop(COPIER))
         await asyncio.gather(*(self._end_one(name, process) for name, process in self._processes.items()))
         await asyncio.gather(*(self._take_over(transactional_id) for transactional_id in ALL_IDS))
+
+    async def _end_copier(self, copier: TiedProcess) -> None:
+        """Wait for it as long as it gets anywhere; one that does not is a problem, and says what it waits for."""
+        exited = asyncio.ensure_future(copier.wait_for_exit())
+        before, offsets = list[int](), await self._copied()
+        while offsets != before and not exited.done():
+            await asyncio.wait([exited], timeout=END_S * 2)
+            before, offsets = offsets, await self._copied()
+        if not exited.done():
+            copier.send_signal(signal.SIGUSR1)
+            await asyncio.wait([exited], timeout=1)
+            self.problems.append(f"the copier stands still at {offsets}: {copier.log_tail(200)}")
+            copier.kill_now()
+        await exited
+
+    async def _copied(self) -> list[int]:
+        return await asyncio.to_thread(group_offsets, self._arena.cluster.bootstrap_servers)
 
     async def _end_one(self, name: str, process: TiedProcess) -> None:
         """SIGTERM; whoever dies before, or takes too long, is a problem."""
