@@ -30,7 +30,7 @@ def identity_of(transactional_id: str | None, *, is_idempotent: bool) -> Produce
 class TransactionalIdentity(ProducerIdentity):
     """The producer's identity, and which transaction is open under it."""
 
-    __slots__ = ("first_answer_s", "has_gap", "number", "pipelines_at_once", "transaction")
+    __slots__ = ("first_answer_s", "has_gap", "has_stamped", "number", "pipelines_at_once", "transaction")
 
     def __init__(self) -> None:
         """Start without an identity."""
@@ -41,10 +41,19 @@ class TransactionalIdentity(ProducerIdentity):
         """Number of the transaction that is open, or was last."""
         self.has_gap = False
         """A batch with a sequence ended unacknowledged under this identity."""
+        self.has_stamped = False
+        """A batch of the open transaction was given a sequence: it is on its way, or was."""
         self.pipelines_at_once = False
         """Brokers refuse a first sequence other than 0 (transactions V2): a successor cannot overtake."""
         self.first_answer_s: float | None = None
         """How long the first batch of the transaction took to be acknowledged, if it was at its first attempt."""
+
+    def begin_transaction(self, *, pipelines_at_once: bool) -> None:
+        """Begin the next one; nothing of it is on its way."""
+        self.transaction += 1
+        self.pipelines_at_once = pipelines_at_once
+        self.has_stamped = False
+        self.first_answer_s = None
 
     def assign(self, producer_id: int, epoch: int) -> None:
         """Take what InitProducerId, or EndTxn, answered: all sequences begin at 0."""
@@ -101,6 +110,7 @@ class TransactionalPartitionIdentity(PartitionIdentity):
         assert self.producer_id is not None, "stamped outside of a transaction"
         identity = BatchIdentity(self.producer_id, self.epoch, self.next_sequence, is_transactional=True)
         self.next_sequence = sequence_after(self.next_sequence, count)
+        self._shared.has_stamped = True
         return identity
 
     def acknowledge(self, batch: ProducerBatch, base_offset: int, now: float) -> None:

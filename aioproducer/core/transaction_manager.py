@@ -104,7 +104,7 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
         self._offsets = OffsetsInLine()
         self._is_flushed = False
         self._is_commit_sent = False  # EndTxn to commit has gone out: its answer alone decides
-        self._may_be_known = False  # the coordinator may know of the transaction
+        self._may_be_known = False  # a coordinator was asked; brokers that records went to may have told it too
         self._is_known = False
         self._has_stray = False  # a request of the transaction went unanswered
         self._delays_next = False  # a copy of InitProducerId or TxnOffsetCommit may arrive late
@@ -130,9 +130,7 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
             self._move_to(TransactionState.INITIALIZING)
             return False
         self._move_to(TransactionState.IN_TRANSACTION)
-        self._identity.transaction += 1
-        self._identity.pipelines_at_once = is_v2
-        self._identity.first_answer_s = None
+        self._identity.begin_transaction(pipelines_at_once=is_v2)
         self._is_flushed = self._is_commit_sent = self._may_be_known = self._is_known = self._has_stray = False
         return True
 
@@ -270,7 +268,8 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
         """End a transaction of which the coordinator never heard, or that it does not let us end."""
         if self.state not in _ENDING or not self._is_flushed or self._is_asking:
             return
-        if self._is_renewing or not (self._may_be_known or self._joining or self._offsets):
+        may_be_known = self._may_be_known or self._identity.has_stamped
+        if self._is_renewing or not (may_be_known or self._joining or self._offsets):
             self._end(None)
 
     # How a request ended
@@ -359,7 +358,7 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
         self.on_joined(self._join([queue for queue in self._joining if queue.topic_partition in request.subject]))
 
     def _join(self, queues: list[PartitionQueue]) -> list[PartitionQueue]:
-        self._may_be_known = self._is_known = True
+        self._is_known = True
         for queue in queues:
             self._joining.pop(queue, None)
             queue.identity.join_transaction()

@@ -12,8 +12,9 @@ import random
 import shutil
 import time
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from aioproducer.broker import KafkaCluster
@@ -93,14 +94,16 @@ async def run_cell(plan: Plan, folder: Path) -> CellResult:
 
 
 @contextlib.asynccontextmanager
-async def open_arena(version: str, seed: int, folder: Path) -> AsyncIterator[Arena]:
-    """Brokers and proxies; gone at the end with every process, however it ends."""
+async def open_arena(
+    version: str, seed: int, folder: Path, *, settings: Mapping[str, str] = MappingProxyType({})
+) -> AsyncIterator[Arena]:
+    """Brokers, with more settings than all have, and proxies; gone at the end with every process, however it ends."""
     proxy_ports = free_ports(NODES)
     cluster = KafkaCluster(
         version_of_release(version),
         nodes=NODES,
         advertised_ports=proxy_ports,
-        properties=SERVER,
+        properties={**SERVER, **settings},
         features=RELEASES[version],
     )
     async with cluster:

@@ -60,20 +60,21 @@ def test_life_that_comes_back_is_found() -> None:
 
 
 def test_copies_and_offsets_must_agree() -> None:
-    """Missing, doubled, unheard of, and offsets that say otherwise."""
+    """Whole, half done; missing, doubled, unheard of, ahead of the offsets."""
     verdicts = []
     for copies, committed in [
-        ({0: 1, 1: 1}, 2),
-        ({0: 1}, 2),
-        ({0: 1, 1: 2}, 2),
-        ({0: 1, 1: 1, 7: 1}, 2),
-        ({0: 1, 1: 1}, 1),
+        ({0: 1, 1: 1, 2: 1}, [2, 1]),
+        ({0: 1}, [1, 0]),
+        ({0: 1, 1: 1}, [2, 1]),
+        ({0: 1, 1: 2, 2: 1}, [2, 1]),
+        ({0: 1, 1: 1, 2: 1, 7: 1}, [2, 1]),
+        ({0: 1, 1: 1, 2: 1}, [1, 1]),
     ]:
         verdict = Verdict()
-        check_copies(2, copies, committed, verdict=verdict)
+        check_copies(3, copies, committed, verdict=verdict)
         verdicts.append(verdict.violations["C8"])
 
-    assert verdicts == [0, 1, 1, 1, 1]
+    assert verdicts == [0, 0, 1, 1, 1, 1]
 
 
 def test_money_that_is_made_or_destroyed_is_found() -> None:

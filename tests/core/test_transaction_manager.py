@@ -280,6 +280,7 @@ def test_v2_records_wait_for_the_markers_of_the_last_transaction_where_that_has_
     for first_answer_s in (0.002, 0.023, 0.023):
         assert scene.manager.begin(2)
         assert scene.manager.use(queues[0], scene.now)
+        queues[0].identity.stamp(1)
         scene.identity.first_answer_s = first_answer_s
         scene.manager.commit()
         scene.manager.flushed()
@@ -314,3 +315,23 @@ def test_v2_records_that_wait_are_aborted_without_the_coordinator() -> None:
 
     assert scene.asked() is None
     assert scene.is_in(State.READY)
+
+
+def test_v2_transaction_of_which_nothing_went_out_is_aborted_without_the_coordinator() -> None:
+    """A coordinator that hands over may answer such an abort with PRODUCER_FENCED; the next one has the same epoch."""
+    scene = Scene().ready()
+    queue = scene.queue()
+    assert scene.manager.begin(2)
+    assert scene.manager.use(queue, scene.now)
+    scene.manager.abort()
+    scene.manager.flushed()
+
+    assert scene.asked() is None
+    assert scene.is_in(State.READY)
+    assert scene.manager.begin(2)
+    assert scene.manager.use(queue, scene.now)
+    assert tuple(queue.identity.stamp(1)) == (77, 0, 0, True)
+    scene.manager.abort()
+    scene.manager.flushed()
+    scene.do("EndTxn")
+    assert scene.identity.first_epoch == 1

@@ -97,14 +97,18 @@ class Scene:
         return self
 
     def begun(self, *partitions: int) -> "Scene":
-        """Have a transaction open that writes to these partitions, all of them added."""
+        """Have a transaction open that writes to these partitions, all of them added, with a record on the way."""
         if self.manager.state is State.UNINITIALIZED:
             self.ready()
         assert self.manager.begin(self.version)
-        for number in partitions:
-            self.manager.use(self.queue(number), self.now)
+        queues = [self.queue(number) for number in partitions]
+        for queue in queues:
+            self.manager.use(queue, self.now)
         if partitions and self.version < 2:
             self.do("AddPartitionsToTxn")
+        for queue in queues:
+            if queue.identity.can_stamp:
+                queue.identity.stamp(1)
         return self
 
     def is_in(self, state: TransactionState) -> bool:

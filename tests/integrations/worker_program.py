@@ -59,8 +59,15 @@ def die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+def print_tasks() -> None:
+    """Where every task of the process is."""
+    for task in asyncio.all_tasks():
+        task.print_stack()
+
+
 async def work(orders: WorkerOrders) -> None:
-    """Copy until all is processed."""
+    """Copy until all is processed; SIGUSR1 prints what it waits for."""
+    asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, print_tasks)
     options: dict[str, object] = {"partition_assignment_strategy": (ASSIGNORS[orders.assignor],)}
     if orders.is_static:
         options["group_instance_id"] = orders.worker

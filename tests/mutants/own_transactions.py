@@ -101,7 +101,7 @@ OWN_TRANSACTIONS = (
         "transaction_is_left_open",
         "I12, I14: an abort of which the coordinator knows is not asked for",
         ("D10",),
-        old="        if self._is_renewing or not (self._may_be_known or self._joining or self._offsets):\n",
+        old="        if self._is_renewing or not (may_be_known or self._joining or self._offsets):\n",
         new="        if self._is_renewing or not (self._joining or self._offsets):\n",
     ),
     _mutant(

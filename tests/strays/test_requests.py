@@ -1,6 +1,7 @@
 """What one transaction asks of brokers, step by step: the table of the page about transactions, embedded and real."""
 
 import asyncio
+import re
 import secrets
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
@@ -34,6 +35,16 @@ def in_words(asked: Sequence[Request]) -> str:
     """As the page has them; what is asked again, because a broker is busy or new to its part, counts once."""
     shown = (f"{api.name.lower()} {version}" for api, version in asked if api not in NOT_SHOWN)
     return ", ".join("".join(part.capitalize() for part in name.split("_")) for name in dict.fromkeys(shown))
+
+
+@pytest.mark.parametrize("column", [1, 2])
+def test_recorded_transactions_ask_what_the_table_says(column: int) -> None:
+    """The two that the page shows whole, from real brokers."""
+    traces = re.findall(r"^```text\n(FindCoordinator.*?)^```", PAGE.read_text("utf-8"), re.DOTALL | re.MULTILINE)
+    of_v2, of_v1 = (re.findall(r"^(\w+ \d+) ", trace, re.MULTILINE) for trace in traces)
+    of_first_transaction = ", ".join(steps_of_page(column)[:6]).split(", ")
+
+    assert list(dict.fromkeys(of_v1 if column == 1 else of_v2)) == list(dict.fromkeys(of_first_transaction))
 
 
 async def steps(producer: Producer, topics: tuple[str, str], asked: Callable[[], list[Request]]) -> list[str]:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError as AiokafkaError
 
-from aioproducer import KafkaError, Transaction
+from aioproducer import Delivery, KafkaError, Transaction
 from tests.chaos.transacting.history import PARTITIONS
 from tests.chaos.transacting.life import Transacting
 
@@ -67,14 +67,15 @@ class Teller(Transacting):
             raise KafkaError(f"the balances cannot be read: {error!r}") from error
         self._balances = dict.fromkeys(range(ACCOUNTS), AT_FIRST) | found
 
-    async def fill(self, txn: Transaction, life: str, number: int) -> None:
+    async def fill(self, txn: Transaction, life: str, number: int) -> Delivery:
         """One transfer."""
         giver, taker = self.rng.sample(range(ACCOUNTS), 2)
         amount = self.rng.randint(1, 100)
         self._wanted = {giver: self._balances[giver] - amount, taker: self._balances[taker] + amount}
         for index, (account, balance) in enumerate(self._wanted.items()):
             value = Balance(self.transactional_id, life, number, index, account, balance)
-            await txn.enqueue(self.topic, value.encode(), partition=account % PARTITIONS)
+            delivery = await txn.enqueue(self.topic, value.encode(), partition=account % PARTITIONS)
+        return delivery
 
     def note_end(self, *, is_committed: bool) -> None:
         """Believe in what is committed."""

@@ -42,11 +42,13 @@ class TransactionHistory:
     """Appends lines.
 
     Args:
-        file: made if it is not there.
+        file: made if it is not there. Half a line at its end, of a process that was killed, stays a line of its own.
     """
 
     def __init__(self, file: Path) -> None:
         self._file = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        if os.fstat(self._file).st_size:
+            os.write(self._file, b"\n")
 
     def write(self, transactional_id: str, life: str, number: int, *, what: What) -> None:
         """One line, in the file before this returns: the process may be killed at any time."""
@@ -55,7 +57,7 @@ class TransactionHistory:
 
 
 def read_lines(folder: Path) -> Iterator[Line]:
-    """The lines of all processes; half a line at the end of a file is none."""
+    """The lines of all processes; half a line, or none, is skipped."""
     for file in sorted(folder.glob("transactions-*.jsonl")):
         for text in file.read_text("utf-8").splitlines():
             if text.endswith("]"):

@@ -1,4 +1,4 @@
-"""What transacting processes have in common: one transaction after the other, three in ten aborted on purpose.
+"""What all that transact have in common: one transaction after the other, three in ten aborted on purpose.
 
 Who is fenced, or not told in time how a transaction ended, starts anew after a while, and so may fence in turn.
 """
@@ -10,13 +10,13 @@ import random
 from abc import ABC, abstractmethod
 from pathlib import Path
 
-from aioproducer import KafkaError, Producer, Transaction, TransactionAbortableError
+from aioproducer import Delivery, KafkaError, Producer, Transaction, TransactionAbortableError
 from aioproducer.errors import TransactionTimeoutError, UndeliveredError
 from tests.chaos.transacting.history import TransactionHistory, What
 
 ABORTED_SHARE = 0.3
 CLOSE_S = 20.0
-BETWEEN_S = 0.02
+BETWEEN_S = 0.01
 STAND_ASIDE_S = (1.0, 4.0)
 OPTIONS = {
     "request_timeout_ms": 5_000,
@@ -33,13 +33,13 @@ class AbortOnPurposeError(Exception):
 
 
 class Transacting(ABC):
-    """One process.
+    """One producer at a time of a process, again and again.
 
     Args:
         folder: of the session.
         bootstrap: through the proxies.
         topic: written to.
-        names: transactional id, and the process's own name.
+        names: transactional id, and a name of its own among all that have a history.
     """
 
     goes_on_without_knowing = True
@@ -90,8 +90,8 @@ class Transacting(ABC):
         """Get ready, once the transactional id is this life's."""
 
     @abstractmethod
-    async def fill(self, txn: Transaction, life: str, number: int) -> None:
-        """Send the records of a transaction."""
+    async def fill(self, txn: Transaction, life: str, number: int) -> Delivery:
+        """Send the records of a transaction; returns the delivery of one of them."""
 
     @abstractmethod
     def note_end(self, *, is_committed: bool) -> None:
@@ -119,13 +119,15 @@ class Transacting(ABC):
         self.note_end(is_committed=what is What.COMMITTED)
 
     async def _run_one(self, producer: Producer, life: str, number: int) -> None:
-        """Begin, send, and end.
+        """Begin, send, and end; an abort comes when records are in a log, while others are on their way.
 
         Raises:
             AbortOnPurposeError: three times in ten.
         """
         async with producer.transaction() as txn:
             self._history.write(self.transactional_id, life, number, what=What.BEGIN)
-            await self.fill(txn, life, number)
+            delivery = await self.fill(txn, life, number)
             if self.rng.random() < ABORTED_SHARE:
+                with contextlib.suppress(KafkaError):
+                    await delivery
                 raise AbortOnPurposeError
