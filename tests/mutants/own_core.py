@@ -114,12 +114,17 @@ OWN_CORE = (
     Mutant(
         name="common_memory_kept_for_ever",
         breaks="I15: once somebody has waited, the memory that all nodes share is lent to nobody",
-        families=("D8", "D1"),
+        families=("D4", "D8", "D1"),
         changes=(
             Change(
                 "core/memory_lines.py",
                 "        self._open_batches.may_use_common = True\n        rivals",
                 "        rivals",
+            ),
+            Change(
+                "core/memory_lines.py",
+                "        self._open_batches.memory_is_short, self._open_batches.may_use_common = False, True",
+                "        self._open_batches.memory_is_short = False",
             ),
         ),
     ),
