@@ -296,7 +296,9 @@ def check_callback(callback: object) -> None:
     Raises:
         TypeError: neither `None` nor callable, or async.
     """
-    if callback is not None and not callable(callback):
+    if callback is None:
+        return
+    if not callable(callback):
         text = f"on_delivery must be a function of (metadata, error) or None, not {_kind(callback)}"
         raise TypeError(text)
     if inspect.iscoroutinefunction(callback):

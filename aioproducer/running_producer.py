@@ -337,13 +337,13 @@ class RunningProducer:
         self.fail(error)
         self._supervisor.abandon()
 
+    # What parts tell each other
+
     def close_generation(self) -> int:
         """Close the open batches; what was accepted until now is unfinished up to the returned generation."""
         generation = self.generations.close()
         self.open_batches.close_all()
         return generation
-
-    # What parts tell each other
 
     def wake(self) -> None:
         """Tell the sender that something may have become possible."""

@@ -135,8 +135,7 @@ class Settlement:
                     limits.acknowledged(
                         topic_of(batch), size=batch.wire_size, uncompressed=batch.uncompressed_wire_size
                     )
-                if batch.is_part:
-                    self._end_part(batch)
+                self._end_part(batch)
             case Retry():
                 self._retry(batch, outcome, now)
             case Split():
@@ -239,13 +238,13 @@ class Settlement:
         batch.move_to(BatchState.DONE)
         if batch.is_stamped and not is_acknowledged:
             batch.queue.identity.leave_gap(batch)
-        if batch.is_part:
-            self._end_part(batch)
+        self._end_part(batch)
         if not was_sealing:  # else the thread that compresses it owns the memory
             self._completion.release(batch)
 
     def _end_part(self, batch: ProducerBatch) -> None:
-        batch.queue.parts -= 1
+        if batch.is_part:
+            batch.queue.parts -= 1
 
     def _settle(self, queue: PartitionQueue, now: float) -> None:
         """Let the partition go on: a new epoch if it was waiting for this, then the next batch."""

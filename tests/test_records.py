@@ -1,5 +1,6 @@
 """Records are checked when they are made; every bad argument has its error."""
 
+import asyncio
 import dataclasses
 import decimal
 
@@ -10,6 +11,7 @@ from aioproducer.records import (
     ProducerRecord,
     RecordMetadata,
     TopicPartition,
+    check_callback,
     check_partition,
     check_payload,
     check_timestamp,
@@ -197,3 +199,12 @@ def test_producer_record_repr_shows_no_payload() -> None:
     assert repr(record) == (
         "ProducerRecord(topic='t', partition=None, key=<str>, value=<6 bytes>, timestamp=None, headers=['h'])"
     )
+
+
+def test_async_callback_is_refused_wherever_it_is_checked() -> None:
+    """As the native append refuses it: a producer with serializers, and a BlockingProducer, ask here."""
+    check_callback(None)
+    check_callback(print)
+
+    with pytest.raises(TypeError, match="on_delivery must not be async"):
+        check_callback(asyncio.sleep)

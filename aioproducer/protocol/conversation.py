@@ -66,7 +66,6 @@ class BrokerConversation(Generic[ContextT]):
         "_missing",
         "_start",
         "_unanswered",
-        "in_flight",
     )
 
     def __init__(
@@ -77,13 +76,16 @@ class BrokerConversation(Generic[ContextT]):
         self._max_frame_bytes = max_frame_bytes
         self._correlation_id = first_correlation_id  # of the next request
         self._unanswered: deque[tuple[int, bool, ContextT]] = deque()  # (correlation id, header has tags, context)
-        self.in_flight = 0
-        """Requests sent and not answered, those without an answer (acks=0) not counted."""
         self._start = b""  # of a frame: fewer bytes than its size takes
         self._frame = bytearray()  # as much as there is of a frame whose size is known; not a list of its pieces,
         # each of which costs some hundred bytes: of a frame that comes byte by byte they would be its size many times
         self._missing = 0  # bytes of that frame still to come; 0 between frames
         self._has_spoken = False  # whether the broker's first frame was found to be one
+
+    @property
+    def in_flight(self) -> int:
+        """Requests sent and not answered, those without an answer (acks=0) not counted."""
+        return len(self._unanswered)
 
     def send(
         self,
@@ -115,7 +117,6 @@ class BrokerConversation(Generic[ContextT]):
         if expects_response:
             # ApiVersions is answered with the plain header in every version: the broker may not know ours.
             self._unanswered.append((correlation_id, flexible and api_key != _API_VERSIONS, context))
-            self.in_flight += 1
         return [_REQUEST_START.pack(size, api_key, version, correlation_id) + first, *buffers[1:]]
 
     def receive(self, data: bytes | memoryview) -> Iterator[tuple[ContextT, memoryview]]:
@@ -160,7 +161,6 @@ class BrokerConversation(Generic[ContextT]):
         """Remove and return the contexts of all unanswered requests, oldest first; for a lost connection."""
         contexts = [context for _, _, context in self._unanswered]
         self._unanswered.clear()
-        self.in_flight = 0
         return contexts
 
     def _frame_size(self, view: memoryview, position: int) -> int:
@@ -186,7 +186,6 @@ class BrokerConversation(Generic[ContextT]):
             raise ProtocolError(f"the broker answered request {correlation_id}, the oldest unanswered is {expected}")
         body = _behind_tags(frame) if has_tags else frame[_SMALLEST_FRAME:]
         self._unanswered.popleft()
-        self.in_flight -= 1
         return context, body
 
 

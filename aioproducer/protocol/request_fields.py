@@ -28,9 +28,7 @@ def unsigned_varint(value: int) -> bytes:
 
 def array_length(count: int, *, flexible: bool) -> bytes:
     """Encode how many elements follow."""
-    if not flexible:
-        return _INT32.pack(count)
-    return _ONE_BYTE[count + 1] if -1 <= count < _VARINT_MORE - 1 else unsigned_varint(count + 1)
+    return unsigned_varint(count + 1) if flexible else _INT32.pack(count)
 
 
 def bytes_length(size: int, *, flexible: bool) -> bytes:
