@@ -33,8 +33,8 @@ class NodeProgram:
     jars: Path
     """Folder of `kafka_jars`."""
 
-    heap: Sequence[str]
-    """JVM options: `SMALL_HEAP` or `PERFORMANCE_HEAP`."""
+    options: Sequence[str]
+    """The JVM's: `SMALL_HEAP` or `PERFORMANCE_HEAP`, and an archive of classes."""
 
 
 class KafkaNode:
@@ -92,7 +92,9 @@ class KafkaNode:
         log4j.write_text(LOG4J_1, "utf-8")
         logging = ("-Dlog4j2.level=INFO", f"-Dlog4j.configuration=file:{log4j}")
         settings = str(self.folder / "server.properties")
-        command = java_command(self._program.jars, "kafka.Kafka", [settings], options=(*self._program.heap, *logging))
+        command = java_command(
+            self._program.jars, "kafka.Kafka", [settings], options=(*self._program.options, *logging)
+        )
         self._process = JavaProcess(command, self.folder / "broker.log")
         self.is_paused = False
 

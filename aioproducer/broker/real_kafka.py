@@ -5,8 +5,9 @@
             await producer.send("orders", b"...")
             await cluster.kill(2)
 
-Each node is broker and controller in one process (KRaft). Jars and a formatted log folder are cached per user, so a
-start takes as long as the JVM needs. Everything it makes is gone after `stop`, and after this process, however it ends.
+Each node is broker and controller in one process (KRaft). Jars, a formatted log folder and an archive of loaded
+classes are cached per user, so a start takes as long as the JVM needs. Everything it makes is gone after `stop`, and
+after this process, however it ends.
 """
 
 import asyncio
@@ -16,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
+from aioproducer.broker.class_archive import class_archive_options
 from aioproducer.broker.free_ports import free_ports, is_free
 from aioproducer.broker.java_process import PERFORMANCE_HEAP, SMALL_HEAP
 from aioproducer.broker.kafka_jars import TESTED_VERSIONS, kafka_jars
@@ -73,7 +75,7 @@ class KafkaCluster:
         self._advertised_ports = advertised_ports
         self._properties = dict(properties or {})
         self._features = dict(features or {})
-        self._heap = PERFORMANCE_HEAP if performance else SMALL_HEAP
+        self._is_for_measuring = performance
         self._nodes: dict[int, KafkaNode] = {}
         self._folder: WorkingFolder | None = None
 
@@ -110,9 +112,10 @@ class KafkaCluster:
         self._require_free_ports()
         jars = await kafka_jars(self.version)
         template = await formatted_log_folder(jars, self._features)
+        program = NodeProgram(jars, await self._jvm_options(jars, template))
         atexit.register(self._stop_now)
         try:
-            self._lay_out(template, NodeProgram(jars, self._heap))
+            self._lay_out(template, program)
             for node in self._nodes.values():
                 node.launch()
             await self._wait_until_ready(tuple(self._nodes.values()))
@@ -161,6 +164,11 @@ class KafkaCluster:
         for port in self._client_ports or ():
             if not is_free(port):
                 raise BrokerStartError(f"port {port} on {LOOPBACK} is in use by another program")
+
+    async def _jvm_options(self, jars: Path, template: Path) -> Sequence[str]:
+        if self._is_for_measuring:
+            return PERFORMANCE_HEAP
+        return (*SMALL_HEAP, *await class_archive_options(jars, template))
 
     def _lay_out(self, template: Path, program: NodeProgram) -> None:
         """Make the folder of every node: formatted log folder and settings."""
