@@ -181,7 +181,12 @@ class BrokerConnection(asyncio.Protocol):
             raise
 
     def eof_received(self) -> bool:
-        """Close: a broker that has said its last word answers nothing any more."""
+        """Close: a broker that has said its last word answers nothing any more.
+
+        What it had all of by then was not lost: without acknowledgements a broker that refuses a request hangs up.
+        """
+        if self._state is not ConnectionState.CLOSED:
+            self._stream.settle(self._environment.loop.time())
         return False
 
     def pause_writing(self) -> None:

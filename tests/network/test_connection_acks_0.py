@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from aioproducer.errors import BrokerConnectionError
 from aioproducer.network.environment import NetworkSettings
 from tests.fakes.network import Ends, connected
 from tests.fakes.scripted_broker import Heard, ScriptedBroker
@@ -65,6 +66,25 @@ def test_acks_0_to_a_broker_that_does_not_read_closes() -> None:
 
     assert elapsed_s == pytest.approx(1, abs=0.2)
     assert "has read nothing" in text
+
+
+def test_acks_0_that_has_left_before_the_broker_hangs_up_was_written() -> None:
+    """A broker that refuses it cannot say so, and closes: sooner than anybody polled. What stayed here is lost."""
+
+    async def story() -> list[tuple[str, type]]:
+        pair = await connected(ScriptedBroker(lambda broker, _heard: broker.transport.close()))
+        ends = Ends()
+        pair.transport.is_stuck = True
+        pair.connection.send(ends.request("left", acks=0))
+        left = pair.transport.get_write_buffer_size()
+        pair.connection.send(ends.request("kept", acks=0))
+        await asyncio.sleep(0)  # the look that follows a write at once is over; the next is a timer's
+        await asyncio.sleep(0)
+        pair.transport.flush(left)
+        await pair.connection.closed
+        return [(name, type(how)) for name, how in ends.all]
+
+    assert run(story()) == [("left", str), ("kept", BrokerConnectionError)]
 
 
 def test_choked_transport_takes_no_request() -> None:
