@@ -84,6 +84,8 @@ def test_defaults_need_no_adjustment() -> None:
         ({"acks": 0}, ("enable_idempotence", False, "acks=0")),
         ({"retries": 0}, ("enable_idempotence", False, "retries=0")),
         ({"linger_ms": 100_000}, ("delivery_timeout_ms", 130_000, "linger_ms + request_timeout_ms")),
+        ({"linger_ms": 2**31 - 1}, ("delivery_timeout_ms", 2**31 - 1, "linger_ms + request_timeout_ms")),
+        ({"linger_ms": 2**40}, ("delivery_timeout_ms", 2**31 - 1, "linger_ms + request_timeout_ms")),
         ({"reconnect_backoff_ms": 200}, ("reconnect_backoff_max_ms", 200, "only reconnect_backoff_ms was given")),
         ({"retry_backoff_ms": 5_000}, ("retry_backoff_max_ms", 5_000, "retry_backoff_ms=5000")),
         (
@@ -99,6 +101,13 @@ def test_value_follows_from_another(options: dict[str, object], adjusted: tuple[
 
     assert result.adjustments == (adjusted,)
     assert getattr(result, adjusted[0]) == adjusted[1]
+
+
+def test_longest_delivery_timeout_covers_any_linger() -> None:
+    """For who wants batches to leave by `flush` alone, and gives the largest of both, as Kafka takes them."""
+    result = config(linger_ms=2**31 - 1, delivery_timeout_ms=2**31 - 1)
+
+    assert result.delivery_timeout_ms == 2**31 - 1
 
 
 @pytest.mark.parametrize(
@@ -127,7 +136,10 @@ def test_max_waiting_bytes_is_a_quarter_of_the_buffer(given: dict[str, object], 
             {"delivery_timeout_ms": 30_004},
             "delivery_timeout_ms must be at least linger_ms + request_timeout_ms = 5 + 30000 = 30005, not 30004",
         ),
-        ({"linger_ms": 2**40}, "delivery_timeout_ms must be at least"),
+        (
+            {"linger_ms": 2**40, "delivery_timeout_ms": 1},
+            "= 1099511627776 + 30000 = 1099511657776, or 2147483647, the longest there is, not 1",
+        ),
         (
             {"retry_backoff_ms": 10, "retry_backoff_max_ms": 9},
             "retry_backoff_max_ms must be at least retry_backoff_ms = 10, not 9",

@@ -19,6 +19,8 @@ ChoosePartition: TypeAlias = Callable[[bytes | None, list[int], list[int]], int]
 NEVER_IDLE_MS: Final = 10 * 365 * 24 * 3_600_000
 """For `connections_max_idle_ms=None`."""
 
+_SECURITY_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+
 
 class AiokafkaPartitioner:
     """A partitioner of aiokafka's form.
@@ -59,8 +61,13 @@ def refuse_unsupported(security_protocol: str) -> None:
     """Refuse at the constructor what would not be done.
 
     Raises:
-        ConfigurationError: TLS or SASL.
+        ConfigurationError: TLS or SASL, or what aiokafka does not know either.
     """
+    if security_protocol not in _SECURITY_PROTOCOLS:
+        raise ConfigurationError(
+            f"`security_protocol` should be SSL or PLAINTEXT, or one of these after SASL_, not {security_protocol!r}",
+            option="security_protocol",
+        )
     if security_protocol != "PLAINTEXT":
         raise ConfigurationError(
             f"security_protocol={security_protocol!r} is not supported yet, only 'PLAINTEXT' is; keep "

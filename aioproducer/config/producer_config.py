@@ -147,7 +147,8 @@ class ProducerConfig:
 
     delivery_timeout_ms: Annotated[int, Whole(1)] = 120_000
     """How long a record may take from the call to its acknowledgement, retries included, in ms.
-    At least `linger_ms` + `request_timeout_ms`; not given, it grows to that, as in Kafka."""
+    At least `linger_ms` + `request_timeout_ms`; not given, it grows to that, as in Kafka.
+    The largest value is long enough for any linger."""
 
     request_timeout_ms: Annotated[int, Whole(1)] = 30_000
     """How long a broker may take to answer a request, in ms.

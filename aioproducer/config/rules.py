@@ -56,7 +56,7 @@ def adjust_connection_setup_timeout(config: ProducerConfig, given: AbstractSet[s
 
 def adjust_delivery_timeout(config: ProducerConfig, given: AbstractSet[str]) -> Adjustment | None:
     """The default grows with the linger and the request time-out it must cover."""
-    needed = min(config.linger_ms + config.request_timeout_ms, INT32_MAX)
+    needed = _shortest_delivery_timeout_ms(config)
     if "delivery_timeout_ms" in given or config.delivery_timeout_ms >= needed:
         return None
     return Adjustment("delivery_timeout_ms", needed, "linger_ms + request_timeout_ms")
@@ -129,13 +129,20 @@ def require_delivery_timeout_covers_a_request(config: ProducerConfig) -> None:
     Raises:
         ConfigurationError: the delivery time-out is shorter than that.
     """
-    needed = config.linger_ms + config.request_timeout_ms
+    needed = _shortest_delivery_timeout_ms(config)
     if config.delivery_timeout_ms < needed:
+        total = config.linger_ms + config.request_timeout_ms
+        limit = "" if total == needed else f", or {needed}, the longest there is"
         raise ConfigurationError(
             f"delivery_timeout_ms must be at least linger_ms + request_timeout_ms = {config.linger_ms} + "
-            f"{config.request_timeout_ms} = {needed}, not {config.delivery_timeout_ms}",
+            f"{config.request_timeout_ms} = {total}{limit}, not {config.delivery_timeout_ms}",
             option="delivery_timeout_ms",
         )
+
+
+def _shortest_delivery_timeout_ms(config: ProducerConfig) -> int:
+    # Who wants a batch to wait for company without end gives the longest of both, which have one range in Kafka.
+    return min(config.linger_ms + config.request_timeout_ms, INT32_MAX)
 
 
 def require_backoff_maxima_not_below(config: ProducerConfig) -> None:

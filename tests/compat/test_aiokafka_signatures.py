@@ -106,6 +106,12 @@ def test_what_cannot_be_done_is_refused_at_once(arguments: dict[str, object], op
     assert refused.value.option == option
 
 
+def test_protocol_that_aiokafka_does_not_know_is_not_said_to_come() -> None:
+    """A slip of the pen, in aiokafka's words."""
+    with pytest.raises(ValueError, match="`security_protocol` should be SSL or PLAINTEXT"):
+        AIOKafkaProducer(security_protocol="PLAINTXT")
+
+
 @pytest.mark.parametrize("name", ["loop", "api_version"])
 def test_deprecated_argument_warns(name: str) -> None:
     """In aiokafka's words."""
