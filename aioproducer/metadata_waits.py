@@ -9,6 +9,7 @@ from aioproducer.errors import BrokerError, Outcome
 from aioproducer.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
+    from aioproducer.core.open_batches import OpenBatches
     from aioproducer.network.metadata_refresher import MetadataRefresher
 
 
@@ -17,13 +18,15 @@ class MetadataWaits:
 
     Args:
         metadata: asks.
+        open_batches: refuses records for partitions that are not known; that is a reason to ask.
         loop: makes futures.
     """
 
-    def __init__(self, metadata: MetadataRefresher, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, metadata: MetadataRefresher, open_batches: OpenBatches, loop: asyncio.AbstractEventLoop) -> None:
         self._metadata = metadata
         self._loop = loop
         self._waiting: list[asyncio.Future[None]] = []
+        open_batches.on_unknown_partition = self._ask_for_partitions
 
     async def next_answer(self, deadline: float) -> bool:
         """Wait for the next metadata answer; False: `deadline` (monotonic seconds) came first."""
@@ -63,3 +66,8 @@ class MetadataWaits:
     def __repr__(self) -> str:
         """Show how many wait."""
         return f"<MetadataWaits {len(self._waiting)}>"
+
+    def _ask_for_partitions(self, topic: str) -> None:
+        """Ask again for a topic that is known: it may have more partitions by now."""
+        self._metadata.add_topic(topic, self._loop.time())
+        self._metadata.request_update("partition_unknown")

@@ -114,7 +114,7 @@ class RunningProducer:
         self.client = self._make_client(random)
         self.metadata = MetadataRefresher(self.client, metadata_settings(config), random=random, log=log)
         self.metadata.on_update(self._cluster_changed)
-        self.metadata_waits = MetadataWaits(self.metadata, self.loop)
+        self.metadata_waits = MetadataWaits(self.metadata, self.open_batches, self.loop)
         self.calls = OpenCalls(self.refuse)
         self.lines = self._make_lines()
         backoff = retry_backoff(config, random)
@@ -375,8 +375,7 @@ class RunningProducer:
             self.lines.topic_known(topic)
         self.lines.leaders_changed()
         for topic in self.lines.unknown_topics:
-            error = self.metadata_waits.topic_refusal(topic)
-            if error is not None:
+            if (error := self.metadata_waits.topic_refusal(topic)) is not None:
                 self.lines.topic_failed(topic, error)
         self.metadata_waits.end()
         self.wake()

@@ -8,8 +8,8 @@ that keep old news from undoing new ones:
 * A new topic id means the topic was deleted and made again: the whole view is replaced, epochs included.
 * Without topic ids (brokers before 2.8) the two cannot be told apart. There a lower epoch is accepted only when a
   produce to that topic was refused with "unknown" or "not leader" (the topic is *suspected*), or the partition has
-  no leader as far as is known, and two different brokers agree on it, or when the cluster has a single broker, which
-  cannot be behind itself.
+  no leader as far as is known, and two different brokers agree on it, or one says so for a second (it may be the only
+  one that we are connected to), or when the cluster has a single broker, which cannot be behind itself.
 * A topic that an answer reports in error keeps the partitions known before: a broker that has just restarted may
   report a topic missing that it will know in a second.
 * Partitions are added, never removed, within one topic id.
@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from aioproducer.protocol.messages import NO_EPOCH, NO_LEADER, MetadataAnswer, Node, PartitionView, TopicView
 from aioproducer.protocol.produce import NO_TOPIC_ID
@@ -37,11 +37,16 @@ def _nothing() -> Mapping[KeyT, ValueT]:
     return MappingProxyType({})
 
 
+SAME_BROKER_S: Final = 1.0
+"""A broker that reports a lower leader epoch for so long is not behind: news of a leader travel in milliseconds."""
+
+
 class _Doubt(NamedTuple):
-    """A lower leader epoch, and the broker that reported it; a second broker must agree."""
+    """A lower leader epoch, and the broker that reported it first; another must agree, or the same one later."""
 
     view: PartitionView
     from_node: int
+    since: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +103,7 @@ class Cluster:
         topics = dict(self.topics)
         doubts = dict(self.doubts)
         for seen in answer.topics:
-            merging = _TopicMerge(seen, topics.get(seen.name), from_node=answer.from_node, doubts=doubts)
+            merging = _TopicMerge(seen, topics.get(seen.name), from_node=answer.from_node, now=now, doubts=doubts)
             merging.may_go_back = seen.name in suspected
             merging.is_only_node = len(nodes) <= 1
             topics[seen.name] = merging.result()
@@ -149,14 +154,21 @@ class Cluster:
 class _TopicMerge:
     """One topic of one answer meets what was known of it. Writes to `doubts`, shared by the whole merge."""
 
-    __slots__ = ("_doubts", "_from_node", "_known", "_seen", "is_only_node", "may_go_back")
+    __slots__ = ("_doubts", "_from_node", "_known", "_now", "_seen", "is_only_node", "may_go_back")
 
     def __init__(
-        self, seen: TopicView, known: TopicView | None, *, from_node: int, doubts: dict[tuple[str, int], _Doubt]
+        self,
+        seen: TopicView,
+        known: TopicView | None,
+        *,
+        from_node: int,
+        now: float,
+        doubts: dict[tuple[str, int], _Doubt],
     ) -> None:
         self._seen = seen
         self._known = known
         self._from_node = from_node
+        self._now = now
         self._doubts = doubts
         self.may_go_back = False
         self.is_only_node = False
@@ -202,8 +214,10 @@ class _TopicMerge:
             return True
         key = (self._seen.name, number)
         doubt = self._doubts.get(key)
-        if doubt is not None and doubt.view == new and doubt.from_node != self._from_node:
-            del self._doubts[key]
-            return True
-        self._doubts[key] = _Doubt(new, self._from_node)
-        return False
+        if doubt is None or doubt.view != new:
+            self._doubts[key] = _Doubt(new, self._from_node, self._now)
+            return False
+        if doubt.from_node == self._from_node and self._now < doubt.since + SAME_BROKER_S:
+            return False
+        del self._doubts[key]
+        return True

@@ -109,6 +109,8 @@ class OpenBatches:  # noqa: PLR0904  # each asked from one place, of one diction
         """Called with the partition and the bytes of each batch that became full."""
         self.on_opened: Callable[[PartitionQueue], None] | None = None
         """Called with the partition of each batch that was opened; only transactions listen."""
+        self.on_unknown_partition: Callable[[str], None] = _nobody_asks
+        """Called with the topic of each record that was refused for a partition that is not known."""
 
     @property
     def topics(self) -> dict[str, TopicSlots]:
@@ -135,12 +137,16 @@ class OpenBatches:  # noqa: PLR0904  # each asked from one place, of one diction
         return self.partitions.choose(topic)
 
     def unknown_partition(self, topic: TopicSlots, partition: int) -> NoReturn:
-        """Refuse a partition number that the topic does not have.
+        """Refuse a partition number that the topic does not have, as far as is known.
 
         Raises:
             InvalidPartitionError: always.
         """
-        message = f"partition must be 0..{len(topic.slots) - 1} for topic {topic.topic!r}, got {partition}"
+        self.on_unknown_partition(topic.topic)
+        message = (
+            f"partition must be 0..{len(topic.slots) - 1} for topic {topic.topic!r}, got {partition}; brokers are "
+            "asked again, so if it was added just now, a later call finds it"
+        )
         raise InvalidPartitionError(message, topic=topic.topic, partition=partition, outcome=Outcome.NOT_WRITTEN)
 
     def too_large(self, topic: str, size: int) -> RecordTooLargeError:
@@ -337,3 +343,7 @@ class OpenBatches:  # noqa: PLR0904  # each asked from one place, of one diction
 
 def _nothing(_: TopicPartition, _size: int) -> None:
     """Stands for a listener that nobody has set."""
+
+
+def _nobody_asks(_topic: str) -> None:
+    """Stands for what asks brokers, where there are none."""

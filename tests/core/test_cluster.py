@@ -2,7 +2,16 @@
 
 import pytest
 
-from aioproducer.core.cluster import NO_EPOCH, NO_LEADER, Cluster, MetadataAnswer, Node, PartitionView, TopicView
+from aioproducer.core.cluster import (
+    NO_EPOCH,
+    NO_LEADER,
+    SAME_BROKER_S,
+    Cluster,
+    MetadataAnswer,
+    Node,
+    PartitionView,
+    TopicView,
+)
 from aioproducer.protocol.produce import NO_TOPIC_ID
 
 ID, OTHER_ID = b"1" * 16, b"2" * 16
@@ -162,10 +171,21 @@ class TestWithoutTopicIds:
         assert (once.leader_of("a", 0), twice.leader_of("a", 0)) == (None, 2)
 
     def test_two_brokers_must_agree(self) -> None:
-        """One that is behind says the same again and again."""
+        """One that is behind says the same again and again, for a moment."""
         assert self.after((1, True)) == 1
         assert self.after((1, True), (1, True)) == 1
         assert self.after((1, True), (2, True)) == 2
+
+    def test_one_broker_is_believed_in_the_end(self) -> None:
+        """It may be the only one that answers; nobody is behind for as long."""
+        cluster = Cluster.empty().merge(answer(self.OLD), 1.0)
+        leaders = []
+        for now in (2.0, 2.0 + 0.9 * SAME_BROKER_S, 2.0 + SAME_BROKER_S):
+            cluster = cluster.merge(answer(self.LOWER, from_node=1), now, suspected={"a"})
+            leaders.append(cluster.leader_of("a", 0))
+
+        assert leaders == [1, 1, 2]
+        assert cluster.doubts == {}
 
     def test_only_broker_cannot_be_behind_itself(self) -> None:
         """With one node there is nobody to agree."""

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from aioproducer import KafkaError, Outcome, Producer, UndeliveredError
+from aioproducer import InvalidPartitionError, KafkaError, Outcome, Producer, UndeliveredError
 from aioproducer.errors import MetadataTimeoutError
 from aioproducer.testing import ApiKey, FakeCluster, Where
 from tests.fakes.virtual_cluster import in_virtual_time
@@ -34,6 +34,40 @@ async def test_fresh_cluster_that_has_no_producer_ids_yet_only_delays() -> None:
         await producer.send("orders", b"x")
 
         assert 1.5 <= loop.time() - began < 4
+
+
+@in_virtual_time
+async def test_partition_that_was_added_is_found_soon_after_it_was_refused() -> None:
+    """Not only when metadata is refreshed for its age, minutes later."""
+    async with (
+        FakeCluster(1, topics={"orders": 1}) as cluster,
+        Producer(cluster.bootstrap_servers, metadata_max_age_ms=2**40) as producer,
+    ):
+        await producer.send("orders", b"0")
+        topic = cluster.model.topics.named("orders")
+        assert topic is not None
+        cluster.model.topics.add_partitions(topic, 2)
+        with pytest.raises(InvalidPartitionError, match="a later call finds it"):
+            producer.send("orders", b"1", partition=1)
+        await asyncio.sleep(1)
+        metadata = await producer.send("orders", b"1", partition=1)
+
+        assert metadata.partition == 1
+        assert [record.value for record in cluster.records("orders", 1)] == [b"1"]
+
+
+@in_virtual_time
+async def test_loop_of_refused_partitions_asks_at_a_measured_pace() -> None:
+    """A program that has the number wrong is no burden to the brokers."""
+    async with FakeCluster(1, topics={"orders": 1}) as cluster, Producer(cluster.bootstrap_servers) as producer:
+        await producer.send("orders", b"0")
+        before = sum(seen.api is ApiKey.METADATA for seen in cluster.requests)
+        for _ in range(1000):
+            with pytest.raises(InvalidPartitionError):
+                producer.send("orders", b"1", partition=1)
+            await asyncio.sleep(0.001)
+
+        assert 1 <= sum(seen.api is ApiKey.METADATA for seen in cluster.requests) - before <= 20
 
 
 @in_virtual_time
