@@ -91,7 +91,12 @@ class MemoryTransport(asyncio.Transport):
         self._buffer.clear()
         self.loop.call_soon(self.protocol.connection_lost, None)
         assert self.peer is not None
-        self.loop.call_soon(self.peer.close)
+        self.loop.call_soon(self.peer.feed_end)
+
+    def feed_end(self) -> None:
+        """The other end has closed: say so, and close."""
+        if not self._is_closing and not self.protocol.eof_received():
+            self.close()
 
     def is_closing(self) -> bool:
         """Whether it was closed, by either side."""

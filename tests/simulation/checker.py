@@ -8,10 +8,12 @@ C3 what was NOT_WRITTEN is not there                    C6 offset, partition and
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple
 
 from aioproducer.testing.model.record_batch import LoggedRecord
+from tests.reference.murmur2 import murmur2
 from tests.simulation.history import End, RecordId, Story, Violation
 
 
@@ -40,6 +42,15 @@ class Promise:
     keeps_order: bool = True
     is_honest: bool = True
     """Brokers tell the truth; else only what is in the logs is looked at, not what callers were told."""
+
+    keeps_append_time: bool = False
+    """The topic has its own timestamps."""
+
+    keeps_all: bool = False
+    """Nothing is ever removed from the front of a log."""
+
+    partitions: int | None = None
+    """Of the topic, all the time; None: it may get others."""
 
 
 class _Copy(NamedTuple):
@@ -111,14 +122,27 @@ def _look_at_log(comparison: _Comparison, log: KeptLog) -> None:
                 comparison.add("C5", f"{_where(log, record)} holds a record that nobody sent: {record.value!r:.60}")
                 continue
             where[story.record].append(_Copy(log, record))
-            if story.value != record.value or story.key != record.key or record.headers:
+            if (story.value, story.key, story.headers) != (record.value, record.key, record.headers):
                 comparison.add("C5", f"{_where(log, record)} holds {story.record} altered")
-            if story.topic != log.topic or (story.partition is not None and story.partition != log.partition):
-                place = f"{story.topic}-{story.partition}"
-                comparison.add("C5", f"{_where(log, record)} holds {story.record}, which was for {place}")
-            if story.given_timestamp is not None and story.given_timestamp != record.timestamp:
+            _check_place(comparison, story, _Copy(log, record))
+            is_told = story.given_timestamp is not None and not comparison.promise.keeps_append_time
+            if is_told and story.given_timestamp != record.timestamp:
                 text = f"holds {story.record} with timestamp {record.timestamp}"
                 comparison.add("C6", f"{_where(log, record)} {text}")
+
+
+def _check_place(comparison: _Comparison, story: Story, copy: _Copy) -> None:
+    place, count = story.partition, comparison.promise.partitions
+    if place is None and story.is_by_key and count is not None:
+        place = _partition_of(story.key or b"", count)
+    if story.topic != copy.log.topic or (place is not None and place != copy.log.partition):
+        comparison.add("C5", f"{_where(*copy)} holds {story.record}, which was for {story.topic}-{place}")
+
+
+@lru_cache(maxsize=1_000)
+def _partition_of(key: bytes, count: int) -> int:
+    """Where Kafka's clients send a key."""
+    return (murmur2(key) & 0x7FFFFFFF) % count
 
 
 def _check_story(comparison: _Comparison, story: Story) -> None:
@@ -139,6 +163,8 @@ def _check_story(comparison: _Comparison, story: Story) -> None:
 
 
 def _check_acknowledged(comparison: _Comparison, story: Story, copies: list[_Copy]) -> None:
+    if comparison.promise.keeps_all and story.log_start > 0:
+        comparison.add("C6", f"{story.record} is told that its log begins at {story.log_start}, and it begins at 0")
     for log, record in copies:
         is_there = log.partition == story.partition and record.offset == story.offset
         if is_there and record.timestamp == story.timestamp:
@@ -148,12 +174,25 @@ def _check_acknowledged(comparison: _Comparison, story: Story, copies: list[_Cop
         comparison.add("C1", f"{told}, and is in no log")
         return
     if story.offset < 0:
-        return  # `send_many` says where its records are together, not each
+        _check_range(comparison, story, copies)
+        return
     there = [copy for copy in copies if (copy.log.partition, copy.record.offset) == (story.partition, story.offset)]
     if not there:
         comparison.add("C6", f"{told}, and is in {', '.join(_where(*copy) for copy in copies)}")
     else:
         comparison.add("C6", f"{told} with timestamp {story.timestamp}, and has {there[0].record.timestamp}")
+
+
+def _check_range(comparison: _Comparison, story: Story, copies: list[_Copy]) -> None:
+    """`send_many` says where its records are together, not each."""
+    if story.ranges is None:
+        return
+    ranges = {(place.topic, place.partition): told for place, told in story.ranges.items()}
+    for log, record in copies:
+        told = ranges.get((log.topic, log.partition))
+        if told is not None and (told.first < 0 or told.first <= record.offset <= told.last):
+            return
+    comparison.add("C6", f"{story.record} is told to be in {ranges}, and is in {', '.join(_where(*c) for c in copies)}")
 
 
 def _doubles(copies: list[_Copy]) -> Iterator[tuple[str, str]]:

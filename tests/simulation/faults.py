@@ -200,7 +200,7 @@ def lost_producer_state(nemesis: Nemesis, chance: Random) -> None:
 def busy_coordinator(nemesis: Nemesis, chance: Random) -> None:
     """F16: producer ids cannot be had for a while."""
     where = Where(api=ApiKey.INIT_PRODUCER_ID)
-    nemesis.model.faults.error(chance.choice(PRODUCER_ID_CODES), where, times=chance.randint(1, 3))
+    nemesis.model.faults.error(chance.choice(PRODUCER_ID_CODES), where, times=chance.randint(1, 6))
 
 
 def retriable_code(nemesis: Nemesis, chance: Random) -> None:

@@ -21,6 +21,8 @@ class FlushWatch:
         self._now = now
         self._last = now()
         watched = [story.delivery for story in self._stories if story.delivery is not None]
+        for story in self._stories:
+            story.is_left = False  # somebody looks now
         self._missing = len(watched)
         self._others = [story for story in self._stories if story.delivery is None]
         for delivery in watched:

@@ -1,11 +1,12 @@
 """What happened in one run: the story of each record, the violations, and, where wanted, every event as text."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
-from aioproducer import Delivery, KafkaError, Outcome, RecordMetadata
+from aioproducer import Delivery, KafkaError, OffsetRange, Outcome, RecordMetadata, UndeliveredError
+from aioproducer.records import TopicPartition
 from tests.simulation.secrecy import Secrecy
 
 
@@ -52,10 +53,17 @@ class Story:
     is_free: bool = False
     """Neither partition nor key was given: it may go anywhere, and chooses only when there is room for it."""
 
+    is_by_key: bool = False
+    """Its key alone says to which partition it goes."""
+
+    headers: tuple[tuple[str, bytes | None], ...] = ()
     end: End = End.OPEN
     ended_at: float = -1.0
     offset: int = -1
     timestamp: int = -1
+    log_start: int = -1
+    """Offset of the first record in its log, as it was told."""
+
     given_timestamp: int | None = None
     """Ms since the epoch, when the caller set one."""
 
@@ -67,10 +75,17 @@ class Story:
     was_given_up: bool = False
     """Its caller was cancelled, whatever it was told before or after."""
 
+    is_left: bool = False
+    """Nobody looks at its delivery: that it failed, a flush or `close` must say."""
+
+    ranges: Mapping[TopicPartition, OffsetRange] | None = None
+    """Where `send_many` says that its records are; it does not say which is where."""
+
     def acknowledge(self, metadata: RecordMetadata, now: float) -> None:
         """It was delivered."""
         self.end, self.ended_at = End.ACKNOWLEDGED, now
         self.partition, self.offset, self.timestamp = metadata.partition, metadata.offset, metadata.timestamp
+        self.log_start = metadata.log_start_offset
 
     def fail(self, error: BaseException, now: float) -> None:
         """It failed, or was refused at the call; an error that says nothing of the record is a refusal."""
@@ -112,6 +127,16 @@ class History:
 
     secrecy: Secrecy | None = None
     """Looks for payloads in what the producer says; None: not in this run."""
+
+    undelivered: int = 0
+    """Records that flushes and closes said were not delivered."""
+
+    def note_undelivered(self, error: UndeliveredError) -> None:
+        """A flush, or `close`, says that records were not delivered."""
+        self.undelivered += error.count
+        if self.secrecy is not None:
+            self.secrecy.look_at_error(error)
+        self.note("caller", "%s", error)
 
     def note(self, who: str, what: str, *values: object) -> None:
         """Keep an event; `what` is a %-format, filled in only where it is kept."""

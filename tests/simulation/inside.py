@@ -44,6 +44,31 @@ class Inside:
             violated("I15", f"nobody waits, and memory is kept for some who do: {running.open_batches!r}")
         states[f"producer {running.lifecycle.state.value}"] += 1
 
+    @property
+    def turns(self) -> int:
+        """How often the sender has looked for work."""
+        return self._parts().sender.turns
+
+    @property
+    def metadata_answers(self) -> int:
+        """How many were taken."""
+        return self._parts().metadata.refreshes
+
+    def ask_for_metadata(self) -> int:
+        """Have a broker asked how the cluster is; returns how many answers there were."""
+        self._parts().metadata.request_update("asked by the simulation")
+        return self.metadata_answers
+
+    def check_pool(self, violated: Callable[[str, str], None]) -> None:
+        """I15: when nothing is lent, nobody is down for a loan, and what is free is what the lists hold."""
+        pool = self._parts().pool
+        lent, holders, used = pool._lent, pool._holders, pool._used  # noqa: SLF001  # as above
+        if lent or holders or any(used.values()):
+            violated("I15", f"nothing is lent, and {lent}, {holders}, {used} say otherwise")
+        kept = sum(size * len(chunks) for size, chunks in pool._free.items())  # noqa: SLF001  # as above
+        if kept != pool.free_bytes or kept > pool.total_bytes:
+            violated("I15", f"{kept} bytes wait for their next use, {pool.free_bytes} are counted: {pool!r}")
+
     def watch_epochs(self, violated: Callable[[str, str], None]) -> None:
         """I24: from now on, no update of metadata may take a leader epoch back within one topic id."""
         highest: dict[tuple[str, bytes, int], int] = {}
@@ -68,6 +93,7 @@ class Inside:
             return
         client, now = running.client, running.loop.time()
         for queue in running.accumulator.partitions.queues():
+            self._check_lingering(queue, now, violated)
             node_id = queue.leader_id
             connection_id = 0 if node_id is None else client.ready_connection(node_id)
             if not connection_id:
@@ -75,6 +101,15 @@ class Inside:
             batch = queue.next_to_send(connection_id, now - _TICK_S)
             if batch is not None:
                 violated("I20", f"{batch!r} could go to node {node_id}, which is ready, and the sender sleeps")
+
+    def _check_lingering(self, queue: PartitionQueue, now: float, violated: Callable[[str, str], None]) -> None:
+        """I20: a batch is ready when its linger is over, and when somebody waits for it."""
+        batch, linger_s = queue.open_batch, self._parts().accumulator._settings.linger_s  # noqa: SLF001  # as above
+        if batch is None or batch.is_ready:
+            return
+        if batch.result.wanted or batch.called_at + linger_s + _TICK_S < now:
+            age_s = now - batch.called_at
+            violated("I20", f"{batch!r} lingers: wanted={batch.result.wanted}, opened {age_s:.6f} s ago")
 
     def watch_turns(self, violated: Callable[[str, str], None]) -> None:
         """I20: from now on, whoever has waited longest for a node goes first."""

@@ -29,6 +29,10 @@ _BETWEEN_BEATS = 1.0000271828
 CLOSE_SLACK_S = 0.05
 """What closing takes once nothing is waited for any more: connections end in a turn of the loop."""
 
+REST_S = 0.5
+MOST_TURNS_AT_REST = 60
+"""Of the sender. Connections that nobody uses are closed in this time, and metadata is asked for."""
+
 PROBER = 1_000
 """The client number of the records that probe partitions after healing."""
 
@@ -217,11 +221,30 @@ class Watchman:
         if statistics.buffer_available_bytes != statistics.buffer_total_bytes:
             held = statistics.buffer_total_bytes - statistics.buffer_available_bytes
             self._violated("I15", f"{held} bytes are held when nothing is on its way")
+        else:
+            Inside(self.producer).check_pool(self._violated)
         if statistics.records_waiting or statistics.waiting_bytes:
             self._violated("I15", f"{statistics.records_waiting} records wait when nothing is on its way")
         if statistics.records_pending or statistics.requests_in_flight > 1:
             self._violated("I1", f"{statistics.records_pending} records are pending when nothing is on its way")
         Inside(self.producer).check(self._violated, self.states)
+
+    async def check_rest(self, network: SimulatedNetwork) -> None:
+        """I20: a producer with nothing to do does nothing, but for asking how the cluster is now and then.
+
+        IDLE: once it was told, it has one connection to a node at most.
+        """
+        running = Inside(self.producer)
+        before, answers = running.turns, running.ask_for_metadata()
+        await asyncio.sleep(REST_S)
+        if (turns := running.turns - before) > MOST_TURNS_AT_REST:
+            self._violated("I20", f"the sender looked for work {turns} times in {REST_S} s of rest")
+        if running.metadata_answers == answers:
+            return
+        resting = [each for each in network.connections.values() if not getattr(each.protocol, "in_flight", 0)]
+        nodes = Counter(each.node.number for each in resting)
+        if any(count > 1 for count in nodes.values()):
+            self._violated("IDLE", f"connections by node on which nothing is on its way: {dict(nodes)}")
 
     def check_gone(self, network: SimulatedNetwork) -> None:
         """I23: no task and no connection is left after close."""
@@ -231,3 +254,7 @@ class Watchman:
             self._violated("I23", f"tasks are left after close: {left}")
         if network.connections:
             self._violated("I23", f"{len(network.connections)} connections are left after close")
+        statistics = self.producer.statistics()
+        if statistics.buffer_available_bytes != statistics.buffer_total_bytes:
+            held = statistics.buffer_total_bytes - statistics.buffer_available_bytes
+            self._violated("I15", f"{held} bytes are held after close")

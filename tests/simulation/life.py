@@ -91,6 +91,8 @@ class Run:
             node.latency_s, node.jitter_s = plan.latency_s, plan.jitter_s
         limit = plan.max_message_bytes
         configs = {} if limit is None else {"max.message.bytes": str(limit)}
+        if plan.keeps_append_time:
+            configs["message.timestamp.type"] = "LogAppendTime"
         topic = model.topics.create(TopicRequest(name=TOPIC, partitions=plan.partitions, configs=configs))
         self._keeper.adopt_all(topic)
         return loop.network
@@ -190,9 +192,7 @@ class Run:
         try:
             await self._producer.flush()
         except UndeliveredError as error:
-            if self._history.secrecy is not None:
-                self._history.secrecy.look_at_error(error)
-            self._history.note("caller", "flush: %s", error)
+            self._history.note_undelivered(error)
 
     async def _probe(self) -> None:
         """Every partition takes records again, soon."""
@@ -206,11 +206,12 @@ class Run:
 
     async def _end(self) -> None:
         self._watchman.check_quiet()
+        await self._watchman.check_rest(self._network)
         try:
             async with asyncio.timeout(5):
                 await self._producer.close(1)
         except UndeliveredError as error:
-            self._history.note("caller", "close: %s", error)
+            self._history.note_undelivered(error)
         except TimeoutError:
             self._history.violated("I17", "close(1) did not end within 5 s")
         await asyncio.sleep(0.2)
@@ -231,6 +232,9 @@ class Run:
             is_idempotent=plan.is_idempotent,
             keeps_order=plan.acks != 0,
             is_honest=plan.is_honest,
+            keeps_append_time=plan.keeps_append_time,
+            keeps_all="F15" not in plan.enabled,
+            partitions=None if "F21" in plan.enabled else plan.partitions,
         )
         for violation in check_history(history.stories, logs, promise):
             history.violated(*violation)

@@ -13,6 +13,9 @@ from tests.simulation.rare_options import bulky_family, with_rare_options
 CALM_SEEDS = 16
 """One in so many seeds has no fault at all: then everything must be acknowledged."""
 
+APPEND_TIME = 0.15
+"""Of the topics so many have `message.timestamp.type=LogAppendTime`; not those that are made again, which lose it."""
+
 SMALL_BATCH = 500
 """Bytes; most batches of fewer have a single record."""
 
@@ -81,6 +84,9 @@ class Plan:
     burst: int = 2
     """Records that callers bring at a time are at most one more."""
 
+    keeps_append_time: bool = False
+    """The topic keeps the time of appending, whatever time its records bring."""
+
     schedule: str = "fifo"
     """Who goes first where asyncio leaves it open: as in asyncio, or "pct"."""
 
@@ -133,11 +139,10 @@ def draw_plan(family_name: str, seed: int, *, schedule: str = "fifo") -> Plan:
         options |= {"delivery_timeout_ms": 60_000, "request_timeout_ms": 30_000, "max_block_ms": 60_000}
     brokers = min(chance.randint(*family.brokers), chance.randint(*family.brokers))
     replication = min(brokers, chance.choice(family.replication))
-    delivery_s = options["delivery_timeout_ms"] / 1000  # type: ignore[operator]  # drawn as a number
-    request_s = min(options["request_timeout_ms"] / 1000, 0.5)  # type: ignore[operator]  # as above
+    request_s = min(options["request_timeout_ms"] / 1000, 0.5)  # type: ignore[operator]  # drawn as a number
     records = _records(family, options, chance)
     clients = min(_draw(chance, family.clients), records)
-    chaos_s = min(chance.choice((0.3, 1.0, 2.0)) * delivery_s, 20.0)
+    chaos_s = min(chance.choice((0.3, 1.0, 2.0)) * options["delivery_timeout_ms"] / 1000, 20.0)  # type: ignore[operator]
     return Plan(
         family=family,
         seed=seed,
@@ -163,6 +168,7 @@ def draw_plan(family_name: str, seed: int, *, schedule: str = "fifo") -> Plan:
         strikes=_strikes(family, [fault for fault in enabled if fault != "F24"], chance, chaos_s),
         beat_s=chance.choice(BEATS) * request_s,
         burst=chance.choice(BURSTS),
+        keeps_append_time="F21" not in enabled and Random(f"topic-{family_name}-{seed}").random() < APPEND_TIME,
         schedule=schedule,
     )
 

@@ -1,5 +1,6 @@
 """The checker sees every way in which a log can differ from what callers were told."""
 
+from aioproducer import OffsetRange, TopicPartition
 from aioproducer.testing.model.record_batch import LoggedRecord
 from tests.simulation.checker import KeptLog, Promise, check_history
 from tests.simulation.history import End, RecordId, Story
@@ -150,3 +151,36 @@ def test_acknowledged_record_may_die_with_its_leader_at_acks_1() -> None:
 def test_acknowledged_record_does_not_die_with_its_leader_at_acks_all() -> None:
     """Every copy in sync has it."""
     assert broken([told(0)], cut=(written(0),)) == ["C1"]
+
+
+def test_lost_header_is_found() -> None:
+    """What came with a record is part of it."""
+    story = told(0)
+    story.headers = (("trace", b"1"),)
+
+    assert broken([story], written(0)) == ["C5"]
+
+
+def test_key_in_another_partition_than_its_own_is_found() -> None:
+    """Of two partitions the key belongs to the one that Kafka's hash says, and its caller does not know it."""
+    found = []
+    for key in (b"a", b"b", b"c", b"d"):
+        story = told(0, end=End.UNKNOWN)
+        story.key, story.partition, story.is_by_key = key, None, True
+        record = written(0)._replace(key=key)
+        found.append(broken([story], record, promise=Promise(acks=-1, is_idempotent=True, partitions=2)))
+
+    assert [] in found
+    assert ["C5"] in found
+
+
+def test_range_that_leaves_a_record_out_is_found() -> None:
+    """`send_many` says from where to where its records are."""
+    story = told(1, offset=-1)
+    place = TopicPartition("t", 0)
+
+    story.ranges = {place: OffsetRange(0, 1, 2)}
+    within = broken([story], written(1))
+    story.ranges = {place: OffsetRange(0, 0, 2)}
+
+    assert (within, broken([story], written(1))) == ([], ["C6"])

@@ -52,6 +52,7 @@ def test_no_invariant_is_broken_by_two_deviations(scene: Scene) -> None:
     assert found.is_exhausted or found.schedules == SCHEDULES
 
 
+@pytest.mark.slow
 def test_search_finds_what_one_deviation_does_not_show() -> None:
     """Two deviations turn three answers round; what was found is replayed."""
     assert search(RACY, most_deviations=1).broken == []

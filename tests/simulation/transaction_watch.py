@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple, cast
 
+from aioproducer.protocol.error_codes import ErrorCode
 from aioproducer.records import TopicPartition
 from aioproducer.testing import ApiKey
 from aioproducer.testing.model.exchange import Exchange, read_payload, read_request_header
@@ -52,8 +53,11 @@ class TransactionWatch(WireWatch):
         self._added: dict[Claim, set[TopicPartition]] = defaultdict(set)
         self._produces: dict[_Key, Claim] = {}  # neither answered nor lost
         self._inits: set[_Key] = set()  # first InitProducerId on their way
+        self._renewals: set[_Key] = set()  # those for another epoch, until they are answered, and heard
+        self._lost_renewals: set[_Key] = set()
         self.lost_inits = 0
-        """Of these: one that arrives late fences whoever has the id by then."""
+        """First ones: one that arrives late fences whoever has the id by then. And renewals that arrive late and find
+        a transaction, which a late AddPartitionsToTxn has begun: it is aborted under an epoch that nobody is told."""
         self._ended: set[Claim] = set()  # an end was asked for under V2: its answer brings another epoch
 
     # Requests
@@ -70,8 +74,7 @@ class TransactionWatch(WireWatch):
             self._asked[key] = Claim(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch)
         elif api == _INIT:
             request = cast("Any", _request_in(frame, ApiKey.INIT_PRODUCER_ID, version))
-            if request.producer_id < 0:
-                self._inits.add(key)
+            (self._inits if request.producer_id < 0 else self._renewals).add(key)
         elif api == _END:
             request = cast("Any", _request_in(frame, ApiKey.END_TXN, version))
             claim = Claim(request.producer_id, request.producer_epoch)
@@ -115,6 +118,9 @@ class TransactionWatch(WireWatch):
                 self.error_codes[exchange.api.name, row["partition_error_code"]] += 1
                 if not row["partition_error_code"]:
                     granted.append(TopicPartition(name, row["partition_index"]))
+        elif exchange.api is ApiKey.INIT_PRODUCER_ID:
+            is_lost = (exchange.connection_id, exchange.header.correlation_id) in self._lost_renewals
+            self.lost_inits += is_lost and cast("Any", answer)["error_code"] == ErrorCode.CONCURRENT_TRANSACTIONS
 
     def answered(self, transport: SimulatedTransport, frame: bytes) -> None:
         """Look at an answer as it arrives."""
@@ -127,6 +133,7 @@ class TransactionWatch(WireWatch):
         key = (transport.number, correlation_id)
         self._produces.pop(key, None)
         self._inits.discard(key)
+        self._renewals.discard(key)
         claim = self._asked.pop(key, None)
         if claim is not None:
             self._added[claim].update(self._granted.pop(key, ()))
@@ -139,6 +146,8 @@ class TransactionWatch(WireWatch):
         lost = {key for key in self._inits if key[0] == transport.number}
         self.lost_inits += len(lost)
         self._inits -= lost
+        self._lost_renewals |= {key for key in self._renewals if key[0] == transport.number}
+        self._renewals -= self._lost_renewals
 
 
 def _request_in(frame: bytes, api: ApiKey, version: int) -> object:

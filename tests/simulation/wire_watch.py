@@ -2,11 +2,14 @@
 
 * I5, I8: one identity (producer id, epoch, sequence) of a partition names one record, for ever.
 * I6: a partition's epoch never goes back.
-* SIZE: no batch of several records is larger than `batch_size`.
+* SIZE: no batch of several records is larger than `batch_size`, and the batches of no request than `max_request_size`.
 * I7: no more Produce requests in flight on a connection than configured.
 * I22: one Metadata request in flight, and another to another node where the first is met with silence.
+* RETRIES: no batch is sent more often than `retries` allow, or again and again without a pause (`resend_watch.py`).
+* IDLE: no connection is used again after `connections_max_idle_ms` without use.
 """
 
+import math
 import struct
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
@@ -20,15 +23,20 @@ from aioproducer.testing.model.record_batch import BatchHeader, decode_records, 
 from aioproducer.testing.model.wire import Reader
 from tests.simulation.history import History
 from tests.simulation.plan import Plan
+from tests.simulation.resend_watch import ResendWatch
 from tests.simulation.simulated_transport import SimulatedTransport
 
 _NAMES: Final = {int(api): api.name for api in ApiKey}
 _HEAD: Final = struct.Struct(">ihhi")
 _CORRELATION: Final = struct.Struct(">ii")
 _PRODUCE: Final = int(ApiKey.PRODUCE)
+_INIT: Final = int(ApiKey.INIT_PRODUCER_ID)
 _METADATA: Final = int(ApiKey.METADATA)
 _HANDSHAKE: Final = int(ApiKey.API_VERSIONS)
+_IDLE: Final = "connections_max_idle_ms"
 _TICK_S: Final = 0.001
+_LATE_S: Final = 0.01
+"""By so much a connection may be closed late: a timer's tick, and the turns of the loop that follow it."""
 _SILENCE_S: Final = 0.5
 """A node that answers Metadata with silence for so long is no reason not to ask another."""
 
@@ -89,8 +97,14 @@ class WireWatch:
         is_looked_into = "outage" in plan.enabled or plan.seed % LOOKS_INTO_REQUESTS == 0
         self._looks_into_requests = history.is_recording or is_looked_into
         self._batch_size = max(plan.number("batch_size"), SMALLEST_LIMIT)
+        self._max_request_size = plan.options.get("max_request_size", math.inf)
         self._request_timeout_s = plan.number("request_timeout_ms") / 1000
         self._clock = clock
+        self._is_transactional = plan.family.is_transactional
+        self._resends = ResendWatch(history, plan)
+        self._used: dict[int, float] = {}  # connection -> when a request or an answer was the last on it
+        longest_ms = max(plan.number(_IDLE), plan.number("request_timeout_ms")) if _IDLE in plan.options else math.inf
+        self._max_idle_s = longest_ms / 1000  # it is looked at when a request would have been too late
         self._metadata_in_flight: dict[tuple[int, int], float] = {}  # -> when it was asked
         self._appended: dict[tuple[int, int], bool] = {}  # (connection, correlation id) -> every batch is in a log
         self._throttles: dict[tuple[int, int], int] = {}  # ms that the answer to a request asks to pause
@@ -144,8 +158,12 @@ class WireWatch:
         self.requests[_NAMES[api]] += 1
         if self._pauses and self._is_pause(transport, api):
             self.violated("KIP-219", f"{_NAMES[api]} was sent to node {transport.node.number} during its pause")
+        now = self._clock()
         if not asked:
-            self._oldest_since[number] = self._clock()
+            self._oldest_since[number] = now
+            if now - self._used.get(number, now) > self._max_idle_s + _LATE_S:
+                self.violated("IDLE", f"connection {number} is used after {now - self._used[number]:.3f} s")
+        self._used[number] = now
         if api != _PRODUCE:
             self._note_question(transport, api, version, correlation_id)
             return False
@@ -160,6 +178,8 @@ class WireWatch:
     def _note_question(self, transport: SimulatedTransport, *question: int) -> None:
         api, version, correlation_id = question
         transport.asked[correlation_id] = api
+        if api == _INIT and not self._is_transactional:
+            self._resends.asked_for_id(self._clock())
         if api == _METADATA:
             self._note_metadata((transport.number, correlation_id))
         if self._is_recording:
@@ -183,10 +203,14 @@ class WireWatch:
         self._refreshes.append(now)
 
     def _look_at_batches(self, request: ProduceRequest, key: tuple[int, int], transport: SimulatedTransport) -> None:
+        size = sum(len(produced.records or b"") for produced in request.partitions)
+        if len(request.partitions) > 1 and size > self._max_request_size:
+            self.violated("SIZE", f"{len(request.partitions)} batches in {size} bytes: more than max.request.size")
         for produced in request.partitions:
             assert produced.records is not None
             header = read_header(produced.records)
             place = (produced.topic or produced.topic_id, produced.partition_index)
+            self._resends.sent((*place, header.crc), transport.node.number, self._clock())
             self._history.note(
                 "producer", "Produce #%d.%d to node %d: %s", *key, transport.node.number, _Batch(place, header)
             )
@@ -261,6 +285,7 @@ class WireWatch:
         if size != len(frame) - 4:
             return  # half of it
         number, now = transport.number, self._clock()
+        self._used[number] = now
         key = (number, correlation_id)
         since = self._oldest_since.get(number)
         if since is not None:

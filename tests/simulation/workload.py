@@ -12,8 +12,10 @@ from typing import Any, NamedTuple, TypeVar
 
 from aioproducer import BufferTimeoutError, BulkResult, Delivery, KafkaError, Producer, RecordMetadata, UndeliveredError
 from aioproducer.network.node_link import LONGEST_THROTTLE_MS
+from tests.simulation.callback_turns import CallbackTurns
 from tests.simulation.excuses import check_ends, may_be_too_large
 from tests.simulation.flush_watch import FlushWatch
+from tests.simulation.given_headers import headers_for
 from tests.simulation.history import End, History, RecordId, Story
 from tests.simulation.plan import Plan
 
@@ -79,6 +81,7 @@ class Workload:
         """Virtual seconds; 0.0 while things go wrong."""
 
         self.now = history.clock
+        self.turns = CallbackTurns(plan, history)
         self.delivery_timeout_s = plan.number("delivery_timeout_ms") / 1000
         self.max_block_s = plan.number("max_block_ms") / 1000
 
@@ -110,6 +113,14 @@ class Workload:
         healed_at = self.healthy_since - self.delivery_timeout_s if self.healthy_since else math.inf
         for violation in check_ends(self.history.stories, self.plan, healed_at):
             self.history.violated(*violation)
+        self._check_told()
+
+    def _check_told(self) -> None:
+        """I19: what failed and nobody has looked at, flushes and closes have said."""
+        left = [story for story in self.history.stories if story.is_left and story.error]
+        if len(left) > self.history.undelivered and not self.plan.family.closes_early:
+            told = self.history.undelivered
+            self.history.violated("I19", f"{len(left)} records failed unseen, and {told} were told: {left[0].record}")
 
 
 class Caller:
@@ -218,7 +229,9 @@ class Caller:
     async def verb_nowait(self) -> None:
         """`send_nowait`."""
         for _ in range(self._group()):
-            self._call(self._story("send_nowait"), self._load.producer.send_nowait)
+            story = self._story("send_nowait")
+            delivery = self._call(story, self._load.producer.send_nowait)
+            story.is_left = delivery is not None and not story.expects_callback
 
     async def verb_enqueue(self) -> None:
         """`enqueue`, which takes at most `max_block_ms`."""
@@ -285,7 +298,7 @@ class Caller:
             if position in result.errors:
                 story.fail(result.errors[position], self._load.now())
             else:
-                story.end, story.ended_at = End.ACKNOWLEDGED, self._load.now()
+                story.end, story.ended_at, story.ranges = End.ACKNOWLEDGED, self._load.now(), result.offsets
 
     async def verb_gather(self) -> None:
         """`gather` of several sends."""
@@ -313,8 +326,8 @@ class Caller:
         except TimeoutError:
             self._check_bound("flush", began, 0.0 if timeout is None else timeout)
             return
-        except UndeliveredError:
-            pass
+        except UndeliveredError as error:
+            load.history.note_undelivered(error)
         except KafkaError:
             if load.is_closing:
                 return
@@ -347,6 +360,7 @@ class Caller:
             called_at=load.now(),
             partition=partition,
             is_free=partition is None and aim.key is None,
+            is_by_key=partition is None and aim.key is not None,
         )
         return load.history.begin(story)
 
@@ -368,6 +382,8 @@ class Caller:
             arguments["on_delivery"] = self._callback(story, fails=self._with_faults and dice < 0.15)
         if 0.45 < dice < 0.55:
             story.given_timestamp = arguments["timestamp"] = round(1_700_000_000_000 + chance.uniform(-1e6, 1e6))
+        if 0.4 < dice < 0.6:
+            arguments["headers"] = story.headers = headers_for(story)
         if self._load.plan.family.integer_edges and chance.random() < 0.2:
             self._go_to_the_edge(story, arguments)
         if self._with_faults and chance.random() < 0.05:
@@ -378,7 +394,7 @@ class Caller:
         """Send a tombstone, or a time at the end of time."""
         if story.key is None or story.partition is not None:
             arguments["key"] = story.key = b"%d.%d.%d|" % story.record
-            story.is_free = False
+            story.is_free, story.is_by_key = False, story.partition is None
             if self._chance.random() < 0.5:
                 arguments["value"] = story.value = None
         if self._chance.random() < 0.5:
@@ -386,7 +402,7 @@ class Caller:
 
     def _spoil(self, arguments: dict[str, Any]) -> None:
         """Make it a call that must be refused."""
-        spoilt: list[tuple[str, object]] = [("partition", 10_000), ("key", 5), ("timestamp", -5), ("headers", [1])]
+        spoilt: list[tuple[str, object]] = [("partition", -1), ("key", 5), ("timestamp", -5), ("headers", [1])]
         if self._has_serializer:
             spoilt.append(("value", POISON))
         name, value = self._chance.choice(spoilt)
@@ -401,6 +417,7 @@ class Caller:
             story.was_called_back = True
             if metadata is not None:
                 story.acknowledge(metadata, self._load.now())
+                self._load.turns.called_back(story)
             elif error is not None:
                 story.fail(error, self._load.now())
             self._check_bound(story, story.called_at, self._load.delivery_timeout_s)
@@ -465,7 +482,8 @@ class Caller:
         """Wait for it, in one of the ways there are, or do not."""
         dice = self._chance.random()
         if dice < 0.05:
-            await asyncio.gather(_awaited(delivery), _awaited(delivery), return_exceptions=True)
+            patience_s = None if dice < 0.02 else 0.01 * self._load.delivery_timeout_s
+            await asyncio.gather(_awaited(delivery, patience_s), _awaited(delivery), return_exceptions=True)
         elif dice < 0.15:
             await asyncio.wait([delivery])
         elif dice < 0.2:
@@ -491,8 +509,9 @@ class _Aim(NamedTuple):
     key: bytes | None
 
 
-async def _awaited(delivery: Delivery) -> RecordMetadata:
-    return await delivery
+async def _awaited(delivery: Delivery, patience_s: float | None = None) -> RecordMetadata:
+    async with asyncio.timeout(patience_s):  # who gives up leaves the others waiting
+        return await delivery
 
 
 def _fail(_: asyncio.Future[RecordMetadata]) -> None:

@@ -1,0 +1,60 @@
+"""What watches the order of callbacks, and the pace of attempts, sees what it is there for."""
+
+from tests.simulation.callback_turns import CallbackTurns
+from tests.simulation.history import History, RecordId, Story
+from tests.simulation.plan import Plan, draw_plan
+from tests.simulation.resend_watch import AT_ONCE, ResendWatch
+
+BATCH = ("orders", 0, 4711)
+
+
+def a_plan(**options: object) -> Plan:
+    """Return any plan, with these options."""
+    return draw_plan("D1", 1).with_options(acks=-1, **options)
+
+
+def acknowledged(order: int, *, partition: int = 0, at: float = 1.0) -> Story:
+    """Return a record that was acknowledged."""
+    story = Story(RecordId(0, 0, order), order, "orders", b"", None, "send", 0.0, partition)
+    story.ended_at = at
+    return story
+
+
+def found_in_callbacks(*stories: Story) -> list[str]:
+    """Return the invariants that callbacks in this order break."""
+    history = History()
+    turns = CallbackTurns(a_plan(), history)
+    for story in stories:
+        turns.called_back(story)
+    return [violation.invariant for violation in history.violations]
+
+
+def found_in_attempts(*times: float, **options: object) -> list[str]:
+    """Return the invariants that attempts at these times break."""
+    history = History()
+    watch = ResendWatch(history, a_plan(retry_backoff_ms=100, retry_backoff_max_ms=1_000, **options))
+    for at in times:
+        watch.sent(BATCH, 1, at)
+    return [violation.invariant for violation in history.violations]
+
+
+def test_callback_before_that_of_an_earlier_record_is_found() -> None:
+    """Of one partition, at one moment."""
+    assert found_in_callbacks(acknowledged(2), acknowledged(1)) == ["I3"]
+
+
+def test_callbacks_of_other_partitions_and_moments_are_free() -> None:
+    """Order is promised within a partition, and a batch that fails first may end last."""
+    assert found_in_callbacks(acknowledged(2), acknowledged(1, partition=1), acknowledged(0, at=2.0)) == []
+
+
+def test_attempts_without_a_pause_are_found() -> None:
+    """More than leaders that move away and back explain."""
+    assert found_in_attempts(*(0.001 * each for each in range(AT_ONCE))) == []
+    assert found_in_attempts(*(0.001 * each for each in range(AT_ONCE + 1))) == ["I22"]
+
+
+def test_attempt_too_many_is_found() -> None:
+    """`retries` count the attempts after the first."""
+    assert found_in_attempts(1.0, 2.0, 4.0, retries=2) == []
+    assert found_in_attempts(1.0, 2.0, 4.0, 8.0, retries=2) == ["RETRIES"]
