@@ -4,9 +4,17 @@ from typing import Final
 
 from tests.mutants.listed import LISTED
 from tests.mutants.mutant import Mutant
+from tests.mutants.once_unseen import ONCE_UNSEEN
 from tests.mutants.own_core import OWN_CORE
 from tests.mutants.own_native import OWN_NATIVE
 from tests.mutants.own_shell import OWN_SHELL
 from tests.mutants.own_transactions import OWN_TRANSACTIONS
 
-MUTANTS: Final[tuple[Mutant, ...]] = (*LISTED, *OWN_CORE, *OWN_SHELL, *OWN_NATIVE, *OWN_TRANSACTIONS)
+MUTANTS: Final[tuple[Mutant, ...]] = (
+    *LISTED,
+    *OWN_CORE,
+    *OWN_SHELL,
+    *OWN_NATIVE,
+    *OWN_TRANSACTIONS,
+    *ONCE_UNSEEN,
+)

@@ -2,6 +2,8 @@
 
 import ast
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,7 +11,7 @@ import pytest
 from tests.mutants.every import MUTANTS
 from tests.mutants.mutant import Change, Mutant, StaleMutantError
 from tests.mutants.session import SIX, chosen_by
-from tests.mutants.workshop import PACKAGE
+from tests.mutants.workshop import PACKAGE, ROOT, WITHOUT_BROKERS
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
@@ -23,6 +25,16 @@ def test_mutant_fits_the_code(mutant: Mutant, tmp_path: Path) -> None:
 
     for path in tmp_path.rglob("*.py"):
         ast.parse(path.read_text("utf-8"))
+
+
+@pytest.mark.slow
+def test_every_named_test_runs() -> None:
+    """A file that is gone, or none of whose tests is chosen, would end the session and not kill its mutant."""
+    named = sorted({test for mutant in MUTANTS for test in mutant.tests})
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-m", WITHOUT_BROKERS, *named]
+    collected = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
+
+    assert [test for test in named if not any(line.startswith(test) and "::" in line for line in collected)] == []
 
 
 def test_names_are_unique() -> None:
