@@ -30,8 +30,8 @@ PYTHONS = [
 OWN_VERSION = f"{sys.version_info.major}.{sys.version_info.minor}"
 """Of the interpreter that runs nox."""
 
-WORKERS = str((os.cpu_count() or 1) + 1)
-"""Processes that share the suite."""
+WORKERS = str(2 * (os.cpu_count() or 1))
+"""Processes that share the suite: half of what the tests of real brokers take is waiting."""
 
 NO_TESTS_COLLECTED = 5
 """pytest's exit code."""

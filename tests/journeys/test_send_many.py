@@ -206,7 +206,7 @@ async def test_keys_must_be_as_many_as_values(producer: Producer, keys: list[byt
 
 async def test_unknown_topic_and_closed_raise_at_the_call(one_broker: FakeCluster) -> None:
     """Nothing was given."""
-    producer = await Producer(one_broker.bootstrap_servers, max_block_ms=100).start()
+    producer = await Producer(one_broker.bootstrap_servers, max_block_ms=1_000).start()
     with pytest.raises(MetadataTimeoutError, match="nowhere"):
         await producer.send_many("nowhere", [b"v"])
     with pytest.raises(ValueError, match="topic"):

@@ -15,6 +15,8 @@ from aioproducer.protocol.compression import compress
 from aioproducer.sealing import IN_LOOP_BYTES
 from aioproducer.testing import ApiKey, FakeCluster, Where
 
+pytestmark = pytest.mark.slow
+
 PRODUCE = Where(api=ApiKey.PRODUCE)
 RECORDS = 18_000
 """Of 40 bytes: they fill most of a batch of a megabyte."""
