@@ -104,7 +104,7 @@ class Campaign:
             start=began,
             outcome=", ".join(f"{count} {name}" for name, count in wrong.items()) or "no violation",
             digest=hashlib.sha256(json.dumps(outcome, sort_keys=True).encode()).hexdigest(),
-            totals=outcome,
+            totals={**outcome, "problems": [problem.partition("\n")[0] for problem in outcome["problems"]]},
             package=self.package,
             commit=self.commit,
         )

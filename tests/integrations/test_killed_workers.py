@@ -49,6 +49,7 @@ def topic_of(topic: str) -> str:
     return f"{topic[:80]}-{secrets.token_hex(4)}"
 
 
+@pytest.mark.parametrize("broker_of_release", ONE_FAKE_AND_REAL, indirect=True)
 @pytest.mark.parametrize("phase", PHASES)
 async def test_worker_dies_and_starts_again(broker_of_release: tuple[str, str], topic: str, phase: str) -> None:
     """With the same id: what its first life left open is aborted at once, not when its time is over."""

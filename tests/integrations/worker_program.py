@@ -10,14 +10,13 @@ import signal
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
 
 from aiokafka import ConsumerRecord
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 
-from aioproducer import ConsumerGroupMetadata, Producer, TopicPartition
+from aioproducer import ConsumerGroupMetadata, Producer, TopicPartition, TransactionTimeoutError
 from aioproducer.integrations.aiokafka import ExactlyOnce, exactly_once
 from aioproducer.integrations.batch_transaction import BatchTransaction
 from tests.integrations.workers import GROUP, consuming
@@ -77,12 +76,12 @@ async def work(orders: WorkerOrders) -> None:
         exactly_once(consumer, producer, max_records=orders.batch) as batches,
     ):
         print("started", flush=True)
-        stopping = asyncio.create_task(stop_at_the_end(batches, producer, orders))
         group, number = ConsumerGroupMetadata.of(consumer), 0
-        async for records, txn in batches:
-            number += 1
-            await handle(records, txn, orders, group=group, is_last=number == 2)
-        await stopping
+        async with asyncio.TaskGroup() as tasks:  # a look that fails ends the work too, loudly
+            tasks.create_task(stop_at_the_end(batches, producer, orders))
+            async for records, txn in batches:
+                number += 1
+                await handle(records, txn, orders, group=group, is_last=number == 2)
 
 
 async def handle(
@@ -111,11 +110,17 @@ async def handle(
 
 
 async def stop_at_the_end(batches: ExactlyOnce, producer: Producer, orders: WorkerOrders) -> None:
-    """Stop once the group has processed all."""
+    """Stop once the group has processed all; while its coordinator is away nobody knows how far it is."""
     places = [TopicPartition(orders.topic, number) for number in range(4)]
-    look = partial(producer.committed_offsets, f"{GROUP}-{orders.topic}", places)
-    while sum(offset.offset for offset in (await look()).values() if offset) < orders.total:  # noqa: ASYNC110
+    processed = 0
+    while processed < orders.total:
         await asyncio.sleep(LOOK_EVERY_S)
+        try:
+            found = await producer.committed_offsets(f"{GROUP}-{orders.topic}", places)
+        except TransactionTimeoutError as error:
+            print(error, flush=True)
+        else:
+            processed = sum(offset.offset for offset in found.values() if offset)
     batches.stop()
 
 
