@@ -53,11 +53,11 @@ class TransactionWatch(WireWatch):
         self._added: dict[Claim, set[TopicPartition]] = defaultdict(set)
         self._produces: dict[_Key, Claim] = {}  # neither answered nor lost
         self._inits: set[_Key] = set()  # first InitProducerId on their way
-        self._renewals: set[_Key] = set()  # those for another epoch, until they are answered, and heard
-        self._lost_renewals: set[_Key] = set()
-        self.lost_inits = 0
-        """First ones: one that arrives late fences whoever has the id by then. And renewals that arrive late and find
-        a transaction, which a late AddPartitionsToTxn has begun: it is aborted under an epoch that nobody is told."""
+        self._lost_asked: set[_Key] = set()  # AddPartitionsToTxn whose connection is gone: they may arrive late
+        self._begun_late: set[Claim] = set()  # by one of those, after the end of the transaction that it was for
+        self.fenced_by_chance = 0
+        """First InitProducerId that were lost: one that arrives late fences whoever has the id by then. And those for
+        another epoch that find a transaction begun late: it is aborted under an epoch that nobody is told."""
         self._ended: set[Claim] = set()  # an end was asked for under V2: its answer brings another epoch
 
     # Requests
@@ -71,10 +71,11 @@ class TransactionWatch(WireWatch):
             self._look_at_produce(frame, version, key)
         elif api == _ADD:
             request = cast("Any", _request_in(frame, ApiKey.ADD_PARTITIONS_TO_TXN, version))
-            self._asked[key] = Claim(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch)
+            self._asked[key] = _adder(request)
         elif api == _INIT:
             request = cast("Any", _request_in(frame, ApiKey.INIT_PRODUCER_ID, version))
-            (self._inits if request.producer_id < 0 else self._renewals).add(key)
+            if request.producer_id < 0:
+                self._inits.add(key)
         elif api == _END:
             request = cast("Any", _request_in(frame, ApiKey.END_TXN, version))
             claim = Claim(request.producer_id, request.producer_epoch)
@@ -102,6 +103,7 @@ class TransactionWatch(WireWatch):
             what = "commit" if is_commit else "abort"
             self.violated("I13", f"EndTxn ({what}) under {claim} while {waiting} Produce requests are unanswered")
         self._added.pop(claim, None)
+        self._begun_late.discard(claim)
         if not is_v1:
             self._ended.add(claim)
 
@@ -110,17 +112,23 @@ class TransactionWatch(WireWatch):
     def observe(self, exchange: Exchange, answer: object, now: float) -> None:
         """Look at an answer as a broker gives it."""
         super().observe(exchange, answer, now)
+        key = exchange.connection_id, exchange.header.correlation_id
         if exchange.api is ApiKey.ADD_PARTITIONS_TO_TXN:
             topics = cast("Any", answer)["results_by_topic_v3_and_below"]
             rows = [(topic["name"], row) for topic in topics for row in topic["results_by_partition"]]
-            granted = self._granted[exchange.connection_id, exchange.header.correlation_id] = []
+            granted = self._granted[key] = []
             for name, row in rows:
                 self.error_codes[exchange.api.name, row["partition_error_code"]] += 1
                 if not row["partition_error_code"]:
                     granted.append(TopicPartition(name, row["partition_index"]))
+            claim = _adder(exchange.request())
+            if granted and key in self._lost_asked and not self._added.get(claim):
+                self._begun_late.add(claim)
         elif exchange.api is ApiKey.INIT_PRODUCER_ID:
-            is_lost = (exchange.connection_id, exchange.header.correlation_id) in self._lost_renewals
-            self.lost_inits += is_lost and cast("Any", answer)["error_code"] == ErrorCode.CONCURRENT_TRANSACTIONS
+            request = cast("Any", exchange.request())
+            has_found_one = Claim(request.producer_id, request.producer_epoch) in self._begun_late
+            is_busy = cast("Any", answer)["error_code"] == ErrorCode.CONCURRENT_TRANSACTIONS
+            self.fenced_by_chance += has_found_one and is_busy
 
     def answered(self, transport: SimulatedTransport, frame: bytes) -> None:
         """Look at an answer as it arrives."""
@@ -133,7 +141,6 @@ class TransactionWatch(WireWatch):
         key = (transport.number, correlation_id)
         self._produces.pop(key, None)
         self._inits.discard(key)
-        self._renewals.discard(key)
         claim = self._asked.pop(key, None)
         if claim is not None:
             self._added[claim].update(self._granted.pop(key, ()))
@@ -142,14 +149,19 @@ class TransactionWatch(WireWatch):
         """A connection is gone, and with it what was in flight on it."""
         super().lost(transport)
         self._produces = {key: claim for key, claim in self._produces.items() if key[0] != transport.number}
+        self._lost_asked |= {key for key in self._asked if key[0] == transport.number}
         self._asked = {key: claim for key, claim in self._asked.items() if key[0] != transport.number}
         lost = {key for key in self._inits if key[0] == transport.number}
-        self.lost_inits += len(lost)
+        self.fenced_by_chance += len(lost)
         self._inits -= lost
-        self._lost_renewals |= {key for key in self._renewals if key[0] == transport.number}
-        self._renewals -= self._lost_renewals
 
 
 def _request_in(frame: bytes, api: ApiKey, version: int) -> object:
     header, reader = read_request_header(memoryview(frame)[4:])
     return decode_request(api, version, read_payload(api, header, reader))
+
+
+def _adder(request: object) -> Claim:
+    """Who asks with an AddPartitionsToTxn."""
+    asked = cast("Any", request)
+    return Claim(asked.v3_and_below_producer_id, asked.v3_and_below_producer_epoch)
