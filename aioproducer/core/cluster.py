@@ -154,7 +154,7 @@ class Cluster:
 class _TopicMerge:
     """One topic of one answer meets what was known of it. Writes to `doubts`, shared by the whole merge."""
 
-    __slots__ = ("_doubts", "_from_node", "_known", "_now", "_seen", "is_only_node", "may_go_back")
+    __slots__ = ("_doubts", "_from_node", "_has_gone_back", "_known", "_now", "_seen", "is_only_node", "may_go_back")
 
     def __init__(
         self,
@@ -172,6 +172,7 @@ class _TopicMerge:
         self._doubts = doubts
         self.may_go_back = False
         self.is_only_node = False
+        self._has_gone_back = False
 
     def result(self) -> TopicView:
         seen, known = self._seen, self._known
@@ -185,7 +186,7 @@ class _TopicMerge:
             self._partition(known.partitions, seen.partitions, number)
             for number in range(max(len(known.partitions), len(seen.partitions)))
         )
-        topic_id = known.topic_id if seen.topic_id == NO_TOPIC_ID else seen.topic_id
+        topic_id = known.topic_id if seen.topic_id == NO_TOPIC_ID and not self._has_gone_back else seen.topic_id
         merged = TopicView(seen.name, topic_id, partitions, seen.error_code)
         return known if merged == known else merged
 
@@ -205,7 +206,10 @@ class _TopicMerge:
             return new
         # Nothing is sent to a partition without a leader, so nothing can be refused: it is always suspected.
         is_suspected = self.may_go_back or old.leader_id == NO_LEADER
-        return new if is_suspected and self._lower_epoch_is_true(number, new) else old
+        if not is_suspected or not self._lower_epoch_is_true(number, new):
+            return old
+        self._has_gone_back = True  # the topic was made again: the id that brokers gave it before is not its own
+        return new
 
     def _lower_epoch_is_true(self, number: int, new: PartitionView) -> bool:
         if self._seen.topic_id != NO_TOPIC_ID:

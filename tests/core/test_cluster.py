@@ -187,6 +187,14 @@ class TestWithoutTopicIds:
         assert leaders == [1, 1, 2]
         assert cluster.doubts == {}
 
+    def test_topic_that_was_made_again_loses_its_old_id(self) -> None:
+        """Brokers were replaced by older ones meanwhile: the id is that of the topic before, and no epoch goes back."""
+        cluster = Cluster.empty().merge(answer(self.OLD._replace(topic_id=ID)), 1.0)
+        for from_node in (1, 2):
+            cluster = cluster.merge(answer(self.LOWER, from_node=from_node), 2.0, suspected={"a"})
+
+        assert (cluster.leader_of("a", 0), cluster.topic_id("a")) == (2, NO_TOPIC_ID)
+
     def test_only_broker_cannot_be_behind_itself(self) -> None:
         """With one node there is nobody to agree."""
         assert self.after((1, True), nodes=(NODES[0],)) is None
