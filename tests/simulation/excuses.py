@@ -85,6 +85,7 @@ def _is_excused(story: Story, plan: Plan) -> bool:
         "withdrawn": story.was_given_up,
         "deleted and made again": "F21" in plan.enabled,
         "a later batch was acknowledged": plan.is_idempotent,
+        "the partitioner failed": plan.has_partitioner,
     }
     if kind in by_kind:
         return by_kind[kind]

@@ -215,9 +215,9 @@ _ROWS = (
     Family(
         name="D14",
         title="metadata flaps, topics and brokers change",
-        faults=("F2", "F6", "F10", "F12", "F16", "F17", "F22", "F24", "names", "codes"),
+        faults=("F2", "F6", "F10", "F12", "F16", "F17", "F22", "F24", "names", "codes", "releases"),
         always=("F11", "F21"),
-        brokers=(2, 5),
+        brokers=(1, 5),
     ),
     Family(
         name="D16",
@@ -253,6 +253,7 @@ _ROWS = (
         title="hostile brokers",
         faults=("F1", "F3", "F5", "F9", "F11", "F17", "F24", "lies"),
         always=("F25", "codes"),
+        strikes=(6, 18),
     ),
 )
 

@@ -1,6 +1,6 @@
 """What goes wrong: one function a fault, F1 to F25, and `FAULTS`, where a strike finds it by its number.
 
-Those of transactions (F16) are in `coordinator_faults.py`.
+Those of transactions (F16) are in `coordinator_faults.py`, hostile brokers (F25) in `hostile_faults.py`.
 
 F20 (authentication) comes with authentication, F24 (the user's own) is in `workload.py`.
 """
@@ -16,7 +16,9 @@ from aioproducer.protocol.error_codes import ErrorCode
 from aioproducer.testing import ApiKey, Where
 from aioproducer.testing.model.partition import Partition
 from aioproducer.testing.model.topics import TopicRequest
+from aioproducer.testing.model.version_profiles import PROFILES
 from tests.simulation.coordinator_faults import ASKED, COORDINATOR_FAULTS
+from tests.simulation.hostile_faults import HOSTILE_FAULTS
 
 if TYPE_CHECKING:
     from tests.simulation.nemesis import Nemesis
@@ -32,6 +34,9 @@ FINAL = (10, 17, 18, 21, 29, 32, 35, 42, 43, 44, 45, 47, 59, 76, 87, 999)
 """Codes that end a batch, or its identity; 31, 53 and 90 end the producer."""
 
 EVERY_CODE = tuple(ErrorCode)
+TOO_OLD = 0.3
+"""Of the releases that brokers are replaced by, so many are too old."""
+
 ASKED_BY_ALL = (ApiKey.PRODUCE, ApiKey.PRODUCE, ApiKey.METADATA, ApiKey.INIT_PRODUCER_ID, ApiKey.API_VERSIONS)
 
 METADATA_CODES = (3, 5, 7, 35, -1)
@@ -256,7 +261,7 @@ def topic_changes(nemesis: Nemesis, chance: Random) -> None:
         nemesis.keeper.adopt_all(topic, present)
         return
     nemesis.model.topics.delete(topic, nemesis.now)
-    count = max(present + chance.randint(-1, 1), nemesis.plan.partitions)
+    count = max(present + chance.randint(-3, 1), nemesis.plan.partitions)
     nemesis.later(chance.choice((0.0, 1.0)) * nemesis.a_while(chance), lambda: make_topic(nemesis, count))
 
 
@@ -273,6 +278,16 @@ def cluster_replaced(nemesis: Nemesis, chance: Random) -> None:
     del chance
     nemesis.network.move_all()
     nemesis.fired("F22")
+
+
+def another_release(nemesis: Nemesis, chance: Random) -> None:
+    """Every broker is replaced by one of another release: it knows other versions, or none that the producer knows."""
+    versions = PROFILES[chance.choice(tuple(PROFILES))].versions
+    if chance.random() < TOO_OLD:
+        versions = {**versions, ApiKey.PRODUCE: (0, 2)}
+    nemesis.speak(versions)
+    nemesis.fired("releases")
+    nemesis.later(nemesis.a_while(chance), nemesis.speak_as_planned)
 
 
 def no_names(nemesis: Nemesis, chance: Random) -> None:
@@ -300,9 +315,8 @@ def outage(nemesis: Nemesis, chance: Random) -> None:
     for node in away:
         node.is_dark, node.is_refusing = is_silent, not is_silent
     if not is_silent:
-        for connection in list(nemesis.network.connections.values()):
-            if connection.node in away:
-                nemesis.network.cut(connection, "outage")
+        for node in away:
+            nemesis.network.cut_all(node, "outage")
     nemesis.fired("outage")
     timeout_s = nemesis.plan.number("delivery_timeout_ms") / 1000
     for node in away:
@@ -315,30 +329,6 @@ def too_large(nemesis: Nemesis, chance: Random) -> None:
     nemesis.model.faults.error(code, nemesis.place(chance), times=chance.randint(1, 4), skip=chance.randrange(3))
 
 
-def hostile_bytes(nemesis: Nemesis, chance: Random) -> None:
-    """F25: an answer is garbage, has a wrong size or correlation id, or says nothing of a partition."""
-    faults, skip = nemesis.model.faults, chance.randrange(3)
-    where = Where(api=chance.choice((ApiKey.PRODUCE, ApiKey.PRODUCE, None)))
-    dice = chance.randrange(5)
-    nemesis.fired("F25")
-    if dice == 0:
-        faults.garbage(chance.randbytes(chance.randint(1, 200)), where, skip=skip)
-    elif dice == 1:
-        faults.wrong_correlation_id(where, skip=skip)
-    elif dice == 2:
-        faults.oversized_frame(where, size=chance.choice((2**31 - 1, -5, -(2**31), 500_000_000)), skip=skip)
-    else:
-        place = nemesis.place(chance)
-        if dice == 3:
-            faults.error(6, place)  # so what the answer omits was not even appended
-        nemesis.network.frames.omissions.append(faults.omit_partition(place))
-
-
-def lies(nemesis: Nemesis, chance: Random) -> None:
-    """Answers arrive with bytes changed: whatever they say, nothing hangs and nothing grows."""
-    nemesis.node(chance).lie_times += chance.randint(1, 4)
-
-
 def wall_clock_jumps(nemesis: Nemesis, chance: Random) -> None:
     """F23: the wall clock jumps by up to an hour."""
     nemesis.wall_clock_shift_ms = chance.randint(-3_600_000, 3_600_000)
@@ -347,6 +337,7 @@ def wall_clock_jumps(nemesis: Nemesis, chance: Random) -> None:
 
 FAULTS: Mapping[str, Callable[[Nemesis, Random], None]] = {
     **COORDINATOR_FAULTS,
+    **HOSTILE_FAULTS,
     "F1": drop_before_append,
     "F2": drop_after_append,
     "F3": half_an_answer,
@@ -369,13 +360,12 @@ FAULTS: Mapping[str, Callable[[Nemesis, Random], None]] = {
     "F21": topic_changes,
     "F22": cluster_replaced,
     "F23": wall_clock_jumps,
-    "F25": hostile_bytes,
     "codes": any_code,
     "cold": cold_start,
-    "lies": lies,
     "names": no_names,
     "outage": outage,
     "refusals": lost_answer_then_refusals,
+    "releases": another_release,
     "split": too_large,
     "tags": unknown_header_tags,
 }

@@ -24,6 +24,7 @@ from tests.simulation.nemesis import Nemesis
 from tests.simulation.plan import Plan
 from tests.simulation.simulated_loop import SimulatedLoop
 from tests.simulation.simulated_network import PORT, SimulatedNetwork
+from tests.simulation.users_partitioner import UsersPartitioner
 from tests.simulation.wire_watch import WireWatch
 from tests.simulation.workload import Workload, serialize
 
@@ -114,6 +115,8 @@ class Run:
         options = dict(self._plan.options)
         if self._plan.user_faults and self._plan.seed % 3 == 0:
             options["value_serializer"] = serialize
+        if self._plan.has_partitioner:
+            options["partitioner"] = UsersPartitioner(Random(f"partitioner-{self._plan.seed}"))
         servers = [f"{BOOTSTRAP_NAME}:{PORT}"] if self._plan.uses_bootstrap_name else hosts
         producer = Producer(servers, client_id="simulated", **options)  # type: ignore[arg-type]  # drawn
         return producer.use_sources(random=Random(f"producer-{self._plan.seed}"), wall_clock=self._wall_clock_ms)

@@ -3,17 +3,20 @@
 A fault (`faults.py`) is laid down and mostly ends by itself: after so many requests, or after a time.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from random import Random
 
 from aioproducer.testing import ApiKey, Where
 from aioproducer.testing.model.cluster import ModelCluster
 from aioproducer.testing.model.partition import Partition
+from aioproducer.testing.model.version_profiles import profile_named
 from tests.simulation.faults import FAULTS, TOPIC, make_topic
 from tests.simulation.history import History
 from tests.simulation.kept_logs import LogKeeper
 from tests.simulation.plan import Plan, Strike
-from tests.simulation.simulated_network import Node, SimulatedNetwork
+from tests.simulation.simulated_network import SimulatedNetwork
+from tests.simulation.simulated_node import Node
 
 
 class Nemesis:
@@ -47,6 +50,7 @@ class Nemesis:
         self._history.note("nemesis", "everything is healed")
         now = self._loop.time()
         self.model.faults.clear()
+        self.speak_as_planned()
         self.network.names.clear_up()
         for number, node in self.network.nodes.items():
             self.model.brokers[number].stale_leaders = {}
@@ -68,6 +72,19 @@ class Nemesis:
         self.network.settle()
 
     # What faults are made of
+
+    def speak(self, versions: Mapping[ApiKey, tuple[int, int]]) -> None:
+        """Have all brokers list other versions from now on, to whoever connects anew; nobody stays connected."""
+        settings = self.model.settings
+        self.model.settings = replace(settings, profile=replace(settings.profile, versions=versions))
+        for node in self.network.nodes.values():
+            self.network.cut_all(node, "the broker was replaced by another release")
+
+    def speak_as_planned(self) -> None:
+        """Have all brokers list what they did at first, unless they do."""
+        planned = profile_named(self.plan.profile).versions
+        if self.model.settings.profile.versions is not planned:
+            self.speak(planned)
 
     def fired(self, fault: str) -> None:
         """Count a fault that needs no request to have an effect."""

@@ -106,6 +106,11 @@ class Plan:
         return "retries" in self.options
 
     @property
+    def has_partitioner(self) -> bool:
+        """Whether the user's own partitioner says where records go that do not."""
+        return self.user_faults and self.seed % 4 == 1
+
+    @property
     def acks(self) -> int:
         """0, 1, or -1 for all."""
         acks = self.options["acks"]

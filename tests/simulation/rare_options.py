@@ -49,7 +49,9 @@ def with_rare_options(options: Mapping[str, object], family: Family, seed: int) 
         "max_request_size": _longest(family, buffer_memory) + _OVERHEAD,
         "retries": chance.choice((1, 2, 3)),
     }
-    return {**options, **bulky, **{name: value for name, value in small.items() if chance.random() < _RARELY}}
+    rare = {name: value for name, value in small.items() if chance.random() < _RARELY}
+    buffers = {name: -1 for name in ("send_buffer_bytes", "receive_buffer_bytes") if chance.random() < _RARELY}
+    return {**options, **bulky, **rare, **buffers}
 
 
 def _longest(family: Family, buffer_memory: int) -> int:

@@ -16,8 +16,10 @@ from random import Random
 from aioproducer.testing.model.cluster import ModelCluster
 from aioproducer.testing.model.effects import Close, Effect, PauseReading, ResumeReading, Send
 from tests.simulation.frame_watch import FrameWatch
+from tests.simulation.hostile_answers import STRANGERS, changed, is_whole
 from tests.simulation.lean_loop import LeanLoop
 from tests.simulation.name_server import NameServer
+from tests.simulation.simulated_node import Node
 from tests.simulation.simulated_transport import SimulatedTransport
 from tests.simulation.wire_watch import Fate, WireWatch
 
@@ -27,37 +29,6 @@ _NEXT = 1e-6
 
 _LENGTH = struct.Struct(">i")
 _FRAGMENTS = 12
-
-
-class Node:
-    """Where a broker is, and what the weather is like there."""
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-        self.host = f"10.0.0.{number}"
-        self.latency_s = 0.001
-        self.jitter_s = 0.0
-        self.clear_up()
-
-    def clear_up(self) -> None:
-        """Nothing is wrong from now on."""
-        self.is_dark = False
-        """Nothing arrives, either way, and nobody connects; what was sent waits."""
-        self.is_refusing = False
-        """Nobody connects."""
-        self.is_stalled = False
-        """It reads nothing: the producer's transports keep what is written."""
-        self.extra_s = 0.0
-        """Added to the latency of both ways."""
-        self.fragment_times = 0
-        """Transfers that still arrive in small pieces."""
-        self.cut_times = 0
-        """Requests of which only a part will arrive before the connection breaks."""
-        self.ghost_times = 0
-        """Produce requests of which a second copy will arrive later."""
-        self.ghost_delay_s = 0.0
-        self.lie_times = 0
-        """Answers that will arrive with bytes changed."""
 
 
 @dataclass(slots=True, eq=False)
@@ -153,6 +124,8 @@ class SimulatedNetwork:
         self.model.brokers[node.number].connected(transport.number)
         self.watch.connected(transport)
         protocol.connection_made(transport)
+        if not transport.sends_at_once:
+            self.violated("SOCKET", f"connection {transport.number} delays small frames, or does not keep itself alive")
         return transport, protocol
 
     def closed_by_producer(self, transport: SimulatedTransport) -> None:
@@ -163,6 +136,12 @@ class SimulatedNetwork:
         """Break a connection now, for both ends."""
         self._end_at_node(transport)
         transport.reset(reason)
+
+    def cut_all(self, node: Node, reason: str) -> None:
+        """Break all connections to a node."""
+        for connection in list(self.connections.values()):
+            if connection.node is node:
+                self.cut(connection, reason)
 
     def forget(self, transport: SimulatedTransport) -> None:
         """The producer has let go of a connection; what is on the way up still arrives."""
@@ -311,19 +290,27 @@ class SimulatedNetwork:
             self.watch.fired("lies")
             self.watch.answered(transport, data)
             self.frames.spoilt(transport)
-            data = self._changed(data)
+            data = changed(data, self._random)
+        if transport.node.stranger_times > 0 and not transport.down_at:
+            transport.node.stranger_times -= 1
+            self.watch.answered(transport, data)
+            self._answer_later(transport, partial(self._speak, transport, self._random.choice(STRANGERS)))
+            return
         last = data
         if transport.node.fragment_times > 0:
             *fragments, last = self._pieces(transport.node, data)
             for piece in fragments:
                 self._answer_later(transport, partial(transport.receive, piece))
         self._answer_later(transport, partial(self._answer, transport, data, last))
+        if transport.node.echo_times > 0 and is_whole(data):
+            transport.node.echo_times -= 1
+            self._answer_later(transport, partial(self._speak, transport, data))
 
-    def _changed(self, data: bytes) -> bytes:
-        changed = bytearray(data)
-        for _ in range(self._random.randint(1, 3)):
-            changed[self._random.randrange(len(changed))] = self._random.randrange(256)
-        return bytes(changed)
+    def _speak(self, transport: SimulatedTransport, data: bytes) -> None:
+        """Let the producer read what no broker answers."""
+        self.frames.spoilt(transport)
+        transport.receive(data)
+        self.frames.taken(transport, is_bad=True)
 
     def _answer(self, transport: SimulatedTransport, frame: bytes, last: bytes) -> None:
         is_bad = self.frames.is_bad(transport, frame)

@@ -10,18 +10,33 @@ do: if somebody changes them meanwhile, the checksum taken at the write no longe
 """
 
 import asyncio
+import socket
 import zlib
 from collections import deque
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tests.simulation.simulated_network import Node, SimulatedNetwork
+    from tests.simulation.simulated_network import SimulatedNetwork
+    from tests.simulation.simulated_node import Node
 
 Buffer = bytes | bytearray | memoryview
 
+_KEEP_ALIVE = (socket.SOL_SOCKET, socket.SO_KEEPALIVE)
 _SCALE = 256
 """By so much fewer bytes than in life are on their way, and so much sooner a transport has enough of them."""
+
+
+class SimulatedSocket:
+    """Keeps the options that are set, and does nothing with them."""
+
+    def __init__(self) -> None:
+        self.options: dict[tuple[int, int], int] = {}
+
+    def setsockopt(self, level: int, name: int, value: int) -> None:
+        """Set an option, which must be a number that a system takes."""
+        assert value >= 0, f"a socket option of {value}"
+        self.options[level, name] = value
 
 
 class SimulatedTransport(asyncio.Transport):
@@ -46,6 +61,7 @@ class SimulatedTransport(asyncio.Transport):
         self.up_at = 0.0
         """When the last bytes on their way up arrive; later ones arrive later."""
         self.down_at = 0.0
+        """The same, on their way down; 0.0 as long as there were none."""
         self.unread = bytearray()
         """Arrived at the node, and no whole frame yet."""
         self.waiting: deque[bytes] = deque()
@@ -58,6 +74,7 @@ class SimulatedTransport(asyncio.Transport):
         self._high = 64 * 1024
         self._is_paused = False
         self._is_closing = False
+        self._socket = SimulatedSocket()
 
     # What the producer does
 
@@ -89,9 +106,15 @@ class SimulatedTransport(asyncio.Transport):
         """Set the mark above which the protocol is paused; everything here is as much smaller than in life."""
         self._high = (64 * 1024 if high is None else high) // _SCALE
 
-    def get_extra_info(self, name: str, default: object = None) -> object:  # noqa: ARG002
-        """There is no socket."""
-        return default
+    def get_extra_info(self, name: str, default: object = None) -> object:
+        """Only of its socket."""
+        return self._socket if name == "socket" else default
+
+    @property
+    def sends_at_once(self) -> bool:
+        """Whether small frames do not wait for the acknowledgement of earlier ones, and a dead peer is noticed."""
+        options = self._socket.options
+        return options.get((socket.IPPROTO_TCP, socket.TCP_NODELAY)) == options.get(_KEEP_ALIVE) == 1
 
     def is_closing(self) -> bool:
         """Whether it was closed, by either side."""

@@ -10,7 +10,8 @@ from tests.simulation.plan import draw_plan
 from tests.simulation.run import live_through
 from tests.simulation.scheduled_loop import ScheduledLoop
 from tests.simulation.schedules import DeviatingSchedule, PrioritySchedule, Schedule
-from tests.simulation.simulated_network import Node, Passage
+from tests.simulation.simulated_network import Passage
+from tests.simulation.simulated_node import Node
 
 SEEDS = 80
 

@@ -360,9 +360,12 @@ class Caller:
             called_at=load.now(),
             partition=partition,
             is_free=partition is None and aim.key is None,
-            is_by_key=partition is None and aim.key is not None,
+            is_by_key=self._is_by_key(partition, aim.key),
         )
         return load.history.begin(story)
+
+    def _is_by_key(self, partition: int | None, key: bytes | None) -> bool:
+        return partition is None and key is not None and not self._load.plan.has_partitioner
 
     def _value(self, record: RecordId) -> bytes:
         bits = self._chance.getrandbits(48)
@@ -394,7 +397,7 @@ class Caller:
         """Send a tombstone, or a time at the end of time."""
         if story.key is None or story.partition is not None:
             arguments["key"] = story.key = b"%d.%d.%d|" % story.record
-            story.is_free, story.is_by_key = False, story.partition is None
+            story.is_free, story.is_by_key = False, self._is_by_key(story.partition, story.key)
             if self._chance.random() < 0.5:
                 arguments["value"] = story.value = None
         if self._chance.random() < 0.5:
