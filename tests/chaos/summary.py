@@ -4,6 +4,7 @@ import dataclasses
 import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from tests.chaos.cell import CellResult
@@ -16,7 +17,7 @@ class Summary:
     """Adds cells up."""
 
     cells: int = 0
-    failed: list[str] = dataclasses.field(default_factory=list)
+    failed: list[Path] = dataclasses.field(default_factory=list)
     """Folders of the cells that failed."""
     faults: Counter[str] = dataclasses.field(default_factory=Counter)
     outcomes: dict[str, Counter[str]] = dataclasses.field(default_factory=dict)
@@ -44,7 +45,7 @@ class Summary:
         self.recovery_s += figures.get("recovery_s", [])
         self.clients += figures.get("clients", 0)
         if not result.passed:
-            self.failed.append(str(result.folder))
+            self.failed.append(result.folder)
 
     @property
     def acknowledged(self) -> int:
@@ -65,7 +66,7 @@ class Summary:
             "in_logs": dict(self.in_logs),
             "recovery_s": quantiles(self.recovery_s),
             "violations": dict(self.violations),
-            "failed": self.failed,
+            "failed": [folder.name for folder in self.failed],
         }
 
     def lines(self) -> Iterator[str]:
