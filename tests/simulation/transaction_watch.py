@@ -2,12 +2,13 @@
 
 Under transactions V1 a partition is produced to only after its AddPartitionsToTxn was answered, and an end waits
 until every Produce of the transaction is answered or its connection is closed. Under V2 a commit waits for that, an
-abort need not; and nothing is sent under an epoch whose end was asked for.
+abort need not; and nothing is sent under an epoch whose end was asked for. No partition is added twice, a transaction
+of V2 has an epoch that none of V1 had, and another epoch is asked for where something went wrong, and only there.
 """
 
 import struct
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple, cast
 
 from aioproducer.protocol.error_codes import ErrorCode
@@ -18,19 +19,24 @@ from aioproducer.testing.model.messages import decode_request
 from aioproducer.testing.model.produce_wire import decode_produce
 from aioproducer.testing.model.record_batch import read_header
 from aioproducer.testing.model.wire import Reader
+from tests.simulation.asking_watch import ASKED, AskingWatch
 from tests.simulation.history import History
+from tests.simulation.pipeline_watch import PipelineWatch
 from tests.simulation.plan import Plan
 from tests.simulation.simulated_transport import SimulatedTransport
+from tests.simulation.transaction_stories import member_of
 from tests.simulation.wire_watch import WireWatch
 
 LAST_PRODUCE_OF_V1: Final = 11
 LAST_END_OF_V1: Final = 4
+FIRST_WITH_MEMBER: Final = 3
 
 _HEAD: Final = struct.Struct(">ihhi")
 _CORRELATION: Final = struct.Struct(">ii")
 _ADD: Final = int(ApiKey.ADD_PARTITIONS_TO_TXN)
 _END: Final = int(ApiKey.END_TXN)
 _INIT: Final = int(ApiKey.INIT_PRODUCER_ID)
+_COMMIT_OFFSETS: Final = int(ApiKey.TXN_OFFSET_COMMIT)
 
 _Key = tuple[int, int]
 """Of a request: its connection, its correlation id."""
@@ -59,6 +65,11 @@ class TransactionWatch(WireWatch):
         """First ones: one that arrives late fences whoever has the id by then. And renewals that arrive late and find
         a transaction, which a late AddPartitionsToTxn has begun: it is aborted under an epoch that nobody is told."""
         self._ended: set[Claim] = set()  # an end was asked for under V2: its answer brings another epoch
+        self._used_by_v1: set[Claim] = set()
+        self._had_trouble = False  # since another epoch was had
+        self._was_upgraded = False  # which needs another epoch once, whenever the producer hears of it
+        self._asking = AskingWatch(history, plan)
+        self._pipelines = PipelineWatch(history)
 
     # Requests
 
@@ -69,17 +80,37 @@ class TransactionWatch(WireWatch):
         key = (transport.number, correlation_id)
         if is_produce:
             self._look_at_produce(frame, version, key)
-        elif api == _ADD:
+        elif api in ASKED:
+            self._asking.asked(key, api, frame, now=self._clock())
+            self._look_at_question(frame, api, version, key=key)
+        return is_produce
+
+    def _look_at_question(self, frame: bytes, api: int, version: int, *, key: _Key) -> None:
+        if api == _ADD:
             request = cast("Any", _request_in(frame, ApiKey.ADD_PARTITIONS_TO_TXN, version))
-            self._asked[key] = Claim(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch)
+            claim = Claim(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch)
+            self._look_at_places(claim, request.v3_and_below_topics)
+            self._asked[key] = claim
         elif api == _INIT:
             request = cast("Any", _request_in(frame, ApiKey.INIT_PRODUCER_ID, version))
             (self._inits if request.producer_id < 0 else self._renewals).add(key)
+            if request.producer_id >= 0 and not self._had_trouble and not self._was_upgraded:
+                self.violated("EPOCH", f"nothing went wrong, and epoch {request.producer_epoch} is given up")
+            self._was_upgraded = self._was_upgraded and self._had_trouble
+        elif api == _COMMIT_OFFSETS and version >= FIRST_WITH_MEMBER:
+            request = cast("Any", _request_in(frame, ApiKey.TXN_OFFSET_COMMIT, version))
+            who = member_of(request.group_id)
+            if (request.member_id, request.group_instance_id) != (who.member_id, who.group_instance_id):
+                self.violated("C8", f"{request.member_id!r} commits offsets for {who}")
         elif api == _END:
             request = cast("Any", _request_in(frame, ApiKey.END_TXN, version))
             claim = Claim(request.producer_id, request.producer_epoch)
             self._look_at_end(claim, is_commit=request.committed, is_v1=version <= LAST_END_OF_V1)
-        return is_produce
+
+    def _look_at_places(self, claim: Claim, topics: Iterable[Any]) -> None:
+        places = {TopicPartition(topic.name, number) for topic in topics for number in topic.partitions}
+        if twice := places & self._added[claim]:
+            self.violated("I13", f"{sorted(twice)} are added again under {claim}")
 
     def _look_at_produce(self, frame: bytes, version: int, key: _Key) -> None:
         header, reader = read_request_header(memoryview(frame)[4:])
@@ -90,8 +121,14 @@ class TransactionWatch(WireWatch):
             batch = read_header(produced.records)
             claim = Claim(batch.producer_id, batch.producer_epoch)
             self._produces[key] = claim
+            is_v1 = version <= LAST_PRODUCE_OF_V1
             place = TopicPartition(produced.topic or "", produced.partition_index)
-            if version <= LAST_PRODUCE_OF_V1 and place not in self._added[claim]:
+            self._pipelines.sent(key, (place.partition, *claim), is_v1=is_v1)
+            if is_v1:
+                self._used_by_v1.add(claim)
+            elif claim in self._used_by_v1:
+                self.violated("I14", f"a transaction of V2 is under {claim}, as one of V1 was")
+            if is_v1 and place not in self._added[claim]:
                 self.violated("I13", f"Produce to {place} under {claim}, which was not told that it is added")
             if claim in self._ended:
                 self.violated("I13", f"Produce to partition {place.partition} under {claim}, which was ended")
@@ -102,6 +139,7 @@ class TransactionWatch(WireWatch):
             what = "commit" if is_commit else "abort"
             self.violated("I13", f"EndTxn ({what}) under {claim} while {waiting} Produce requests are unanswered")
         self._added.pop(claim, None)
+        self._had_trouble = self._had_trouble or not is_commit
         if not is_v1:
             self._ended.add(claim)
 
@@ -110,16 +148,25 @@ class TransactionWatch(WireWatch):
     def observe(self, exchange: Exchange, answer: object, now: float) -> None:
         """Look at an answer as a broker gives it."""
         super().observe(exchange, answer, now)
+        key = (exchange.connection_id, exchange.header.correlation_id)
+        if exchange.api is ApiKey.PRODUCE:
+            codes = self._pipelines.observed(key, cast("Any", answer))
+        elif int(exchange.api) in ASKED:
+            codes = _codes_of(answer)
+            self._asking.observed(key, codes)
+        else:
+            codes = []
+        self._had_trouble = self._had_trouble or any(codes)
         if exchange.api is ApiKey.ADD_PARTITIONS_TO_TXN:
             topics = cast("Any", answer)["results_by_topic_v3_and_below"]
             rows = [(topic["name"], row) for topic in topics for row in topic["results_by_partition"]]
-            granted = self._granted[exchange.connection_id, exchange.header.correlation_id] = []
+            granted = self._granted[key] = []
             for name, row in rows:
                 self.error_codes[exchange.api.name, row["partition_error_code"]] += 1
                 if not row["partition_error_code"]:
                     granted.append(TopicPartition(name, row["partition_index"]))
         elif exchange.api is ApiKey.INIT_PRODUCER_ID:
-            is_lost = (exchange.connection_id, exchange.header.correlation_id) in self._lost_renewals
+            is_lost = key in self._lost_renewals
             self.lost_inits += is_lost and cast("Any", answer)["error_code"] == ErrorCode.CONCURRENT_TRANSACTIONS
 
     def answered(self, transport: SimulatedTransport, frame: bytes) -> None:
@@ -131,16 +178,33 @@ class TransactionWatch(WireWatch):
         if size != len(frame) - 4:
             return  # half of it
         key = (transport.number, correlation_id)
+        self._asking.answered(key, self._clock())
+        self._pipelines.answered(key)
         self._produces.pop(key, None)
         self._inits.discard(key)
-        self._renewals.discard(key)
+        if key in self._renewals:
+            self._renewals.remove(key)
+            self._had_trouble = self._asking.is_refused
         claim = self._asked.pop(key, None)
         if claim is not None:
             self._added[claim].update(self._granted.pop(key, ()))
 
+    def connecting(self, host: str) -> None:
+        """The producer begins to connect."""
+        super().connecting(host)
+        self._asking.disturbed()
+
+    def fired(self, code: str) -> None:
+        """A fault had an effect."""
+        super().fired(code)
+        self._was_upgraded = self._was_upgraded or code == "upgrade"
+
     def lost(self, transport: SimulatedTransport) -> None:
         """A connection is gone, and with it what was in flight on it."""
         super().lost(transport)
+        self._had_trouble = True
+        self._asking.disturbed()
+        self._pipelines.lost(transport.number)
         self._produces = {key: claim for key, claim in self._produces.items() if key[0] != transport.number}
         self._asked = {key: claim for key, claim in self._asked.items() if key[0] != transport.number}
         lost = {key for key in self._inits if key[0] == transport.number}
@@ -153,3 +217,16 @@ class TransactionWatch(WireWatch):
 def _request_in(frame: bytes, api: ApiKey, version: int) -> object:
     header, reader = read_request_header(memoryview(frame)[4:])
     return decode_request(api, version, read_payload(api, header, reader))
+
+
+def _codes_of(answer: object) -> list[int]:
+    """All error codes in what a coordinator answers."""
+    if isinstance(answer, Mapping):
+        return [each for name, value in answer.items() for each in _codes_at(name, value)]
+    return [code for each in cast("Any", answer) for code in _codes_of(each)]
+
+
+def _codes_at(name: str, value: object) -> list[int]:
+    if name.endswith("error_code"):
+        return [cast("int", value)]
+    return _codes_of(value) if isinstance(value, list) else []
