@@ -71,6 +71,7 @@ class AskingWatch:
         if is_find:
             self._finds += 1
             self._last[is_find] = content
+            self._heard_at = None  # what it waits for now is the answer to this
             return
         if is_again:
             self._look_at_pace(key, now, ApiKey(api).name)

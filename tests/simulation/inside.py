@@ -39,6 +39,8 @@ class Inside:
         pool = running.pool
         if not 0 <= lent <= pool.lent_bytes <= pool.total_bytes:
             violated("I15", f"{lent} bytes in batches, {pool.lent_bytes} lent of {pool.total_bytes}")
+        if pool.unallocated_bytes < 0:
+            violated("I15", f"more is allocated than there is: {pool!r}")
         lines = running.lines
         if not lines.records and (lines.bytes or lines._counted_records or lines._counted_bytes):  # noqa: SLF001  # as above
             violated("I15", f"nobody waits, and {lines!r} counts some who do")
@@ -118,10 +120,11 @@ class Inside:
             age_s = now - batch.called_at
             violated("I20", f"{batch!r} lingers: wanted={batch.result.wanted}, opened {age_s:.6f} s ago")
 
-    def watch_turns(self, violated: Callable[[str, str], None]) -> None:
+    def watch_turns(self, violated: Callable[[str, str], None], *, longest_value: int) -> None:
         """I20, LINGER: from now on, whoever has waited longest for a node goes first, and nobody before it must."""
         accumulator = self._parts().accumulator
-        watch = ReadyWatch(accumulator, violated, LingerWatch(accumulator.open_batches, violated))
+        linger = LingerWatch(accumulator.open_batches, violated, longest_value=longest_value)
+        watch = ReadyWatch(accumulator, violated, linger)
         accumulator.drain = watch.drain  # type: ignore[method-assign]  # to see who is taken
         accumulator.ready.withdraw = watch.withdraw  # type: ignore[method-assign]  # to see who leaves
 

@@ -67,7 +67,7 @@ class Watchman:
         inside = Inside(self.producer)
         inside.watch_epochs(self._violated)
         if self._load.plan.seed % LOOKS_AT_TURNS == 1:
-            inside.watch_turns(self._violated)
+            inside.watch_turns(self._violated, longest_value=self._load.plan.family.value_size[1])
         if self._load.plan.seed % LOOKS_AT_TURNS in {1, 2}:
             inside.watch_pauses(self._violated)
         if self._load.plan.seed % LOOKS_AT_TURNS == 1:

@@ -46,7 +46,7 @@ class OffsetCaller:
             await self._send_stale(txn, story)
             return
         story.offset_places = self._places(is_calm=is_calm)
-        offsets = dict.fromkeys(story.offset_places, (story.number, f"of {story.number}"))
+        offsets = dict.fromkeys(story.offset_places, (story.number, story.text_of_offsets))
         sending = asyncio.ensure_future(txn.send_offsets(offsets, member_of(story.group)))
         if is_calm or self._chance.random() >= UNAWAITED:
             await sending

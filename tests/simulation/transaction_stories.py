@@ -85,6 +85,11 @@ class TransactionStory:
         """The group whose offset it commits: its own, so that every offset can be looked for."""
         return f"group-{self.number}"
 
+    @property
+    def text_of_offsets(self) -> str:
+        """What the group's coordinator is to keep beside each offset."""
+        return f"of {self.number}"
+
     def __str__(self) -> str:
         return (
             f"transaction {self.number} of producer {self.producer} ({self.end.value}{self.error and ': '}{self.error})"
@@ -132,7 +137,7 @@ def _check_whole(story: TransactionStory, seen: Counter[int], outcome: Outcome) 
     if twice:
         yield Violation("I3", f"{story}: records {twice} are there more than once")
     if outcome.offsets.get(story.group) == TORN:
-        yield Violation("C8", f"{story}: of its offsets in {story.offset_places} some are there and some are not")
+        yield Violation("C8", f"{story}: of its offsets in {story.offset_places} some are not there, or altered")
     has_offset = outcome.offsets.get(story.group, -1) == story.number
     match story.end:
         case TransactionEnd.COMMITTED:

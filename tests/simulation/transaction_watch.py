@@ -30,12 +30,14 @@ from tests.simulation.wire_watch import WireWatch
 LAST_PRODUCE_OF_V1: Final = 11
 LAST_END_OF_V1: Final = 4
 FIRST_WITH_MEMBER: Final = 3
+FIRST_COMMIT_OF_V2: Final = 5
 
 _HEAD: Final = struct.Struct(">ihhi")
 _CORRELATION: Final = struct.Struct(">ii")
 _ADD: Final = int(ApiKey.ADD_PARTITIONS_TO_TXN)
 _END: Final = int(ApiKey.END_TXN)
 _INIT: Final = int(ApiKey.INIT_PRODUCER_ID)
+_ADD_OFFSETS: Final = int(ApiKey.ADD_OFFSETS_TO_TXN)
 _COMMIT_OFFSETS: Final = int(ApiKey.TXN_OFFSET_COMMIT)
 
 _Key = tuple[int, int]
@@ -97,15 +99,22 @@ class TransactionWatch(WireWatch):
             if request.producer_id >= 0 and not self._had_trouble and not self._was_upgraded:
                 self.violated("EPOCH", f"nothing went wrong, and epoch {request.producer_epoch} is given up")
             self._was_upgraded = self._was_upgraded and self._had_trouble
+        elif api == _ADD_OFFSETS:
+            request = cast("Any", _request_in(frame, ApiKey.ADD_OFFSETS_TO_TXN, version))
+            self._used_by_v1.add(Claim(request.producer_id, request.producer_epoch))
         elif api == _COMMIT_OFFSETS and version >= FIRST_WITH_MEMBER:
-            request = cast("Any", _request_in(frame, ApiKey.TXN_OFFSET_COMMIT, version))
-            who = member_of(request.group_id)
-            if (request.member_id, request.group_instance_id) != (who.member_id, who.group_instance_id):
-                self.violated("C8", f"{request.member_id!r} commits offsets for {who}")
+            self._look_at_offsets(cast("Any", _request_in(frame, ApiKey.TXN_OFFSET_COMMIT, version)), version)
         elif api == _END:
             request = cast("Any", _request_in(frame, ApiKey.END_TXN, version))
             claim = Claim(request.producer_id, request.producer_epoch)
             self._look_at_end(claim, is_commit=request.committed, is_v1=version <= LAST_END_OF_V1)
+
+    def _look_at_offsets(self, request: Any, version: int) -> None:
+        who, claim = member_of(request.group_id), Claim(request.producer_id, request.producer_epoch)
+        if (request.member_id, request.group_instance_id) != (who.member_id, who.group_instance_id):
+            self.violated("C8", f"{request.member_id!r} commits offsets for {who}")
+        if version >= FIRST_COMMIT_OF_V2 and claim in self._used_by_v1:
+            self.violated("I14", f"offsets are committed as in V2 under {claim}, of a transaction of V1")
 
     def _look_at_places(self, claim: Claim, topics: Iterable[Any]) -> None:
         places = {TopicPartition(topic.name, number) for topic in topics for number in topic.partitions}

@@ -285,8 +285,10 @@ class TransactionalRun(Run):
     def _offset_of(self, story: TransactionStory) -> int:
         held = self._network.model.groups.named(story.group).offsets
         places = story.offset_places or [TopicPartition(TOPIC, 0)]
-        found = {held.get(place).offset for place in places}
-        return found.pop() if len(found) == 1 else TORN
+        found = {held.get(place) for place in places}
+        offset, text = next((each.offset, each.metadata) for each in found)
+        is_whole = len(found) == 1 and (offset < 0 or text == story.text_of_offsets)
+        return offset if is_whole else TORN
 
     def _check_readers_get_on(self, when: str) -> None:
         """No transaction is left open: readers of committed records would wait for it for ever."""
