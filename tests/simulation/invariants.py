@@ -253,7 +253,8 @@ class Watchman:
         nodes = Counter(each.node.number for each in resting)
         if any(count > 1 for count in nodes.values()):
             self._violated("IDLE", f"connections by node on which nothing is on its way: {dict(nodes)}")
-        await self._check_age()
+        if "metadata_max_age_ms" in self._load.plan.options:  # not in a scene
+            await self._check_age()
 
     async def _check_age(self) -> None:
         """AGE: what is known is asked for again when it is too old, and topics that nobody uses are forgotten."""
