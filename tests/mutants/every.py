@@ -9,6 +9,8 @@ from tests.mutants.own_core import OWN_CORE
 from tests.mutants.own_native import OWN_NATIVE
 from tests.mutants.own_shell import OWN_SHELL
 from tests.mutants.own_transactions import OWN_TRANSACTIONS
+from tests.mutants.unseen_in_pace import UNSEEN_IN_PACE
+from tests.mutants.unseen_in_transactions import UNSEEN_IN_TRANSACTIONS
 
 MUTANTS: Final[tuple[Mutant, ...]] = (
     *LISTED,
@@ -17,4 +19,6 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     *OWN_NATIVE,
     *OWN_TRANSACTIONS,
     *ONCE_UNSEEN,
+    *UNSEEN_IN_TRANSACTIONS,
+    *UNSEEN_IN_PACE,
 )

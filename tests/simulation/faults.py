@@ -25,7 +25,10 @@ if TYPE_CHECKING:
 
 TOPIC = "orders"
 _PRODUCE = Where(api=ApiKey.PRODUCE)
-RETRIABLE = (-1, 2, 3, 5, 6, 7, 8, 9, 13, 14, 15, 16, 19, 20, 56, 74, 75, 100, 103)
+RETRIABLE = (-1, 2, 2, 3, 5, 6, 7, 8, 9, 13, 14, 15, 16, 19, 20, 56, 74, 75, 100, 103)
+"""Of them the one that is given up soon comes often, and again and again."""
+
+CORRUPT = int(ErrorCode.CORRUPT_MESSAGE)
 AFTER_APPEND = (-1, 3, 6, 7, 13, 20, 46, 56)
 NEVER_APPENDED = tuple(code for code in AFTER_APPEND if (row := ErrorCode.of(code)) is not None and row.not_written)
 """With acks=1: a leader that waits for no replica answers these before it appends, or not at all."""
@@ -215,7 +218,8 @@ def retriable_code(nemesis: Nemesis, chance: Random) -> None:
     if dice < 0.15:
         faults.error(chance.choice(METADATA_CODES), Where(api=ApiKey.METADATA), times=times, skip=skip)
     elif dice < 0.6:
-        faults.error(chance.choice(RETRIABLE), nemesis.place(chance), times=times, skip=skip)
+        code = chance.choice(RETRIABLE)
+        faults.error(code, nemesis.place(chance), times=2 * times if code == CORRUPT else times, skip=skip)
     else:
         code = chance.choice([code for code in AFTER_APPEND if nemesis.plan.acks != 1 or code not in NEVER_APPENDED])
         faults.error_after_append(code, nemesis.place(chance), times=times, skip=skip)

@@ -10,6 +10,8 @@ from aioproducer.core.producer_batch import BatchState, ProducerBatch
 from aioproducer.core.producer_identity import LAST_EPOCH
 from aioproducer.core.record_accumulator import RecordAccumulator
 from aioproducer.running_producer import RunningProducer
+from tests.simulation.linger_watch import LingerWatch
+from tests.simulation.reconnect_watch import ReconnectWatch
 
 _TICK_S = 0.001
 """What a timer may be late by."""
@@ -37,6 +39,8 @@ class Inside:
         pool = running.pool
         if not 0 <= lent <= pool.lent_bytes <= pool.total_bytes:
             violated("I15", f"{lent} bytes in batches, {pool.lent_bytes} lent of {pool.total_bytes}")
+        if pool.unallocated_bytes < 0:
+            violated("I15", f"more is allocated than there is: {pool!r}")
         lines = running.lines
         if not lines.records and (lines.bytes or lines._counted_records or lines._counted_bytes):  # noqa: SLF001  # as above
             violated("I15", f"nobody waits, and {lines!r} counts some who do")
@@ -53,6 +57,11 @@ class Inside:
     def metadata_answers(self) -> int:
         """How many were taken."""
         return self._parts().metadata.refreshes
+
+    @property
+    def topics(self) -> list[str]:
+        """Those that the producer follows."""
+        return [*self._parts().metadata.cluster.topics]
 
     def ask_for_metadata(self) -> int:
         """Have a broker asked how the cluster is; returns how many answers there were."""
@@ -111,12 +120,18 @@ class Inside:
             age_s = now - batch.called_at
             violated("I20", f"{batch!r} lingers: wanted={batch.result.wanted}, opened {age_s:.6f} s ago")
 
-    def watch_turns(self, violated: Callable[[str, str], None]) -> None:
-        """I20: from now on, whoever has waited longest for a node goes first."""
+    def watch_turns(self, violated: Callable[[str, str], None], *, longest_value: int) -> None:
+        """I20, LINGER: from now on, whoever has waited longest for a node goes first, and nobody before it must."""
         accumulator = self._parts().accumulator
-        watch = ReadyWatch(accumulator, violated)
+        linger = LingerWatch(accumulator.open_batches, violated, longest_value=longest_value)
+        watch = ReadyWatch(accumulator, violated, linger)
         accumulator.drain = watch.drain  # type: ignore[method-assign]  # to see who is taken
         accumulator.ready.withdraw = watch.withdraw  # type: ignore[method-assign]  # to see who leaves
+
+    def watch_pauses(self, violated: Callable[[str, str], None]) -> None:
+        """PAUSE: from now on, nodes that fail are tried again after their pauses."""
+        parts = self._parts()
+        ReconnectWatch(parts.client._links, violated, parts.loop.time)  # noqa: SLF001  # as above
 
     def describe(self) -> list[str]:
         """One line about each part, as a debugger shows it."""
@@ -173,9 +188,13 @@ class ReadyWatch:
     Args:
         accumulator: whose they are.
         violated: is told of an invariant that was broken, and how.
+        linger: is told of what goes.
     """
 
-    def __init__(self, accumulator: RecordAccumulator, violated: Callable[[str, str], None]) -> None:
+    def __init__(
+        self, accumulator: RecordAccumulator, violated: Callable[[str, str], None], linger: LingerWatch
+    ) -> None:
+        self._linger = linger
         self._drain = accumulator.drain
         self._withdraw = accumulator.ready.withdraw
         self._ready = accumulator.ready
@@ -196,6 +215,7 @@ class ReadyWatch:
             and (batch.is_sealed or not self._settings.compression)
         ]
         drained = self._drain(node_id, connection, now)
+        self._linger.drained(drained, now)
         self._left[node_id] = self._in_line(node_id)
         size = sum(batch.wire_size for batch in may_go[: len(drained) + 1])
         is_full = len(drained) < len(may_go) and bool(drained) and size > self._settings.max_request_size

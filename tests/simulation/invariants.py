@@ -2,11 +2,13 @@
 
 import asyncio
 import contextlib
+import math
 from collections import Counter, deque
 from collections.abc import Sequence
 from random import Random
 
 from aioproducer import BufferFullError, KafkaError, Producer, UndeliveredError
+from tests.simulation.excuses import RECOVERY_S
 from tests.simulation.history import RecordId, Story
 from tests.simulation.inside import Inside
 from tests.simulation.kept_logs import LogKeeper
@@ -30,6 +32,9 @@ CLOSE_SLACK_S = 0.05
 """What closing takes once nothing is waited for any more: connections end in a turn of the loop."""
 
 REST_S = 0.5
+MOST_REST_S = 60.0
+"""So long it is waited for topics to be forgotten."""
+
 MOST_TURNS_AT_REST = 60
 """Of the sender. Connections that nobody uses are closed in this time, and metadata is asked for."""
 
@@ -62,7 +67,10 @@ class Watchman:
         inside = Inside(self.producer)
         inside.watch_epochs(self._violated)
         if self._load.plan.seed % LOOKS_AT_TURNS == 1:
-            inside.watch_turns(self._violated)
+            inside.watch_turns(self._violated, longest_value=self._load.plan.family.value_size[1])
+        if self._load.plan.seed % LOOKS_AT_TURNS in {1, 2}:
+            inside.watch_pauses(self._violated)
+        if self._load.plan.seed % LOOKS_AT_TURNS == 1:
             self._look_at_idleness(self._load.plan.chaos_s / _IDLE_LOOKS * _BETWEEN_BEATS)
         self._look(self._load.plan.chaos_s / LOOKS)
         self._watch_deadlines()
@@ -245,6 +253,22 @@ class Watchman:
         nodes = Counter(each.node.number for each in resting)
         if any(count > 1 for count in nodes.values()):
             self._violated("IDLE", f"connections by node on which nothing is on its way: {dict(nodes)}")
+        if "metadata_max_age_ms" in self._load.plan.options:  # not in a scene
+            await self._check_age()
+
+    async def _check_age(self) -> None:
+        """AGE: what is known is asked for again when it is too old, and topics that nobody uses are forgotten."""
+        running, plan = Inside(self.producer), self._load.plan
+        answers, age_s = running.metadata_answers, plan.number("metadata_max_age_ms") / 1000
+        await asyncio.sleep(age_s + plan.number("request_timeout_ms") / 1000 + RECOVERY_S)
+        if running.metadata_answers == answers:
+            self._violated("AGE", f"no metadata was asked for in {age_s:.3f} s of rest and more")
+        idle_s = plan.number("metadata_max_idle_ms") / 1000 if "metadata_max_idle_ms" in plan.options else math.inf
+        if idle_s + age_s > MOST_REST_S:
+            return
+        await asyncio.sleep(idle_s + age_s)
+        if running.topics:
+            self._violated("AGE", f"{running.topics} were not used for {idle_s:.3f} s, and are known still")
 
     def check_gone(self, network: SimulatedNetwork) -> None:
         """I23: no task and no connection is left after close."""

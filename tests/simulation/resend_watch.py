@@ -2,13 +2,16 @@
 
 A batch is known by its checksum, which its identity and its records decide. Its first attempts may follow each other
 at once, because its leader has moved in between; a producer that knows no pause sends it again and again, or asks
-so for a producer id. Where a broker may say CONCURRENT_TRANSACTIONS, the pause is short.
+so for a producer id. Where a broker may say CONCURRENT_TRANSACTIONS, the pause is short. Where no leader moves, each
+pause is twice as long as the one before. What repetition is unlikely to change is repeated few times.
 """
 
 from collections import deque
 from typing import Final
 
+from aioproducer.core.produce_outcome import FEW_RETRIES
 from aioproducer.core.request_pacing import SOON_MS
+from aioproducer.protocol.error_codes import ErrorCode
 from tests.simulation.history import History
 from tests.simulation.plan import Plan
 
@@ -17,6 +20,16 @@ AT_ONCE: Final = 3
 
 SPREAD: Final = 0.8
 """Of a pause, what chance leaves of it at least."""
+
+
+FEW: Final = frozenset(int(code) for code in ErrorCode if code.few_retries)
+"""Codes that a broker gives again and again: the bytes are bad, or the version is."""
+
+MOVING: Final = frozenset(("F11", "F12", "F13", "F14", "F21", "F22", "outage", "lies", "F25"))
+"""Faults after which leaders move, and batches follow them without a pause."""
+
+Key = tuple[int, int]
+"""Of a request: its connection, its correlation id."""
 
 
 class ResendWatch:
@@ -38,14 +51,46 @@ class ResendWatch:
         self._attempts: dict[tuple[object, ...], int] = {}
         self._asked_for_id: deque[float] = deque(maxlen=AT_ONCE)
         self._lately: dict[tuple[object, ...], deque[float]] = {}
+        self._last: dict[tuple[object, ...], float] = {}  # when a batch was sent the last time
+        self._grows = not may_be_busy and not MOVING & set(plan.enabled)
+        self._first_ms, self._most_ms = plan.number("retry_backoff_ms"), plan.number("retry_backoff_max_ms")
+        self._in_request: dict[Key, dict[int, tuple[object, ...]]] = {}  # unanswered batches, by partition
+        self._bad: dict[Key, list[tuple[object, ...]]] = {}  # batches in answers that have not arrived
+        self._ended: set[tuple[object, ...]] = set()
 
     def sent(self, batch: tuple[object, ...], node: int, now: float) -> None:
         """Look at one attempt to send a batch."""
         count = self._attempts[batch] = self._attempts.get(batch, 0) + 1
+        if batch in self._ended:
+            self._history.violated("RETRIES", f"attempt {count} of {batch}, which was refused for good")
+        if count > 1 and self._grows:
+            self._look_at_growth(batch, count - 1, now)
+        self._last[batch] = now
         if self._most is not None and count > self._most:
             self._history.violated("RETRIES", f"attempt {count} of {batch}, of {self._most} allowed")
         lately = self._lately.setdefault((*batch, node), deque(maxlen=AT_ONCE))
         self._look_at_pace(lately, self._batch_pause_s, now, what=f"attempts of {batch} at node {node}")
+
+    def asked(self, key: Key, partition: int, batch: tuple[object, ...]) -> None:
+        """Note by which request a batch goes."""
+        self._in_request.setdefault(key, {})[partition] = batch
+
+    def refused(self, key: Key, partition: int, code: int) -> None:
+        """Look at what a broker answers for one batch."""
+        batch = self._in_request.get(key, {}).get(partition)
+        if batch is not None and code in FEW and self._attempts[batch] > FEW_RETRIES:
+            self._bad.setdefault(key, []).append(batch)
+
+    def answered(self, key: Key) -> None:
+        """Note that an answer has arrived: what it says is known from now on."""
+        self._in_request.pop(key, None)
+        self._ended.update(self._bad.pop(key, ()))
+
+    def _look_at_growth(self, batch: tuple[object, ...], failures: int, now: float) -> None:
+        pause_s = SPREAD * min(self._first_ms << min(failures - 1, 20), self._most_ms) / 1000
+        if now < self._last[batch] + pause_s:
+            passed_s = now - self._last[batch]
+            self._history.violated("I22", f"{batch} is sent again after {passed_s:.6f} s, failure {failures}")
 
     def asked_for_id(self, now: float) -> None:
         """Look at one InitProducerId of a producer without a transactional id."""

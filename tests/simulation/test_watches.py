@@ -1,5 +1,7 @@
 """What watches the order of callbacks, and the pace of attempts, sees what it is there for."""
 
+import dataclasses
+
 from tests.simulation.callback_turns import CallbackTurns
 from tests.simulation.history import History, RecordId, Story
 from tests.simulation.plan import Plan, draw_plan
@@ -9,8 +11,8 @@ BATCH = ("orders", 0, 4711)
 
 
 def a_plan(**options: object) -> Plan:
-    """Return any plan, with these options."""
-    return draw_plan("D1", 1).with_options(acks=-1, **options)
+    """Return any plan in which leaders move, with these options."""
+    return dataclasses.replace(draw_plan("D1", 1), enabled=("F11",)).with_options(acks=-1, **options)
 
 
 def acknowledged(order: int, *, partition: int = 0, at: float = 1.0) -> Story:
@@ -58,3 +60,29 @@ def test_attempt_too_many_is_found() -> None:
     """`retries` count the attempts after the first."""
     assert found_in_attempts(1.0, 2.0, 4.0, retries=2) == []
     assert found_in_attempts(1.0, 2.0, 4.0, 8.0, retries=2) == ["RETRIES"]
+
+
+def test_pauses_that_do_not_grow_are_found() -> None:
+    """Where no leader moves, each is twice as long as the one before."""
+    calm = dataclasses.replace(a_plan(retry_backoff_ms=100, retry_backoff_max_ms=1_000), enabled=())
+    history = History()
+    watch = ResendWatch(history, calm)
+
+    for at in (0.0, 0.1, 0.3, 0.4):
+        watch.sent(BATCH, 1, at)
+
+    assert [violation.invariant for violation in history.violations] == ["I22"]
+
+
+def test_attempt_after_an_answer_that_is_for_good_is_found() -> None:
+    """CORRUPT_MESSAGE, to one attempt more than repetition is worth; known once its answer has arrived."""
+    history = History()
+    watch = ResendWatch(history, a_plan(retry_backoff_ms=1, retry_backoff_max_ms=1))
+    for attempt in range(6):
+        key = (1, attempt)
+        watch.asked(key, 0, BATCH)
+        watch.sent(BATCH, 1, float(attempt))
+        watch.refused(key, 0, 2)
+        watch.answered(key)
+
+    assert [violation.invariant for violation in history.violations] == ["RETRIES", "RETRIES"]

@@ -16,6 +16,7 @@ from aioproducer import (
 from aioproducer.transaction import Transaction
 from tests.simulation.faults import TOPIC
 from tests.simulation.history import History
+from tests.simulation.offset_callers import OffsetCaller
 from tests.simulation.plan import Plan
 from tests.simulation.transaction_stories import Place, TransactionEnd, TransactionStory
 
@@ -28,6 +29,9 @@ BLOCKS = 0.7
 
 IMPATIENT = 0.5
 """How many of the calls that end one are given up, and repeated."""
+
+FICKLE = 0.1
+"""How many of those who commit by hand give that up, and would rather abort."""
 
 MOST_ASKED = 3
 LOYAL = 0.8
@@ -74,6 +78,8 @@ class TransactionCaller:
         self._chance = Random(f"{plan.family.name}-{plan.seed}-caller-{number}")
         self._mine: Producer | None = None  # to go on with, whoever else has started meanwhile
         self._has_begun = False
+        self._whims = Random(f"{plan.family.name}-{plan.seed}-whims-{number}")
+        self._offsets = OffsetCaller(plan, self._whims, history)
 
     async def run(self, transactions: int) -> None:
         """Send so many transactions."""
@@ -103,7 +109,8 @@ class TransactionCaller:
         try:
             is_block = is_block or self._chance.random() < BLOCKS
             await (self._as_a_block if is_block else self._by_hand)(producer, story)
-            story.end = TransactionEnd.COMMITTED
+            if story.end is TransactionEnd.UNKNOWN:
+                story.end = TransactionEnd.COMMITTED
         except GivenUpError:
             pass
         except KafkaError as error:
@@ -112,6 +119,7 @@ class TransactionCaller:
                 await self._lives.replace(producer)
                 producer = None
         finally:
+            await self._offsets.end(story)
             story.ended_at = min(story.ended_at, self._history.clock())
             self._history.note("caller", "%s", story)
         if self._plan.family.rivals and self._chance.random() < LOYAL:
@@ -146,7 +154,10 @@ class TransactionCaller:
             await self._fill(producer, story)
             self._think_again()
             story.end = TransactionEnd.UNKNOWN
-            await self._until_heard(producer.commit_transaction)
+            if self._is_calm or self._whims.random() >= FICKLE:
+                await self._until_heard(producer.commit_transaction)
+            elif await self._change_of_mind(producer):
+                story.end = TransactionEnd.ABORTED
         except FATAL:
             raise
         except (GivenUpError, KafkaError):
@@ -171,6 +182,22 @@ class TransactionCaller:
         if isinstance(told, BaseException):
             raise told
         return None
+
+    async def _change_of_mind(self, producer: Producer) -> bool:
+        """Give a commit up and ask for an abort, which is refused once the commit has gone out; tells whether not."""
+        commit = asyncio.ensure_future(producer.commit_transaction())
+        await asyncio.sleep(self._whims.choice((0.0, 0.001, 0.05)) * self._whims.random())
+        commit.cancel()
+        await asyncio.wait([commit])
+        if not commit.cancelled():
+            commit.result()
+            return False
+        try:
+            await producer.abort_transaction()
+        except IllegalStateError:
+            await self._until_heard(producer.commit_transaction)
+            return False
+        return True
 
     def _think_again(self) -> None:
         """Give the transaction up, sometimes.
@@ -200,5 +227,4 @@ class TransactionCaller:
             if not self._is_calm and self._chance.random() < self._plan.family.thinks:
                 await asyncio.sleep(self._chance.random() * self._plan.number("request_timeout_ms") / 2000)
         if self._chance.random() < self._plan.family.sends_offsets:
-            await txn.send_offsets({(TOPIC, 0): story.number}, story.group)
-            story.has_offset = True
+            await self._offsets.send(txn, story, is_calm=self._is_calm)

@@ -10,12 +10,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
+from aioproducer import ConsumerGroupMetadata
+from aioproducer.records import TopicPartition
 from aioproducer.testing.model.control_batch import marker_of
 from aioproducer.testing.model.partition_log import LoggedBatch
 from aioproducer.testing.model.record_batch import LoggedRecord, decode_records
 from tests.simulation.history import Violation
+
+TORN: Final = -2
+"""As the offset of a group: some of its partitions have theirs, others do not."""
+
+STALE_GENERATION: Final = 7
+"""Of no group: a coordinator refuses whoever says that it reads under it."""
 
 
 class TransactionEnd(Enum):
@@ -60,7 +68,13 @@ class TransactionStory:
     """Partition of each record that was taken, by its number."""
 
     has_offset: bool = False
-    """An offset was acknowledged by the group's coordinator."""
+    """Offsets were given, and nothing has said that they are not taken."""
+
+    offset_places: list[TopicPartition] = field(default_factory=list)
+    """The partitions of its offsets: all of them are committed, or none."""
+
+    is_stale: bool = False
+    """Its offsets are of a member that the group does not have."""
 
     end: TransactionEnd = TransactionEnd.OPEN
     error: str = ""
@@ -70,6 +84,11 @@ class TransactionStory:
     def group(self) -> str:
         """The group whose offset it commits: its own, so that every offset can be looked for."""
         return f"group-{self.number}"
+
+    @property
+    def text_of_offsets(self) -> str:
+        """What the group's coordinator is to keep beside each offset."""
+        return f"of {self.number}"
 
     def __str__(self) -> str:
         return (
@@ -87,10 +106,16 @@ class Outcome(NamedTuple):
     """All that is in the logs, markers too."""
 
     offsets: Mapping[str, int]
-    """Committed offset of each group; -1: none."""
+    """Committed offset of each group, the same in each of its partitions; -1: none, or `TORN`."""
 
     fenced_at: Mapping[int, float]
     """When the successor of each producer had started, in virtual seconds."""
+
+
+def member_of(group: str, *, is_stale: bool = False) -> ConsumerGroupMetadata:
+    """Who commits for a group: what is told of it is looked for on the wire."""
+    generation = STALE_GENERATION if is_stale else -1
+    return ConsumerGroupMetadata(group, generation, f"member of {group}", f"instance of {group}")
 
 
 def check_transactions(stories: Sequence[TransactionStory], outcome: Outcome) -> Iterator[Violation]:
@@ -111,6 +136,8 @@ def _check_whole(story: TransactionStory, seen: Counter[int], outcome: Outcome) 
     twice = [number for number, times in seen.items() if times > 1]
     if twice:
         yield Violation("I3", f"{story}: records {twice} are there more than once")
+    if outcome.offsets.get(story.group) == TORN:
+        yield Violation("C8", f"{story}: of its offsets in {story.offset_places} some are not there, or altered")
     has_offset = outcome.offsets.get(story.group, -1) == story.number
     match story.end:
         case TransactionEnd.COMMITTED:

@@ -2,12 +2,13 @@
 
 Under transactions V1 a partition is produced to only after its AddPartitionsToTxn was answered, and an end waits
 until every Produce of the transaction is answered or its connection is closed. Under V2 a commit waits for that, an
-abort need not; and nothing is sent under an epoch whose end was asked for.
+abort need not; and nothing is sent under an epoch whose end was asked for. No partition is added twice, a transaction
+of V2 has an epoch that none of V1 had, and another epoch is asked for where something went wrong, and only there.
 """
 
 import struct
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple, cast
 
 from aioproducer.protocol.error_codes import ErrorCode
@@ -18,19 +19,26 @@ from aioproducer.testing.model.messages import decode_request
 from aioproducer.testing.model.produce_wire import decode_produce
 from aioproducer.testing.model.record_batch import read_header
 from aioproducer.testing.model.wire import Reader
+from tests.simulation.asking_watch import ASKED, AskingWatch
 from tests.simulation.history import History
+from tests.simulation.pipeline_watch import PipelineWatch
 from tests.simulation.plan import Plan
 from tests.simulation.simulated_transport import SimulatedTransport
+from tests.simulation.transaction_stories import member_of
 from tests.simulation.wire_watch import WireWatch
 
 LAST_PRODUCE_OF_V1: Final = 11
 LAST_END_OF_V1: Final = 4
+FIRST_WITH_MEMBER: Final = 3
+FIRST_COMMIT_OF_V2: Final = 5
 
 _HEAD: Final = struct.Struct(">ihhi")
 _CORRELATION: Final = struct.Struct(">ii")
 _ADD: Final = int(ApiKey.ADD_PARTITIONS_TO_TXN)
 _END: Final = int(ApiKey.END_TXN)
 _INIT: Final = int(ApiKey.INIT_PRODUCER_ID)
+_ADD_OFFSETS: Final = int(ApiKey.ADD_OFFSETS_TO_TXN)
+_COMMIT_OFFSETS: Final = int(ApiKey.TXN_OFFSET_COMMIT)
 
 _Key = tuple[int, int]
 """Of a request: its connection, its correlation id."""
@@ -53,12 +61,18 @@ class TransactionWatch(WireWatch):
         self._added: dict[Claim, set[TopicPartition]] = defaultdict(set)
         self._produces: dict[_Key, Claim] = {}  # neither answered nor lost
         self._inits: set[_Key] = set()  # first InitProducerId on their way
+        self._renewals: set[_Key] = set()  # those for another epoch, until they are answered, and heard
         self._lost_asked: set[_Key] = set()  # AddPartitionsToTxn whose connection is gone: they may arrive late
         self._begun_late: set[Claim] = set()  # by one of those, after the end of the transaction that it was for
         self.fenced_by_chance = 0
         """First InitProducerId that were lost: one that arrives late fences whoever has the id by then. And those for
         another epoch that find a transaction begun late: it is aborted under an epoch that nobody is told."""
         self._ended: set[Claim] = set()  # an end was asked for under V2: its answer brings another epoch
+        self._used_by_v1: set[Claim] = set()
+        self._had_trouble = False  # since another epoch was had
+        self._was_upgraded = False  # which needs another epoch once, whenever the producer hears of it
+        self._asking = AskingWatch(history, plan)
+        self._pipelines = PipelineWatch(history)
 
     # Requests
 
@@ -69,18 +83,50 @@ class TransactionWatch(WireWatch):
         key = (transport.number, correlation_id)
         if is_produce:
             self._look_at_produce(frame, version, key)
-        elif api == _ADD:
+        elif api in ASKED:
+            self._asking.asked(key, api, frame, now=self._clock())
+            self._look_at_question(frame, api, version, key=key)
+        return is_produce
+
+    def _look_at_question(self, frame: bytes, api: int, version: int, *, key: _Key) -> None:
+        if api == _ADD:
             request = cast("Any", _request_in(frame, ApiKey.ADD_PARTITIONS_TO_TXN, version))
-            self._asked[key] = _adder(request)
+            claim = _adder(request)
+            self._look_at_places(claim, request.v3_and_below_topics)
+            self._asked[key] = claim
         elif api == _INIT:
             request = cast("Any", _request_in(frame, ApiKey.INIT_PRODUCER_ID, version))
             if request.producer_id < 0:
                 self._inits.add(key)
+            else:
+                self._look_at_renewal(key, request.producer_epoch)
+        elif api == _ADD_OFFSETS:
+            request = cast("Any", _request_in(frame, ApiKey.ADD_OFFSETS_TO_TXN, version))
+            self._used_by_v1.add(Claim(request.producer_id, request.producer_epoch))
+        elif api == _COMMIT_OFFSETS and version >= FIRST_WITH_MEMBER:
+            self._look_at_offsets(cast("Any", _request_in(frame, ApiKey.TXN_OFFSET_COMMIT, version)), version)
         elif api == _END:
             request = cast("Any", _request_in(frame, ApiKey.END_TXN, version))
             claim = Claim(request.producer_id, request.producer_epoch)
             self._look_at_end(claim, is_commit=request.committed, is_v1=version <= LAST_END_OF_V1)
-        return is_produce
+
+    def _look_at_renewal(self, key: _Key, epoch: int) -> None:
+        self._renewals.add(key)
+        if not self._had_trouble and not self._was_upgraded:
+            self.violated("EPOCH", f"nothing went wrong, and epoch {epoch} is given up")
+        self._was_upgraded = self._was_upgraded and self._had_trouble
+
+    def _look_at_offsets(self, request: Any, version: int) -> None:
+        who, claim = member_of(request.group_id), Claim(request.producer_id, request.producer_epoch)
+        if (request.member_id, request.group_instance_id) != (who.member_id, who.group_instance_id):
+            self.violated("C8", f"{request.member_id!r} commits offsets for {who}")
+        if version >= FIRST_COMMIT_OF_V2 and claim in self._used_by_v1:
+            self.violated("I14", f"offsets are committed as in V2 under {claim}, of a transaction of V1")
+
+    def _look_at_places(self, claim: Claim, topics: Iterable[Any]) -> None:
+        places = {TopicPartition(topic.name, number) for topic in topics for number in topic.partitions}
+        if twice := places & self._added[claim]:
+            self.violated("I13", f"{sorted(twice)} are added again under {claim}")
 
     def _look_at_produce(self, frame: bytes, version: int, key: _Key) -> None:
         header, reader = read_request_header(memoryview(frame)[4:])
@@ -91,8 +137,14 @@ class TransactionWatch(WireWatch):
             batch = read_header(produced.records)
             claim = Claim(batch.producer_id, batch.producer_epoch)
             self._produces[key] = claim
+            is_v1 = version <= LAST_PRODUCE_OF_V1
             place = TopicPartition(produced.topic or "", produced.partition_index)
-            if version <= LAST_PRODUCE_OF_V1 and place not in self._added[claim]:
+            self._pipelines.sent(key, (place.partition, *claim), is_v1=is_v1)
+            if is_v1:
+                self._used_by_v1.add(claim)
+            elif claim in self._used_by_v1:
+                self.violated("I14", f"a transaction of V2 is under {claim}, as one of V1 was")
+            if is_v1 and place not in self._added[claim]:
                 self.violated("I13", f"Produce to {place} under {claim}, which was not told that it is added")
             if claim in self._ended:
                 self.violated("I13", f"Produce to partition {place.partition} under {claim}, which was ended")
@@ -104,6 +156,7 @@ class TransactionWatch(WireWatch):
             self.violated("I13", f"EndTxn ({what}) under {claim} while {waiting} Produce requests are unanswered")
         self._added.pop(claim, None)
         self._begun_late.discard(claim)
+        self._had_trouble = self._had_trouble or not is_commit
         if not is_v1:
             self._ended.add(claim)
 
@@ -113,22 +166,32 @@ class TransactionWatch(WireWatch):
         """Look at an answer as a broker gives it."""
         super().observe(exchange, answer, now)
         key = exchange.connection_id, exchange.header.correlation_id
+        if exchange.api is ApiKey.PRODUCE:
+            codes = self._pipelines.observed(key, cast("Any", answer))
+        elif int(exchange.api) in ASKED:
+            codes = _codes_of(answer)
+            self._asking.observed(key, codes)
+        else:
+            codes = []
+        self._had_trouble = self._had_trouble or any(codes)
         if exchange.api is ApiKey.ADD_PARTITIONS_TO_TXN:
-            topics = cast("Any", answer)["results_by_topic_v3_and_below"]
-            rows = [(topic["name"], row) for topic in topics for row in topic["results_by_partition"]]
-            granted = self._granted[key] = []
-            for name, row in rows:
-                self.error_codes[exchange.api.name, row["partition_error_code"]] += 1
-                if not row["partition_error_code"]:
-                    granted.append(TopicPartition(name, row["partition_index"]))
-            claim = _adder(exchange.request())
-            if granted and key in self._lost_asked and not self._added.get(claim):
-                self._begun_late.add(claim)
+            self._note_granted(exchange, key, cast("Any", answer)["results_by_topic_v3_and_below"])
         elif exchange.api is ApiKey.INIT_PRODUCER_ID:
             request = cast("Any", exchange.request())
             has_found_one = Claim(request.producer_id, request.producer_epoch) in self._begun_late
             is_busy = cast("Any", answer)["error_code"] == ErrorCode.CONCURRENT_TRANSACTIONS
             self.fenced_by_chance += has_found_one and is_busy
+
+    def _note_granted(self, exchange: Exchange, key: _Key, topics: Iterable[Any]) -> None:
+        rows = [(topic["name"], row) for topic in topics for row in topic["results_by_partition"]]
+        granted = self._granted[key] = []
+        for name, row in rows:
+            self.error_codes[exchange.api.name, row["partition_error_code"]] += 1
+            if not row["partition_error_code"]:
+                granted.append(TopicPartition(name, row["partition_index"]))
+        claim = _adder(exchange.request())
+        if granted and key in self._lost_asked and not self._added.get(claim):
+            self._begun_late.add(claim)
 
     def answered(self, transport: SimulatedTransport, frame: bytes) -> None:
         """Look at an answer as it arrives."""
@@ -139,21 +202,40 @@ class TransactionWatch(WireWatch):
         if size != len(frame) - 4:
             return  # half of it
         key = (transport.number, correlation_id)
+        self._asking.answered(key, self._clock())
+        self._pipelines.answered(key)
         self._produces.pop(key, None)
         self._inits.discard(key)
+        if key in self._renewals:
+            self._renewals.remove(key)
+            self._had_trouble = self._asking.is_refused
         claim = self._asked.pop(key, None)
         if claim is not None:
             self._added[claim].update(self._granted.pop(key, ()))
 
+    def connecting(self, host: str) -> None:
+        """The producer begins to connect."""
+        super().connecting(host)
+        self._asking.disturbed()
+
+    def fired(self, code: str) -> None:
+        """A fault had an effect."""
+        super().fired(code)
+        self._was_upgraded = self._was_upgraded or code == "upgrade"
+
     def lost(self, transport: SimulatedTransport) -> None:
         """A connection is gone, and with it what was in flight on it."""
         super().lost(transport)
+        self._had_trouble = True
+        self._asking.disturbed()
+        self._pipelines.lost(transport.number)
         self._produces = {key: claim for key, claim in self._produces.items() if key[0] != transport.number}
         self._lost_asked |= {key for key in self._asked if key[0] == transport.number}
         self._asked = {key: claim for key, claim in self._asked.items() if key[0] != transport.number}
         lost = {key for key in self._inits if key[0] == transport.number}
         self.fenced_by_chance += len(lost)
         self._inits -= lost
+        self._renewals = {key for key in self._renewals if key[0] != transport.number}
 
 
 def _request_in(frame: bytes, api: ApiKey, version: int) -> object:
@@ -165,3 +247,16 @@ def _adder(request: object) -> Claim:
     """Who asks with an AddPartitionsToTxn."""
     asked = cast("Any", request)
     return Claim(asked.v3_and_below_producer_id, asked.v3_and_below_producer_epoch)
+
+
+def _codes_of(answer: object) -> list[int]:
+    """All error codes in what a coordinator answers."""
+    if isinstance(answer, Mapping):
+        return [each for name, value in answer.items() for each in _codes_at(name, value)]
+    return [code for each in cast("Any", answer) for code in _codes_of(each)]
+
+
+def _codes_at(name: str, value: object) -> list[int]:
+    if name.endswith("error_code"):
+        return [cast("int", value)]
+    return _codes_of(value) if isinstance(value, list) else []

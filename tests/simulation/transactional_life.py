@@ -1,6 +1,7 @@
 """The life of a transactional producer (D10-D13), its callers, and the producers that take its id over."""
 
 import asyncio
+import contextlib
 import dataclasses
 import math
 import zlib
@@ -11,21 +12,39 @@ from aioproducer import KafkaError, Producer, ProducerFencedError
 from aioproducer.records import TopicPartition
 from aioproducer.testing.model.committed_records import committed_records
 from aioproducer.testing.model.settings import ClusterSettings
+from aioproducer.testing.model.topics import TopicRequest
 from tests.simulation.coordinator_faults import TRANSACTIONAL_ID
 from tests.simulation.faults import TOPIC
 from tests.simulation.history import History, Violation
 from tests.simulation.life import Run, Verdict
+from tests.simulation.offset_callers import LATER
 from tests.simulation.plan import Plan
 from tests.simulation.simulated_loop import SimulatedLoop
 from tests.simulation.simulated_network import PORT
 from tests.simulation.transaction_callers import TransactionCaller
+from tests.simulation.transaction_excuses import check_excuses
 from tests.simulation.transaction_misuse import check_misuse
-from tests.simulation.transaction_stories import Outcome, Place, TransactionEnd, TransactionStory, check_transactions
+from tests.simulation.transaction_stories import (
+    TORN,
+    Outcome,
+    Place,
+    TransactionEnd,
+    TransactionStory,
+    check_transactions,
+)
 from tests.simulation.transaction_watch import TransactionWatch
+from tests.simulation.transactions_inside import TransactionsInside
 
 RELEASE_WITH_BOTH = "4.3.1"
 _AFTER_HEALING_S = 60.0
 _TICK_S = 0.1
+_MARKERS_S = 0.5
+"""An end is answered before its markers are written."""
+
+_LOOKS = 50
+_BETWEEN_BEATS = 1.0000271828
+"""What arrives does so at round times; no look is taken at one."""
+
 _LIVES_OF_ONE = 3
 """The one that is never started, the one that is, and the heir in the end."""
 
@@ -59,6 +78,7 @@ class TransactionalRun(Run):
         self._fenced_at: dict[int, float] = {}
         self._retired: list[Producer] = []
         self._replacing = asyncio.Lock()
+        self._is_over = False
         self._transactions: list[TransactionStory] = []
         transaction_ms = Random(plan.seed).choice((2_000, 60_000, 60_000))
         self._transaction_timeout_ms = max(plan.number("delivery_timeout_ms"), transaction_ms)
@@ -143,6 +163,8 @@ class TransactionalRun(Run):
             asyncio.ensure_future(TransactionCaller(self, self._plan, number, self._history).run(share))
             for number in range(self._plan.clients)
         ]
+        self._loop.call_later(self._chance.random() * self._plan.chaos_s, self._make_later_topic)
+        self._look_inside(self._plan.chaos_s / _LOOKS * _BETWEEN_BEATS)
         rival = asyncio.ensure_future(self._rivals()) if self._plan.family.rivals else None
         await asyncio.sleep(self._plan.chaos_s)
         self._nemesis.heal()
@@ -158,6 +180,22 @@ class TransactionalRun(Run):
         await self._within(_AFTER_HEALING_S, check_misuse(self._producer, self._history), "calls that are refused")
         await self._leave_open()
         await self._end_all()
+
+    def _look_inside(self, every_s: float) -> None:
+        """I20: what can be sent or asked is, at moments at which nothing else happens."""
+        if self._is_over:
+            return
+        inside = TransactionsInside(self._producer)
+        inside.check_idle(self._history.violated)
+        inside.check_asking(self._history.violated, longest_pause_s=self._plan.number("retry_backoff_max_ms") / 1000)
+        self._loop.call_later(every_s, self._look_inside, every_s)
+
+    def _make_later_topic(self) -> None:
+        """From now on brokers know the topic of which some offsets are."""
+        if self._network.model.live_nodes():
+            self._network.model.topics.create(TopicRequest(name=LATER, partitions=1, replication_factor=1))
+        else:
+            self._loop.call_later(_TICK_S, self._make_later_topic)
 
     async def _rivals(self) -> None:
         """Other processes take the id over while the one before still believes that it has it."""
@@ -182,10 +220,14 @@ class TransactionalRun(Run):
         story = self.begin_story()
         story.end = TransactionEnd.ABORTED
         await self._producer.begin_transaction()
-        self._producer.send(TOPIC, Place(story.number, 0).payload(b""), partition=0)
+        sent = self._producer.send(TOPIC, Place(story.number, 0).payload(b""), partition=0)
         story.records[0] = 0
+        if self._plan.seed % 2:
+            with contextlib.suppress(KafkaError):  # a copy that came late may have spoilt the sequence
+                await sent
 
     async def _end_all(self) -> None:
+        self._is_over = True
         for producer in [*self._retired, self._producer]:
             try:
                 async with asyncio.timeout(10):
@@ -194,6 +236,8 @@ class TransactionalRun(Run):
                 self._history.note("caller", "close: %s", error)
             except TimeoutError:
                 self._history.violated("I17", "close(1) did not end within 10 s")
+        await asyncio.sleep(_MARKERS_S)
+        self._check_readers_get_on("after close")
         heir = self._make_producer()
         await self._within(_AFTER_HEALING_S, heir.start(), "init of the heir")
         await self._within(10, heir.close(1), "close of the heir")
@@ -206,7 +250,9 @@ class TransactionalRun(Run):
         outcome = self._outcome()
         for violation in check_transactions(self._transactions, outcome):
             self._history.violated(*violation)
-        self._check_readers_get_on()
+        for violation in check_excuses(self._transactions, self._plan):
+            self._history.violated(*violation)
+        self._check_readers_get_on("in the end")
         self._check_fenced()
         if not self._plan.enabled and not self._plan.family.rivals:
             self._check_calm_transactions()
@@ -229,21 +275,27 @@ class TransactionalRun(Run):
     def _outcome(self) -> Outcome:
         topic = self._network.model.topics.named(TOPIC)
         assert topic is not None
-        groups = self._network.model.groups
-        place = TopicPartition(TOPIC, 0)
         return Outcome(
             committed={index: committed_records(each) for index, each in enumerate(topic.partitions)},
             batches={index: list(each.log.batches()) for index, each in enumerate(topic.partitions)},
-            offsets={story.group: groups.named(story.group).offsets.get(place).offset for story in self._transactions},
+            offsets={story.group: self._offset_of(story) for story in self._transactions},
             fenced_at=self._fenced_at,
         )
 
-    def _check_readers_get_on(self) -> None:
+    def _offset_of(self, story: TransactionStory) -> int:
+        held = self._network.model.groups.named(story.group).offsets
+        places = story.offset_places or [TopicPartition(TOPIC, 0)]
+        found = {held.get(place) for place in places}
+        offset, text = next((each.offset, each.metadata) for each in found)
+        is_whole = len(found) == 1 and (offset < 0 or text == story.text_of_offsets)
+        return offset if is_whole else TORN
+
+    def _check_readers_get_on(self, when: str) -> None:
         """No transaction is left open: readers of committed records would wait for it for ever."""
         for partition in self._network.model.partitions():
             if partition.last_stable_offset != partition.log.end_offset:
-                text = f"the last stable offset stays at {partition.last_stable_offset} of {partition.log.end_offset}"
-                self._history.violated("LSO", text)
+                ends = f"{partition.last_stable_offset} of {partition.log.end_offset}"
+                self._history.violated("LSO", f"the last stable offset stays at {ends} {when}")
 
     def _check_fenced(self) -> None:
         """FENCED: nobody loses the id but to a successor, or with a transaction that timed out."""

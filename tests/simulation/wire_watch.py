@@ -23,7 +23,7 @@ from aioproducer.testing.model.record_batch import BatchHeader, decode_records, 
 from aioproducer.testing.model.wire import Reader
 from tests.simulation.history import History
 from tests.simulation.plan import Plan
-from tests.simulation.resend_watch import ResendWatch
+from tests.simulation.resend_watch import FEW, ResendWatch
 from tests.simulation.simulated_transport import SimulatedTransport
 
 _NAMES: Final = {int(api): api.name for api in ApiKey}
@@ -33,6 +33,11 @@ _PRODUCE: Final = int(ApiKey.PRODUCE)
 _INIT: Final = int(ApiKey.INIT_PRODUCER_ID)
 _METADATA: Final = int(ApiKey.METADATA)
 _HANDSHAKE: Final = int(ApiKey.API_VERSIONS)
+_HEARD: Final = frozenset(
+    (ApiKey.PRODUCE, ApiKey.METADATA, ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.TXN_OFFSET_COMMIT, ApiKey.END_TXN)
+)
+"""Whose answers ask for a pause of a node that is known as such when it was asked."""
+
 _IDLE: Final = "connections_max_idle_ms"
 _TICK_S: Final = 0.001
 _LATE_S: Final = 0.01
@@ -204,13 +209,17 @@ class WireWatch:
 
     def _look_at_batches(self, request: ProduceRequest, key: tuple[int, int], transport: SimulatedTransport) -> None:
         size = sum(len(produced.records or b"") for produced in request.partitions)
+        if self._is_answered and request.timeout_ms >= self._request_timeout_s * 1000:
+            self.violated("I17", f"a broker may wait for {request.timeout_ms} ms, longer than anybody waits for it")
         if len(request.partitions) > 1 and size > self._max_request_size:
             self.violated("SIZE", f"{len(request.partitions)} batches in {size} bytes: more than max.request.size")
         for produced in request.partitions:
             assert produced.records is not None
             header = read_header(produced.records)
             place = (produced.topic or produced.topic_id, produced.partition_index)
-            self._resends.sent((*place, header.crc), transport.node.number, self._clock())
+            batch = (*place, header.crc)
+            self._resends.asked(key, place[1], batch)
+            self._resends.sent(batch, transport.node.number, self._clock())
             self._history.note(
                 "producer", "Produce #%d.%d to node %d: %s", *key, transport.node.number, _Batch(place, header)
             )
@@ -253,7 +262,7 @@ class WireWatch:
     def observe(self, exchange: Exchange, answer: object, now: float) -> None:
         """Look at an answer as a broker gives it, before the network or a fault may lose it."""
         del now
-        if exchange.throttle_ms and exchange.api in {ApiKey.PRODUCE, ApiKey.METADATA}:
+        if exchange.throttle_ms and exchange.api in _HEARD:
             self._throttles[exchange.connection_id, exchange.header.correlation_id] = exchange.throttle_ms
         if exchange.api is ApiKey.PRODUCE:
             self._observe_results(exchange, _results(answer))
@@ -270,6 +279,8 @@ class WireWatch:
         is_appended = True
         for each in results:
             is_appended = is_appended and each.base_offset >= 0
+            if each.error_code in FEW:
+                self._resends.refused(key, each.index, each.error_code)
             self.error_codes["PRODUCE", each.error_code] += 1
             if self._is_recording:
                 told = (each.index, each.error_code, each.base_offset)
@@ -298,7 +309,12 @@ class WireWatch:
             self._pauses[transport.node.number] = (until, number, api)
         if api == _METADATA:
             self._metadata_in_flight.pop(key, None)
-        elif api == _PRODUCE and not self._appended.get(key, False):
+        elif api == _PRODUCE:
+            self._produce_answered(key)
+
+    def _produce_answered(self, key: tuple[int, int]) -> None:
+        self._resends.answered(key)
+        if not self._appended.get(key, False):
             self._refused.add(key)
 
 
