@@ -128,5 +128,6 @@ def worst_of(api_key: int, codes: Collection[int]) -> tuple[Verdict, int]:
     """
     if not any(codes):
         return Verdict.DONE, 0
-    code = max(codes, key=lambda code: (verdict_on(api_key, code), code != _E.OPERATION_NOT_ATTEMPTED))
+    reasons = [code for code in codes if code not in {_E.NONE, _E.OPERATION_NOT_ATTEMPTED}]
+    code = max(reasons or codes, key=lambda code: verdict_on(api_key, code))
     return verdict_on(api_key, code), code

@@ -185,7 +185,7 @@ class NetworkClient:  # noqa: PLR0904  # what is asked of a node, of any node, a
                 raise BrokerConnectionError(f"{link} was lost")
             version = link.connection.versions.highest_common(api, at_most=at_most)
             question = Question(self._environment, decode)
-            link.connection.send(question.outgoing(api, version, node_id=link.node.id, body=build(version)))
+            link.connection.send(question.outgoing(api, version, node_id=lambda: link.node.id, body=build(version)))
             return question.answer
 
         if node_id is None:

@@ -36,11 +36,18 @@ class Question(Generic[AnswerT]):
         self._wake = environment.wake
         self._decode = decode
 
-    def outgoing(self, api: Api, version: int, *, node_id: int, body: bytes) -> OutgoingRequest:
-        """Return the request to be sent."""
+    def outgoing(self, api: Api, version: int, *, node_id: Callable[[], int], body: bytes) -> OutgoingRequest:
+        """Return the request to be sent.
+
+        Args:
+            api: which request.
+            version: agreed on.
+            node_id: tells who answers, by the time it does: a bootstrap address becomes a node when metadata says so.
+            body: of the request, in that version.
+        """
 
         def on_response(payload: memoryview, _now: float) -> None:
-            answer = self._decode(Answer(node_id, version, payload))
+            answer = self._decode(Answer(node_id(), version, payload))
             if not self.answer.done():
                 self.answer.set_result(answer)
             self._wake()

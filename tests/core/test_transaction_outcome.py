@@ -2,7 +2,7 @@
 
 import pytest
 
-from aioproducer.core.transaction_outcome import Verdict, verdict_on
+from aioproducer.core.transaction_outcome import Verdict, verdict_on, worst_of
 from aioproducer.protocol.error_codes import ErrorCode
 from aioproducer.protocol.messages import INIT_PRODUCER_ID, Api
 from aioproducer.protocol.offset_messages import TXN_OFFSET_COMMIT
@@ -89,3 +89,20 @@ def test_end_of_the_last_transaction_is_waited_for_and_never_fatal(api: Api) -> 
 def test_fenced_producer_is_never_retried(api: Api) -> None:
     """PRODUCER_FENCED: librdkafka 1.9 asked for an identity for ever."""
     assert verdict_on(api.key, ErrorCode.PRODUCER_FENCED) is FATAL
+
+
+@pytest.mark.parametrize(
+    "codes, expected",
+    [
+        ([], (DONE, 0)),
+        ([0, 0], (DONE, 0)),
+        ([0, 3], (RETRY, 3)),
+        ([3, 55], (RETRY, 3)),
+        ([55, 16, 3], (REFIND, 16)),
+        ([29, 55], (ABORTABLE, 29)),
+        ([0, 55], (ABORTABLE, 55)),
+    ],
+)
+def test_worst_code_counts_and_what_was_not_tried_is_no_reason(codes: list[int], expected: tuple[Verdict, int]) -> None:
+    """OPERATION_NOT_ATTEMPTED says that another partition is the reason."""
+    assert worst_of(ADD_PARTITIONS_TO_TXN.key, codes) == expected

@@ -25,6 +25,7 @@ from tests.fakes.transactional_cluster import (
     cluster_of,
     committed,
     on_every_release,
+    on_v1,
     one_more,
     producer_of,
 )
@@ -50,6 +51,19 @@ async def test_record_that_failed_unseen_fails_the_commit(release: Release, code
 
         assert committed(cluster) == []
         await one_more(producer, cluster)
+
+
+@on_v1
+@in_virtual_time
+async def test_topic_that_is_too_new_for_the_coordinator_costs_no_transaction(release: Release) -> None:
+    """It names that partition's trouble, which passes, and says of all others that it has not tried them."""
+    async with cluster_of(release) as cluster, producer_of(cluster) as producer:
+        cluster.faults.error(3, Where(api=ApiKey.ADD_PARTITIONS_TO_TXN, topic="t", partition=1))
+        async with producer.transaction() as txn:
+            await asyncio.gather(*(txn.send("t", b"a", partition=number) for number in (0, 1)))
+
+        assert committed(cluster) == [b"a", b"a"]
+        assert asked(cluster).count("ADD_PARTITIONS_TO_TXN") == 2
 
 
 @on_every_release

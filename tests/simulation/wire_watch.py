@@ -34,9 +34,16 @@ _INIT: Final = int(ApiKey.INIT_PRODUCER_ID)
 _METADATA: Final = int(ApiKey.METADATA)
 _HANDSHAKE: Final = int(ApiKey.API_VERSIONS)
 _HEARD: Final = frozenset(
-    (ApiKey.PRODUCE, ApiKey.METADATA, ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.TXN_OFFSET_COMMIT, ApiKey.END_TXN)
+    (
+        ApiKey.PRODUCE,
+        ApiKey.METADATA,
+        ApiKey.INIT_PRODUCER_ID,
+        ApiKey.ADD_PARTITIONS_TO_TXN,
+        ApiKey.TXN_OFFSET_COMMIT,
+        ApiKey.END_TXN,
+    )
 )
-"""Whose answers ask for a pause of a node that is known as such when it was asked."""
+"""Whose answers may ask for a pause; that of the handshake comes before anybody may pause."""
 
 _IDLE: Final = "connections_max_idle_ms"
 _TICK_S: Final = 0.001
