@@ -1,5 +1,7 @@
 """The checker sees every way in which a log can differ from what callers were told."""
 
+import dataclasses
+
 from aioproducer import OffsetRange, TopicPartition
 from aioproducer.testing.model.record_batch import LoggedRecord
 from tests.simulation.checker import KeptLog, Promise, check_history
@@ -66,6 +68,15 @@ def test_doubled_record_is_excused_when_the_broker_forgot_its_producers() -> Non
 def test_doubled_record_is_not_excused_by_what_was_forgotten_earlier() -> None:
     """Both copies came after that."""
     assert broken([told(0), told(1)], written(0), written(1), written(1, at=2), forgot_at=(1,)) == ["C4"]
+
+
+def test_own_time_is_told_for_that_of_appending_only_where_nobody_can_tell() -> None:
+    """A batch was appended in the millisecond of its latest record, and sent again."""
+    appended = [written(number)._replace(timestamp=1001) for number in (0, 1)]
+    promise = dataclasses.replace(EXACTLY_ONCE, keeps_append_time=True)
+
+    assert broken([told(0), told(1)], *appended, promise=promise) == []
+    assert broken([told(0)], appended[0], promise=promise) == ["C6"]
 
 
 def test_swapped_records_are_found() -> None:
