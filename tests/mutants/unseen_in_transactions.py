@@ -35,7 +35,7 @@ UNSEEN_IN_TRANSACTIONS = (
         ("D11",),
         Change(
             "core/transaction_outcome.py",
-            "    code = max(codes, key=",
+            "    code = max(reasons or codes, key=",
             "    code = min(codes, key=",
         ),
     ),

@@ -270,26 +270,6 @@ def test_bootstrap_connection_becomes_the_nodes() -> None:
     assert run(story()) == (True, 1)
 
 
-def test_answer_names_the_node_that_the_bootstrap_broker_has_become() -> None:
-    """Metadata may come before it; a pause it asks for is that node's."""
-
-    async def story() -> int:
-        network = client_on()
-
-        def named(broker: ScriptedBroker, heard: Heard) -> None:
-            network.client.update_nodes(cluster_of(Node(5, "seed", 9092)))
-            gives_ids(broker, heard)
-
-        network.loop.servers["seed", 9092] = lambda: ScriptedBroker(named)
-        node_id = await network.client.request(
-            INIT_PRODUCER_ID, encode_init_producer_id_request, lambda answer: answer.node_id
-        )
-        await network.client.close()
-        return node_id
-
-    assert run(story()) == 5
-
-
 def test_node_that_left_is_closed_when_nothing_is_in_flight() -> None:
     """Its last answer still counts."""
 
