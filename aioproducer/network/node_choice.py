@@ -78,6 +78,9 @@ class NodeChoice:
 
     def _connect_another(self, links: list[NodeLink], tried: dict[NodeLink, int]) -> bool:
         # Tells whether there is anything to wait for. Links in their pause come last, the shortest first.
+        for link in links:
+            if tried.get(link) == link.failures:
+                link.connect()  # it had a connection that was closing when it was tried
         untried = [link for link in links if link not in tried]
         if untried:
             now = self._environment.loop.time()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from aioproducer.core.transaction_manager import FIRST_V2
 from aioproducer.core.transaction_requests import codes_of
+from aioproducer.core.transaction_states import TransactionState
 from aioproducer.errors import BrokerConnectionError, KafkaError, UnsupportedVersionError
 from aioproducer.produce_request import ProduceTransaction
 from aioproducer.protocol.error_codes import ErrorCode
@@ -78,14 +79,15 @@ class Coordinators:
     async def ask(self, request: TransactionRequest) -> None:
         """Ask, wait for the answer, and have the manager take it."""
         was_sent = False
-
-        speaks_v2 = self.manager.is_v2
+        asked_in, speaks_v2 = self.manager.state, self.manager.is_v2
 
         def body(version: int) -> bytes:
             nonlocal was_sent
             self._follow_cluster()  # the connection may be new, and the first to tell
             if self.manager.is_v2 != speaks_v2:
                 raise BrokerConnectionError("the cluster serves another version of transactions now")
+            if self.manager.state not in {asked_in, TransactionState.COMMITTING}:  # an abort may be wanted instead
+                raise BrokerConnectionError("the transaction took another turn while this waited for a connection")
             content = request.body(version)
             self.manager.sent(request)
             was_sent = True

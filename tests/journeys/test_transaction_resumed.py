@@ -17,6 +17,7 @@ from aioproducer import (
 from tests.fakes.transactional_cluster import (
     END_TXN,
     INIT,
+    PRODUCE,
     V1_OF_4,
     Release,
     asked,
@@ -54,6 +55,23 @@ async def test_end_that_was_cancelled_is_joined_by_the_same_call(release: Releas
         assert committed(cluster) == ([b"v"] if verb == "commit_transaction" else [])
         with pytest.raises(IllegalStateError):
             await end()
+
+
+@on_every_release
+@in_virtual_time
+async def test_commit_that_waits_to_be_sent_is_not_sent_once_an_abort_is_wanted(release: Release) -> None:
+    """Whoever was told of an abort must not find the records committed."""
+    async with cluster_of(release) as cluster, producer_of(cluster) as producer:
+        cluster.faults.throttle(1_000, PRODUCE)
+        await producer.begin_transaction()
+        await producer.send("t", b"v", partition=0)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(producer.commit_transaction(), 0.5)
+
+        await producer.abort_transaction()
+
+        assert (asked(cluster).count("END_TXN"), committed(cluster)) == (1, [])
+        await one_more(producer, cluster)
 
 
 @on_every_release
