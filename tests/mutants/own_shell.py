@@ -203,4 +203,17 @@ OWN_SHELL = (
             ),
         ),
     ),
+    Mutant(
+        name="closing_connection_is_waited_for",
+        breaks="I10: whoever asks the only broker while its connection closes waits for ever",
+        families=(),
+        changes=(
+            Change(
+                "network/node_choice.py",
+                "            if tried.get(link) == link.failures:\n                link.connect()",
+                "            if tried.get(link) == -1:\n                link.connect()",
+            ),
+        ),
+        tests=("tests/network/test_question.py",),
+    ),
 )

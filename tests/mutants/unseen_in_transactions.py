@@ -39,6 +39,19 @@ UNSEEN_IN_TRANSACTIONS = (
             "    code = min(codes, key=",
         ),
     ),
+    Mutant(
+        name="unwanted_commit_goes_out",
+        breaks="I12: a commit that waited to be sent is sent though an abort was granted meanwhile",
+        families=(),
+        changes=(
+            Change(
+                "transactions/coordinators.py",
+                "if self.manager.state not in {asked_in, TransactionState.COMMITTING}:",
+                "if self.manager.state not in {asked_in, *TransactionState}:",
+            ),
+        ),
+        tests=("tests/journeys/test_transaction_resumed.py",),
+    ),
     _mutant(
         "transactional_requests_without_a_pause",
         "I22: coordinators are asked again without a pause",
