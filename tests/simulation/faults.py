@@ -37,9 +37,6 @@ FINAL = (10, 17, 18, 21, 29, 32, 35, 42, 43, 44, 45, 47, 59, 76, 87, 999)
 """Codes that end a batch, or its identity; 31, 53 and 90 end the producer."""
 
 EVERY_CODE = tuple(ErrorCode)
-TOO_OLD = 0.3
-"""Of the releases that brokers are replaced by, so many are too old."""
-
 ASKED_BY_ALL = (ApiKey.PRODUCE, ApiKey.PRODUCE, ApiKey.METADATA, ApiKey.INIT_PRODUCER_ID, ApiKey.API_VERSIONS)
 
 METADATA_CODES = (3, 5, 7, 35, -1)
@@ -285,11 +282,8 @@ def cluster_replaced(nemesis: Nemesis, chance: Random) -> None:
 
 
 def another_release(nemesis: Nemesis, chance: Random) -> None:
-    """Every broker is replaced by one of another release: it knows other versions, or none that the producer knows."""
-    versions = PROFILES[chance.choice(tuple(PROFILES))].versions
-    if chance.random() < TOO_OLD:
-        versions = {**versions, ApiKey.PRODUCE: (0, 2)}
-    nemesis.speak(versions)
+    """Every broker is replaced by one of another release, which knows other versions."""
+    nemesis.speak(PROFILES[chance.choice(tuple(PROFILES))].versions)
     nemesis.fired("releases")
     nemesis.later(nemesis.a_while(chance), nemesis.speak_as_planned)
 

@@ -48,10 +48,11 @@ class ReconnectWatch:
             if before is not None and link.connection is not before and before.answers > 0:
                 self._in_a_row[link] = 0
             failed = link.failures - self._failures.get(link, 0)
-            if failed:
-                is_known = link in self._failures and failed == 1
-                self._in_a_row[link] = self._in_a_row.get(link, 0) + failed
-                if is_known:
+            if link not in self._failures:
+                self._in_a_row[link] = link._failures_in_a_row  # noqa: SLF001  # as above
+            elif failed:
+                self._in_a_row[link] += failed
+                if failed == 1:
                     self._look_at_pause(link, self._in_a_row[link])
             self._failures[link] = link.failures
             self._connections[link] = link.connection
