@@ -72,7 +72,7 @@ class PartitionsInUse:
         """Follow new metadata: partitions join, leaders move; topics in which nothing changed cost nothing.
 
         Returns:
-            Topics that became usable: records may have waited for them.
+            Topics that became usable, or are followed again: records may have waited for them.
         """
         for name in self._views.keys() - cluster.topics.keys():
             self._forget_leaders(name)
@@ -83,7 +83,7 @@ class PartitionsInUse:
             for name, view in cluster.topics.items()
             if view.partitions and (nodes_changed or self._views.get(name) is not view)
         ]
-        fresh = [name for name, _ in changed if name not in self.topics]
+        fresh = [name for name, _ in changed if name not in self._views]
         for name, view in changed:
             known, self._views[name] = self._views.get(name), view
             is_new_topic = known is not None and _are_different(known.topic_id, view.topic_id)

@@ -118,9 +118,11 @@ class WaitingLines:
         self.bytes += record.size
         if is_counted:
             self._count(record)
-        if record.topic in self._appender.topics:
+        # A topic nobody used for long has partitions here, and a partitioner of the user's must be shown them.
+        if record.topic in self._appender.topics and record.choose_partition is None:
             self._join_memory(record)
-            self._memory.note_shortage()
+            if record.is_waiting:
+                self._memory.note_shortage()
         else:
             line = self._topics.setdefault(record.topic, WaitingLine())
             line.join(record)

@@ -44,6 +44,16 @@ def test_record_without_memory_waits_and_is_placed_when_memory_comes_back() -> N
     assert record.delivery.home.topic_partition == ("t", 0)
 
 
+def test_record_that_cannot_wait_leaves_no_shortage_behind() -> None:
+    """It was refused when it came, and whoever had waited before had gone."""
+    core = full()
+    core.lines.withdraw(core.wait_in_line(b"gone"))
+    core.wait_in_line(b"for no partition", partition=99)
+
+    assert [type(error) for _, error in core.failed] == [InvalidPartitionError]
+    assert not core.open_batches.memory_is_short
+
+
 def test_record_does_not_overtake_those_that_wait_for_its_partition() -> None:
     """Although it would fit: the large one before it came first."""
     core = full()

@@ -3,6 +3,7 @@
 import asyncio
 
 from aioproducer import Producer
+from aioproducer.core.cluster import Cluster
 from aioproducer.testing import ApiKey, FakeCluster
 from tests.fakes.virtual_cluster import ClusterLoop, in_virtual_time
 
@@ -46,6 +47,35 @@ async def test_forgotten_topic_is_asked_for_again_when_it_is_used_again() -> Non
         metadata = await asyncio.wait_for(producer.send("idle", b"2", partition=0), 5)
 
         assert metadata.offset == 1
+
+
+@in_virtual_time
+async def test_partitioner_is_asked_when_a_forgotten_topic_is_known_again() -> None:
+    """It was promised the partitions of the topic."""
+    shown: list[int | None] = []
+
+    class Last:
+        def partition(self, topic: str, *given: object) -> int:
+            cluster = given[-1]
+            assert isinstance(cluster, Cluster)
+            shown.append(cluster.partition_count(topic))
+            return (shown[-1] or 0) - 1
+
+    async with (
+        FakeCluster(1, topics={"idle": 3}) as cluster,
+        Producer(
+            cluster.bootstrap_servers,
+            linger_ms=0,
+            metadata_max_idle_ms=5_000,
+            metadata_max_age_ms=10_000,
+            partitioner=Last(),
+        ) as producer,
+    ):
+        for _ in range(2):
+            assert (await producer.send("idle", b"v")).partition == 2
+            await asyncio.sleep(60)
+
+    assert shown == [3, 3]
 
 
 @in_virtual_time

@@ -13,7 +13,8 @@ class CallbackTurns:
     """
 
     def __init__(self, plan: Plan, history: History) -> None:
-        self._is_watching = plan.schedule == "fifo" and plan.acks != 0
+        # A batch that was appended and refused all the same is sent again behind those that follow it.
+        self._is_watching = plan.schedule == "fifo" and plan.acks != 0 and "F17" not in plan.enabled
         self._history = history
         self._last: dict[int | None, Story] = {}
 

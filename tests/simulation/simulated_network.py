@@ -299,6 +299,8 @@ class SimulatedNetwork:
         last = data
         if transport.node.fragment_times > 0:
             *fragments, last = self._pieces(transport.node, data)
+            if not is_whole(data):
+                self.frames.spoilt(transport)  # its size comes first, and is enough
             for piece in fragments:
                 self._answer_later(transport, partial(transport.receive, piece))
         self._answer_later(transport, partial(self._answer, transport, data, last))
