@@ -166,6 +166,7 @@ class Watchman:
                 inside.use_up_sequences(index, chance.randint(1, 20))
                 keeper.forget_producers(partition)
         network.watch.forget_identities()
+        network.lay_ghosts()
 
     # After healing
 

@@ -80,6 +80,7 @@ class SimulatedNetwork:
         self._held: list[tuple[Node, Callable[[], None]]] = []  # what waits for a dark node
         self._lights: list[tuple[Node, asyncio.Future[None]]] = []  # who waits to connect to one
         self._moves = count(1)
+        self._ghosts: list[asyncio.TimerHandle] = []
         for node in self.nodes.values():
             self._place(node)
 
@@ -155,10 +156,6 @@ class SimulatedNetwork:
             self.model.brokers[transport.node.number].disconnected(transport.number)
 
     # The weather
-
-    def darken(self, node: Node) -> None:
-        """Let nothing pass to or from a node."""
-        node.is_dark = True
 
     def stall(self, node: Node, window: int) -> None:
         """Let a node read no more; `window` bytes of each connection still leave when there are any."""
@@ -237,7 +234,13 @@ class SimulatedNetwork:
     def _plan_ghost(self, transport: SimulatedTransport, frame: bytes, *, is_last: bool) -> None:
         when = self.loop.time() + transport.node.ghost_delay_s
         haunt = partial(self._haunt, transport, frame, is_last=is_last)
-        self.loop.call_at(when, Passage("ghosts", transport.node, haunt, self._held))
+        self._ghosts.append(self.loop.call_at(when, Passage("ghosts", transport.node, haunt, self._held)))
+
+    def lay_ghosts(self) -> None:
+        """Let no second copy of what was sent so far arrive: what follows is told as if it came much later."""
+        for ghost in self._ghosts:
+            ghost.cancel()
+        self._ghosts.clear()
 
     def _haunt(self, transport: SimulatedTransport, frame: bytes, *, is_last: bool) -> None:
         """Let a broker get a request a second time, on a connection that nobody else knows of.
