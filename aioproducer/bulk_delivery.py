@@ -136,7 +136,9 @@ class BulkDelivery:
 
     async def _wait(self) -> BulkResult:
         while pending := [delivery for delivery in self._ends() if not delivery.done()]:
-            await asyncio.wait(pending)  # which ends their lingers; a batch may be split meanwhile
+            for delivery in pending:
+                delivery.add_done_callback(_nothing)  # which ends its linger, one batch after another
+            await asyncio.wait(pending)  # in any order; a batch may be split meanwhile
         return self._result()
 
     def _ends(self) -> Iterator[Delivery]:
@@ -361,3 +363,7 @@ def _as_kafka_error(error: KafkaError | TypeError | ValueError) -> KafkaError:
     wrapped = KafkaError(f"{type(error).__name__}: {error}", outcome=Outcome.NOT_WRITTEN)
     wrapped.__cause__ = error
     return wrapped
+
+
+def _nothing(_: object) -> None:
+    """Wait for a delivery, and for nothing of it."""

@@ -184,9 +184,9 @@ class Stage:
         for end in await asyncio.gather(*calls, return_exceptions=True):
             if isinstance(end, Exception):
                 self._load.history.violated("I11", f"a call raised {end!r}")
-        waiting = [story.delivery for story in self._load.deliveries if story.delivery is not None]
-        if waiting:
-            await asyncio.wait(waiting)
+        for story in self._load.deliveries:  # `asyncio.wait` would begin with any
+            if story.delivery is not None:
+                await asyncio.wait([story.delivery])
 
     def _story(self, verb: str, partition: int, size: int) -> Story:
         record = RecordId(0, 0, self._sent)
