@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Final
 
+from aioproducer.core.late_copies import LateCopies
 from aioproducer.core.marker_pause import MarkerPause
 from aioproducer.core.offsets_in_line import OffsetsInLine
 from aioproducer.core.request_pacing import RequestPacing
@@ -38,7 +39,6 @@ from aioproducer.core.transaction_states import TRANSITIONS, TransactionState
 from aioproducer.errors import BrokerError, IllegalStateError, KafkaError
 from aioproducer.protocol.error_codes import ErrorCode
 from aioproducer.protocol.messages import INIT_PRODUCER_ID, ProducerIdAnswer
-from aioproducer.protocol.offset_messages import TXN_OFFSET_COMMIT
 from aioproducer.protocol.transaction_messages import (
     ADD_OFFSETS_TO_TXN,
     END_TXN,
@@ -71,11 +71,10 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
         timeout_ms: `transaction.timeout.ms`, told to the coordinator.
         identity: shared with the partitions.
         backoff: between attempts.
-        stray_delay_s: how long a copy of InitProducerId that went unanswered, or under V1 of TxnOffsetCommit, may
-            still arrive; the next transaction waits for that.
+        stray_delay_s: how long a copy of a request that went unanswered may still arrive.
     """
 
-    def __init__(  # noqa: PLR0915  # one line a fact
+    def __init__(
         self,
         transactional_id: str,
         *,
@@ -91,13 +90,11 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
         """Which protocol the open transaction speaks."""
         self.transactional_id = transactional_id
         self.pacing = RequestPacing(backoff)
-        self.begin_at = 0.0
-        """No transaction begins before; monotonic seconds."""
+        self.late = LateCopies(stray_delay_s)
         self._coordinator = Coordinator(CoordinatorType.TRANSACTION, transactional_id)
         self._nodes: dict[Coordinator, int] = {}
         self._timeout_ms = timeout_ms
         self._identity = identity
-        self._stray_delay_s = stray_delay_s
         self._marker_pause = MarkerPause()
         self._is_asking = False
         self._joining: dict[PartitionQueue, None] = {}
@@ -107,7 +104,7 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
         self._may_be_known = False  # a coordinator was asked; brokers that records went to may have told it too
         self._is_known = False
         self._has_stray = False  # a request of the transaction went unanswered
-        self._delays_next = False  # a copy of InitProducerId or TxnOffsetCommit may arrive late
+        self._held_until = 0.0  # offsets wait for copies of earlier ones
         self._is_renewing = False  # the identity is to be had again by InitProducerId alone
         self.on_joined: Callable[[list[PartitionQueue]], None] = lambda _: None
         """Called with partitions that may be sent to now."""
@@ -131,6 +128,7 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
             return False
         self._move_to(TransactionState.IN_TRANSACTION)
         self._identity.begin_transaction(pipelines_at_once=is_v2)
+        self.late.transaction_began()
         self._is_flushed = self._is_commit_sent = self._may_be_known = self._is_known = self._has_stray = False
         return True
 
@@ -216,6 +214,7 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
         None: nothing is to be asked, or not before `next_at`.
         """
         self._end_unknown()
+        self._held_until = 0.0
         if self._is_asking or now < self.next_at(now):
             return None
         if self.is_v2 and self.state in _OPEN and self._joining:
@@ -223,18 +222,21 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
         request = self._wanted()
         if request is None:
             return None
+        self._held_until = self.late.until(request, self._nodes.get(request.coordinator))
+        if now < self._held_until:
+            return None
         if request.coordinator not in self._nodes:
             request = find_coordinator(request.coordinator)
         self._is_asking = True
         return request
 
     def next_at(self, now: float) -> float:
-        """Return when to ask for the next request, if that is not now; monotonic seconds."""
+        """Return when to ask for the next request, if that is not now; monotonic seconds, as of the last question."""
         pause = self._marker_pause
         if self.is_v2 and self.state in _OPEN and (self._joining or self._offsets) and not pause.is_over(now):
             pause.has_held = True
             return pause.until
-        return self.pacing.next_at
+        return max(self.pacing.next_at, self._held_until)
 
     def node_of(self, request: TransactionRequest) -> int | None:
         """Whom to ask; None: any broker."""
@@ -284,10 +286,10 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
     def unanswered(self, request: TransactionRequest, error: KafkaError, *, was_sent: bool, now: float) -> None:
         """Note that a request had no answer, and if `was_sent`, that a copy of it may arrive late."""
         self._is_asking = False
-        self._nodes.pop(request.coordinator, None)
         if was_sent:
             self._note_stray(request)
-            self._delays_next = self._delays_next or (request.api is TXN_OFFSET_COMMIT and not self.is_v2)
+            self.late.unanswered(request, self._nodes.get(request.coordinator), now, is_v2=self.is_v2)
+        self._nodes.pop(request.coordinator, None)
         self.pacing.again(f"{request.api.name}: {error}", now)
 
     def refused(self, error: KafkaError) -> None:
@@ -366,9 +368,8 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
 
     def _take_identity(self, answer: ProducerIdAnswer, now: float) -> None:
         self._identity.assign(answer.producer_id, answer.producer_epoch)
-        if self._delays_next:
-            self.begin_at = now + self._stray_delay_s
-        self._delays_next = self._is_renewing = False
+        self.late.renewed(self._nodes[self._coordinator], now)
+        self._is_renewing = False
         self._move_to(TransactionState.READY)
 
     def _end(self, answer: EndTxnAnswer | None) -> None:
@@ -384,7 +385,7 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
 
     def _note_stray(self, request: TransactionRequest) -> None:
         if request.api is INIT_PRODUCER_ID:
-            self._delays_next = request.subject is not None  # a first one fences whoever has the id, in any case
+            self.late.renewal_lost(request, self._nodes[self._coordinator])
         elif request.api is not FIND_COORDINATOR:
             self._has_stray = True
 

@@ -200,7 +200,7 @@ class TransactionRunner:
         while True:
             await self.endings.end_of_last(deadline)
             await self.initialized(deadline=deadline)
-            wait_s = self._manager.begin_at - self._loop.time()
+            wait_s = self._manager.late.begin_at - self._loop.time()
             if self.endings.is_closing:
                 raise ProducerClosedError(CLOSING)
             if wait_s > 0:

@@ -308,6 +308,24 @@ async def test_offsets_that_were_not_added_are_refused(line: Line) -> None:
     assert errors == [48, 48, 120]
 
 
+async def test_offsets_of_an_epoch_before_are_refused_and_take_others_with_them(line: Line) -> None:
+    """Kafka before 4.0 forgets what the open transaction has sent for the same partition, and commits without it."""
+    producer, group = await line.started(), await line.group()
+    await producer.init(expected=(producer.producer_id, producer.epoch))
+    await producer.add_offsets(group)
+    sent = await producer.commit_offset(group, line.topic, 7, version=3)
+    present = producer.epoch
+
+    producer.epoch = present - 1
+    late = await producer.commit_offset(group, line.topic, 9, version=3)
+    producer.epoch = present
+    await producer.end(commit=True, version=3)
+    await producer.state()
+
+    assert (sent, late) == (0, 47)
+    assert await _settled_offset(producer, group, line.topic) == (0, 7 if line.release.startswith("4.") else -1)
+
+
 async def test_offsets_of_a_stranger_to_the_group_are_refused(line: Line) -> None:
     """KIP-447: a member id the group does not have, or a generation it is not in."""
     producer, group = await line.started(), await line.group()

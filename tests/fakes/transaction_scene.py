@@ -36,6 +36,8 @@ class Scene:
 
     def __init__(self, *, version: int = 2) -> None:
         self.now = 1000.0
+        self.coordinator = 1
+        """The node that FindCoordinator names from now on."""
         self.version = version
         self.identity = TransactionalIdentity()
         backoff = ExponentialBackoff(100, 1000, jitter=0.0, random=random.Random(1))
@@ -54,11 +56,15 @@ class Scene:
         request = self.manager.next_request(self.now)
         assert request is not None, f"nothing is asked: {self.manager!r}"
         if request.api.name == "FindCoordinator":
-            self.manager.sent(request)
-            self.manager.answered(request, CoordinatorAnswer(0, 0, 1, "h", 9092), self.now)
+            self.found(request)
             return self.ask()
         self.manager.sent(request)
         return request
+
+    def found(self, request: TransactionRequest) -> None:
+        """Answer who the coordinator is."""
+        self.manager.sent(request)
+        self.manager.answered(request, CoordinatorAnswer(0, 0, self.coordinator, "h", 9092), self.now)
 
     def asked(self) -> str | None:
         """Its name; None if nothing is to be asked now."""

@@ -12,7 +12,7 @@ def _mutant(name: str, breaks: str, families: tuple[str, ...], *, old: str, new:
 
 
 def _by_test(name: str, breaks: str, test: str, *, old: str, new: str, file: str = _MANAGER) -> Mutant:
-    """Where the simulation does not make what it takes: a cluster that is downgraded, and the broker of one release."""
+    """Where the simulation does not make what it takes, or too seldom: a cluster that is downgraded, late offsets."""
     return Mutant(name=name, breaks=breaks, tests=(test,), changes=(Change(file, old, new),))
 
 
@@ -161,8 +161,17 @@ OWN_TRANSACTIONS = (
         "stray_of_the_new_epoch_is_not_waited_for",
         "FENCED: an InitProducerId that arrives late takes the identity away from who has asked for it",
         ("D13",),
-        old="            self.begin_at = now + self._stray_delay_s\n",
+        file="core/late_copies.py",
+        old="            self.begin_at = now + self._lifetime_s\n",
         new="            self.begin_at = now\n",
+    ),
+    _by_test(
+        "late_offsets_are_not_waited_for",
+        "I12: a transaction is committed without its offsets, which a late copy of others took with it",
+        "tests/core/test_transaction_trouble.py::test_v1_offsets_wait_for_late_ones_of_the_last_transaction",
+        file="core/late_copies.py",
+        old="        return self._offsets_before.get((request.coordinator, node_id), 0.0)\n",
+        new="        return 0.0\n",
     ),
     _mutant(
         "repeated_commit_starts_anew",

@@ -76,6 +76,13 @@ def strays(nemesis: Nemesis, chance: Random) -> None:
     nemesis.fired("strays")
 
 
+def late_offsets(nemesis: Nemesis, chance: Random) -> None:
+    """Offsets of one transaction are served in the next. As long as the client waits for an answer, and no longer."""
+    delay_s = chance.uniform(1.05, 1.9) * nemesis.request_timeout_s
+    nemesis.model.faults.delay(delay_s, Where(api=ApiKey.TXN_OFFSET_COMMIT), after_append=False)
+    nemesis.fired("late offsets")
+
+
 def upgrade(nemesis: Nemesis, chance: Random) -> None:
     """The cluster finalizes transactions of version 2, if its release has them."""
     del chance
@@ -90,5 +97,6 @@ COORDINATOR_FAULTS: Mapping[str, Callable[[Nemesis, Random], None]] = {
     "lost": lost,
     "late": late,
     "strays": strays,
+    "late offsets": late_offsets,
     "upgrade": upgrade,
 }

@@ -189,8 +189,9 @@ _ROWS = (
         name="D11",
         title="offsets in transactions",
         faults=("F1", "F2", "F5", "F6", "F10", "F11", "F13", "F17", "F24"),
-        always=COORDINATORS,
+        always=(*COORDINATORS, "late offsets", "late offsets"),
         sends_offsets=0.7,
+        thinks=0.3,
         **_TRANSACTIONAL,
     ),
     Family(

@@ -228,3 +228,5 @@ class TransactionCaller:
                 await asyncio.sleep(self._chance.random() * self._plan.number("request_timeout_ms") / 2000)
         if self._chance.random() < self._plan.family.sends_offsets:
             await self._offsets.send(txn, story, is_calm=self._is_calm)
+            if not self._is_calm and self._whims.random() < self._plan.family.thinks:  # a copy of others may come now
+                await asyncio.sleep(self._whims.random() * self._plan.number("request_timeout_ms") / 1000)

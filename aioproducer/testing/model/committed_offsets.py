@@ -49,6 +49,10 @@ class GroupOffsets:
         self._sent += 1
         self._pending.setdefault(producer_id, {})[partition] = (self._sent, committed)
 
+    def forget(self, producer_id: int, partition: TopicPartition) -> None:
+        """Drop what is held for one partition."""
+        self._pending.get(producer_id, {}).pop(partition, None)
+
     def is_unstable(self, partition: TopicPartition) -> bool:
         """Whether an open transaction has an offset for this partition."""
         return any(partition in held for held in self._pending.values())

@@ -2,7 +2,7 @@
 
 import struct
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from random import Random
 
 from aioproducer.records import TopicPartition
@@ -55,6 +55,12 @@ class ConsumerGroups:
         group.exists = True
         for partition, committed in offsets.items():
             group.offsets.hold(producer.producer_id, partition, committed)
+
+    def forget(self, group_id: str, producer: ProducerIdAndEpoch, partitions: Iterable[TopicPartition]) -> None:
+        """Drop what a producer's open transaction has sent for these, where its log has refused more of it."""
+        if self.producers.open_epoch(producer.producer_id, self.offsets_partition_of(group_id)) is not None:
+            for partition in partitions:
+                self.named(group_id).offsets.forget(producer.producer_id, partition)
 
     def finish_transaction(self, producer: ProducerIdAndEpoch, *, is_commit: bool, offsets_partition: int) -> None:
         """Let the groups that belong to one partition of the offsets topic commit or drop what a producer sent."""

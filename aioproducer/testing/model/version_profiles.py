@@ -84,6 +84,9 @@ class VersionProfile:
     verifies_epochs: bool = True
     """Leaders ask about a batch of another epoch also while a transaction of its producer is open; Kafka 4.0."""
 
+    forgets_offsets: bool = False
+    """TxnOffsetCommit that an open transaction refuses for its epoch drops what this one has sent; until Kafka 4.0."""
+
     coordinates_as_4_0: bool = True
     """A transaction coordinator says 51 while a change is under way, whoever asks, and forgets when a transaction began
     when its producer begins again; Kafka 4.0."""
@@ -124,6 +127,7 @@ def _before_4_0(release: str) -> VersionProfile:
         smallest_segment_bytes=14,
         topic_defaults=BEFORE_4_0,
         verifies_epochs=False,
+        forgets_offsets=True,
         coordinates_as_4_0=False,
         generation_needs_group=False,
     )

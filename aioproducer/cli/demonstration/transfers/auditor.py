@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+from collections.abc import Iterator
 
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaError
@@ -11,6 +12,8 @@ from aioproducer.cli.demonstration.transfers.orders import LEDGER, Entry, decode
 
 _POLL_MS = 100
 _PAUSE_S = 0.05
+_PATIENCE_S = 5.0
+"""Until a consumer is taken for one that will never go on."""
 _LEDGER = TopicPartition(LEDGER, 0)
 
 
@@ -29,21 +32,34 @@ class Auditor:
         self._loses_one = loses_one
         self._read: list[ConsumerRecord] = []
         """Not added up yet."""
+        self._next = 0
+        """The offset to be read next."""
 
     async def run(self) -> None:
         """Read up to what is committed now, add up, again."""
+        while True:
+            with _no_cut_now():
+                await self._read_until_trouble()
+            await asyncio.sleep(_PAUSE_S)
+
+    async def _read_until_trouble(self) -> None:
+        """Read with a consumer of its own: one that has lost a broker may wait for ever, or end without a word.
+
+        Raises:
+            KafkaError, TimeoutError: it came to nothing this time.
+        """
         consumer = AIOKafkaConsumer(
             bootstrap_servers=self._bootstrap_servers,
             isolation_level="read_committed",
             metadata_max_age_ms=1_000,
             request_timeout_ms=5_000,
         )
-        await consumer.start()
         try:
+            await consumer.start()
             consumer.assign([_LEDGER])
-            consumer.seek(_LEDGER, 0)
+            consumer.seek(_LEDGER, self._next)
             while True:
-                with contextlib.suppress(KafkaError):  # a broker has just died: no cut now
+                async with asyncio.timeout(_PATIENCE_S):
                     await self._read_to_a_cut(consumer)
                 await asyncio.sleep(_PAUSE_S)
         finally:
@@ -53,8 +69,9 @@ class Auditor:
         """Add up all that was committed at the time of the question, and nothing that was later."""
         end = (await consumer.end_offsets([_LEDGER]))[_LEDGER]
         while await consumer.position(_LEDGER) < end:
-            fetched = await consumer.getmany(timeout_ms=_POLL_MS)
-            self._read += fetched.get(_LEDGER, [])
+            for record in (await consumer.getmany(timeout_ms=_POLL_MS)).get(_LEDGER, []):
+                self._read.append(record)
+                self._next = record.offset + 1
         entries = [decode_entry(record.value) for record in self._read if record.offset < end]
         self._read = self._read[len(entries) :]
         self._check.add(self._kept(entries))
@@ -65,3 +82,20 @@ class Auditor:
             self._loses_one = False
             return entries[1:]
         return entries
+
+
+@contextlib.contextmanager
+def _no_cut_now() -> Iterator[None]:
+    """Suppress what aiokafka raises when a broker dies: its errors, and sometimes a cancellation nobody asked for.
+
+    Raises:
+        asyncio.CancelledError: somebody did.
+    """
+    try:
+        yield
+    except (KafkaError, TimeoutError):
+        """Another broker will lead soon."""
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise

@@ -47,10 +47,12 @@ def answer_txn_offset_commit(exchange: Exchange) -> None:
     }
     there = {place: partition for place, partition in offered.items() if _is_there(exchange, place)}
     if there and not error:
+        producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
         error = _transaction_error(exchange, request) or _group_error(exchange, request)
         if not error:
-            offsets = {place: _offset(partition) for place, partition in there.items()}
-            groups.hold(request.group_id, ProducerIdAndEpoch(request.producer_id, request.producer_epoch), offsets)
+            groups.hold(request.group_id, producer, {place: _offset(partition) for place, partition in there.items()})
+        elif error == INVALID_PRODUCER_EPOCH and exchange.cluster.settings.profile.forgets_offsets:
+            groups.forget(request.group_id, producer, there)
     answers: dict[str, list[Tree]] = {topic.name: [] for topic in request.topics}
     for place in offered:
         code = error if place in there else UNKNOWN_TOPIC_OR_PARTITION
