@@ -10,12 +10,14 @@ without a look. So who goes on at another node, because the first one died, need
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from aioproducer.protocol.offset_messages import TXN_OFFSET_COMMIT
 
 if TYPE_CHECKING:
     from aioproducer.core.transaction_requests import Coordinator, TransactionRequest
+
+OFFSETS_HELD: Final = "offsets of an earlier transaction may still arrive, and these wait for that"
 
 
 class LateCopies:
@@ -25,11 +27,13 @@ class LateCopies:
         lifetime_s: how long after it was given up a request may still arrive.
     """
 
-    __slots__ = ("_lifetime_s", "_offsets", "_offsets_before", "_renewals", "begin_at")
+    __slots__ = ("_lifetime_s", "_offsets", "_offsets_before", "_renewals", "begin_at", "held_until")
 
     def __init__(self, lifetime_s: float) -> None:
         self.begin_at = 0.0
         """No transaction begins before; monotonic seconds."""
+        self.held_until = 0.0
+        """What was asked for last waits until then."""
         self._lifetime_s = lifetime_s
         self._renewals: set[int] = set()
         """Nodes that did not answer InitProducerId."""
@@ -63,11 +67,11 @@ class LateCopies:
         self._offsets_before |= self._offsets
         self._offsets.clear()
 
-    def until(self, request: TransactionRequest, node_id: int | None) -> float:
-        """Return until when a node may get offsets of an earlier transaction, if these are such; monotonic seconds."""
-        if request.api is not TXN_OFFSET_COMMIT or node_id is None:
-            return 0.0
-        return self._offsets_before.get((request.coordinator, node_id), 0.0)
+    def holds(self, request: TransactionRequest, node_id: int | None, now: float) -> bool:
+        """Whether a request must wait, until `held_until`: offsets, where those of an earlier transaction may come."""
+        if request.api is TXN_OFFSET_COMMIT and node_id is not None:
+            self.held_until = self._offsets_before.get((request.coordinator, node_id), 0.0)
+        return now < self.held_until
 
     def __repr__(self) -> str:
         """Show how many may still arrive."""

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Final
 
-from aioproducer.core.late_copies import LateCopies
+from aioproducer.core.late_copies import OFFSETS_HELD, LateCopies
 from aioproducer.core.marker_pause import MarkerPause
 from aioproducer.core.offsets_in_line import OffsetsInLine
 from aioproducer.core.request_pacing import RequestPacing
@@ -104,7 +104,6 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
         self._may_be_known = False  # a coordinator was asked; brokers that records went to may have told it too
         self._is_known = False
         self._has_stray = False  # a request of the transaction went unanswered
-        self._held_until = 0.0  # offsets wait for copies of earlier ones
         self._is_renewing = False  # the identity is to be had again by InitProducerId alone
         self.on_joined: Callable[[list[PartitionQueue]], None] = lambda _: None
         """Called with partitions that may be sent to now."""
@@ -214,7 +213,7 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
         None: nothing is to be asked, or not before `next_at`.
         """
         self._end_unknown()
-        self._held_until = 0.0
+        self.late.held_until = 0.0
         if self._is_asking or now < self.next_at(now):
             return None
         if self.is_v2 and self.state in _OPEN and self._joining:
@@ -222,8 +221,8 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
         request = self._wanted()
         if request is None:
             return None
-        self._held_until = self.late.until(request, self._nodes.get(request.coordinator))
-        if now < self._held_until:
+        if self.late.holds(request, self._nodes.get(request.coordinator), now):
+            self.pacing.trouble = OFFSETS_HELD
             return None
         if request.coordinator not in self._nodes:
             request = find_coordinator(request.coordinator)
@@ -236,7 +235,7 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
         if self.is_v2 and self.state in _OPEN and (self._joining or self._offsets) and not pause.is_over(now):
             pause.has_held = True
             return pause.until
-        return max(self.pacing.next_at, self._held_until)
+        return max(self.pacing.next_at, self.late.held_until)
 
     def node_of(self, request: TransactionRequest) -> int | None:
         """Whom to ask; None: any broker."""

@@ -139,9 +139,19 @@ OWN_TRANSACTIONS = (
     _by_test(
         "late_offsets_delay_nothing",
         "Kafka 3.9 forgets the offsets of the next transaction",
-        "tests/core/test_transaction_trouble.py",
-        old="(request.api is TXN_OFFSET_COMMIT and not self.is_v2)\n",
-        new="(request.api is TXN_OFFSET_COMMIT and self.is_v2)\n",
+        "tests/core/test_late_copies.py",
+        file="core/late_copies.py",
+        old="        return now < self.held_until\n",
+        new="        return False\n",
+    ),
+    _by_test(
+        "late_offsets_delay_wherever",
+        "a pipeline stands still for half a minute when a coordinator dies",
+        "tests/core/test_late_copies.py",
+        file="core/late_copies.py",
+        old="            self._offsets[request.coordinator, node_id] = now + self._lifetime_s\n",
+        new="            for node_id in range(9):\n"
+        "                self._offsets[request.coordinator, node_id] = now + self._lifetime_s\n",
     ),
     _mutant(
         "stray_needs_no_epoch",
@@ -164,14 +174,6 @@ OWN_TRANSACTIONS = (
         file="core/late_copies.py",
         old="            self.begin_at = now + self._lifetime_s\n",
         new="            self.begin_at = now\n",
-    ),
-    _by_test(
-        "late_offsets_are_not_waited_for",
-        "I12: a transaction is committed without its offsets, which a late copy of others took with it",
-        "tests/core/test_transaction_trouble.py::test_v1_offsets_wait_for_late_ones_of_the_last_transaction",
-        file="core/late_copies.py",
-        old="        return self._offsets_before.get((request.coordinator, node_id), 0.0)\n",
-        new="        return 0.0\n",
     ),
     _mutant(
         "repeated_commit_starts_anew",
