@@ -1,23 +1,23 @@
-"""Copies of requests that went unanswered, and where one that still arrives would do harm.
+"""Copies of requests that went unanswered, and what waits for those that would do harm.
 
 Most are refused for their old epoch, and that is all. Two are not so harmless. One of InitProducerId aborts the open
 transaction and fences this producer. One of TxnOffsetCommit is refused too, but the coordinator of groups of Kafka 3.9
 forgets what is pending of the same producer id with it: the open transaction would be committed without its offsets.
 
-Either does so only at the node that it was sent to, and only while that node is the coordinator; any other refuses it
-without a look. So who goes on at another node, because the first one died, need not wait.
+Either does so only at the node that it was sent to, while that is the coordinator; any other refuses it without a look.
+So where another node has answered in the end, because the first one died, nothing waits. Else the next transaction
+begins later: it must not wait when it has begun, for then the coordinator counts its time, and readers wait with it.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
+from aioproducer.protocol.messages import INIT_PRODUCER_ID
 from aioproducer.protocol.offset_messages import TXN_OFFSET_COMMIT
 
 if TYPE_CHECKING:
     from aioproducer.core.transaction_requests import Coordinator, TransactionRequest
-
-OFFSETS_HELD: Final = "offsets of an earlier transaction may still arrive, and these wait for that"
 
 
 class LateCopies:
@@ -27,53 +27,36 @@ class LateCopies:
         lifetime_s: how long after it was given up a request may still arrive.
     """
 
-    __slots__ = ("_lifetime_s", "_offsets", "_offsets_before", "_renewals", "begin_at", "held_until")
+    __slots__ = ("_given_up", "_lifetime_s")
 
     def __init__(self, lifetime_s: float) -> None:
-        self.begin_at = 0.0
-        """No transaction begins before; monotonic seconds."""
-        self.held_until = 0.0
-        """What was asked for last waits until then."""
         self._lifetime_s = lifetime_s
-        self._renewals: set[int] = set()
-        """Nodes that did not answer InitProducerId."""
-        self._offsets: dict[tuple[Coordinator, int], float] = {}
-        """Of the transaction that is open, or was last: until when a copy may arrive at a node."""
-        self._offsets_before: dict[tuple[Coordinator, int], float] = {}
-        """Of those before."""
-
-    def renewal_lost(self, request: TransactionRequest, node_id: int) -> None:
-        """Note that InitProducerId had no answer that says what became of it.
-
-        A first one, with no identity, leaves nothing: it fences whoever has the id in any case.
-        """
-        if request.subject is not None:
-            self._renewals.add(node_id)
-
-    def renewed(self, node_id: int, now: float) -> None:
-        """Note that a node has answered it."""
-        if node_id in self._renewals:
-            self.begin_at = now + self._lifetime_s
-        self._renewals.clear()
+        self._given_up: dict[Coordinator, dict[int, float]] = {}
+        """When, by coordinator and node."""
 
     def unanswered(self, request: TransactionRequest, node_id: int | None, now: float, *, is_v2: bool) -> None:
-        """Note that a request had no answer at all; a copy of offsets is harmless in its own transaction."""
-        if request.api is TXN_OFFSET_COMMIT and not is_v2 and node_id is not None:
-            self._offsets_before = {where: until for where, until in self._offsets_before.items() if until > now}
-            self._offsets[request.coordinator, node_id] = now + self._lifetime_s
+        """Note that a request was given up; a first InitProducerId fences whoever has the id, there is no waiting."""
+        is_renewal = request.api is INIT_PRODUCER_ID and request.subject is not None
+        if node_id is not None and (is_renewal or (request.api is TXN_OFFSET_COMMIT and not is_v2)):
+            self._given_up.setdefault(request.coordinator, {})[node_id] = now
+
+    def answered(self, request: TransactionRequest, node_id: int) -> None:
+        """Note that a node has done what was asked: it is the coordinator, and those before are not any more."""
+        if request.api in {INIT_PRODUCER_ID, TXN_OFFSET_COMMIT} and request.coordinator in self._given_up:
+            before = self._given_up.pop(request.coordinator)
+            if node_id in before:
+                self._given_up[request.coordinator] = {node_id: before[node_id]}
+
+    @property
+    def begin_at(self) -> float:
+        """No transaction begins before; monotonic seconds."""
+        given_up = [at for nodes in self._given_up.values() for at in nodes.values()]
+        return max(given_up) + self._lifetime_s if given_up else 0.0
 
     def transaction_began(self) -> None:
-        """Note that what was lost belongs to an earlier transaction from now on."""
-        self._offsets_before |= self._offsets
-        self._offsets.clear()
-
-    def holds(self, request: TransactionRequest, node_id: int | None, now: float) -> bool:
-        """Whether a request must wait, until `held_until`: offsets, where those of an earlier transaction may come."""
-        if request.api is TXN_OFFSET_COMMIT and node_id is not None:
-            self.held_until = self._offsets_before.get((request.coordinator, node_id), 0.0)
-        return now < self.held_until
+        """Note that what was lost before has arrived by now, or never will."""
+        self._given_up.clear()
 
     def __repr__(self) -> str:
         """Show how many may still arrive."""
-        count = len(self._renewals) + len(self._offsets) + len(self._offsets_before)
-        return f"<LateCopies {count} begin_at={self.begin_at:.3f}>"
+        return f"<LateCopies {sum(map(len, self._given_up.values()))} begin_at={self.begin_at:.3f}>"

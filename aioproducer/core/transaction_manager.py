@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Final
 
-from aioproducer.core.late_copies import OFFSETS_HELD, LateCopies
+from aioproducer.core.late_copies import LateCopies
 from aioproducer.core.marker_pause import MarkerPause
 from aioproducer.core.offsets_in_line import OffsetsInLine
 from aioproducer.core.request_pacing import RequestPacing
@@ -213,7 +213,6 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
         None: nothing is to be asked, or not before `next_at`.
         """
         self._end_unknown()
-        self.late.held_until = 0.0
         if self._is_asking or now < self.next_at(now):
             return None
         if self.is_v2 and self.state in _OPEN and self._joining:
@@ -221,21 +220,18 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
         request = self._wanted()
         if request is None:
             return None
-        if self.late.holds(request, self._nodes.get(request.coordinator), now):
-            self.pacing.trouble = OFFSETS_HELD
-            return None
         if request.coordinator not in self._nodes:
             request = find_coordinator(request.coordinator)
         self._is_asking = True
         return request
 
     def next_at(self, now: float) -> float:
-        """Return when to ask for the next request, if that is not now; monotonic seconds, as of the last question."""
+        """Return when to ask for the next request, if that is not now; monotonic seconds."""
         pause = self._marker_pause
         if self.is_v2 and self.state in _OPEN and (self._joining or self._offsets) and not pause.is_over(now):
             pause.has_held = True
             return pause.until
-        return max(self.pacing.next_at, self.late.held_until)
+        return self.pacing.next_at
 
     def node_of(self, request: TransactionRequest) -> int | None:
         """Whom to ask; None: any broker."""
@@ -341,9 +337,10 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
             self._nodes[request.coordinator] = answer.node_id
             return  # the count of attempts goes on: it belongs to the request that needs the coordinator
         self.pacing.passed()
+        self.late.answered(request, self._nodes[request.coordinator])
         subject = request.subject
         if isinstance(answer, ProducerIdAnswer):
-            self._take_identity(answer, now)
+            self._take_identity(answer)
         elif isinstance(answer, EndTxnAnswer):
             self._end(answer)
             if self.is_v2 and self._identity.first_answer_s is not None:
@@ -365,9 +362,8 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
             queue.identity.join_transaction()
         return queues
 
-    def _take_identity(self, answer: ProducerIdAnswer, now: float) -> None:
+    def _take_identity(self, answer: ProducerIdAnswer) -> None:
         self._identity.assign(answer.producer_id, answer.producer_epoch)
-        self.late.renewed(self._nodes[self._coordinator], now)
         self._is_renewing = False
         self._move_to(TransactionState.READY)
 
@@ -383,10 +379,7 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
     # Inside
 
     def _note_stray(self, request: TransactionRequest) -> None:
-        if request.api is INIT_PRODUCER_ID:
-            self.late.renewal_lost(request, self._nodes[self._coordinator])
-        elif request.api is not FIND_COORDINATOR:
-            self._has_stray = True
+        self._has_stray = self._has_stray or request.api not in {FIND_COORDINATOR, INIT_PRODUCER_ID}
 
     def _move_to(self, state: TransactionState) -> None:
         if state not in TRANSITIONS[self.state]:  # also where asserts are left out: nothing may follow from it

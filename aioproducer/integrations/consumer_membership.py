@@ -56,11 +56,11 @@ async def membership_of(consumer: AIOKafkaConsumer) -> Membership:
     """Return the consumer's assignment; waits while it has none.
 
     Raises:
-        IllegalStateError: it is subscribed to nothing.
+        IllegalStateError: it is subscribed to nothing, or does not work any more.
         aiokafka.errors.KafkaError: what keeps it from joining its group.
     """
     while True:
-        consumer._coordinator.check_errors()  # noqa: SLF001  # as its own getmany does
+        check_at_work(consumer)
         subscriptions = consumer._subscription  # noqa: SLF001  # no public name: see above
         if subscriptions.subscription is None:
             raise IllegalStateError("the consumer has no topics: subscribe it before")
@@ -70,6 +70,25 @@ async def membership_of(consumer: AIOKafkaConsumer) -> Membership:
             except IllegalStateError:
                 """Its heartbeat was just told that it is no member any more: it will join again."""
         await asyncio.sleep(LOOK_EVERY_S)
+
+
+def check_at_work(consumer: AIOKafkaConsumer) -> None:
+    """Look whether the consumer's own tasks are there; without them it is a member for ever that reads nothing.
+
+    They end without a word where a cancellation that nobody asked for reaches them, as after the loss of a connection
+    (seen with aiokafka 0.14).
+
+    Raises:
+        IllegalStateError: one has ended: another consumer is needed.
+        aiokafka.errors.KafkaError: what keeps it from joining its group.
+    """
+    has_ended = consumer._fetcher.error_future.done()  # noqa: SLF001  # the task that fetches
+    try:
+        consumer._coordinator.check_errors()  # noqa: SLF001  # as its own getmany does
+    except asyncio.CancelledError:  # not of the task that runs: nothing is awaited here
+        has_ended = True
+    if has_ended:
+        raise IllegalStateError("the consumer was stopped, or its own tasks have ended: start another consumer")
 
 
 def check_consumer(consumer: AIOKafkaConsumer) -> None:

@@ -16,7 +16,8 @@ import asyncio
 import math
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from aioproducer.integrations.consumer_membership import Membership, membership_of
+from aioproducer.errors import KafkaError
+from aioproducer.integrations.consumer_membership import Membership, check_at_work, membership_of
 from aioproducer.integrations.record_batch import RecordBatch
 from aioproducer.records import TopicPartition
 
@@ -71,20 +72,19 @@ class Intake:
         Cancelled, it leaves what was read to the next call.
 
         Raises:
-            KafkaError: committed offsets cannot be had.
+            KafkaError: committed offsets cannot be had, or the consumer has given up by itself.
             aiokafka.errors.KafkaError: the consumer cannot go on.
         """
-        while True:
-            await self._end_void()
-            reading = self._reading = self._reading or self._begin_reading(limit)
-            await asyncio.wait((reading,))
-            self._reading = None  # from here to the caller nothing is awaited: the batch is given out
-            if reading.cancelled():  # by somebody else: this call was not
-                self.rewind()
-                continue
-            if reading.exception() is not None:
-                self.rewind()
-            return reading.result()
+        await self._end_void()
+        reading = self._reading = self._reading or self._begin_reading(limit)
+        await asyncio.wait((reading,))
+        self._reading = None  # from here to the caller nothing is awaited: the batch is given out
+        if reading.cancelled():  # by somebody else: this call was not
+            self.rewind()
+            raise KafkaError("the consumer has cancelled its own reading, as it may where a connection is lost")
+        if reading.exception() is not None:
+            self.rewind()
+        return reading.result()
 
     def read_ahead(self, limit: int) -> None:
         """Begin to read what `next_batch` will return, while the batch in hand is committed."""
@@ -169,6 +169,7 @@ class Intake:
 
     async def _fetch(self, membership: Membership, timeout_ms: int, limit: int) -> list[ConsumerRecord]:
         """What the consumer has; nothing, and the consumer where it was, if nobody wants it any more."""
+        check_at_work(self._consumer)
         fetched = await self._consumer.getmany(timeout_ms=timeout_ms, max_records=limit)
         if not (self._is_placed and membership is self._membership and membership.is_current):
             for partition, records in fetched.items():
