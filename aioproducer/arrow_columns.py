@@ -13,7 +13,7 @@ imported here alone, when it is needed.
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, cast
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
     from aioproducer._native.append import Headers
 
+    Header: TypeAlias = tuple[str, bytes | str | None] | dict[str, bytes | str | None] | None
+    Row: TypeAlias = list[Header] | None
     Record: TypeAlias = tuple[bytes | None, bytes | None, int | None, int | None, Headers | None]
 
 WINDOW_ROWS: Final = 1024
@@ -73,6 +75,8 @@ class ArrowRecords:
         self, part: str, name: str | None, find: Callable[[ModuleType, pa.DataType], Reader | None]
     ) -> tuple[int, Reader] | None:
         column = part if name is None else name
+        if not isinstance(column, str):
+            raise TypeError(f"{part} must be the name of a column, got {type(column).__name__}")
         positions = self._schema.get_all_field_indices(column)
         if not positions and name is None and part != "value":
             return None
@@ -167,11 +171,10 @@ def _headers_reader(arrow: ModuleType, kind: pa.DataType) -> Reader | None:
     types = arrow.types
     if types.is_null(kind):
         return _listed
-    if types.is_map(kind) and _are_header(arrow, kind.key_type, kind.item_type):
-        return lambda column: [_pairs(row) for row in column.to_pylist()]
+    is_map = types.is_map(kind) and _are_header(arrow, kind.key_type, kind.item_type)
     is_list_of_structs = (types.is_list(kind) or types.is_large_list(kind)) and types.is_struct(kind.value_type)
-    if is_list_of_structs and _are_header(arrow, *(field.type for field in kind.value_type)):
-        return lambda column: [_pairs(row and [tuple(header.values()) for header in row]) for row in column.to_pylist()]
+    if is_map or (is_list_of_structs and _are_header(arrow, *(field.type for field in kind.value_type))):
+        return lambda column: [_pairs(row) for row in _python_rows(column)]
     return None
 
 
@@ -189,10 +192,33 @@ def _is_view(arrow: ModuleType, kind: pa.DataType, of: str) -> bool:
     return bool(is_view is not None and is_view(kind))
 
 
-def _pairs(row: Sequence[tuple[str, bytes | str | None]] | None) -> Headers | None:
-    if not row:
+def _python_rows(column: pa.Array) -> list[Row]:
+    """The rows of a column; one with a text that is no UTF-8 holds a null, which its append refuses."""
+    try:
+        rows: list[Row] = column.to_pylist()
+    except UnicodeDecodeError:
+        return [_python_row(row) for row in column]
+    return rows
+
+
+def _python_row(row: pa.Scalar) -> Row:
+    try:
+        pairs: Row = row.as_py()
+    except UnicodeDecodeError:
+        return [None]
+    return pairs
+
+
+def _pairs(row: Row) -> Headers | None:
+    """Headers as the append takes them; a null among them is left for it to refuse."""
+    return cast("Headers", tuple(map(_pair, row))) if row else None
+
+
+def _pair(header: Header) -> tuple[object, object] | None:
+    if header is None:
         return None
-    return tuple((name, value.encode() if isinstance(value, str) else value) for name, value in row)
+    name, value = header.values() if isinstance(header, dict) else header
+    return name, value.encode() if isinstance(value, str) else value
 
 
 def _listed(column: pa.Array) -> Sequence[object]:

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     FailUnseen: TypeAlias = Callable[[KafkaError, int], BatchResult]
 
 _MISSING: Final = object()
+REFUSALS_A_TURN: Final = 256
 
 
 class OffsetRange(NamedTuple):
@@ -259,6 +260,7 @@ async def append_all(
             if not many.is_at_row:  # the rows themselves raised it
                 raise
             admitting.refuse(many.position, error)
+            await admitting.pause()
             continue
         if many.waiting is not None:
             await admitting.admit(many.position, many.waiting)
@@ -297,7 +299,10 @@ class _Admitting:
         self._enqueue = enqueue
         self._fail_unseen = fail_unseen
         self._ended: KafkaError | None = None
+        self._behind: KafkaError | None = None
+        """Of all rows behind the one with which it ended."""
         self._not_tried = 0
+        self._refused = 0
 
     @property
     def has_ended(self) -> bool:
@@ -306,14 +311,22 @@ class _Admitting:
 
     async def admit(self, position: int, row: Row) -> None:
         """Enqueue a row, or note why not."""
-        if self._ended is not None:  # the next would wait as long, and as much in vain
-            self._bulk.refuse(position, self._ended.fresh())
+        if self._behind is not None:  # the next would wait as long, and as much in vain
+            self._bulk.refuse(position, self._behind)
             self._not_tried += 1
+            await self.pause()
             return
         try:
             self._bulk.take(position, await self._enqueue(*row))
         except (KafkaError, TypeError, ValueError) as error:
             self.refuse(position, error)
+            await self.pause()
+
+    async def pause(self) -> None:
+        """Let others run now and then: rows that are refused wait for nothing, and may be many, or without end."""
+        self._refused += 1
+        if self._refused % REFUSALS_A_TURN == 0:
+            await asyncio.sleep(0)
 
     def refuse(self, position: int, error: KafkaError | TypeError | ValueError) -> None:
         """Note why a row was not taken.
@@ -324,7 +337,7 @@ class _Admitting:
         if isinstance(error, IllegalStateError) and not self._bulk.accepted:
             raise error
         if isinstance(error, (IllegalStateError, MetadataTimeoutError, BufferTimeoutError)):
-            self._ended = error
+            self._ended, self._behind = error, error.fresh()
         self._bulk.refuse(position, error)
         self._bulk.note_unseen(self._fail_unseen(_as_kafka_error(error), 1))
 

@@ -136,7 +136,7 @@ def check_partitioner(partitioner: object) -> None:
 
 
 def check_choice(partitioner: object, choice: object, *, topic: str, partition_count: int) -> int:
-    """Return a partitioner's answer if it is a partition of the topic.
+    """Return a partitioner's answer, as a plain `int`, if it is a partition of the topic.
 
     Raises:
         ValueError: not an `int` (a `bool` is none), or out of range; names the partitioner.
@@ -148,7 +148,7 @@ def check_choice(partitioner: object, choice: object, *, topic: str, partition_c
         raise ValueError(
             f"{name}.partition returned {choice} for topic {topic!r}, which has partitions 0 to {partition_count - 1}"
         )
-    return choice
+    return int(choice)
 
 
 def _mixed(word: int) -> int:

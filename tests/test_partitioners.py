@@ -1,6 +1,7 @@
 """Partitioners choose as Kafka's do, and a wrong choice names its maker."""
 
 import json
+from enum import IntEnum
 from pathlib import Path
 
 import pytest
@@ -114,6 +115,17 @@ def test_check_choice_refuses_by_name(choice: object, message: str) -> None:
     """A wrong answer is a ValueError that names the partitioner."""
     with pytest.raises(ValueError, match=message):
         check_choice(RoundRobinPartitioner(), choice, topic="t", partition_count=4)
+
+
+def test_check_choice_returns_a_plain_int() -> None:
+    """The append takes nothing else."""
+
+    class Lane(IntEnum):
+        FAST = 2
+
+    choice = check_choice(RoundRobinPartitioner(), Lane.FAST, topic="t", partition_count=4)
+
+    assert (choice, type(choice)) == (2, int)
 
 
 def test_check_choice_returns_a_partition() -> None:

@@ -180,12 +180,10 @@ cdef class RecordAppender:
             check_callback(on_delivery)
         if self.busy:  # the user's own code runs inside another append, for example in a finalizer or a log handler
             return None
-        self.unpack(&record, topic, key_bytes, value_bytes, partition, timestamp, headers)
-        if slots is None:
-            return None
-        self.busy = True
+        self.busy = True  # already here: to look at a header may run a finalizer, and the scratch is one for all
         try:
-            return self._append(slots, &record, on_delivery)
+            self.unpack(&record, topic, key_bytes, value_bytes, partition, timestamp, headers)
+            return None if slots is None else self._append(slots, &record, on_delivery)
         finally:
             self.busy = False
 
@@ -204,17 +202,18 @@ cdef class RecordAppender:
         cdef RecordBytes record
         cdef bytes value_bytes = as_bytes(value, "value")
         cdef bytes key_bytes = as_bytes(key, "key")
-        cdef char* scratch = self._scratch
-        cdef Py_ssize_t size = self._scratch_size
-        cdef Py_ssize_t capacity = self._scratch_capacity
+        cdef char* scratch
+        cdef Py_ssize_t size
+        cdef Py_ssize_t capacity
+        cdef bint was_busy
         check_topic_name(topic)
-        if not self.busy:
-            self.unpack(&record, topic, key_bytes, value_bytes, partition, timestamp, headers)
-            return value_bytes, key_bytes, record.timestamp, record.size
-        self._scratch, self._scratch_capacity = NULL, 0  # what is there belongs to the append that this runs in
+        scratch, size, capacity, was_busy = self._scratch, self._scratch_size, self._scratch_capacity, self.busy
+        self._scratch, self._scratch_capacity = NULL, 0  # what is there may belong to an append that this runs in
+        self.busy = True
         try:
             self.unpack(&record, topic, key_bytes, value_bytes, partition, timestamp, headers)
         finally:
+            self.busy = was_busy
             free(self._scratch)
             self._scratch, self._scratch_size, self._scratch_capacity = scratch, size, capacity
         return value_bytes, key_bytes, record.timestamp, record.size
@@ -250,7 +249,7 @@ cdef class RecordAppender:
         cdef Py_ssize_t name_size
         cdef bytes data
         cdef char* at
-        pairs = check_headers(headers)
+        pairs = check_headers(headers)  # a tuple: what is counted is what is written
         self._scratch_room(10)
         self._scratch_size = put_varint(self._scratch, len(pairs)) - self._scratch
         for pair in pairs:
@@ -344,16 +343,18 @@ cdef class RecordAppender:
         cdef TopicSlots slots = self.topics[topic]
         cdef PartitionSlot slot
         cdef int line
-        self.unpack(&record, topic, key, value, partition, timestamp, headers)
-        slot = self._find_slot(slots, &record)
-        record.partition = slot.partition
-        line, slot.line = slot.line, 0
         self.busy = True
         try:
-            return self._append(slots, &record, None)
+            self.unpack(&record, topic, key, value, partition, timestamp, headers)
+            slot = self._find_slot(slots, &record)
+            record.partition = slot.partition
+            line, slot.line = slot.line, 0
+            try:
+                return self._append(slots, &record, None)
+            finally:
+                slot.line += line
         finally:
             self.busy = False
-            slot.line += line
 
     def partition_of(self, topic, bytes key, partition):
         """The partition that a record has for certain: given or by its key; None when it may be chosen late."""

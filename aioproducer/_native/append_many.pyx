@@ -90,9 +90,9 @@ cdef class BulkAppend:
         cdef RecordBatchBuilder builder
         cdef bytes value_bytes = as_bytes(value, "value")
         cdef bytes key_bytes = as_bytes(key, "key")
-        appender.unpack(&record, self._topic, key_bytes, value_bytes, partition, timestamp, headers)
         appender.busy = True
         try:
+            appender.unpack(&record, self._topic, key_bytes, value_bytes, partition, timestamp, headers)
             builder = appender.room_for(slots, &record)
             if builder is None:
                 return False

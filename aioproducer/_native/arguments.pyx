@@ -49,10 +49,10 @@ cdef object check_headers(headers):
             f"headers must be an iterable of (str, bytes | None) pairs, got {type(headers).__name__}: "
             "pass list(headers.items()) for a dict"
         )
-    if type(headers) is list or type(headers) is tuple:
+    if type(headers) is tuple:
         return headers
     try:
-        return list(headers)
+        return tuple(headers)
     except TypeError:
         raise TypeError(
             f"headers must be an iterable of (str, bytes | None) pairs, got {type(headers).__name__}"
@@ -70,4 +70,5 @@ cdef bytes header_value(pair):
         raise TypeError(f"headers: the value of {pair[0]!r} must be bytes or None, got str: use .encode()")
     if pair[1] is not None and not isinstance(pair[1], (bytes, bytearray, memoryview)):
         raise TypeError(f"headers: the value of {pair[0]!r} must be bytes or None, got {type(pair[1]).__name__}")
-    return None if pair[1] is None else bytes(pair[1])
+    value = pair[1]
+    return value if value is None or type(value) is bytes else bytes(value)

@@ -185,6 +185,8 @@ def _too_large_or_refused(
     refused = tuple(sorted(dict(answer.record_errors).items()))
     if may_leave_out and is_divisible and refused and refused[0][0] >= 0 and refused[-1][0] < facts.records:
         return Refuse(int(row), refused)
+    if facts.records == 1 and refused and refused[0][1]:  # what is said of the record says more
+        return Fail(outcome, int(row), f"{row.name}: {refused[0][1]}")
     return Fail(outcome, int(row), _reason(row, answer))
 
 

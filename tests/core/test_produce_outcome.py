@@ -297,6 +297,14 @@ def test_refused_records_are_named_once_and_in_order(code: int) -> None:
     assert decide(answer(code, records=records), FIRST, IDEMPOTENT) == Refuse(code, ((1, None), (3, "bad")))
 
 
+def test_single_record_that_is_refused_fails_with_what_is_said_of_it() -> None:
+    """Of the batch less is said."""
+    decided = decide(answer(32, records=((0, "timestamp out of range"),)), SINGLE, IDEMPOTENT)
+
+    assert isinstance(decided, Fail)
+    assert decided.reason == "INVALID_TIMESTAMP: timestamp out of range"
+
+
 @pytest.mark.parametrize("records", [(), ((5, None),), ((-1, None),)], ids=["none", "too high", "negative"])
 def test_refusal_that_names_no_record_of_the_batch_fails_all_of_it(records: tuple[tuple[int, str | None], ...]) -> None:
     """Nothing is guessed."""

@@ -1,6 +1,7 @@
 """The rows of an Arrow table, as records."""
 
 import asyncio
+import struct
 import subprocess
 import sys
 from datetime import UTC, datetime
@@ -201,9 +202,26 @@ async def test_row_that_is_refused_keeps_no_other_back(producer: Producer) -> No
     assert result.delivered == 2
 
 
+PAIR = pa.struct([("name", pa.string()), ("value", pa.binary())])
+
+
+async def test_headers_that_are_none_refuse_their_row(producer: Producer) -> None:
+    """A null among them, or a name that is no UTF-8; whatever row it is, and the others go."""
+    names = pa.Array.from_buffers(pa.string(), 1, [None, pa.py_buffer(struct.pack("<2i", 0, 1)), pa.py_buffer(b"\xff")])
+    damaged = pa.ListArray.from_arrays([0, 1], pa.StructArray.from_arrays([names, [b"v"]], fields=list(PAIR)))
+    whole = pa.array([[{"name": "n", "value": b"v"}]] * 2_999 + [[None]], pa.list_(PAIR))
+    batch = pa.table({"value": [b"x"] * 3_001, "headers": pa.chunked_array([whole, damaged])})
+
+    result = await sent(producer, batch)
+
+    assert {position: type(error) for position, error in result.errors.items()} == {2_999: TypeError, 3_000: TypeError}
+    assert result.delivered == 2_999
+
+
 @pytest.mark.parametrize(
     "columns,names,text",
     [
+        ({"value": [b"x"]}, {"key": 5}, r"key must be the name of a column, got int"),
         ({"value": [1]}, {}, r"column 'value' is of type int64; value must be binary or string"),
         ({"body": [1.5]}, {"value": "body"}, r"column 'body' is of type double; value must be binary or string"),
         ({"value": ["a"], "key": [True]}, {}, r"column 'key' is of type bool; key must be binary or string"),

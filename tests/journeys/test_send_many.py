@@ -1,6 +1,7 @@
 """A whole column in one call."""
 
 import asyncio
+import itertools
 from collections.abc import Iterator
 from enum import StrEnum
 
@@ -241,6 +242,39 @@ async def test_split_batches_keep_their_positions(producer: Producer, one_broker
 
     assert result.offsets == {TopicPartition("small", 0): (0, 18, 19)}
     assert list(result.errors) == [19]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("keys", [None, itertools.repeat(b"k")], ids=["values", "values and keys"])
+async def test_closed_during_rows_without_end_lets_the_loop_run(
+    one_broker: FakeCluster, keys: Iterator[bytes] | None
+) -> None:
+    """Nothing can be told of what was not read; whoever gives it is cancelled."""
+    producer = Producer(one_broker.bootstrap_servers)
+    await producer.start()
+    giving = asyncio.create_task(producer.send_many("orders", itertools.repeat(b"x"), keys=keys))
+    while not producer.statistics().records_acknowledged:  # noqa: ASYNC110  # it has no event
+        await asyncio.sleep(0.01)
+
+    await producer.close(1)
+    await asyncio.sleep(0.05)
+    assert not giving.done()
+    giving.cancel()
+    await asyncio.wait([giving])
+
+    assert giving.cancelled()
+
+
+async def test_rows_that_are_all_refused_let_the_loop_run(producer: Producer) -> None:
+    """However many there are."""
+    giving = asyncio.create_task(producer.send_many("orders", ["no bytes"] * 3_000))
+    turns = 0
+    while not giving.done():
+        await asyncio.sleep(0)
+        turns += 1
+
+    assert len((await giving).refused) == 3_000
+    assert turns > 10
 
 
 async def test_cancelled_leaves_what_was_accepted(one_broker: FakeCluster) -> None:

@@ -50,6 +50,66 @@ def test_record_sent_inside_an_append_waits_in_line_and_both_are_whole() -> None
     assert {delivery.home for delivery in inside.sent} == {outer.home}
 
 
+class SendsWhenRead(bytearray):
+    """A header's value that sends when somebody wants its bytes, as a finalizer may at any allocation."""
+
+    def __init__(self, inside: SendsInside) -> None:
+        super().__init__(b"not yet")
+        self.inside = inside
+
+    def __bytes__(self) -> bytes:
+        self.inside()
+        return bytes(50)
+
+
+def test_record_sent_while_headers_are_read_waits_in_line_and_both_are_whole() -> None:
+    """What was written of the outer one's headers stays."""
+    core = CoreParts()
+    inside = SendsInside(core)
+    headers = [("first", b"f" * 50), ("reads", SendsWhenRead(inside)), ("last", b"l" * 50)]
+    assert core.appender.append("t", b"outer", None, 0, None, headers, None) is None  # behind the inner one
+    _, _, _, size = core.appender.measure("t", b"outer", None, 0, None, headers)
+    core.lines.serve()
+    assert core.appender.append("t", b"outer", None, 0, None, headers, None) is not None
+    core.flush()
+
+    [records] = records_of(core)
+    written = b"".join((b"\x06", b"\x0afirst\x64", b"f" * 50, b"\x0areads\x64", bytes(50), b"\x08last\x64", b"l" * 50))
+    assert records.count(b"inner") == len(inside.sent) == 1
+    assert written in records
+    assert size >= len(written)
+
+
+def test_record_sent_while_another_is_measured_leaves_its_size() -> None:
+    """The headers of the inner one are no part of it."""
+    core = CoreParts()
+    headers = [("first", b"f"), ("reads", SendsWhenRead(SendsInside(core)))]
+    _, _, _, size = core.appender.measure("t", b"outer", None, 0, None, headers)
+
+    assert core.appender.measure("t", b"outer", None, 0, None, headers)[3] == size
+    assert core.lines.records == 1
+
+
+def test_headers_that_change_while_they_are_read_are_those_of_the_call() -> None:
+    """Their number is written first."""
+    core = CoreParts()
+    inside = SendsInside(core)
+    inside.left = 0
+    headers: list[tuple[str, bytes]] = []
+
+    class Appends(bytearray):
+        def __bytes__(self) -> bytes:
+            headers.append(("more", b"m"))
+            return b"v"
+
+    headers.append(("one", Appends()))
+    assert core.appender.append("t", b"outer", None, 0, None, headers, None) is not None
+    core.flush()
+
+    [records] = records_of(core)
+    assert records.endswith(b"\x02\x06one\x02v")
+
+
 def test_line_is_empty_afterwards() -> None:
     """Later records are appended at once again."""
     core = CoreParts()
