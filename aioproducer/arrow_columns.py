@@ -163,6 +163,8 @@ def _integer_reader(arrow: ModuleType, kind: pa.DataType) -> Reader | None:
 def _timestamp_reader(arrow: ModuleType, kind: pa.DataType) -> Reader | None:
     if not arrow.types.is_timestamp(kind):
         return _integer_reader(arrow, kind)
+    if kind.unit == "s":  # as Python's integers: beyond the year 292 million there is an int64 of seconds, none of ms
+        return lambda column: [at and at * 1000 for at in column.cast(arrow.int64()).to_pylist()]
     milliseconds = arrow.timestamp("ms", kind.tz)
     return lambda column: _listed(column.cast(milliseconds, safe=False).cast(arrow.int64()))
 

@@ -46,7 +46,7 @@ def check_timeout(timeout: object) -> None:
 
     Raises:
         TypeError: not a number.
-        ValueError: negative, or not a number of the float kind.
+        ValueError: negative, not a number of the float kind, or an int beyond all floats.
     """
     if timeout is None:
         return
@@ -56,6 +56,11 @@ def check_timeout(timeout: object) -> None:
     if not timeout >= 0:
         text = f"timeout must be 0 or more seconds, not {timeout}"
         raise ValueError(text)
+    try:
+        float(timeout)
+    except OverflowError as error:
+        text = "timeout must be a number of seconds that a float can hold, not so many"
+        raise ValueError(text) from error
 
 
 class Lifecycle:

@@ -4,6 +4,7 @@ import asyncio
 import math
 import re
 from collections.abc import Iterator
+from enum import IntEnum, StrEnum
 
 import pytest
 
@@ -21,6 +22,19 @@ from tests.produced import VERBS, give, produce_requests, values
 
 TOPIC_AUTHORIZATION_FAILED = 29
 INVALID_TOPIC = 17
+
+
+class Name(StrEnum):
+    """As applications write them down."""
+
+    ORDERS = "orders"
+    TRACE = "trace"
+
+
+class Lane(IntEnum):
+    """Partitions that have names."""
+
+    SLOW = 2
 
 
 class BadPairs:
@@ -195,6 +209,26 @@ async def test_headers_may_come_from_a_generator_and_be_null(
     assert list(one_broker.records("orders", 0)[0].headers) == pairs
 
 
+@pytest.mark.parametrize(
+    "verb, is_known",
+    [*((verb, True) for verb in VERBS), *((verb, False) for verb in VERBS if verb != "send_nowait")],
+)
+async def test_members_of_enums_are_what_they_stand_for(  # noqa: PLR0917  # fixtures, and the parts of a row
+    producer: Producer,
+    one_broker: FakeCluster,
+    verb: str,
+    is_known: bool,  # noqa: FBT001
+) -> None:
+    """As topic, partition, timestamp and name of a header; whether or not the topic is known."""
+    if is_known:
+        await producer.partitions_for("orders")
+
+    await give(producer, verb, Name.ORDERS, b"v", partition=Lane.SLOW, timestamp=Lane.SLOW, headers=[(Name.TRACE, b"")])
+
+    (found,) = one_broker.records("orders", 2)
+    assert (found.value, found.timestamp, list(found.headers)) == (b"v", 2, [("trace", b"")])
+
+
 async def test_record_may_be_a_tombstone_or_empty(producer: Producer, one_broker: FakeCluster) -> None:
     """None is null, b"" is empty; both are allowed."""
     await producer.send("orders", None, key=b"", partition=0)
@@ -259,8 +293,8 @@ async def test_topic_that_may_not_be_written_fails_its_records_alone(
     assert values(one_broker, "orders") == [b"valid"]
 
 
-@pytest.mark.parametrize("seconds", [-1, -0.001, math.nan])
-async def test_flush_refuses_a_timeout_below_zero(producer: Producer, seconds: float) -> None:
+@pytest.mark.parametrize("seconds", [-1, -0.001, math.nan, 10**400], ids=["-1", "-0.001", "nan", "10**400"])
+async def test_flush_refuses_a_timeout_that_is_no_time(producer: Producer, seconds: float) -> None:
     """And names it."""
     with pytest.raises(ValueError, match="timeout"):
         await producer.flush(seconds)

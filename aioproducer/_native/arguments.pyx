@@ -21,10 +21,15 @@ cdef bytes converted_to_bytes(value, str name):
     )
 
 
+cdef inline bint is_int(value):
+    """Whether it is an int, of an enum too, and no bool."""
+    return type(value) is int or (isinstance(value, int) and not isinstance(value, bool))
+
+
 cdef Py_ssize_t as_partition(partition) except -2:
     if partition is None:
         return -1
-    if type(partition) is not int:
+    if not is_int(partition):
         raise TypeError(f"partition must be an int or None, got {type(partition).__name__} ({partition!r})")
     if partition < 0:
         raise ValueError(f"partition must be 0 or more, or None to have it chosen, got {partition}")
@@ -34,7 +39,7 @@ cdef Py_ssize_t as_partition(partition) except -2:
 
 
 cdef int64_t as_timestamp(timestamp) except -2:
-    if type(timestamp) is not int:
+    if not is_int(timestamp):
         raise TypeError(
             f"timestamp must be an int of milliseconds since the epoch, got {type(timestamp).__name__} ({timestamp!r})"
         )
@@ -64,7 +69,7 @@ cdef bytes header_value(pair):
         raise TypeError(f"headers must hold (str, bytes | None) pairs, got {type(pair).__name__}")
     if len(pair) != 2:
         raise ValueError(f"headers must hold (str, bytes | None) pairs, got one of {len(pair)} elements")
-    if type(pair[0]) is not str:
+    if not isinstance(pair[0], str):
         raise TypeError(f"headers: a name must be str, got {type(pair[0]).__name__}")
     if isinstance(pair[1], str):
         raise TypeError(f"headers: the value of {pair[0]!r} must be bytes or None, got str: use .encode()")

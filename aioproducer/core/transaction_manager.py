@@ -315,7 +315,7 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
         self.pacing.passed()
         error = answered_error(request, code, self.transactional_id)
         is_end = request.api is END_TXN
-        if verdict is Verdict.RENEW and not (self.is_v2 and is_end and code == ErrorCode.INVALID_PRODUCER_EPOCH):
+        if self._is_worth_renewing(request, verdict, code):
             self._is_renewing = True
         elif verdict is not Verdict.ABORTABLE or self._is_broken_promise(request, code):
             self.fail(error)
@@ -324,6 +324,12 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
             self._is_renewing = self._is_renewing or is_end
         else:
             self._fail_transaction(error)
+
+    def _is_worth_renewing(self, request: TransactionRequest, verdict: Verdict, code: int) -> bool:
+        if request.api is END_TXN and self.is_v2 and code in FENCED_CODES:
+            # A coordinator that is being shut down may take an abort for a copy of the last end, and compare epochs so.
+            return self.state is TransactionState.ABORTING
+        return verdict is Verdict.RENEW
 
     def _is_broken_promise(self, request: TransactionRequest, code: int) -> bool:
         """Whether a transaction is not open of which the coordinator knew, and V1 cannot say why, or is committed."""

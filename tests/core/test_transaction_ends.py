@@ -85,6 +85,24 @@ def test_v2_transaction_that_timed_out_is_aborted_under_its_own_epoch() -> None:
     assert (scene.manager.state, scene.identity.first_epoch) == (State.READY, 1)
 
 
+@pytest.mark.parametrize("code", [90, 47])
+@pytest.mark.parametrize("is_fenced", [True, False])
+def test_v2_abort_that_is_answered_as_fenced_is_asked_again_as_a_renewal(code: int, is_fenced: bool) -> None:  # noqa: FBT001
+    """A coordinator that is being shut down may take the abort for a copy of the last end: the identity decides."""
+    scene = Scene().begun(0)
+    scene.manager.abort()
+    scene.manager.flushed()
+
+    scene.do("EndTxn", code)
+    guarded = scene.ask()
+    assert (guarded.api.name, guarded.subject) == ("InitProducerId", ("billing-1", 77, 0))
+    assert not scene.manager.has_ended
+    scene.answer(guarded, 90 if is_fenced else 0)
+
+    assert scene.is_in(State.FATAL_ERROR if is_fenced else State.READY)
+    assert isinstance(scene.manager.error, ProducerFencedError) is is_fenced
+
+
 @pytest.mark.parametrize("verb", ["commit", "abort"])
 def test_v1_transaction_that_timed_out_is_fatal_after_one_guarded_try(verb: str) -> None:
     """47, then InitProducerId with the identity, which gets 90; never one without, which would fence a successor."""

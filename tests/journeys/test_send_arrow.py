@@ -110,6 +110,17 @@ async def test_times_are_milliseconds(producer: Producer, one_broker: FakeCluste
     assert second >= before
 
 
+async def test_time_beyond_all_milliseconds_refuses_its_row(producer: Producer, one_broker: FakeCluster) -> None:
+    """It was sent with another time, what was left of it in 64 bits."""
+    times = pa.array([5, 2**62, None, 0], pa.timestamp("s"))
+
+    result = await sent(producer, pa.table({"value": ["a", "b", "c", "d"], "partition": [0] * 4, "timestamp": times}))
+
+    assert {position: type(error) for position, error in result.errors.items()} == {1: ValueError}
+    first, _, last = (record.timestamp for record in one_broker.records("orders", 0))
+    assert (first, last) == (5_000, 0)
+
+
 @pytest.mark.parametrize("column", HEADER_COLUMNS, ids=type_of)
 async def test_headers_are_lists_or_maps(producer: Producer, one_broker: FakeCluster, column: pa.Array) -> None:
     """In their order, names repeated; null and empty are none."""

@@ -15,6 +15,7 @@ from aioproducer import (
 from tests.fakes.transactional_cluster import (
     ADD_PARTITIONS,
     END_TXN,
+    V2_RELEASE,
     Release,
     asked,
     cluster_of,
@@ -81,6 +82,17 @@ async def test_commit_that_is_refused_for_good_never_seems_fine(release: Release
         with pytest.raises(kind):
             await producer.begin_transaction()
         await producer.close()
+
+
+@in_virtual_time
+async def test_v2_abort_that_a_coordinator_mistakes_for_a_copy_ends_all_the_same() -> None:
+    """One that was being shut down answered PRODUCER_FENCED; a worker that nobody had fenced was at its end."""
+    async with cluster_of(V2_RELEASE) as cluster, producer_of(cluster) as producer:
+        await producer.begin_transaction()
+        await producer.send("t", b"v", partition=0)
+        cluster.faults.error(90, END_TXN)
+        await producer.abort_transaction()
+        await one_more(producer, cluster)
 
 
 @on_v1
