@@ -13,7 +13,7 @@ import sys
 import warnings
 import weakref
 from random import Random
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, ClassVar, Final, Self
 
 from aioproducer.errors import KafkaError, ProducerClosedError, UndeliveredError
 from aioproducer.interceptors import InterceptorChain
@@ -40,6 +40,9 @@ class ProducerLifetime:
         config: checked.
         made_at: where in the user's code it was made.
     """
+
+    _dropped_as: ClassVar = "producer"
+    """What the warning calls one that was dropped unclosed."""
 
     def __init__(self, config: ProducerConfig, *, made_at: str) -> None:
         self._config = config
@@ -244,8 +247,8 @@ class ProducerLifetime:
         if running is None or self._lifecycle.is_forked or self._lifecycle.state is ProducerState.CLOSED:
             return
         warnings.warn(
-            f"producer {self._lifecycle.name!r}, made at {self._made_at}, was dropped without close(): records that "
-            "were not delivered yet are lost",
+            f"{self._dropped_as} {self._lifecycle.name!r}, made at {self._made_at}, was dropped without close(): "
+            "records that were not delivered yet are lost",
             ResourceWarning,
             stacklevel=2,
             source=self,

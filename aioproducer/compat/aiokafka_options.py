@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final, TypeAlias
+from operator import index
+from typing import TYPE_CHECKING, Final, TypeAlias, cast
 
 from aiokafka.conn import collect_hosts
 from aiokafka.partitioner import DefaultPartitioner
@@ -18,6 +20,9 @@ ChoosePartition: TypeAlias = Callable[[bytes | None, list[int], list[int]], int]
 
 NEVER_IDLE_MS: Final = 10 * 365 * 24 * 3_600_000
 """For `connections_max_idle_ms=None`."""
+
+_BUFFER_BYTES: Final = 32 * 1024 * 1024
+"""Of all partitions together, as a `Producer` has by default."""
 
 _SECURITY_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
@@ -43,7 +48,8 @@ class AiokafkaPartitioner:
     ) -> int:
         """Ask the user's."""
         every = list(range(cluster.partition_count(topic) or 0))
-        return self._choose(key_bytes, every, [one for one in every if cluster.leader_of(topic, one) is not None])
+        with_leader = [one for one in every if cluster.leader_of(topic, one) is not None]
+        return cast("int", as_whole(self._choose(key_bytes, every, with_leader)))
 
 
 def with_default_port(bootstrap_servers: str | Sequence[str]) -> list[str]:
@@ -57,7 +63,7 @@ def own_partitioner(partitioner: ChoosePartition) -> AiokafkaPartitioner | None:
     return None if isinstance(partitioner, DefaultPartitioner) else AiokafkaPartitioner(partitioner)
 
 
-def refuse_unsupported(security_protocol: str) -> None:
+def refuse_unsupported(security_protocol: str, ssl_context: object) -> None:
     """Refuse at the constructor what would not be done.
 
     Raises:
@@ -68,12 +74,33 @@ def refuse_unsupported(security_protocol: str) -> None:
             f"`security_protocol` should be SSL or PLAINTEXT, or one of these after SASL_, not {security_protocol!r}",
             option="security_protocol",
         )
+    if security_protocol.endswith("SSL") and ssl_context is None:
+        raise ConfigurationError(
+            f"`ssl_context` is mandatory if security_protocol=={security_protocol!r}", option="ssl_context"
+        )
     if security_protocol != "PLAINTEXT":
         raise ConfigurationError(
             f"security_protocol={security_protocol!r} is not supported yet, only 'PLAINTEXT' is; keep "
             "aiokafka.AIOKafkaProducer for these brokers",
             option="security_protocol",
         )
+
+
+def buffer_for(max_request_size: int) -> int:
+    """Bytes of the buffer: a record has three quarters of it at most, and aiokafka's is as large as a request."""
+    return max(_BUFFER_BYTES, (max_request_size // 3 + 1) * 4) if isinstance(max_request_size, int) else _BUFFER_BYTES
+
+
+def as_whole(number: object) -> object:
+    """An int for what is one, numpy's too; anything else as it is, to be refused by name."""
+    return index(number) if hasattr(number, "__index__") and not isinstance(number, bool) else number
+
+
+def as_milliseconds(timestamp: object) -> object:
+    """As `as_whole`, and what is left of `time.time() * 1000`: aiokafka drops the fraction."""
+    if isinstance(timestamp, float) and math.isfinite(timestamp):
+        return int(timestamp)
+    return as_whole(timestamp)
 
 
 def as_it_is(transactional_id: str | None) -> str | None:

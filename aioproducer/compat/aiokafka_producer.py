@@ -15,11 +15,16 @@ from typing import TYPE_CHECKING, Final, Literal, NoReturn, Self, cast
 
 from aiokafka.errors import KafkaConnectionError
 from aiokafka.partitioner import DefaultPartitioner
+from aiokafka.structs import RecordMetadata as AiokafkaMetadata
+from aiokafka.structs import TopicPartition
 
 from aioproducer.compat.aiokafka_errors import TRANSLATED, as_aiokafka, set_error
 from aioproducer.compat.aiokafka_options import (
     NEVER_IDLE_MS,
     as_it_is,
+    as_milliseconds,
+    as_whole,
+    buffer_for,
     life_of_a_record,
     own_partitioner,
     refuse_unsupported,
@@ -42,6 +47,12 @@ if TYPE_CHECKING:
 _UNSET: Final = cast("Literal['all']", object())
 _DEFAULT_PARTITIONER: Final = cast("ChoosePartition", DefaultPartitioner())
 _CLIENT_NUMBERS: Final = itertools.count(1)
+
+
+class _ProducerBehind(Producer):
+    """Warns in aiokafka's words when it is dropped unclosed."""
+
+    _dropped_as = "Unclosed AIOKafkaProducer"
 
 
 class AIOKafkaProducer(TransactionVerbs):
@@ -109,19 +120,19 @@ class AIOKafkaProducer(TransactionVerbs):
         linger_ms: int = 0,
         retry_backoff_ms: int = 100,
         security_protocol: str = "PLAINTEXT",
-        ssl_context: object = None,  # noqa: ARG002  # as those below: nothing to do with PLAINTEXT
+        ssl_context: object = None,
         connections_max_idle_ms: int | None = 540000,
         enable_idempotence: bool = False,
         transactional_id: str | None = None,
         transaction_timeout_ms: int = 60000,
-        sasl_mechanism: str = "PLAIN",  # noqa: ARG002
+        sasl_mechanism: str = "PLAIN",  # noqa: ARG002  # as those below: nothing to do with PLAINTEXT
         sasl_plain_password: str | None = None,  # noqa: ARG002
         sasl_plain_username: str | None = None,  # noqa: ARG002
         sasl_kerberos_service_name: str = "kafka",  # noqa: ARG002
         sasl_kerberos_domain_name: str | None = None,  # noqa: ARG002
         sasl_oauth_token_provider: object = None,  # noqa: ARG002
     ) -> None:
-        refuse_unsupported(security_protocol)
+        refuse_unsupported(security_protocol, ssl_context)
         _warn_of_deprecated(loop=loop, api_version=api_version)
         is_transactional = transactional_id is not None
         enable_idempotence = enable_idempotence or is_transactional
@@ -143,6 +154,7 @@ class AIOKafkaProducer(TransactionVerbs):
             batch_size=max_batch_size,
             partitioner=own_partitioner(partitioner),
             max_request_size=max_request_size,
+            buffer_memory=buffer_for(max_request_size),
             linger_ms=linger_ms,
             retry_backoff_ms=retry_backoff_ms,
             retry_backoff_max_ms=retry_backoff_ms,
@@ -153,7 +165,7 @@ class AIOKafkaProducer(TransactionVerbs):
         )
         self._key_serializer = key_serializer
         self._value_serializer = value_serializer
-        self._producer = Producer(self._config)
+        self._producer = _ProducerBehind(self._config)
         self._closed = False  # by this name: programs look at it, for want of another way to ask
 
     # Start and end
@@ -168,7 +180,7 @@ class AIOKafkaProducer(TransactionVerbs):
             with TRANSLATED:
                 await self._producer.start()
         except BaseException as error:
-            self._producer = Producer(self._config)
+            self._producer = _ProducerBehind(self._config)
             if isinstance(error.__cause__, MetadataTimeoutError):
                 raise KafkaConnectionError(str(error.__cause__)) from error.__cause__
             raise
@@ -202,7 +214,7 @@ class AIOKafkaProducer(TransactionVerbs):
         value: object = None,
         key: object = None,
         partition: int | None = None,
-        timestamp_ms: int | None = None,
+        timestamp_ms: float | None = None,
         headers: Sequence[tuple[str, bytes | None]] | None = None,
     ) -> asyncio.Future[RecordMetadata]:
         """Queue a record: return as soon as its topic is known and there is room.
@@ -218,10 +230,11 @@ class AIOKafkaProducer(TransactionVerbs):
         """
         if value is None and key is None:
             raise AssertionError("Need at least one: key or value")
+        key_bytes = serialized(self._key_serializer, key)  # first, as there
         return await self._enqueue(
             topic,
             serialized(self._value_serializer, value),
-            key=serialized(self._key_serializer, key),
+            key=key_bytes,
             partition=partition,
             timestamp=timestamp_ms,
             headers=headers,
@@ -233,7 +246,7 @@ class AIOKafkaProducer(TransactionVerbs):
         value: object = None,
         key: object = None,
         partition: int | None = None,
-        timestamp_ms: int | None = None,
+        timestamp_ms: float | None = None,
         headers: Sequence[tuple[str, bytes | None]] | None = None,
     ) -> RecordMetadata:
         """Send a record and wait until it is delivered; arguments and errors as `send`."""
@@ -270,10 +283,13 @@ class AIOKafkaProducer(TransactionVerbs):
             What to await for the metadata of the first; None in its place for an empty batch and with `acks=0`.
 
         Raises:
+            AssertionError: there is no such partition.
             aiokafka.errors.KafkaError: as `send`.
         """
         batch.close()
-        await self.partitions_for(topic)
+        count = len(await self.partitions_for(topic))
+        if as_whole(partition) not in range(count):
+            raise AssertionError(f"Unrecognized partition: partition must be 0..{count - 1}, got {partition!r}")
         promised: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
         futures: list[asyncio.Future[RecordMetadata]] = []
         try:
@@ -296,7 +312,7 @@ class AIOKafkaProducer(TransactionVerbs):
         *,
         key: object,
         partition: int | None,
-        timestamp: int | None,
+        timestamp: float | None,
         headers: Sequence[tuple[str, bytes | None]] | None,
     ) -> asyncio.Future[RecordMetadata]:
         future: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
@@ -306,8 +322,8 @@ class AIOKafkaProducer(TransactionVerbs):
                     topic,
                     value,
                     key=key,
-                    partition=partition,
-                    timestamp=timestamp,
+                    partition=cast("int | None", as_whole(partition)),
+                    timestamp=cast("int | None", as_milliseconds(timestamp)),
                     headers=headers or None,
                     on_delivery=partial(self._ended, future),
                 )
@@ -324,7 +340,8 @@ class AIOKafkaProducer(TransactionVerbs):
         if error is not None:
             set_error(future, as_aiokafka(error))
         else:
-            answer = None if self._config.acks == 0 else metadata
+            assert metadata is not None
+            answer = None if self._config.acks == 0 else _as_aiokafka_metadata(metadata)
             future.set_result(cast("RecordMetadata", answer))
 
     # Looking
@@ -342,6 +359,12 @@ class AIOKafkaProducer(TransactionVerbs):
 
     def __repr__(self) -> str:
         return f"<AIOKafkaProducer over {self._producer!r}>"
+
+
+def _as_aiokafka_metadata(metadata: RecordMetadata) -> RecordMetadata:
+    """With a TopicPartition of aiokafka's: its consumer looks at the type."""
+    topic, partition, _, *rest = metadata
+    return cast("RecordMetadata", AiokafkaMetadata(topic, partition, TopicPartition(topic, partition), *rest))
 
 
 def _let_go(futures: Iterable[asyncio.Future[RecordMetadata]]) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import math
 import random
 import time
 
@@ -28,8 +29,8 @@ async def test_send_is_queued_and_its_future_is_delivered(producer: AIOKafkaProd
     metadata = await future
 
     assert isinstance(future, asyncio.Future)
-    assert isinstance(metadata, RecordMetadata)
-    assert metadata == aiokafka.structs.RecordMetadata("orders", 1, TopicPartition("orders", 1), 0, 5_000, 0, 0)
+    assert isinstance(metadata, aiokafka.structs.RecordMetadata)
+    assert metadata == RecordMetadata("orders", 1, TopicPartition("orders", 1), 0, 5_000, 0, 0)
     (found,) = one_broker.records("orders", 1)
     assert (found.key, found.value, found.timestamp, list(found.headers)) == (b"key", b"value", 5_000, [("h", b"1")])
 
@@ -41,6 +42,81 @@ async def test_send_and_wait_is_delivered(producer: AIOKafkaProducer) -> None:
 
     assert (metadata.offset, metadata.timestamp_type) == (0, 0)
     assert metadata.timestamp >= before
+
+
+async def test_place_of_a_record_is_one_of_its_consumers(producer: AIOKafkaProducer, one_broker: FakeCluster) -> None:
+    """It asks for `aiokafka.TopicPartition` by type: whoever goes on from a delivered record was refused."""
+    place = (await producer.send_and_wait("orders", b"1", partition=0)).topic_partition
+    batch = producer.create_batch()
+    batch.append(timestamp=None, key=None, value=b"2")
+    by_batch = await (await producer.send_batch(batch, "orders", partition=0))
+
+    consumer = aiokafka.AIOKafkaConsumer(bootstrap_servers=one_broker.bootstrap_servers, group_id="readers")
+    async with consumer:
+        consumer.assign([place])
+        await consumer.commit({place: 1})
+        await consumer.seek_to_committed(by_batch.topic_partition)
+
+        assert [record.value for record in (await consumer.getmany(place, timeout_ms=5_000))[place]] == [b"2"]
+
+
+class Whole:
+    """An integer of another library."""
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+
+    def __index__(self) -> int:
+        return self._number
+
+
+async def test_numbers_may_be_of_other_kinds(one_broker: FakeCluster) -> None:
+    """Integers of numpy, and a time with a fraction, which is dropped; aiokafka takes both."""
+    async with AIOKafkaProducer(
+        bootstrap_servers=one_broker.bootstrap_servers,
+        partitioner=lambda _key, every, _available: Whole(every[1]),  # type: ignore[arg-type,return-value]
+    ) as producer:
+        given = await producer.send_and_wait("orders", b"1", partition=Whole(2), timestamp_ms=1_700_000_000_123.9)  # type: ignore[arg-type]
+        chosen = await producer.send_and_wait("orders", b"1")
+        with pytest.raises(TypeError, match="timestamp"):
+            await producer.send("orders", b"1", timestamp_ms=math.nan)
+        with pytest.raises(TypeError, match="partition"):
+            await producer.send("orders", b"1", partition=True)
+
+    assert (given.partition, given.timestamp, chosen.partition) == (2, 1_700_000_000_123, 1)
+
+
+async def test_record_may_be_as_large_as_a_request(one_broker: FakeCluster) -> None:
+    """`max_request_size` is the only limit; the buffer behind it was another, which aiokafka has no option for."""
+    one_broker.create_topic("large", 1, configs={"max.message.bytes": "50000000"})
+    async with AIOKafkaProducer(
+        bootstrap_servers=one_broker.bootstrap_servers, max_request_size=50_000_000, enable_idempotence=True
+    ) as producer:
+        metadata = await producer.send_and_wait("large", bytes(40_000_000))
+
+    assert metadata.offset == 0
+
+
+async def test_key_is_serialized_first(one_broker: FakeCluster) -> None:
+    """As aiokafka does; some serializers remember."""
+    seen: list[object] = []
+
+    def note(given: object) -> bytes:
+        seen.append(given)
+        return b"bytes"
+
+    async with AIOKafkaProducer(
+        bootstrap_servers=one_broker.bootstrap_servers, key_serializer=note, value_serializer=note
+    ) as producer:
+        await producer.send_and_wait("orders", "value", key="key")
+
+    assert seen == ["key", "value"]
+
+
+async def test_batch_for_a_partition_that_is_not_there_is_refused(producer: AIOKafkaProducer) -> None:
+    """Also an empty one."""
+    with pytest.raises(AssertionError, match=r"Unrecognized partition: partition must be 0\.\.2, got 3"):
+        await producer.send_batch(producer.create_batch(), "orders", partition=3)
 
 
 async def test_futures_are_pending_until_flush(one_broker: FakeCluster) -> None:
@@ -305,12 +381,14 @@ async def test_start_that_failed_may_succeed_later(one_broker: FakeCluster) -> N
 
 
 async def test_dropped_unclosed_warns(one_broker: FakeCluster) -> None:
-    """Naming the line of the program that made it."""
+    """In words that begin as aiokafka's, naming the line of the program that made it."""
 
     async def drop() -> None:
         producer = AIOKafkaProducer(bootstrap_servers=one_broker.bootstrap_servers)
         await producer.start()
 
-    with pytest.warns(ResourceWarning, match=r"made at .*test_aiokafka_producer\.py:\d+, was dropped without close"):
+    with pytest.warns(
+        ResourceWarning, match=r"^Unclosed AIOKafkaProducer '.*', made at .*test_aiokafka_producer\.py:\d+,"
+    ):
         await drop()
     await asyncio.sleep(0.05)  # what it leaves closes itself
