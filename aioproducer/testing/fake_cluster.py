@@ -55,6 +55,8 @@ class FakeClusterOptions(TypedDict, total=False):
     offsets_topic_partitions: int
     coordinator_load_s: float
     marker_delay_s: float
+    group_min_session_timeout_s: float
+    group_max_session_timeout_s: float
     max_request_bytes: int
 
 

@@ -1,9 +1,11 @@
 """What contract tests ask a broker with."""
 
+import secrets
 from collections.abc import AsyncIterator
 
 import pytest
 
+from tests.contracts.group_room import Room
 from tests.contracts.raw_client import RawClient
 
 
@@ -13,3 +15,20 @@ async def client(broker: str) -> AsyncIterator[RawClient]:
     client = await RawClient.connect(broker)
     yield client
     await client.close()
+
+
+@pytest.fixture
+async def room(broker_of_release: tuple[str, str]) -> AsyncIterator[Room]:
+    """A group on a broker of each release, embedded and real."""
+    room = Room(*broker_of_release)
+    await room.open()
+    yield room
+    await room.close()
+
+
+@pytest.fixture
+async def written(room: Room, topic: str) -> str:
+    """A topic of this test and this broker alone."""
+    name = f"{topic}-{secrets.token_hex(3)}"
+    await (await room.consumer()).client.create_topic(name)
+    return name

@@ -73,6 +73,12 @@ class RawClient:
         while await self.topic_error(name) != 0 or await self.offset(name, -1) != (0, -1):  # noqa: ASYNC110 - asks a broker
             await asyncio.sleep(0.05)
 
+    async def delete_topic(self, name: str) -> None:
+        """Delete a topic and wait until nobody knows it."""
+        await self.ask(ApiKey.DELETE_TOPICS, 1, topic_names=(name,))
+        while await self.topic_error(name) != 3:  # noqa: ASYNC110 - asks a broker
+            await asyncio.sleep(0.05)
+
     async def topic_error(self, name: str, *, auto_create: bool = False) -> int:
         """What Metadata says of a topic: its error, or that of its first partition."""
         message = import_module("kio.schema.metadata.v9.request")

@@ -117,11 +117,13 @@ class TransactionalClient:
         }
         return int((await self._until_settled(ApiKey.ADD_OFFSETS_TO_TXN, version, fields)).error_code)
 
-    async def commit_offset(self, group: str, topic: str, offset: int, *, version: int, **member: object) -> int:
+    async def commit_offset(
+        self, group: str, topic: str, offset: int, *, version: int, metadata: str = "note", **member: object
+    ) -> int:
         """TxnOffsetCommit of partition 0; returns the error."""
         message = import_module(f"kio.schema.txn_offset_commit.v{version}.request")
         part = message.TxnOffsetCommitRequestPartition(
-            partition_index=0, committed_offset=offset, committed_metadata="note"
+            partition_index=0, committed_offset=offset, committed_metadata=metadata
         )
         topics = (message.TxnOffsetCommitRequestTopic(name=topic, partitions=(part,)),)
         answer = await self.client.ask(

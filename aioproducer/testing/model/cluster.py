@@ -55,11 +55,13 @@ class ModelCluster:
         self.schedule = Schedule()
         self.faults = Faults(self._release)
         self.brokers = {number: Broker(number, self) for number in range(1, nodes + 1)}
-        self.topics = TopicCatalogue(settings, self.schedule, random=random, live_nodes=self.live_nodes)
+        self.groups = ConsumerGroups(self.schedule, random, settings)
+        self.topics = TopicCatalogue(
+            settings, self.schedule, random=random, live_nodes=self.live_nodes, drop_offsets=self.groups.drop_topic
+        )
         self.producer_ids = ProducerIds(settings.producer_ids_load_s)
         self.features = Features(settings.profile, settings.transaction_version)
         self.coordinators = Coordinators(self.live_nodes, settings.coordinator_load_s)
-        self.groups = ConsumerGroups(self.schedule, random, offsets_partitions=settings.offsets_topic_partitions)
         self.markers = MarkerWriter(self.topics, self.groups, settings=settings, schedule=self.schedule)
         self.transactions = TransactionCoordinator(
             self.producer_ids,

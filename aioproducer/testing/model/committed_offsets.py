@@ -2,14 +2,17 @@
 
 Offsets of an open transaction are held apart by producer id until its marker comes; meanwhile who asks for stable
 offsets is told 88 UNSTABLE_OFFSET_COMMIT. Of two commits the one that was sent later stands, though its transaction
-may end before the other's.
+may end before the other's. With a topic go its offsets, those of open transactions too.
 
 Source: OffsetMetadataManager in Apache Kafka.
 """
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from aioproducer.records import TopicPartition
+
+_METADATA_UNITS_MAX: Final = 4096
+"""The longest text with an offset, `offset.metadata.max.bytes`; Kafka counts Java's UTF-16 units, not bytes."""
 
 
 class CommittedOffset(NamedTuple):
@@ -18,6 +21,11 @@ class CommittedOffset(NamedTuple):
     offset: int = -1
     leader_epoch: int = -1
     metadata: str = ""
+
+    @property
+    def is_too_large(self) -> bool:
+        """Whether the text is longer than Kafka keeps."""
+        return len(self.metadata.encode("utf-16-le", "surrogatepass")) // 2 > _METADATA_UNITS_MAX
 
 
 NOT_COMMITTED = CommittedOffset()
@@ -52,6 +60,12 @@ class GroupOffsets:
     def forget(self, producer_id: int, partition: TopicPartition) -> None:
         """Drop what is held for one partition."""
         self._pending.get(producer_id, {}).pop(partition, None)
+
+    def drop_topic(self, topic: str) -> None:
+        """Forget all offsets of a topic that is deleted; one of the same name begins anew."""
+        for known in (self._committed, *self._pending.values()):
+            for partition in [partition for partition in known if partition.topic == topic]:
+                del known[partition]
 
     def is_unstable(self, partition: TopicPartition) -> bool:
         """Whether an open transaction has an offset for this partition."""

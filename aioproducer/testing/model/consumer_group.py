@@ -1,17 +1,18 @@
-"""One consumer group of the classic protocol: its members, generations, and how a rebalance goes.
+"""One consumer group of the classic protocol: its generations, and how a rebalance goes.
 
     EMPTY --join--> PREPARING --all joined--> COMPLETING --leader's sync--> STABLE
       ^                 ^                          |                          |
       |                 +---- join, leave, session over, from any state ------+
       +--- last member gone
 
-Members that do not join again within the longest rebalance time-out are dropped.
+Members that do not join again within the longest rebalance time-out are dropped, unless they are static: those stay
+until their session is over. An instance that comes back to a stable group takes its former self's place and
+assignment, and nobody notices.
 
-Source: GroupCoordinator in Apache Kafka; static membership (KIP-345) only as far as an instance takes the place of its
-former self.
+Source: GroupMetadataManager (classicGroup...) and ClassicGroup in Apache Kafka; KIP-345.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from enum import Enum, auto
 from functools import partial
 from typing import NamedTuple
@@ -19,16 +20,15 @@ from typing import NamedTuple
 from aioproducer.testing.model.codes import (
     FENCED_INSTANCE_ID,
     ILLEGAL_GENERATION,
+    INCONSISTENT_GROUP_PROTOCOL,
     NONE,
     REBALANCE_IN_PROGRESS,
     UNKNOWN_MEMBER_ID,
 )
 from aioproducer.testing.model.committed_offsets import GroupOffsets
+from aioproducer.testing.model.group_members import GroupMembers, Member, Reply
 from aioproducer.testing.model.messages import Tree
 from aioproducer.testing.model.schedule import Appointment, Schedule
-
-Reply = Callable[[Tree, float], None]
-"""How a waiting JoinGroup or SyncGroup is answered: (answer, now)."""
 
 
 class GroupState(Enum):
@@ -40,24 +40,11 @@ class GroupState(Enum):
     STABLE = auto()
 
 
-class Member:
-    """One consumer in the group."""
+class Identity(NamedTuple):
+    """Who asks, as the request says."""
 
-    __slots__ = (
-        "assignment", "instance_id", "join", "member_id", "protocols", "rebalance_timeout_s", "session",
-        "session_timeout_s", "sync",
-    )  # fmt: skip
-
-    def __init__(self, member_id: str, instance_id: str | None) -> None:
-        self.member_id = member_id
-        self.instance_id = instance_id
-        self.session_timeout_s = 0.0
-        self.rebalance_timeout_s = 0.0
-        self.protocols: dict[str, bytes] = {}
-        self.assignment = b""
-        self.join: Reply | None = None
-        self.sync: Reply | None = None
-        self.session: Appointment | None = None
+    member_id: str
+    instance_id: str | None = None
 
 
 class Committer(NamedTuple):
@@ -73,9 +60,10 @@ class ConsumerGroup:
 
     Args:
         schedule: for sessions and rebalance time-outs.
+        as_4_0: whether an id that is given back unused starts a rebalance.
     """
 
-    def __init__(self, schedule: Schedule) -> None:
+    def __init__(self, schedule: Schedule, *, as_4_0: bool) -> None:
         self.state = GroupState.EMPTY
         self.generation = 0
         self.protocol_type = ""
@@ -83,22 +71,38 @@ class ConsumerGroup:
         self.leader = ""
         self.offsets = GroupOffsets()
         self.exists = False
-        """Whether somebody has joined or committed; Kafka makes a group then."""
+        """Whether somebody has wanted to join or committed; Kafka makes a group then."""
         self._schedule = schedule
-        self._members: dict[str, Member] = {}
+        self._as_4_0 = as_4_0
+        self._members = GroupMembers()
         self._deadline: Appointment | None = None
 
-    # Requests
+    # What is wrong with a request
 
-    def member_error(self, member_id: str, generation: int, instance_id: str | None = None) -> int:
-        """The error of a request that must come from a member of this generation."""
-        if instance_id is not None:
-            present = self.member_of_instance(instance_id)
-            if present is not None and present != member_id:
-                return FENCED_INSTANCE_ID
-        if member_id not in self._members:
+    def join_error(self, who: Identity, protocol_type: str, protocols: Mapping[str, bytes]) -> int:
+        """The error for who wants to join; an empty member id is somebody new."""
+        if who.member_id and not self.exists:
             return UNKNOWN_MEMBER_ID
-        return NONE if generation == self.generation else ILLEGAL_GENERATION
+        if not self._accepts(protocol_type, protocols):
+            return INCONSISTENT_GROUP_PROTOCOL
+        if not who.member_id or self._members.is_expected(who.member_id):
+            return NONE
+        return self._members.error_of(*who)
+
+    def _accepts(self, protocol_type: str, protocols: Mapping[str, bytes]) -> bool:
+        if self.is_empty:
+            return bool(protocol_type and protocols)
+        return protocol_type == self.protocol_type and not self._members.common_protocols().isdisjoint(protocols)
+
+    def member_error(self, who: Identity, generation: int) -> int:
+        """The error of a request that must come from a member of this generation."""
+        error = self._members.error_of(*who)
+        return error or (NONE if generation == self.generation else ILLEGAL_GENERATION)
+
+    def sync_error(self, protocol_type: str | None, protocol_name: str | None) -> int:
+        """The error of a SyncGroup that names other protocols than the group's; None: it names none."""
+        is_right = protocol_type in {None, self.protocol_type} and protocol_name in {None, self.protocol_name}
+        return NONE if is_right else INCONSISTENT_GROUP_PROTOCOL
 
     def commit_error(self, who: Committer, *, is_transactional: bool) -> int:
         """The error for who commits offsets: a member, or while there are none somebody who names none."""
@@ -107,7 +111,7 @@ class ConsumerGroup:
             return NONE
         if names_nobody:
             return NONE if is_transactional else UNKNOWN_MEMBER_ID
-        error = self.member_error(who.member_id, who.generation, who.instance_id)
+        error = self.member_error(Identity(who.member_id, who.instance_id), who.generation)
         is_forming = self.state is GroupState.COMPLETING and not is_transactional
         return error or (REBALANCE_IN_PROGRESS if is_forming else NONE)
 
@@ -116,142 +120,173 @@ class ConsumerGroup:
         """Whether there are no members."""
         return not self._members
 
-    def accepts(self, protocols: Sequence[str], protocol_type: str) -> bool:
-        """Whether a member that offers these protocols can live with the members there are."""
-        if not self._members:
-            return bool(protocols)
-        common = self._common_protocols()
-        return protocol_type == self.protocol_type and any(name in common for name in protocols)
+    # Requests
 
-    def join(self, member: Member, reply: Reply, now: float) -> None:
-        """Take in a member, new or not; answered when all have joined."""
-        self.exists = True
-        self._replace_instance(member)
+    def expect(self, member_id: str, session_timeout_s: float, now: float) -> None:
+        """Wait for somebody to join with an id that is being given out; a rebalance waits too."""
+        until = self._schedule.at(now + session_timeout_s, partial(self._expect_no_more, member_id))
+        self._members.expect(member_id, until)
+
+    def join(self, member: Member, protocol_type: str, *, knows_skipping: bool, now: float) -> None:
+        """Take in a member, new or not; its `join` is answered when all have joined.
+
+        Args:
+            member: what it says of itself.
+            protocol_type: of the group, if it is the first.
+            knows_skipping: whether it can be told that it leads and need not assign; JoinGroup 9.
+            now: the time.
+        """
+        self._members.expect_no_more(member.member_id)
+        if self.is_empty:
+            self.protocol_type = protocol_type
+        former = self._members.of_instance(member.instance_id)
         known = self._members.get(member.member_id)
-        if known is not None and self._answers_without_rebalance(known, member):
-            reply(self.joined(known), now)
-            return
-        if known is not None and known.session is not None:
-            known.session.cancel()
-        member.join = reply
-        self._members[member.member_id] = member
-        self._rebalance(now)
+        if known is not None:
+            self._join_again(known, member, now)
+        elif former is not None:
+            self._take_place(former, member, knows_skipping=knows_skipping, now=now)
+        else:
+            self._members.add(member)
+            self._rebalance(now)
 
-    def sync(self, member_id: str, assignments: Sequence[tuple[str, bytes]], *, reply: Reply, now: float) -> None:
+    def sync(self, member_id: str, assignments: Mapping[str, bytes], *, reply: Reply, now: float) -> None:
         """Take the leader's assignments, or wait for them."""
-        member = self._members[member_id]
-        if self.state is GroupState.PREPARING:
-            reply(self._synced(REBALANCE_IN_PROGRESS), now)
+        member = self._members.get(member_id)
+        if member is None or self.state is GroupState.PREPARING:
+            reply(synced(REBALANCE_IN_PROGRESS), now)
             return
         member.sync = reply
         if self.state is GroupState.COMPLETING and member_id == self.leader:
-            for assigned_id, assignment in assignments:
-                if assigned_id in self._members:
-                    self._members[assigned_id].assignment = assignment
+            self._assign(assignments)
             self.state = GroupState.STABLE
         if self.state is GroupState.STABLE:
             self._answer_syncs(NONE, now)
-        self._renew(member, now)
 
     def heartbeat(self, member_id: str, now: float) -> int:
         """Keep a member's session alive; tells it of a rebalance."""
-        self._renew(self._members[member_id], now)
+        member = self._members.get(member_id)
+        if member is not None:
+            self._renew(member, now)
         return REBALANCE_IN_PROGRESS if self.state is GroupState.PREPARING else NONE
 
-    def leave(self, member_id: str, now: float) -> int:
-        """Let a member go."""
-        if member_id not in self._members:
-            return UNKNOWN_MEMBER_ID
-        self._drop(self._members[member_id], now)
-        return NONE
+    def leave(self, leaving: Sequence[Identity], now: float) -> list[int]:
+        """Let members go, by id or by instance, and ids that are pending; returns the error for each."""
+        before = len(self._members)
+        errors = [self._leave(who, now) for who in leaving]
+        concerns_others = len(self._members) < before or self.state is GroupState.PREPARING or self._as_4_0
+        if NONE in errors and concerns_others and self.state is not GroupState.EMPTY:
+            self._rebalance(now)
+        return errors
 
-    def member_of_instance(self, instance_id: str) -> str | None:
-        """The member id that a static member has now."""
-        found = (member for member in self._members.values() if member.instance_id == instance_id)
-        return next((member.member_id for member in found), None)
+    def _leave(self, who: Identity, now: float) -> int:
+        if self._members.is_expected(who.member_id):
+            self._members.expect_no_more(who.member_id)
+            return NONE
+        present = None if who.member_id else self._members.of_instance(who.instance_id)
+        if present is not None:
+            who = Identity(present.member_id, who.instance_id)
+        member = self._members.get(who.member_id)
+        error = self._members.error_of(*who)
+        if error == NONE and member is not None:
+            self._forget(member, now)
+        return error
+
+    # Members that come back
+
+    def _join_again(self, known: Member, again: Member, now: float) -> None:
+        is_repeated = self.state is GroupState.COMPLETING  # it may have missed the answer
+        is_idle = self.state is GroupState.STABLE and known.member_id != self.leader
+        if known.offers_as(again) and (is_repeated or is_idle):
+            _answer_join(again, self.joined(known), now)
+            return
+        known.take_terms_of(again)
+        self._rebalance(now)
+
+    def _take_place(self, former: Member, member: Member, *, knows_skipping: bool, now: float) -> None:
+        """Let a static member be who its instance was."""
+        former_leader = self.leader
+        self._forget(former, now, error=FENCED_INSTANCE_ID)
+        self._members.add(member)
+        member.assignment = former.assignment
+        if former_leader == former.member_id:
+            self.leader = member.member_id
+        self._renew(member, now)
+        if self.state is not GroupState.STABLE or self._members.chosen_protocol() != self.protocol_name:
+            self._rebalance(now)
+        elif knows_skipping:
+            _answer_join(member, {**self.joined(member), "skip_assignment": self.leader == member.member_id}, now)
+        else:  # told that its former self leads, it does not assign either
+            _answer_join(member, {**self.joined(member), "leader": former_leader, "members": ()}, now)
 
     # Rebalancing
 
-    def _replace_instance(self, member: Member) -> None:
-        if member.instance_id is None:
-            return
-        former = self.member_of_instance(member.instance_id)
-        if former is not None and former != member.member_id:
-            replaced = self._members.pop(former)
-            if replaced.session is not None:
-                replaced.session.cancel()
-            self.leader = member.member_id if self.leader == former else self.leader
-
-    def _answers_without_rebalance(self, known: Member, again: Member) -> bool:
-        is_settled = self.state in {GroupState.STABLE, GroupState.COMPLETING}
-        return is_settled and known.protocols == again.protocols and known.member_id != self.leader
-
     def _rebalance(self, now: float) -> None:
-        if self.state is not GroupState.PREPARING:
+        is_first = self.state is GroupState.EMPTY
+        if self.state is GroupState.COMPLETING:
+            self._assign({})
             self._answer_syncs(REBALANCE_IN_PROGRESS, now)
+        if self.state is not GroupState.PREPARING:
             self.state = GroupState.PREPARING
-            longest = max(member.rebalance_timeout_s for member in self._members.values())
-            self._deadline = self._schedule.at(now + longest, self._give_up_waiting)
-        if all(member.join is not None for member in self._members.values()):
+            self._wait_for_joins(now)
+        if is_first or self._members.have_all_joined:
             self._complete_join(now)
 
-    def _give_up_waiting(self, now: float) -> None:
-        if self.state is GroupState.PREPARING:
-            for member in [member for member in self._members.values() if member.join is None]:
-                self._forget(member)
-            self._complete_join(now)
+    def _wait_for_joins(self, now: float) -> None:
+        self._deadline = self._schedule.at(now + self._members.longest_rebalance_s, self._complete_join)
 
     def _complete_join(self, now: float) -> None:
         if self._deadline is not None:
             self._deadline.cancel()
+        for member in self._members:
+            if member.join is None and member.instance_id is None:
+                self._forget(member, now)
+        joined = [member.member_id for member in self._members if member.join is not None]
+        if self._members and not joined:
+            self._wait_for_joins(now)
+            return
         self.generation += 1
         if not self._members:
             self.state = GroupState.EMPTY
             return
         self.state = GroupState.COMPLETING
-        self.protocol_name = self._common_protocols()[0]
-        if self.leader not in self._members:
-            self.leader = next(iter(self._members))
-        for member in list(self._members.values()):
-            reply, member.join = member.join, None
+        self.protocol_name = self._members.chosen_protocol()
+        self.leader = self.leader if self.leader in joined else joined[0]
+        for member in self._members:
             self._renew(member, now)
-            if reply is not None:
-                reply(self.joined(member), now)
+            _answer_join(member, self.joined(member), now)
 
-    def _common_protocols(self) -> list[str]:
-        """What all members offer, in the order the first of them prefers."""
-        first, *others = self._members.values()
-        return [name for name in first.protocols if all(name in other.protocols for other in others)]
+    def _expect_no_more(self, member_id: str, now: float) -> None:
+        self._members.expect_no_more(member_id)
+        if self.state is GroupState.PREPARING and self._members.have_all_joined:
+            self._complete_join(now)
+
+    def _assign(self, assignments: Mapping[str, bytes]) -> None:
+        for member in self._members:
+            member.assignment = assignments.get(member.member_id, b"")
 
     # Sessions
 
     def _renew(self, member: Member, now: float) -> None:
-        if member.session is not None:
-            member.session.cancel()
+        member.end_session()
         member.session = self._schedule.at(now + member.session_timeout_s, partial(self._expire, member))
 
     def _expire(self, member: Member, now: float) -> None:
-        if self._members.get(member.member_id) is member and member.join is None:
-            self._drop(member, now)
-
-    def _drop(self, member: Member, now: float) -> None:
-        self._forget(member)
-        if not self._members:
-            self.state = GroupState.EMPTY
-            self.generation += 1
-        else:
+        if self._members.get(member.member_id) is member and not member.is_waiting:
+            self._forget(member, now)
             self._rebalance(now)
 
-    def _forget(self, member: Member) -> None:
-        del self._members[member.member_id]
-        if member.session is not None:
-            member.session.cancel()
+    def _forget(self, member: Member, now: float, *, error: int = UNKNOWN_MEMBER_ID) -> None:
+        """Remove a member; what it waits for is refused."""
+        self._members.remove(member)
+        fenced_id = member.member_id if error == FENCED_INSTANCE_ID else ""
+        _answer_join(member, join_refused(error, fenced_id), now)
+        _answer_sync(member, synced(error), now)
 
     # Answers
 
     def joined(self, member: Member) -> Tree:
         """What a member learns when the group has formed; only the leader learns of the others."""
-        others = self._members.values() if member.member_id == self.leader else ()
+        others = self._members if member.member_id == self.leader else ()
         return {
             "error_code": NONE,
             "generation_id": self.generation,
@@ -270,15 +305,33 @@ class ConsumerGroup:
         }
 
     def _answer_syncs(self, error: int, now: float) -> None:
-        for member in list(self._members.values()):
-            reply, member.sync = member.sync, None
-            if reply is not None:
-                reply(self._synced(error, member.assignment if error == NONE else b""), now)
+        for member in self._members:
+            answer = synced(error)
+            if error == NONE:
+                names = {"protocol_type": self.protocol_type, "protocol_name": self.protocol_name}
+                answer = {**answer, **names, "assignment": member.assignment}
+            if _answer_sync(member, answer, now):
+                self._renew(member, now)
 
-    def _synced(self, error: int, assignment: bytes = b"") -> Tree:
-        return {
-            "error_code": error,
-            "protocol_type": self.protocol_type,
-            "protocol_name": self.protocol_name,
-            "assignment": assignment,
-        }
+
+def join_refused(error: int, member_id: str) -> Tree:
+    """The answer to a JoinGroup that fails; before version 7 there is an empty name in the place of none."""
+    return {"error_code": error, "generation_id": -1, "protocol_name": None, "member_id": member_id}
+
+
+def synced(error: int) -> Tree:
+    """The answer to a SyncGroup that fails."""
+    return {"error_code": error, "protocol_type": None, "protocol_name": None, "assignment": b""}
+
+
+def _answer_join(member: Member, answer: Tree, now: float) -> None:
+    reply, member.join = member.join, None
+    if reply is not None:
+        reply(answer, now)
+
+
+def _answer_sync(member: Member, answer: Tree, now: float) -> bool:
+    reply, member.sync = member.sync, None
+    if reply is not None:
+        reply(answer, now)
+    return reply is not None

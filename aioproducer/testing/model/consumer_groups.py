@@ -1,4 +1,4 @@
-"""All consumer groups of the cluster, and the member ids given out."""
+"""All consumer groups of the cluster, and where their offsets are."""
 
 import struct
 import uuid
@@ -10,6 +10,7 @@ from aioproducer.testing.model.committed_offsets import CommittedOffset
 from aioproducer.testing.model.consumer_group import ConsumerGroup
 from aioproducer.testing.model.offsets_producers import OffsetsProducers
 from aioproducer.testing.model.schedule import Schedule
+from aioproducer.testing.model.settings import ClusterSettings
 from aioproducer.testing.model.transaction_entry import ProducerIdAndEpoch
 
 _UTF_16 = struct.Struct(">H")
@@ -23,28 +24,26 @@ class ConsumerGroups:
     Args:
         schedule: given to every group.
         random: member ids come from it.
-        offsets_partitions: partitions of the topic that groups' offsets are in.
+        settings: how many partitions the topic of groups' offsets has, and which release coordinates.
     """
 
-    def __init__(self, schedule: Schedule, random: Random, *, offsets_partitions: int) -> None:
+    def __init__(self, schedule: Schedule, random: Random, settings: ClusterSettings) -> None:
         self._schedule = schedule
         self._random = random
-        self._offsets_partitions = offsets_partitions
+        self._offsets_partitions = settings.offsets_topic_partitions
+        self._as_4_0 = settings.profile.coordinates_groups_as_4_0
         self.producers = OffsetsProducers()
         self._groups: dict[str, ConsumerGroup] = {}
-        self._member_ids: set[str] = set()
 
     def named(self, group_id: str) -> ConsumerGroup:
         """The group of this name."""
         if group_id not in self._groups:
-            self._groups[group_id] = ConsumerGroup(self._schedule)
+            self._groups[group_id] = ConsumerGroup(self._schedule, as_4_0=self._as_4_0)
         return self._groups[group_id]
 
-    def new_member_id(self, client_id: str | None) -> str:
-        """A member id in Kafka's form: the client id and a random UUID."""
-        member_id = f"{client_id or ''}-{uuid.UUID(int=self._random.getrandbits(128), version=4)}"
-        self._member_ids.add(member_id)
-        return member_id
+    def new_member_id(self, begin: str | None) -> str:
+        """A member id in Kafka's form: the client id, or the instance id of a static member, and a random UUID."""
+        return f"{begin or ''}-{uuid.UUID(int=self._random.getrandbits(128), version=4)}"
 
     def hold(
         self, group_id: str, producer: ProducerIdAndEpoch, offsets: Mapping[TopicPartition, CommittedOffset]
@@ -69,13 +68,14 @@ class ConsumerGroups:
             if self.offsets_partition_of(group_id) == offsets_partition:
                 group.offsets.finish_transaction(producer.producer_id, is_commit=is_commit)
 
+    def drop_topic(self, topic: str) -> None:
+        """Forget the offsets of a topic that is deleted."""
+        for group in self._groups.values():
+            group.offsets.drop_topic(topic)
+
     def offsets_partition_of(self, group_id: str) -> int:
         """The partition of the offsets topic that a group's offsets are in: Java's hash of the name decides."""
         value = 0
         for (unit,) in _UTF_16.iter_unpack(group_id.encode("utf-16-be")):
             value = (31 * value + unit) & 0xFFFFFFFF
         return (value & 0x7FFFFFFF) % self._offsets_partitions
-
-    def has_named(self, member_id: str) -> bool:
-        """Whether this member id was given out here."""
-        return member_id in self._member_ids

@@ -64,6 +64,13 @@ class ClusterSettings:
     marker_delay_s: float = 0.0
     """From the end of a transaction until its markers are written; 51 CONCURRENT_TRANSACTIONS meanwhile."""
 
+    group_min_session_timeout_s: float = 6.0
+    """The shortest session time-out of a group's member, `group.min.session.timeout.ms`; below it is refused with 26.
+    Lower it for a test that waits until a consumer is given up."""
+
+    group_max_session_timeout_s: float = 1800.0
+    """The longest one, `group.max.session.timeout.ms`."""
+
     max_request_bytes: int = 100 * 1024 * 1024
     """A larger frame closes the connection, `socket.request.max.bytes`."""
 

@@ -61,15 +61,23 @@ class TopicCatalogue:
         schedule: given to every partition.
         random: topic ids come from it.
         live_nodes: ids of the brokers that are up, ascending.
+        drop_offsets: makes consumer groups forget a topic that is deleted.
     """
 
     def __init__(
-        self, settings: ClusterSettings, schedule: Schedule, *, random: Random, live_nodes: Callable[[], list[int]]
+        self,
+        settings: ClusterSettings,
+        schedule: Schedule,
+        *,
+        random: Random,
+        live_nodes: Callable[[], list[int]],
+        drop_offsets: Callable[[str], None],
     ) -> None:
         self._settings = settings
         self._schedule = schedule
         self._random = random
         self._live_nodes = live_nodes
+        self._drop_offsets = drop_offsets
         self._by_name: dict[str, Topic] = {}
         self._by_id: dict[uuid.UUID, Topic] = {}
         self._placed = 0
@@ -125,11 +133,12 @@ class TopicCatalogue:
                 raise TopicRefusedError(INVALID_TOPIC_EXCEPTION, message)
 
     def delete(self, topic: Topic, now: float) -> None:
-        """Forget a topic and all its records."""
+        """Forget a topic, all its records and how far groups have read it."""
         del self._by_name[topic.name]
         del self._by_id[topic.topic_id]
         for partition in topic.partitions:
             partition.delete(now)
+        self._drop_offsets(topic.name)
 
     def add_partitions(
         self,

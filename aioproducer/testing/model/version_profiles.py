@@ -91,8 +91,9 @@ class VersionProfile:
     """A transaction coordinator says 51 while a change is under way, whoever asks, and forgets when a transaction began
     when its producer begins again; Kafka 4.0."""
 
-    generation_needs_group: bool = True
-    """TxnOffsetCommit with a generation of a group nobody knows gets 22, not 25; Kafka 4.0."""
+    coordinates_groups_as_4_0: bool = True
+    """With a generation of a group nobody knows TxnOffsetCommit gets 22, not 25, and OffsetCommit since version 9 gets
+    69, not 22; and who gives an id back that it has not joined with starts a rebalance; Kafka 4.0."""
 
     topic_defaults: Mapping[str, str] = field(default_factory=dict)
     """Settings of topics that differ from those of 4.3.1."""
@@ -129,7 +130,7 @@ def _before_4_0(release: str) -> VersionProfile:
         verifies_epochs=False,
         forgets_offsets=True,
         coordinates_as_4_0=False,
-        generation_needs_group=False,
+        coordinates_groups_as_4_0=False,
     )
 
 

@@ -3,7 +3,9 @@
 from datetime import timedelta
 from importlib import import_module
 
+from aioproducer.records import TopicPartition
 from aioproducer.testing import ApiKey
+from aioproducer.testing.model.committed_offsets import CommittedOffset
 from tests.testing.model_network import ModelClient, ModelNetwork
 
 JOIN, SYNC, HEARTBEAT, LEAVE = 5, 3, 3, 3
@@ -13,9 +15,10 @@ JOIN, SYNC, HEARTBEAT, LEAVE = 5, 3, 3, 3
 class Consumer:
     """A member of group `g`."""
 
-    def __init__(self, client: ModelClient, member_id: str = "") -> None:
+    def __init__(self, client: ModelClient, member_id: str = "", *, instance_id: str | None = None) -> None:
         self.client = client
         self.member_id = member_id
+        self.instance_id = instance_id
         self.generation = -1
         self.leader = ""
 
@@ -30,6 +33,7 @@ class Consumer:
             session_timeout=timedelta(seconds=session_s),
             rebalance_timeout=timedelta(seconds=20),
             member_id=self.member_id,
+            group_instance_id=self.instance_id,
             protocol_type="consumer",
             protocols=protocols,
         )
@@ -179,3 +183,110 @@ def test_only_the_coordinator_serves_a_group() -> None:
     elsewhere = Consumer(network.client(3 - found))
 
     assert elsewhere.join() == 16
+
+
+def test_expired_id_is_unknown() -> None:
+    """25 UNKNOWN_MEMBER_ID to who joins with it again."""
+    network = ModelNetwork()
+    consumer = settled(network)
+
+    network.advance(11)
+
+    assert consumer.join() == 25
+
+
+def test_pending_id_expires() -> None:
+    """With the session time-out it was asked for; whoever waited for it goes on."""
+    network = ModelNetwork()
+    leader, pending = settled(network), Consumer(network.client())
+    pending.join(session_s=6)
+    waiting = leader.join()
+
+    network.advance(7)
+
+    assert (waiting, leader.joined(), leader.generation) == (-1, 0, 2)
+    assert pending.join(session_s=6) == 25
+
+
+def test_used_id_does_not_expire() -> None:
+    """The time-out of the id is called off when somebody joins with it; a session of its own begins."""
+    network = ModelNetwork()
+    consumer = Consumer(network.client())
+    consumer.join(session_s=6)
+    network.advance(5)
+    consumer.join(session_s=6)
+    network.advance(5)
+
+    assert consumer.heartbeat() == 0
+
+
+def test_who_waits_for_the_leader_need_not_send_heartbeats() -> None:
+    """A session is not over while SyncGroup is open, and begins anew when it is answered."""
+    network = ModelNetwork()
+    first, second = settled(network), Consumer(network.client())
+    second.join()
+    second.join()
+    first.join()
+    second.joined()
+    second.sync()
+    for _ in range(3):
+        network.advance(5)
+        first.heartbeat()
+
+    first.sync(**{second.member_id: b"two"})
+    network.advance(9)
+
+    assert (second.synced(), second.heartbeat()) == ((0, b"two"), 0)
+
+
+def test_who_is_removed_while_it_joins_is_told() -> None:
+    """25, as an administrator may let it go from another connection."""
+    network = ModelNetwork()
+    first, second = settled(network), Consumer(network.client())
+    second.join()
+    admin = Consumer(network.client(), second.member_id)
+    waiting = second.join()
+
+    left = admin.leave()
+
+    assert (waiting, left, second.joined()) == (-1, 0, 25)
+    assert first.join() == 0
+
+
+def test_all_static_members_are_waited_for() -> None:
+    """Nobody is dropped from a rebalance that nobody has joined; it goes on when one does, or their sessions end."""
+    network = ModelNetwork()
+    first, second = Consumer(network.client(), instance_id="a"), Consumer(network.client(), instance_id="b")
+    first.join(session_s=60)
+    second.join(session_s=60)
+    first.join(session_s=60)
+    second.joined()
+    assert second.leave() == 0
+
+    network.advance(25)
+    told = first.heartbeat()
+
+    assert (told, first.join(session_s=60), first.generation) == (27, 0, 3)
+
+
+def test_time_out_of_sessions_can_be_lowered() -> None:
+    """By group_min_session_timeout_s, as on a real broker by its setting."""
+    network = ModelNetwork(group_min_session_timeout_s=0.1, group_max_session_timeout_s=1.0)
+
+    assert [Consumer(network.client()).join(session_s=seconds) for seconds in (0.05, 0.2, 2)] == [26, 79, 26]
+
+
+def test_offsets_of_partitions_that_stay_are_kept() -> None:
+    """A topic that is deleted takes none of another's."""
+    network = ModelNetwork(topics={"t": 1, "other": 1})
+    offsets = network.model.groups.named("g").offsets
+    for topic in ("t", "other"):
+        offsets.commit(TopicPartition(topic, 0), CommittedOffset(7))
+        offsets.hold(1, TopicPartition(topic, 0), CommittedOffset(9))
+
+    topic = network.model.topics.named("t")
+    assert topic is not None
+    network.model.topics.delete(topic, network.now)
+
+    assert offsets.partitions() == [TopicPartition("other", 0)]
+    assert [offsets.is_unstable(TopicPartition(name, 0)) for name in ("t", "other")] == [False, True]

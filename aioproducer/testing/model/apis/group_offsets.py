@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
 from aioproducer.records import TopicPartition
 from aioproducer.testing.model.apis.find_coordinator import coordinator_error
 from aioproducer.testing.model.codes import (
+    GROUP_ID_NOT_FOUND,
     ILLEGAL_GENERATION,
+    OFFSET_METADATA_TOO_LARGE,
     UNKNOWN_TOPIC_ID,
     UNKNOWN_TOPIC_OR_PARTITION,
     UNSTABLE_OFFSET_COMMIT,
@@ -32,28 +34,33 @@ if TYPE_CHECKING:
     from kio.schema.offset_fetch.v10.request import OffsetFetchRequestGroup as GroupById
 
 _FIRST_BY_ID = 10
+_FIRST_WITH_UNKNOWN_GROUP = 9
 _FIRST_FOR_GROUPS = 8
 
 
 def answer_offset_commit(exchange: Exchange) -> None:
-    """Keep what a group commits; outside of a generation only while the group has no members."""
+    """Keep what a group commits; outside of a generation only while the group has no members.
+
+    What a topic or partition lacks is told first: a broker asks the coordinator only about those there are.
+    """
     request = cast("CommitByName", exchange.request())
     group = exchange.cluster.groups.named(request.group_id)
     error = coordinator_error(exchange, request.group_id)
-    error = error or _commit_error(group, request)
+    error = error or _commit_error(exchange, group, request)
     group.exists = group.exists or not error
     answers: list[Tree] = []
     for named, partitions in _committed_topics(exchange, request):
         topic = exchange.cluster.topics.find(named.name, named.topic_id)
-        results = [_commit(group, topic, asked, error=error or named.error(topic)) for asked in partitions]
+        results = [_commit(group, topic, asked, error=named.error(topic) or error) for asked in partitions]
         answers.append({"name": named.name, "topic_id": named.topic_id, "partitions": results})
     exchange.reply_tree({"topics": answers}, exchange.now)
 
 
-def _commit_error(group: ConsumerGroup, request: "CommitByName") -> int:
+def _commit_error(exchange: Exchange, group: ConsumerGroup, request: "CommitByName") -> int:
     generation = request.generation_id_or_member_epoch
     if not group.exists and generation >= 0:
-        return ILLEGAL_GENERATION
+        tells = exchange.cluster.settings.profile.coordinates_groups_as_4_0
+        return GROUP_ID_NOT_FOUND if tells and exchange.version >= _FIRST_WITH_UNKNOWN_GROUP else ILLEGAL_GENERATION
     return group.commit_error(
         Committer(request.member_id, generation, request.group_instance_id), is_transactional=False
     )
@@ -84,12 +91,14 @@ def _committed_topics(
 
 def _commit(group: ConsumerGroup, topic: Topic | None, asked: "OffsetCommitRequestPartition", *, error: int) -> Tree:
     index = asked.partition_index
-    if error == 0 and topic is not None and topic.partition(index) is None:
+    committed = CommittedOffset(
+        int(asked.committed_offset), int(asked.committed_leader_epoch), asked.committed_metadata or ""
+    )
+    if topic is not None and topic.partition(index) is None:
         error = UNKNOWN_TOPIC_OR_PARTITION
-    if error == 0 and topic is not None:
-        committed = CommittedOffset(
-            int(asked.committed_offset), int(asked.committed_leader_epoch), asked.committed_metadata or ""
-        )
+    elif error == 0 and committed.is_too_large:
+        error = OFFSET_METADATA_TOO_LARGE
+    elif error == 0 and topic is not None:
         group.offsets.commit(TopicPartition(topic.name, index), committed)
     return {"partition_index": index, "error_code": error}
 

@@ -16,6 +16,8 @@ from aioproducer.testing.model.codes import (
     ILLEGAL_GENERATION,
     INVALID_PRODUCER_EPOCH,
     INVALID_TXN_STATE,
+    NONE,
+    OFFSET_METADATA_TOO_LARGE,
     PRODUCER_FENCED,
     TRANSACTION_ABORTABLE,
     UNKNOWN_TOPIC_OR_PARTITION,
@@ -45,17 +47,18 @@ def answer_txn_offset_commit(exchange: Exchange) -> None:
         for topic in request.topics
         for partition in topic.partitions
     }
-    there = {place: partition for place, partition in offered.items() if _is_there(exchange, place)}
+    there = {place: _offset(partition) for place, partition in offered.items() if _is_there(exchange, place)}
     if there and not error:
         producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
         error = _transaction_error(exchange, request) or _group_error(exchange, request)
-        if not error:
-            groups.hold(request.group_id, producer, {place: _offset(partition) for place, partition in there.items()})
+        fitting = {place: committed for place, committed in there.items() if not committed.is_too_large}
+        if fitting and not error:
+            groups.hold(request.group_id, producer, fitting)
         elif error == INVALID_PRODUCER_EPOCH and exchange.cluster.settings.profile.forgets_offsets:
             groups.forget(request.group_id, producer, there)
     answers: dict[str, list[Tree]] = {topic.name: [] for topic in request.topics}
     for place in offered:
-        code = error if place in there else UNKNOWN_TOPIC_OR_PARTITION
+        code = _code(there.get(place), error)
         answers[place.topic].append({"partition_index": place.partition, "error_code": code})
     topics = [{"name": name, "partitions": partitions} for name, partitions in answers.items()]
     exchange.reply_tree({"topics": topics}, exchange.now)
@@ -64,6 +67,13 @@ def answer_txn_offset_commit(exchange: Exchange) -> None:
 def _offset(offered: "TxnOffsetCommitRequestPartition") -> CommittedOffset:
     epoch = int(offered.committed_leader_epoch)
     return CommittedOffset(int(offered.committed_offset), epoch, offered.committed_metadata or "")
+
+
+def _code(committed: CommittedOffset | None, error: int) -> int:
+    """What is said of one partition; None: it is not there."""
+    if committed is None:
+        return UNKNOWN_TOPIC_OR_PARTITION
+    return error or (OFFSET_METADATA_TOO_LARGE if committed.is_too_large else NONE)
 
 
 def _is_there(exchange: Exchange, place: TopicPartition) -> bool:
@@ -98,7 +108,7 @@ def _transaction_error(exchange: Exchange, request: "TxnOffsetCommitRequest") ->
 
 def _group_error(exchange: Exchange, request: "TxnOffsetCommitRequest") -> int:
     group = exchange.cluster.groups.named(request.group_id)
-    if not group.exists and request.generation_id >= 0 and exchange.cluster.settings.profile.generation_needs_group:
+    if not group.exists and request.generation_id >= 0 and exchange.cluster.settings.profile.coordinates_groups_as_4_0:
         return ILLEGAL_GENERATION
     who = Committer(request.member_id, request.generation_id, request.group_instance_id)
     return group.commit_error(who, is_transactional=True)

@@ -1,0 +1,99 @@
+"""What groups commit and find again: the embedded cluster and real Kafka answer alike, on each broker line."""
+
+import asyncio
+import secrets
+
+import pytest
+
+from tests.contracts.group_room import LINES, Room
+from tests.contracts.transactional_client import TransactionalClient
+
+pytestmark = pytest.mark.parametrize("broker_of_release", LINES, indirect=True)
+
+
+async def test_text_with_an_offset_has_a_limit(room: Room, written: str) -> None:
+    """12 OFFSET_METADATA_TOO_LARGE: 4096 of Java's characters, whatever they take in UTF-8."""
+    nobody = await room.consumer()
+
+    texts = ["x" * 4096, "x" * 4097, "é" * 4096, "🐟" * 2049]
+    errors = [await nobody.commit(written, offset, metadata=text) for offset, text in enumerate(texts)]
+
+    assert (errors, await nobody.committed(written)) == ([0, 12, 0, 12], 2)
+
+
+@pytest.mark.parametrize("version", [8, 9])
+async def test_generation_of_a_group_that_is_not_there(room: Room, written: str, version: int) -> None:
+    """22 ILLEGAL_GENERATION; Kafka 4 says 69 GROUP_ID_NOT_FOUND to those who know it."""
+    stranger = await room.consumer(group=room.group + "-other")
+    stranger.member_id, stranger.generation = "m", 3
+
+    expected = 69 if version == 9 and room.release.startswith("4.") else 22
+    assert await stranger.commit(written, version=version) == expected
+
+
+async def test_group_is_there_once_somebody_has_wanted_to_join(room: Room, written: str) -> None:
+    """25 UNKNOWN_MEMBER_ID then."""
+    stranger = await room.consumer()
+    await stranger.join()
+    stranger.generation = 3
+
+    assert await stranger.commit(written) == 25
+
+
+async def test_topic_that_is_not_there_is_told_before_what_is_wrong_with_the_group(room: Room) -> None:
+    """3 UNKNOWN_TOPIC_OR_PARTITION: the coordinator is not asked about it."""
+    (member,) = await room.settled(None)
+    member.generation = 7
+
+    assert await member.commit("there-is-no-such-topic") == 3
+
+
+async def test_offsets_go_with_their_topic(room: Room, written: str) -> None:
+    """Who reads the topic made again finds none."""
+    nobody = await room.consumer()
+    await nobody.commit(written, 7)
+    before = await nobody.committed(written)
+
+    await nobody.client.delete_topic(written)
+    await nobody.client.create_topic(written)
+
+    async with asyncio.timeout(10):
+        while await nobody.committed(written) == 7:  # noqa: ASYNC110 - a real broker cleans up a moment later
+            await asyncio.sleep(0.05)
+    assert (before, await nobody.committed(written)) == (7, -1)
+
+
+async def started(room: Room) -> TransactionalClient:
+    """A producer whose transaction is to have offsets of the group."""
+    producer = TransactionalClient((await room.consumer()).client, f"id-{secrets.token_hex(6)}")
+    assert (await producer.init()).error == 0
+    assert await producer.add_offsets(room.group) == 0
+    return producer
+
+
+async def test_text_with_an_offset_of_a_transaction_has_a_limit(room: Room, written: str) -> None:
+    """12 OFFSET_METADATA_TOO_LARGE, as without one."""
+    producer = await started(room)
+
+    texts = ("x" * 4096, "x" * 4097)
+    errors = [await producer.commit_offset(room.group, written, 7, version=3, metadata=text) for text in texts]
+
+    assert errors == [0, 12]
+
+
+async def test_offsets_of_an_open_transaction_go_with_their_topic(room: Room, written: str) -> None:
+    """None is unstable then, and the transaction commits none."""
+    producer = await started(room)
+    await producer.commit_offset(room.group, written, 7, version=3)
+    before = await producer.committed_offset(room.group, written)
+
+    await producer.client.delete_topic(written)
+    await producer.client.create_topic(written)
+    async with asyncio.timeout(10):
+        while await producer.committed_offset(room.group, written) == before:  # noqa: ASYNC110 - as above
+            await asyncio.sleep(0.05)
+    ended = await producer.end(commit=True, version=3)
+    await producer.state()
+
+    assert (before, ended.error) == ((88, -1), 0)
+    assert await producer.committed_offset(room.group, written) == (0, -1)
