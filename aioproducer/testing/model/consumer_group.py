@@ -44,13 +44,14 @@ class Member:
     """One consumer in the group."""
 
     __slots__ = (
-        "assignment", "instance_id", "join", "member_id", "protocols", "rebalance_timeout_s", "session",
+        "assignment", "client_id", "instance_id", "join", "member_id", "protocols", "rebalance_timeout_s", "session",
         "session_timeout_s", "sync",
     )  # fmt: skip
 
     def __init__(self, member_id: str, instance_id: str | None) -> None:
         self.member_id = member_id
         self.instance_id = instance_id
+        self.client_id = ""
         self.session_timeout_s = 0.0
         self.rebalance_timeout_s = 0.0
         self.protocols: dict[str, bytes] = {}
@@ -115,6 +116,11 @@ class ConsumerGroup:
     def is_empty(self) -> bool:
         """Whether there are no members."""
         return not self._members
+
+    @property
+    def members(self) -> Sequence[Member]:
+        """Who is in it, in the order in which they came."""
+        return tuple(self._members.values())
 
     def accepts(self, protocols: Sequence[str], protocol_type: str) -> bool:
         """Whether a member that offers these protocols can live with the members there are."""

@@ -40,6 +40,14 @@ class ConsumerGroups:
             self._groups[group_id] = ConsumerGroup(self._schedule)
         return self._groups[group_id]
 
+    def existing(self) -> Mapping[str, ConsumerGroup]:
+        """The groups that somebody has made, by name."""
+        return {group_id: group for group_id, group in self._groups.items() if group.exists}
+
+    def delete(self, group_id: str) -> None:
+        """Forget a group and all that it has committed, or was to commit."""
+        del self._groups[group_id]
+
     def new_member_id(self, client_id: str | None) -> str:
         """A member id in Kafka's form: the client id and a random UUID."""
         member_id = f"{client_id or ''}-{uuid.UUID(int=self._random.getrandbits(128), version=4)}"

@@ -28,6 +28,8 @@ _LISTED: dict[ApiKey, str] = {
     ApiKey.HEARTBEAT:               "0-4    0-4    0-4    0-4    0-2",
     ApiKey.LEAVE_GROUP:             "0-5    0-5    0-4    0-4    0-2",
     ApiKey.SYNC_GROUP:              "0-5    0-5    0-5    0-4    0-2",
+    ApiKey.DESCRIBE_GROUPS:         "0-6    0-5    0-5    0-5    0-2",
+    ApiKey.LIST_GROUPS:             "0-5    0-5    0-4    0-3    0-2",
     ApiKey.API_VERSIONS:            "0-4    0-4    0-3    0-3    0-2",
     ApiKey.CREATE_TOPICS:           "2-7    2-7    2-7    2-5    2-3",
     ApiKey.DELETE_TOPICS:           "1-6    1-6    1-6    1-4    1-3",
@@ -41,6 +43,7 @@ _LISTED: dict[ApiKey, str] = {
     ApiKey.TXN_OFFSET_COMMIT:       "0-5    0-4    0-3    0-2    0-2",
     ApiKey.DESCRIBE_CONFIGS:        "1-4    1-4    1-4    1-2    1-2",
     ApiKey.CREATE_PARTITIONS:       "0-3    0-3    0-3    0-1    0-1",
+    ApiKey.DELETE_GROUPS:           "0-2    0-2    0-2    0-2    0-1",
     ApiKey.DESCRIBE_PRODUCERS:      "0-0    0-0    0-0    -      -",
     ApiKey.DESCRIBE_TRANSACTIONS:   "0-0    0-0    -      -      -",
     ApiKey.LIST_TRANSACTIONS:       "0-2    0-1    -      -      -",
@@ -94,6 +97,10 @@ class VersionProfile:
     generation_needs_group: bool = True
     """TxnOffsetCommit with a generation of a group nobody knows gets 22, not 25; Kafka 4.0."""
 
+    group_operations: int = 3400
+    """What a client may do with a consumer group where nothing is forbidden, as bits; without its settings until Kafka
+    4.0: 328."""
+
     topic_defaults: Mapping[str, str] = field(default_factory=dict)
     """Settings of topics that differ from those of 4.3.1."""
 
@@ -130,6 +137,7 @@ def _before_4_0(release: str) -> VersionProfile:
         forgets_offsets=True,
         coordinates_as_4_0=False,
         generation_needs_group=False,
+        group_operations=328,
     )
 
 

@@ -27,6 +27,7 @@ def answer_join_group(exchange: Exchange) -> None:
     if error := coordinator_error(exchange, request.group_id):
         _refuse_join(exchange, error, request.member_id)
     elif not request.member_id and request.group_instance_id is None and exchange.version >= _FIRST_WITH_REQUIRED_ID:
+        group.exists = True
         _refuse_join(exchange, MEMBER_ID_REQUIRED, exchange.cluster.groups.new_member_id(exchange.header.client_id))
     elif request.member_id and not exchange.cluster.groups.has_named(request.member_id):
         _refuse_join(exchange, UNKNOWN_MEMBER_ID, request.member_id)
@@ -36,6 +37,7 @@ def answer_join_group(exchange: Exchange) -> None:
         group.protocol_type = request.protocol_type
         member_id = request.member_id or exchange.cluster.groups.new_member_id(exchange.header.client_id)
         member = Member(member_id, request.group_instance_id)
+        member.client_id = exchange.header.client_id or ""
         member.session_timeout_s = request.session_timeout.total_seconds()
         member.rebalance_timeout_s = request.rebalance_timeout.total_seconds() or member.session_timeout_s
         member.protocols = offered
