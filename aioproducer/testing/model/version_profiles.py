@@ -42,8 +42,10 @@ _LISTED: dict[ApiKey, str] = {
     ApiKey.WRITE_TXN_MARKERS:       "1-2    1-1    1-1    -      -",
     ApiKey.TXN_OFFSET_COMMIT:       "0-5    0-4    0-3    0-2    0-2",
     ApiKey.DESCRIBE_CONFIGS:        "1-4    1-4    1-4    1-2    1-2",
+    ApiKey.ALTER_CONFIGS:           "0-2    0-2    0-2    0-1    0-1",
     ApiKey.CREATE_PARTITIONS:       "0-3    0-3    0-3    0-1    0-1",
     ApiKey.DELETE_GROUPS:           "0-2    0-2    0-2    0-2    0-1",
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: "0-1  0-1    0-1    0-1    -",
     ApiKey.DESCRIBE_PRODUCERS:      "0-0    0-0    0-0    -      -",
     ApiKey.DESCRIBE_TRANSACTIONS:   "0-0    0-0    -      -      -",
     ApiKey.LIST_TRANSACTIONS:       "0-2    0-1    -      -      -",
@@ -101,6 +103,9 @@ class VersionProfile:
     """What a client may do with a consumer group where nothing is forbidden, as bits; without its settings until Kafka
     4.0: 328."""
 
+    lists_listeners: bool = True
+    """`listeners` and `advertised.listeners` are lists, and the second is for good; until Kafka 3.9 text, for now."""
+
     topic_defaults: Mapping[str, str] = field(default_factory=dict)
     """Settings of topics that differ from those of 4.3.1."""
 
@@ -138,6 +143,7 @@ def _before_4_0(release: str) -> VersionProfile:
         coordinates_as_4_0=False,
         generation_needs_group=False,
         group_operations=328,
+        lists_listeners=False,
     )
 
 

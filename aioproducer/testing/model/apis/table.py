@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from aioproducer.testing.model.api_keys import ApiKey
+from aioproducer.testing.model.apis.alter_configs import answer_alter_configs, answer_incremental_alter_configs
 from aioproducer.testing.model.apis.api_versions import answer_api_versions
 from aioproducer.testing.model.apis.delete_records import answer_delete_records
 from aioproducer.testing.model.apis.delete_topics import answer_delete_topics
@@ -73,8 +74,10 @@ _ANSWERS: dict[ApiKey, Answer] = {
     ApiKey.WRITE_TXN_MARKERS: answer_write_txn_markers,
     ApiKey.TXN_OFFSET_COMMIT: answer_txn_offset_commit,
     ApiKey.DESCRIBE_CONFIGS: answer_describe_configs,
+    ApiKey.ALTER_CONFIGS: answer_alter_configs,
     ApiKey.CREATE_PARTITIONS: answer_create_partitions,
     ApiKey.DELETE_GROUPS: answer_delete_groups,
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: answer_incremental_alter_configs,
     ApiKey.DESCRIBE_PRODUCERS: answer_describe_producers,
     ApiKey.DESCRIBE_TRANSACTIONS: answer_describe_transactions,
     ApiKey.LIST_TRANSACTIONS: answer_list_transactions,
