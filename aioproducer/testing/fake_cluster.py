@@ -69,7 +69,8 @@ class FakeCluster:  # noqa: PLR0904 - one face for everything a test does to a c
     """An embedded Kafka cluster, an async context manager.
 
     Everything lives in memory and on the event loop that started it; the ports are on loopback. What it does not do:
-    share groups, authentication, TLS, compaction, retention by time, message formats 0 and 1.
+    share groups, authentication, TLS, ACLs, quotas, reassignments and elections on request, compaction, retention by
+    time, message formats 0 and 1.
 
     Args:
         nodes: brokers, with ids 1 to `nodes`.

@@ -120,6 +120,11 @@ class ConsumerGroup:
         """Whether there are no members."""
         return not self._members
 
+    @property
+    def members(self) -> Sequence[Member]:
+        """Who is in it, in the order in which they came."""
+        return tuple(self._members)
+
     # Requests
 
     def expect(self, member_id: str, session_timeout_s: float, now: float) -> None:

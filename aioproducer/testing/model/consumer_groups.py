@@ -41,6 +41,14 @@ class ConsumerGroups:
             self._groups[group_id] = ConsumerGroup(self._schedule, as_4_0=self._as_4_0)
         return self._groups[group_id]
 
+    def existing(self) -> Mapping[str, ConsumerGroup]:
+        """The groups that somebody has made, by name."""
+        return {group_id: group for group_id, group in self._groups.items() if group.exists}
+
+    def delete(self, group_id: str) -> None:
+        """Forget a group and all that it has committed, or was to commit."""
+        del self._groups[group_id]
+
     def new_member_id(self, begin: str | None) -> str:
         """A member id in Kafka's form: the client id, or the instance id of a static member, and a random UUID."""
         return f"{begin or ''}-{uuid.UUID(int=self._random.getrandbits(128), version=4)}"

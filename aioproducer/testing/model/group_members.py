@@ -27,17 +27,21 @@ class Member:
         member_id: given out by the coordinator.
         instance_id: of a static member; it stays through restarts, the member id does not.
         protocols: metadata by the protocol's name, the preferred one first.
+        client_id: as its requests say.
     """
 
     __slots__ = (
-        "assignment", "instance_id", "join", "member_id", "protocols", "rebalance_timeout_s", "session",
+        "assignment", "client_id", "instance_id", "join", "member_id", "protocols", "rebalance_timeout_s", "session",
         "session_timeout_s", "sync",
     )  # fmt: skip
 
-    def __init__(self, member_id: str, instance_id: str | None, protocols: Mapping[str, bytes]) -> None:
+    def __init__(
+        self, member_id: str, instance_id: str | None, protocols: Mapping[str, bytes], *, client_id: str = ""
+    ) -> None:
         self.member_id = member_id
         self.instance_id = instance_id
         self.protocols = protocols
+        self.client_id = client_id
         self.session_timeout_s = 0.0
         self.rebalance_timeout_s = 0.0
         self.assignment = b""

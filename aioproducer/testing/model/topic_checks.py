@@ -108,7 +108,7 @@ _FLAGS = frozenset(
 
 
 def check_settings(settings: Mapping[str, str | None], known: Mapping[str, str], *, smallest_segment: int) -> None:
-    """Check the settings of a new topic.
+    """Check what is set for a topic.
 
     Args:
         settings: as the request has them.
@@ -133,6 +133,10 @@ def _faults_of(settings: Mapping[str, str | None], known: Mapping[str, str], *, 
         fault = _fault_of(name, (value or "").strip(), smallest_segment=smallest_segment)
         if fault:
             yield fault
+    lags = {**known, **settings}
+    shortest, longest = (lags[name] or "" for name in ("min.compaction.lag.ms", "max.compaction.lag.ms"))
+    if int(shortest) > int(longest):
+        yield (f"conflict topic config setting min.compaction.lag.ms ({shortest}) > max.compaction.lag.ms ({longest})")
 
 
 def _fault_of(name: str, value: str, *, smallest_segment: int) -> str | None:

@@ -107,17 +107,23 @@ class TopicCatalogue:
         if request.name in self._by_name:
             raise TopicRefusedError(TOPIC_ALREADY_EXISTS, f"Topic '{request.name}' already exists.")
         self._check_collision(request.name)
-        defaults = self._settings.topic_defaults()
-        smallest_segment = self._settings.profile.smallest_segment_bytes
-        check_settings(request.configs, defaults, smallest_segment=smallest_segment)
-        given = {name: value for name, value in request.configs.items() if value is not None}
-        config = TopicConfig(given, defaults)
+        config = self.config(request.configs)
         topic = Topic(request.name, uuid.UUID(int=self._random.getrandbits(128), version=4), config)
         topic.partitions = [self._new_partition(replicas) for replicas in self._placement(request)]
         if not validate_only:
             self._by_name[topic.name] = topic
             self._by_id[topic.topic_id] = topic
         return topic
+
+    def config(self, configs: Mapping[str, str | None]) -> TopicConfig:
+        """The settings of a topic for which these are set.
+
+        Raises:
+            TopicRefusedError: INVALID_CONFIG.
+        """
+        defaults = self._settings.topic_defaults()
+        check_settings(configs, defaults, smallest_segment=self._settings.profile.smallest_segment_bytes)
+        return TopicConfig({name: value for name, value in configs.items() if value is not None}, defaults)
 
     def _check_collision(self, name: str) -> None:
         """Refuse a name that the names of metrics, which have no dots, could not tell from another topic's.

@@ -28,6 +28,8 @@ _LISTED: dict[ApiKey, str] = {
     ApiKey.HEARTBEAT:               "0-4    0-4    0-4    0-4    0-2",
     ApiKey.LEAVE_GROUP:             "0-5    0-5    0-4    0-4    0-2",
     ApiKey.SYNC_GROUP:              "0-5    0-5    0-5    0-4    0-2",
+    ApiKey.DESCRIBE_GROUPS:         "0-6    0-5    0-5    0-5    0-2",
+    ApiKey.LIST_GROUPS:             "0-5    0-5    0-4    0-3    0-2",
     ApiKey.API_VERSIONS:            "0-4    0-4    0-3    0-3    0-2",
     ApiKey.CREATE_TOPICS:           "2-7    2-7    2-7    2-5    2-3",
     ApiKey.DELETE_TOPICS:           "1-6    1-6    1-6    1-4    1-3",
@@ -40,7 +42,10 @@ _LISTED: dict[ApiKey, str] = {
     ApiKey.WRITE_TXN_MARKERS:       "1-2    1-1    1-1    -      -",
     ApiKey.TXN_OFFSET_COMMIT:       "0-5    0-4    0-3    0-2    0-2",
     ApiKey.DESCRIBE_CONFIGS:        "1-4    1-4    1-4    1-2    1-2",
+    ApiKey.ALTER_CONFIGS:           "0-2    0-2    0-2    0-1    0-1",
     ApiKey.CREATE_PARTITIONS:       "0-3    0-3    0-3    0-1    0-1",
+    ApiKey.DELETE_GROUPS:           "0-2    0-2    0-2    0-2    0-1",
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: "0-1  0-1    0-1    0-1    -",
     ApiKey.DESCRIBE_PRODUCERS:      "0-0    0-0    0-0    -      -",
     ApiKey.DESCRIBE_TRANSACTIONS:   "0-0    0-0    -      -      -",
     ApiKey.LIST_TRANSACTIONS:       "0-2    0-1    -      -      -",
@@ -95,6 +100,13 @@ class VersionProfile:
     """With a generation of a group nobody knows TxnOffsetCommit gets 22, not 25, and OffsetCommit since version 9 gets
     69, not 22; and who gives an id back that it has not joined with starts a rebalance; Kafka 4.0."""
 
+    group_operations: int = 3400
+    """What a client may do with a consumer group where nothing is forbidden, as bits; without its settings until Kafka
+    4.0: 328."""
+
+    lists_listeners: bool = True
+    """`listeners` and `advertised.listeners` are lists, and the second is for good; until Kafka 3.9 text, for now."""
+
     topic_defaults: Mapping[str, str] = field(default_factory=dict)
     """Settings of topics that differ from those of 4.3.1."""
 
@@ -131,6 +143,8 @@ def _before_4_0(release: str) -> VersionProfile:
         forgets_offsets=True,
         coordinates_as_4_0=False,
         coordinates_groups_as_4_0=False,
+        group_operations=328,
+        lists_listeners=False,
     )
 
 

@@ -89,7 +89,7 @@ def _member(exchange: Exchange, request: "JoinGroupRequest") -> Member:
     instance_id = request.group_instance_id
     new_ids_begin = exchange.header.client_id if instance_id is None else instance_id
     member_id = request.member_id or exchange.cluster.groups.new_member_id(new_ids_begin)
-    member = Member(member_id, instance_id, _offered(request))
+    member = Member(member_id, instance_id, _offered(request), client_id=exchange.header.client_id or "")
     member.session_timeout_s = request.session_timeout.total_seconds()
     member.rebalance_timeout_s = request.rebalance_timeout.total_seconds() or member.session_timeout_s
     member.join = lambda answer, now: _reply_to_join(exchange, answer, now)

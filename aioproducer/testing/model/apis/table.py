@@ -4,12 +4,18 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from aioproducer.testing.model.api_keys import ApiKey
+from aioproducer.testing.model.apis.alter_configs import answer_alter_configs, answer_incremental_alter_configs
 from aioproducer.testing.model.apis.api_versions import answer_api_versions
 from aioproducer.testing.model.apis.delete_records import answer_delete_records
 from aioproducer.testing.model.apis.delete_topics import answer_delete_topics
 from aioproducer.testing.model.apis.describe_configs import answer_describe_configs
 from aioproducer.testing.model.apis.fetch import answer_fetch
 from aioproducer.testing.model.apis.find_coordinator import answer_find_coordinator
+from aioproducer.testing.model.apis.group_admin import (
+    answer_delete_groups,
+    answer_describe_groups,
+    answer_list_groups,
+)
 from aioproducer.testing.model.apis.group_offsets import answer_offset_commit, answer_offset_fetch
 from aioproducer.testing.model.apis.groups import (
     answer_heartbeat,
@@ -54,6 +60,8 @@ _ANSWERS: dict[ApiKey, Answer] = {
     ApiKey.HEARTBEAT: answer_heartbeat,
     ApiKey.LEAVE_GROUP: answer_leave_group,
     ApiKey.SYNC_GROUP: answer_sync_group,
+    ApiKey.DESCRIBE_GROUPS: answer_describe_groups,
+    ApiKey.LIST_GROUPS: answer_list_groups,
     ApiKey.API_VERSIONS: answer_api_versions,
     ApiKey.CREATE_TOPICS: answer_create_topics,
     ApiKey.DELETE_TOPICS: answer_delete_topics,
@@ -66,7 +74,10 @@ _ANSWERS: dict[ApiKey, Answer] = {
     ApiKey.WRITE_TXN_MARKERS: answer_write_txn_markers,
     ApiKey.TXN_OFFSET_COMMIT: answer_txn_offset_commit,
     ApiKey.DESCRIBE_CONFIGS: answer_describe_configs,
+    ApiKey.ALTER_CONFIGS: answer_alter_configs,
     ApiKey.CREATE_PARTITIONS: answer_create_partitions,
+    ApiKey.DELETE_GROUPS: answer_delete_groups,
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: answer_incremental_alter_configs,
     ApiKey.DESCRIBE_PRODUCERS: answer_describe_producers,
     ApiKey.DESCRIBE_TRANSACTIONS: answer_describe_transactions,
     ApiKey.LIST_TRANSACTIONS: answer_list_transactions,
