@@ -37,6 +37,28 @@ class Lane(IntEnum):
     SLOW = 2
 
 
+class Never(int):
+    """An int of which no comparison is true."""
+
+    def __repr__(self) -> str:
+        return f"Never({super().__repr__()})"
+
+    def __lt__(self, _: object) -> bool:
+        return False
+
+    def __gt__(self, _: object) -> bool:
+        return False
+
+
+class Lazy(tuple[str, bytes]):
+    """A pair that makes its name anew each time it is looked at, and another one."""
+
+    __slots__ = ()
+
+    def __getitem__(self, index: object) -> object:  # type: ignore[override]
+        return "\u00e9" * 3_000 if index == 0 else b"v"
+
+
 class BadPairs:
     """An iterable of headers, the second of which is none."""
 
@@ -75,6 +97,9 @@ BAD_RECORDS = [
     ({"partition": 0.0}, TypeError, "partition"),
     ({"partition": "0"}, TypeError, "partition"),
     ({"partition": True}, TypeError, "partition"),
+    ({"partition": Never(-1)}, ValueError, "partition"),
+    ({"partition": Never(-2)}, ValueError, "partition"),
+    ({"partition": Never(2**70)}, ValueError, "partition"),
     # timestamp
     ({"timestamp": -5}, ValueError, "timestamp"),
     ({"timestamp": -1}, ValueError, "timestamp"),
@@ -84,6 +109,8 @@ BAD_RECORDS = [
     ({"timestamp": 1.5}, TypeError, "timestamp"),
     ({"timestamp": math.nan}, TypeError, "timestamp"),
     ({"timestamp": True}, TypeError, "timestamp"),
+    ({"timestamp": Never(-2)}, ValueError, "timestamp"),
+    ({"timestamp": Never(2**70)}, ValueError, "timestamp"),
     # headers
     ({"headers": {"a": b"1"}}, TypeError, "headers"),
     ({"headers": "ab"}, TypeError, "headers"),
@@ -207,6 +234,16 @@ async def test_headers_may_come_from_a_generator_and_be_null(
     await give(producer, verb, "orders", b"v", partition=0, headers=(pair for pair in pairs))
 
     assert list(one_broker.records("orders", 0)[0].headers) == pairs
+
+
+@pytest.mark.parametrize("verb", VERBS)
+async def test_pair_of_ones_own_kind_is_what_it_holds(producer: Producer, one_broker: FakeCluster, verb: str) -> None:
+    """Not what it says it holds: of a name that it had just made, freed memory was sent."""
+    await producer.partitions_for("orders")
+
+    await give(producer, verb, "orders", b"v", partition=0, headers=[Lazy(("name", b"value"))] * 100)
+
+    assert list(one_broker.records("orders", 0)[0].headers) == [("name", b"value")] * 100
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy, memmove
 
 from aioproducer._native.arguments cimport (
-    as_bytes, as_partition, as_timestamp, check_headers, header_value, may_be_called,
+    as_bytes, as_partition, as_timestamp, check_headers, header_pair, may_be_called,
 )
 from aioproducer._native.delivery cimport BatchResult, Delivery, new_delivery
 from aioproducer._native.memory cimport Chunk
@@ -253,7 +253,8 @@ cdef class RecordAppender:
         self._scratch_room(10)
         self._scratch_size = put_varint(self._scratch, len(pairs)) - self._scratch
         for pair in pairs:
-            data = header_value(pair)
+            pair = header_pair(pair)
+            data = pair[1] if pair[1] is None or type(pair[1]) is bytes else bytes(pair[1])
             try:
                 name = PyUnicode_AsUTF8AndSize(pair[0], &name_size)
             except UnicodeEncodeError as error:

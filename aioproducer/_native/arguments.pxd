@@ -32,4 +32,4 @@ cdef bytes converted_to_bytes(value, str name)
 cdef Py_ssize_t as_partition(partition) except -2
 cdef int64_t as_timestamp(timestamp) except -2
 cdef object check_headers(headers)
-cdef bytes header_value(pair)
+cdef tuple header_pair(pair)

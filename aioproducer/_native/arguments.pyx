@@ -21,31 +21,38 @@ cdef bytes converted_to_bytes(value, str name):
     )
 
 
-cdef inline bint is_int(value):
-    """Whether it is an int, of an enum too, and no bool."""
-    return type(value) is int or (isinstance(value, int) and not isinstance(value, bool))
+cdef inline object as_int(value):
+    """The plain int that it is, of an enum too; None: it is none, as a bool.
+
+    A plain one because no code of the user's has a say in how that is compared.
+    """
+    if type(value) is int:
+        return value
+    return int.__int__(value) if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 cdef Py_ssize_t as_partition(partition) except -2:
     if partition is None:
         return -1
-    if not is_int(partition):
+    number = as_int(partition)
+    if number is None:
         raise TypeError(f"partition must be an int or None, got {type(partition).__name__} ({partition!r})")
-    if partition < 0:
-        raise ValueError(f"partition must be 0 or more, or None to have it chosen, got {partition}")
-    if partition > 0x7FFFFFFF:
-        raise ValueError(f"partition must be below 2**31, got {partition}")
-    return partition
+    if number < 0:
+        raise ValueError(f"partition must be 0 or more, or None to have it chosen, got {number}")
+    if number > 0x7FFFFFFF:
+        raise ValueError(f"partition must be below 2**31, got {number}")
+    return number
 
 
 cdef int64_t as_timestamp(timestamp) except -2:
-    if not is_int(timestamp):
+    number = as_int(timestamp)
+    if number is None:
         raise TypeError(
             f"timestamp must be an int of milliseconds since the epoch, got {type(timestamp).__name__} ({timestamp!r})"
         )
-    if timestamp < 0 or timestamp > MAX_INT64:
-        raise ValueError(f"timestamp must be 0..2**63-1 milliseconds since the epoch, got {timestamp}")
-    return timestamp
+    if number < 0 or number > MAX_INT64:
+        raise ValueError(f"timestamp must be 0..2**63-1 milliseconds since the epoch, got {number}")
+    return number
 
 
 cdef object check_headers(headers):
@@ -64,16 +71,19 @@ cdef object check_headers(headers):
         ) from None
 
 
-cdef bytes header_value(pair):
+cdef tuple header_pair(pair):
+    """A plain tuple of name and value, checked: no code of the user's makes others of them as they are written."""
+    cdef tuple given
     if type(pair) is not tuple and not isinstance(pair, (tuple, list)):
         raise TypeError(f"headers must hold (str, bytes | None) pairs, got {type(pair).__name__}")
-    if len(pair) != 2:
-        raise ValueError(f"headers must hold (str, bytes | None) pairs, got one of {len(pair)} elements")
-    if not isinstance(pair[0], str):
-        raise TypeError(f"headers: a name must be str, got {type(pair[0]).__name__}")
-    if isinstance(pair[1], str):
-        raise TypeError(f"headers: the value of {pair[0]!r} must be bytes or None, got str: use .encode()")
-    if pair[1] is not None and not isinstance(pair[1], (bytes, bytearray, memoryview)):
-        raise TypeError(f"headers: the value of {pair[0]!r} must be bytes or None, got {type(pair[1]).__name__}")
-    value = pair[1]
-    return value if value is None or type(value) is bytes else bytes(value)
+    given = pair if type(pair) is tuple else tuple(pair)
+    if len(given) != 2:
+        raise ValueError(f"headers must hold (str, bytes | None) pairs, got one of {len(given)} elements")
+    name, value = given
+    if not isinstance(name, str):
+        raise TypeError(f"headers: a name must be str, got {type(name).__name__}")
+    if isinstance(value, str):
+        raise TypeError(f"headers: the value of {name!r} must be bytes or None, got str: use .encode()")
+    if value is not None and not isinstance(value, (bytes, bytearray, memoryview)):
+        raise TypeError(f"headers: the value of {name!r} must be bytes or None, got {type(value).__name__}")
+    return given

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from operator import index
-from typing import TYPE_CHECKING, Final, TypeAlias, cast
+from typing import TYPE_CHECKING, Final, SupportsIndex, TypeAlias, cast
 
 from aiokafka.conn import collect_hosts
 from aiokafka.partitioner import DefaultPartitioner
@@ -93,13 +93,15 @@ def buffer_for(max_request_size: int) -> int:
 
 def as_whole(number: object) -> object:
     """An int for what is one, numpy's too; anything else as it is, to be refused by name."""
-    return index(number) if hasattr(number, "__index__") and not isinstance(number, bool) else number
+    if isinstance(number, bool | type) or not isinstance(number, SupportsIndex):
+        return number
+    return index(number)
 
 
 def as_milliseconds(timestamp: object) -> object:
     """As `as_whole`, and what is left of `time.time() * 1000`: aiokafka drops the fraction."""
     if isinstance(timestamp, float) and math.isfinite(timestamp):
-        return int(timestamp)
+        return math.floor(timestamp)  # of a time below zero nothing is left that could be one
     return as_whole(timestamp)
 
 

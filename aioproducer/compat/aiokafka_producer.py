@@ -362,7 +362,7 @@ class AIOKafkaProducer(TransactionVerbs):
 
 
 def _as_aiokafka_metadata(metadata: RecordMetadata) -> RecordMetadata:
-    """With a TopicPartition of aiokafka's: its consumer looks at the type."""
+    """As aiokafka's consumer wants it, which looks at the type; annotated as ours, for aiokafka has no annotations."""
     topic, partition, _, *rest = metadata
     return cast("RecordMetadata", AiokafkaMetadata(topic, partition, TopicPartition(topic, partition), *rest))
 

@@ -328,7 +328,7 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
     def _is_worth_renewing(self, request: TransactionRequest, verdict: Verdict, code: int) -> bool:
         if request.api is END_TXN and self.is_v2 and code in FENCED_CODES:
             # A coordinator that is being shut down may take an abort for a copy of the last end, and compare epochs so.
-            return self.state is TransactionState.ABORTING
+            return self.state is TransactionState.ABORTING and not self._is_commit_sent
         return verdict is Verdict.RENEW
 
     def _is_broken_promise(self, request: TransactionRequest, code: int) -> bool:

@@ -103,6 +103,21 @@ def test_v2_abort_that_is_answered_as_fenced_is_asked_again_as_a_renewal(code: i
     assert isinstance(scene.manager.error, ProducerFencedError) is is_fenced
 
 
+@pytest.mark.parametrize("code", [90, 47])
+def test_v2_abort_behind_a_commit_that_is_answered_as_fenced_is_fatal(code: int) -> None:
+    """A new identity would not tell whether the commit was done: neither may be said."""
+    scene = Scene().begun(0)
+    scene.manager.commit()
+    scene.manager.flushed()
+    scene.do("EndTxn", 120)
+    scene.manager.abort()
+    scene.manager.flushed()
+
+    scene.do("EndTxn", code)
+
+    assert scene.is_in(State.FATAL_ERROR)
+
+
 @pytest.mark.parametrize("verb", ["commit", "abort"])
 def test_v1_transaction_that_timed_out_is_fatal_after_one_guarded_try(verb: str) -> None:
     """47, then InitProducerId with the identity, which gets 90; never one without, which would fence a successor."""
