@@ -6,14 +6,13 @@ Source: Topic.validate, LogConfig and ReplicationControlManager in Apache Kafka;
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
+from typing import cast
 
 from aioproducer.testing.model.codes import INVALID_CONFIG, INVALID_REPLICA_ASSIGNMENT, INVALID_TOPIC_EXCEPTION
+from aioproducer.testing.model.config_values import ConfigValue, config_text, config_value
 
 _LONGEST_NAME = 249
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
-_NUMBER = re.compile(r"[+-]?\d+")
-_INT_MAX = 2**31 - 1
-_LONG_MAX = 2**63 - 1
 
 
 class TopicRefusedError(Exception):
@@ -62,36 +61,37 @@ def check_assignment(nodes: Sequence[int], live_nodes: Sequence[int]) -> None:
         raise TopicRefusedError(INVALID_REPLICA_ASSIGNMENT, f"The manual partition assignment includes {fault}.")
 
 
-# Settings
+# Settings: what is checked of a value of the right type
 
-_LOWEST_INTS: Mapping[str, int] = MappingProxyType(
+_LOWEST: Mapping[str, int] = MappingProxyType(
     {
-        "index.interval.bytes": 0,
-        "max.message.bytes": 0,
-        "min.insync.replicas": 1,
-        "segment.bytes": 14,
-        "segment.index.bytes": 4,
-    }
-)
-_LOWEST_LONGS: Mapping[str, int] = MappingProxyType(
-    {
+        "compression.lz4.level": 1,
+        "compression.zstd.level": -131072,
         "delete.retention.ms": 0,
         "file.delete.delay.ms": 0,
         "flush.messages": 1,
         "flush.ms": 0,
+        "index.interval.bytes": 0,
         "local.retention.bytes": -2,
         "local.retention.ms": -2,
         "max.compaction.lag.ms": 1,
+        "max.message.bytes": 0,
         "message.timestamp.after.max.ms": 0,
         "message.timestamp.before.max.ms": 0,
         "message.timestamp.difference.max.ms": 0,
+        "min.cleanable.dirty.ratio": 0,
         "min.compaction.lag.ms": 0,
-        "retention.bytes": -_LONG_MAX - 1,
+        "min.insync.replicas": 1,
         "retention.ms": -1,
+        "segment.index.bytes": 4,
         "segment.jitter.ms": 0,
         "segment.ms": 1,
     }
 )
+_HIGHEST: Mapping[str, int] = MappingProxyType(
+    {"compression.lz4.level": 17, "compression.zstd.level": 22, "min.cleanable.dirty.ratio": 1}
+)
+_GZIP_LEVELS = frozenset((-1, *range(1, 10)))
 _WORDS: Mapping[str, Sequence[str]] = MappingProxyType(
     {
         "cleanup.policy": ("compact", "delete"),
@@ -99,11 +99,11 @@ _WORDS: Mapping[str, Sequence[str]] = MappingProxyType(
         "message.timestamp.type": ("CreateTime", "LogAppendTime"),
     }
 )
+_FORMAT_VERSION = re.compile(r"(0\.8\.[0-2]|0\.9\.0|0\.10\.[0-2]|0\.11\.0|1\.[01]|2\.[0-8]|3\.[0-9]|4\.0)(-IV[0-9])?")
+_LAGS = ("min.compaction.lag.ms", "max.compaction.lag.ms")
+_THROTTLED = re.compile(r"([0-9]+:[0-9]+)?")
 _NO_TIERS = (
     "Tiered Storage functionality is disabled in the broker. Topic cannot be configured with remote log storage."
-)
-_FLAGS = frozenset(
-    ("message.downconversion.enable", "preallocate", "remote.storage.enable", "unclean.leader.election.enable")
 )
 
 
@@ -130,34 +130,50 @@ def _faults_of(settings: Mapping[str, str | None], known: Mapping[str, str], *, 
     for name, value in settings.items():
         if name not in known:
             yield f"Unknown topic config name: {name}"
-        fault = _fault_of(name, (value or "").strip(), smallest_segment=smallest_segment)
+            return
+        fault = _fault_of(name, value or "", smallest_segment=smallest_segment)
         if fault:
             yield fault
     lags = {**known, **settings}
-    shortest, longest = (lags[name] or "" for name in ("min.compaction.lag.ms", "max.compaction.lag.ms"))
-    if int(shortest) > int(longest):
+    shortest, longest = (cast("int", config_value(name, lags[name] or "")) for name in _LAGS)
+    if shortest > longest:
         yield (f"conflict topic config setting min.compaction.lag.ms ({shortest}) > max.compaction.lag.ms ({longest})")
 
 
-def _fault_of(name: str, value: str, *, smallest_segment: int) -> str | None:
-    fault = None
-    if name in _LOWEST_INTS:
-        lowest = smallest_segment if name == "segment.bytes" else _LOWEST_INTS[name]
-        fault = _fault_of_number(value, lowest, kind="INT", highest=_INT_MAX)
-    elif name in _LOWEST_LONGS:
-        fault = _fault_of_number(value, _LOWEST_LONGS[name], kind="LONG", highest=_LONG_MAX)
-    elif name in _WORDS:
-        wrong = [word.strip() for word in value.split(",") if value and word.strip() not in _WORDS[name]]
-        if wrong:
-            value, fault = wrong[0], f"String must be one of: {', '.join(_WORDS[name])}"
-    elif name in _FLAGS and value.lower() not in {"true", "false"}:
-        fault = "Expected value to be either true or false"
-    if name == "remote.storage.enable" and value.lower() == "true":
+def _fault_of(name: str, text: str, *, smallest_segment: int) -> str | None:
+    try:
+        value = config_value(name, text)
+    except ValueError as wrong_type:
+        return f"Invalid value {text} for configuration {name}: {wrong_type}"
+    if name == "remote.storage.enable" and value is True:
         return _NO_TIERS
-    return f"Invalid value {value} for configuration {name}: {fault}" if fault else None
+    if isinstance(value, int | float):
+        lowest = smallest_segment if name == "segment.bytes" else _LOWEST.get(name, value)
+        fault = _fault_of_number(name, value, lowest)
+    else:
+        value, fault = _fault_of_words(name, value)
+    return f"Invalid value {config_text(value)} for configuration {name}: {fault}" if fault else None
 
 
-def _fault_of_number(value: str, lowest: int, *, kind: str, highest: int) -> str | None:
-    if not _NUMBER.fullmatch(value) or not -highest - 1 <= int(value) <= highest:
-        return f"Not a number of type {kind}"
-    return None if int(value) >= lowest else f"Value must be at least {lowest}"
+def _fault_of_number(name: str, value: float, lowest: float) -> str | None:
+    if name == "compression.gzip.level" and value not in _GZIP_LEVELS:
+        return "Value must be between 1 and 9 or equal to -1"
+    if value < lowest:
+        return f"Value must be at least {lowest}"
+    return f"Value must be no more than {_HIGHEST[name]}" if value > _HIGHEST.get(name, value) else None
+
+
+def _fault_of_words(name: str, value: str | tuple[str, ...]) -> tuple[ConfigValue, str | None]:
+    """What is wrong, and with which part."""
+    words = (value,) if isinstance(value, str) else value
+    if name in _WORDS:
+        wrong = [word for word in words if word not in _WORDS[name]]
+        return (wrong[0], f"String must be one of: {', '.join(_WORDS[name])}") if wrong else (value, None)
+    if name == "message.format.version":
+        return value, None if _FORMAT_VERSION.fullmatch(words[0]) else f"Version {words[0]} is not a valid version"
+    if words[:1] == ("*",) or all(map(_THROTTLED.fullmatch, words)):
+        return value, None
+    return f"[{', '.join(words)}]", (
+        f"{name} must be the literal '*' or a list of replicas in the following format: "
+        "[partitionId]:[brokerId],[partitionId]:[brokerId],..."
+    )

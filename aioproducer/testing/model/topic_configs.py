@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from aioproducer.testing.model.config_values import config_text, config_value
+
 _LONG_MAX = str(2**63 - 1)
 
 TOPIC_CONFIG_DEFAULTS: Mapping[str, str] = MappingProxyType(
@@ -65,7 +67,7 @@ class TopicConfig:
         defaults: every setting there is, as the cluster has it.
 
     Raises:
-        ValueError: a name that Kafka does not know.
+        ValueError: a name that Kafka does not know, or a value of another type than the setting's.
     """
 
     def __init__(self, overrides: Mapping[str, str], defaults: Mapping[str, str]) -> None:
@@ -88,5 +90,6 @@ class TopicConfig:
         self.allows_unclean_election = values["unclean.leader.election.enable"] == "true"
 
     def values(self) -> dict[str, str]:
-        """Every setting by name."""
-        return {**self._defaults, **self.overrides}
+        """Every setting by name, in the one form of those that its type allows (` TRUE ` is `true`)."""
+        settings = {**self._defaults, **self.overrides}
+        return {name: config_text(config_value(name, text)) for name, text in settings.items()}

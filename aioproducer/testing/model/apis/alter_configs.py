@@ -17,7 +17,9 @@ from aioproducer.testing.model.codes import (
     UNKNOWN_SERVER_ERROR,
     UNKNOWN_TOPIC_OR_PARTITION,
 )
+from aioproducer.testing.model.config_resources import BROKER, TOPIC, check_node
 from aioproducer.testing.model.config_types import TOPIC_CONFIG_TYPES, ConfigType
+from aioproducer.testing.model.config_values import trimmed
 from aioproducer.testing.model.exchange import Exchange
 from aioproducer.testing.model.messages import Tree
 from aioproducer.testing.model.topic_checks import TopicRefusedError, check_name
@@ -26,9 +28,6 @@ from aioproducer.testing.model.topic_configs import TopicConfig
 if TYPE_CHECKING:
     from kio.schema.alter_configs.v2.request import AlterConfigsRequest
     from kio.schema.incremental_alter_configs.v1.request import IncrementalAlterConfigsRequest
-
-TOPIC = 2
-BROKER = 4
 
 
 class _Operation(IntEnum):
@@ -131,16 +130,11 @@ def _check(exchange: Exchange, resource: _Resource, *, times: int) -> None:
 
 
 def _check_broker(node_id: int, resource: _Resource) -> None:
-    fault = None
+    if resource.name:
+        check_node(resource.name, node_id, noun="Node", expected=str(node_id))
     changed = [change.name for change in resource.changes if change.operation != _Operation.DELETE]
-    if resource.name and not resource.name.isdecimal():
-        fault = f"Node id must be an integer, but it is: {resource.name}"
-    elif resource.name and int(resource.name) != node_id:
-        fault = f"Unexpected broker id, expected {node_id}, but received {resource.name}"
-    elif changed:
-        fault = f"Cannot update these configs dynamically: [{', '.join(changed)}]"
-    if fault:
-        raise TopicRefusedError(INVALID_REQUEST, fault)
+    if changed:
+        raise TopicRefusedError(INVALID_REQUEST, f"Cannot update these configs dynamically: [{', '.join(changed)}]")
 
 
 def _alter(exchange: Exchange, resource: _Resource, *, is_incremental: bool, validate_only: bool) -> None:
@@ -176,7 +170,7 @@ def _changed(change: _Change, present: TopicConfig) -> str | None:
         TopicRefusedError: it is no list, but to be appended to.
     """
     operation = _Operation(change.operation)
-    value = (change.value or "").strip()
+    value = trimmed(change.value or "")
     if operation is _Operation.DELETE:
         return None
     if operation is _Operation.SET:

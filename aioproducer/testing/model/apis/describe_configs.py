@@ -4,6 +4,14 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from aioproducer.testing.model.codes import INVALID_REQUEST, UNKNOWN_TOPIC_OR_PARTITION
+from aioproducer.testing.model.config_resources import (
+    BROKER,
+    DEFAULT_CONFIG,
+    DYNAMIC_TOPIC_CONFIG,
+    STATIC_BROKER_CONFIG,
+    TOPIC,
+    check_node,
+)
 from aioproducer.testing.model.config_types import TOPIC_CONFIG_TYPES, ConfigType
 from aioproducer.testing.model.exchange import Exchange
 from aioproducer.testing.model.messages import Tree
@@ -11,13 +19,6 @@ from aioproducer.testing.model.topic_checks import TopicRefusedError, check_name
 
 if TYPE_CHECKING:
     from kio.schema.describe_configs.v4.request import DescribeConfigsRequest, DescribeConfigsResource
-
-
-TOPIC = 2
-BROKER = 4
-DYNAMIC_TOPIC_CONFIG = 1
-STATIC_BROKER_CONFIG = 4
-DEFAULT_CONFIG = 5
 
 
 class _Config(NamedTuple):
@@ -81,13 +82,7 @@ def _described(exchange: Exchange, asked: "DescribeConfigsResource") -> Iterable
     if not asked.resource_name:
         return ()  # what was set for all brokers while they ran
     node_id = exchange.broker.node_id
-    fault = ""
-    if not asked.resource_name.isdecimal():
-        fault = f"Broker id must be an integer, but it is: {asked.resource_name}"
-    elif int(asked.resource_name) != node_id:
-        fault = f"Unexpected broker id, expected {node_id} or empty string, but received {asked.resource_name}"
-    if fault:
-        raise TopicRefusedError(INVALID_REQUEST, fault)
+    check_node(asked.resource_name, node_id, noun="Broker", expected=f"{node_id} or empty string")
     return _broker_configs(exchange)
 
 

@@ -4,6 +4,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, cast
 
 from aioproducer.testing.model.codes import INVALID_REPLICA_ASSIGNMENT, INVALID_REQUEST, UNKNOWN_TOPIC_OR_PARTITION
+from aioproducer.testing.model.config_resources import DEFAULT_CONFIG, DYNAMIC_TOPIC_CONFIG
 from aioproducer.testing.model.exchange import Exchange
 from aioproducer.testing.model.messages import Tree
 from aioproducer.testing.model.topic_checks import TopicRefusedError
@@ -12,9 +13,6 @@ from aioproducer.testing.model.topics import Topic, TopicRequest
 if TYPE_CHECKING:
     from kio.schema.create_partitions.v3.request import CreatePartitionsRequest, CreatePartitionsTopic
     from kio.schema.create_topics.v7.request import CreatableTopic, CreateTopicsRequest
-
-DYNAMIC_TOPIC_CONFIG = 1
-DEFAULT_CONFIG = 5
 
 
 def answer_create_topics(exchange: Exchange) -> None:
