@@ -284,7 +284,7 @@ class TransactionalRun(Run):
         )
 
     def _offset_of(self, story: TransactionStory) -> int:
-        held = self._network.model.groups.named(story.group).offsets
+        held = self._network.model.groups.found(story.group).offsets
         places = story.offset_places or [TopicPartition(TOPIC, 0)]
         found = {held.get(place) for place in places}
         offset, text = next((each.offset, each.metadata) for each in found)

@@ -61,7 +61,7 @@ class ModelCluster:
         )
         self.producer_ids = ProducerIds(settings.producer_ids_load_s)
         self.features = Features(settings.profile, settings.transaction_version)
-        self.coordinators = Coordinators(self.live_nodes, settings.coordinator_load_s)
+        self.coordinators = Coordinators(self.live_nodes, settings.coordinator_load_s, unload_group=self.groups.unload)
         self.markers = MarkerWriter(self.topics, self.groups, settings=settings, schedule=self.schedule)
         self.transactions = TransactionCoordinator(
             self.producer_ids,

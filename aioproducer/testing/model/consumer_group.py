@@ -2,12 +2,14 @@
 
     EMPTY --join--> PREPARING --all joined--> COMPLETING --leader's sync--> STABLE
       ^                 ^                          |                          |
-      |                 +---- join, leave, session over, from any state ------+
+      |                 +---- join, leave, session over, from any state; -----+
+      |                       SyncGroup not sent in time
       +--- last member gone
 
 Members that do not join again within the longest rebalance time-out are dropped, unless they are static: those stay
-until their session is over. An instance that comes back to a stable group takes its former self's place and
-assignment, and nobody notices.
+until their session is over. Once all have joined, each has as long again to send its SyncGroup, or is dropped. Who is
+new waits at most five minutes for the others: its connection may be gone, and it sends no heartbeats. An instance that
+comes back to a stable group takes its former self's place and assignment, and nobody notices.
 
 Source: GroupMetadataManager (classicGroup...) and ClassicGroup in Apache Kafka; KIP-345.
 """
@@ -22,6 +24,7 @@ from aioproducer.testing.model.codes import (
     ILLEGAL_GENERATION,
     INCONSISTENT_GROUP_PROTOCOL,
     NONE,
+    NOT_COORDINATOR,
     REBALANCE_IN_PROGRESS,
     UNKNOWN_MEMBER_ID,
 )
@@ -29,6 +32,12 @@ from aioproducer.testing.model.committed_offsets import GroupOffsets
 from aioproducer.testing.model.group_members import GroupMembers, Member, Reply
 from aioproducer.testing.model.messages import Tree
 from aioproducer.testing.model.schedule import Appointment, Schedule
+
+NEW_MEMBER_JOIN_S = 300.0
+"""How long a new member's JoinGroup may wait; no setting of Kafka changes it."""
+
+_SHORTEST_WAIT_S = 0.1
+"""Between two looks at who has joined, where members ask for no time at all: they must not follow at the same now."""
 
 
 class GroupState(Enum):
@@ -71,11 +80,14 @@ class ConsumerGroup:
         self.leader = ""
         self.offsets = GroupOffsets()
         self.exists = False
-        """Whether somebody has wanted to join or committed; Kafka makes a group then."""
+        """Whether somebody has wanted to join or committed; Kafka makes a group then. Set by who keeps it."""
         self._schedule = schedule
         self._as_4_0 = as_4_0
         self._members = GroupMembers()
         self._deadline: Appointment | None = None
+        self._sync_deadline: Appointment | None = None
+        self._unsynced: set[str] = set()
+        """Ids in this generation of which no SyncGroup has come; as in Kafka also one whose instance has another."""
 
     # What is wrong with a request
 
@@ -152,6 +164,8 @@ class ConsumerGroup:
             self._take_place(former, member, knows_skipping=knows_skipping, now=now)
         else:
             self._members.add(member)
+            member.is_new = True
+            self._renew(member, now, NEW_MEMBER_JOIN_S)
             self._rebalance(now)
 
     def sync(self, member_id: str, assignments: Mapping[str, bytes], *, reply: Reply, now: float) -> None:
@@ -161,6 +175,9 @@ class ConsumerGroup:
             reply(synced(REBALANCE_IN_PROGRESS), now)
             return
         member.sync = reply
+        self._unsynced.discard(member_id)
+        if not self._unsynced:
+            self._cancel_sync_deadline()
         if self.state is GroupState.COMPLETING and member_id == self.leader:
             self._assign(assignments)
             self.state = GroupState.STABLE
@@ -182,6 +199,23 @@ class ConsumerGroup:
         if NONE in errors and concerns_others and self.state is not GroupState.EMPTY:
             self._rebalance(now)
         return errors
+
+    def expect_nobody(self) -> None:
+        """Take back all ids that are given out, as the group is deleted."""
+        self._members.expect_no_more()
+
+    def unload(self, now: float) -> None:
+        """Let another coordinator take over: what waits is refused; who is in no generation yet is known no more."""
+        before = self.members
+        for member in before:
+            self._renew(member, now)  # it may have run out while they waited
+            if member.is_new:
+                self._members.remove(member)
+        if self.is_empty and self.state is not GroupState.EMPTY:
+            self._rebalance(now)
+        for member in before:  # last: an answer lets the next request of its connection in
+            _answer_join(member, join_refused(NOT_COORDINATOR, member.member_id), now)
+            _answer_sync(member, synced(NOT_COORDINATOR), now)
 
     def _leave(self, who: Identity, now: float) -> int:
         if self._members.is_expected(who.member_id):
@@ -226,6 +260,7 @@ class ConsumerGroup:
     # Rebalancing
 
     def _rebalance(self, now: float) -> None:
+        self._cancel_sync_deadline()
         is_first = self.state is GroupState.EMPTY
         if self.state is GroupState.COMPLETING:
             self._assign({})
@@ -237,7 +272,8 @@ class ConsumerGroup:
             self._complete_join(now)
 
     def _wait_for_joins(self, now: float) -> None:
-        self._deadline = self._schedule.at(now + self._members.longest_rebalance_s, self._complete_join)
+        wait_s = max(self._members.longest_rebalance_s, _SHORTEST_WAIT_S)
+        self._deadline = self._schedule.at(now + wait_s, self._complete_join)
 
     def _complete_join(self, now: float) -> None:
         if self._deadline is not None:
@@ -256,9 +292,25 @@ class ConsumerGroup:
         self.state = GroupState.COMPLETING
         self.protocol_name = self._members.chosen_protocol()
         self.leader = self.leader if self.leader in joined else joined[0]
+        self._wait_for_syncs(now)
         for member in self._members:
+            member.is_new = False
             self._renew(member, now)
             _answer_join(member, self.joined(member), now)
+
+    def _wait_for_syncs(self, now: float) -> None:
+        self._unsynced = {member.member_id for member in self._members}
+        self._sync_deadline = self._schedule.at(now + self._members.longest_rebalance_s, self._drop_unsynced)
+
+    def _drop_unsynced(self, now: float) -> None:
+        for member in self._members:
+            if member.member_id in self._unsynced:
+                self._forget(member, now)
+        self._rebalance(now)
+
+    def _cancel_sync_deadline(self) -> None:
+        if self._sync_deadline is not None:
+            self._sync_deadline.cancel()
 
     def _expect_no_more(self, member_id: str, now: float) -> None:
         self._members.expect_no_more(member_id)
@@ -271,12 +323,14 @@ class ConsumerGroup:
 
     # Sessions
 
-    def _renew(self, member: Member, now: float) -> None:
+    def _renew(self, member: Member, now: float, seconds: float | None = None) -> None:
+        """Let a session begin anew; `seconds`: other than the member's own time-out."""
         member.end_session()
-        member.session = self._schedule.at(now + member.session_timeout_s, partial(self._expire, member))
+        seconds = member.session_timeout_s if seconds is None else seconds
+        member.session = self._schedule.at(now + seconds, partial(self._expire, member))
 
     def _expire(self, member: Member, now: float) -> None:
-        if self._members.get(member.member_id) is member and not member.is_waiting:
+        if self._members.get(member.member_id) is member and not member.is_excused:
             self._forget(member, now)
             self._rebalance(now)
 

@@ -19,7 +19,7 @@ OFFSETS_TOPIC = "__consumer_offsets"
 
 
 class ConsumerGroups:
-    """Groups by name; one is there as soon as somebody asks for it.
+    """Groups by name; one is there as soon as somebody wants to join it or commits.
 
     Args:
         schedule: given to every group.
@@ -36,18 +36,27 @@ class ConsumerGroups:
         self._groups: dict[str, ConsumerGroup] = {}
 
     def named(self, group_id: str) -> ConsumerGroup:
-        """The group of this name."""
-        if group_id not in self._groups:
-            self._groups[group_id] = ConsumerGroup(self._schedule, as_4_0=self._as_4_0)
-        return self._groups[group_id]
+        """The group of this name; made if there is none."""
+        group = self._groups[group_id] = self.found(group_id)
+        group.exists = True
+        return group
+
+    def found(self, group_id: str) -> ConsumerGroup:
+        """The group of this name or, if there is none, an empty one that nobody keeps: asking makes no groups."""
+        group = self._groups.get(group_id)
+        return ConsumerGroup(self._schedule, as_4_0=self._as_4_0) if group is None else group
 
     def existing(self) -> Mapping[str, ConsumerGroup]:
         """The groups that somebody has made, by name."""
-        return {group_id: group for group_id, group in self._groups.items() if group.exists}
+        return self._groups
 
     def delete(self, group_id: str) -> None:
         """Forget a group and all that it has committed, or was to commit."""
-        del self._groups[group_id]
+        self._groups.pop(group_id).expect_nobody()
+
+    def unload(self, group_id: str, now: float) -> None:
+        """Refuse what waits in a group, as its coordinator is another one now."""
+        self.found(group_id).unload(now)
 
     def new_member_id(self, begin: str | None) -> str:
         """A member id in Kafka's form: the client id, or the instance id of a static member, and a random UUID."""
@@ -59,7 +68,6 @@ class ConsumerGroups:
         """Keep offsets of a group until the producer's transaction ends."""
         self.producers.note_offsets(producer, self.offsets_partition_of(group_id))
         group = self.named(group_id)
-        group.exists = True
         for partition, committed in offsets.items():
             group.offsets.hold(producer.producer_id, partition, committed)
 
@@ -67,7 +75,7 @@ class ConsumerGroups:
         """Drop what a producer's open transaction has sent for these, where its log has refused more of it."""
         if self.producers.open_epoch(producer.producer_id, self.offsets_partition_of(group_id)) is not None:
             for partition in partitions:
-                self.named(group_id).offsets.forget(producer.producer_id, partition)
+                self.found(group_id).offsets.forget(producer.producer_id, partition)
 
     def finish_transaction(self, producer: ProducerIdAndEpoch, *, is_commit: bool, offsets_partition: int) -> None:
         """Let the groups that belong to one partition of the offsets topic commit or drop what a producer sent."""

@@ -2,7 +2,8 @@
 
 A key's coordinator stays where it is while its broker lives. Afterwards, or when a test moves it, another one takes
 over and reads the state first: 14 COORDINATOR_LOAD_IN_PROGRESS for `load_s`. All state is the cluster's, so nothing
-is lost on the way. Each change raises the coordinator epoch, which transaction markers carry.
+is lost on the way but what waits in a consumer group, which is refused by 16 NOT_COORDINATOR. Each change raises the
+coordinator epoch, which transaction markers carry.
 """
 
 from collections.abc import Callable
@@ -36,11 +37,15 @@ class Coordinators:
     Args:
         live_nodes: ids of the brokers that are up, ascending.
         load_s: how long a new coordinator reads before it serves.
+        unload_group: called with a group's name and the time when its coordinator has changed.
     """
 
-    def __init__(self, live_nodes: Callable[[], list[int]], load_s: float) -> None:
+    def __init__(
+        self, live_nodes: Callable[[], list[int]], load_s: float, *, unload_group: Callable[[str, float], None]
+    ) -> None:
         self._live_nodes = live_nodes
         self._load_s = load_s
+        self._unload_group = unload_group
         self._seats: dict[tuple[CoordinatorKind, str], _Seat] = {}
 
     def node_of(self, kind: CoordinatorKind, key: str, now: float) -> int:
@@ -66,7 +71,8 @@ class Coordinators:
         """
         if node_id not in self._live_nodes():
             raise ValueError(f"node {node_id} is not up")
-        self._change(self._seat(kind, key, now), node_id, now)
+        self._seat(kind, key, now)
+        self._change(kind, key, node_id, now=now)
 
     def _seat(self, kind: CoordinatorKind, key: str, now: float) -> _Seat:
         live = self._live_nodes()
@@ -74,10 +80,13 @@ class Coordinators:
         if seat is None:
             seat = self._seats[kind, key] = _Seat(live[crc32(key.encode()) % len(live)])
         elif seat.node_id not in live and live:
-            self._change(seat, live[crc32(key.encode()) % len(live)], now)
+            self._change(kind, key, live[crc32(key.encode()) % len(live)], now=now)
         return seat
 
-    def _change(self, seat: _Seat, node_id: int, now: float) -> None:
+    def _change(self, kind: CoordinatorKind, key: str, node_id: int, *, now: float) -> None:
+        seat = self._seats[kind, key]
         seat.node_id = node_id
         seat.epoch += 1
         seat.ready_at = now + self._load_s
+        if kind is CoordinatorKind.GROUP:
+            self._unload_group(key, now)

@@ -31,8 +31,8 @@ class Member:
     """
 
     __slots__ = (
-        "assignment", "client_id", "instance_id", "join", "member_id", "protocols", "rebalance_timeout_s", "session",
-        "session_timeout_s", "sync",
+        "assignment", "client_id", "instance_id", "is_new", "join", "member_id", "protocols", "rebalance_timeout_s",
+        "session", "session_timeout_s", "sync",
     )  # fmt: skip
 
     def __init__(
@@ -45,14 +45,16 @@ class Member:
         self.session_timeout_s = 0.0
         self.rebalance_timeout_s = 0.0
         self.assignment = b""
+        self.is_new = False
+        """Whether it has been in no generation yet; it may not know its id then, and sends no heartbeats."""
         self.join: Reply | None = None
         self.sync: Reply | None = None
         self.session: Appointment | None = None
 
     @property
-    def is_waiting(self) -> bool:
-        """Whether a request of its own is open, so that it need not send heartbeats."""
-        return self.join is not None or self.sync is not None
+    def is_excused(self) -> bool:
+        """Whether it need not send heartbeats, as a request of its own is open; new ones wait only so long."""
+        return not self.is_new and (self.join is not None or self.sync is not None)
 
     def offers_as(self, other: "Member") -> bool:
         """Whether it offers the same protocols, in the same order, with the same metadata."""
@@ -107,11 +109,12 @@ class GroupMembers:
         """Whether the id is given out and not used yet."""
         return member_id in self._pending
 
-    def expect_no_more(self, member_id: str) -> None:
-        """Forget an id that was given out: it is used, given back or too old."""
-        until = self._pending.pop(member_id, None)
-        if until is not None:
-            until.cancel()
+    def expect_no_more(self, member_id: str | None = None) -> None:
+        """Forget an id that was given out, as it is used, given back or too old; None: all of them."""
+        for expected in list(self._pending) if member_id is None else [member_id]:
+            until = self._pending.pop(expected, None)
+            if until is not None:
+                until.cancel()
 
     # Who asks
 
@@ -142,8 +145,8 @@ class GroupMembers:
 
     @property
     def longest_rebalance_s(self) -> float:
-        """How long a rebalance may take."""
-        return max((member.rebalance_timeout_s for member in self), default=0.0)
+        """How long a rebalance may take; not negative."""
+        return max((0.0, *(member.rebalance_timeout_s for member in self)))
 
     def common_protocols(self) -> set[str]:
         """What all members offer."""

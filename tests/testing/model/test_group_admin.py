@@ -3,6 +3,7 @@
 from aioproducer.testing import ApiKey, Where
 from aioproducer.testing.model.coordinators import CoordinatorKind
 from tests.testing.model.test_groups import Consumer
+from tests.testing.model.test_offsets import commit, committed
 from tests.testing.model_network import ModelNetwork
 
 NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE = 16, 15
@@ -38,6 +39,28 @@ def test_asking_for_a_group_makes_none() -> None:
     client.ask(ApiKey.DELETE_GROUPS, 0, groups_names=("g",))
 
     assert client.ask(ApiKey.LIST_GROUPS, 0).groups == ()
+
+
+def test_group_that_nobody_made_leaves_nothing() -> None:
+    """Also where a member, an offset or a commit is asked of it."""
+    network = ModelNetwork()
+    stranger = Consumer(network.client(), "stranger")
+    errors = [stranger.join(), stranger.heartbeat(), stranger.leave()]
+    errors.append(commit(stranger.client, 8, 7, generation=3))
+
+    assert (errors, committed(stranger.client, 5)) == ([25, 25, 25, 22], [-1])
+    assert not network.model.groups.existing()
+
+
+def test_deleted_group_takes_its_ids_back() -> None:
+    """Nothing is left to be done when they would have expired."""
+    network = ModelNetwork()
+    pending = Consumer(network.client())
+    pending.join()
+
+    (deleted,) = pending.client.ask(ApiKey.DELETE_GROUPS, 2, groups_names=("g",)).results
+
+    assert (int(deleted.error_code), network.model.next_wakeup(), pending.join()) == (0, None, 25)
 
 
 def test_faults_reach_all_three() -> None:

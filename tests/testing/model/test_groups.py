@@ -22,7 +22,7 @@ class Consumer:
         self.generation = -1
         self.leader = ""
 
-    def join(self, *, session_s: float = 10.0) -> int:
+    def join(self, *, session_s: float = 10.0, rebalance_s: float = 20.0) -> int:
         """Ask to join; returns the error, or -1 while it waits. Takes the id it is given."""
         message = import_module(f"kio.schema.join_group.v{JOIN}.request")
         protocols = (message.JoinGroupRequestProtocol(name="range", metadata=b"m"),)
@@ -31,7 +31,7 @@ class Consumer:
             JOIN,
             group_id="g",
             session_timeout=timedelta(seconds=session_s),
-            rebalance_timeout=timedelta(seconds=20),
+            rebalance_timeout=timedelta(seconds=rebalance_s),
             member_id=self.member_id,
             group_instance_id=self.instance_id,
             protocol_type="consumer",
@@ -215,8 +215,9 @@ def test_used_id_does_not_expire() -> None:
     consumer.join(session_s=6)
     network.advance(5)
     consumer.join(session_s=6)
-    network.advance(5)
 
+    assert network.model.next_wakeup() == network.now + 6
+    network.advance(5)
     assert consumer.heartbeat() == 0
 
 

@@ -96,14 +96,14 @@ def topic_key(network: ModelNetwork, version: int, *, by_id_from: int) -> dict[s
     return {"topic_id": topic.topic_id} if version >= by_id_from else {"name": "t"}
 
 
-def commit(client: ModelClient, version: int, offset: int, *, generation: int = -1) -> int:
+def commit(client: ModelClient, version: int, offset: int, *, generation: int = -1, member_id: str = "") -> int:
     """Commit for group `g`; returns the error."""
     message = import_module(f"kio.schema.offset_commit.v{version}.request")
     fields: dict[str, object] = {"partition_index": 0, "committed_offset": offset, "committed_metadata": "m"}
     key = topic_key(client.network, version, by_id_from=10)
     topic = message.OffsetCommitRequestTopic(partitions=(message.OffsetCommitRequestPartition(**fields),), **key)
     name = "generation_id_or_member_epoch"
-    asked = {"group_id": "g", name: generation, "member_id": "", "topics": (topic,)}
+    asked = {"group_id": "g", name: generation, "member_id": member_id, "topics": (topic,)}
     if 2 <= version <= 4:
         asked["retention_time"] = timedelta(milliseconds=-1)
     (answer,) = client.ask(ApiKey.OFFSET_COMMIT, version, **asked).topics
@@ -159,3 +159,18 @@ def test_commit_of_a_stranger_is_refused() -> None:
     commit(client, 8, 7)
 
     assert (unknown, commit(client, 8, 7, generation=3)) == (22, 25)
+
+
+@pytest.mark.parametrize("topics", [(), ("unknown",)])
+def test_commit_of_nothing_makes_no_group(topics: Sequence[str]) -> None:
+    """Its coordinator is not even asked, when none of the partitions is there."""
+    network = ModelNetwork()
+    message = import_module("kio.schema.offset_commit.v8.request")
+    part = message.OffsetCommitRequestPartition(partition_index=0, committed_offset=1, committed_metadata="")
+    asked = tuple(message.OffsetCommitRequestTopic(name=topic, partitions=(part,)) for topic in topics)
+
+    fields = {"group_id": "g", "generation_id_or_member_epoch": -1, "member_id": "", "topics": asked}
+    answer = network.client().ask(ApiKey.OFFSET_COMMIT, 8, **fields)
+
+    assert [int(topic.partitions[0].error_code) for topic in answer.topics] == [3] * len(topics)
+    assert not network.model.groups.existing()

@@ -41,15 +41,20 @@ _FIRST_FOR_GROUPS = 8
 def answer_offset_commit(exchange: Exchange) -> None:
     """Keep what a group commits; outside of a generation only while the group has no members.
 
-    What a topic or partition lacks is told first: a broker asks the coordinator only about those there are.
+    What a topic or partition lacks is told first: a broker asks the coordinator only about those there are. A commit
+    keeps its member's session alive.
     """
     request = cast("CommitByName", exchange.request())
-    group = exchange.cluster.groups.named(request.group_id)
+    group = exchange.cluster.groups.found(request.group_id)
     error = coordinator_error(exchange, request.group_id)
-    error = error or _commit_error(exchange, group, request)
-    group.exists = group.exists or not error
+    asked_for = list(_committed_topics(exchange, request))
+    if not error and _reaches_coordinator(exchange, asked_for):
+        error = _commit_error(exchange, group, request)
+        if not error:
+            group = exchange.cluster.groups.named(request.group_id)
+            group.heartbeat(request.member_id, exchange.now)
     answers: list[Tree] = []
-    for named, partitions in _committed_topics(exchange, request):
+    for named, partitions in asked_for:
         topic = exchange.cluster.topics.find(named.name, named.topic_id)
         results = [_commit(group, topic, asked, error=named.error(topic) or error) for asked in partitions]
         answers.append({"name": named.name, "topic_id": named.topic_id, "partitions": results})
@@ -87,6 +92,17 @@ def _committed_topics(
     by_id = cast("CommitById", request)
     partitions = [cast("Sequence[OffsetCommitRequestPartition]", topic.partitions) for topic in by_id.topics]
     return zip([_Named(None, topic.topic_id) for topic in by_id.topics], partitions, strict=True)
+
+
+def _reaches_coordinator(
+    exchange: Exchange, asked_for: "Iterable[tuple[_Named, Sequence[OffsetCommitRequestPartition]]]"
+) -> bool:
+    """Whether any of these partitions is there."""
+    topics = exchange.cluster.topics
+    return any(
+        topic is not None and any(topic.partition(asked.partition_index) is not None for asked in partitions)
+        for topic, partitions in ((topics.find(*named), partitions) for named, partitions in asked_for)
+    )
 
 
 def _commit(group: ConsumerGroup, topic: Topic | None, asked: "OffsetCommitRequestPartition", *, error: int) -> Tree:
@@ -143,7 +159,7 @@ def _asked_by_name(group: "GroupByName | FetchForOne") -> _Asked:
 
 
 def _fetched(exchange: Exchange, group_id: str, asked: _Asked, *, require_stable: bool) -> Tree:
-    group = exchange.cluster.groups.named(group_id)
+    group = exchange.cluster.groups.found(group_id)
     error = coordinator_error(exchange, group_id)
     if error:
         return {"error_code": error, "topics": []}

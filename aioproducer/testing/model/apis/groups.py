@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from kio.schema.leave_group.v5.request import LeaveGroupRequest as LeaveMany
     from kio.schema.sync_group.v5.request import SyncGroupRequest
 
+_FIRST_JOIN_WITH_REBALANCE_TIMEOUT = 1
 _FIRST_JOIN_WITH_REQUIRED_ID = 4
 _FIRST_JOIN_WITH_NO_NAME = 7
 _FIRST_JOIN_WITH_SKIPPING = 9
@@ -39,10 +40,11 @@ _FIRST_LEAVE_FOR_MANY = 3
 def answer_join_group(exchange: Exchange) -> None:
     """Take a consumer into its group; answered when all others have joined too."""
     request = cast("JoinGroupRequest", exchange.request())
-    group = exchange.cluster.groups.named(request.group_id)
+    groups = exchange.cluster.groups
     error = exchange.injected_error() or _join_request_error(exchange, request) or _place_error(exchange, request)
+    makes_group = not error and not request.member_id
+    group = groups.named(request.group_id) if makes_group else groups.found(request.group_id)
     if not error:
-        group.exists = group.exists or not request.member_id
         who = Identity(request.member_id, request.group_instance_id)
         error = group.join_error(who, request.protocol_type, _offered(request))
     if error:
@@ -91,7 +93,9 @@ def _member(exchange: Exchange, request: "JoinGroupRequest") -> Member:
     member_id = request.member_id or exchange.cluster.groups.new_member_id(new_ids_begin)
     member = Member(member_id, instance_id, _offered(request), client_id=exchange.header.client_id or "")
     member.session_timeout_s = request.session_timeout.total_seconds()
-    member.rebalance_timeout_s = request.rebalance_timeout.total_seconds() or member.session_timeout_s
+    member.rebalance_timeout_s = max(0.0, request.rebalance_timeout.total_seconds())
+    if exchange.version < _FIRST_JOIN_WITH_REBALANCE_TIMEOUT:
+        member.rebalance_timeout_s = member.session_timeout_s
     member.join = lambda answer, now: _reply_to_join(exchange, answer, now)
     return member
 
@@ -113,7 +117,7 @@ def _reply_to_join(exchange: Exchange, answer: Tree, now: float) -> None:
 def answer_sync_group(exchange: Exchange) -> None:
     """Take the leader's assignments and hand them out."""
     request = cast("SyncGroupRequest", exchange.request())
-    group = exchange.cluster.groups.named(request.group_id)
+    group = exchange.cluster.groups.found(request.group_id)
     error = exchange.injected_error() or _unnamed_protocol(exchange, request) or _place_error(exchange, request)
     error = error or group.member_error(_identity(request), request.generation_id)
     error = error or group.sync_error(request.protocol_type, request.protocol_name)
@@ -137,7 +141,7 @@ def _identity(request: "SyncGroupRequest | HeartbeatRequest") -> Identity:
 def answer_heartbeat(exchange: Exchange) -> None:
     """Keep a consumer's session alive."""
     request = cast("HeartbeatRequest", exchange.request())
-    group = exchange.cluster.groups.named(request.group_id)
+    group = exchange.cluster.groups.found(request.group_id)
     error = exchange.injected_error() or _place_error(exchange, request)
     error = error or group.member_error(_identity(request), request.generation_id)
     error = error or group.heartbeat(request.member_id, exchange.now)
@@ -147,7 +151,7 @@ def answer_heartbeat(exchange: Exchange) -> None:
 def answer_leave_group(exchange: Exchange) -> None:
     """Let one consumer go or, since version 3, several."""
     request, leaving = _leaving(exchange)
-    group = exchange.cluster.groups.named(request.group_id)
+    group = exchange.cluster.groups.found(request.group_id)
     error = exchange.injected_error() or _place_error(exchange, request)
     if error:
         exchange.reply_tree({"error_code": error, "members": []}, exchange.now)

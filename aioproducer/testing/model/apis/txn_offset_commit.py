@@ -107,7 +107,7 @@ def _transaction_error(exchange: Exchange, request: "TxnOffsetCommitRequest") ->
 
 
 def _group_error(exchange: Exchange, request: "TxnOffsetCommitRequest") -> int:
-    group = exchange.cluster.groups.named(request.group_id)
+    group = exchange.cluster.groups.found(request.group_id)
     if not group.exists and request.generation_id >= 0 and exchange.cluster.settings.profile.coordinates_groups_as_4_0:
         return ILLEGAL_GENERATION
     who = Committer(request.member_id, request.generation_id, request.group_instance_id)
