@@ -22,7 +22,7 @@ from aioproducer.core.marker_pause import MarkerPause
 from aioproducer.core.offsets_in_line import OffsetsInLine
 from aioproducer.core.request_pacing import RequestPacing
 from aioproducer.core.transaction_errors import FENCED_CODES, abortable_error, answered_error, fenced_error
-from aioproducer.core.transaction_outcome import Verdict, worst_of
+from aioproducer.core.transaction_outcome import Verdict, is_to_be_renewed, worst_of
 from aioproducer.core.transaction_requests import (
     Coordinator,
     OffsetsToSend,
@@ -105,6 +105,7 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
         self._is_known = False
         self._has_stray = False  # a request of the transaction went unanswered
         self._is_renewing = False  # the identity is to be had again by InitProducerId alone
+        self._is_disowned = False  # by its coordinator: another producer may have the transactional id
         self.on_joined: Callable[[list[PartitionQueue]], None] = lambda _: None
         """Called with partitions that may be sent to now."""
 
@@ -241,7 +242,9 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
         if self.state is TransactionState.INITIALIZING:
             is_first = self._identity.producer_id is None
             identity = None if is_first else self._identity_now()
-            return init_producer_id(self._coordinator, timeout_ms=self._timeout_ms, identity=identity)
+            return init_producer_id(
+                self._coordinator, timeout_ms=self._timeout_ms, identity=identity, is_guarded=self._is_disowned
+            )
         if self.state in _OPEN and self._joining:
             places = {queue.topic_partition: queue for queue in self._joining}
             return add_partitions(self._coordinator, self._identity_now(), places.keys())
@@ -290,7 +293,7 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
     def refused(self, error: KafkaError) -> None:
         """Note that a coordinator is too old for a request."""
         self._is_asking = False
-        self.fail(error)
+        self.fail(fenced_error(self.transactional_id) if self._is_disowned else error)
 
     def answered(self, request: TransactionRequest, answer: TransactionAnswer, now: float) -> None:
         """Do what an answer means."""
@@ -315,28 +318,21 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
         self.pacing.passed()
         error = answered_error(request, code, self.transactional_id)
         is_end = request.api is END_TXN
-        if self._is_worth_renewing(request, verdict, code):
-            self._is_renewing = True
-        elif verdict is not Verdict.ABORTABLE or self._is_broken_promise(request, code):
+        is_abort = self.state is TransactionState.ABORTING
+        if is_to_be_renewed(request.api.key, code, is_v2=self.is_v2, is_abort=is_abort and not self._is_commit_sent):
+            self._is_renewing = self._is_disowned = True
+        elif verdict is not Verdict.ABORTABLE or (is_end and self._is_broken_promise(code, is_abort=is_abort)):
             self.fail(error)
             return
-        if self.state is TransactionState.ABORTING:
+        if is_abort:
             self._is_renewing = self._is_renewing or is_end
         else:
             self._fail_transaction(error)
 
-    def _is_worth_renewing(self, request: TransactionRequest, verdict: Verdict, code: int) -> bool:
-        if request.api is END_TXN and self.is_v2 and code in FENCED_CODES:
-            # A coordinator that is being shut down may take an abort for a copy of the last end, and compare epochs so.
-            return self.state is TransactionState.ABORTING and not self._is_commit_sent
-        return verdict is Verdict.RENEW
-
-    def _is_broken_promise(self, request: TransactionRequest, code: int) -> bool:
-        """Whether a transaction is not open of which the coordinator knew, and V1 cannot say why, or is committed."""
-        if request.api is not END_TXN or code != ErrorCode.INVALID_TXN_STATE:
-            return False
-        is_abort_after_commit = self._is_commit_sent and self.state is TransactionState.ABORTING
-        return is_abort_after_commit or (self._is_known and not self.is_v2)
+    def _is_broken_promise(self, code: int, *, is_abort: bool) -> bool:
+        """Whether an end finds no transaction of which the coordinator knew, and V1 cannot say why, or is committed."""
+        is_known_to_v1 = self._is_known and not self.is_v2
+        return code == ErrorCode.INVALID_TXN_STATE and (is_known_to_v1 or (is_abort and self._is_commit_sent))
 
     def _done(self, request: TransactionRequest, answer: TransactionAnswer, now: float) -> None:
         if isinstance(answer, CoordinatorAnswer):
@@ -370,7 +366,7 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
 
     def _take_identity(self, answer: ProducerIdAnswer) -> None:
         self._identity.assign(answer.producer_id, answer.producer_epoch)
-        self._is_renewing = False
+        self._is_renewing = self._is_disowned = False
         self._move_to(TransactionState.READY)
 
     def _end(self, answer: EndTxnAnswer | None) -> None:

@@ -14,6 +14,7 @@ from collections.abc import Collection, Mapping
 from enum import IntEnum
 from typing import Final
 
+from aioproducer.core.transaction_errors import FENCED_CODES
 from aioproducer.protocol.error_codes import ErrorCode
 from aioproducer.protocol.messages import INIT_PRODUCER_ID
 from aioproducer.protocol.offset_messages import TXN_OFFSET_COMMIT
@@ -117,6 +118,21 @@ def verdict_on(api_key: int, code: int) -> Verdict:
     if row is not None and row.retriable:
         return Verdict.RETRY
     return Verdict.ABORTABLE if api_key in _ENDS_WITH_THE_TRANSACTION else Verdict.FATAL
+
+
+def is_to_be_renewed(api_key: int, code: int, *, is_v2: bool, is_abort: bool) -> bool:
+    """Tell whether InitProducerId with the present identity decides what the answer to a request has left open.
+
+    Args:
+        api_key: of the request.
+        code: from the wire.
+        is_v2: of the transaction.
+        is_abort: it is being aborted, and EndTxn never went out to commit it.
+    """
+    if api_key == END_TXN.key and is_v2 and code in FENCED_CODES:
+        # A coordinator that is being shut down may take an abort for a copy of the last end, and compare epochs so.
+        return is_abort
+    return verdict_on(api_key, code) is Verdict.RENEW
 
 
 def worst_of(api_key: int, codes: Collection[int]) -> tuple[Verdict, int]:

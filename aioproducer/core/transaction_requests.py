@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final, NamedTuple, TypeAlias
 
+from aioproducer.errors import UnsupportedVersionError
 from aioproducer.protocol.messages import (
     INIT_PRODUCER_ID,
     Api,
@@ -51,6 +52,9 @@ END_TXN_V1: Final = 4
 TXN_OFFSET_COMMIT_V1: Final = 4
 """The last versions with the semantics of transactions V1."""
 
+_FIRST_INIT_WITH_IDENTITY: Final = 3
+"""Kafka 2.5 (KIP-360)."""
+
 
 class Coordinator(NamedTuple):
     """Whose word counts: of the transactional id, or of a group."""
@@ -67,7 +71,7 @@ class TransactionRequest:
     coordinator: Coordinator
     """To whom it goes; FindCoordinator: who is asked for, by any broker."""
     body: Callable[[int], bytes]
-    """Makes the body in the version agreed on."""
+    """Makes the body in the version agreed on; UnsupportedVersionError: it could not say there what it must."""
     decode: Callable[[int, memoryview], TransactionAnswer]
     """Reads the answer, by version."""
     at_most: int | None = None
@@ -87,19 +91,20 @@ def find_coordinator(coordinator: Coordinator) -> TransactionRequest:
 
 
 def init_producer_id(
-    coordinator: Coordinator, *, timeout_ms: int, identity: TransactionIdentity | None
+    coordinator: Coordinator, *, timeout_ms: int, identity: TransactionIdentity | None, is_guarded: bool = False
 ) -> TransactionRequest:
-    """Ask for an identity: a fresh one, which fences all before it, or the next epoch of `identity` (KIP-360)."""
+    """Ask for an identity: a fresh one, which fences all before it, or the next epoch of `identity` (KIP-360).
+
+    Args:
+        coordinator: of the transactional id.
+        timeout_ms: of transactions.
+        identity: the present one; brokers before 2.5 are not told, and give a fresh one.
+        is_guarded: they must not: the present one may be a successor's, who would be fenced.
+    """
     return TransactionRequest(
         api=INIT_PRODUCER_ID,
         coordinator=coordinator,
-        body=partial(
-            encode_init_producer_id_request,
-            transactional_id=coordinator.key,
-            transaction_timeout_ms=timeout_ms,
-            producer_id=-1 if identity is None else identity.producer_id,
-            producer_epoch=-1 if identity is None else identity.producer_epoch,
-        ),
+        body=partial(_init_body, key=coordinator.key, timeout_ms=timeout_ms, identity=identity, is_guarded=is_guarded),
         decode=decode_init_producer_id_response,
         subject=identity,
     )
@@ -185,6 +190,21 @@ def codes_of(request: TransactionRequest, answer: TransactionAnswer) -> list[int
     asked = request.subject.offsets if isinstance(request.subject, OffsetsToSend) else request.subject
     assert isinstance(asked, Collection)
     return [found.get(place, -1) for place in asked]
+
+
+def _init_body(
+    version: int, *, key: str, timeout_ms: int, identity: TransactionIdentity | None, is_guarded: bool
+) -> bytes:
+    if is_guarded and version < _FIRST_INIT_WITH_IDENTITY:
+        text = "the coordinator is older than Kafka 2.5: it cannot say whether an identity is still this producer's"
+        raise UnsupportedVersionError(text)
+    return encode_init_producer_id_request(
+        version,
+        transactional_id=key,
+        transaction_timeout_ms=timeout_ms,
+        producer_id=-1 if identity is None else identity.producer_id,
+        producer_epoch=-1 if identity is None else identity.producer_epoch,
+    )
 
 
 def _find_body(coordinator: Coordinator, version: int) -> bytes:
