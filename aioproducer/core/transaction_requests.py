@@ -53,7 +53,8 @@ TXN_OFFSET_COMMIT_V1: Final = 4
 """The last versions with the semantics of transactions V1."""
 
 _FIRST_INIT_WITH_IDENTITY: Final = 3
-"""Kafka 2.5 (KIP-360)."""
+_FIRST_COMMIT_WITH_MEMBER: Final = 3
+"""Kafka 2.5 (KIP-360, KIP-447)."""
 
 
 class Coordinator(NamedTuple):
@@ -139,9 +140,7 @@ def commit_offsets(identity: TransactionIdentity, offsets: OffsetsToSend, *, is_
     return TransactionRequest(
         api=TXN_OFFSET_COMMIT,
         coordinator=offsets.coordinator,
-        body=partial(
-            encode_txn_offset_commit_request, identity=identity, member=offsets.group, offsets=offsets.offsets
-        ),
+        body=partial(_offsets_body, identity=identity, offsets=offsets),
         decode=decode_txn_offset_commit_response,
         at_most=None if is_v2 else TXN_OFFSET_COMMIT_V1,
         subject=offsets,
@@ -205,6 +204,17 @@ def _init_body(
         producer_id=-1 if identity is None else identity.producer_id,
         producer_epoch=-1 if identity is None else identity.producer_epoch,
     )
+
+
+def _offsets_body(version: int, *, identity: TransactionIdentity, offsets: OffsetsToSend) -> bytes:
+    group = offsets.group
+    if group != ConsumerGroupMetadata(group.group_id) and version < _FIRST_COMMIT_WITH_MEMBER:
+        text = (
+            f"the coordinator of group {group.group_id!r} is older than Kafka 2.5: it cannot tell whether a member "
+            "still has its partitions; give the group's id alone only where no other consumer can have them"
+        )
+        raise UnsupportedVersionError(text)
+    return encode_txn_offset_commit_request(version, identity=identity, member=group, offsets=offsets.offsets)
 
 
 def _find_body(coordinator: Coordinator, version: int) -> bytes:

@@ -2,10 +2,13 @@
 
 import pytest
 
+from aioproducer.core.transaction_requests import OffsetsToSend
 from aioproducer.errors import ProducerFencedError, UnsupportedVersionError
-from tests.fakes.transaction_scene import LOST, Scene, State
+from aioproducer.records import ConsumerGroupMetadata
+from tests.fakes.transaction_scene import LOST, OFFSETS, READERS, Scene, State
 
 LAST_WITHOUT_IDENTITY = 2
+LAST_WITHOUT_MEMBER = 2
 
 
 @pytest.mark.parametrize("code", [47, 49, 59])
@@ -61,3 +64,34 @@ def test_doubt_of_an_identity_ends_with_the_next_one() -> None:
     scene.do("EndTxn")
 
     assert scene.ask().body(LAST_WITHOUT_IDENTITY)
+
+
+@pytest.mark.parametrize(
+    "group",
+    [
+        ConsumerGroupMetadata("readers", generation_id=7),
+        ConsumerGroupMetadata("readers", member_id="m"),
+        ConsumerGroupMetadata("readers", group_instance_id="i"),
+    ],
+    ids=["generation", "member", "instance"],
+)
+def test_offsets_are_not_committed_without_the_member_that_was_given(group: ConsumerGroupMetadata) -> None:
+    """Left out, the coordinator could refuse nobody."""
+    scene = Scene(version=0).begun(0)
+    scene.manager.send_offsets(OffsetsToSend(OFFSETS, group, is_added=False))
+    scene.do("AddOffsetsToTxn")
+
+    request = scene.ask()
+
+    with pytest.raises(UnsupportedVersionError, match=r"older than Kafka 2\.5"):
+        request.body(LAST_WITHOUT_MEMBER)
+    assert request.body(LAST_WITHOUT_MEMBER + 1)
+
+
+def test_offsets_of_a_group_alone_need_no_member() -> None:
+    """There is nothing that could be left out."""
+    scene = Scene(version=0).begun(0)
+    scene.manager.send_offsets(OffsetsToSend(OFFSETS, READERS, is_added=False))
+    scene.do("AddOffsetsToTxn")
+
+    assert scene.ask().body(LAST_WITHOUT_MEMBER)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from aioproducer import ProducerFencedError, TransactionAbortableError
+from aioproducer import ConsumerGroupMetadata, ProducerFencedError, TransactionAbortableError, UnsupportedVersionError
 from tests.fakes.transactional_cluster import (
     FIRST,
     Release,
@@ -53,3 +53,31 @@ async def test_record_that_fails_costs_its_transaction_alone(release: Release) -
 
         await one_more(producer, cluster)
         assert asked(cluster).count("INIT_PRODUCER_ID") == 2
+
+
+@on_old_releases
+@in_virtual_time
+async def test_member_of_a_group_is_never_left_out(release: Release) -> None:
+    """TxnOffsetCommit has no place for it there (KIP-447): offsets of a consumer that was replaced got through."""
+    async with cluster_of(release) as cluster, producer_of(cluster) as producer:
+        await producer.begin_transaction()
+        await producer.send("t", b"v", partition=0)
+        with pytest.raises(UnsupportedVersionError, match=r"older than Kafka 2\.5.*the group's id alone"):
+            await producer.send_offsets({("t", 1): 5}, ConsumerGroupMetadata("readers", 7, "member-1"))
+        with pytest.raises(UnsupportedVersionError):
+            await producer.commit_transaction()
+
+        assert "TXN_OFFSET_COMMIT" not in asked(cluster)
+        assert committed(cluster) == []
+
+
+@on_old_releases
+@in_virtual_time
+async def test_group_without_a_member_is_enough(release: Release) -> None:
+    """Who assigns partitions by hand has nothing else to say."""
+    async with cluster_of(release) as cluster, producer_of(cluster) as producer:
+        async with producer.transaction() as txn:
+            await txn.send("t", b"v", partition=0)
+            await txn.send_offsets({("t", 1): 5}, "readers")
+
+        assert committed(cluster) == [b"v"]
