@@ -318,10 +318,15 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
         self.pacing.passed()
         error = answered_error(request, code, self.transactional_id)
         is_end = request.api is END_TXN
+        is_about_id = request.api is FIND_COORDINATOR and request.coordinator == self._coordinator
         is_abort = self.state is TransactionState.ABORTING
         if is_to_be_renewed(request.api.key, code, is_v2=self.is_v2, is_abort=is_abort and not self._is_commit_sent):
             self._is_renewing = self._is_disowned = True
-        elif verdict is not Verdict.ABORTABLE or (is_end and self._is_broken_promise(code, is_abort=is_abort)):
+        elif (
+            verdict is not Verdict.ABORTABLE
+            or (is_end and self._is_broken_promise(code, is_abort=is_abort))
+            or (is_about_id and self.state not in _OPEN)  # there is nothing to abort, or it cannot be
+        ):
             self.fail(error)
             return
         if is_abort:

@@ -76,6 +76,7 @@ _ROWS: Final[Mapping[int, Mapping[ErrorCode, Verdict]]] = {
         _E.NOT_COORDINATOR: Verdict.RETRY,
         _E.GROUP_AUTHORIZATION_FAILED: Verdict.ABORTABLE,
         _E.INVALID_GROUP_ID: Verdict.ABORTABLE,
+        _E.TRANSACTION_ABORTABLE: Verdict.ABORTABLE,
     },
     INIT_PRODUCER_ID.key: {
         **_ANY_COORDINATOR,
