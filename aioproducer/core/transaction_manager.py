@@ -306,17 +306,17 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
             self._note_stray(request)  # whatever it was that failed, it may have been done
         if verdict is Verdict.DONE:
             self._done(request, answer, now)
-        elif verdict in {Verdict.RETRY, Verdict.RETRY_SOON, Verdict.REFIND}:
+            return
+        error = answered_error(request, answer, code=code, transactional_id=self.transactional_id)
+        if verdict in {Verdict.RETRY, Verdict.RETRY_SOON, Verdict.REFIND}:
             if verdict is Verdict.REFIND:
                 self._nodes.pop(request.coordinator, None)
-            trouble = str(answered_error(request, code, self.transactional_id))
-            self.pacing.again(trouble, now, is_soon=verdict is Verdict.RETRY_SOON)
+            self.pacing.again(str(error), now, is_soon=verdict is Verdict.RETRY_SOON)
         else:
-            self._fail_request(request, verdict, code)
+            self._fail_request(request, verdict, code, error=error)
 
-    def _fail_request(self, request: TransactionRequest, verdict: Verdict, code: int) -> None:
+    def _fail_request(self, request: TransactionRequest, verdict: Verdict, code: int, *, error: KafkaError) -> None:
         self.pacing.passed()
-        error = answered_error(request, code, self.transactional_id)
         is_end = request.api is END_TXN
         is_about_id = request.api is FIND_COORDINATOR and request.coordinator == self._coordinator
         is_abort = self.state is TransactionState.ABORTING

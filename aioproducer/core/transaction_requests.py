@@ -186,9 +186,20 @@ def codes_of(request: TransactionRequest, answer: TransactionAnswer) -> list[int
     if not isinstance(answer, PartitionsAnswer):
         return [answer.error_code]
     found = {(result.topic, result.partition): result.error_code for result in answer.results}
-    asked = request.subject.offsets if isinstance(request.subject, OffsetsToSend) else request.subject
-    assert isinstance(asked, Collection)
-    return [found.get(place, -1) for place in asked]
+    return [found.get(place, -1) for place in _places(request)]
+
+
+def places_with(code: int, request: TransactionRequest, answer: TransactionAnswer) -> list[TopicPartition]:
+    """Return the partitions that were answered with a code; none where an answer has one code for all."""
+    if not isinstance(answer, PartitionsAnswer):
+        return []
+    return [place for place, each in zip(_places(request), codes_of(request, answer), strict=True) if each == code]
+
+
+def _places(request: TransactionRequest) -> Collection[TopicPartition]:
+    places = request.subject.offsets if isinstance(request.subject, OffsetsToSend) else request.subject
+    assert isinstance(places, Collection)
+    return places
 
 
 def _init_body(
