@@ -12,7 +12,7 @@ SOON_MS: Final = (5, 20)
 
 
 SOON_AT_MOST: Final = 50
-"""So often in a row; then, after a second, it was no moment, and the ordinary pauses begin."""
+"""Attempts at this pace; then, after a second, it was no moment, and the longest of the ordinary pauses follow."""
 
 
 class RequestPacing:
@@ -22,7 +22,7 @@ class RequestPacing:
         backoff: between attempts.
     """
 
-    __slots__ = ("_attempts", "_backoff", "_soon", "_soon_attempts", "next_at", "trouble")
+    __slots__ = ("_attempts", "_backoff", "_soon", "next_at", "trouble")
 
     def __init__(self, backoff: ExponentialBackoff) -> None:
         self.next_at = 0.0
@@ -32,23 +32,19 @@ class RequestPacing:
         self._backoff = backoff
         self._soon = backoff.within(*SOON_MS)
         self._attempts = 0
-        self._soon_attempts = 0
 
     def again(self, trouble: str, now: float, *, is_soon: bool = False) -> None:
         """Note that a request must be repeated."""
+        backoff = self._soon if is_soon and self._attempts < SOON_AT_MOST else self._backoff
         self.trouble = trouble
-        if is_soon and self._soon_attempts < SOON_AT_MOST:
-            self.next_at = now + self._soon.delay_s(self._soon_attempts)
-            self._soon_attempts += 1
-        else:
-            self.next_at = now + self._backoff.delay_s(self._attempts)
-            self._attempts += 1
+        self.next_at = now + backoff.delay_s(self._attempts)
+        self._attempts += 1
 
     def passed(self) -> None:
         """Note that a request need not be repeated."""
-        self._attempts = self._soon_attempts = 0
+        self._attempts = 0
         self.trouble = ""
 
     def __repr__(self) -> str:
         """Show how often the request at hand was tried in vain."""
-        return f"<RequestPacing attempts={self._attempts + self._soon_attempts} trouble={self.trouble!r}>"
+        return f"<RequestPacing attempts={self._attempts} trouble={self.trouble!r}>"

@@ -40,8 +40,8 @@ def test_moment_that_does_not_end_is_none(pacing: RequestPacing) -> None:
     waited = pauses(pacing, SOON_AT_MOST, is_soon=True)
 
     assert 900 < sum(waited) < 1100
-    assert pauses(pacing, 6, is_soon=True) == [100, 200, 400, 800, 1000, 1000]
-    assert repr(pacing) == "<RequestPacing attempts=56 trouble='busy'>"
+    assert pauses(pacing, 3, is_soon=True) == [1000, 1000, 1000]
+    assert repr(pacing) == "<RequestPacing attempts=53 trouble='busy'>"
 
 
 def test_short_steps_begin_anew_with_the_next_request(pacing: RequestPacing) -> None:
@@ -50,4 +50,4 @@ def test_short_steps_begin_anew_with_the_next_request(pacing: RequestPacing) -> 
     pacing.passed()
 
     assert pauses(pacing, 2, is_soon=True) == [5, 10]
-    assert pauses(pacing, 2) == [100, 200]
+    assert pauses(pacing, 2) == [400, 800]
