@@ -48,6 +48,12 @@ def fenced_error(transactional_id: str) -> ProducerFencedError:
     return ProducerFencedError(text)
 
 
+def fatal_error(error: KafkaError, transactional_id: str | None) -> KafkaError:
+    """The error of every call of a producer that has failed with `error`; who was fenced is told so in one way."""
+    is_fenced = isinstance(error, BrokerError) and error.code in FENCED_CODES
+    return fenced_error(transactional_id) if is_fenced and transactional_id is not None else error
+
+
 def answered_error(
     request: TransactionRequest, answer: TransactionAnswer, *, code: int, transactional_id: str
 ) -> KafkaError:

@@ -21,7 +21,7 @@ from aioproducer.core.late_copies import LateCopies
 from aioproducer.core.marker_pause import MarkerPause
 from aioproducer.core.offsets_in_line import OffsetsInLine
 from aioproducer.core.request_pacing import RequestPacing
-from aioproducer.core.transaction_errors import FENCED_CODES, abortable_error, answered_error, fenced_error
+from aioproducer.core.transaction_errors import abortable_error, answered_error, fatal_error, fenced_error
 from aioproducer.core.transaction_outcome import Verdict, is_to_be_renewed, worst_of
 from aioproducer.core.transaction_requests import (
     Coordinator,
@@ -36,7 +36,7 @@ from aioproducer.core.transaction_requests import (
     init_producer_id,
 )
 from aioproducer.core.transaction_states import TRANSITIONS, TransactionState
-from aioproducer.errors import BrokerError, IllegalStateError, KafkaError
+from aioproducer.errors import IllegalStateError, KafkaError
 from aioproducer.protocol.error_codes import ErrorCode
 from aioproducer.protocol.messages import INIT_PRODUCER_ID, ProducerIdAnswer
 from aioproducer.protocol.transaction_messages import (
@@ -202,8 +202,7 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
         """Note that nothing can succeed any more."""
         if self.state is TransactionState.FATAL_ERROR:
             return
-        is_fenced = isinstance(error, BrokerError) and error.code in FENCED_CODES
-        self.error = fenced_error(self.transactional_id) if is_fenced else error
+        self.error = fatal_error(error, self.transactional_id)
         self._move_to(TransactionState.FATAL_ERROR)
 
     # What is to be asked
