@@ -22,7 +22,7 @@ from aioproducer.core.marker_pause import MarkerPause
 from aioproducer.core.offsets_in_line import OffsetsInLine
 from aioproducer.core.request_pacing import RequestPacing
 from aioproducer.core.transaction_errors import abortable_error, answered_error, fatal_error, fenced_error
-from aioproducer.core.transaction_outcome import Verdict, is_to_be_renewed, worst_of
+from aioproducer.core.transaction_outcome import Verdict, is_refused_unseen, is_to_be_renewed, worst_of
 from aioproducer.core.transaction_requests import (
     Coordinator,
     OffsetsToSend,
@@ -101,7 +101,7 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
         self._offsets = OffsetsInLine()
         self._is_flushed = False
         self._is_commit_sent = False  # EndTxn to commit has gone out: its answer alone decides
-        self._may_be_known = False  # a coordinator was asked; brokers that records went to may have told it too
+        self._asked = 0  # so often a coordinator was; brokers that records went to may have told it too
         self._is_known = False
         self._has_stray = False  # a request of the transaction went unanswered
         self._is_renewing = False  # the identity is to be had again by InitProducerId alone
@@ -129,7 +129,8 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
         self._move_to(TransactionState.IN_TRANSACTION)
         self._identity.begin_transaction(pipelines_at_once=is_v2)
         self.late.transaction_began()
-        self._is_flushed = self._is_commit_sent = self._may_be_known = self._is_known = self._has_stray = False
+        self._is_flushed = self._is_commit_sent = self._is_known = self._has_stray = False
+        self._asked = 0
         return True
 
     def downgrade(self) -> None:
@@ -267,7 +268,7 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
         """End a transaction of which the coordinator never heard, or that it does not let us end."""
         if self.state not in _ENDING or not self._is_flushed or self._is_asking:
             return
-        may_be_known = self._may_be_known or self._identity.has_stamped
+        may_be_known = self._asked or self._identity.has_stamped
         if self._is_renewing or not (may_be_known or self._joining or self._offsets):
             self._end(None)
 
@@ -276,7 +277,7 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
     def sent(self, request: TransactionRequest) -> None:
         """Note that a request is handed to a connection now: what it asks may come true without an answer."""
         if request.api not in {FIND_COORDINATOR, INIT_PRODUCER_ID}:
-            self._may_be_known = True
+            self._asked += 1
         if request.api is END_TXN and request.subject is True:
             self._is_commit_sent = True
 
@@ -316,6 +317,7 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
 
     def _fail_request(self, request: TransactionRequest, verdict: Verdict, code: int, *, error: KafkaError) -> None:
         self.pacing.passed()
+        self._asked -= not self._has_stray and is_refused_unseen(request.api.key, code)
         is_end = request.api is END_TXN
         is_about_id = request.api is FIND_COORDINATOR and request.coordinator == self._coordinator
         is_abort = self.state is TransactionState.ABORTING

@@ -101,6 +101,9 @@ _ROWS: Final[Mapping[int, Mapping[ErrorCode, Verdict]]] = {
     END_TXN.key: _IN_TRANSACTION,
 }
 
+_ADDS: Final = frozenset((ADD_PARTITIONS_TO_TXN.key, ADD_OFFSETS_TO_TXN.key))
+_LACKS_A_RIGHT: Final = frozenset((_E.TOPIC_AUTHORIZATION_FAILED, _E.GROUP_AUTHORIZATION_FAILED))
+
 _ENDS_WITH_THE_TRANSACTION: Final = frozenset(
     (ADD_PARTITIONS_TO_TXN.key, ADD_OFFSETS_TO_TXN.key, TXN_OFFSET_COMMIT.key)
 )
@@ -134,6 +137,18 @@ def is_to_be_renewed(api_key: int, code: int, *, is_v2: bool, is_abort: bool) ->
         # A coordinator that is being shut down may take an abort for a copy of the last end, and compare epochs so.
         return is_abort
     return verdict_on(api_key, code) is Verdict.RENEW
+
+
+def is_refused_unseen(api_key: int, code: int) -> bool:
+    """Tell whether what a coordinator knows of the transaction has heard nothing of a request: no right to make it.
+
+    Partitions are added all or none. Offsets are not committed so: those of other topics may have been.
+
+    Args:
+        api_key: of the request.
+        code: from the wire, the one that counts.
+    """
+    return api_key in _ADDS and code in _LACKS_A_RIGHT
 
 
 def worst_of(api_key: int, codes: Collection[int]) -> tuple[Verdict, int]:
