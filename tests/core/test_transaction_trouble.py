@@ -258,6 +258,46 @@ def test_offsets_that_the_group_refuses_end_the_transaction(version: int, code: 
     assert (cause.code, isinstance(cause, GroupAuthorizationError)) == (code, code == 30)
 
 
+@on_both()
+def test_offsets_are_done_when_all_of_them_are(version: int) -> None:
+    """One partition was refused for now: they are asked for together again (`testRetriableErrorInTxnOffsetCommit`)."""
+    scene = Scene(version=version).begun(0)
+    places = {TopicPartition("orders", number): OffsetAndMetadata(7) for number in range(2)}
+    sending = scene.manager.send_offsets(OffsetsToSend(places, READERS, is_added=True))
+    request = scene.ask()
+    results = [PartitionResult("orders", 0, 0), PartitionResult("orders", 1, 14)]
+
+    scene.manager.answered(request, PartitionsAnswer(0, results), scene.now)
+
+    assert not sending.is_done
+    assert "orders-1" in scene.manager.pacing.trouble
+    assert "orders-0" not in scene.manager.pacing.trouble
+    scene.pass_time(1)
+    again = scene.do("TxnOffsetCommit")
+    assert again.subject is request.subject
+    assert sending.is_done
+
+
+@on_both()
+@pytest.mark.parametrize("code", [7, 15, 16])
+def test_groups_coordinator_alone_is_looked_up_when_it_has_moved(version: int, code: int) -> None:
+    """That of the transactional id has not."""
+    scene = Scene(version=version).begun(0)
+    scene.manager.send_offsets(OffsetsToSend(OFFSETS, READERS, is_added=True))
+    scene.do("TxnOffsetCommit", code)
+    scene.pass_time(1)
+
+    finding = scene.manager.next_request(scene.now)
+    assert finding is not None
+    assert (finding.api.name, finding.coordinator.key) == ("FindCoordinator", "readers")
+    scene.found(finding)
+    scene.do("TxnOffsetCommit")
+    scene.manager.commit()
+    scene.manager.flushed()
+
+    assert scene.asked() == "EndTxn"
+
+
 def test_group_that_may_not_be_looked_up_ends_the_transaction_alone() -> None:
     """Its coordinator is nobody else's business."""
     scene = Scene().begun()
