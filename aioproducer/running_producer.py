@@ -17,6 +17,7 @@ from aioproducer.core.buffer_pool import SMALLEST_CHUNK, BufferPool
 from aioproducer.core.open_batches import AccumulatorSettings, Surroundings
 from aioproducer.core.record_accumulator import RecordAccumulator
 from aioproducer.core.timer_heap import TimerHeap
+from aioproducer.core.transaction_errors import fatal_error
 from aioproducer.core.transaction_identity import identity_of
 from aioproducer.core.waiting_line import WaitingRecord
 from aioproducer.core.waiting_lines import WaitingLines
@@ -334,7 +335,7 @@ class RunningProducer:
         self.settlement.fail_everything(error, self.loop.time())
 
     def _fail_for_good(self, error: KafkaError) -> None:
-        self.fail(error)
+        self.fail(fatal_error(error, self._config.transactional_id))
         self._supervisor.abandon()
 
     # What parts tell each other

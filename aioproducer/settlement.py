@@ -15,7 +15,7 @@ from aioproducer.completion import deadline_error
 from aioproducer.core.batch_splitter import around, halves, neighbours
 from aioproducer.core.produce_outcome import BatchFacts, Complete, Fail, ProduceOutcome, Refuse, Retry, Split
 from aioproducer.core.producer_batch import BatchState
-from aioproducer.core.request_pacing import SOON_MS
+from aioproducer.core.request_pacing import SOON_AT_MOST, SOON_MS
 from aioproducer.errors import (
     BrokerConnectionError,
     BrokerError,
@@ -157,7 +157,7 @@ class Settlement:
         if outcome.refresh_metadata:
             self._refresh_metadata(topic_of(batch))
         leader_moved = batch.queue.leader_id not in {None, batch.node_id}
-        backoff = self._soon if outcome.is_soon else self._backoff
+        backoff = self._soon if outcome.is_soon and batch.attempts <= SOON_AT_MOST else self._backoff
         pause_s = 0.0 if leader_moved else backoff.delay_s(batch.attempts - 1)
         self._accumulator.put_back(batch, not_before=now + pause_s)
 

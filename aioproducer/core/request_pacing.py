@@ -11,6 +11,10 @@ SOON_MS: Final = (5, 20)
 """The wait, at first and at most, where the other side is only busy with something that is over in a moment."""
 
 
+SOON_AT_MOST: Final = 50
+"""Attempts at this pace; then, after a second, it was no moment, and the longest of the ordinary pauses follow."""
+
+
 class RequestPacing:
     """The pauses of requests that are asked one at a time.
 
@@ -31,7 +35,7 @@ class RequestPacing:
 
     def again(self, trouble: str, now: float, *, is_soon: bool = False) -> None:
         """Note that a request must be repeated."""
-        backoff = self._soon if is_soon else self._backoff
+        backoff = self._soon if is_soon and self._attempts < SOON_AT_MOST else self._backoff
         self.trouble = trouble
         self.next_at = now + backoff.delay_s(self._attempts)
         self._attempts += 1

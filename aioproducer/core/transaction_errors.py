@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from aioproducer.core.transaction_requests import places_with
 from aioproducer.errors import BrokerError, KafkaError, ProducerFencedError, TransactionAbortableError
 from aioproducer.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
-    from aioproducer.core.transaction_requests import TransactionRequest
+    from aioproducer.core.transaction_requests import TransactionAnswer, TransactionRequest
+    from aioproducer.records import TopicPartition
 
 FENCED_CODES: Final = frozenset((ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH))
 """Where nothing can be aborted any more, both say that the producer has lost its identity."""
+
+NAMED: Final = 5
+"""Partitions that an error names; of more it says how many."""
 
 _HINTS: Final[Mapping[ErrorCode, str]] = {
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "grant Write and Describe on the transactional id",
@@ -43,18 +48,35 @@ def fenced_error(transactional_id: str) -> ProducerFencedError:
     return ProducerFencedError(text)
 
 
-def answered_error(request: TransactionRequest, code: int, transactional_id: str) -> KafkaError:
-    """The error that a code in the answer to a request stands for."""
+def fatal_error(error: KafkaError, transactional_id: str | None) -> KafkaError:
+    """The error of every call of a producer that has failed with `error`; who was fenced is told so in one way."""
+    is_fenced = isinstance(error, BrokerError) and error.code in FENCED_CODES
+    return fenced_error(transactional_id) if is_fenced and transactional_id is not None else error
+
+
+def answered_error(
+    request: TransactionRequest, answer: TransactionAnswer, *, code: int, transactional_id: str
+) -> KafkaError:
+    """The error that a code in the answer to a request stands for; names the partitions that were answered with it."""
     row = ErrorCode.of(code)
     if row is ErrorCode.PRODUCER_FENCED:
         return fenced_error(transactional_id)
     if row is ErrorCode.INVALID_PRODUCER_EPOCH:
         return BrokerError.of(code, f"{request.api.name} of {request.coordinator.key!r}: {_OTHER_EPOCH}")
+    places = places_with(code, request, answer)
+    where = f" for {_listed(places)}" if places else ""
+    topic, partition = places[0] if len(places) == 1 else (None, None)
     if row is None:
-        return BrokerError.of(code, f"{request.api.name}: unknown error {code}")
+        text = f"{request.api.name}{where}: unknown error {code}"
+        return BrokerError.of(code, text, topic=topic, partition=partition)
     hint = f"; {_HINTS[row]}" if row in _HINTS else ""
-    text = f"{request.api.name} of {request.coordinator.key!r}: {row.name}: {row.meaning}{hint}"
-    return BrokerError.of(code, text, retriable=row.retriable)
+    text = f"{request.api.name} of {request.coordinator.key!r}{where}: {row.name}: {row.meaning}{hint}"
+    return BrokerError.of(code, text, retriable=row.retriable, topic=topic, partition=partition)
+
+
+def _listed(places: Sequence[TopicPartition]) -> str:
+    named = ", ".join(f"{place.topic}-{place.partition}" for place in places[:NAMED])
+    return named if len(places) <= NAMED else f"{named} and {len(places) - NAMED} more"
 
 
 def abortable_error(cause: KafkaError) -> TransactionAbortableError:

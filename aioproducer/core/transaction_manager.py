@@ -21,8 +21,8 @@ from aioproducer.core.late_copies import LateCopies
 from aioproducer.core.marker_pause import MarkerPause
 from aioproducer.core.offsets_in_line import OffsetsInLine
 from aioproducer.core.request_pacing import RequestPacing
-from aioproducer.core.transaction_errors import FENCED_CODES, abortable_error, answered_error, fenced_error
-from aioproducer.core.transaction_outcome import Verdict, worst_of
+from aioproducer.core.transaction_errors import abortable_error, answered_error, fatal_error, fenced_error
+from aioproducer.core.transaction_outcome import Verdict, is_refused_unseen, is_to_be_renewed, worst_of
 from aioproducer.core.transaction_requests import (
     Coordinator,
     OffsetsToSend,
@@ -36,7 +36,7 @@ from aioproducer.core.transaction_requests import (
     init_producer_id,
 )
 from aioproducer.core.transaction_states import TRANSITIONS, TransactionState
-from aioproducer.errors import BrokerError, IllegalStateError, KafkaError
+from aioproducer.errors import IllegalStateError, KafkaError
 from aioproducer.protocol.error_codes import ErrorCode
 from aioproducer.protocol.messages import INIT_PRODUCER_ID, ProducerIdAnswer
 from aioproducer.protocol.transaction_messages import (
@@ -101,10 +101,11 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
         self._offsets = OffsetsInLine()
         self._is_flushed = False
         self._is_commit_sent = False  # EndTxn to commit has gone out: its answer alone decides
-        self._may_be_known = False  # a coordinator was asked; brokers that records went to may have told it too
+        self._asked = 0  # so often a coordinator was; brokers that records went to may have told it too
         self._is_known = False
         self._has_stray = False  # a request of the transaction went unanswered
         self._is_renewing = False  # the identity is to be had again by InitProducerId alone
+        self._is_disowned = False  # by its coordinator: another producer may have the transactional id
         self.on_joined: Callable[[list[PartitionQueue]], None] = lambda _: None
         """Called with partitions that may be sent to now."""
 
@@ -128,7 +129,8 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
         self._move_to(TransactionState.IN_TRANSACTION)
         self._identity.begin_transaction(pipelines_at_once=is_v2)
         self.late.transaction_began()
-        self._is_flushed = self._is_commit_sent = self._may_be_known = self._is_known = self._has_stray = False
+        self._is_flushed = self._is_commit_sent = self._is_known = self._has_stray = False
+        self._asked = 0
         return True
 
     def downgrade(self) -> None:
@@ -201,8 +203,7 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
         """Note that nothing can succeed any more."""
         if self.state is TransactionState.FATAL_ERROR:
             return
-        is_fenced = isinstance(error, BrokerError) and error.code in FENCED_CODES
-        self.error = fenced_error(self.transactional_id) if is_fenced else error
+        self.error = fatal_error(error, self.transactional_id)
         self._move_to(TransactionState.FATAL_ERROR)
 
     # What is to be asked
@@ -241,7 +242,9 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
         if self.state is TransactionState.INITIALIZING:
             is_first = self._identity.producer_id is None
             identity = None if is_first else self._identity_now()
-            return init_producer_id(self._coordinator, timeout_ms=self._timeout_ms, identity=identity)
+            return init_producer_id(
+                self._coordinator, timeout_ms=self._timeout_ms, identity=identity, is_guarded=self._is_disowned
+            )
         if self.state in _OPEN and self._joining:
             places = {queue.topic_partition: queue for queue in self._joining}
             return add_partitions(self._coordinator, self._identity_now(), places.keys())
@@ -265,7 +268,7 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
         """End a transaction of which the coordinator never heard, or that it does not let us end."""
         if self.state not in _ENDING or not self._is_flushed or self._is_asking:
             return
-        may_be_known = self._may_be_known or self._identity.has_stamped
+        may_be_known = self._asked or self._identity.has_stamped
         if self._is_renewing or not (may_be_known or self._joining or self._offsets):
             self._end(None)
 
@@ -274,7 +277,7 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
     def sent(self, request: TransactionRequest) -> None:
         """Note that a request is handed to a connection now: what it asks may come true without an answer."""
         if request.api not in {FIND_COORDINATOR, INIT_PRODUCER_ID}:
-            self._may_be_known = True
+            self._asked += 1
         if request.api is END_TXN and request.subject is True:
             self._is_commit_sent = True
 
@@ -290,7 +293,7 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
     def refused(self, error: KafkaError) -> None:
         """Note that a coordinator is too old for a request."""
         self._is_asking = False
-        self.fail(error)
+        self.fail(fenced_error(self.transactional_id) if self._is_disowned else error)
 
     def answered(self, request: TransactionRequest, answer: TransactionAnswer, now: float) -> None:
         """Do what an answer means."""
@@ -303,40 +306,39 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
             self._note_stray(request)  # whatever it was that failed, it may have been done
         if verdict is Verdict.DONE:
             self._done(request, answer, now)
-        elif verdict in {Verdict.RETRY, Verdict.RETRY_SOON, Verdict.REFIND}:
+            return
+        error = answered_error(request, answer, code=code, transactional_id=self.transactional_id)
+        if verdict in {Verdict.RETRY, Verdict.RETRY_SOON, Verdict.REFIND}:
             if verdict is Verdict.REFIND:
                 self._nodes.pop(request.coordinator, None)
-            trouble = str(answered_error(request, code, self.transactional_id))
-            self.pacing.again(trouble, now, is_soon=verdict is Verdict.RETRY_SOON)
+            self.pacing.again(str(error), now, is_soon=verdict is Verdict.RETRY_SOON)
         else:
-            self._fail_request(request, verdict, code)
+            self._fail_request(request, verdict, code, error=error)
 
-    def _fail_request(self, request: TransactionRequest, verdict: Verdict, code: int) -> None:
+    def _fail_request(self, request: TransactionRequest, verdict: Verdict, code: int, *, error: KafkaError) -> None:
         self.pacing.passed()
-        error = answered_error(request, code, self.transactional_id)
+        self._asked -= not self._has_stray and is_refused_unseen(request.api.key, code)
         is_end = request.api is END_TXN
-        if self._is_worth_renewing(request, verdict, code):
-            self._is_renewing = True
-        elif verdict is not Verdict.ABORTABLE or self._is_broken_promise(request, code):
+        is_about_id = request.api is FIND_COORDINATOR and request.coordinator == self._coordinator
+        is_abort = self.state is TransactionState.ABORTING
+        if is_to_be_renewed(request.api.key, code, is_v2=self.is_v2, is_abort=is_abort and not self._is_commit_sent):
+            self._is_renewing = self._is_disowned = True
+        elif (
+            verdict is not Verdict.ABORTABLE
+            or (is_end and self._is_broken_promise(code, is_abort=is_abort))
+            or (is_about_id and self.state not in _OPEN)  # there is nothing to abort, or it cannot be
+        ):
             self.fail(error)
             return
-        if self.state is TransactionState.ABORTING:
+        if is_abort:
             self._is_renewing = self._is_renewing or is_end
         else:
             self._fail_transaction(error)
 
-    def _is_worth_renewing(self, request: TransactionRequest, verdict: Verdict, code: int) -> bool:
-        if request.api is END_TXN and self.is_v2 and code in FENCED_CODES:
-            # A coordinator that is being shut down may take an abort for a copy of the last end, and compare epochs so.
-            return self.state is TransactionState.ABORTING and not self._is_commit_sent
-        return verdict is Verdict.RENEW
-
-    def _is_broken_promise(self, request: TransactionRequest, code: int) -> bool:
-        """Whether a transaction is not open of which the coordinator knew, and V1 cannot say why, or is committed."""
-        if request.api is not END_TXN or code != ErrorCode.INVALID_TXN_STATE:
-            return False
-        is_abort_after_commit = self._is_commit_sent and self.state is TransactionState.ABORTING
-        return is_abort_after_commit or (self._is_known and not self.is_v2)
+    def _is_broken_promise(self, code: int, *, is_abort: bool) -> bool:
+        """Whether an end finds no transaction of which the coordinator knew, and V1 cannot say why, or is committed."""
+        is_known_to_v1 = self._is_known and not self.is_v2
+        return code == ErrorCode.INVALID_TXN_STATE and (is_known_to_v1 or (is_abort and self._is_commit_sent))
 
     def _done(self, request: TransactionRequest, answer: TransactionAnswer, now: float) -> None:
         if isinstance(answer, CoordinatorAnswer):
@@ -370,7 +372,7 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
 
     def _take_identity(self, answer: ProducerIdAnswer) -> None:
         self._identity.assign(answer.producer_id, answer.producer_epoch)
-        self._is_renewing = False
+        self._is_renewing = self._is_disowned = False
         self._move_to(TransactionState.READY)
 
     def _end(self, answer: EndTxnAnswer | None) -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final, NamedTuple, TypeAlias
 
+from aioproducer.errors import UnsupportedVersionError
 from aioproducer.protocol.messages import (
     INIT_PRODUCER_ID,
     Api,
@@ -51,6 +52,10 @@ END_TXN_V1: Final = 4
 TXN_OFFSET_COMMIT_V1: Final = 4
 """The last versions with the semantics of transactions V1."""
 
+_FIRST_INIT_WITH_IDENTITY: Final = 3
+_FIRST_COMMIT_WITH_MEMBER: Final = 3
+"""Kafka 2.5 (KIP-360, KIP-447)."""
+
 
 class Coordinator(NamedTuple):
     """Whose word counts: of the transactional id, or of a group."""
@@ -67,7 +72,7 @@ class TransactionRequest:
     coordinator: Coordinator
     """To whom it goes; FindCoordinator: who is asked for, by any broker."""
     body: Callable[[int], bytes]
-    """Makes the body in the version agreed on."""
+    """Makes the body in the version agreed on; UnsupportedVersionError: it could not say there what it must."""
     decode: Callable[[int, memoryview], TransactionAnswer]
     """Reads the answer, by version."""
     at_most: int | None = None
@@ -87,19 +92,20 @@ def find_coordinator(coordinator: Coordinator) -> TransactionRequest:
 
 
 def init_producer_id(
-    coordinator: Coordinator, *, timeout_ms: int, identity: TransactionIdentity | None
+    coordinator: Coordinator, *, timeout_ms: int, identity: TransactionIdentity | None, is_guarded: bool = False
 ) -> TransactionRequest:
-    """Ask for an identity: a fresh one, which fences all before it, or the next epoch of `identity` (KIP-360)."""
+    """Ask for an identity: a fresh one, which fences all before it, or the next epoch of `identity` (KIP-360).
+
+    Args:
+        coordinator: of the transactional id.
+        timeout_ms: of transactions.
+        identity: the present one; brokers before 2.5 are not told, and give a fresh one.
+        is_guarded: they must not: the present one may be a successor's, who would be fenced.
+    """
     return TransactionRequest(
         api=INIT_PRODUCER_ID,
         coordinator=coordinator,
-        body=partial(
-            encode_init_producer_id_request,
-            transactional_id=coordinator.key,
-            transaction_timeout_ms=timeout_ms,
-            producer_id=-1 if identity is None else identity.producer_id,
-            producer_epoch=-1 if identity is None else identity.producer_epoch,
-        ),
+        body=partial(_init_body, key=coordinator.key, timeout_ms=timeout_ms, identity=identity, is_guarded=is_guarded),
         decode=decode_init_producer_id_response,
         subject=identity,
     )
@@ -134,9 +140,7 @@ def commit_offsets(identity: TransactionIdentity, offsets: OffsetsToSend, *, is_
     return TransactionRequest(
         api=TXN_OFFSET_COMMIT,
         coordinator=offsets.coordinator,
-        body=partial(
-            encode_txn_offset_commit_request, identity=identity, member=offsets.group, offsets=offsets.offsets
-        ),
+        body=partial(_offsets_body, identity=identity, offsets=offsets),
         decode=decode_txn_offset_commit_response,
         at_most=None if is_v2 else TXN_OFFSET_COMMIT_V1,
         subject=offsets,
@@ -182,9 +186,46 @@ def codes_of(request: TransactionRequest, answer: TransactionAnswer) -> list[int
     if not isinstance(answer, PartitionsAnswer):
         return [answer.error_code]
     found = {(result.topic, result.partition): result.error_code for result in answer.results}
-    asked = request.subject.offsets if isinstance(request.subject, OffsetsToSend) else request.subject
-    assert isinstance(asked, Collection)
-    return [found.get(place, -1) for place in asked]
+    return [found.get(place, -1) for place in _places(request)]
+
+
+def places_with(code: int, request: TransactionRequest, answer: TransactionAnswer) -> list[TopicPartition]:
+    """Return the partitions that were answered with a code; none where an answer has one code for all."""
+    if not isinstance(answer, PartitionsAnswer):
+        return []
+    return [place for place, each in zip(_places(request), codes_of(request, answer), strict=True) if each == code]
+
+
+def _places(request: TransactionRequest) -> Collection[TopicPartition]:
+    places = request.subject.offsets if isinstance(request.subject, OffsetsToSend) else request.subject
+    assert isinstance(places, Collection)
+    return places
+
+
+def _init_body(
+    version: int, *, key: str, timeout_ms: int, identity: TransactionIdentity | None, is_guarded: bool
+) -> bytes:
+    if is_guarded and version < _FIRST_INIT_WITH_IDENTITY:
+        text = "the coordinator is older than Kafka 2.5: it cannot say whether an identity is still this producer's"
+        raise UnsupportedVersionError(text)
+    return encode_init_producer_id_request(
+        version,
+        transactional_id=key,
+        transaction_timeout_ms=timeout_ms,
+        producer_id=-1 if identity is None else identity.producer_id,
+        producer_epoch=-1 if identity is None else identity.producer_epoch,
+    )
+
+
+def _offsets_body(version: int, *, identity: TransactionIdentity, offsets: OffsetsToSend) -> bytes:
+    group = offsets.group
+    if group != ConsumerGroupMetadata(group.group_id) and version < _FIRST_COMMIT_WITH_MEMBER:
+        text = (
+            f"the coordinator of group {group.group_id!r} is older than Kafka 2.5: it cannot tell whether a member "
+            "still has its partitions; give the group's id alone only where no other consumer can have them"
+        )
+        raise UnsupportedVersionError(text)
+    return encode_txn_offset_commit_request(version, identity=identity, member=group, offsets=offsets.offsets)
 
 
 def _find_body(coordinator: Coordinator, version: int) -> bytes:

@@ -24,6 +24,41 @@ def test_transaction_of_which_the_coordinator_never_heard_ends_without_it(versio
         assert (scene.asked(), scene.manager.state) == (None, State.READY)
 
 
+@pytest.mark.parametrize("api", ["AddPartitionsToTxn", "AddOffsetsToTxn"])
+def test_v1_transaction_that_may_write_nowhere_is_aborted_without_its_coordinator(api: str) -> None:
+    """Rights are looked at first, so it has heard of nothing; EndTxn cost another epoch, each time."""
+    scene = Scene(version=0).ready()
+    assert scene.manager.begin(0)
+    if api == "AddPartitionsToTxn":
+        scene.manager.use(scene.queue(), scene.now)
+    else:
+        scene.manager.send_offsets(OffsetsToSend(OFFSETS, READERS, is_added=False))
+
+    scene.do(api, 29 if api == "AddPartitionsToTxn" else 30)
+    scene.manager.abort()
+    scene.manager.flushed()
+
+    assert (scene.asked(), scene.manager.state) == (None, State.READY)
+
+
+@pytest.mark.parametrize("first", [15, "lost", "added"])
+def test_v1_transaction_that_was_heard_of_before_the_refusal_is_aborted_by_its_coordinator(first: int | str) -> None:
+    """An attempt before it may have added the partition, or another one is there."""
+    scene = Scene(version=0).begun(*([7] if first == "added" else []))
+    scene.manager.use(scene.queue(), scene.now)
+    if first == "lost":
+        scene.manager.unanswered(scene.ask(), LOST, was_sent=True, now=scene.now)
+    elif first == 15:
+        scene.do("AddPartitionsToTxn", 15)
+    scene.pass_time(1)
+
+    scene.do("AddPartitionsToTxn", 29)
+    scene.manager.abort()
+    scene.manager.flushed()
+
+    scene.do("EndTxn")
+
+
 @on_both()
 def test_end_waits_for_offsets_that_were_sent_before(version: int) -> None:
     """EndTxn was once taken out of line ahead of them (KAFKA-5449)."""

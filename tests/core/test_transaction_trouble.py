@@ -17,6 +17,7 @@ from aioproducer.protocol.transaction_messages import (
     PartitionResult,
     PartitionsAnswer,
 )
+from aioproducer.records import OffsetAndMetadata, TopicPartition
 from tests.fakes.transaction_scene import LOST, OFFSETS, READERS, Scene, State, on_both
 
 # Strays and gaps
@@ -194,7 +195,7 @@ def test_v1_partition_that_is_refused_ends_the_transaction(code: int, kind: type
 
 
 def test_v1_partition_that_was_not_tried_is_not_the_reason() -> None:
-    """OPERATION_NOT_ATTEMPTED stands beside the code that is."""
+    """OPERATION_NOT_ATTEMPTED stands beside the code that is; of a thousand topics it must be said which one it was."""
     scene = Scene(version=0).ready()
     assert scene.manager.begin(0)
     scene.manager.use(scene.queue(0, "mine"), scene.now)
@@ -205,7 +206,25 @@ def test_v1_partition_that_was_not_tried_is_not_the_reason() -> None:
     scene.manager.answered(request, PartitionsAnswer(0, results), scene.now)
 
     assert scene.manager.error is not None
-    assert isinstance(scene.manager.error.__cause__, TopicAuthorizationError)
+    cause = scene.manager.error.__cause__
+    assert isinstance(cause, TopicAuthorizationError)
+    assert (cause.topic, cause.partition) == ("secret", 0)
+    assert "AddPartitionsToTxn of 'billing-1' for secret-0: TOPIC_AUTHORIZATION_FAILED" in str(cause)
+
+
+def test_partitions_that_are_refused_are_named_up_to_five() -> None:
+    """The rest are counted."""
+    scene = Scene().begun(0)
+    places = {TopicPartition("orders", number): OffsetAndMetadata(7) for number in range(7)}
+    scene.manager.send_offsets(OffsetsToSend(places, READERS, is_added=True))
+
+    scene.do("TxnOffsetCommit", 29)
+
+    assert scene.manager.error is not None
+    cause = scene.manager.error.__cause__
+    assert isinstance(cause, TopicAuthorizationError)
+    assert (cause.topic, cause.partition) == (None, None)
+    assert "for orders-0, orders-1, orders-2, orders-3, orders-4 and 2 more: TOPIC" in str(cause)
 
 
 def test_v1_partition_that_the_answer_left_out_was_not_added() -> None:
@@ -237,6 +256,46 @@ def test_offsets_that_the_group_refuses_end_the_transaction(version: int, code: 
     cause = scene.manager.error.__cause__
     assert isinstance(cause, BrokerError)
     assert (cause.code, isinstance(cause, GroupAuthorizationError)) == (code, code == 30)
+
+
+@on_both()
+def test_offsets_are_done_when_all_of_them_are(version: int) -> None:
+    """One partition was refused for now: they are asked for together again (`testRetriableErrorInTxnOffsetCommit`)."""
+    scene = Scene(version=version).begun(0)
+    places = {TopicPartition("orders", number): OffsetAndMetadata(7) for number in range(2)}
+    sending = scene.manager.send_offsets(OffsetsToSend(places, READERS, is_added=True))
+    request = scene.ask()
+    results = [PartitionResult("orders", 0, 0), PartitionResult("orders", 1, 14)]
+
+    scene.manager.answered(request, PartitionsAnswer(0, results), scene.now)
+
+    assert not sending.is_done
+    assert "orders-1" in scene.manager.pacing.trouble
+    assert "orders-0" not in scene.manager.pacing.trouble
+    scene.pass_time(1)
+    again = scene.do("TxnOffsetCommit")
+    assert again.subject is request.subject
+    assert sending.is_done
+
+
+@on_both()
+@pytest.mark.parametrize("code", [7, 15, 16])
+def test_groups_coordinator_alone_is_looked_up_when_it_has_moved(version: int, code: int) -> None:
+    """That of the transactional id has not."""
+    scene = Scene(version=version).begun(0)
+    scene.manager.send_offsets(OffsetsToSend(OFFSETS, READERS, is_added=True))
+    scene.do("TxnOffsetCommit", code)
+    scene.pass_time(1)
+
+    finding = scene.manager.next_request(scene.now)
+    assert finding is not None
+    assert (finding.api.name, finding.coordinator.key) == ("FindCoordinator", "readers")
+    scene.found(finding)
+    scene.do("TxnOffsetCommit")
+    scene.manager.commit()
+    scene.manager.flushed()
+
+    assert scene.asked() == "EndTxn"
 
 
 def test_group_that_may_not_be_looked_up_ends_the_transaction_alone() -> None:
@@ -309,7 +368,7 @@ def test_code_that_nobody_knows_is_told_as_it_is() -> None:
     scene.manager.use(scene.queue(), scene.now)
     scene.do("AddPartitionsToTxn", 12_345)
 
-    assert "AddPartitionsToTxn: unknown error 12345" in str(scene.manager.error)
+    assert "AddPartitionsToTxn for t-0: unknown error 12345" in str(scene.manager.error)
 
 
 def test_offsets_that_come_through_after_an_abort_are_nobodys() -> None:

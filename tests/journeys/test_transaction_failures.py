@@ -10,6 +10,7 @@ import pytest
 from aioproducer import (
     BrokerError,
     DeliveryTimeoutError,
+    ProducerFencedError,
     RecordTooLargeError,
     TopicAuthorizationError,
     TransactionAbortableError,
@@ -243,3 +244,20 @@ async def test_records_survive_connections_and_leaders_within_a_transaction(rele
                 await txn.enqueue("t", b"%d" % number, partition=0)
 
         assert committed(cluster) == [b"%d" % number for number in range(20)]
+
+
+@on_every_release
+@in_virtual_time
+async def test_producer_that_a_leader_calls_fenced_is_told_so_by_every_call(release: Release) -> None:
+    """Only the first one was; the others raised the record's own error, past `except ProducerFencedError`."""
+    async with cluster_of(release) as cluster, producer_of(cluster) as producer:
+        await producer.begin_transaction()
+        cluster.faults.error(90, FIRST)
+        with pytest.raises(BrokerError, match="PRODUCER_FENCED"):
+            await producer.send("t", b"v", partition=0)
+
+        for call in (producer.commit_transaction, producer.abort_transaction, producer.begin_transaction):
+            with pytest.raises(ProducerFencedError):
+                await call()
+        with pytest.raises(ProducerFencedError):
+            await producer.send("t", b"again", partition=0)

@@ -25,8 +25,8 @@ UNSEEN_IN_TRANSACTIONS = (
         ("D11",),
         Change(
             "core/transaction_requests.py",
-            "    return [found.get(place, -1) for place in asked]\n",
-            "    return [found.get(place, -1) for place in asked][:1]\n",
+            "    return [found.get(place, -1) for place in _places(request)]\n",
+            "    return [found.get(place, -1) for place in _places(request)][:1]\n",
         ),
     ),
     _mutant(
@@ -88,7 +88,7 @@ UNSEEN_IN_TRANSACTIONS = (
         ("D11", "D10"),
         Change(
             "core/request_pacing.py",
-            "        backoff = self._soon if is_soon else self._backoff\n",
+            "        backoff = self._soon if is_soon and self._attempts < SOON_AT_MOST else self._backoff\n",
             "        backoff = self._soon\n",
         ),
     ),
@@ -208,8 +208,8 @@ UNSEEN_IN_TRANSACTIONS = (
         ("D13", "D10"),
         Change(
             "core/transaction_manager.py",
-            "= self._may_be_known = self._is_known = self._has_stray = False\n",
-            "= self._may_be_known = self._is_known = False\n",
+            "= self._is_known = self._has_stray = False\n",
+            "= self._is_known = False\n",
         ),
         Change(
             "core/transaction_manager.py",

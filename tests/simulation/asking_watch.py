@@ -7,7 +7,7 @@ A request that is done makes the next pause the first again.
 
 from typing import Final
 
-from aioproducer.core.request_pacing import SOON_MS
+from aioproducer.core.request_pacing import SOON_AT_MOST, SOON_MS
 from aioproducer.protocol.error_codes import ErrorCode
 from aioproducer.testing import ApiKey
 from tests.simulation.history import History
@@ -116,6 +116,6 @@ class AskingWatch:
 
     def _pause_s(self, doublings: int) -> float:
         first_ms, most_ms = self._first_ms, self._most_ms
-        if self._is_soon:
+        if self._is_soon and doublings < SOON_AT_MOST:
             first_ms, most_ms = min(first_ms, SOON_MS[0]), min(most_ms, SOON_MS[1])
         return min(first_ms << min(doublings, 20), most_ms) / 1000

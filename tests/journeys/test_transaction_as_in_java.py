@@ -1,0 +1,265 @@
+"""Scenes of the tests of Kafka's own producer, as its users would see them here; each names the test it is taken from.
+
+Source: TransactionManagerTest, SenderTest and KafkaProducerTest of Apache Kafka.
+"""
+
+import asyncio
+from typing import Final
+
+import pytest
+
+from aioproducer import (
+    DeliveryTimeoutError,
+    Producer,
+    ProducerClosedError,
+    ProducerOptions,
+    TopicAuthorizationError,
+    TopicPartition,
+    TransactionAbortableError,
+)
+from aioproducer.testing import ApiKey, Where
+from tests.fakes.transactional_cluster import (
+    ADD_PARTITIONS,
+    END_TXN,
+    FIRST,
+    INIT,
+    PRODUCE,
+    Release,
+    asked,
+    cluster_of,
+    committed,
+    on_every_release,
+    on_v1,
+    one_more,
+    producer_of,
+)
+from tests.fakes.virtual_cluster import in_virtual_time
+
+FIND: Final = Where(api=ApiKey.FIND_COORDINATOR)
+ADD_OFFSETS: Final = Where(api=ApiKey.ADD_OFFSETS_TO_TXN)
+COMMIT_OFFSETS: Final = Where(api=ApiKey.TXN_OFFSET_COMMIT)
+
+OFFSETS: Final = {TopicPartition("t", 1): 5, TopicPartition("t", 0): 4}
+
+# Close
+
+
+@pytest.mark.parametrize("where", [FIND, INIT], ids=["FindCoordinator", "InitProducerId"])
+@on_every_release
+@in_virtual_time
+async def test_close_ends_the_wait_for_an_identity(release: Release, where: Where) -> None:
+    """`testCloseIsForcedOnPendingFindCoordinator`, `...InitProducerId`: nobody answers, and nothing hangs."""
+    async with cluster_of(release) as cluster:
+        cluster.faults.stall(where)
+        producer = await producer_of(cluster).start(wait=False)
+        waiting = asyncio.ensure_future(producer.init_transactions())
+        await asyncio.sleep(0.5)
+
+        await asyncio.wait_for(producer.close(0), 1)
+
+        with pytest.raises(ProducerClosedError):
+            await asyncio.wait_for(waiting, 1)
+
+
+@pytest.mark.parametrize(
+    "where", [FIND, ADD_OFFSETS, COMMIT_OFFSETS], ids=["FindCoordinator", "AddOffsetsToTxn", "TxnOffsetCommit"]
+)
+@on_v1
+@in_virtual_time
+async def test_close_ends_the_wait_for_offsets(release: Release, where: Where) -> None:
+    """`testCloseIsForcedOnPendingAddOffsetRequest`."""
+    async with cluster_of(release) as cluster:
+        producer = await producer_of(cluster).start()
+        await producer.begin_transaction()
+        cluster.faults.stall(where)
+        waiting = asyncio.ensure_future(producer.send_offsets(OFFSETS, "readers"))
+        await asyncio.sleep(0.5)
+
+        await asyncio.wait_for(producer.close(0), 1)
+
+        with pytest.raises(ProducerClosedError):
+            await asyncio.wait_for(waiting, 1)
+
+
+async def commit_that_waits(producer: Producer) -> asyncio.Future[None]:
+    """A commit of one record that has asked for the end, and has no answer."""
+    await producer.begin_transaction()
+    producer.send("t", b"v", partition=0)
+    waiting = asyncio.ensure_future(producer.commit_transaction())
+    await asyncio.sleep(0.5)
+    return waiting
+
+
+@on_every_release
+@in_virtual_time
+async def test_close_lets_a_commit_that_was_asked_for_end(release: Release) -> None:
+    """`testTransactionalRequestsSentOnShutdown`: if it has the time."""
+    async with cluster_of(release) as cluster, producer_of(cluster) as producer:
+        cluster.faults.stall(END_TXN)
+        waiting = await commit_that_waits(producer)
+        asyncio.get_running_loop().call_later(1, cluster.faults.clear)
+
+        await producer.close(5)
+
+        await waiting
+        assert committed(cluster) == [b"v"]
+
+
+@on_every_release
+@in_virtual_time
+async def test_close_without_time_never_says_that_a_commit_is_done(release: Release) -> None:
+    """`testForceShutdownWithIncompleteTransaction`."""
+    async with cluster_of(release) as cluster, producer_of(cluster) as producer:
+        cluster.faults.stall(END_TXN)
+        waiting = await commit_that_waits(producer)
+
+        await producer.close(0)
+
+        with pytest.raises(ProducerClosedError):
+            await waiting
+        assert committed(cluster) == []
+
+
+# Offsets
+
+
+@pytest.mark.parametrize("code", [22, 25, 30, 82, 120])
+@on_every_release
+@in_virtual_time
+async def test_offsets_that_fail_behind_a_commit_fail_the_commit(release: Release, code: int) -> None:
+    """`testIllegalGenerationInTxnOffsetCommitByGroupMetadata` and others: nobody had awaited them yet."""
+    async with cluster_of(release) as cluster, producer_of(cluster) as producer:
+        await producer.begin_transaction()
+        await producer.send("t", b"v", partition=0)
+        cluster.faults.error(code, COMMIT_OFFSETS)
+        offsets = asyncio.ensure_future(producer.send_offsets(OFFSETS, "readers"))
+        await asyncio.sleep(0)
+
+        with pytest.raises(TransactionAbortableError):
+            await producer.commit_transaction()
+
+        with pytest.raises(TransactionAbortableError):
+            await offsets
+        assert committed(cluster) == []
+        await producer.abort_transaction()
+        await one_more(producer, cluster)
+
+
+@pytest.mark.parametrize("code", [3, 13, 14])
+@on_every_release
+@in_virtual_time
+async def test_offset_that_is_refused_for_now_holds_back_the_commit(release: Release, code: int) -> None:
+    """`testHandlingOfUnknownTopicPartitionErrorOnTxnOffsetCommit` and others: what was taken is committed whole."""
+    async with cluster_of(release) as cluster, producer_of(cluster) as producer:
+        await producer.begin_transaction()
+        await producer.send("t", b"v", partition=0)
+        refused = cluster.faults.error(code, COMMIT_OFFSETS, times=None)
+        offsets = asyncio.ensure_future(producer.send_offsets(OFFSETS, "readers"))
+        commit = asyncio.ensure_future(producer.commit_transaction())
+        await asyncio.sleep(3)
+        assert not offsets.done()
+        assert "END_TXN" not in asked(cluster)
+
+        cluster.faults.remove(refused)
+        await commit
+
+        await offsets
+        assert committed(cluster) == [b"v"]
+        found = await producer.committed_offsets("readers", OFFSETS.keys())
+        assert {place: offset and offset.offset for place, offset in found.items()} == OFFSETS
+
+
+# Records
+
+
+@on_every_release
+@in_virtual_time
+async def test_answer_that_comes_after_the_deadline_changes_nothing(release: Release) -> None:
+    """`testReceiveFailedBatchTwiceWithTransactions`: INVALID_TXN_STATE for a batch that had expired was fatal."""
+    options: ProducerOptions = {"delivery_timeout_ms": 1_000, "request_timeout_ms": 1_000, "max_block_ms": 5_000}
+    async with cluster_of(release) as cluster, producer_of(cluster, **options) as producer:
+        await producer.begin_transaction()
+        await producer.send("t", b"v", partition=0)
+        cluster.faults.error(6, FIRST)
+        cluster.faults.error(48, FIRST)
+        cluster.faults.delay(0.95, PRODUCE, skip=1)
+        with pytest.raises(DeliveryTimeoutError):
+            await producer.send("t", b"late", partition=0)
+        await asyncio.sleep(0.5)
+
+        with pytest.raises(TransactionAbortableError):
+            await producer.commit_transaction()
+        await producer.abort_transaction()
+        await one_more(producer, cluster)
+
+
+@on_every_release
+@in_virtual_time
+async def test_commit_ends_the_linger_of_its_records_alone(release: Release) -> None:
+    """`testRecordsFlushedImmediatelyOnTransactionCompletion`."""
+    loop = asyncio.get_running_loop()
+    async with cluster_of(release) as cluster, producer_of(cluster, linger_ms=2_000) as producer:
+        for _ in range(2):
+            began = loop.time()
+            await producer.begin_transaction()
+            delivery = producer.send("t", b"v", partition=0)
+            await asyncio.sleep(1)
+            assert not delivery.done()
+            await producer.commit_transaction()
+
+            assert loop.time() - began < 1.5
+        assert committed(cluster) == [b"v", b"v"]
+
+
+@on_v1
+@in_virtual_time
+async def test_refused_partition_is_named_and_costs_its_transaction_alone(release: Release) -> None:
+    """`testRecoveryFromAbortableErrorTransactionNotStarted`, `shouldNotSendAbortTxnRequestWhenOnlyAddPartitions...`."""
+    async with cluster_of(release) as cluster, producer_of(cluster) as producer:
+        cluster.faults.error(29, ADD_PARTITIONS)
+        await producer.begin_transaction()
+        producer.send("t", b"v", partition=0)
+        with pytest.raises(TransactionAbortableError, match=r"AddPartitionsToTxn of 'billing-1' for t-0") as caught:
+            await producer.commit_transaction()
+        assert isinstance(caught.value.__cause__, TopicAuthorizationError)
+        assert caught.value.__cause__.topic == "t"
+
+        await producer.abort_transaction()
+
+        assert asked(cluster) == ["INIT_PRODUCER_ID", "ADD_PARTITIONS_TO_TXN"]
+        await one_more(producer, cluster)
+
+
+# Identities
+
+
+@on_v1
+@in_virtual_time
+async def test_renewal_whose_answer_is_lost_fences_nobody(release: Release) -> None:
+    """`testBumpTransactionalEpochOnAbortableError`, and the copy of InitProducerId is answered as the first was."""
+    async with cluster_of(release) as cluster, producer_of(cluster, request_timeout_ms=1_000) as producer:
+        await producer.begin_transaction()
+        cluster.faults.error(29, FIRST)
+        with pytest.raises(TopicAuthorizationError):
+            await producer.send("t", b"v", partition=0)
+        cluster.faults.drop_connection(INIT, after_append=True)
+
+        await producer.abort_transaction()
+
+        await one_more(producer, cluster)
+        assert asked(cluster).count("INIT_PRODUCER_ID") == 3
+
+
+@pytest.mark.parametrize("where", [FIND, INIT], ids=["FindCoordinator", "InitProducerId"])
+@on_every_release
+@in_virtual_time
+async def test_start_that_is_throttled_waits_and_succeeds(release: Release, where: Where) -> None:
+    """`testInitTransactionWhileThrottled`."""
+    loop = asyncio.get_running_loop()
+    async with cluster_of(release) as cluster:
+        cluster.faults.throttle(700, where)
+        began = loop.time()
+        async with producer_of(cluster) as producer:
+            await one_more(producer, cluster)
+
+        assert 0.7 <= loop.time() - began < 2
