@@ -16,6 +16,7 @@ from aioproducer import (
     RecordFilteredError,
     RecordMetadata,
     RecordTooLargeError,
+    RoundRobinPartitioner,
     SerializationError,
     StringSerializer,
     TopicPartition,
@@ -195,6 +196,18 @@ async def test_interceptor_sees_a_records_whole_life(one_broker: FakeCluster) ->
     ]
     assert noting.told[2] == (TopicPartition("orders", 0), noting.told[2][1], seen)  # type: ignore[index]
     assert values(one_broker, "orders") == [b"v"]
+
+
+@pytest.mark.parametrize("verb", VERBS)
+async def test_interceptor_hears_of_a_refusal_before_the_topic_is_known(one_broker: FakeCluster, verb: str) -> None:
+    """Also where a partitioner of the user's waits for the topic, so that nothing has been appended."""
+    noting = Noting()
+    options = {"interceptors": [noting], "partitioner": RoundRobinPartitioner()}
+    async with Producer(one_broker.bootstrap_servers, **options) as producer:  # type: ignore[arg-type]
+        with pytest.raises((RecordTooLargeError, MetadataNotReadyError)) as refused:
+            await give(producer, verb, "elsewhere", b"x" * 2_000_000)
+
+    assert noting.told == [(TopicPartition("elsewhere", -1), refused.type, (("seen", b"1"),)), "closed"]
 
 
 async def test_failing_interceptor_is_logged_once_and_skipped(one_broker: FakeCluster) -> None:
