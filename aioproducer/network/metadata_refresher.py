@@ -321,7 +321,9 @@ def _is_passing(view: TopicView) -> bool:
     known = ErrorCode.of(view.error_code)
     if view.error_code and known is not None and not known.retriable:
         return False
-    return view.error_code != 0 or any(partition.leader_id == NO_LEADER for partition in view.partitions)
+    if view.error_code or not view.partitions:  # a topic has partitions: none are named by who does not know them yet
+        return True
+    return any(partition.leader_id == NO_LEADER for partition in view.partitions)
 
 
 def _refusal(answer: MetadataAnswer) -> int:
