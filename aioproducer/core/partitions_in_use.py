@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 
 _PARTITIONS_LOOKED_AT: Final = 64
+_DRAWS: Final = 8
+"""At random, before all partitions of a topic are looked at for one that has a leader."""
 
 
 class RandomChoice(Protocol):
@@ -193,13 +195,14 @@ class PartitionsInUse:
             topic.stick_to(slot.partition)
 
     def _random_queue(self, topic: TopicSlots) -> PartitionQueue:
+        """Any partition that has a leader, each as likely as the others: no neighbour inherits from those without."""
         count = len(topic.slots)
-        start = self._random.randrange(count)
-        for step in range(count):
-            queue = topic.slots[(start + step) % count].queue
+        for _ in range(_DRAWS):
+            queue = topic.slots[self._random.randrange(count)].queue
             if queue.leader_id is not None:
                 return queue
-        return topic.slots[start].queue
+        slots = [slot for slot in topic.slots if slot.queue.leader_id is not None] or topic.slots
+        return slots[self._random.randrange(len(slots))].queue
 
     def __repr__(self) -> str:
         """Show how many topics and partitions."""

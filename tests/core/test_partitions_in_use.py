@@ -182,6 +182,18 @@ def test_partition_without_a_leader_is_not_chosen_while_others_have_one() -> Non
     assert set(chosen(partitions, partitions.topics["t"])) == {1}
 
 
+@pytest.mark.parametrize("leaders", [(1, -1, 1), (2, -1, -1, -1, -1, -1, 2), (1, *(-1,) * 60, 1)])
+def test_no_partition_inherits_the_records_of_its_neighbours_without_a_leader(leaders: tuple[int, ...]) -> None:
+    """Each that has one is as likely as the others, however few they are."""
+    partitions, _ = in_use()
+    partitions.update(cluster_of(leaders))
+
+    counts = chosen(partitions, partitions.topics["t"], 400)
+
+    assert set(counts) == {0, len(leaders) - 1}
+    assert min(counts.values()) > 160
+
+
 def test_some_partition_is_chosen_although_none_has_a_leader() -> None:
     """The record waits there for one."""
     partitions, _ = in_use()
