@@ -8,6 +8,7 @@ from aioproducer import InvalidPartitionError, KafkaError, Outcome, Producer, Un
 from aioproducer.errors import MetadataTimeoutError
 from aioproducer.testing import ApiKey, FakeCluster, Where
 from tests.fakes.virtual_cluster import in_virtual_time
+from tests.produced import values
 
 
 @in_virtual_time
@@ -203,3 +204,25 @@ async def test_question_waits_for_a_throttle_no_longer_than_it_lasts() -> None:
         await producer.partitions_for("others")
 
         assert loop.time() - began < 0.5
+
+
+@in_virtual_time
+async def test_request_behind_a_throttled_one_is_not_lost_to_its_pause() -> None:
+    """The broker reads nothing meanwhile, as it has said; hanging up would leave a copy behind for it to write."""
+    async with (
+        FakeCluster(1, topics={"orders": 2}) as cluster,
+        Producer(
+            cluster.bootstrap_servers, linger_ms=0, request_timeout_ms=1_000, enable_idempotence=False, retries=0
+        ) as producer,
+    ):
+        await producer.send("orders", b"0", partition=0)
+        cluster.faults.throttle(5_000, Where(api=ApiKey.PRODUCE))
+        first = asyncio.ensure_future(producer.send("orders", b"1", partition=0))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+
+        await producer.send("orders", b"2", partition=1)  # on the wire before anybody has heard of a pause
+        await first
+
+        assert producer.statistics().connections_closed == 0
+        assert values(cluster, "orders") == [b"0", b"1", b"2"]
