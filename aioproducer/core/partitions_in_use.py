@@ -140,6 +140,8 @@ class PartitionsInUse:
             self._led += Counter()  # drops those that lead nothing
         if leader_id is not None:
             self._led[leader_id] += 1
+        else:
+            self._leave(queue)
         self._set_leader(queue, leader_id)
 
     # Looking up
@@ -193,6 +195,20 @@ class PartitionsInUse:
         if self._last_chosen.get(topic.topic) is not slot:
             self._last_chosen[topic.topic] = slot
             topic.stick_to(slot.partition)
+
+    def note_failed_attempt(self, queue: PartitionQueue) -> None:
+        """Have the next keyless records choose anew, if the choice is adaptive: elsewhere queues are shorter.
+
+        Else a batch's worth of them would follow into a partition that takes none, which is many where each is awaited.
+        """
+        if self._is_adaptive:
+            self._leave(queue)
+
+    def _leave(self, queue: PartitionQueue) -> None:
+        name, partition = queue.topic_partition
+        self.topics[name].leave(partition)
+        if self._last_chosen.get(name) is queue.slot:
+            del self._last_chosen[name]
 
     def _random_queue(self, topic: TopicSlots) -> PartitionQueue:
         """Any partition that has a leader, each as likely as the others: no neighbour inherits from those without."""
