@@ -6,6 +6,7 @@ import pytest
 
 from aioproducer import InvalidPartitionError, KafkaError, Outcome, Producer, UndeliveredError
 from aioproducer.errors import MetadataTimeoutError
+from aioproducer.protocol.error_codes import ErrorCode
 from aioproducer.testing import ApiKey, FakeCluster, Where
 from tests.fakes.virtual_cluster import in_virtual_time
 from tests.produced import values
@@ -21,6 +22,27 @@ async def test_topic_that_is_made_on_first_use_just_works() -> None:
         results = await asyncio.gather(*(producer.send(f"topic{number}", b"x") for number in range(50)))
 
         assert {metadata.topic for metadata in results} == {f"topic{number}" for number in range(50)}
+
+
+@pytest.mark.parametrize("code", [-1, 38], ids=["UNKNOWN_SERVER_ERROR", "INVALID_REPLICATION_FACTOR"])
+@in_virtual_time
+async def test_topic_that_cannot_be_made_yet_is_waited_for(code: int) -> None:
+    """While too few brokers have come up, or one of them fails: as in Java, for `max_block_ms`."""
+    async with (
+        FakeCluster(1, topics={"orders": 1}) as cluster,
+        Producer(cluster.bootstrap_servers, linger_ms=0, max_block_ms=10_000) as producer,
+    ):
+        refusing = cluster.faults.error(code, Where(api=ApiKey.METADATA, topic="orders"), times=5)
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+
+        await producer.send("orders", b"x")
+
+        assert refusing.hits == 5
+        assert 1 < loop.time() - began < 5
+        cluster.faults.error(code, Where(api=ApiKey.METADATA, topic="others"), times=None)
+        with pytest.raises(MetadataTimeoutError, match=ErrorCode(code).name):
+            await producer.send("others", b"x")
 
 
 @in_virtual_time
