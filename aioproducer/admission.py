@@ -162,10 +162,15 @@ class Admission:
         return result.delivery(0, timestamp)
 
     def _stand_in_line(self, given: PreparedRecord, *, is_counted: bool) -> WaitingRecord:
-        record = self._waiting(given)
-        if is_counted:
-            self._check_room(given, record.size)
-        self._running.stand_in_line(record, is_counted=is_counted)
+        running = self._running
+        try:
+            record = self._waiting(given)
+            if is_counted:
+                running.lines.check_room(record.size)
+        except Exception as error:
+            running.preparation.refused(given, error)
+            raise
+        running.stand_in_line(record, is_counted=is_counted)
         return record
 
     def _waiting(self, given: PreparedRecord) -> WaitingRecord:
@@ -181,13 +186,6 @@ class Admission:
         if given.on_delivery is not None:
             result.add_callback(0, timestamp, given.on_delivery)
         return record
-
-    def _check_room(self, given: PreparedRecord, size: int) -> None:
-        try:
-            self._running.lines.check_room(size)
-        except BufferFullError as error:
-            self._running.preparation.refused(given, error)
-            raise
 
     async def _leaving(self, record: WaitingRecord) -> None:
         """Wait until a record has left its line.

@@ -48,8 +48,8 @@ class MetadataWaits:
 
     def topic_refusal(self, topic: str) -> BrokerError | None:
         """The error of a topic that brokers will never describe to us; None while there is hope."""
-        code = ErrorCode.of(self._metadata.topic_error(topic))
-        if code is None or code is ErrorCode.NONE or code.retriable:
+        code = self._metadata.topic_refusal(topic)
+        if code is None:
             return None
         text = f"topic {topic!r}: {code.name}: {code.meaning}"
         return BrokerError.of(int(code), text, topic=topic, outcome=Outcome.NOT_WRITTEN)

@@ -195,7 +195,7 @@ class Preparation:
         tell = partial(self._tell, answer, record.on_delivery)
         on_delivery = _OnDelivery(tell, counts_as_look=record.on_delivery is not None)
         return PreparedRecord(
-            answer.topic,
+            str.__str__(answer.topic),  # as of a StrEnum that the caller gave: the append knows topics by plain text
             answer.value,
             answer.key,
             answer.partition,

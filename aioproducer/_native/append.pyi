@@ -69,6 +69,8 @@ class TopicSlots:
     """Records for any of its partitions that wait in line: later ones queue behind them."""
     def stick_to(self, partition: int) -> None:
         """The next keyless records go to this partition."""
+    def leave(self, partition: int) -> None:
+        """Choose for the next keyless records, if they would go to this partition."""
 
 class RecordAppender:
     """Puts records into batches: one call a record.

@@ -121,6 +121,10 @@ cdef class TopicSlots:
         self.sticky = partition
         self.sticky_bytes = 0
 
+    def leave(self, int partition):
+        if self.sticky == partition:
+            self.sticky = -1
+
     def __repr__(self):
         return f"<TopicSlots {self.topic!r} partitions={len(self.slots)}>"
 

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 
 _PARTITIONS_LOOKED_AT: Final = 64
+_DRAWS: Final = 8
+"""At random, before all partitions of a topic are looked at for one that has a leader."""
 
 
 class RandomChoice(Protocol):
@@ -138,6 +140,8 @@ class PartitionsInUse:
             self._led += Counter()  # drops those that lead nothing
         if leader_id is not None:
             self._led[leader_id] += 1
+        else:
+            self._leave(queue)
         self._set_leader(queue, leader_id)
 
     # Looking up
@@ -192,14 +196,29 @@ class PartitionsInUse:
             self._last_chosen[topic.topic] = slot
             topic.stick_to(slot.partition)
 
+    def note_failed_attempt(self, queue: PartitionQueue) -> None:
+        """Have the next keyless records choose anew, if the choice is adaptive: elsewhere queues are shorter.
+
+        Else a batch's worth of them would follow into a partition that takes none, which is many where each is awaited.
+        """
+        if self._is_adaptive:
+            self._leave(queue)
+
+    def _leave(self, queue: PartitionQueue) -> None:
+        name, partition = queue.topic_partition
+        self.topics[name].leave(partition)
+        if self._last_chosen.get(name) is queue.slot:
+            del self._last_chosen[name]
+
     def _random_queue(self, topic: TopicSlots) -> PartitionQueue:
+        """Any partition that has a leader, each as likely as the others: no neighbour inherits from those without."""
         count = len(topic.slots)
-        start = self._random.randrange(count)
-        for step in range(count):
-            queue = topic.slots[(start + step) % count].queue
+        for _ in range(_DRAWS):
+            queue = topic.slots[self._random.randrange(count)].queue
             if queue.leader_id is not None:
                 return queue
-        return topic.slots[start].queue
+        slots = [slot for slot in topic.slots if slot.queue.leader_id is not None] or topic.slots
+        return slots[self._random.randrange(len(slots))].queue
 
     def __repr__(self) -> str:
         """Show how many topics and partitions."""

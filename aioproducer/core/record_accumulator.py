@@ -138,6 +138,7 @@ class RecordAccumulator:
         """Queue a batch that was on the wire for another attempt, not earlier than `not_before`."""
         batch.not_before = not_before
         batch.queue.put_back(batch)
+        self.partitions.note_failed_attempt(batch.queue)
         self._timers.schedule(not_before, partial(self._backoff_over, batch.queue))
 
     def _backoff_over(self, queue: PartitionQueue, now: float) -> None:  # noqa: ARG002  # a timer's callback

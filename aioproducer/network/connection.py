@@ -50,7 +50,7 @@ class IdleConnectionError(BrokerConnectionError):
     """Closed by this side because nobody used it; not a failure of the broker."""
 
 
-class BrokerConnection(asyncio.Protocol):
+class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them are the transport's to call
     """An asyncio protocol; made by `NodeLink` through `loop.create_connection`.
 
     Args:
@@ -90,7 +90,7 @@ class BrokerConnection(asyncio.Protocol):
         self._spoiled: list[OutgoingRequest] = []  # answered with bytes that cannot be read: to be lost
         self._request_timeout_s = settings.request_timeout_ms / 1000
         self._max_in_flight = settings.max_in_flight
-        self._oldest_since = 0.0  # when the request that is the oldest became it
+        self._oldest_since = 0.0  # when the request that is the oldest became it, or a pause was over
         self._last_used = loop.time()
         self._watch_at = 0.0
 
@@ -118,8 +118,12 @@ class BrokerConnection(asyncio.Protocol):
         self._retires_with = error
         self._close_if_drained()
 
+    def pause_until(self, when: float) -> None:
+        """Count no silence before then: the broker has said that it reads nothing until it is over (KIP-219)."""
+        self._oldest_since = max(self._oldest_since, when)
+
     def silent_for_s(self, now: float) -> float:
-        """Return for how long the oldest request has been waiting as the oldest; 0.0 with none."""
+        """Return for how long the oldest request has been waiting as the oldest; 0.0 or less with none."""
         return now - self._oldest_since if self._conversation.in_flight else 0.0
 
     def send(self, request: OutgoingRequest) -> None:

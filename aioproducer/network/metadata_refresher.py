@@ -55,6 +55,8 @@ class MetadataSettings(NamedTuple):
 WHILE_AWAY_S: Final = 1.0
 """How often metadata is refreshed while a node is tried in vain: an attempt may hang for long."""
 
+_HOPEFUL: Final = (ErrorCode.NONE, ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.INVALID_REPLICATION_FACTOR)
+"""Of a topic, though not elsewhere: brokers with ZooKeeper say so while they cannot make it, too few being up."""
 _FOR_GOOD: Final = (AuthenticationError, UnsupportedVersionError)
 
 
@@ -118,6 +120,10 @@ class MetadataRefresher:
         """Return the error code of the last answer about a topic; 0 = none, or no answer yet."""
         view = self.cluster.topics.get(topic)
         return view.error_code if view is not None else 0
+
+    def topic_refusal(self, topic: str) -> ErrorCode | None:
+        """Return the code with which brokers refuse to describe a topic, whoever waits; None while there is hope."""
+        return _refusal_of_topic(self.topic_error(topic))
 
     def request_update(self, reason: str, *, topic: str | None = None) -> None:
         """Ask for a refresh of all topics in use, soon.
@@ -317,11 +323,17 @@ class MetadataRefresher:
                 future.set_exception(error.fresh())
 
 
+def _refusal_of_topic(code: int) -> ErrorCode | None:
+    known = ErrorCode.of(code)
+    return None if known is None or known in _HOPEFUL or known.retriable else known
+
+
 def _is_passing(view: TopicView) -> bool:
-    known = ErrorCode.of(view.error_code)
-    if view.error_code and known is not None and not known.retriable:
+    if _refusal_of_topic(view.error_code) is not None:
         return False
-    return view.error_code != 0 or any(partition.leader_id == NO_LEADER for partition in view.partitions)
+    if view.error_code or not view.partitions:  # a topic has partitions: none are named by who does not know them yet
+        return True
+    return any(partition.leader_id == NO_LEADER for partition in view.partitions)
 
 
 def _refusal(answer: MetadataAnswer) -> int:

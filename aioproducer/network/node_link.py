@@ -114,7 +114,7 @@ class NodeLink:
             self._start(0.0)
 
     def throttle(self, throttle_ms: int, now: float) -> None:
-        """Send nothing for a while, as the broker asks."""
+        """Send nothing for a while, as the broker asks; what it has been sent already waits with it."""
         if throttle_ms <= 0:
             return
         if self._throttle_timer is not None:
@@ -122,6 +122,8 @@ class NodeLink:
         self.is_throttled = True
         until = now + min(throttle_ms, LONGEST_THROTTLE_MS) / 1000
         self._throttle_timer = self._environment.schedule(until, self._end_throttle)
+        if self.connection is not None:
+            self.connection.pause_until(until)
 
     def become(self, node: Node) -> None:
         """Take a connection made to a bootstrap address over for the node that metadata says listens there."""

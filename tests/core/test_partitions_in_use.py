@@ -7,6 +7,7 @@ from types import MappingProxyType
 import pytest
 
 from aioproducer._native.append import PartitionSlot, TopicSlots
+from aioproducer._native.delivery import Delivery
 from aioproducer.core.cluster import Cluster, PartitionView, TopicView
 from aioproducer.core.partition_queue import PartitionQueue
 from aioproducer.core.partitions_in_use import PartitionsInUse
@@ -182,6 +183,18 @@ def test_partition_without_a_leader_is_not_chosen_while_others_have_one() -> Non
     assert set(chosen(partitions, partitions.topics["t"])) == {1}
 
 
+@pytest.mark.parametrize("leaders", [(1, -1, 1), (2, -1, -1, -1, -1, -1, 2), (1, *(-1,) * 60, 1)])
+def test_no_partition_inherits_the_records_of_its_neighbours_without_a_leader(leaders: tuple[int, ...]) -> None:
+    """Each that has one is as likely as the others, however few they are."""
+    partitions, _ = in_use()
+    partitions.update(cluster_of(leaders))
+
+    counts = chosen(partitions, partitions.topics["t"], 400)
+
+    assert set(counts) == {0, len(leaders) - 1}
+    assert min(counts.values()) > 160
+
+
 def test_some_partition_is_chosen_although_none_has_a_leader() -> None:
     """The record waits there for one."""
     partitions, _ = in_use()
@@ -203,6 +216,45 @@ def test_busy_partition_is_chosen_less_often_if_adaptive(*, is_adaptive: bool) -
     share = chosen(partitions, partitions.topics["t"], 400)[0] / 400
 
     assert (share < 0.35) is is_adaptive
+
+
+def partition_of(delivery: Delivery) -> int:
+    """Where a record went."""
+    assert delivery.home.topic_partition is not None
+    return delivery.home.topic_partition.partition
+
+
+def test_keyless_records_leave_a_partition_that_loses_its_leader() -> None:
+    """At once, not after a batch's worth of bytes."""
+    core = CoreParts(leaders=(1, 1, 1))
+    first = partition_of(core.send(partition=None))
+    assert {partition_of(core.send(partition=None)) for _ in range(20)} == {first}
+
+    core.lead([-1 if number == first else 1 for number in range(3)])
+
+    assert first not in {partition_of(core.send(partition=None)) for _ in range(20)}
+
+
+def test_keyless_records_stay_where_another_partition_loses_its_leader() -> None:
+    """Or batches would be smaller for nothing."""
+    core = CoreParts(leaders=(1, 1, 1))
+    first = partition_of(core.send(partition=None))
+
+    core.lead([1 if number == first else -1 for number in range(3)])
+    core.lead([1, 1, 1])
+
+    assert {partition_of(core.send(partition=None)) for _ in range(20)} == {first}
+
+
+@pytest.mark.parametrize("is_adaptive", [True, False])
+def test_keyless_records_leave_a_partition_that_refuses_them(*, is_adaptive: bool) -> None:
+    """Whoever awaits each would wait for a batch's worth of them; not if queues are not to be compared."""
+    core = CoreParts(leaders=(1,) * 10, linger_s=0.0, is_adaptive=is_adaptive)
+    first = partition_of(core.send(partition=None))
+
+    core.refuse(core.drain()[0], pause_s=1.0)
+
+    assert (partition_of(core.send(partition=None)) != first) is is_adaptive
 
 
 # Candidates for records that waited
@@ -263,6 +315,19 @@ def test_last_choice_is_tried_first_while_its_batch_is_open() -> None:
     core.flush()
 
     assert len(core.accumulator.partitions.candidates(topic, 16, nobody_waits)) == 3
+
+
+def test_last_choice_is_tried_no_more_once_it_has_no_leader() -> None:
+    """Although its batch is open: who waits there would wait for a leader too."""
+    core = CoreParts(leaders=(1, 2, 3))
+    partitions, topic = core.accumulator.partitions, core.appender.topics["t"]
+    core.send(partition=1)
+    partitions.note_chosen(topic, topic.slots[1])
+
+    core.lead((1, -1, 3))
+
+    assert topic.slots[1] not in partitions.candidates(topic, 16, nobody_waits)
+    assert partition_of(core.send(partition=None)) != 1
 
 
 def test_partitions_in_use_show_who_leads_how_many() -> None:

@@ -180,6 +180,7 @@ def _settings(given: dict[str, float]) -> AccumulatorSettings:
         max_in_flight=int(given.pop("max_in_flight", 5)),
         max_request_size=int(given.pop("max_request_size", 1024 * 1024)),
         compression=int(given.pop("compression", 0)),
+        is_adaptive=bool(given.pop("is_adaptive", True)),
     )
 
 

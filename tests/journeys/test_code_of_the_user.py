@@ -2,6 +2,7 @@
 
 import asyncio
 import dataclasses
+import enum
 from functools import partial
 
 import pytest
@@ -16,6 +17,7 @@ from aioproducer import (
     RecordFilteredError,
     RecordMetadata,
     RecordTooLargeError,
+    RoundRobinPartitioner,
     SerializationError,
     StringSerializer,
     TopicPartition,
@@ -194,6 +196,40 @@ async def test_interceptor_sees_a_records_whole_life(one_broker: FakeCluster) ->
         "closed",
     ]
     assert noting.told[2] == (TopicPartition("orders", 0), noting.told[2][1], seen)  # type: ignore[index]
+    assert values(one_broker, "orders") == [b"v"]
+
+
+@pytest.mark.parametrize("verb", VERBS)
+async def test_interceptor_hears_of_a_refusal_before_the_topic_is_known(one_broker: FakeCluster, verb: str) -> None:
+    """Also where a partitioner of the user's waits for the topic, so that nothing has been appended."""
+    noting = Noting()
+    options = {"interceptors": [noting], "partitioner": RoundRobinPartitioner()}
+    async with Producer(one_broker.bootstrap_servers, **options) as producer:  # type: ignore[arg-type]
+        with pytest.raises((RecordTooLargeError, MetadataNotReadyError)) as refused:
+            await give(producer, verb, "elsewhere", b"x" * 2_000_000)
+
+    assert noting.told == [(TopicPartition("elsewhere", -1), refused.type, (("seen", b"1"),)), "closed"]
+
+
+class Destination(enum.StrEnum):
+    """Names of topics."""
+
+    ORDERS = "orders"
+
+
+@pytest.mark.parametrize("verb", VERBS)
+async def test_interceptor_may_name_the_topic_by_an_enum(one_broker: FakeCluster, verb: str) -> None:
+    """As a caller may: the record is appended, and does not stand in a line for nothing."""
+
+    class Redirecting(ProducerInterceptor):
+        def on_send(self, record: ProducerRecord) -> ProducerRecord:
+            return dataclasses.replace(record, topic=Destination.ORDERS)
+
+    async with Producer(one_broker.bootstrap_servers, interceptors=[Redirecting()]) as producer:
+        await producer.partitions_for("orders")
+        metadata = await give(producer, verb, "elsewhere", b"v")
+
+    assert (metadata.topic, type(metadata.topic)) == ("orders", str)
     assert values(one_broker, "orders") == [b"v"]
 
 

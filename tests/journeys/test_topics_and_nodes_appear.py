@@ -6,8 +6,10 @@ import pytest
 
 from aioproducer import InvalidPartitionError, KafkaError, Outcome, Producer, UndeliveredError
 from aioproducer.errors import MetadataTimeoutError
+from aioproducer.protocol.error_codes import ErrorCode
 from aioproducer.testing import ApiKey, FakeCluster, Where
 from tests.fakes.virtual_cluster import in_virtual_time
+from tests.produced import values
 
 
 @in_virtual_time
@@ -20,6 +22,27 @@ async def test_topic_that_is_made_on_first_use_just_works() -> None:
         results = await asyncio.gather(*(producer.send(f"topic{number}", b"x") for number in range(50)))
 
         assert {metadata.topic for metadata in results} == {f"topic{number}" for number in range(50)}
+
+
+@pytest.mark.parametrize("code", [-1, 38], ids=["UNKNOWN_SERVER_ERROR", "INVALID_REPLICATION_FACTOR"])
+@in_virtual_time
+async def test_topic_that_cannot_be_made_yet_is_waited_for(code: int) -> None:
+    """While too few brokers have come up, or one of them fails: as in Java, for `max_block_ms`."""
+    async with (
+        FakeCluster(1, topics={"orders": 1}) as cluster,
+        Producer(cluster.bootstrap_servers, linger_ms=0, max_block_ms=10_000) as producer,
+    ):
+        refusing = cluster.faults.error(code, Where(api=ApiKey.METADATA, topic="orders"), times=5)
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+
+        await producer.send("orders", b"x")
+
+        assert refusing.hits == 5
+        assert 1 < loop.time() - began < 5
+        cluster.faults.error(code, Where(api=ApiKey.METADATA, topic="others"), times=None)
+        with pytest.raises(MetadataTimeoutError, match=ErrorCode(code).name):
+            await producer.send("others", b"x")
 
 
 @in_virtual_time
@@ -203,3 +226,25 @@ async def test_question_waits_for_a_throttle_no_longer_than_it_lasts() -> None:
         await producer.partitions_for("others")
 
         assert loop.time() - began < 0.5
+
+
+@in_virtual_time
+async def test_request_behind_a_throttled_one_is_not_lost_to_its_pause() -> None:
+    """The broker reads nothing meanwhile, as it has said; hanging up would leave a copy behind for it to write."""
+    async with (
+        FakeCluster(1, topics={"orders": 2}) as cluster,
+        Producer(
+            cluster.bootstrap_servers, linger_ms=0, request_timeout_ms=1_000, enable_idempotence=False, retries=0
+        ) as producer,
+    ):
+        await producer.send("orders", b"0", partition=0)
+        cluster.faults.throttle(5_000, Where(api=ApiKey.PRODUCE))
+        first = asyncio.ensure_future(producer.send("orders", b"1", partition=0))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+
+        await producer.send("orders", b"2", partition=1)  # on the wire before anybody has heard of a pause
+        await first
+
+        assert producer.statistics().connections_closed == 0
+        assert values(cluster, "orders") == [b"0", b"1", b"2"]

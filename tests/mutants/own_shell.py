@@ -139,9 +139,9 @@ OWN_SHELL = (
         changes=(
             Change(
                 "network/metadata_refresher.py",
-                "    return view.error_code != 0 or any(partition.leader_id == NO_LEADER for partition in "
-                "view.partitions)\n",
-                "    return False\n",
+                "        return True\n"
+                "    return any(partition.leader_id == NO_LEADER for partition in view.partitions)\n",
+                "        return False\n    return False\n",
             ),
             Change(
                 "sender.py",

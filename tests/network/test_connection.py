@@ -274,6 +274,32 @@ def test_request_times_out_from_when_it_became_the_oldest() -> None:
     assert elapsed_s == pytest.approx(1.9, abs=0.01)
 
 
+def test_request_times_out_from_the_end_of_a_pause() -> None:
+    """The broker has said that it reads nothing meanwhile (KIP-219); an answer that comes all the same ends that."""
+
+    async def story() -> list[float]:
+        pair = await connected(settings=NetworkSettings(request_timeout_ms=1000))
+        ends, loop = Ends(), pair.environment.loop
+        for name in "abc":
+            pair.connection.send(ends.request(name))
+        start = loop.time()
+        pair.connection.pause_until(start + 5.0)
+        pair.connection.pause_until(start + 0.1)
+        silent_s = pair.connection.silent_for_s(loop.time())
+        await asyncio.sleep(4.0)
+        pair.broker.answer(pair.broker.requests[0], b"")
+        await asyncio.sleep(0.01)
+        pair.connection.pause_until(loop.time() + 3.0)
+        await pair.connection.closed
+        assert ends.names() == ["a", "b", "c"]
+        return [silent_s, loop.time() - start]
+
+    silent_s, elapsed_s = run(story())
+
+    assert silent_s <= 0
+    assert elapsed_s == pytest.approx(8.0, abs=0.05)
+
+
 def test_idle_connection_closes_after_its_time() -> None:
     """Unused for connections_max_idle_ms, counted from the last answer."""
 

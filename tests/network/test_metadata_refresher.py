@@ -94,6 +94,27 @@ def test_topic_made_on_first_use_is_there_soon() -> None:
     assert elapsed_s < 1.0
 
 
+def test_topic_of_which_no_partition_is_named_is_asked_for_again() -> None:
+    """Without an error, as a broker may that has heard of the topic and not yet of its partitions."""
+
+    async def story() -> tuple[int, float]:
+        answers = Answers([], [(0, "a", ID, [])], [(0, "a", ID, [(1, 0)])])
+        async with refreshing(answers) as (refresher, network):
+            await refresher.first_answer(5)
+            start = network.loop.time()
+            refresher.add_topic("a", start)
+            while refresher.cluster.leader_of("a", 0) is None:  # noqa: ASYNC110  # virtual time
+                await asyncio.sleep(0.01)
+            elapsed_s = network.loop.time() - start
+            await asyncio.sleep(60)
+            return len(answers.asked), elapsed_s
+
+    count, elapsed_s = run(story())
+
+    assert count == 3
+    assert elapsed_s < 0.5
+
+
 def test_topic_that_never_comes_is_asked_for_once_a_second() -> None:
     """The pauses grow to retry_backoff_max_ms."""
 

@@ -245,7 +245,7 @@ def any_code(nemesis: Nemesis, chance: Random) -> None:
 
 def throttle(nemesis: Nemesis, chance: Random) -> None:
     """F19: a broker asks for a pause, and reads nothing during it."""
-    pause_ms = round(chance.choice((0.1, 1.0)) * chance.random() * nemesis.request_timeout_s * 1000)
+    pause_ms = round(chance.choice((0.1, 2.0)) * chance.random() * nemesis.request_timeout_s * 1000)
     where = Where(api=chance.choice((ApiKey.PRODUCE, ApiKey.PRODUCE, None)))
     nemesis.model.faults.throttle(pause_ms, where, times=chance.randint(1, 4))
 

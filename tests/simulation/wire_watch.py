@@ -314,6 +314,7 @@ class WireWatch:
         if api is not None and self._throttles and key in self._throttles:
             until = now + self._throttles.pop(key) / 1000 - _TICK_S
             self._pauses[transport.node.number] = (until, number, api)
+            self._oldest_since[number] = until  # the broker reads nothing before, so nobody waits for it
         if api == _METADATA:
             self._metadata_in_flight.pop(key, None)
         elif api == _PRODUCE:

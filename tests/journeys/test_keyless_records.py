@@ -1,0 +1,60 @@
+"""Records that may go to any partition do not follow one another into one that cannot take them."""
+
+import asyncio
+
+import pytest
+
+from aioproducer import KafkaError, Producer
+from aioproducer.testing import ApiKey, FakeCluster, Where
+from tests.fakes.virtual_cluster import in_virtual_time
+
+NOT_ENOUGH_REPLICAS = 19
+PARTITIONS = 6
+RECORDS = 100
+
+
+async def awaited_one_by_one(producer: Producer) -> list[int | None]:
+    """The partition of each record; None: it failed."""
+    partitions: list[int | None] = []
+    for _ in range(RECORDS):
+        try:
+            partitions.append((await producer.send("orders", b"v")).partition)
+        except KafkaError:
+            partitions.append(None)
+    return partitions
+
+
+@pytest.mark.parametrize("is_adaptive", [True, False])
+@in_virtual_time
+async def test_one_record_waits_for_a_leader_and_the_others_go_elsewhere(*, is_adaptive: bool) -> None:
+    """It waits out its deadline where the only copy of the partition is gone; they do not."""
+    async with (
+        FakeCluster(3, topics={"orders": PARTITIONS}, replication_factor=1) as cluster,
+        Producer(
+            cluster.bootstrap_servers, linger_ms=0, partitioner_adaptive_partitioning_enable=is_adaptive
+        ) as producer,
+    ):
+        stuck = (await producer.send("orders", b"v")).partition
+        await cluster.kill(cluster.leader_of("orders", stuck))
+
+        partitions = await asyncio.wait_for(awaited_one_by_one(producer), 150)
+
+        assert partitions.count(None) == 1
+        assert stuck not in partitions
+
+
+@in_virtual_time
+async def test_one_record_waits_for_replicas_and_the_others_go_elsewhere() -> None:
+    """Its partition has a leader, who takes nothing."""
+    async with (
+        FakeCluster(3, topics={"orders": PARTITIONS}) as cluster,
+        Producer(cluster.bootstrap_servers, linger_ms=0) as producer,
+    ):
+        stuck = (await producer.send("orders", b"v")).partition
+        where = Where(api=ApiKey.PRODUCE, topic="orders", partition=stuck)
+        cluster.faults.error(NOT_ENOUGH_REPLICAS, where, times=None)
+
+        partitions = await asyncio.wait_for(awaited_one_by_one(producer), 500)
+
+        assert partitions.count(None) <= 2  # who comes back to it by chance waits too
+        assert len(set(partitions) - {None, stuck}) >= 1
