@@ -33,6 +33,12 @@ class SimulatedLoop(LeanLoop):
         super().__init__()
         self._random = random
 
+    def close(self) -> None:
+        """Forget everything of the run: deliveries keep their loop, and the collector does not see through them."""
+        super().close()
+        self.set_exception_handler(None)
+        self.__dict__.pop("network", None)
+
     async def getaddrinfo(  # type: ignore[override]  # as much of it as is used
         self, host: str, port: int, **_: object
     ) -> list[tuple[socket.AddressFamily, socket.SocketKind, int, str, tuple[str, int]]]:
