@@ -114,8 +114,8 @@ def produce(
     1: something was not; it says which lines, and why. With --transactional then nothing was.
     Also if only the report could not be written.
     2: something was asked wrongly, and nothing was sent.
-    130, 143: after Ctrl-C or SIGTERM; what was accepted is delivered first (--transactional: aborted). A second one
-    ends at once.
+    130, 143, 129: after Ctrl-C, SIGTERM or SIGHUP; what was accepted is delivered first (--transactional: aborted).
+    A second one ends at once.
     """
     inputs, problems = find_inputs(files or [])
     transactional_id = _text("--transactional-id", transactional_id, problems)

@@ -59,7 +59,7 @@ async def test_json_is_for_programs(cluster: FakeCluster) -> None:
     assert (record["value"], record["headers"]) == ({"base64": "/w=="}, [["h", "1"]])
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 async def test_what_arrives_is_shown_until_a_signal(cluster: FakeCluster, number: signal.Signals) -> None:
     """Records from before are not; those right after it says that it reads are."""
     await send(cluster, b"before")
