@@ -1,6 +1,7 @@
 """One run of `aioproducer produce` from start to end: connect, send, flush; what a signal does meanwhile.
 
-The first Ctrl-C, SIGTERM or SIGHUP stops the reading and gives what was handed over a bounded time; the second ends that.
+The first Ctrl-C, SIGTERM or SIGHUP stops the reading and gives what was handed over a bounded time; the second ends
+that.
 """
 
 import asyncio
