@@ -38,7 +38,7 @@ def produce(
     topic: Annotated[str, typer.Argument(help="Where the records go.", show_default=False)],
     files: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[FILE]...", help="What to send; - or none is standard input.", show_default=False),
+        typer.Argument(metavar="FILE", help="What to send; - or none is standard input.", show_default=False),
     ] = None,
     bootstrap_server: Annotated[
         str, typer.Option("--bootstrap-server", "-b", metavar="HOST:PORT", help="A broker, or several with commas.")
