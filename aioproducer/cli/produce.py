@@ -28,6 +28,7 @@ from aioproducer.records import MAX_PARTITION, check_topic_name
 DEFAULT_PROPERTIES: Mapping[str, str] = {
     "client.id": "aioproducer-produce",
     "max.block.ms": "10000",  # a wrong address or topic is known after ten seconds, not after a minute
+    "socket.connection.setup.timeout.ms": "4000",  # and by then why there is no answer
 }
 
 OWN_OPTIONS: Mapping[str, str] = {"bootstrap.servers": "--bootstrap-server", "transactional.id": "--transactional-id"}
