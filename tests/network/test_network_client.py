@@ -94,26 +94,6 @@ def test_unreachable_address_is_given_up_for_the_next() -> None:
     assert 1.5 < run(story()) < 2.5
 
 
-@pytest.mark.parametrize("is_open", [False, True], ids=["no answer to the call", "open and silent"])
-def test_what_an_attempt_has_waited_for_is_said(*, is_open: bool) -> None:
-    """A firewall and a stranger on the port are looked for in different places."""
-
-    async def story() -> str:
-        network = client_on(settings=NetworkSettings(connection_setup_timeout_ms=2000))
-        if is_open:
-            network.loop.servers["seed", 9092] = lambda: ScriptedBroker(greets=False)
-        else:
-            network.loop.black_holes.add("seed")
-        with pytest.raises(KafkaError) as raised:
-            await producer_id(network)
-        await network.client.close()
-        return str(raised.value)
-
-    missing = "the port is open, but no Kafka broker has answered there" if is_open else "seed: no connection"
-
-    assert missing in run(story())
-
-
 def test_second_bootstrap_broker_is_tried_beside_a_slow_first() -> None:
     """Nobody waits out a black hole while another broker would answer."""
 
