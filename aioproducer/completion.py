@@ -187,6 +187,8 @@ class Completion:
                 raise TypeError("on_delivery must not be async: nobody awaits it")  # noqa: TRY301  # logged below
         except (Exception, CancelledError) as error:  # noqa: BLE001  # the user's own code, whatever it raises
             self._log.error("on_delivery_failed", error=f"{type(error).__name__}: {error}", exc_info=error)
+        else:
+            result.note_look_of(callback, index)  # one that raised, as with a wrong signature, has told nobody
 
 
 def deadline_error(batch: ProducerBatch, timeout_s: float, why: str) -> DeliveryTimeoutError:

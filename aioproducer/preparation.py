@@ -75,14 +75,14 @@ class _OnDelivery:
     __slots__ = ("_tell", "counts_as_look")
 
     def __init__(
-        self, tell: Callable[[RecordMetadata | None, KafkaError | None], None], *, counts_as_look: bool
+        self, tell: Callable[[RecordMetadata | None, KafkaError | None], object], *, counts_as_look: bool
     ) -> None:
         self._tell = tell
         self.counts_as_look = counts_as_look
 
-    def __call__(self, metadata: RecordMetadata | None, error: KafkaError | None) -> None:
-        """Pass on what became of the record."""
-        self._tell(metadata, error)
+    def __call__(self, metadata: RecordMetadata | None, error: KafkaError | None) -> object:
+        """Pass on what became of the record; returns what the user's callback does, a coroutine by mistake."""
+        return self._tell(metadata, error)
 
 
 class Preparation:
@@ -211,14 +211,13 @@ class Preparation:
         on_delivery: OnDelivery | None,
         metadata: RecordMetadata | None,
         error: KafkaError | None,
-    ) -> None:
+    ) -> object:
         if metadata is not None:
             self._interceptors.on_acknowledgement(metadata, record.headers)
         elif error is not None:
             partition = -1 if error.partition is None else error.partition
             self._interceptors.on_error(TopicPartition(record.topic, partition), error, record.headers)
-        if on_delivery is not None:
-            on_delivery(metadata, error)
+        return None if on_delivery is None else on_delivery(metadata, error)
 
     def _choose(self, partitioner: Partitioner, record: PreparedRecord, prepared: PreparedRecord) -> int:
         cluster = self._cluster()

@@ -72,8 +72,10 @@ class Supervisor:
 
 
 def _died(name: str, cause: BaseException | None) -> BackgroundTaskDiedError:
-    how = "was cancelled from outside" if isinstance(cause, asyncio.CancelledError) else "ended"
-    return BackgroundTaskDiedError(f"the producer's {name} task {how}; the producer cannot go on")
+    how = "ended"
+    if isinstance(cause, asyncio.CancelledError):
+        how = "was cancelled from outside, as asyncio.run does at its end with what was not closed"
+    return BackgroundTaskDiedError(f"the producer's {name} task {how}; the producer cannot go on: make a new one")
 
 
 def _first(deaths: BaseExceptionGroup[BaseException]) -> BaseException:

@@ -1,7 +1,8 @@
 """A worker that produces until it is told to stop, and loses nothing then: `python worker.py [HOST:PORT]`.
 
-SIGTERM is what Kubernetes, systemd and Docker send. The loop ends at its next turn, and leaving `async with`
-delivers what was accepted, for at most `close_timeout_ms`: keep that below the time your platform gives you.
+SIGTERM is what Kubernetes, systemd and Docker send. The loop ends at its next turn, for which it may have to wait for
+`max_block_ms` where no broker answers, and leaving `async with` delivers what was accepted, for at most
+`close_timeout_ms`: keep both together below the time your platform gives you.
 """
 
 import asyncio
@@ -15,6 +16,7 @@ from aioproducer import Producer
 
 TOPIC = "measurements"
 EVERY_S = 0.005
+MAX_BLOCK_MS = 8_000
 CLOSE_TIMEOUT_MS = 20_000
 """Kubernetes kills after 30 s."""
 
@@ -24,7 +26,10 @@ async def main(bootstrap_servers: str) -> None:
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
-    async with Producer(bootstrap_servers, client_id="worker", close_timeout_ms=CLOSE_TIMEOUT_MS) as producer:
+    producer = Producer(
+        bootstrap_servers, client_id="worker", max_block_ms=MAX_BLOCK_MS, close_timeout_ms=CLOSE_TIMEOUT_MS
+    )
+    async with producer:
         print("working", flush=True)
         await work(producer, stopping)
         print("stopping", flush=True)

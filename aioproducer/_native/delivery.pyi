@@ -68,6 +68,8 @@ class BatchResult:
         """Whether there are `on_delivery` callbacks to call."""
     def take_callbacks(self) -> list[tuple[int, int, OnDelivery]]:
         """The (index, timestamp, on_delivery) of this batch, oldest first; the second call gives none."""
+    def note_look_of(self, callback: OnDelivery, index: int) -> None:
+        """A callback was told of record `index` and did not raise: if it failed, somebody has looked."""
     def metadata_of(self, index: int, timestamp: int) -> RecordMetadata:
         """What record `index` with this timestamp (ms) became."""
     def unseen(self) -> int:

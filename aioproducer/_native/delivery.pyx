@@ -72,13 +72,11 @@ cdef class BatchResult:
 
     def take_callbacks(self):
         callbacks, self.callbacks = self.callbacks, None
-        if callbacks is None:
-            return []
-        if self.error is not None:
-            for index, _, callback in callbacks:
-                if getattr(callback, "counts_as_look", True):
-                    self.note_seen(index)
-        return callbacks
+        return [] if callbacks is None else callbacks
+
+    def note_look_of(self, callback, int index):
+        if self.error is not None and getattr(callback, "counts_as_look", True):
+            self.note_seen(index)
 
     def metadata_of(self, int index, int64_t timestamp):
         return make_metadata(self, index, timestamp)

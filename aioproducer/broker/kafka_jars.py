@@ -80,11 +80,26 @@ def cache_folder() -> Path:
 @contextlib.asynccontextmanager
 async def cache_lock(name: str) -> AsyncIterator[None]:
     """Hold the lock `name` of the cache against other processes and tasks; the system drops it when we die."""
-    cache_folder().mkdir(parents=True, exist_ok=True)
-    with Path(cache_folder(), f".{name}.lock").open("w", encoding="utf-8") as lock:
+    with _lock_file(name) as lock:
         while not _is_locked_by_us(lock):  # noqa: ASYNC110 - the other holder may be another process
             await asyncio.sleep(LOCK_POLL_S)
         yield
+
+
+def _lock_file(name: str) -> TextIO:
+    """The file that is locked, open; and with it the cache's folder.
+
+    Raises:
+        BrokerStartError: the cache cannot be written to.
+    """
+    try:
+        cache_folder().mkdir(parents=True, exist_ok=True)
+        return Path(cache_folder(), f".{name}.lock").open("w", encoding="utf-8")
+    except OSError as error:
+        raise BrokerStartError(
+            f"the cache of Kafka's jars, {cache_folder()}, cannot be written to: {error.strerror or error}; "
+            "the environment variable XDG_CACHE_HOME takes it elsewhere"
+        ) from error
 
 
 def _is_locked_by_us(lock: TextIO) -> bool:
@@ -125,7 +140,16 @@ async def _run_maven(version: str, folder: Path, *, tools: bool) -> None:
     pom = importlib.resources.files("aioproducer.broker") / "pom.xml"
     with importlib.resources.as_file(pom) as pom_file:
         command = [
-            *("mvn", "-q", "-B", "-f", str(pom_file), f"-P{profiles}", f"-Dkafka.version={version}"),
+            *(
+                "mvn",
+                "-q",
+                "-B",
+                "-Dstyle.color=never",
+                "-f",
+                str(pom_file),
+                f"-P{profiles}",
+                f"-Dkafka.version={version}",
+            ),
             *("dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={folder}"),
         ]
         try:
@@ -134,6 +158,7 @@ async def _run_maven(version: str, folder: Path, *, tools: bool) -> None:
         except TimeoutError as late:
             raise BrokerStartError(f"Maven did not fetch Kafka {version} in {MAVEN_TIMEOUT_S:.0f} s") from late
         except BrokerStartError as failed:
-            raise BrokerStartError(f"Maven could not fetch Kafka {version}: {failed}") from failed
+            said = str(failed).partition("\n[ERROR] \n")[0]  # behind it come its own options and a link
+            raise BrokerStartError(f"Maven could not fetch Kafka {version}: {said}") from failed
     if not (folder / f"kafka_2.13-{version}.jar").exists():
         raise BrokerStartError(f"Maven fetched something, but no kafka_2.13-{version}.jar")

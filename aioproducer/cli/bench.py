@@ -47,8 +47,8 @@ def bench(
     embedded: Annotated[
         bool, typer.Option("--embedded", help="Measure on the embedded cluster, which needs no Java.")
     ] = False,
-    only: Annotated[list[str] | None, typer.Option(help=f"Only this scenario: {', '.join(SCENARIOS)}.")] = None,
-    client: Annotated[list[str] | None, typer.Option(help=f"Only this client: {', '.join(CLIENTS)}.")] = None,
+    only: Annotated[list[str] | None, typer.Option(help=f"Only this scenario: {' | '.join(SCENARIOS)}.")] = None,
+    client: Annotated[list[str] | None, typer.Option(help=f"Only this client: {' | '.join(CLIENTS)}.")] = None,
     rounds: Annotated[int, typer.Option(min=0, help="How often each client is measured; 0: as the bench says.")] = 0,
     quick: Annotated[bool, typer.Option("--quick", help="A short run that only shows that everything works.")] = False,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write what was found to this file.")] = None,
@@ -57,6 +57,7 @@ def bench(
     names = _known("--only", only or list(SCENARIOS), SCENARIOS)
     clients = _known("--client", client or [], CLIENTS)
     starting = _broker(bootstrap_server, embedded=embedded)
+    _check_writable(json_file)
     report = BenchReport(
         started=dt.datetime.now().astimezone().isoformat(timespec="seconds"),
         command=" ".join(sys.argv[2:]),
@@ -82,6 +83,15 @@ def bench(
     _publish(report, failures, json_file)
 
 
+def _check_writable(json_file: Path | None) -> None:
+    """End with a usage error if the file cannot be written, before the time is spent; what is there is kept."""
+    try:
+        if json_file is not None:
+            json_file.open("a").close()
+    except OSError as error:
+        usage_error(f"--json {json_file}: {error.strerror or error}")
+
+
 def _run(measure: Callable[[], Awaitable[None]]) -> None:
     """Measure; ends with a line where that cannot be, or not be finished."""
     try:
@@ -98,8 +108,11 @@ def _run(measure: Callable[[], Awaitable[None]]) -> None:
 def _publish(report: BenchReport, failures: Sequence[str], json_file: Path | None) -> None:
     """Print and write the report; exits with 1 if a client failed; a missed bar is a figure, not a failure."""
     print_report(Console(width=WIDTH), report)
-    if json_file is not None:
-        json_file.write_text(report.to_json(), "utf-8")
+    try:
+        if json_file is not None:
+            json_file.write_text(report.to_json(), "utf-8")
+    except OSError as error:
+        failures = [*failures, f"--json {json_file}: {error.strerror or error}; the figures are above"]
     for failure in failures:
         _say(f"failed: {failure}")
     if failures:
@@ -138,7 +151,7 @@ def _known(option: str, names: Sequence[str], known: Collection[str]) -> Sequenc
     """The names as given; ends with a usage error for one that does not exist."""
     for name in names:
         if name not in known:
-            usage_error(f"{option} {name}: must be one of {', '.join(known)}")
+            usage_error(f"{option} {name}: must be one of {' | '.join(known)}")
     return names
 
 

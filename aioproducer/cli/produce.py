@@ -28,6 +28,7 @@ from aioproducer.records import MAX_PARTITION, check_topic_name
 DEFAULT_PROPERTIES: Mapping[str, str] = {
     "client.id": "aioproducer-produce",
     "max.block.ms": "10000",  # a wrong address or topic is known after ten seconds, not after a minute
+    "socket.connection.setup.timeout.ms": "4000",  # and by then why there is no answer
 }
 
 OWN_OPTIONS: Mapping[str, str] = {"bootstrap.servers": "--bootstrap-server", "transactional.id": "--transactional-id"}
@@ -38,7 +39,7 @@ def produce(
     topic: Annotated[str, typer.Argument(help="Where the records go.", show_default=False)],
     files: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[FILE]...", help="What to send; - or none is standard input.", show_default=False),
+        typer.Argument(metavar="FILE", help="What to send; - or none is standard input.", show_default=False),
     ] = None,
     bootstrap_server: Annotated[
         str, typer.Option("--bootstrap-server", "-b", metavar="HOST:PORT", help="A broker, or several with commas.")
@@ -114,8 +115,8 @@ def produce(
     1: something was not; it says which lines, and why. With --transactional then nothing was.
     Also if only the report could not be written.
     2: something was asked wrongly, and nothing was sent.
-    130, 143: after Ctrl-C or SIGTERM; what was accepted is delivered first (--transactional: aborted). A second one
-    ends at once.
+    130, 143, 129: after Ctrl-C, SIGTERM or SIGHUP; what was accepted is delivered first (--transactional: aborted).
+    A second one ends at once.
     """
     inputs, problems = find_inputs(files or [])
     transactional_id = _text("--transactional-id", transactional_id, problems)

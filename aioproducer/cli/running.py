@@ -1,4 +1,4 @@
-"""How a command that lasts is run and ended: uvloop, Ctrl-C and SIGTERM, one line for what the user can mend."""
+"""How a command that lasts is run and ended: uvloop, Ctrl-C and its like, one line for what the user can mend."""
 
 import asyncio
 import signal
@@ -12,12 +12,21 @@ from aioproducer.cli.exit_codes import EXIT_USAGE
 
 
 def run_until_signal(main: Callable[[], Awaitable[None]]) -> None:
-    """Run `main` on uvloop until it ends, or until Ctrl-C or SIGTERM cancel it; what it must undo it undoes `finally`.
+    """Run `main` on uvloop until it ends, or until a signal cancels it (`ending_signals`).
 
+    What it must undo it undoes `finally`.
     Clean-up that awaits needs `anyio.CancelScope(shield=True)` around it: the cancelled scope would end it as well.
     """
     with asyncio.Runner(loop_factory=_new_event_loop()) as runner:
         runner.run(_until_signal(main))
+
+
+def ending_signals() -> list[signal.Signals]:
+    """Ctrl-C, SIGTERM, and SIGHUP, which comes when the terminal goes, unless `nohup` has it ignored."""
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        numbers.append(signal.SIGHUP)
+    return numbers
 
 
 def usage_error(lines: str | Iterable[str]) -> NoReturn:
@@ -41,8 +50,8 @@ async def _until_signal(main: Callable[[], Awaitable[None]]) -> None:
 
 
 async def _cancel_on_signal(scope: anyio.CancelScope) -> None:
-    """Wait for Ctrl-C or SIGTERM."""
-    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+    """Wait for the first signal."""
+    with anyio.open_signal_receiver(*ending_signals()) as signals:
         async for _ in signals:
             scope.cancel()
             return

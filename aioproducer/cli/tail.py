@@ -62,6 +62,8 @@ def tail(
     2: something was asked wrongly.
     """
     _check(topic, bootstrap_server)
+    if group is not None and not required_text("--group", group):
+        usage_error("--group '': a group has a name")
     group = None if group is None else required_text("--group", group)
     settings = TailSettings(
         topic, bootstrap_server, from_beginning=from_beginning, group=group, read_committed=read_committed

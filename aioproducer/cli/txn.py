@@ -46,9 +46,14 @@ def list_transactions(
         list[str] | None, typer.Option(help="With --hanging: look only there; may be given again.")
     ] = None,
     longest: Annotated[
-        float,
-        typer.Option(metavar="SECONDS", min=0, help="With --hanging: the broker's transaction.max.timeout.ms."),
-    ] = LONGEST_TRANSACTION_S,
+        float | None,
+        typer.Option(
+            metavar="SECONDS",
+            min=0,
+            help=f"With --hanging: the broker's transaction.max.timeout.ms.  [default: {LONGEST_TRANSACTION_S:g}]",
+            show_default=False,
+        ),
+    ] = None,
     as_json: Json = False,
     timeout: Timeout = PATIENCE_S,
 ) -> None:
@@ -58,11 +63,16 @@ def list_transactions(
     """
     if topic and not hanging:
         usage_error("--topic needs --hanging: coordinators list transactions by id")
+    if longest is not None and not hanging:
+        usage_error("--longest needs --hanging")
+    if state and hanging:
+        usage_error("--state and --hanging exclude each other: what hangs has no state that a coordinator knows")
     states = [required_text("--state", name) for name in state or []]
     topics = [required_text("--topic", name) for name in topic or []]
 
     if hanging:
-        _answer(bootstrap_server, timeout, partial(_list_hanging, topics or None, longest, as_json=as_json))
+        patience_s = LONGEST_TRANSACTION_S if longest is None else longest
+        _answer(bootstrap_server, timeout, partial(_list_hanging, topics or None, patience_s, as_json=as_json))
     else:
         _answer(bootstrap_server, timeout, partial(_list, states, as_json=as_json))
 
@@ -97,8 +107,8 @@ def abort(
 ) -> None:
     """End a transaction: by its id that of a producer which is gone for good, by its place one that hangs.
 
-    A live producer of that id gets ProducerFencedError at its next call. To end what hangs takes the right to alter
-    the cluster.
+    A live producer of that id gets ProducerFencedError at its next call.
+    To end what hangs takes the right to alter the cluster.
 
     Exit code 0: done, or there was nothing open. 1: there is none, or no answer, or a refusal. 2: asked wrongly.
     """

@@ -73,6 +73,8 @@ class NodeLink:
         self._failures_in_a_row = 0
         self._attempts = 0
         self._is_closed = False
+        self._missing = ""
+        """What the attempt that is under way waits for; for the error if its time runs out."""
 
     @property
     def place(self) -> tuple[str, int]:
@@ -196,7 +198,7 @@ class NodeLink:
                 async with asyncio.timeout(timeout_s):
                     return await self._open_address(host, port)
             except TimeoutError:
-                reasons.append(f"{host}: no connection within {timeout_s:.1f} s")
+                reasons.append(f"{host}: {self._missing} within {timeout_s:.1f} s")
             except BrokerConnectionError:
                 raise  # connected, and then something was wrong: its text says what, and who
             except OSError as error:
@@ -219,7 +221,9 @@ class NodeLink:
 
     async def _open_address(self, host: str, port: int) -> BrokerConnection:
         make = partial(BrokerConnection, self._environment, _label(self.node))
+        self._missing = "no connection"
         _, connection = await self._environment.loop.create_connection(make, host, port)
+        self._missing = "the port is open, but no Kafka broker has answered there"
         try:
             await connection.ready
         except asyncio.CancelledError:

@@ -77,12 +77,24 @@ async def test_each_major_version_has_its_logger(machine: Machine, version: str,
 
 async def test_failing_maven_leaves_nothing_and_says_why(machine: Machine) -> None:
     """The next try starts afresh."""
-    machine.maven_does('touch "$folder/half.jar"; echo "[ERROR] no such artifact"; exit 1')
+    says = r"[ERROR] no such artifact\n[ERROR] \n[ERROR] Re-run Maven using the -X switch"
+    machine.maven_does(f'touch "$folder/half.jar"; printf "{says}"; exit 1')
 
-    with pytest.raises(BrokerStartError, match=r"could not fetch Kafka 4\.9\.9.*\n.*no such artifact"):
+    with pytest.raises(BrokerStartError, match=r"could not fetch Kafka 4\.9\.9.*\n.*no such artifact$"):
         await kafka_jars("4.9.9")
 
+    assert "-Dstyle.color=never" in machine.maven_calls()[0].split()
     assert [path.name for path in cache_folder().iterdir() if path.is_dir()] == []
+
+
+async def test_cache_that_cannot_be_written_is_one_line(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It says which, and what takes it elsewhere."""
+    machine.maven_does("exit 1")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(machine.programs / "java"))
+
+    says = "/java/aioproducer/kafka, cannot be written to: Not a directory; .* XDG_CACHE_HOME"
+    with pytest.raises(BrokerStartError, match=says):
+        await kafka_jars("4.3.1")
 
 
 async def test_cancelled_fetch_ends_maven(machine: Machine) -> None:

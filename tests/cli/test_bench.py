@@ -48,6 +48,26 @@ def test_clients_are_measured_side_by_side(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_file_that_cannot_be_written_is_told_before_anything_is_measured(tmp_path: Path) -> None:
+    """One line, and a usage error: a whole run takes a quarter of an hour."""
+    file = tmp_path / "nowhere" / "bench.json"
+
+    ended = run("--embedded", "--json", str(file))
+
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert ended.stderr == f"aioproducer: --json {file}: No such file or directory\n"
+
+
+@pytest.mark.slow
+def test_disk_that_is_full_costs_no_figures() -> None:
+    """They have been printed; what could not be written is told."""
+    ended = run("--embedded", "--quick", "--only", "import", "--client", "aioproducer", "--json", "/dev/full")
+
+    assert (ended.returncode, "import" in ended.stdout) == (1, True)
+    assert ended.stderr.endswith("failed: --json /dev/full: No space left on device; the figures are above\n")
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("only", [["--only", "import"], ["--only", "latency"], []], ids=" ".join)
 def test_broker_that_does_not_answer_is_one_line(only: list[str]) -> None:
     """Whatever was to be measured; exit code 1."""
@@ -61,9 +81,9 @@ def test_broker_that_does_not_answer_is_one_line(only: list[str]) -> None:
 @pytest.mark.parametrize(
     "arguments, names",
     [
-        (["--only", "everything"], "--only everything: must be one of enqueue, "),
+        (["--only", "everything"], "--only everything: must be one of enqueue | "),
         (["-b", "127.0.0.1"], "it has no port"),
-        (["--client", "nobody"], "--client nobody: must be one of aioproducer, "),
+        (["--client", "nobody"], "--client nobody: must be one of aioproducer | "),
         (["-b", "127.0.0.1:1", "--embedded"], "--bootstrap-server and --embedded"),
     ],
 )

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from aioproducer.testing import FakeCluster
-from tests.cli.commands import arrival, ended, feed, started, values
+from tests.cli.commands import PROGRAM, TIMEOUT_S, arrival, ended, feed, started, values
 
 pytestmark = pytest.mark.slow  # each starts a process
 
@@ -21,7 +21,7 @@ async def cluster() -> AsyncIterator[FakeCluster]:
         yield running
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 async def test_signal_delivers_what_was_accepted(cluster: FakeCluster, number: signal.Signals) -> None:
     """A long linger is not waited out; the report says how far it got."""
     arguments = "--property linger.ms=3600000 --property delivery.timeout.ms=7200000 --property batch.size=1000"
@@ -38,6 +38,29 @@ async def test_signal_delivers_what_was_accepted(cluster: FakeCluster, number: s
     assert (command.code, report["exit_code"]) == (128 + number, 128 + number)
     assert report["interrupted_by"] == number.name
     assert report["complete_to"] == {"input": "standard input", "line": 3}
+
+
+async def test_hang_up_is_ignored_under_nohup(cluster: FakeCluster) -> None:
+    """All of the input is delivered."""
+    program = [
+        "/bin/sh",
+        "-c",
+        'trap "" HUP; exec "$@"',
+        "sh",
+        *PROGRAM,
+        "produce",
+        "t",
+        "-b",
+        cluster.bootstrap_servers,
+    ]
+    process = await asyncio.create_subprocess_exec(*program, stdin=asyncio.subprocess.PIPE)
+    await feed(process, b"a\n")
+    await arrival(cluster, 1)
+    process.send_signal(signal.SIGHUP)
+
+    await asyncio.wait_for(process.communicate(b"b\n"), TIMEOUT_S)
+
+    assert (process.returncode, values(cluster)) == (0, [b"a", b"b"])
 
 
 async def test_wait_after_a_signal_is_bounded(cluster: FakeCluster) -> None:

@@ -59,7 +59,7 @@ async def test_json_is_for_programs(cluster: FakeCluster) -> None:
     assert (record["value"], record["headers"]) == ({"base64": "/w=="}, [["h", "1"]])
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 async def test_what_arrives_is_shown_until_a_signal(cluster: FakeCluster, number: signal.Signals) -> None:
     """Records from before are not; those right after it says that it reads are."""
     await send(cluster, b"before")
@@ -114,6 +114,16 @@ async def test_reader_that_goes_ends_it(cluster: FakeCluster) -> None:
     assert (command.code, command.errors) == (0, ["reading t; Ctrl-C ends"])
 
 
+async def test_output_that_is_full_is_one_line(cluster: FakeCluster) -> None:
+    """As on a full disk; it says what is full."""
+    await send(cluster, b"v")
+    arguments = ["tail", "t", "-b", cluster.bootstrap_servers, "--from-beginning"]
+    async with started(*arguments, redirection=">/dev/full") as process:
+        command = await asyncio.wait_for(ended(process), 30)
+
+    assert (command.code, command.errors[-1]) == (1, "standard output: No space left on device")
+
+
 async def test_slow_reader_does_not_hold_up_ctrl_c(cluster: FakeCluster) -> None:
     """As a pager does that shows the first page."""
     await send(cluster, *[b"x" * 1_000] * 200)
@@ -164,6 +174,7 @@ async def test_broker_that_dies_is_told_and_its_return_too(cluster: FakeCluster)
     [
         (["a b"], "topic 'a b' has the character ' '"),
         (["t", "-b", "localhost"], "'localhost' is not host:port"),
+        (["t", "--group", ""], "--group '': a group has a name"),
         (["t", "--max", "0"], "Invalid value for '--max'"),
     ],
     ids=str,

@@ -131,6 +131,8 @@ async def test_nothing_at_all() -> None:
     "arguments, says",
     [
         (["list", "--topic", "t"], "--topic needs --hanging"),
+        (["list", "--longest", "5"], "--longest needs --hanging"),
+        (["list", "--hanging", "--state", "Ongoing"], "--state and --hanging exclude each other"),
         (["abort"], "give a transactional id, or all of"),
         (["abort", "id", "--topic", "t"], "give a transactional id, or all of"),
         (["abort", "--topic", "t", "--partition", "0"], "give a transactional id, or all of"),
@@ -158,7 +160,7 @@ async def test_topic_that_is_not_there_is_told() -> None:
     async with FakeCluster(nodes=1, topics={"t": 1}) as cluster:
         ended = await txn(cluster.bootstrap_servers, "list", "--hanging", "--topic", "t", "--topic", "nope")
 
-    assert (ended.code, ended.output, ended.errors) == (1, "", ["there is no topic nope"])
+    assert (ended.code, ended.output, ended.errors) == (1, "", ["there is no topic 'nope'"])
 
 
 async def test_reader_that_has_gone_is_no_failure() -> None:

@@ -133,10 +133,9 @@ def test_failure_that_was_looked_at_is_not_raised() -> None:
 def test_looking_twice_at_one_record_does_not_hide_another() -> None:
     """A callback and an awaiter of the same record are one look."""
     batch = BatchResult(None, TopicPartition("t", 0))  # type: ignore[arg-type]  # nobody awaits it
-    batch.add_callback(0, 0, lambda *_: None)
     batch.fail(KafkaError("no"), 2)
 
-    batch.take_callbacks()
+    batch.note_look_of(print, 0)
     batch.delivery(0, 0).exception()
     batch.delivery(0, 0).exception()
 

@@ -70,6 +70,19 @@ async def test_worker_delivers_everything_when_told_to_stop(cluster: FakeCluster
     assert lines[1] == f"{len(values_in(cluster, 'measurements'))} records delivered"
 
 
+async def test_worker_that_finds_no_broker_ends_before_it_would_be_killed() -> None:
+    """Kubernetes gives 30 s from SIGTERM on, also to one that has not got beyond its start."""
+    process = await started("worker.py", "127.0.0.1:1")
+    await asyncio.sleep(1)
+
+    process.send_signal(signal.SIGTERM)
+    async with asyncio.timeout(30):
+        code, lines, errors = await output_of(process)
+
+    assert (code, lines) == (1, [])
+    assert "no broker has answered within 8 s" in errors
+
+
 async def test_demo() -> None:
     """It is the command."""
     code, lines, errors = await output_of(await started("demo.py", "--records", "2000", "--speed", "max"))

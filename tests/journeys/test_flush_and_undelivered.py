@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from aioproducer import Producer, TopicAuthorizationError, UndeliveredError
+from aioproducer import Producer, ProducerInterceptor, TopicAuthorizationError, UndeliveredError
 from aioproducer.testing import ApiKey, FakeCluster, Where
 from tests.produced import values
 
@@ -87,6 +87,24 @@ async def test_flush_raises_failures_nobody_looked_at_once(producer: Producer, o
     assert isinstance(error, TopicAuthorizationError)
     assert (caught.value.count, error.topic, error.partition) == (5, "orders", 0)
     await producer.flush()
+
+
+@pytest.mark.parametrize("interceptors", [[], [ProducerInterceptor()]], ids=["alone", "behind an interceptor"])
+async def test_failure_whose_callback_raised_was_told_to_nobody(
+    one_broker: FakeCluster, interceptors: list[ProducerInterceptor]
+) -> None:
+    """One of the wrong signature, or an async one; `flush` raises what they did not take."""
+    one_broker.faults.error(FORBIDDEN, PRODUCE, times=None)
+
+    async def mistaken(*_: object) -> None:
+        raise AssertionError
+
+    async with Producer(one_broker.bootstrap_servers, interceptors=interceptors) as producer:
+        for callback in (lambda _: None, lambda *_: mistaken(), lambda *_: None):
+            producer.send("orders", b"v", partition=0, on_delivery=callback)  # type: ignore[arg-type]  # the mistake
+
+        with pytest.raises(UndeliveredError, match="2 records were not delivered"):
+            await producer.flush()
 
 
 async def test_failure_before_the_flush_is_kept_for_it(producer: Producer, one_broker: FakeCluster) -> None:

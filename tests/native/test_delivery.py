@@ -137,13 +137,16 @@ def test_written_records_are_never_unseen() -> None:
 
 
 def test_failure_given_to_a_callback_is_seen() -> None:
-    """`on_delivery` is told of it."""
+    """`on_delivery` was told of it, and took it."""
     result = result_of()
-    result.add_callback(1, 0, lambda *_: None)
+    result.add_callback(1, 0, print)
     result.fail(KafkaError("no"), 3)
 
     assert [index for index, _, _ in result.take_callbacks()] == [1]
-    assert (result.unseen(), result.take_callbacks()) == (2, [])
+    assert (result.unseen(), result.take_callbacks()) == (3, [])
+    result.note_look_of(print, 1)
+
+    assert result.unseen() == 2
 
 
 async def test_failure_that_an_awaiter_was_woken_for_is_seen() -> None:

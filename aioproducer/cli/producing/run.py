@@ -1,6 +1,7 @@
 """One run of `aioproducer produce` from start to end: connect, send, flush; what a signal does meanwhile.
 
-The first Ctrl-C or SIGTERM stops the reading and gives what was handed over a bounded time; the second ends that.
+The first Ctrl-C, SIGTERM or SIGHUP stops the reading and gives what was handed over a bounded time; the second ends
+that.
 """
 
 import asyncio
@@ -17,6 +18,7 @@ from aioproducer.cli.producing.inputs import InputReadError
 from aioproducer.cli.producing.report import Ending
 from aioproducer.cli.producing.tally import Tally
 from aioproducer.cli.producing.whole_input import Fate, WholeInput
+from aioproducer.cli.running import ending_signals
 from aioproducer.cli.standard_streams import tell
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import InvalidPartitionError, KafkaError, UndeliveredError
@@ -60,7 +62,7 @@ class Run:
     async def to_end(self) -> Ending:
         """Do it all; whatever happens, the tally then knows what became of every line read."""
         started_at, start = datetime.now(UTC), anyio.current_time()
-        with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        with anyio.open_signal_receiver(*ending_signals()) as signals:
             async with anyio.create_task_group() as group:
                 group.start_soon(self._heed, signals)
                 await self._work_and_close()

@@ -31,7 +31,7 @@ async def write(content: bytes) -> None:
         if error is None:
             written.set_result(None)
         else:
-            written.set_exception(ReaderGoneError() if isinstance(error, BrokenPipeError) else error)
+            written.set_exception(_told(error))
 
     def run() -> None:
         error = _write_all(content)
@@ -47,6 +47,13 @@ def is_reader_gone() -> bool:
     poll = select.poll()
     poll.register(STANDARD_OUTPUT, 0)
     return any(event & select.POLLERR for _, event in poll.poll(0))
+
+
+def _told(error: OSError) -> Exception:
+    """What is raised for it."""
+    if isinstance(error, BrokenPipeError):
+        return ReaderGoneError()
+    return OSError(f"standard output: {error.strerror or error}")
 
 
 def _write_all(content: bytes) -> OSError | None:

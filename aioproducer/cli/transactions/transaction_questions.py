@@ -166,7 +166,7 @@ class Transactions:
         cluster = await self._questions.look(topics)
         for name in topics or ():
             if cluster.partition_count(name) is None:
-                raise NoSuchTopicError(f"there is no topic {name}")
+                raise NoSuchTopicError(f"there is no topic {name!r}")
         places = [
             (name, number)
             for name in (cluster.topics if topics is None else topics)

@@ -1,0 +1,34 @@
+"""The way to one node, on a virtual loop."""
+
+import asyncio
+
+import pytest
+
+from aioproducer.core.cluster import Node
+from aioproducer.errors import BrokerConnectionError
+from aioproducer.network.environment import NetworkSettings
+from aioproducer.network.node_link import NodeLink
+from tests.fakes.network import environment
+from tests.fakes.scripted_broker import ScriptedBroker
+from tests.fakes.virtual_loop import run, virtual_loop
+
+
+@pytest.mark.parametrize("is_open", [False, True], ids=["no answer to the call", "open and silent"])
+def test_what_an_attempt_has_waited_for_is_said(*, is_open: bool) -> None:
+    """A firewall and a stranger on the port are looked for in different places."""
+
+    async def story() -> str:
+        if is_open:
+            virtual_loop().servers["seed", 9092] = lambda: ScriptedBroker(greets=False)
+        else:
+            virtual_loop().black_holes.add("seed")
+        settings = NetworkSettings(connection_setup_timeout_ms=2000)
+        link = NodeLink(Node(-1, "seed", 9092), environment(settings), lambda _: None)
+        link.connect()
+        await asyncio.sleep(3)
+        await link.close(BrokerConnectionError("done"))
+        return str(link.last_error)
+
+    missing = "the port is open, but no Kafka broker has answered there" if is_open else "seed: no connection"
+
+    assert missing in run(story())
