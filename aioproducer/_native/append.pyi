@@ -67,6 +67,8 @@ class TopicSlots:
     def __init__(self, topic: str) -> None: ...
     line: int
     """Records for any of its partitions that wait in line: later ones queue behind them."""
+    held: int
+    """Records that wait for metadata to have their partition chosen: later ones, wherever they go, queue behind them."""
     def stick_to(self, partition: int) -> None:
         """The next keyless records go to this partition."""
     def leave(self, partition: int) -> None:

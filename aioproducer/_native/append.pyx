@@ -187,7 +187,7 @@ cdef class RecordAppender:
         self.busy = True  # already here: to look at a header may run a finalizer, and the scratch is one for all
         try:
             self.unpack(&record, topic, key_bytes, value_bytes, partition, timestamp, headers)
-            return None if slots is None else self._append(slots, &record, on_delivery)
+            return None if slots is None or slots.held else self._append(slots, &record, on_delivery)
         finally:
             self.busy = False
 

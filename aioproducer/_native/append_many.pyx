@@ -74,7 +74,8 @@ cdef class BulkAppend:
             self.is_at_row = True
             appender.check_open()
             value, key, partition, timestamp, headers = row
-            if appender.busy or slots is None or not self._append(slots, value, key, partition, timestamp, headers):
+            is_held = appender.busy or slots is None or slots.held
+            if is_held or not self._append(slots, value, key, partition, timestamp, headers):
                 self.waiting = row
                 return False
             self.is_at_row = False

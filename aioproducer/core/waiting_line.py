@@ -23,6 +23,7 @@ class WaitingRecord:
         "delivery",
         "generation",
         "headers",
+        "held",
         "is_counted",
         "is_raised",
         "key",
@@ -59,6 +60,7 @@ class WaitingRecord:
         self.headers: Headers | None = None
         self.choose_partition: Callable[[], int] | None = None
         self.place: PartitionSlot | TopicSlots | None = None
+        self.held: TopicSlots | None = None
         self.generation = 0
         self.call_order = 0
         self.is_counted = False
@@ -70,6 +72,14 @@ class WaitingRecord:
     def is_waiting(self) -> bool:
         """Whether it stands in a line."""
         return self.line is not None
+
+    def hold(self, topic: TopicSlots | None) -> None:
+        """Have every later record of a topic queue behind this one, wherever it goes; None: no longer."""
+        if self.held is not None:
+            self.held.held -= 1
+        if topic is not None:
+            topic.held += 1
+        self.held = topic
 
     def forget_content(self) -> None:
         """Let the bytes go: the record was placed, failed or withdrawn."""

@@ -118,14 +118,16 @@ class WaitingLines:
         self.bytes += record.size
         if is_counted:
             self._count(record)
+        topic = self._appender.topics.get(record.topic)
         # A topic nobody used for long has partitions here, and a partitioner of the user's must be shown them.
-        if record.topic in self._appender.topics and record.choose_partition is None:
+        if topic is not None and record.choose_partition is None and not topic.held:
             self._join_memory(record)
             if record.is_waiting:
                 self._memory.note_shortage()
         else:
             line = self._topics.setdefault(record.topic, WaitingLine())
             line.join(record)
+            record.hold(topic)
             self._watch(line, partial(self._topic_too_late, record.topic, line))
 
     def withdraw(self, record: WaitingRecord) -> bool:
@@ -156,6 +158,7 @@ class WaitingLines:
         line.stop_watching()
         for record in line:
             record.line = None
+            record.hold(None)
             self._join_memory(record)
         self._memory.serve()
 
@@ -215,6 +218,7 @@ class WaitingLines:
         self._uncount(record)
         if record.line is not None:
             record.line.leave(record)
+        record.hold(None)
         if record.place is not None:
             record.place.line -= 1
         record.forget_content()
