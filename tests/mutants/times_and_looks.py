@@ -6,7 +6,7 @@ TIMES_AND_LOOKS = (
     Mutant(
         name="native_given_up_waiter_counts_as_look",
         breaks="I19: a failure that only one looked at who gave up is told by no flush",
-        families=("D9",),
+        tests=("tests/journeys/test_unseen_failures.py",),
         changes=(
             Change(
                 "_native/delivery.pyx",

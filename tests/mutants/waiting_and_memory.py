@@ -111,6 +111,7 @@ WAITING_AND_MEMORY = (
     Mutant(
         name="flushed_record_lingers_when_placed",
         breaks="I20: a record that a flush waits for lingers once its topic is known",
+        families=("D2",),
         tests=("tests/core/test_waiting_lines.py",),
         changes=(
             Change(
@@ -124,6 +125,7 @@ WAITING_AND_MEMORY = (
     Mutant(
         name="old_and_young_share_a_batch",
         breaks="I2: a record that waited shares the deadline of one that was called long before it",
+        families=("D8",),
         tests=("tests/core/test_waiting_lines_bounds.py",),
         changes=(
             Change(
@@ -160,6 +162,7 @@ WAITING_AND_MEMORY = (
     Mutant(
         name="overdue_memory_is_granted_too_late",
         breaks="I20: memory of what is overdue is lent when something else happens",
+        families=("D8",),
         tests=("tests/test_sender.py",),
         changes=(
             Change(
