@@ -1,12 +1,13 @@
 """The latency histogram and the statistics."""
 
+import asyncio
 import dataclasses
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aioproducer import Producer
+from aioproducer import BufferTimeoutError, Producer, ProducerOptions
 from aioproducer.metrics import LatencyHistogram, ProducerStatistics
 from aioproducer.testing import ApiKey, FakeCluster, Where
 from tests.fakes.virtual_cluster import in_virtual_time
@@ -97,3 +98,42 @@ async def test_statistics_show_requests_and_connections() -> None:
         assert statistics.responses_received == statistics.requests_sent > before.responses_received > 0
         assert 2.0 <= statistics.request_latency_total_s - before.request_latency_total_s < 2.1
         assert (statistics.connections_created, statistics.connection_failures) == (1, 0)
+
+
+@in_virtual_time
+async def test_latencies_are_those_of_records() -> None:
+    """However many of them share a batch: of three slow ones and two fast ones the third fastest is slow."""
+    async with (
+        FakeCluster(1, topics={"orders": 1}) as cluster,
+        Producer(cluster.bootstrap_servers, linger_ms=5) as producer,
+    ):
+        await producer.partitions_for("orders")
+        cluster.faults.delay(2.0, Where(api=ApiKey.PRODUCE))
+        await asyncio.gather(*(producer.send("orders", b"slow") for _ in range(3)))
+        for _ in range(2):
+            await producer.send("orders", b"fast")
+        statistics = producer.statistics()
+
+    assert statistics.batches_sent == 3
+    assert statistics.delivery_latency_p50_s == pytest.approx(2.0, rel=0.1)
+
+
+@in_virtual_time
+async def test_record_that_found_no_room_does_not_count_as_one_that_was_pending() -> None:
+    """Those that did are pending still."""
+    options: ProducerOptions = {"buffer_memory": 32_768, "batch_size": 16_384, "max_block_ms": 100}
+    async with (
+        FakeCluster(1, topics={"orders": 1}) as cluster,
+        Producer(cluster.bootstrap_servers, **options) as producer,
+    ):
+        await producer.partitions_for("orders")
+        stalled = cluster.faults.stall(Where(api=ApiKey.PRODUCE))
+        sending = [asyncio.ensure_future(producer.enqueue("orders", bytes(6_000))) for _ in range(5)]
+        await asyncio.wait(sending)
+        statistics = producer.statistics()
+        cluster.faults.remove(stalled)
+
+    refused = [call.exception() for call in sending if call.exception() is not None]
+    assert [type(error) for error in refused] == [BufferTimeoutError] * len(refused)
+    assert 0 < len(refused) < len(sending) - 1
+    assert (statistics.records_pending, statistics.records_failed) == (len(sending) - len(refused), len(refused))

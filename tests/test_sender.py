@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from aioproducer.core.buffer_pool import SMALLEST_CHUNK
 from aioproducer.core.timer_heap import TICK_S
 from aioproducer.errors import (
     BrokerConnectionError,
@@ -252,6 +253,24 @@ def test_each_deadline_is_kept_after_the_partition_was_busy_before() -> None:
     script.turn(seconds=9)
 
     assert isinstance(delivery.exception(), DeliveryTimeoutError)
+
+
+def test_memory_of_what_is_overdue_is_lent_in_the_same_turn() -> None:
+    """Nothing else may happen for long that would have it looked at."""
+    script = ScriptedSender(delivery_timeout_s=10)
+    script.client.connections[1] = 0
+    pool = script.core.pool
+    held = [pool.try_lend(pool.total_bytes * 3 // 4, None), pool.try_lend(pool.total_bytes // 4 - SMALLEST_CHUNK, 1)]
+    overdue = script.core.send(b"v")
+    script.turn(seconds=5)
+    waiting = script.core.wait_in_line()
+    assert None not in held
+    assert pool.available_bytes == 0
+
+    script.turn(seconds=5)
+
+    assert overdue.done()
+    assert not waiting.is_waiting
 
 
 def test_records_without_acknowledgement_complete_when_written() -> None:

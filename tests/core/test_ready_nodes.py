@@ -58,6 +58,18 @@ def test_partition_that_found_no_room_in_a_request_keeps_its_turn() -> None:
     assert [ready.take_first(1), ready.take_first(1)] == [first, second]
 
 
+def test_partition_that_keeps_its_turn_can_still_move_to_another_leader() -> None:
+    """Else its next batch would be sent to the old one."""
+    ready, only = ReadyNodes(), partition(0)
+    ready.offer(only)
+    ready.take_first(1)
+
+    ready.offer_first(only)
+
+    assert ready.withdraw(only)
+    assert ready.take_first(1) is None
+
+
 def test_nodes_are_served_apart() -> None:
     """And only those with something ready are named."""
     ready, here, there = ReadyNodes(), partition(0, 1), partition(1, 2)

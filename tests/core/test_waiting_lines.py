@@ -358,6 +358,19 @@ def test_waiting_record_keeps_its_flush_generation() -> None:
     assert core.generations.is_finished(generation)
 
 
+def test_record_that_a_flush_waits_for_does_not_linger_once_its_topic_is_known() -> None:
+    """Nor would the flush, which has closed all batches long ago."""
+    core = CoreParts(leaders=(), linger_s=10.0)
+    core.wait_in_line(topic="t")
+    core.flush()
+
+    core.lead((1,))
+
+    batch = core.queue().open_batch
+    assert batch is not None
+    assert batch.is_ready
+
+
 def test_shown_front_of_a_record_that_left_does_not_serve_its_line_out_of_turn() -> None:
     """The next of its line competes with its own place in the order of calls."""
     core = full(leaders=(1, 1), chunks=4)

@@ -132,3 +132,17 @@ def test_fresh_record_does_not_share_the_deadline_of_one_that_waited_long() -> N
     fresh = core.send(b"y")
 
     assert waited.delivery.home is not fresh.home
+
+
+def test_records_that_waited_share_a_deadline_only_if_they_were_called_together() -> None:
+    """Else the later one would expire long before its time."""
+    core = full()
+    early, soon = core.wait_in_line(b"x"), core.wait_in_line(b"y")
+    core.pass_time(50)
+    late = core.wait_in_line(b"z")
+    for _ in range(2):
+        release_one(core)
+
+    assert early.delivery.home is soon.delivery.home
+    assert not late.is_waiting
+    assert late.delivery.home is not early.delivery.home

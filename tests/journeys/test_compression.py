@@ -44,6 +44,21 @@ async def test_large_batches_arrive_whole_and_in_order(codec: str) -> None:
         assert statistics.buffer_available_bytes == statistics.buffer_total_bytes
 
 
+async def test_batches_that_wait_for_a_thread_are_compressed_when_one_is_done() -> None:
+    """Two at a time; nothing else happens that would have the others looked at."""
+    async with (
+        FakeCluster(1, topics={"orders": 5}) as cluster,
+        Producer(cluster.bootstrap_servers, compression_type="gzip", batch_size=131_072, linger_ms=60_000) as producer,
+    ):
+        await producer.partitions_for("orders")
+        for number in range(5):
+            producer.send("orders", b"%d" % number * 100_000, partition=number)
+
+        await asyncio.wait_for(producer.flush(), 10)
+
+        assert producer.statistics().batch_bytes < 100_000
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("codec", ["gzip", "zstd"])
 async def test_compressed_batches_are_resent_byte_for_byte(codec: str) -> None:

@@ -7,6 +7,9 @@ from aioproducer import Producer
 from aioproducer.testing import FakeCluster
 from tests.fakes.virtual_cluster import in_virtual_time
 
+SOON_S = 10
+"""Less than the tenth of `delivery_timeout_ms` after which a batch is closed, however long its linger."""
+
 
 def note_time(left: asyncio.Future[float], *_: object) -> None:
     """Say when a record was delivered."""
@@ -36,7 +39,7 @@ async def test_flush_does_not_wait_out_a_linger(cluster: FakeCluster) -> None:
     """Aiokafka took as long as the linger (B7)."""
     async with Producer(cluster.bootstrap_servers, linger_ms=60_000) as producer:
         producer.send("orders", b"x")
-        await asyncio.wait_for(producer.flush(), 30)
+        await asyncio.wait_for(producer.flush(), SOON_S)
 
         assert producer.statistics().records_acknowledged == 1
 
@@ -44,7 +47,7 @@ async def test_flush_does_not_wait_out_a_linger(cluster: FakeCluster) -> None:
 async def test_awaiting_ends_a_linger(cluster: FakeCluster) -> None:
     """Whoever waits wants it now."""
     async with Producer(cluster.bootstrap_servers, linger_ms=60_000) as producer:
-        metadata = await asyncio.wait_for(producer.send("orders", b"x"), 30)
+        metadata = await asyncio.wait_for(producer.send("orders", b"x"), SOON_S)
 
     assert metadata.offset == 0
 

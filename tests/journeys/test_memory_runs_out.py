@@ -4,7 +4,14 @@ import asyncio
 import contextlib
 from typing import Self
 
-from aioproducer import BufferFullError, BufferTimeoutError, Outcome, Producer, UndeliveredError
+from aioproducer import (
+    BufferFullError,
+    BufferTimeoutError,
+    InvalidPartitionError,
+    Outcome,
+    Producer,
+    UndeliveredError,
+)
 from aioproducer.testing import ApiKey, FakeCluster, Fault, Where
 from tests.fakes.virtual_cluster import in_virtual_time
 
@@ -80,6 +87,24 @@ async def test_cancelled_callers_leave_no_trace() -> None:
         assert len(broker.cluster.records("orders", 0)) == 51
         statistics = broker.producer.statistics()
         assert (statistics.records_waiting, statistics.buffer_available_bytes) == (0, statistics.buffer_total_bytes)
+
+
+@in_virtual_time
+async def test_caller_that_gives_up_makes_way_at_once() -> None:
+    """For a record that needs less; no answer and no deadline may be near that would have it looked at."""
+    async with StalledBroker(buffer_memory=69_000) as broker:
+        for _ in range(4):
+            broker.producer.send("orders", VALUE)
+        large = asyncio.ensure_future(broker.producer.enqueue("orders", VALUE))
+        await asyncio.sleep(LEFT_TO_STALL_S)
+        small = asyncio.ensure_future(broker.producer.enqueue("others", b"x"))
+        await asyncio.sleep(LEFT_TO_STALL_S)
+        assert not small.done()
+
+        large.cancel()
+        await asyncio.sleep(0.01)
+
+        assert small.done()
 
 
 @in_virtual_time
@@ -194,6 +219,35 @@ async def test_node_that_answers_nothing_does_not_stop_the_others() -> None:
         for caller in callers:
             caller.cancel()
         await asyncio.wait(callers)
+        with contextlib.suppress(UndeliveredError):
+            await producer.close(0)
+
+
+@in_virtual_time
+async def test_record_whose_partition_moves_to_another_node_waits_no_longer_behind_those_of_the_old_one() -> None:
+    """The memory that is kept for the new one is free."""
+    async with FakeCluster(2, topics={"orders": 4}, replication_factor=2) as cluster:
+        for partition in range(4):
+            cluster.move_leader("orders", partition, 1 if partition < 3 else 2)
+        producer = Producer(cluster.bootstrap_servers, buffer_memory=262_144, batch_size=16_384, linger_ms=0)
+        await producer.start()
+        await asyncio.gather(*(producer.send("orders", b"x", partition=number) for number in range(4)))
+        cluster.faults.stall(Where(api=ApiKey.PRODUCE, node_id=1))
+        stuck = [asyncio.ensure_future(producer.enqueue("orders", VALUE, partition=0)) for _ in range(30)]
+        await asyncio.sleep(LEFT_TO_STALL_S)
+        moving = asyncio.ensure_future(producer.enqueue("orders", VALUE, partition=1))
+        await asyncio.sleep(LEFT_TO_STALL_S)
+        assert not moving.done()
+
+        cluster.move_leader("orders", 1, 2)
+        with contextlib.suppress(InvalidPartitionError):
+            producer.send("orders", b"x", partition=99)  # has metadata asked for
+        await asyncio.sleep(LEFT_TO_STALL_S)
+
+        assert moving.done()
+        for caller in stuck:
+            caller.cancel()
+        await asyncio.wait(stuck)
         with contextlib.suppress(UndeliveredError):
             await producer.close(0)
 

@@ -122,7 +122,7 @@ async def test_commit_of_a_transaction_that_failed_goes_on_failing_until_it_is_a
         await producer.begin_transaction()
         await producer.send("t", b"first", partition=1)
         cluster.faults.error(29, FIRST)
-        stalled = cluster.faults.stall(Where(api=ApiKey.PRODUCE, topic="t", partition=1))
+        stalled = cluster.faults.stall(PRODUCE, skip=1)
         failing = producer.send("t", b"second", partition=0)
         with pytest.raises(TopicAuthorizationError):
             await failing

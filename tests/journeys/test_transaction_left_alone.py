@@ -313,3 +313,19 @@ async def test_offsets_given_again_after_a_time_out_are_sent_once(release: Relea
         assert asked(cluster).count("TXN_OFFSET_COMMIT") == 2
         offsets = await producer.committed_offsets("g", [TopicPartition("t", 0)])
         assert offsets[TopicPartition("t", 0)] == (8, "")
+
+
+@on_every_release
+@in_virtual_time
+async def test_committed_offsets_wait_for_the_transaction_that_may_change_them(release: Release) -> None:
+    """Whoever took over from the ones before would begin where an open transaction has been already (KIP-447)."""
+    async with cluster_of(release) as cluster, producer_of(cluster) as producer:
+        await producer.begin_transaction()
+        await producer.send_offsets({("t", 0): 7}, "g")
+        asking = asyncio.ensure_future(producer.committed_offsets("g", [TopicPartition("t", 0)]))
+        await asyncio.sleep(1)
+        assert not asking.done()
+        await producer.commit_transaction()
+
+        offsets = await asking
+        assert offsets[TopicPartition("t", 0)] == (7, "")

@@ -11,7 +11,6 @@ from aioproducer import (
 )
 from tests.fakes.transactional_cluster import (
     END_TXN,
-    FIRST,
     PRODUCE,
     V2_RELEASE,
     Release,
@@ -35,7 +34,7 @@ async def test_v1_late_produce_is_not_committed_with_the_next_transaction(releas
         async with producer_of(cluster, request_timeout_ms=1000, batch_size=0) as producer:
             await producer.begin_transaction()
             await producer.send("t", b"acknowledged", partition=0)
-            cluster.faults.delay(4.0, FIRST, after_append=False)
+            cluster.faults.delay(4.0, PRODUCE, after_append=False)
             producer.send("t", b"stray", partition=0)
             await asyncio.sleep(0.1)
             await producer.abort_transaction()
@@ -70,7 +69,7 @@ async def test_v2_late_copies_are_of_an_older_epoch() -> None:
         async with producer_of(cluster, request_timeout_ms=1000, batch_size=0) as producer:
             await producer.begin_transaction()
             await producer.send("t", b"acknowledged", partition=0)
-            cluster.faults.delay(4.0, FIRST, after_append=False)
+            cluster.faults.delay(4.0, PRODUCE, after_append=False)
             producer.send("t", b"stray", partition=0)
             await asyncio.sleep(0.1)
             await producer.abort_transaction()

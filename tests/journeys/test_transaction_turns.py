@@ -15,6 +15,7 @@ from aioproducer import (
     TransactionTimeoutError,
 )
 from aioproducer.testing import FakeCluster
+from aioproducer.transactions.turns import TransactionTurns
 from tests.fakes.transactional_cluster import (
     V2_RELEASE,
     cluster_of,
@@ -118,6 +119,23 @@ async def _begun_and_never_ended(producer: Producer) -> list[asyncio.Future[None
     ]
     await asyncio.sleep(0.01)
     return waiting
+
+
+@in_virtual_time
+async def test_turn_that_comes_as_its_task_gives_up_goes_on_to_the_next() -> None:
+    """Else it would be lost, and everybody behind would wait in vain."""
+    loop = asyncio.get_running_loop()
+    turns = TransactionTurns(loop)
+    held = await turns.take(loop.time() + 1)
+    given_up = asyncio.ensure_future(turns.take(loop.time() + 1))
+    following = asyncio.ensure_future(turns.take(loop.time() + 1))
+    await asyncio.sleep(0)
+
+    turns.give(held)
+    given_up.cancel()
+
+    assert (await following).transaction is None
+    assert given_up.cancelled()
 
 
 @in_virtual_time

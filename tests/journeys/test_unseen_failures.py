@@ -1,5 +1,7 @@
 """A record that failed and that nobody looked at is raised by the next flush or close, whatever else looks on."""
 
+import asyncio
+
 import pytest
 
 from aioproducer import Producer, ProducerInterceptor, UndeliveredError
@@ -17,6 +19,23 @@ async def test_callback_and_await_of_one_record_do_not_hide_the_failure_of_anoth
         producer.send("orders", b"2", partition=0)
         with pytest.raises(Exception, match="permission"):
             await looked_at
+
+        with pytest.raises(UndeliveredError) as raised:
+            await producer.flush()
+
+    assert raised.value.count == 1
+
+
+async def test_who_gave_up_before_the_failure_has_not_looked(cluster: FakeCluster) -> None:
+    """The wait ended, and nobody was told anything since."""
+    stalled = cluster.faults.stall(PRODUCE)
+    async with Producer(cluster.bootstrap_servers) as producer:
+        delivery = producer.send("orders", b"1", partition=0)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.1):
+                await delivery
+        cluster.faults.error(29, PRODUCE)
+        cluster.faults.remove(stalled)
 
         with pytest.raises(UndeliveredError) as raised:
             await producer.flush()

@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from tests.mutants.ends_and_edges import ENDS_AND_EDGES
 from tests.mutants.listed import LISTED
 from tests.mutants.mutant import Mutant
 from tests.mutants.once_unseen import ONCE_UNSEEN
@@ -9,8 +10,10 @@ from tests.mutants.own_core import OWN_CORE
 from tests.mutants.own_native import OWN_NATIVE
 from tests.mutants.own_shell import OWN_SHELL
 from tests.mutants.own_transactions import OWN_TRANSACTIONS
+from tests.mutants.times_and_looks import TIMES_AND_LOOKS
 from tests.mutants.unseen_in_pace import UNSEEN_IN_PACE
 from tests.mutants.unseen_in_transactions import UNSEEN_IN_TRANSACTIONS
+from tests.mutants.waiting_and_memory import WAITING_AND_MEMORY
 
 MUTANTS: Final[tuple[Mutant, ...]] = (
     *LISTED,
@@ -21,4 +24,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     *ONCE_UNSEEN,
     *UNSEEN_IN_TRANSACTIONS,
     *UNSEEN_IN_PACE,
+    *WAITING_AND_MEMORY,
+    *ENDS_AND_EDGES,
+    *TIMES_AND_LOOKS,
 )

@@ -127,6 +127,23 @@ def test_nonsense_closes_and_loses_all_in_flight(answer: bytes, kind: type[Kafka
     assert text in str(error)
 
 
+def test_retiring_connection_takes_no_request_and_closes_after_its_last_answer() -> None:
+    """Else one that is busy would never close."""
+
+    async def story() -> tuple[list[bool], list[str]]:
+        pair = await connected()
+        ends = Ends()
+        pair.connection.send(ends.request("a"))
+        pair.connection.retire(BrokerConnectionError("another version"))
+        seen = [pair.connection.can_send, pair.connection.is_open]
+        await asyncio.sleep(0.01)
+        pair.broker.answer(pair.broker.requests[0], b"late")
+        await pair.connection.closed
+        return seen, ends.names()
+
+    assert run(story()) == ([False, True], ["a"])
+
+
 def test_large_frame_is_refused_at_its_size() -> None:
     """Four bytes are enough; nothing is kept of what follows."""
     _, error = run(lost_after(struct.pack(">i", 2000), settings=NetworkSettings(max_frame_bytes=1024)))

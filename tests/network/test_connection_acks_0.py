@@ -1,12 +1,15 @@
 """What a connection does with requests that nobody answers, and with a transport that is choked."""
 
 import asyncio
+import dataclasses
 
 import pytest
 
 from aioproducer.errors import BrokerConnectionError
+from aioproducer.network.connection import BrokerConnection
 from aioproducer.network.environment import NetworkSettings
-from tests.fakes.network import Ends, connected
+from tests.fakes.memory_transport import connect_in_memory
+from tests.fakes.network import Ends, connected, environment
 from tests.fakes.scripted_broker import Heard, ScriptedBroker
 from tests.fakes.virtual_loop import run
 
@@ -68,6 +71,24 @@ def test_acks_0_to_a_broker_that_does_not_read_closes() -> None:
     assert "has read nothing" in text
 
 
+def test_acks_0_to_a_broker_that_reads_slowly_goes_on() -> None:
+    """However long it takes, and however much waits behind: only a standstill is given up."""
+
+    async def story() -> tuple[bool, list[str]]:
+        pair = await connected(settings=NetworkSettings(request_timeout_ms=1000))
+        ends = Ends()
+        pair.transport.is_stuck = True
+        for name in "abcdef":
+            pair.connection.send(ends.request(name, acks=0))
+            pair.connection.send(ends.request(name.upper(), acks=0))
+            await asyncio.sleep(0.5)
+            pair.transport.flush(pair.transport.get_write_buffer_size() // 2)
+        await asyncio.sleep(0.2)
+        return pair.connection.is_open, ends.names()[:4]
+
+    assert run(story()) == (True, ["a", "A", "b", "B"])
+
+
 def test_acks_0_that_has_left_before_the_broker_hangs_up_was_written() -> None:
     """A broker that refuses it cannot say so, and closes: sooner than anybody polled. What stayed here is lost."""
 
@@ -90,14 +111,20 @@ def test_acks_0_that_has_left_before_the_broker_hangs_up_was_written() -> None:
 def test_choked_transport_takes_no_request() -> None:
     """Above the mark the connection is not ready; below it again, it is, and the sender is woken."""
 
-    async def story() -> list[bool]:
-        pair = await connected(settings=NetworkSettings(write_buffer_bytes=1000))
-        pair.transport.is_stuck = True
-        pair.connection.send(Ends().request("a", body=bytes(2000)))
-        choked = pair.connection.can_send
-        pair.transport.is_stuck = False
-        pair.transport.flush()
+    async def story() -> tuple[list[bool], int]:
+        wakes: list[None] = []
+        settings = NetworkSettings(write_buffer_bytes=1000)
+        surroundings = dataclasses.replace(environment(settings), wake=lambda: wakes.append(None))
+        connection = BrokerConnection(surroundings, "broker 1 at host:9092")
+        transport, _ = connect_in_memory(surroundings.loop, connection, ScriptedBroker())
+        await connection.ready
+        transport.is_stuck = True
+        connection.send(Ends().request("a", body=bytes(2000)))
+        choked = connection.can_send
+        wakes.clear()
+        transport.is_stuck = False
+        transport.flush()
         await asyncio.sleep(0.01)
-        return [choked, pair.connection.can_send]
+        return [choked, connection.can_send], len(wakes)
 
-    assert run(story()) == [False, True]
+    assert run(story()) == ([False, True], 1)

@@ -163,6 +163,27 @@ def test_requests_for_updates_are_joined() -> None:
     assert 8 <= run(story()) <= 14
 
 
+def test_pauses_are_short_again_once_all_topics_are_known() -> None:
+    """They had grown to a second; a leader that moves then is to be found sooner."""
+
+    async def story() -> tuple[int, int]:
+        unknown: Topics = [(3, "a", bytes(16), [])]
+        answers = Answers(*[unknown] * 8, [(0, "a", ID, [(1, 0)])])
+        async with refreshing(answers) as (refresher, network):
+            refresher.add_topic("a", network.loop.time())
+            await asyncio.sleep(60)
+            before = len(answers.asked)
+            for _ in range(1000):
+                refresher.request_update("not_leader")
+                await asyncio.sleep(0.001)
+            return before, len(answers.asked) - before
+
+    before, after = run(story())
+
+    assert before == 9
+    assert 8 <= after <= 14
+
+
 def test_never_two_refreshes_at_once() -> None:
     """A broker that takes its time is not asked again meanwhile."""
 
@@ -234,20 +255,22 @@ def test_pause_begins_when_its_answer_is_read() -> None:
 
 
 def test_topic_not_used_is_forgotten() -> None:
-    """After metadata_max_idle_ms without a use."""
+    """After metadata_max_idle_ms without a use; one that is used is known all the time."""
 
-    async def story() -> list[str]:
+    async def story() -> tuple[list[str], list[str]]:
         answers = Answers([(0, "a", ID, [(1, 0)]), (0, "b", ID, [(1, 0)])])
         settings = MetadataSettings(metadata_max_age_ms=10_000, metadata_max_idle_ms=30_000)
         async with refreshing(answers, settings) as (refresher, network):
             refresher.add_topic("a", network.loop.time())
             refresher.add_topic("b", network.loop.time())
+            gone: list[str] = []
             for _ in range(6):
                 await asyncio.sleep(10)
+                gone += {"a"} - refresher.cluster.topics.keys()
                 refresher.add_topic("a", network.loop.time())
-            return list(refresher.cluster.topics)
+            return list(refresher.cluster.topics), gone
 
-    assert run(story()) == ["a"]
+    assert run(story()) == (["a"], [])
 
 
 def test_leader_hint_is_published() -> None:

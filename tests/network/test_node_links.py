@@ -4,10 +4,29 @@ import asyncio
 
 import pytest
 
-from aioproducer.core.cluster import Node
+from aioproducer.core.cluster import Cluster, Node
+from aioproducer.network.environment import NetworkSettings
 from aioproducer.network.node_links import NodeLinks
-from tests.fakes.network import environment
+from aioproducer.protocol.messages import MetadataAnswer
+from tests.fakes.network import ClientAndNetwork, Ends, client_on, environment
+from tests.fakes.scripted_broker import ScriptedBroker
 from tests.fakes.virtual_loop import run
+
+SEED = Node(-1, "seed", 9092)
+
+
+def name_nodes(network: ClientAndNetwork, *nodes: Node) -> None:
+    """Let metadata name these nodes."""
+    network.client.update_nodes(Cluster.empty().merge(MetadataAnswer(-1, nodes, ()), 0.0))
+
+
+class HangsUp(ScriptedBroker):
+    """Takes connections, and closes them."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Say nothing."""
+        super().connection_made(transport)
+        self.transport.close()
 
 
 @pytest.mark.parametrize("is_change_first", [True, False])
@@ -16,7 +35,7 @@ def test_waiting_for_a_change_ends_when_change_and_timeout_come_together(*, is_c
 
     async def story() -> None:
         loop = asyncio.get_running_loop()
-        links = NodeLinks((Node(-1, "seed", 9092),), environment(), on_failed=lambda: None)
+        links = NodeLinks((SEED,), environment(), on_failed=lambda: None)
         when = loop.time() + 0.5
         if is_change_first:
             loop.call_at(when, links.forget_known)
@@ -28,3 +47,65 @@ def test_waiting_for_a_change_ends_when_change_and_timeout_come_together(*, is_c
         assert await waiting is None
 
     run(story())
+
+
+def test_bootstrap_address_whose_connection_became_a_nodes_is_there_when_that_node_is_gone() -> None:
+    """Its name may lead to another broker by then."""
+
+    async def story() -> tuple[list[Node], list[Node]]:
+        network = client_on()
+        links = network.client._links  # noqa: SLF001  # no broker needs to answer for this
+        network.loop.servers["seed", 9092] = ScriptedBroker
+        [seed] = links.candidates()
+        seed.connect()
+        await asyncio.sleep(1)
+        name_nodes(network, Node(5, "seed", 9092))
+        adopted = [link.node for link in links.candidates() if link is seed]
+        name_nodes(network, Node(6, "elsewhere", 1))
+        bootstrap = [link.node for link in links.bootstrap()]
+        await network.client.close()
+        return adopted, bootstrap
+
+    assert run(story()) == ([Node(5, "seed", 9092)], [SEED])
+
+
+def test_close_waits_for_the_connection_to_a_node_that_left() -> None:
+    """It still has a request in flight, and would stay open behind the producer."""
+
+    async def story() -> tuple[list[str], bool]:
+        network = client_on(settings=NetworkSettings(request_timeout_ms=30_000))
+        brokers: list[ScriptedBroker] = []
+        network.loop.servers["a", 1] = lambda: brokers.append(ScriptedBroker()) or brokers[-1]
+        name_nodes(network, Node(1, "a", 1))
+        network.client.connect(1)
+        await asyncio.sleep(1)
+        ends = Ends()
+        network.client.send(1, ends.request("last"))
+        name_nodes(network, Node(2, "b", 2))
+
+        await network.client.close()
+        names = ends.names()
+        await asyncio.sleep(1)
+        return names, brokers[0].is_connected
+
+    assert run(story()) == (["last"], False)
+
+
+def test_next_attempt_begins_with_the_next_address() -> None:
+    """One that takes connections and hangs up ends the whole attempt, each time."""
+
+    async def story() -> list[str]:
+        network = client_on()
+        network.loop.names["a"] = ["10.0.0.1", "10.0.0.2"]
+        network.loop.servers["10.0.0.1", 1] = HangsUp
+        network.loop.servers["10.0.0.2", 1] = ScriptedBroker
+        name_nodes(network, Node(1, "a", 1))
+        for _ in range(2):
+            network.client.connect(1)
+            await asyncio.sleep(1)
+        is_ready = network.client.ready_connection(1) > 0
+        await network.client.close()
+        assert is_ready, network.client.last_error(1)
+        return [host for _, host, _ in network.loop.connects]
+
+    assert run(story()) == ["10.0.0.1", "10.0.0.2"]

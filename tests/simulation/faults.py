@@ -115,7 +115,7 @@ def cold_start(nemesis: Nemesis, chance: Random) -> None:
 def lost_answer_then_refusals(nemesis: Nemesis, chance: Random) -> None:
     """F2, then F10 until all is healed: what is appended and not answered is refused for as long as it lives."""
     where, faults = nemesis.place(chance), nemesis.model.faults
-    faults.drop_connection(where, after_append=True, times=chance.randint(1, 2))
+    faults.drop_connection(_PRODUCE, after_append=True, times=chance.randint(1, 2))
     nemesis.later(nemesis.a_while(chance), lambda: faults.error(chance.choice((6, 74)), where, times=None))
 
 

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable
+from operator import attrgetter
 
 from aioproducer import Producer
 from aioproducer.core.cluster import NO_EPOCH, Cluster
@@ -100,6 +101,7 @@ class Inside:
         sleep = None if running is None else running.sender._sleep  # noqa: SLF001  # as above
         if running is None or sleep is None or sleep.done():
             return
+        self._check_waiting(violated)
         client, now = running.client, running.loop.time()
         for queue in running.accumulator.partitions.queues():
             self._check_lingering(queue, now, violated)
@@ -111,14 +113,26 @@ class Inside:
             if batch is not None:
                 violated("I20", f"{batch!r} could go to node {node_id}, which is ready, and the sender sleeps")
 
+    def _check_waiting(self, violated: Callable[[str, str], None]) -> None:
+        """I20: who waits for memory, and called before all others who do, gets it when there is some."""
+        parts = self._parts()
+        memory, pool = parts.lines._memory, parts.pool  # noqa: SLF001  # as above
+        first = min(memory, key=attrgetter("call_order"), default=None)
+        if first is None:
+            return
+        capacity = pool.capacity_for(first.size)
+        is_free = pool._used[None] + capacity <= pool._common_limit  # noqa: SLF001  # as above
+        if is_free and pool.lent_bytes + capacity <= pool.total_bytes:
+            violated("I20", f"a record of {first.size} bytes waits for memory, and the sender sleeps: {pool!r}")
+
     def _check_lingering(self, queue: PartitionQueue, now: float, violated: Callable[[str, str], None]) -> None:
-        """I20: a batch is ready when its linger is over, and when somebody waits for it."""
+        """I20: a batch is ready when its linger is over, and when somebody waits for it, a flush included."""
         batch, linger_s = queue.open_batch, self._parts().accumulator._settings.linger_s  # noqa: SLF001  # as above
         if batch is None or batch.is_ready:
             return
-        if batch.result.wanted or batch.called_at + linger_s + _TICK_S < now:
-            age_s = now - batch.called_at
-            violated("I20", f"{batch!r} lingers: wanted={batch.result.wanted}, opened {age_s:.6f} s ago")
+        is_wanted = batch.result.wanted or batch.generation < self._parts().generations.current
+        if is_wanted or batch.called_at + linger_s + _TICK_S < now:
+            violated("I20", f"{batch!r} lingers: wanted={is_wanted}, opened {now - batch.called_at:.6f} s ago")
 
     def watch_turns(self, violated: Callable[[str, str], None], *, longest_value: int) -> None:
         """I20, LINGER: from now on, whoever has waited longest for a node goes first, and nobody before it must."""
@@ -217,6 +231,9 @@ class ReadyWatch:
         drained = self._drain(node_id, connection, now)
         self._linger.drained(drained, now)
         self._left[node_id] = self._in_line(node_id)
+        strays = [queue for queue in self._left[node_id] if not queue.is_offered or queue.leader_id != node_id]
+        if strays:
+            self._violated("I20", f"{strays} stand in the line of node {node_id}, and do not know it")
         size = sum(batch.wire_size for batch in may_go[: len(drained) + 1])
         is_full = len(drained) < len(may_go) and bool(drained) and size > self._settings.max_request_size
         if drained != may_go[: len(drained)] or (len(drained) < len(may_go) and not is_full):

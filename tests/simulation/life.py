@@ -228,7 +228,7 @@ class Run:
         self._load.resolve()
         for story in history.stories:
             if story.end is End.GIVEN_UP and story.expects_callback and not story.was_called_back:
-                story.end = End.NOT_WRITTEN  # withdrawn: nobody would ever have been told otherwise
+                history.violated("I2", f"{story.record} ({story.verb}) was withdrawn, and was not called back")
         logs = self._keeper.logs()
         promise = Promise(
             acks=plan.acks,

@@ -3,6 +3,7 @@
 * I5, I8: one identity (producer id, epoch, sequence) of a partition names one record, for ever.
 * I6: a partition's epoch never goes back.
 * SIZE: no batch of several records is larger than `batch_size`, and the batches of no request than `max_request_size`.
+* TIMES: a batch that says how late its latest record is says it right.
 * I7: no more Produce requests in flight on a connection than configured.
 * I22: one Metadata request in flight, and another to another node where the first is met with silence.
 * RETRIES: no batch is sent more often than `retries` allow, or again and again without a pause (`resend_watch.py`).
@@ -69,6 +70,9 @@ LOOKS_INTO_REQUESTS: Final = 3
 In all with outages: what is sent after batches that were given up on the wire is where identities go wrong.
 """
 
+LOOKS_AT_TIMES: Final = 6
+"""In one of so many seeds, which are among those, every record is decoded too."""
+
 
 class Fate(Enum):
     """What has become of a request, as far as a second copy of it is concerned."""
@@ -108,6 +112,7 @@ class WireWatch:
         self._is_answered = plan.acks != 0
         is_looked_into = "outage" in plan.enabled or plan.seed % LOOKS_INTO_REQUESTS == 0
         self._looks_into_requests = history.is_recording or is_looked_into
+        self._looks_at_times = plan.seed % LOOKS_AT_TIMES == 0
         self._batch_size = max(plan.number("batch_size"), SMALLEST_LIMIT)
         self._max_request_size = plan.options.get("max_request_size", math.inf)
         self._request_timeout_s = plan.number("request_timeout_ms") / 1000
@@ -232,9 +237,17 @@ class WireWatch:
             )
             if header.record_count > 1 and not header.codec and header.size > self._batch_size:
                 self.violated("SIZE", f"{header.record_count} records in {header.size} bytes: more than batch.size")
+            if self._looks_at_times and not header.codec:
+                self._look_at_times(header, produced.records)
             if header.producer_id >= 0:
                 self._look_at_epoch((*place, header.producer_id), header.producer_epoch)
                 self._look_at_identity((*place, header.producer_id, header.producer_epoch), header, produced.records)
+
+    def _look_at_times(self, header: BatchHeader, records: memoryview) -> None:
+        """TIMES: brokers put a wrong one right, and look for records by their times with what they have put there."""
+        latest = max(record.timestamp for record in decode_records(records))
+        if header.max_timestamp != latest:
+            self.violated("TIMES", f"a batch says that its latest record is of {header.max_timestamp}, not {latest}")
 
     def _look_at_epoch(self, who: tuple[object, int, int], epoch: int) -> None:
         """I6: an epoch is left when nothing of it is unresolved, so nothing is sent under it any more."""

@@ -35,6 +35,12 @@ class FaultKind(IntEnum):
     OVERSIZED_FRAME = auto()
 
 
+_OF_PARTITIONS = frozenset(
+    (FaultKind.ERROR, FaultKind.ERROR_AFTER_APPEND, FaultKind.RECORD_ERRORS, FaultKind.OMIT_PARTITION)
+)
+"""Those that brokers ask for with each partition; the others befall a request with all that it brings."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Where:
     """Which requests a rule is for; None: any."""
@@ -89,10 +95,12 @@ class Fault:
 
         Raises:
             TypeError: `where` or `code` of the wrong type.
-            ValueError: a code that no answer has room for.
+            ValueError: a code that no answer has room for; a partition where whole requests are meant.
         """
         if not isinstance(self.where, Where):
             raise TypeError(f"where must be a Where, not {type(self.where).__name__}")
+        if self.kind not in _OF_PARTITIONS and (self.where.topic, self.where.partition) != (None, None):
+            raise ValueError(f"{self.kind.name} befalls whole requests: where must name no topic and no partition")
         if not isinstance(self.code, int) or isinstance(self.code, bool):
             raise TypeError(f"code must be an ErrorCode or an int, not {type(self.code).__name__}")
         if not -_INT16 <= self.code < _INT16:
@@ -114,8 +122,8 @@ class Fault:
 class Faults:  # noqa: PLR0904 - one verb a fault
     """All rules of a cluster, and the verbs that lay them down.
 
-    Every verb takes `times` and `skip`, and names the requests by `api`, `node_id`, `client_id` (and by `topic` and
-    `partition` where it says so). Each returns its `Fault`, which `remove` takes back.
+    Every verb takes `times` and `skip`, and names the requests by `api`, `node_id`, `client_id` (errors and
+    `omit_partition` by `topic` and `partition`, too). Each returns its `Fault`, which `remove` takes back.
 
     Args:
         released: called when a stall is removed, so that what it held can go on.

@@ -2,6 +2,8 @@
 
 import struct
 
+import pytest
+
 from aioproducer.testing import ApiKey, Where
 from tests.testing.model_network import Answer, ModelNetwork, batch
 
@@ -170,3 +172,15 @@ def test_fault_counts_its_hits() -> None:
     client.network.model.faults.clear()
 
     assert (fault.hits, client.produce("t", batch()).error_code) == (3, 0)
+
+
+@pytest.mark.parametrize("where", [Where(topic="t"), Where(partition=0)], ids=["topic", "partition"])
+def test_rule_about_whole_requests_names_no_partition(where: Where) -> None:
+    """It would never apply, and a test that relies on it would test nothing."""
+    faults = ModelNetwork().model.faults
+
+    for lay_down in (faults.drop_connection, faults.stall, faults.half_frame, faults.wrong_correlation_id):
+        with pytest.raises(ValueError, match="whole requests"):
+            lay_down(where)
+    with pytest.raises(ValueError, match="whole requests"):
+        faults.delay(1.0, where)
