@@ -102,7 +102,7 @@ class Settlement:
         """What is known of a batch when an answer, or none, has come for it."""
         identity = batch.queue.identity
         return BatchFacts(
-            attempts=batch.attempts,
+            attempts=batch.attempts - batch.put_off,
             records=batch.count,
             maybe_written=batch.maybe_written,
             is_first_unresolved=answer is None or not answer.error_code or batch.queue.is_first_unresolved(batch),
@@ -150,6 +150,7 @@ class Settlement:
     def _retry(self, batch: ProducerBatch, outcome: Retry, now: float) -> None:
         batch.maybe_written = batch.maybe_written or outcome.maybe_written
         self.counts.records_retried += batch.count
+        batch.put_off += outcome.is_soon
         if outcome.loses_producer_id:
             self._identity.discard(batch.identity.producer_id)
         if outcome.changes_epoch:

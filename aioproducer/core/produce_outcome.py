@@ -40,7 +40,7 @@ class BatchFacts(NamedTuple):
     """What is known of the batch when the answer comes."""
 
     attempts: int
-    """This one included."""
+    """This one included, those left out that the broker put off for a moment."""
     records: int
     maybe_written: bool = False
     """An earlier attempt may have been appended."""

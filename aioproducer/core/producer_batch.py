@@ -86,6 +86,7 @@ class ProducerBatch:
         "node_id",
         "not_before",
         "order",
+        "put_off",
         "queue",
         "result",
         "sent_at",
@@ -124,6 +125,7 @@ class ProducerBatch:
         self.compression = 0
         self.identity: BatchIdentity = NO_IDENTITY
         self.attempts = 0
+        self.put_off = 0  # attempts of those that a broker had no time for; they use up no `retries`
         self.maybe_written = False
         self.not_before = 0.0
         self.sent_at = 0.0  # monotonic seconds of the last attempt

@@ -99,10 +99,9 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
         self._is_asking = False
         self._joining: dict[PartitionQueue, None] = {}
         self._offsets = OffsetsInLine()
-        self._is_flushed = False
+        self._is_flushed = self._is_known = False
         self._is_commit_sent = False  # EndTxn to commit has gone out: its answer alone decides
         self._asked = 0  # so often a coordinator was; brokers that records went to may have told it too
-        self._is_known = False
         self._has_stray = False  # a request of the transaction went unanswered
         self._is_renewing = False  # the identity is to be had again by InitProducerId alone
         self._is_disowned = False  # by its coordinator: another producer may have the transactional id
@@ -281,9 +280,11 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
         if request.api is END_TXN and request.subject is True:
             self._is_commit_sent = True
 
-    def unanswered(self, request: TransactionRequest, error: KafkaError, *, was_sent: bool, now: float) -> None:
-        """Note that a request had no answer, and if `was_sent`, that a copy of it may arrive late."""
+    def unanswered(self, request: TransactionRequest, error: KafkaError | None, *, was_sent: bool, now: float) -> None:
+        """Note that a request had no answer, and if `was_sent`, that a copy of it may arrive late; None: called off."""
         self._is_asking = False
+        if error is None:
+            return
         if was_sent:
             self._note_stray(request)
             self.late.unanswered(request, self._nodes.get(request.coordinator), now, is_v2=self.is_v2)
@@ -346,16 +347,15 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
             return  # the count of attempts goes on: it belongs to the request that needs the coordinator
         self.pacing.passed()
         self.late.answered(request, self._nodes[request.coordinator])
-        subject = request.subject
         if isinstance(answer, ProducerIdAnswer):
             self._take_identity(answer)
         elif isinstance(answer, EndTxnAnswer):
             self._end(answer)
             if self.is_v2 and self._identity.first_answer_s is not None:
                 self._marker_pause.begin(self._identity.first_answer_s, now)
-        elif isinstance(subject, OffsetsToSend):
+        elif isinstance(request.subject, OffsetsToSend):
             self._is_known = True
-            self._offsets.forward(subject, is_committed=request.api is not ADD_OFFSETS_TO_TXN)
+            self._offsets.forward(request.subject, is_committed=request.api is not ADD_OFFSETS_TO_TXN)
         else:
             self._let_join(request)
 

@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from aioproducer.network.question import Answer
 
 
+class _CalledOffError(KafkaError):
+    """By the time a request could go out, something else was to be asked: nobody has failed to answer."""
+
+
 class Coordinators:
     """The way to them.
 
@@ -83,11 +87,7 @@ class Coordinators:
 
         def body(version: int) -> bytes:
             nonlocal was_sent
-            self._follow_cluster()  # the connection may be new, and the first to tell
-            if self.manager.is_v2 != speaks_v2:
-                raise BrokerConnectionError("the cluster serves another version of transactions now")
-            if self.manager.state not in {asked_in, TransactionState.COMMITTING}:  # an abort may be wanted instead
-                raise BrokerConnectionError("the transaction took another turn while this waited for a connection")
+            self._check_wanted(asked_in, speaks_v2=speaks_v2)
             content = request.body(version)
             self.manager.sent(request)
             was_sent = True
@@ -103,12 +103,27 @@ class Coordinators:
             )
         except UnsupportedVersionError as error:
             self.manager.refused(error)
+        except _CalledOffError as error:
+            self._log.debug("transaction_request_called_off", request=request.api.name, reason=str(error))
+            self.manager.unanswered(request, None, was_sent=False, now=self._clock())
         except KafkaError as error:
             self._log.debug("transaction_request_failed", request=request.api.name, reason=str(error))
             self._metadata.request_update("coordinator_unreachable")
             self.manager.unanswered(request, error, was_sent=was_sent, now=self._clock())
         else:
             self._take(request, node_id, answer)
+
+    def _check_wanted(self, asked_in: TransactionState, *, speaks_v2: bool) -> None:
+        """Call a request off that waited for a connection, if it would not be asked now.
+
+        Raises:
+            _CalledOffError: it would not.
+        """
+        self._follow_cluster()  # the connection may be new, and the first to tell
+        if self.manager.is_v2 != speaks_v2:
+            raise _CalledOffError("the cluster serves another version of transactions now")
+        if self.manager.state not in {asked_in, TransactionState.COMMITTING}:  # an abort may be wanted instead
+            raise _CalledOffError("the transaction took another turn while this waited for a connection")
 
     def _take(self, request: TransactionRequest, node_id: int, answer: TransactionAnswer) -> None:
         if ErrorCode.UNSUPPORTED_VERSION in codes_of(request, answer):

@@ -114,6 +114,18 @@ def test_coordinator_that_does_not_answer_is_looked_up_again() -> None:
     assert scene.asked() == "FindCoordinator"
 
 
+def test_request_that_was_called_off_is_no_failure() -> None:
+    """It never went out, because something else is to be asked: that is asked without a pause, of the same node."""
+    scene = Scene().ready()
+    scene.begun(0)
+    scene.manager.commit()
+    scene.manager.flushed()
+    request = scene.ask()
+    scene.manager.unanswered(request, None, was_sent=False, now=scene.now)
+
+    assert scene.asked() == "EndTxn"
+
+
 def test_coordinator_too_old_is_the_end() -> None:
     """Nothing it is asked would be understood."""
     scene = Scene()

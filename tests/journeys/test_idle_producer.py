@@ -79,6 +79,34 @@ async def test_partitioner_is_asked_when_a_forgotten_topic_is_known_again() -> N
 
 
 @in_virtual_time
+async def test_record_with_a_partition_queues_behind_those_that_a_partitioner_is_to_choose_for() -> None:
+    """The partitions of a forgotten topic are there still, so it went into a batch while they waited for metadata."""
+
+    class First:
+        def partition(self, *_: object) -> int:
+            return 0
+
+    async with (
+        FakeCluster(1, topics={"idle": 3}) as cluster,
+        Producer(
+            cluster.bootstrap_servers, metadata_max_idle_ms=5_000, metadata_max_age_ms=10_000, partitioner=First()
+        ) as producer,
+    ):
+        await producer.send("idle", b"before")
+        await asyncio.sleep(60)
+        producer.send("idle", b"1")
+        producer.send("idle", b"2", partition=0)
+        given_up = asyncio.ensure_future(producer.enqueue("idle", b"3"))
+        await asyncio.sleep(0)
+        given_up.cancel()
+        await producer.enqueue("idle", b"4", partition=0)
+        await (await producer.send_many("idle", [b"5", b"6"], partition=0))
+
+        assert [record.value for record in cluster.records("idle", 0)] == [b"before", b"1", b"2", b"4", b"5", b"6"]
+        assert producer.send_nowait("idle", b"7", partition=0) is not None
+
+
+@in_virtual_time
 async def test_identity_of_a_partition_survives_its_topic_being_forgotten() -> None:
     """Or the broker would take the next records for copies of the first and drop them."""
     async with (

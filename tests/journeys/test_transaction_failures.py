@@ -248,6 +248,22 @@ async def test_records_survive_connections_and_leaders_within_a_transaction(rele
 
 @on_every_release
 @in_virtual_time
+async def test_few_retries_are_enough_to_wait_for_the_markers_of_the_last_transaction(release: Release) -> None:
+    """CONCURRENT_TRANSACTIONS used them up, and every other transaction of a producer that never pauses failed."""
+    async with cluster_of(release) as cluster, producer_of(cluster, retries=1) as producer:
+        cluster.faults.error(51, FIRST, times=5)
+        async with producer.transaction() as txn:
+            await txn.send("t", b"kept", partition=0)
+        cluster.faults.error(6, FIRST, times=2)
+        with pytest.raises(BrokerError, match="NOT_LEADER"):
+            async with producer.transaction() as txn:
+                await txn.send("t", b"lost", partition=0)
+
+        assert committed(cluster) == [b"kept"]
+
+
+@on_every_release
+@in_virtual_time
 async def test_producer_that_a_leader_calls_fenced_is_told_so_by_every_call(release: Release) -> None:
     """Only the first one was; the others raised the record's own error, past `except ProducerFencedError`."""
     async with cluster_of(release) as cluster, producer_of(cluster) as producer:

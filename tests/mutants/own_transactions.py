@@ -94,8 +94,8 @@ OWN_TRANSACTIONS = (
         "offsets_added_are_offsets_committed",
         "C8: they are missing",
         ("D11",),
-        old="            self._offsets.forward(subject, is_committed=request.api is not ADD_OFFSETS_TO_TXN)\n",
-        new="            self._offsets.forward(subject, is_committed=True)\n",
+        old="            self._offsets.forward(request.subject, is_committed=request.api is not ADD_OFFSETS_TO_TXN)\n",
+        new="            self._offsets.forward(request.subject, is_committed=True)\n",
     ),
     _mutant(
         "transaction_is_left_open",

@@ -6,7 +6,7 @@ so for a producer id. Where a broker may say CONCURRENT_TRANSACTIONS, the pause 
 pause is twice as long as the one before. What repetition is unlikely to change is repeated few times.
 """
 
-from collections import deque
+from collections import Counter, deque
 from typing import Final
 
 from aioproducer.core.produce_outcome import FEW_RETRIES
@@ -24,6 +24,9 @@ SPREAD: Final = 0.8
 
 FEW: Final = frozenset(int(code) for code in ErrorCode if code.few_retries)
 """Codes that a broker gives again and again: the bytes are bad, or the version is."""
+
+COUNTED: Final = FEW | {int(ErrorCode.CONCURRENT_TRANSACTIONS)}
+"""Codes that change how often a batch may be sent."""
 
 MOVING: Final = frozenset(("F11", "F12", "F13", "F14", "F21", "F22", "outage", "lies", "F25"))
 """Faults after which leaders move, and batches follow them without a pause."""
@@ -56,6 +59,8 @@ class ResendWatch:
         self._first_ms, self._most_ms = plan.number("retry_backoff_ms"), plan.number("retry_backoff_max_ms")
         self._in_request: dict[Key, dict[int, tuple[object, ...]]] = {}  # unanswered batches, by partition
         self._bad: dict[Key, list[tuple[object, ...]]] = {}  # batches in answers that have not arrived
+        self._put_off: dict[Key, list[tuple[object, ...]]] = {}  # such batches, to be sent again in a moment
+        self._allowed: Counter[tuple[object, ...]] = Counter()  # attempts beyond `retries`: brokers had no time
         self._ended: set[tuple[object, ...]] = set()
 
     def sent(self, batch: tuple[object, ...], node: int, now: float) -> None:
@@ -66,7 +71,7 @@ class ResendWatch:
         if count > 1 and self._grows:
             self._look_at_growth(batch, count - 1, now)
         self._last[batch] = now
-        if self._most is not None and count > self._most:
+        if self._most is not None and count > self._most + self._allowed[batch]:
             self._history.violated("RETRIES", f"attempt {count} of {batch}, of {self._most} allowed")
         lately = self._lately.setdefault((*batch, node), deque(maxlen=AT_ONCE))
         self._look_at_pace(lately, self._batch_pause_s, now, what=f"attempts of {batch} at node {node}")
@@ -76,8 +81,10 @@ class ResendWatch:
         self._in_request.setdefault(key, {})[partition] = batch
 
     def refused(self, key: Key, partition: int, code: int) -> None:
-        """Look at what a broker answers for one batch."""
+        """Look at what a broker answers for one batch, one of `COUNTED`."""
         batch = self._in_request.get(key, {}).get(partition)
+        if batch is not None and code == ErrorCode.CONCURRENT_TRANSACTIONS:
+            self._put_off.setdefault(key, []).append(batch)
         if batch is not None and code in FEW and self._attempts[batch] > FEW_RETRIES:
             self._bad.setdefault(key, []).append(batch)
 
@@ -85,6 +92,7 @@ class ResendWatch:
         """Note that an answer has arrived: what it says is known from now on."""
         self._in_request.pop(key, None)
         self._ended.update(self._bad.pop(key, ()))
+        self._allowed.update(self._put_off.pop(key, ()))
 
     def _look_at_growth(self, batch: tuple[object, ...], failures: int, now: float) -> None:
         pause_s = SPREAD * min(self._first_ms << min(failures - 1, 20), self._most_ms) / 1000

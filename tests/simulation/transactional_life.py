@@ -9,7 +9,6 @@ from collections import Counter
 from random import Random
 
 from aioproducer import KafkaError, Producer, ProducerFencedError
-from aioproducer.protocol.error_codes import ErrorCode
 from aioproducer.records import TopicPartition
 from aioproducer.testing.model.committed_records import committed_records
 from aioproducer.testing.model.settings import ClusterSettings
@@ -313,10 +312,9 @@ class TransactionalRun(Run):
                 self._history.violated("FENCED", f"nobody has fenced it: {story}")
 
     def _check_calm_transactions(self) -> None:
-        """Where nothing goes wrong, every commit succeeds, unless few `retries` are too few to wait for markers."""
+        """Where nothing goes wrong, every commit succeeds."""
         for story in self._transactions:
-            is_impatient = self._plan.gives_up_early and ErrorCode.CONCURRENT_TRANSACTIONS.name in story.error
-            if story.error and not is_impatient:
+            if story.error:
                 self._history.violated("CALM", str(story))
 
     def _digest_of(self, outcome: Outcome) -> int:

@@ -24,7 +24,7 @@ from aioproducer.testing.model.record_batch import BatchHeader, decode_records, 
 from aioproducer.testing.model.wire import Reader
 from tests.simulation.history import History
 from tests.simulation.plan import Plan
-from tests.simulation.resend_watch import FEW, ResendWatch
+from tests.simulation.resend_watch import COUNTED, ResendWatch
 from tests.simulation.simulated_transport import SimulatedTransport
 
 _NAMES: Final = {int(api): api.name for api in ApiKey}
@@ -299,7 +299,7 @@ class WireWatch:
         is_appended = True
         for each in results:
             is_appended = is_appended and each.base_offset >= 0
-            if each.error_code in FEW:
+            if each.error_code in COUNTED:
                 self._resends.refused(key, each.index, each.error_code)
             self.error_codes["PRODUCE", each.error_code] += 1
             if self._is_recording:
