@@ -58,10 +58,13 @@ class MetadataWaits:
         """Say why a topic is still unknown."""
         if self._metadata.last_error is not None:
             return str(self._metadata.last_error)
-        code = ErrorCode.of(self._metadata.topic_error(topic))
-        if code is None or code is ErrorCode.NONE:
-            return "no broker has described it yet"
-        return f"brokers answer {code.name}: {code.meaning}"
+        code = self._metadata.topic_error(topic)
+        row = ErrorCode.of(code)
+        if row is None:
+            return f"brokers answer a code newer than this client ({code})"
+        if row is ErrorCode.NONE:
+            return "no broker has named its partitions yet"
+        return f"brokers answer {row.name}: {row.meaning}"
 
     def __repr__(self) -> str:
         """Show how many wait."""

@@ -158,9 +158,10 @@ class Settlement:
         if outcome.refresh_metadata:
             self._refresh_metadata(topic_of(batch))
         leader_moved = batch.queue.leader_id not in {None, batch.node_id}
-        backoff = self._soon if outcome.is_soon and batch.attempts <= SOON_AT_MOST else self._backoff
+        is_soon = outcome.is_soon and batch.attempts <= SOON_AT_MOST
+        backoff = self._soon if is_soon else self._backoff
         pause_s = 0.0 if leader_moved else backoff.delay_s(batch.attempts - 1)
-        self._accumulator.put_back(batch, not_before=now + pause_s)
+        self._accumulator.put_back(batch, not_before=now + pause_s, is_soon=is_soon)
 
     def take_back(self, batch: ProducerBatch, now: float) -> None:
         """Queue a batch again that was drained and could not be handed to a transport: there was no attempt."""
@@ -279,6 +280,7 @@ class Settlement:
 
     def expire(self, batch: ProducerBatch, now: float) -> None:
         """Fail a batch at its deadline; one on the wire stays the wire's until its answer or the connection's loss."""
+        self._accumulator.partitions.note_failure(batch.queue)
         self._give_up(batch, deadline_error(batch, self._delivery_timeout_s, self._explain(batch)), now)
 
     def fail_everything(self, error: KafkaError, now: float) -> None:

@@ -196,7 +196,7 @@ class PartitionsInUse:
             self._last_chosen[topic.topic] = slot
             topic.stick_to(slot.partition)
 
-    def note_failed_attempt(self, queue: PartitionQueue) -> None:
+    def note_failure(self, queue: PartitionQueue) -> None:
         """Have the next keyless records choose anew, if the choice is adaptive: elsewhere queues are shorter.
 
         Else a batch's worth of them would follow into a partition that takes none, which is many where each is awaited.

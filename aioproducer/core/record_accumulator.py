@@ -134,11 +134,18 @@ class RecordAccumulator:
 
     # Coming back
 
-    def put_back(self, batch: ProducerBatch, *, not_before: float) -> None:
-        """Queue a batch that was on the wire for another attempt, not earlier than `not_before`."""
+    def put_back(self, batch: ProducerBatch, *, not_before: float, is_soon: bool = False) -> None:
+        """Queue a batch that was on the wire for another attempt.
+
+        Args:
+            batch: the batch.
+            not_before: when; monotonic seconds.
+            is_soon: in a moment: keyless records go on into the same partition.
+        """
         batch.not_before = not_before
         batch.queue.put_back(batch)
-        self.partitions.note_failed_attempt(batch.queue)
+        if not is_soon:  # else a transaction that waits for markers would write to one partition more each time
+            self.partitions.note_failure(batch.queue)
         self._timers.schedule(not_before, partial(self._backoff_over, batch.queue))
 
     def _backoff_over(self, queue: PartitionQueue, now: float) -> None:  # noqa: ARG002  # a timer's callback

@@ -327,7 +327,7 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
         elif (
             verdict is not Verdict.ABORTABLE
             or (is_end and self._is_broken_promise(code, is_abort=is_abort))
-            or (is_about_id and self.state not in _OPEN)  # there is nothing to abort, or it cannot be
+            or (is_about_id and (self.state not in _OPEN or (self._is_commit_sent and self._has_stray)))  # no abort now
         ):
             self.fail(error)
             return

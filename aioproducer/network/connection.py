@@ -121,6 +121,7 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
     def pause_until(self, when: float) -> None:
         """Count no silence before then: the broker has said that it reads nothing until it is over (KIP-219)."""
         self._oldest_since = max(self._oldest_since, when)
+        self._stream.pause_until(when)
 
     def silent_for_s(self, now: float) -> float:
         """Return for how long the oldest request has been waiting as the oldest; 0.0 or less with none."""

@@ -59,7 +59,7 @@ class OutgoingStream:
         self._on_stall = on_stall
         self._handed = 0  # position behind the last byte given to the transport
         self._gone = 0  # position behind the last byte that had left it, when last looked at
-        self._moved_at = 0.0  # when that last grew, or the queue stopped being empty
+        self._moved_at = 0.0  # when that last grew, the queue stopped being empty, or a pause is over
         self._unwritten: deque[OutgoingRequest] = deque()  # without a response, oldest first
         self._poll_timer: Timer | None = None
         self._poll_delay_s = _FIRST_POLL_S
@@ -86,6 +86,10 @@ class OutgoingStream:
             self._queue(request, now)
         self._write(pieces)
 
+    def pause_until(self, when: float) -> None:
+        """Count no stall before then: the broker reads nothing until it is over."""
+        self._moved_at = max(self._moved_at, when)
+
     def has_left(self, request: OutgoingRequest) -> bool:
         """Tell whether the transport holds none of a request's bytes any more."""
         return request.end <= self._handed - self._transport.get_write_buffer_size()
@@ -96,7 +100,8 @@ class OutgoingStream:
             return
         gone = self._handed - self._transport.get_write_buffer_size()
         if gone > self._gone:
-            self._gone, self._moved_at, self._poll_delay_s = gone, now, _FIRST_POLL_S
+            self._gone, self._poll_delay_s = gone, _FIRST_POLL_S
+            self._moved_at = max(self._moved_at, now)  # kernels take some of it during a pause as well
         while self._unwritten and self._unwritten[0].end <= gone:
             on_written = self._unwritten.popleft().on_written
             if on_written is not None:
@@ -114,7 +119,7 @@ class OutgoingStream:
 
     def _queue(self, request: OutgoingRequest, now: float) -> None:
         if not self._unwritten:
-            self._moved_at = now
+            self._moved_at = max(self._moved_at, now)
         self._unwritten.append(request)
         if not self._is_poll_due_soon:
             self._is_poll_due_soon = True

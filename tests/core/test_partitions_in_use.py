@@ -257,6 +257,16 @@ def test_keyless_records_leave_a_partition_that_refuses_them(*, is_adaptive: boo
     assert (partition_of(core.send(partition=None)) != first) is is_adaptive
 
 
+def test_keyless_records_stay_in_a_partition_that_takes_them_in_a_moment() -> None:
+    """A transaction would write to one partition more each time that markers are waited for."""
+    core = CoreParts(leaders=(1,) * 10, linger_s=0.0)
+    first = partition_of(core.send(partition=None))
+
+    core.refuse(core.drain()[0], pause_s=0.02, is_soon=True)
+
+    assert partition_of(core.send(partition=None)) == first
+
+
 # Candidates for records that waited
 
 

@@ -3,6 +3,7 @@
 import pytest
 
 from aioproducer.core.transaction_requests import OffsetsToSend, TransactionRequest
+from aioproducer.errors import BrokerConnectionError
 from aioproducer.protocol.transaction_messages import CoordinatorAnswer
 from tests.fakes.transaction_scene import OFFSETS, READERS, Scene, State, on_both
 
@@ -95,3 +96,20 @@ def test_lookup_for_offsets_that_an_abort_has_made_needless_changes_nothing(vers
     scene.manager.answered(request, CoordinatorAnswer(0, 30, -1, "", -1), scene.now)
 
     assert (scene.asked(), scene.manager.state, scene.manager.error) == (None, State.READY, None)
+
+
+@on_both()
+@pytest.mark.parametrize("code", ABORTABLE_ANSWERS)
+def test_refusal_of_the_coordinator_that_was_asked_to_commit_is_the_end(version: int, code: int) -> None:
+    """Without an answer, and it may have: nobody may be told that the transaction must be aborted."""
+    scene = Scene(version=version).begun(0)
+    scene.manager.commit()
+    scene.manager.flushed()
+    end = scene.ask()
+    scene.manager.unanswered(end, BrokerConnectionError("lost"), was_sent=True, now=scene.now)
+    scene.pass_time(1)
+
+    refuse(scene, code)
+
+    assert end.api.name == "EndTxn"
+    assert scene.is_in(State.FATAL_ERROR)

@@ -9,6 +9,7 @@ from aioproducer.testing import ApiKey, FakeCluster, Where
 from tests.fakes.virtual_cluster import in_virtual_time
 
 NOT_ENOUGH_REPLICAS = 19
+CONCURRENT_TRANSACTIONS = 51
 PARTITIONS = 6
 RECORDS = 100
 
@@ -58,3 +59,40 @@ async def test_one_record_waits_for_replicas_and_the_others_go_elsewhere() -> No
 
         assert partitions.count(None) <= 2  # who comes back to it by chance waits too
         assert len(set(partitions) - {None, stuck}) >= 1
+
+
+@in_virtual_time
+async def test_one_record_waits_for_a_connection_and_the_others_go_elsewhere() -> None:
+    """Its partition has a leader that only this producer cannot reach: no attempt fails, there is none."""
+    async with (
+        FakeCluster(10, topics={"orders": 10}) as cluster,
+        Producer(
+            cluster.bootstrap_servers, linger_ms=0, connections_max_idle_ms=5_000, metadata_max_idle_ms=3_600_000
+        ) as producer,
+    ):
+        stuck = (await producer.send("orders", b"v")).partition
+        cluster.faults.stall(Where(api=ApiKey.API_VERSIONS, node_id=cluster.leader_of("orders", stuck)))
+        await asyncio.sleep(60)
+
+        partitions = await asyncio.wait_for(awaited_one_by_one(producer), 1_000)
+
+        assert 1 <= partitions.count(None) <= 5  # who comes back to it by chance waits too
+        assert stuck not in partitions
+
+
+@in_virtual_time
+async def test_transaction_that_waits_for_markers_stays_in_its_partition() -> None:
+    """Each partition more would be a marker more, and the next transaction would wait for them all."""
+    async with (
+        FakeCluster(1, topics={"orders": PARTITIONS}) as cluster,
+        Producer(cluster.bootstrap_servers, transactional_id="billing-1", linger_ms=0) as producer,
+    ):
+        cluster.faults.error(CONCURRENT_TRANSACTIONS, Where(api=ApiKey.PRODUCE), times=20)
+        async with producer.transaction() as txn:
+            deliveries = []
+            for _ in range(100):
+                deliveries.append(txn.send("orders", b"v"))
+                await asyncio.sleep(0.001)
+            partitions = {(await delivery).partition for delivery in deliveries}
+
+        assert len(partitions) == 1

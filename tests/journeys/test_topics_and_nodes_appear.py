@@ -46,6 +46,19 @@ async def test_topic_that_cannot_be_made_yet_is_waited_for(code: int) -> None:
 
 
 @in_virtual_time
+async def test_code_that_nobody_knows_is_told_as_a_number() -> None:
+    """Brokers have described the topic: in words of a later Kafka."""
+    async with (
+        FakeCluster(1, topics={"orders": 1}) as cluster,
+        Producer(cluster.bootstrap_servers, max_block_ms=3_000) as producer,
+    ):
+        cluster.faults.error(999, Where(api=ApiKey.METADATA, topic="orders"), times=None)
+
+        with pytest.raises(MetadataTimeoutError, match=r"brokers answer a code newer than this client \(999\)"):
+            await producer.partitions_for("orders")
+
+
+@in_virtual_time
 async def test_fresh_cluster_that_has_no_producer_ids_yet_only_delays() -> None:
     """It answers 14 for a second."""
     async with (

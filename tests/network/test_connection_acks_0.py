@@ -89,6 +89,23 @@ def test_acks_0_to_a_broker_that_reads_slowly_goes_on() -> None:
     assert run(story()) == (True, ["a", "A", "b", "B"])
 
 
+def test_acks_0_to_a_broker_in_its_pause_waits_for_the_end_of_it() -> None:
+    """It reads nothing meanwhile, as it has said (KIP-219); what its kernel still takes does not shorten that."""
+
+    async def story() -> float:
+        pair = await connected(settings=NetworkSettings(request_timeout_ms=1000))
+        pair.transport.is_stuck = True
+        start = pair.environment.loop.time()
+        pair.connection.send(Ends().request("a", acks=0))
+        pair.connection.pause_until(start + 5)
+        await asyncio.sleep(0.5)
+        pair.transport.flush(1)
+        await pair.connection.closed
+        return pair.environment.loop.time() - start
+
+    assert run(story()) == pytest.approx(6, abs=0.2)
+
+
 def test_acks_0_that_has_left_before_the_broker_hangs_up_was_written() -> None:
     """A broker that refuses it cannot say so, and closes: sooner than anybody polled. What stayed here is lost."""
 
