@@ -101,7 +101,7 @@ class OutgoingStream:
         gone = self._handed - self._transport.get_write_buffer_size()
         if gone > self._gone:
             self._gone, self._poll_delay_s = gone, _FIRST_POLL_S
-            self._moved_at = max(self._moved_at, now)  # kernels take some of it during a pause as well
+            self._moved_at = max(self._moved_at, now)  # kernels take some during a pause
         while self._unwritten and self._unwritten[0].end <= gone:
             on_written = self._unwritten.popleft().on_written
             if on_written is not None:
