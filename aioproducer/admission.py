@@ -96,7 +96,7 @@ class Admission:
         """
         taken = self._take(given)
         if isinstance(taken, PreparedRecord):
-            error = self._why_not_now(taken.topic)
+            error = self._why_not_now(taken)
             self._running.preparation.refused(taken, error)
             raise error
         return taken
@@ -207,9 +207,11 @@ class Admission:
             self._running.wake()  # whoever stood behind it may fit where it did not
             raise
 
-    def _why_not_now(self, topic: str) -> MetadataNotReadyError | BufferFullError:
-        running = self._running
-        if topic not in running.appender.topics:
+    def _why_not_now(self, record: PreparedRecord) -> MetadataNotReadyError | BufferFullError:
+        running, topic = self._running, record.topic
+        slots = running.appender.topics.get(topic)
+        # One that nobody used for long has slots still, but a partitioner has not been shown its partitions again.
+        if slots is None or slots.held or record.choose_partition is not None:
             running.metadata.add_topic(topic, running.loop.time())
             text = f"topic {topic!r} is not known yet; it is being asked for"
             return MetadataNotReadyError(text, topic=topic, outcome=Outcome.NOT_WRITTEN)

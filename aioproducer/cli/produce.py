@@ -25,10 +25,12 @@ from aioproducer.config import ProducerConfig
 from aioproducer.errors import ConfigurationError
 from aioproducer.records import MAX_PARTITION, check_topic_name
 
+_SETUP_TIMEOUT = "socket.connection.setup.timeout"
+
 DEFAULT_PROPERTIES: Mapping[str, str] = {
     "client.id": "aioproducer-produce",
     "max.block.ms": "10000",  # a wrong address or topic is known after ten seconds, not after a minute
-    "socket.connection.setup.timeout.ms": "4000",  # and by then why there is no answer
+    f"{_SETUP_TIMEOUT}.ms": "4000",  # and by then why there is no answer
 }
 
 OWN_OPTIONS: Mapping[str, str] = {"bootstrap.servers": "--bootstrap-server", "transactional.id": "--transactional-id"}
@@ -214,8 +216,11 @@ def _config(
     bootstrap_server: str, given: Mapping[str, str], defaults: Mapping[str, str], problems: list[str]
 ) -> ProducerConfig | None:
     """The configuration; what is wrong with it becomes a problem."""
-    spelled = {name.replace("_", ".") for name in given}
+    spelled = {name.replace("_", "."): value for name, value in given.items()}
     left = {name: value for name, value in defaults.items() if name not in spelled}
+    most = spelled.get(f"{_SETUP_TIMEOUT}.max.ms", "")
+    if most.isdecimal() and int(most) < int(DEFAULT_PROPERTIES[f"{_SETUP_TIMEOUT}.ms"]):
+        left = {name: most if name == f"{_SETUP_TIMEOUT}.ms" else value for name, value in left.items()}
     try:
         return ProducerConfig.from_kafka_properties({"bootstrap.servers": bootstrap_server, **left, **given})
     except ConfigurationError as error:

@@ -191,6 +191,8 @@ def _too_large_or_refused(
 
 
 def _may_retry(row: ErrorCode, facts: BatchFacts, policy: Policy) -> bool:
+    if row is ErrorCode.CONCURRENT_TRANSACTIONS and policy.is_transactional:
+        return True  # also behind the last of `retries`: to wait for markers is no failure
     if facts.attempts > policy.retries:
         return False
     if row.few_retries:

@@ -152,14 +152,14 @@ class WaitingLines:
 
     def topic_known(self, topic: str) -> None:
         """Append the records that waited for a topic, in order; those without memory go on waiting."""
-        line = self._topics.pop(topic, None)
-        if line is None:
+        if topic not in self._topics:
             return
-        line.stop_watching()
-        for record in line:
-            record.line = None
-            record.hold(None)
-            self._join_memory(record)
+        while (line := self._topics.pop(topic, None)) is not None:  # a partitioner may send: those queue behind too
+            line.stop_watching()
+            for record in line:
+                record.line = None
+                record.hold(None)
+                self._join_memory(record)
         self._memory.serve()
 
     def topic_failed(self, topic: str, error: KafkaError) -> None:

@@ -288,6 +288,17 @@ async def test_wrong_address_is_known_in_a_bounded_time() -> None:
     assert "refused" in command.errors[0]
 
 
+async def test_default_gives_way_to_a_shorter_bound_that_is_given() -> None:
+    """The command's own time to connect would be above it, and was refused as if it had been given."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    properties = "--property max.block.ms=500 --property socket.connection.setup.timeout.max.ms=3000"
+
+    command = await run("produce", "t", "-b", f"127.0.0.1:{port}", *properties.split(), stdin=b"a\n")
+
+    assert command.code == 1
+
+
 async def test_topic_that_nobody_makes_is_one_line() -> None:
     """Where brokers do not make topics on first use."""
     async with FakeCluster(1, auto_create_topics=False) as cluster:

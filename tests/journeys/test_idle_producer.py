@@ -1,8 +1,11 @@
 """What a producer that sent nothing for a while must find out before it sends again, and what it does meanwhile."""
 
 import asyncio
+from collections.abc import Callable
 
-from aioproducer import Producer
+import pytest
+
+from aioproducer import MetadataNotReadyError, Producer
 from aioproducer.core.cluster import Cluster
 from aioproducer.testing import ApiKey, FakeCluster
 from tests.fakes.virtual_cluster import ClusterLoop, in_virtual_time
@@ -104,6 +107,64 @@ async def test_record_with_a_partition_queues_behind_those_that_a_partitioner_is
 
         assert [record.value for record in cluster.records("idle", 0)] == [b"before", b"1", b"2", b"4", b"5", b"6"]
         assert producer.send_nowait("idle", b"7", partition=0) is not None
+
+
+class ToTheFirst:
+    """Sends everything to one partition, so that order can be seen."""
+
+    on_call: Callable[[], object] = staticmethod(lambda: None)
+
+    def partition(self, *_: object) -> int:
+        """Always partition 0."""
+        self.on_call()
+        return 0
+
+
+@in_virtual_time
+async def test_send_nowait_asks_for_a_forgotten_topic_that_a_partitioner_must_be_shown() -> None:
+    """Its partitions are there still, so it said that memory was short, and the topic was never asked for."""
+    async with (
+        FakeCluster(1, topics={"idle": 3}) as cluster,
+        Producer(
+            cluster.bootstrap_servers, metadata_max_idle_ms=5_000, metadata_max_age_ms=10_000, partitioner=ToTheFirst()
+        ) as producer,
+    ):
+        await producer.send("idle", b"before")
+        await asyncio.sleep(60)
+        with pytest.raises(MetadataNotReadyError):
+            producer.send_nowait("idle", b"1")
+        await asyncio.sleep(1)
+        await producer.send_nowait("idle", b"1")
+
+        await asyncio.sleep(60)
+        producer.send("idle", b"2")
+        with pytest.raises(MetadataNotReadyError):
+            producer.send_nowait("idle", b"3", partition=0)
+
+
+@in_virtual_time
+async def test_partitioner_that_sends_while_a_forgotten_topic_is_known_again_holds_nothing_up() -> None:
+    """Its record queued behind those still to be chosen for, in a line that waited for the next metadata."""
+    partitioner = ToTheFirst()
+    async with (
+        FakeCluster(1, topics={"idle": 3}) as cluster,
+        Producer(
+            cluster.bootstrap_servers, metadata_max_idle_ms=5_000, metadata_max_age_ms=10_000, partitioner=partitioner
+        ) as producer,
+    ):
+        await producer.send("idle", b"before")
+        await asyncio.sleep(60)
+
+        def send_another() -> None:
+            partitioner.on_call = lambda: None
+            producer.send("idle", b"nested", partition=0)
+
+        partitioner.on_call = send_another
+        first, second = producer.send("idle", b"1"), producer.send("idle", b"2")
+        await asyncio.wait_for(asyncio.gather(first, second, producer.send("idle", b"3", partition=0)), 1)
+        await asyncio.wait_for(producer.send("idle", b"4", partition=0), 1)
+
+        assert [record.value for record in cluster.records("idle", 0)] == [b"before", b"1", b"2", b"3", b"nested", b"4"]
 
 
 @in_virtual_time

@@ -264,6 +264,21 @@ async def test_few_retries_are_enough_to_wait_for_the_markers_of_the_last_transa
 
 @on_every_release
 @in_virtual_time
+async def test_markers_are_waited_for_after_the_last_retry_too(release: Release) -> None:
+    """Which another failure had used up: what did not count as a retry was refused for want of one."""
+    async with cluster_of(release) as cluster, producer_of(cluster, retries=1) as producer:
+        cluster.faults.error(6, FIRST, times=1)
+        async with producer.transaction() as txn:
+            txn.send("t", b"kept", partition=0)
+            while not any(each.api is ApiKey.PRODUCE for each in cluster.requests):  # noqa: ASYNC110  # nothing tells
+                await asyncio.sleep(0.001)
+            cluster.faults.error(51, FIRST, times=2)
+
+        assert committed(cluster) == [b"kept"]
+
+
+@on_every_release
+@in_virtual_time
 async def test_producer_that_a_leader_calls_fenced_is_told_so_by_every_call(release: Release) -> None:
     """Only the first one was; the others raised the record's own error, past `except ProducerFencedError`."""
     async with cluster_of(release) as cluster, producer_of(cluster) as producer:
