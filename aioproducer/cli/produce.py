@@ -218,8 +218,8 @@ def _config(
     """The configuration; what is wrong with it becomes a problem."""
     spelled = {name.replace("_", "."): value for name, value in given.items()}
     left = {name: value for name, value in defaults.items() if name not in spelled}
-    most = spelled.get(f"{_SETUP_TIMEOUT}.max.ms", "")
-    if most.isdecimal() and int(most) < int(DEFAULT_PROPERTIES[f"{_SETUP_TIMEOUT}.ms"]):
+    most, usual = spelled.get(f"{_SETUP_TIMEOUT}.max.ms", ""), DEFAULT_PROPERTIES[f"{_SETUP_TIMEOUT}.ms"]
+    if most.isdecimal() and (len(most), most) < (len(usual), usual):  # as numbers
         left = {name: most if name == f"{_SETUP_TIMEOUT}.ms" else value for name, value in left.items()}
     try:
         return ProducerConfig.from_kafka_properties({"bootstrap.servers": bootstrap_server, **left, **given})
