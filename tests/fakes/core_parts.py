@@ -121,14 +121,16 @@ class CoreParts:
         partition: int | None = 0,
         key: bytes | None = None,
         is_counted: bool = True,
+        choose_partition: Callable[[], int] | None = None,
     ) -> WaitingRecord:
-        """Let a record wait."""
+        """Let a record wait; one whose partition the user's partitioner chooses, for its topic to be described."""
         from aioproducer._native.delivery import BatchResult  # noqa: PLC0415
 
         _, _, timestamp, size = self.appender.measure(topic, value, key, partition, None, None)
         result = BatchResult(None, None)  # type: ignore[arg-type]  # as above
         record = WaitingRecord(topic, result, timestamp=timestamp, size=size, called_at=self.now)
         record.value, record.key, record.partition = value, key, partition
+        record.choose_partition = choose_partition
         self.lines.join(record, is_counted=is_counted)
         return record
 
