@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import signal
 import sys
 from asyncio.subprocess import Process
 from collections.abc import AsyncIterator, Mapping
@@ -30,6 +31,11 @@ class Ended(NamedTuple):
         return cls(code, output, [line for line in lines if not line.startswith("waiting for ")])
 
 
+def heed_hang_up() -> None:
+    """Undo what `nohup` has done, for who runs the tests under it."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
 @asynccontextmanager
 async def started(
     *arguments: str,
@@ -54,6 +60,7 @@ async def started(
         stdout=stdout,
         stderr=asyncio.subprocess.PIPE,
         env={**os.environ, "NO_COLOR": "1", **environment},
+        preexec_fn=heed_hang_up,
     )
     try:
         yield process

@@ -228,7 +228,7 @@ async def test_except_star_finds_the_kind(producer: Producer, one_broker: FakeCl
 
 async def test_failures_enqueue_raised_are_not_raised_again(one_broker: FakeCluster) -> None:
     """Its caller has been told."""
-    async with Producer(one_broker.bootstrap_servers, max_block_ms=50) as producer:
+    async with Producer(one_broker.bootstrap_servers, max_block_ms=500) as producer:
         with pytest.raises(TimeoutError):
             await producer.enqueue("nowhere", b"v")
         await producer.flush()

@@ -194,8 +194,11 @@ class SimulatedNetwork:
     def send_up(self, transport: SimulatedTransport, data: bytes) -> None:
         """Carry bytes to the node."""
         node = transport.node
+        if transport.is_cut:
+            return
         if node.cut_times > 0:
             node.cut_times -= 1
+            transport.is_cut = True
             self.watch.fired("F4")
             part = data[: self._random.randrange(len(data))]
             self._carry_up(transport, part)

@@ -49,6 +49,9 @@ class SimulatedTransport(asyncio.Transport):
         number: of the connection, from 1 on, never used twice.
     """
 
+    is_cut = False
+    """In the middle of what was written: nothing that is written behind it arrives."""
+
     def __init__(self, network: "SimulatedNetwork", protocol: asyncio.Protocol, node: "Node", number: int) -> None:  # noqa: PLR0917
         super().__init__()
         self.node = node
