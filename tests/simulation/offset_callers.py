@@ -47,12 +47,18 @@ class OffsetCaller:
             return
         story.offset_places = self._places(is_calm=is_calm)
         offsets = dict.fromkeys(story.offset_places, (story.number, story.text_of_offsets))
-        sending = asyncio.ensure_future(txn.send_offsets(offsets, member_of(story.group)))
+        begun = asyncio.Event()
+
+        async def give() -> None:
+            begun.set()
+            await txn.send_offsets(offsets, member_of(story.group))
+
+        sending = asyncio.ensure_future(give())
         if is_calm or self._chance.random() >= UNAWAITED:
             await sending
         else:
             self._under_way = sending
-            await asyncio.sleep(0)
+            await begun.wait()  # else a schedule of priorities may put the commit before the call
         story.has_offset = True
 
     async def end(self, story: TransactionStory) -> None:
