@@ -176,7 +176,9 @@ class TransactionCaller:
             if not task.cancelled():
                 return task.result()
         ends = (end() for _ in range(self._chance.randint(1, 2)))
-        told = (await asyncio.gather(*ends, return_exceptions=True))[0]  # once one is told, it is over for the others
+        answers = await asyncio.gather(*ends, return_exceptions=True)
+        # Once one is told, it is over for the others; which is the first is the schedule's to say.
+        told = next((each for each in answers if not isinstance(each, IllegalStateError)), answers[0])
         if isinstance(told, IllegalStateError) and asked:
             self._history.violated("I18", f"an end that was asked for {asked + 1} times is not joined: {told}")
         if isinstance(told, BaseException):
