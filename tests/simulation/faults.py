@@ -19,6 +19,7 @@ from aioproducer.testing.model.topics import TopicRequest
 from aioproducer.testing.model.version_profiles import PROFILES
 from tests.simulation.coordinator_faults import ASKED, COORDINATOR_FAULTS
 from tests.simulation.hostile_faults import HOSTILE_FAULTS
+from tests.simulation.plan import LONGEST_PAUSE
 
 if TYPE_CHECKING:
     from tests.simulation.nemesis import Nemesis
@@ -245,7 +246,7 @@ def any_code(nemesis: Nemesis, chance: Random) -> None:
 
 def throttle(nemesis: Nemesis, chance: Random) -> None:
     """F19: a broker asks for a pause, and reads nothing during it."""
-    pause_ms = round(chance.choice((0.1, 2.0)) * chance.random() * nemesis.request_timeout_s * 1000)
+    pause_ms = round(chance.choice((0.1, LONGEST_PAUSE)) * chance.random() * nemesis.request_timeout_s * 1000)
     where = Where(api=chance.choice((ApiKey.PRODUCE, ApiKey.PRODUCE, None)))
     nemesis.model.faults.throttle(pause_ms, where, times=chance.randint(1, 4))
 

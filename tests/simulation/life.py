@@ -171,7 +171,7 @@ class Run:
     async def _healed(self, callers: Sequence[asyncio.Future[None]]) -> None:
         """End the chaos; every call and every record must end within its time."""
         self._nemesis.heal()
-        self._load.healthy_since = self._loop.time() + self._load.delivery_timeout_s
+        self._load.healthy_since = self._loop.time() + self._plan.longest_pause_s + self._load.delivery_timeout_s
         left = self._load.delivery_timeout_s + self._load.max_block_s
         bound = (1 + self._plan.records) * left  # callers go on sending; each call has its own, tighter bound
         await self._within(bound, asyncio.wait(callers), "the callers")

@@ -25,6 +25,9 @@ USUAL = (150, 165)
 BEATS = (0.0, 0.005, 0.02, 0.02)
 """Of the request time-out. Where much arrives together the loop goes round less often."""
 
+LONGEST_PAUSE = 2.0
+"""Of the request time-out: what a broker asks for at most (F19)."""
+
 BURSTS = (8, 16, 32)
 """What callers bring at a time, from few to many: a run of the many has few requests, one of the few has many."""
 
@@ -104,6 +107,11 @@ class Plan:
     def gives_up_early(self) -> bool:
         """Whether a batch has few attempts, however much time is left."""
         return "retries" in self.options
+
+    @property
+    def longest_pause_s(self) -> float:
+        """How long a pause may go on that a broker has asked for just before everything was healed."""
+        return LONGEST_PAUSE * self.number("request_timeout_ms") / 1000 if "F19" in self.enabled else 0.0
 
     @property
     def has_partitioner(self) -> bool:
