@@ -121,13 +121,17 @@ class MemoryLines:
             _, number, rival = rivals[0]
             if self._part_from_held_up(rival, rivals):
                 continue
+            place = self._fronts[rival][0][2]
             if not self._serve_front(rival):
                 self._open_batches.may_use_common = False  # it is kept for the first who got nothing
                 heappop(rivals)
-            elif rival in self._fronts:
+                continue
+            if rival in self._fronts:
                 heapreplace(rivals, (self._fronts[rival][0][0], number, rival))
             else:
                 heappop(rivals)
+            if place in self._lines and (name := _rival_of(place)) != rival:
+                self._let_compete(name, rivals)
         self.note_shortage()
 
     def note_shortage(self) -> None:
@@ -163,6 +167,11 @@ class MemoryLines:
             heappop(rivals)
         heappush(rivals, (call_order, next(self._number), place))
         return True
+
+    def _let_compete(self, rival: Rival, rivals: list[tuple[int, int, Rival]]) -> None:
+        """Have a line go on under the name it has now: its partition is held up no more, or has another leader."""
+        if all(rival != other for _, _, other in rivals):
+            heappush(rivals, (self._fronts[rival][0][0], next(self._number), rival))
 
     def _serve_front(self, rival: Rival) -> bool:
         """Serve the earliest record of a rival; False: no memory for it."""

@@ -289,3 +289,22 @@ def test_topics_whose_partitions_nobody_leads_are_known() -> None:
     queue.join(partition=1)
     queue.join(partition=None)
     assert queue.lines.leaderless_topics == {"t"}
+
+
+def test_line_whose_partition_is_held_up_no_more_is_served_at_once() -> None:
+    """It competes under its leader's name again, which was not among the rivals when the serving began."""
+    core = CoreParts(memory=2 * 1024, batch_size=1024, max_record_size=6 * 1024)
+    for _ in range(2):
+        core.send(CHUNK)
+    [batch] = core.drain()
+    core.refuse(batch)
+    first, second = core.wait_in_line(CHUNK), core.wait_in_line(CHUNK)
+    core.lines.serve()
+    core.lines.withdraw(first)
+    for _ in range(2):
+        [batch] = core.drain()
+        core.acknowledge(batch)
+
+    core.lines.serve()
+
+    assert not second.is_waiting
