@@ -291,14 +291,16 @@ def test_topics_whose_partitions_nobody_leads_are_known() -> None:
     assert queue.lines.leaderless_topics == {"t"}
 
 
-def test_line_whose_partition_is_held_up_no_more_is_served_at_once() -> None:
-    """It competes under its leader's name again, which was not among the rivals when the serving began."""
-    core = CoreParts(memory=2 * 1024, batch_size=1024, max_record_size=6 * 1024)
+@pytest.mark.parametrize("others", [0, 1], ids=["alone", "beside another of the node"])
+def test_line_whose_partition_is_held_up_no_more_is_served_at_once(others: int) -> None:
+    """It competes under its leader's name again, which may not have been among the rivals when the serving began."""
+    core = CoreParts(leaders=(1, 1), memory=2 * 1024, batch_size=1024, max_record_size=6 * 1024)
     for _ in range(2):
         core.send(CHUNK)
     [batch] = core.drain()
     core.refuse(batch)
     first, second = core.wait_in_line(CHUNK), core.wait_in_line(CHUNK)
+    beside = [core.wait_in_line(CHUNK, partition=1) for _ in range(others)]
     core.lines.serve()
     core.lines.withdraw(first)
     for _ in range(2):
@@ -307,4 +309,4 @@ def test_line_whose_partition_is_held_up_no_more_is_served_at_once() -> None:
 
     core.lines.serve()
 
-    assert not second.is_waiting
+    assert [record.is_waiting for record in (second, *beside)] == [False] * (1 + others)
