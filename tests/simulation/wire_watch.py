@@ -192,6 +192,10 @@ class WireWatch:
             self._look_at_batches(_produce_in(frame, version), (number, correlation_id), transport)
         return True
 
+    def left(self, transport: SimulatedTransport) -> None:
+        """Bytes that were kept leave: for as long as they did not, the connection was in use."""
+        self._used[transport.number] = self._clock()
+
     def _note_question(self, transport: SimulatedTransport, *question: int) -> None:
         api, version, correlation_id = question
         transport.asked[correlation_id] = api

@@ -31,6 +31,9 @@ _PATIENCE_S = 60.0
 _PAUSES = 0.04
 """Records come in bursts: after so many of them there is a pause, and it is the longer."""
 
+_LONGEST_PAUSE_S = 50.0
+"""Less than a run that was closed waits for its callers."""
+
 _SAME_AIM = 0.9
 """Of the groups of records that one call, or a few in a row, bring: all go to the same partition, or have one key."""
 
@@ -165,8 +168,8 @@ class Caller:
     async def _pause(self, sent: int) -> None:
         pace = self._load.plan.pace_s
         if pace and self._chance.random() < _PAUSES * sent:
-            now = self._load.now()
-            await asyncio.sleep(self._load.on_beat(now + self._chance.expovariate(_PAUSES / pace)) - now)
+            now, pause_s = self._load.now(), min(self._chance.expovariate(_PAUSES / pace), _LONGEST_PAUSE_S)
+            await asyncio.sleep(self._load.on_beat(now + pause_s) - now)
         elif self._chance.random() < 0.2:
             await asyncio.sleep(0)
 
