@@ -1,9 +1,11 @@
 """Fetches the producer id in the background, whenever idempotent records wait for one.
 
 A fresh cluster answers the first InitProducerId with COORDINATOR_LOAD_IN_PROGRESS for about a second, so this asks
-again, with backoff, until there is an id or the cluster says that there never will be one.
+again, with backoff, until there is an id or the cluster says that there never will be one. Where the right to write
+is missing (brokers before 2.8 want IdempotentWrite on the cluster), what waits for the id fails, and this asks again:
+rights are granted while programs run.
 
-Source: TransactionManager.InitProducerIdHandler in Apache Kafka (KIP-98).
+Source: TransactionManager.InitProducerIdHandler, Sender.shouldHandleAuthorizationError in Apache Kafka (KIP-98).
 """
 
 from __future__ import annotations
@@ -38,6 +40,7 @@ class ProducerIdSource:
         identity: gets the id.
         backoff: between attempts.
         on_assigned: called when partitions that waited may go on.
+        on_refused: called with the reason why what waits gets no id now.
         log: one event an id.
     """
 
@@ -48,12 +51,14 @@ class ProducerIdSource:
         backoff: ExponentialBackoff,
         *,
         on_assigned: Callable[[], None],
+        on_refused: Callable[[KafkaError], None],
         log: EventLog,
     ) -> None:
         self._client = client
         self._identity = identity
         self._backoff = backoff
         self._on_assigned = on_assigned
+        self._on_refused = on_refused
         self._log = log
         self._wanted = asyncio.Event()
 
@@ -65,7 +70,7 @@ class ProducerIdSource:
         """Serve until cancelled.
 
         Raises:
-            KafkaError: no id will ever be given: the right is missing, or brokers are too old.
+            KafkaError: no id will ever be given: brokers are too old, or refuse for good.
         """
         while True:
             await self._wanted.wait()
@@ -106,6 +111,9 @@ class ProducerIdSource:
             return True
         if code is not None and code.fatal:
             text = f"no producer id: {code.name}: {code.meaning}; grant it, or set enable_idempotence=False"
-            raise BrokerError.of(answer.error_code, text, outcome=Outcome.NOT_WRITTEN)
+            error = BrokerError.of(answer.error_code, text, outcome=Outcome.NOT_WRITTEN)
+            if code is not ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
+                raise error
+            self._on_refused(error)
         self._log.debug("producer_id_refused", code=answer.error_code)
         return False

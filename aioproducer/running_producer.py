@@ -119,8 +119,8 @@ class RunningProducer:
         self.calls = OpenCalls(self.refuse)
         self.lines = self._make_lines()
         backoff = retry_backoff(config, random)
-        self.producer_ids = self._make_producer_ids(backoff)
         self.settlement = self._make_settlement(backoff)
+        self.producer_ids = self._make_producer_ids(backoff)
         self.transactions = self._make_transactions(backoff)
         self.sender = self._make_sender()
         self.preparation = self._make_preparation(interceptors)
@@ -171,11 +171,6 @@ class RunningProducer:
             log=self._log,
         )
 
-    def _make_producer_ids(self, backoff: ExponentialBackoff) -> ProducerIdSource:
-        return ProducerIdSource(
-            self.client, self.identity, backoff, on_assigned=self._producer_id_assigned, log=self._log
-        )
-
     def _make_settlement(self, backoff: ExponentialBackoff) -> Settlement:
         return Settlement(
             accumulator=self.accumulator,
@@ -188,6 +183,16 @@ class RunningProducer:
             refresh_metadata=lambda topic: self.metadata.request_update("produce_refused", topic=topic),
             explain=lambda batch: self.sender.explain(batch),  # noqa: PLW0108  # made later
             on_fatal=self._fail_for_good,
+        )
+
+    def _make_producer_ids(self, backoff: ExponentialBackoff) -> ProducerIdSource:
+        return ProducerIdSource(
+            self.client,
+            self.identity,
+            backoff,
+            on_assigned=self.accumulator.offer_all,
+            on_refused=self.settlement.fail_unstamped,
+            log=self._log,
         )
 
     def _make_transactions(self, backoff: ExponentialBackoff) -> TransactionRunner | None:
@@ -379,11 +384,6 @@ class RunningProducer:
             if (error := self.metadata_waits.topic_refusal(topic)) is not None:
                 self.lines.topic_failed(topic, error)
         self.metadata_waits.end()
-        self.wake()
-
-    def _producer_id_assigned(self) -> None:
-        for queue in self.accumulator.partitions.queues():
-            self.accumulator.offer(queue)
         self.wake()
 
     # Records that wait

@@ -290,6 +290,13 @@ class Settlement:
                 outcome = Outcome.UNKNOWN if batch.is_unresolved else Outcome.NOT_WRITTEN
                 self._give_up(batch, error.with_details(outcome=outcome), now)
 
+    def fail_unstamped(self, error: KafkaError) -> None:
+        """Fail what was never sent under a sequence: there is no producer id for it."""
+        now = self._clock()
+        for batch in self._accumulator.unfinished():
+            if not batch.is_stamped:
+                self._give_up(batch, error, now)
+
     def rescue(self, batches: Sequence[ProducerBatch], defect: Exception, now: float) -> None:
         """After a defect of our own: fail those of its batches that it left nowhere, so that nobody waits for ever."""
         for batch in batches:

@@ -6,6 +6,7 @@ import struct
 
 from aioproducer.core.producer_identity import ProducerIdentity
 from aioproducer.core.retry_backoff import ExponentialBackoff
+from aioproducer.errors import KafkaError
 from aioproducer.producer_id_source import ProducerIdSource
 from tests.fakes.network import client_on
 from tests.fakes.scripted_broker import SPOKEN, Heard, ScriptedBroker
@@ -26,11 +27,13 @@ def test_pause_begins_with_the_id() -> None:
         network.loop.servers["seed", 9092] = lambda: ScriptedBroker(answer, spoken=(*SPOKEN[:-1], (22, 0, 1)))
         identity = ProducerIdentity(is_enabled=True)
         is_paused: list[bool] = []
+        refused: list[KafkaError] = []
         source = ProducerIdSource(
             network.client,
             identity,
             ExponentialBackoff(100, 1000, random=random.Random(1)),
             on_assigned=lambda: is_paused.append(not network.client.ready_connection(FIRST_BOOTSTRAP_NODE)),
+            on_refused=refused.append,
             log=network.log,
         )
         source.ask()

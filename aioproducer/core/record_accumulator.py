@@ -74,6 +74,11 @@ class RecordAccumulator:
             self.ready.offer(queue)
             self._wake()
 
+    def offer_all(self) -> None:
+        """Offer every partition: what kept them all back, such as a missing producer id, is over."""
+        for queue in self.partitions.queues():
+            self.offer(queue)
+
     # Draining
 
     def drain(self, node_id: int, connection: int, now: float) -> list[ProducerBatch]:

@@ -47,6 +47,22 @@ def test_first_batch_takes_the_producers_id_and_sequences_count_records(producer
     assert partition.next_sequence == 5
 
 
+def test_all_partitions_are_offered_once_there_is_an_id() -> None:
+    """Nothing of its own happens to a partition then."""
+    core = CoreParts(leaders=(1, 1, 1))
+    core.identity.discard(7)
+    core.send(partition=0)
+    core.send(partition=2)
+    core.flush()
+    assert core.drain() == []
+
+    core.identity.assign(8, 0)
+    core.accumulator.offer_all()
+
+    drained = [(batch.queue.topic_partition.partition, batch.identity.producer_id) for batch in core.drain()]
+    assert drained == [(0, 8), (2, 8)]
+
+
 def test_partition_begins_with_the_epoch_that_the_broker_gave() -> None:
     """InitProducerId answers one."""
     assert PartitionIdentity(producer_of(epoch=4)).stamp(1) == BatchIdentity(7, 4, 0)

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from aioproducer import KafkaError, Outcome, Producer
+from aioproducer import ClusterAuthorizationError, KafkaError, Outcome, Producer
 from aioproducer.testing import ApiKey, FakeCluster, Where
 from tests.fakes.virtual_cluster import in_virtual_time
 
@@ -125,3 +125,39 @@ async def test_without_idempotence_one_batch_of_a_partition_travels_at_a_time() 
 
         assert producer.statistics().requests_in_flight == 2
         await producer.close(0)
+
+
+@in_virtual_time
+async def test_records_fail_for_as_long_as_the_right_to_write_is_missing() -> None:
+    """And the same producer goes on once it is granted: brokers before 2.8 want IdempotentWrite on the cluster."""
+    async with FakeCluster(1, topics={"orders": 2}) as cluster:
+        grant = cluster.faults.error(31, Where(api=ApiKey.INIT_PRODUCER_ID), times=1_000)
+        async with Producer(cluster.bootstrap_servers, linger_ms=0) as producer:
+            with pytest.raises(ClusterAuthorizationError, match="enable_idempotence=False") as refused:
+                await producer.send("orders", b"refused")
+            assert refused.value.outcome is Outcome.NOT_WRITTEN
+            with pytest.raises(ClusterAuthorizationError):
+                await producer.send("orders", b"refused, too")
+
+            cluster.faults.remove(grant)
+            sent = await asyncio.gather(*(producer.send("orders", b"%d" % number, partition=0) for number in range(3)))
+            assert [metadata.offset for metadata in sent] == [0, 1, 2]
+
+
+@in_virtual_time
+async def test_what_is_under_way_stays_so_where_no_further_id_is_given() -> None:
+    """A partition whose epochs are used up waits for another id; what others have sent, and may repeat, is theirs."""
+    async with (
+        FakeCluster(1, topics={"orders": 2}) as cluster,
+        Producer(cluster.bootstrap_servers, linger_ms=0, batch_size=0, retry_backoff_ms=500) as producer,
+    ):
+        await asyncio.gather(*(producer.send("orders", b"0", partition=number) for number in (0, 1)))
+        cluster.faults.error(31, Where(api=ApiKey.INIT_PRODUCER_ID))
+        cluster.faults.error(7, FIRST)  # this one is sent again, under the sequence it has
+        cluster.faults.error(59, Where(api=ApiKey.PRODUCE, partition=1))  # this one needs another id
+        results = await asyncio.gather(
+            *(producer.send("orders", b"1", partition=number) for number in (0, 1)), return_exceptions=True
+        )
+        assert isinstance(results[1], ClusterAuthorizationError), results
+        assert not isinstance(results[0], BaseException), results
+        assert (await producer.send("orders", b"2", partition=1)).offset == 1
