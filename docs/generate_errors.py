@@ -151,7 +151,7 @@ def _action(code: ErrorCode) -> str:
         case Refuse():
             return "the records that the answer names fail, the others are sent again"
         case Fail(is_fatal=True):
-            return "fails, and the producer with it"
+            return "fails, and an idempotent producer with it"
     is_copy = isinstance(_decide(code, maybe_written=True), Complete)
     return "fails; after an earlier attempt: delivered, its offset unknown" if is_copy else "fails"
 

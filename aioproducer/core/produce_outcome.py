@@ -135,7 +135,8 @@ def decide(  # noqa: PLR0911  # one return for each kind of answer
             is_soon=row is ErrorCode.CONCURRENT_TRANSACTIONS,
             renegotiate=row.renegotiate,
         )
-    return Fail(outcome, int(row), _reason(row, answer), is_fatal=row.fatal)
+    # Without idempotence there is no identity to be lost: each record is refused for itself.
+    return Fail(outcome, int(row), _reason(row, answer), is_fatal=row.fatal and policy.is_idempotent)
 
 
 def decide_lost(facts: BatchFacts, policy: Policy) -> ProduceOutcome:

@@ -59,6 +59,16 @@ def test_leader_that_is_no_known_node_counts_as_none() -> None:
     assert knowing(seen((NO_LEADER, 5))).leader_of("a", 0) is None
 
 
+def test_old_news_of_a_partition_whose_leader_has_left_name_no_other_leader() -> None:
+    """`testLeaderMetadataInconsistentWithBrokerMetadata`: it came back as leader, which this answer is too old for."""
+    before = knowing(seen((1, 10)))
+    stale = before.merge(answer(seen((2, 8)), from_node=2, nodes=NODES[1:]), 2.0)
+    after = stale.merge(answer(seen((1, 10))), 3.0)
+
+    assert [cluster.leader_of("a", 0) for cluster in (before, stale, after)] == [1, None, 1]
+    assert stale.topics["a"].partitions[0].leader_epoch == 10
+
+
 def test_unusable_nodes_are_left_out() -> None:
     """A broker's word is not enough."""
     cluster = Cluster.empty().merge(answer(nodes=(Node(1, "", 1), Node(2, "h", 70_000), Node(3, "h", 1))), 1.0)

@@ -232,10 +232,11 @@ def test_perhaps_written_and_passing_is_tried_again_as_ambiguous(code: int) -> N
 
 @pytest.mark.parametrize("code", sorted(NOT_WRITTEN_FAILED))
 def test_final_refusal_fails_at_once(code: int) -> None:
-    """As not written, fatal where nothing later can succeed."""
-    decided = decide(answer(code), FIRST, IDEMPOTENT)
+    """As not written; fatal where nothing later can succeed, which needs an identity to be lost."""
+    decided, plain = (decide(answer(code), FIRST, policy) for policy in (IDEMPOTENT, PLAIN))
 
     assert isinstance(decided, Fail)
+    assert plain == decided._replace(is_fatal=False)
     assert (decided.outcome, decided.code, decided.is_fatal) == (Outcome.NOT_WRITTEN, code, code in FATAL)
 
 

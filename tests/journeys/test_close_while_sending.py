@@ -155,3 +155,19 @@ async def test_records_sent_while_closing_are_refused() -> None:
         await closing
         assert accepted.result().offset == 0
         assert len(cluster.records("orders", 0)) == 1
+
+
+@in_virtual_time
+async def test_bulk_call_that_the_close_overtakes_takes_no_more() -> None:
+    """Its rows go in by native calls with pauses between: what comes after the close was accepted by nobody."""
+    rows = 2_000
+    async with FakeCluster(1, topics={"orders": 1}) as cluster:
+        producer = await Producer(cluster.bootstrap_servers).start()
+        await producer.partitions_for("orders")
+        sending = asyncio.ensure_future(producer.send_many("orders", [bytes(10_000)] * rows))
+        await asyncio.sleep(0)
+        await producer.close()
+        bulk = await sending
+
+        assert {type(error) for error in bulk.refused.values()} == {ProducerClosedError}
+        assert 0 < bulk.accepted == rows - len(bulk.refused) == cluster.end_offset("orders", 0)

@@ -129,6 +129,31 @@ async def test_batches_in_threads_at_the_close_do_no_harm() -> None:
         flushing.exception()
 
         assert all(delivery.done() for delivery in deliveries)
+        for thread in sealing_threads():
+            await asyncio.to_thread(thread.join, 60)
+        await asyncio.sleep(0.01)
+        statistics = producer.statistics()
+        assert statistics.buffer_available_bytes == statistics.buffer_total_bytes
+
+
+async def test_batch_that_compression_makes_larger_is_sent_as_it_is() -> None:
+    """What is random already does not get smaller."""
+    value = random.Random(5).randbytes(2_000)
+    sizes = []
+    for codec in CODECS:
+        async with (
+            FakeCluster(1, topics={"orders": 1}) as cluster,
+            Producer(
+                cluster.bootstrap_servers,
+                compression_type=codec,  # type: ignore[arg-type]  # one of a few words
+                linger_ms=0,
+            ) as producer,
+        ):
+            await producer.send("orders", value)
+            sizes.append(producer.statistics().batch_bytes)
+            assert cluster.records("orders", 0)[0].value == value
+
+    assert sizes == [sizes[0]] * len(CODECS)
 
 
 async def test_two_compressed_batches_take_the_place_of_many(cluster: FakeCluster) -> None:

@@ -36,6 +36,7 @@ from tests.fakes.transactional_cluster import (
 from tests.fakes.virtual_cluster import in_virtual_time
 
 FIND: Final = Where(api=ApiKey.FIND_COORDINATOR)
+MESSAGE_TOO_LARGE: Final = 10
 ADD_OFFSETS: Final = Where(api=ApiKey.ADD_OFFSETS_TO_TXN)
 COMMIT_OFFSETS: Final = Where(api=ApiKey.TXN_OFFSET_COMMIT)
 
@@ -228,6 +229,49 @@ async def test_refused_partition_is_named_and_costs_its_transaction_alone(releas
 
         assert asked(cluster) == ["INIT_PRODUCER_ID", "ADD_PARTITIONS_TO_TXN"]
         await one_more(producer, cluster)
+
+
+@pytest.mark.parametrize("skip", [0, 1, 3])
+@pytest.mark.parametrize("times", [1, 2])
+@on_every_release
+@in_virtual_time
+async def test_batch_that_is_split_keeps_its_place_among_those_behind_it(
+    release: Release, *, times: int, skip: int
+) -> None:
+    """`testTransactionalSplitBatchAndSend`, with batches on the wire and in the queue behind it."""
+    async with cluster_of(release) as cluster, producer_of(cluster, batch_size=16_000, linger_ms=5) as producer:
+        expected = []
+        for verb in (producer.commit_transaction, producer.abort_transaction, producer.commit_transaction):
+            await producer.begin_transaction()
+            await producer.send("t", b"first", partition=0)
+            refused = cluster.faults.error(MESSAGE_TOO_LARGE, FIRST, times=times, skip=skip)
+            for number in range(400):
+                producer.send("t", b"%d" % number * 50, partition=0)
+            await producer.send_offsets(OFFSETS, "readers")
+            await verb()
+            cluster.faults.remove(refused)
+            if verb == producer.commit_transaction:
+                assert refused.hits == times
+                expected += [b"first", *(b"%d" % number * 50 for number in range(400))]
+            assert committed(cluster) == expected
+        assert asked(cluster).count("INIT_PRODUCER_ID") <= 2  # another one is for what an abort left unanswered
+
+
+@on_v1
+@in_virtual_time
+async def test_partition_that_a_record_leaves_for_another_is_not_added(release: Release) -> None:
+    """`testPartitionAddedToTransactionAfterFullBatchRetry`: the coordinator would write a marker to it for nothing."""
+    async with (
+        cluster_of(release, topics={"t": 16}) as cluster,
+        producer_of(cluster, batch_size=200, linger_ms=20) as producer,
+    ):
+        async with producer.transaction() as txn:
+            for number in range(12):
+                await txn.enqueue("t", b"%d" % number * 40)
+
+        written = {number for number in range(16) if cluster.committed_records("t", number)}
+        assert {number for number in range(16) if cluster.end_offset("t", number)} == written
+        assert len(committed(cluster)) == 12
 
 
 # Identities

@@ -75,3 +75,30 @@ async def test_many_failures_that_everybody_awaited_are_not_raised_again(cluster
         await producer.close(0)
 
     assert all(delivery.exception() is not None for delivery in deliveries)
+
+
+async def test_callback_that_raised_has_told_nobody(cluster: FakeCluster) -> None:
+    """As one of a wrong signature does: the flush is the only one left to say it."""
+
+    def told(*_: object) -> None:
+        raise RuntimeError("a defect of the application")
+
+    cluster.faults.error(29, PRODUCE)
+    async with Producer(cluster.bootstrap_servers) as producer:
+        producer.send("orders", b"1", partition=0, on_delivery=told)
+
+        with pytest.raises(UndeliveredError) as raised:
+            await producer.flush()
+
+    assert raised.value.count == 1
+
+
+async def test_callback_is_called_before_those_who_wait_go_on(cluster: FakeCluster) -> None:
+    """Who awaits a record finds what its callback has done."""
+    told: list[object] = []
+    async with Producer(cluster.bootstrap_servers) as producer:
+        delivery = producer.send("orders", b"1", partition=0, on_delivery=lambda *_: told.append("callback"))
+        delivery.add_done_callback(lambda _: told.append("waiter"))
+        await delivery
+
+    assert told == ["callback", "waiter"]

@@ -179,6 +179,7 @@ class Inside:
             violated("I3", f"{place}: queued batches are out of order")
         if len(queue.on_wire) > queue.max_in_flight:
             violated("I7", f"{place}: {len(queue.on_wire)} batches on the wire")
+        _check_parts(queue, violated, place)
         for batch in queue.queued:
             states[f"batch {batch.state.value}{' ambiguous' if batch.maybe_written else ''}"] += 1
             if batch.state not in {BatchState.QUEUED, BatchState.SEALING}:
@@ -194,6 +195,13 @@ class Inside:
         ):
             violated("I6", f"{place}: unresolved batches of another epoch than {identity!r}")
         states[f"identity {'changing' if identity.is_changing else 'steady'}"] += 1
+
+
+def _check_parts(queue: PartitionQueue, violated: Callable[[str, str], None], place: str) -> None:
+    """I7: with one too many it never pipelines again, with one too few it does too soon."""
+    parts = sum(batch.is_part for batch in (*queue.queued, *queue.on_wire))
+    if queue.parts != parts:
+        violated("I7", f"{place}: {queue.parts} parts of split batches are counted, there are {parts}")
 
 
 class ReadyWatch:

@@ -1,0 +1,76 @@
+"""Calls about transactions that were given up, and what the next call of the same task finds."""
+
+import asyncio
+import contextlib
+
+import pytest
+
+from aioproducer import BufferTimeoutError, ProducerOptions, TransactionTimeoutError
+from tests.fakes.transactional_cluster import (
+    END_TXN,
+    INIT,
+    PRODUCE,
+    V1_RELEASE,
+    Release,
+    cluster_of,
+    committed,
+    on_every_release,
+    producer_of,
+)
+from tests.fakes.virtual_cluster import in_virtual_time
+
+
+@in_virtual_time
+async def test_begin_that_waits_for_late_copies_keeps_its_time() -> None:
+    """The pause after an unanswered InitProducerId is half a minute."""
+    loop = asyncio.get_running_loop()
+    async with cluster_of(V1_RELEASE) as cluster, producer_of(cluster, max_block_ms=4_000) as producer:
+        cluster.faults.drop_connection(END_TXN, after_append=True)
+        cluster.faults.drop_connection(INIT, after_append=True)
+        async with producer.transaction() as txn:
+            await txn.send("t", b"v", partition=0)
+        await asyncio.sleep(2)
+        began = loop.time()
+
+        with pytest.raises(TransactionTimeoutError, match="may still arrive"):
+            await asyncio.wait_for(producer.begin_transaction(), 60)
+
+        assert loop.time() - began == pytest.approx(4, abs=0.1)
+
+
+@on_every_release
+@in_virtual_time
+async def test_task_whose_commit_timed_out_has_the_next_turn_once_it_has_ended(release: Release) -> None:
+    """Who begins anew asks for its end no more; the others wait until nobody may."""
+    async with cluster_of(release) as cluster, producer_of(cluster, max_block_ms=1_000) as producer:
+        await producer.begin_transaction()
+        await producer.send("t", b"v", partition=0)
+        stalled = cluster.faults.stall(END_TXN)
+        with pytest.raises(TransactionTimeoutError):
+            await producer.commit_transaction()
+        cluster.faults.remove(stalled)
+        await asyncio.sleep(0.1)
+
+        async with producer.transaction() as txn:
+            await txn.send("t", b"w", partition=0)
+
+        assert committed(cluster) == [b"v", b"w"]
+
+
+@on_every_release
+@in_virtual_time
+async def test_record_whose_call_found_no_room_costs_no_transaction(release: Release) -> None:
+    """The call has raised it, and nothing was taken: the rest is committed."""
+    options: ProducerOptions = {"buffer_memory": 20_000, "batch_size": 10_000, "max_block_ms": 1_000}
+    async with cluster_of(release) as cluster, producer_of(cluster, **options) as producer:
+        await producer.begin_transaction()
+        await producer.send("t", b"v", partition=0)
+        stalled = cluster.faults.stall(PRODUCE)
+        taken = 1
+        with contextlib.suppress(BufferTimeoutError):
+            for taken in range(1, 100):  # noqa: B007  # how many it were is what counts
+                await producer.enqueue("t", bytes(1_000), partition=0)
+        cluster.faults.remove(stalled)
+        await producer.commit_transaction()
+
+        assert 1 < len(committed(cluster)) == taken < 99

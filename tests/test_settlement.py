@@ -1,0 +1,48 @@
+"""What is left of a batch that was taken apart, once its parts have ended."""
+
+from tests.fakes.scripted_sender import ScriptedSender
+
+TOO_LARGE = 10
+FORBIDDEN = 29
+
+
+def split(script: ScriptedSender, *, records: int) -> None:
+    """Send one batch of so many records, and have it refused as too large."""
+    for _ in range(records):
+        script.core.send(b"v" * 100)
+    script.turn()
+    script.answer(1, {0: TOO_LARGE})
+
+
+def requests_at_once(script: ScriptedSender) -> int:
+    """How many batches of the partition are sent before the first is answered."""
+    for _ in range(7):
+        script.core.send(b"v" * 100)
+        script.turn()
+    return script.in_flight()
+
+
+def test_partition_pipelines_again_once_all_parts_are_acknowledged() -> None:
+    """Parts of parts too: until then they travel one by one."""
+    script = ScriptedSender()
+    script.confirm()
+    split(script, records=4)
+    assert script.in_flight() == 1
+    for said in (TOO_LARGE, (0, 1), (0, 2), (0, 3)):
+        assert script.core.queue().parts
+        script.answer(1, {0: said})
+
+    assert script.core.queue().parts == 0
+    assert requests_at_once(script) == 5
+
+
+def test_parts_that_fail_are_parts_no_more() -> None:
+    """However they end."""
+    script = ScriptedSender()
+    script.confirm()
+    split(script, records=4)
+    script.answer(1, {0: FORBIDDEN})
+    script.answer(1, {0: (0, 1)})
+    script.turn(seconds=1)
+
+    assert script.core.queue().parts == 0
