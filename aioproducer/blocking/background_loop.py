@@ -39,6 +39,9 @@ class BackgroundLoop:
         self._thread_id = 0
         self._process_id = 0
         self._is_stopped = False
+        self._has_ended = False
+        self._unanswered: dict[Callable[[], bool], None] = {}
+        """How to cancel each call that has no result yet."""
 
     @property
     def is_running(self) -> bool:
@@ -78,9 +81,16 @@ class BackgroundLoop:
     def _run(self, job: Callable[[], Coroutine[object, object, None]]) -> None:
         try:
             with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-                runner.run(self._serve(job))
+                try:
+                    runner.run(self._serve(job))
+                finally:
+                    self._is_stopped = True  # also if the user's code ended it from within
         finally:
-            self._is_stopped = True  # also if the user's code ended it from within
+            # A call that was about to be made as the user's code ended the loop is one that it never comes to: either
+            # it is among these, or its thread sees that the loop has ended.
+            self._is_stopped = self._has_ended = True
+            for cancel in list(self._unanswered):
+                cancel()
 
     async def _serve(self, job: Callable[[], Coroutine[object, object, None]]) -> None:
         self._end = asyncio.Event()
@@ -124,8 +134,16 @@ class BackgroundLoop:
         with self._lock:
             if self._is_stopped:
                 raise ProducerClosedError("the producer is closed: it takes no more records")
-            loop.call_soon_threadsafe(_begin, loop, function, future)
+            self._unanswered[future.cancel] = None
+            future.add_done_callback(self._forget)
+            with contextlib.suppress(RuntimeError):  # it has ended, from within
+                loop.call_soon_threadsafe(_begin, loop, function, future)
+            if self._has_ended:
+                future.cancel()
         return future
+
+    def _forget(self, future: concurrent.futures.Future[ResultT]) -> None:
+        self._unanswered.pop(future.cancel, None)
 
     def check_caller(self) -> asyncio.AbstractEventLoop:
         """Return the loop, for a caller that may wait for it.

@@ -1,0 +1,63 @@
+"""What the user's code raises may end the background loop, while other threads call."""
+
+import asyncio
+import threading
+
+import pytest
+
+from aioproducer import ProducerClosedError
+from aioproducer.blocking.background_loop import BackgroundLoop
+
+CALLERS = 8
+ROUNDS = 10
+PATIENCE_S = 5.0
+
+
+async def idle() -> None:
+    """Run until cancelled."""
+    await asyncio.Event().wait()
+
+
+async def answer() -> int:
+    """Be a call that waits for nothing."""
+    return 1
+
+
+async def end_the_loop() -> None:
+    """Do as a callback that calls `sys.exit`.
+
+    Raises:
+        SystemExit: always.
+    """
+    raise SystemExit
+
+
+def call_until_refused(background: BackgroundLoop, refusals: list[ProducerClosedError]) -> None:
+    """Call again and again, and note with what it ended."""
+    try:
+        while True:
+            background.call(answer)
+    except ProducerClosedError as refusal:
+        refusals.append(refusal)
+
+
+@pytest.mark.filterwarnings("ignore:coroutine '_awaited' was never awaited")  # the loop was gone before its first step
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # `threading` is silent of it
+def test_call_as_the_loop_ends_from_within_is_told() -> None:
+    """Whenever it comes: nobody waits for a loop that is gone."""
+    for _ in range(ROUNDS):
+        background, refusals = BackgroundLoop(), list[ProducerClosedError]()
+        background.start(idle)
+        callers = [
+            threading.Thread(target=call_until_refused, args=(background, refusals), daemon=True)
+            for _ in range(CALLERS)
+        ]
+        for caller in callers:
+            caller.start()
+
+        background.submit(end_the_loop)
+        for caller in callers:
+            caller.join(PATIENCE_S)
+
+        assert len(refusals) == CALLERS
+        background.stop()
