@@ -29,7 +29,7 @@ from aioproducer.core.retry_backoff import ExponentialBackoff
 from aioproducer.errors import IllegalStateError, KafkaError
 from aioproducer.integrations.batch_failures import Meaning, meaning_of
 from aioproducer.integrations.batch_transaction import BatchTransaction
-from aioproducer.integrations.consumer_membership import check_consumer
+from aioproducer.integrations.consumer_membership import check_consumer, sole_use
 from aioproducer.integrations.intake import Intake
 from aioproducer.integrations.loop_limits import LoopLimits
 from aioproducer.integrations.poison_search import PoisonSearch
@@ -148,16 +148,17 @@ class ExactlyOnce:
         """Begin; nothing is read yet.
 
         Raises:
-            IllegalStateError: it was entered before.
+            IllegalStateError: it was entered before, or another loop reads with its consumer.
         """
         if hasattr(self, "_stopped"):
             raise IllegalStateError("the loop was entered already: call exactly_once again")
+        self._exits = AsyncExitStack()  # the last comes first, and each is told what those before it raised
+        self._exits.enter_context(sole_use(self._consumer))
         self._stopped = asyncio.get_running_loop().create_future()
         self._intake = Intake(
             self._consumer, self._producer, max_seconds=self._limits.max_seconds, stopped=self._stopped
         )
         self._deadline = await asyncio.timeout(None).__aenter__()
-        self._exits = AsyncExitStack()  # the last comes first, and each is told what those before it raised
         self._exits.push_async_exit(self._end_deadline)
         self._exits.push_async_callback(self._intake.close)
         self._exits.push_async_exit(self._abort_what_is_open)

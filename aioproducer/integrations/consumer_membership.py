@@ -16,16 +16,38 @@ another object stands in its place. A listener would be told as well, but settin
 from __future__ import annotations
 
 import asyncio
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
+from weakref import WeakSet
 
 from aioproducer.errors import ConfigurationError, IllegalStateError
 from aioproducer.records import ConsumerGroupMetadata, TopicPartition
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from aiokafka import AIOKafkaConsumer
 
 LOOK_EVERY_S: Final = 0.02
 """How often a consumer that is being assigned is looked at."""
+
+_in_use: Final[WeakSet[AIOKafkaConsumer]] = WeakSet()
+
+
+@contextmanager
+def sole_use(consumer: AIOKafkaConsumer) -> Iterator[None]:
+    """Let no second loop read with a consumer: each would commit past the records that the other has in hand.
+
+    Raises:
+        IllegalStateError: a loop reads with it.
+    """
+    if consumer in _in_use:
+        raise IllegalStateError("another exactly_once loop reads with this consumer: each needs a consumer of its own")
+    _in_use.add(consumer)
+    try:
+        yield
+    finally:
+        _in_use.discard(consumer)
 
 
 class Membership:

@@ -86,3 +86,17 @@ async def test_loop_is_entered_once(servers: str) -> None:
             loop.stop()
         with pytest.raises(IllegalStateError, match="entered already"):
             await loop.__aenter__()
+
+
+async def test_two_loops_do_not_share_a_consumer(servers: str) -> None:
+    """Each would commit past what the other has in hand; one after the other is well."""
+    async with (
+        consuming(servers, "input") as consumer,
+        transacting(servers, "copy-1") as first,
+        transacting(servers, "copy-2") as second,
+    ):
+        async with exactly_once(consumer, first):
+            with pytest.raises(IllegalStateError, match="a consumer of its own"):
+                await exactly_once(consumer, second).__aenter__()
+        async with exactly_once(consumer, second) as loop:
+            loop.stop()
