@@ -4,6 +4,8 @@ import asyncio
 import json
 import os
 import socket
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -266,6 +268,19 @@ def test_report_over_an_input_is_refused(tmp_path: Path) -> None:
     assert command.code == 2
     assert command.errors[0].endswith("that is an input")
     assert (tmp_path / "a").read_text() == "1\n"
+
+
+def test_report_over_the_file_on_standard_input_is_refused(tmp_path: Path) -> None:
+    """`produce t --report in.txt < in.txt` would empty it before it is read."""
+    source = tmp_path / "in.txt"
+    source.write_text("1\n")
+
+    command = [sys.executable, "-m", "aioproducer", "produce", "t", "--report", str(source)]
+    with source.open("rb") as stdin:
+        ended = subprocess.run(command, stdin=stdin, capture_output=True, text=True, check=False, timeout=60)
+
+    assert (ended.returncode, ended.stderr) == (2, f"aioproducer: --report {source}: that is an input\n")
+    assert source.read_text() == "1\n"
 
 
 async def test_partition_that_is_not_there_is_one_line(cluster: FakeCluster) -> None:

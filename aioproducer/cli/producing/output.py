@@ -1,6 +1,8 @@
 """Where the report of `aioproducer produce` goes."""
 
 import json
+import os
+import stat
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -32,7 +34,7 @@ class Output:
             return None
         path = Path(str(self._report_to))
         for source in inputs:
-            if source.path is not None and _is_same_file(path, source.path):
+            if _is_same_file(path, source.path):
                 return f"--report {path}: that is an input"
         return None
 
@@ -62,12 +64,18 @@ class Output:
         return ending.exit_code or EXIT_FAILED
 
 
-def _is_same_file(path: Path, other: str) -> bool:
-    """Whether both are there and one; a path that cannot be looked at cannot be opened either, which tells why."""
+def _is_same_file(path: Path, other: str | None) -> bool:
+    """Whether both are there and one file; a path that cannot be looked at cannot be opened either, which tells why.
+
+    Args:
+        path: of the report.
+        other: of an input; `None` is standard input, which a shell may have taken from a file (`< in.txt`).
+    """
     try:
-        return path.samefile(other)
+        found, of_input = path.stat(), os.fstat(0) if other is None else Path(other).stat()
     except OSError:
         return False
+    return stat.S_ISREG(found.st_mode) and os.path.samestat(found, of_input)
 
 
 def _as_json(found: dict[str, object]) -> bytes:
