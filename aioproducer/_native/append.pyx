@@ -118,8 +118,8 @@ cdef class TopicSlots:
         self.sticky = -1
 
     def stick_to(self, int partition):
-        self.sticky = partition
-        self.sticky_bytes = 0
+        if self.sticky != partition:
+            self.sticky, self.sticky_bytes = partition, 0
 
     def leave(self, int partition):
         if self.sticky == partition:

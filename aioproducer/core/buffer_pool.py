@@ -25,6 +25,7 @@ from aioproducer._native.memory import Chunk
 SMALLEST_CHUNK: Final = 1024
 _COMMON: Final = None  # where a loan counts that no reserve carries
 _UNPACKING: Final = -(2**40)  # and one beside `buffer.memory`; no node has this id
+_BATCHES_IN_ROOMY_MEMORY: Final = 16
 UNPACKED_BATCHES: Final = 2
 """Of the largest size, beside `buffer.memory`: compressed batches that must be taken apart while it is full."""
 
@@ -41,6 +42,8 @@ class BufferPool:
     def __init__(self, total_bytes: int, batch_size: int, *, on_return: Callable[[], None]) -> None:
         """Start with everything unallocated and a single node."""
         self.total_bytes = total_bytes
+        self.is_roomy = total_bytes >= _BATCHES_IN_ROOMY_MEMORY * batch_size
+        """Whether it holds so many batches of the largest size that others do not miss what is kept for one."""
         self.lent_bytes = 0
         """In batches that are not answered yet."""
         self._on_return = on_return

@@ -1,10 +1,12 @@
 """The batches that records are being written into: one a partition, opened on demand, grown, and closed.
 
 This is what the native `RecordAppender` asks, once a batch: room for a record, a partition for keyless ones. A batch
-begins with a small chunk and grows by factors of four up to its limit, each chunk lent before it is used; one that
-cannot grow is closed, not failed. It becomes ready when its linger is over, when someone awaits one of its records,
-or at once while memory is short; it is closed when it is full, when it is drained, by a flush, and when its oldest
-record is a tenth of `delivery.timeout.ms` old, so that no record's deadline is far from its batch's.
+begins with a small chunk and grows by factors of four up to its limit, each chunk lent before it is used. Where there
+is no memory to grow, the next record waits for it if batches of its partition are about to give some back, because a
+small batch costs as much work as a large one; else the batch is closed, not failed. It becomes ready when its linger
+is over, when someone awaits one of its records, or at once while memory is short; it is closed when it is full, when
+it is drained, by a flush, and when its oldest record is a tenth of `delivery.timeout.ms` old, so that no record's
+deadline is far from its batch's.
 
 Source: the append side of RecordAccumulator in Apache Kafka, without its locks.
 """
@@ -123,8 +125,11 @@ class OpenBatches:  # noqa: PLR0904  # each asked from one place, of one diction
         """Give the partition a builder with room for a record of at most `size` bytes; False: no memory now."""
         queue = slot.queue
         while queue.open_batch is not None:  # a partitioner that is told of a full batch may itself send to here
-            if self._grow(queue, queue.open_batch, size):
-                return True
+            if self._may_grow(queue, size):
+                if self._grow(queue, queue.open_batch, size):
+                    return True
+                if self._is_patient(queue):
+                    return False
             self._close_full(queue)
         return self._open_batch(queue, size)
 
@@ -205,13 +210,22 @@ class OpenBatches:  # noqa: PLR0904  # each asked from one place, of one diction
     def _limit_of(self, queue: PartitionQueue) -> int:
         return self.limits.of(queue.topic_partition.topic) if self.limits.by_topic else self._settings.batch_size
 
+    def _is_patient(self, queue: PartitionQueue) -> bool:
+        """Whether its records had better wait for the memory of a large batch than take the scrap there is."""
+        return self._pool.is_roomy and queue.is_moving
+
+    def _may_grow(self, queue: PartitionQueue, size: int) -> bool:
+        builder = queue.slot.builder
+        assert builder is not None
+        return builder.size + size <= builder.limit <= self._limit_of(queue)
+
     def _grow(self, queue: PartitionQueue, batch: ProducerBatch, size: int) -> bool:
         builder = queue.slot.builder
         assert builder is not None
         needed = builder.size + size
-        if needed > builder.limit or builder.limit > self._limit_of(queue):
-            return False
         chunk = self._lend(min(max(needed, 4 * builder.chunk.capacity), self._limit_of(queue)), queue)
+        if chunk is None:
+            chunk = self._lend(needed, queue)
         if chunk is None:
             return False
         old = builder.chunk
@@ -222,9 +236,11 @@ class OpenBatches:  # noqa: PLR0904  # each asked from one place, of one diction
 
     def _open_batch(self, queue: PartitionQueue, size: int) -> bool:
         limit = self._limit_of(queue)
-        hint = min(queue.capacity_hint, limit) if self._pool.lent_bytes < self._pool.total_bytes // 2 else 0
+        is_patient = self._is_patient(queue)
+        has_plenty = self._pool.lent_bytes < self._pool.total_bytes // 2
+        hint = min(queue.capacity_hint, limit) if is_patient or has_plenty else 0
         chunk = self._lend(max(size, hint, min(SMALLEST_CHUNK, limit)), queue)
-        if chunk is None:
+        if chunk is None and not is_patient:
             chunk = self._lend(size, queue)
         if chunk is None:
             return False
@@ -278,7 +294,7 @@ class OpenBatches:  # noqa: PLR0904  # each asked from one place, of one diction
     def note_closed(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
         """Forget an open batch that was closed by draining it."""
         self._open.pop(queue, None)
-        queue.capacity_hint = batch.chunk.capacity
+        queue.capacity_hint = self._pool.capacity_for(batch.size)
         self._records_closed += batch.count
 
     @property

@@ -191,6 +191,11 @@ class PartitionQueue:  # noqa: PLR0904  # what is asked of a partition is asked 
         return bool(self.queued) and self.queued[0].attempts > 0
 
     @property
+    def is_moving(self) -> bool:
+        """Whether it has closed batches that a broker is about to end, as far as is known; they give memory back."""
+        return bool(self.on_wire or self.queued) and not self.is_held_up and self.leader_id is not None
+
+    @property
     def is_empty(self) -> bool:
         """Whether it holds no batch at all."""
         return self.open_batch is None and not self.queued and not self.on_wire

@@ -192,9 +192,8 @@ class PartitionsInUse:
 
     def note_chosen(self, topic: TopicSlots, slot: PartitionSlot) -> None:
         """Remember where a record went that might have gone anywhere; the next ones follow it."""
-        if self._last_chosen.get(topic.topic) is not slot:
-            self._last_chosen[topic.topic] = slot
-            topic.stick_to(slot.partition)
+        self._last_chosen[topic.topic] = slot
+        topic.stick_to(slot.partition)
 
     def note_failure(self, queue: PartitionQueue) -> None:
         """Have the next keyless records choose anew, if the choice is adaptive: elsewhere queues are shorter.

@@ -62,20 +62,19 @@ def test_batch_that_cannot_be_begun_takes_no_memory() -> None:
     assert (lent, values(core.drain())) == (0, [1])
 
 
-def test_partition_that_filled_its_last_batch_begins_with_a_large_one() -> None:
-    """It need not grow again."""
+@pytest.mark.parametrize("last, capacity", [(15_000, 16384), (3000, 4096), (100, 1024)])
+def test_batch_begins_as_large_as_the_last_of_its_partition_became(last: int, capacity: int) -> None:
+    """It need not grow again; nor does a partition in which less is going on keep what it took once."""
     core = CoreParts()
-    for _ in range(20):
-        core.send(bytes(1000))
-    [batch] = core.drain()
-    core.acknowledge(batch)
-    core.flush()
-    [batch] = core.drain()
-    core.acknowledge(batch)
+    for size in (15_000, last):
+        core.send(bytes(size))
+        core.flush()
+        [batch] = core.drain()
+        core.acknowledge(batch)
 
     core.send(b"v")
 
-    assert core.pool.lent_bytes == core.settings.batch_size
+    assert core.pool.lent_bytes == capacity
 
 
 def test_last_size_is_no_reason_to_take_much_when_memory_is_scarce() -> None:

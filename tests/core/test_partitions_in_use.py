@@ -327,6 +327,32 @@ def test_last_choice_is_tried_first_while_its_batch_is_open() -> None:
     assert len(core.accumulator.partitions.candidates(topic, 16, nobody_waits)) == 3
 
 
+def test_keyless_records_go_on_to_where_one_of_them_found_room_although_they_had_turned_elsewhere() -> None:
+    """Else each of them would stand in line: the partition chosen for a batch's worth of them had no memory."""
+    core = CoreParts(leaders=(1,) * 30)
+    partitions, topic = core.accumulator.partitions, core.appender.topics["t"]
+    partitions.note_chosen(topic, topic.slots[0])
+    for _ in range(17):
+        core.send(bytes(1000), partition=None)
+    elsewhere = partition_of(core.send(partition=None))
+
+    partitions.note_chosen(topic, topic.slots[0])
+
+    assert (elsewhere != 0, partition_of(core.send(partition=None))) == (True, 0)
+
+
+def test_choice_that_is_noted_again_lasts_no_longer_for_it() -> None:
+    """A batch's worth of bytes, then the next partition."""
+    core = CoreParts(leaders=(1,) * 30)
+    partitions, topic = core.accumulator.partitions, core.appender.topics["t"]
+    found = set()
+    for _ in range(17):
+        partitions.note_chosen(topic, topic.slots[0])
+        found.add(partition_of(core.send(bytes(1000), partition=None)))
+
+    assert found > {0}
+
+
 def test_last_choice_is_tried_no_more_once_it_has_no_leader() -> None:
     """Although its batch is open: who waits there would wait for a leader too."""
     core = CoreParts(leaders=(1, 2, 3))

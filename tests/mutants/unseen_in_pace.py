@@ -69,8 +69,8 @@ UNSEEN_IN_PACE = (
         ("D1", "D2"),
         Change(
             "core/open_batches.py",
-            "        if needed > builder.limit or",
-            "        if needed > 0 or",
+            "        return builder.size + size <= builder.limit <= self._limit_of(queue)\n",
+            "        return False\n",
         ),
     ),
     _mutant(

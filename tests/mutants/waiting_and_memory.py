@@ -180,4 +180,42 @@ WAITING_AND_MEMORY = (
             ),
         ),
     ),
+    Mutant(
+        name="nobody_waits_for_a_large_batch",
+        breaks="FULL: where memory is short, all batches are small",
+        tests=("tests/core/test_open_batches_in_short_memory.py",),
+        changes=(
+            Change(
+                "core/open_batches.py",
+                "        return self._pool.is_roomy and queue.is_moving\n",
+                "        return False\n",
+            ),
+        ),
+    ),
+    Mutant(
+        name="held_up_partition_waits_for_a_large_batch",
+        breaks="I15: a partition that gives nothing back keeps the first claim on memory for more than it needs",
+        tests=("tests/core/test_open_batches_in_short_memory.py",),
+        changes=(
+            Change(
+                "core/partition_queue.py",
+                "(self.on_wire or self.queued) and not self.is_held_up and",
+                "(self.on_wire or self.queued) and",
+            ),
+        ),
+    ),
+    Mutant(
+        name="keyless_records_forget_where_there_was_room",
+        breaks="PACE: each keyless record stands in line although the last one found room",
+        tests=("tests/core/test_partitions_in_use.py",),
+        changes=(
+            Change(
+                "core/partitions_in_use.py",
+                "        self._last_chosen[topic.topic] = slot\n        topic.stick_to(slot.partition)\n",
+                "        if self._last_chosen.get(topic.topic) is not slot:\n"
+                "            self._last_chosen[topic.topic] = slot\n"
+                "            topic.stick_to(slot.partition)\n",
+            ),
+        ),
+    ),
 )
