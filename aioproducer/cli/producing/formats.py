@@ -44,6 +44,7 @@ class BadLineError(Exception):
         """Join the two as the message."""
         super().__init__(f"{reason}: {detail}" if detail else reason)
         self.reason = reason
+        self.detail = detail
 
 
 class BadHeaderError(BadLineError):
@@ -162,6 +163,7 @@ class CsvRows:
         self._fields: Sequence[str] = ()
         self._lines: list[str] = []
         self._size_bytes = 0
+        self._unreadable: BadLineError | None = None
         self._is_first = True
 
     @property
@@ -173,21 +175,40 @@ class CsvRows:
         """Return the object of the row that ends here.
 
         Raises:
-            BadLineError: the row, or the header, is no use.
+            BadHeaderError: the first row is no use.
+            BadLineError: another row is no use.
         """
         try:
-            text = _text(line, is_first=self._is_first)
-        except BadLineError:
-            self._lines.clear()
+            row = self._row_that_ends_with(line)
+        except BadLineError as error:
+            if not self._fields:
+                raise BadHeaderError(error.reason, error.detail) from None
             raise
-        self._is_first = False
-        row = self._go_on(text, len(line)) if self._lines else self._begin(text, len(line))
         if not row:
             return None
         if not self._fields:
             self._take_header(row)
             return None
         return self._content(row)
+
+    def _row_that_ends_with(self, line: bytes) -> Sequence[str]:
+        text = self._decode(line)
+        self._is_first = False
+        row = self._go_on(text, len(line)) if self._lines else self._begin(text, len(line))
+        if self._unreadable is not None and not self._lines:
+            raise self._unreadable
+        return row
+
+    def _decode(self, line: bytes) -> str:
+        """The line as text; one that is not UTF-8 spoils its row, whose end is still told by the quotes."""
+        if not self._lines:
+            self._unreadable = None
+        try:
+            return _text(line, is_first=self._is_first)
+        except BadLineError as error:
+            where = f" of its line {len(self._lines) + 1}" if self._lines else ""
+            self._unreadable = self._unreadable or BadLineError(error.reason, error.detail + where)
+            return line.decode(errors="replace")
 
     def finish(self) -> None:
         """Complain of a quoted field without an end."""

@@ -149,6 +149,19 @@ def test_bad_csv_row_is_said_so(line: bytes, said: str) -> None:
     assert complaint(Format.CSV, b"id,name", line) == said
 
 
+def test_byte_within_quotes_spoils_its_row_to_the_end_of_the_quotes() -> None:
+    """What follows in the cell is no row, although it may look like one."""
+    reader = line_format(Format.CSV, key=None, max_record_bytes=1000)
+    reader.read(b"id,text")
+
+    assert reader.read(b'1,"a') is None
+    assert reader.read(b"\xe9") is None
+    assert reader.read(b"66,never a row") is None
+    with pytest.raises(BadLineError, match=r"^not UTF-8: byte 0xe9 at position 1 of its line 2$"):
+        reader.read(b'b"')
+    assert reader.read(b"2,c") == Content(b'{"id":"2","text":"c"}', None)
+
+
 def test_open_quote_does_not_take_in_the_file() -> None:
     """Past the size of a record it is given up, and the next line is a row again."""
     reader = line_format(Format.CSV, key=None, max_record_bytes=20)
@@ -165,6 +178,8 @@ def test_open_quote_does_not_take_in_the_file() -> None:
     "header, said",
     [
         (b"id,id", "the header names a field twice: 'id'"),
+        (b"id,\xe9", "not UTF-8: byte 0xe9 at position 4"),
+        (b'id,"a"b', "not CSV: ',' expected after '\"'"),
         (b"a,idd", "no field of the name given as --key: 'id' is not among a, idd; did you mean 'idd'?"),
     ],
     ids=repr,
