@@ -25,23 +25,25 @@ class MetadataWaits:
     def __init__(self, metadata: MetadataRefresher, open_batches: OpenBatches, loop: asyncio.AbstractEventLoop) -> None:
         self._metadata = metadata
         self._loop = loop
-        self._waiting: list[asyncio.Future[None]] = []
+        self._waiting: dict[asyncio.Future[None], None] = {}
         open_batches.on_unknown_partition = self._ask_for_partitions
 
     async def next_answer(self, deadline: float) -> bool:
         """Wait for the next metadata answer; False: `deadline` (monotonic seconds) came first."""
         answered = self._loop.create_future()
-        self._waiting.append(answered)
+        self._waiting[answered] = None
         try:
             async with asyncio.timeout_at(deadline):
                 await answered
         except TimeoutError:
             return False
+        finally:
+            self._waiting.pop(answered, None)  # who gives up leaves: the next answer may be long in coming
         return True
 
     def end(self) -> None:
         """Wake all who wait: there is an answer, or there never will be one."""
-        waiting, self._waiting = self._waiting, []
+        waiting, self._waiting = self._waiting, {}
         for future in waiting:
             if not future.done():
                 future.set_result(None)

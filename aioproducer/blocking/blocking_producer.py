@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from functools import partial
+from time import monotonic
 from typing import TYPE_CHECKING, overload
 
 from aioproducer.blocking.background_loop import wait_for
 from aioproducer.blocking.blocking_topic import BlockingTopic
 from aioproducer.blocking.blocking_transactions import BlockingTransactions
-from aioproducer.blocking.handover import Given, check_given, owned, size_of, time_of_call
+from aioproducer.blocking.handover import Given, check_given, owned, read_here, size_of, time_of_call
 from aioproducer.errors import UndeliveredError
 from aioproducer.lifecycle import check_timeout
 from aioproducer.lifetime import caller
@@ -99,7 +100,11 @@ class BlockingProducer(BlockingTransactions):
         headers: Headers | None = None,
         on_delivery: OnDelivery | None = None,
     ) -> concurrent.futures.Future[RecordMetadata]:
-        """Send without waiting; arguments as `send`, all errors by the future, which need not be looked at."""
+        """Send without waiting; arguments as `send`, and its errors by the future, which need not be looked at.
+
+        Raises:
+            ProducerClosedError: closing or closed.
+        """
         return self._in_turn(
             partial(
                 self._producer.send_and_wait,
@@ -170,9 +175,13 @@ class BlockingProducer(BlockingTransactions):
     ) -> BulkResult:
         """Send one record for each value and wait until all have ended; arguments and errors as `Producer.send_many`.
 
+        An iterator is read to its end here, on the calling thread, before the first record goes: give a long one in
+        parts.
+
         Returns:
             Counts, offsets and errors; failed records raise nothing.
         """
+        values, keys = read_here(values), None if keys is None else read_here(keys)
 
         async def send() -> BulkResult:
             return await (
@@ -195,6 +204,8 @@ class BlockingProducer(BlockingTransactions):
         headers: str | None = None,
     ) -> BulkResult:
         """Send one record for each row and wait until all have ended; arguments and errors as `Producer.send_arrow`.
+
+        A stream is read on the background thread, as room comes; other calls wait while it has nothing to give.
 
         Returns:
             Counts, offsets and errors; failed records raise nothing.
@@ -248,12 +259,13 @@ class BlockingProducer(BlockingTransactions):
             TimeoutError: the time is over; the records go on.
         """
         check_timeout(timeout)
-        wait_for(self._in_turn(partial(self._flush, timeout), timeout_s=timeout))
+        deadline = None if timeout is None else monotonic() + timeout
+        wait_for(self._in_turn(partial(self._flush, deadline), timeout_s=timeout))
 
-    async def _flush(self, timeout_s: float | None) -> None:
+    async def _flush(self, deadline: float | None) -> None:
         undelivered: UndeliveredError | None = None
         try:
-            await self._producer.flush(timeout_s)
+            await self._producer.flush(None if deadline is None else max(0.0, deadline - monotonic()))
         except UndeliveredError as error:
             undelivered = error
         failed = self._handover.take_errors(undelivered, outside_too=True)

@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar, cast
 
 from aioproducer.blocking.background_loop import wait_for
-from aioproducer.blocking.handover import Given, check_given, owned, size_of, time_of_call
+from aioproducer.blocking.handover import Given, check_given, owned, read_here, size_of, time_of_call
 from aioproducer.records import normalize_headers
 
 if TYPE_CHECKING:
@@ -146,6 +146,7 @@ class BlockingTopic(Generic[KeyT, ValueT]):
         headers: Headers | None = None,
     ) -> BulkResult:
         """As `BlockingProducer.send_many`; one of another type keeps no other back, it is in the result."""
+        values, keys = read_here(values), None if keys is None else read_here(keys)
 
         async def send() -> BulkResult:
             return await (

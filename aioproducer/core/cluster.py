@@ -37,6 +37,7 @@ def _nothing() -> Mapping[KeyT, ValueT]:
     return MappingProxyType({})
 
 
+_NOT_DESCRIBED: Final = PartitionView()
 SAME_BROKER_S: Final = 1.0
 """A broker that reports a lower leader epoch for so long is not behind: news of a leader travel in milliseconds."""
 
@@ -203,7 +204,9 @@ class _TopicMerge:
         old, new = known[number], seen[number]
         if new.leader_epoch >= old.leader_epoch or new.leader_epoch == NO_EPOCH:
             self._doubts.pop((self._seen.name, number), None)
-            return new
+            # One that an answer leaves out has no epoch there: what comes next must not be older than what was known.
+            is_left_out = new == _NOT_DESCRIBED
+            return new._replace(leader_epoch=old.leader_epoch) if is_left_out else new
         # Nothing is sent to a partition without a leader, so nothing can be refused: it is always suspected.
         is_suspected = self.may_go_back or old.leader_id == NO_LEADER
         if not is_suspected or not self._lower_epoch_is_true(number, new):

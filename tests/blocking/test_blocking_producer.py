@@ -1,6 +1,7 @@
 """The producer for threads and scripts, against a cluster that runs on another thread's loop."""
 
 import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -76,6 +77,22 @@ def test_send_many_waits_for_all(blocking: BlockingProducer) -> None:
     result = blocking.send_many("orders", [b"v"] * 500 + [bytes(2_000_000)], partition=1)
 
     assert (result.delivered, [type(error) for error in result.errors.values()]) == (500, [RecordTooLargeError])
+
+
+def test_iterators_are_read_on_the_thread_of_the_call(blocking: BlockingProducer, cluster: ClusterElsewhere) -> None:
+    """The rows of a database belong to the thread that asked for them, and whoever is slow keeps no other waiting."""
+    readers = set()
+
+    def column() -> Iterator[bytes]:
+        for number in range(3):
+            readers.add(threading.get_ident())
+            yield b"%d" % number
+
+    result = blocking.send_many("orders", column(), keys=column(), partition=0)
+    blocking.topic("orders", value=bytes).send_many(column(), keys=column(), partition=0)
+
+    assert (result.delivered, readers) == (3, {threading.get_ident()})
+    assert cluster.values() == [b"0", b"1", b"2"] * 2
 
 
 @pytest.mark.parametrize("verb", ["send", "enqueue"])

@@ -97,6 +97,17 @@ def test_lower_epoch_is_old_news_also_of_a_suspected_topic_that_has_its_id() -> 
     assert cluster.leader_of("a", 0) == 1
 
 
+def test_partition_that_an_answer_leaves_out_has_no_leader_and_keeps_its_epoch() -> None:
+    """Else what comes next might be older than what was known."""
+    left_out = PartitionView()
+    cluster = knowing(seen((1, 5), (1, 5))).merge(answer(seen(left_out, (1, 5))), 2.0)
+    later = cluster.merge(answer(seen((2, 4), (1, 5))), 3.0)
+
+    assert (cluster.leader_of("a", 0), cluster.topics["a"].partitions[0].leader_epoch) == (None, 5)
+    assert later.leader_of("a", 0) is None
+    assert later.merge(answer(seen((3, 6), (1, 5))), 4.0).leader_of("a", 0) == 3
+
+
 def test_new_topic_id_replaces_everything() -> None:
     """Deleted and made again: epochs and partitions begin anew."""
     cluster = knowing(seen((1, 50), (1, 50))).merge(answer(seen((2, 0), topic_id=OTHER_ID)), 2.0)
