@@ -128,14 +128,17 @@ def _pyarrow() -> ModuleType:
 
 
 def _opened(arrow: ModuleType, data: object) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-    if hasattr(data, "__arrow_c_stream__"):
-        reader = arrow.RecordBatchReader.from_stream(data)
-        return reader.schema, iter(reader)
-    if hasattr(data, "__arrow_c_array__"):
-        batch = arrow.record_batch(data)
-        return batch.schema, iter([batch])
+    try:
+        if hasattr(data, "__arrow_c_stream__"):
+            reader = arrow.RecordBatchReader.from_stream(data)
+            return reader.schema, iter(reader)
+        if hasattr(data, "__arrow_c_array__"):
+            batch = arrow.record_batch(data)
+            return batch.schema, iter([batch])
+    except arrow.ArrowInvalid:
+        pass  # one column, not a table of them
     raise TypeError(
-        "batch must be a pyarrow RecordBatch or Table, or have __arrow_c_stream__ or __arrow_c_array__, "
+        "batch must be a pyarrow RecordBatch or Table, or rows that have __arrow_c_stream__ or __arrow_c_array__, "
         f"not {type(data).__name__}"
     )
 

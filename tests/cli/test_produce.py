@@ -270,6 +270,16 @@ def test_report_over_an_input_is_refused(tmp_path: Path) -> None:
     assert (tmp_path / "a").read_text() == "1\n"
 
 
+def test_report_without_a_name_is_refused() -> None:
+    """As a variable of a script's that was not set."""
+    command = refused("t", "--report", "")
+
+    assert (command.code, command.errors) == (
+        2,
+        ["--report must name a file, or be - for standard output; it is empty"],
+    )
+
+
 def test_report_over_the_file_on_standard_input_is_refused(tmp_path: Path) -> None:
     """`produce t --report in.txt < in.txt` would empty it before it is read."""
     source = tmp_path / "in.txt"

@@ -269,7 +269,11 @@ async def test_column_that_is_not_there_is_refused(producer: Producer, names: di
         await producer.send_arrow("orders", batch, **names)
 
 
-@pytest.mark.parametrize("batch", [[b"a"], {"value": [b"a"]}, b"a", None])
+@pytest.mark.parametrize(
+    "batch",
+    [[b"a"], {"value": [b"a"]}, b"a", None, pa.array([b"a"]), pa.chunked_array([[b"a"]]), pa.array([1])],
+    ids=repr,
+)
 async def test_what_is_no_table_is_refused(producer: Producer, batch: object) -> None:
     """The message names what was given."""
     with pytest.raises(TypeError, match=f"batch must be a pyarrow RecordBatch or Table, .* not {type(batch).__name__}"):

@@ -32,7 +32,9 @@ class Output:
         """Why the report cannot be written there; `None`: nothing is known against it."""
         if self._report_to in {None, STANDARD_OUTPUT}:
             return None
-        path = Path(str(self._report_to))
+        if not self._report_to:
+            return "--report must name a file, or be - for standard output; it is empty"
+        path = Path(self._report_to)
         for source in inputs:
             if _is_same_file(path, source.path):
                 return f"--report {path}: that is an input"
