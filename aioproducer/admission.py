@@ -218,6 +218,7 @@ class Admission:
         running.lines.exhausted += 1
         text = (
             f"no room for the record: {running.pool.available_bytes} of buffer_memory={running.pool.total_bytes} bytes "
-            f"are available and {running.lines.records} records wait; use `await producer.enqueue(...)`"
+            f"are available (a busy partition waits for a whole batch's), and {running.lines.records} records wait; "
+            "use `await producer.enqueue(...)`"
         )
         return BufferFullError(text, topic=topic, outcome=Outcome.NOT_WRITTEN)

@@ -129,7 +129,8 @@ class RecordVerbs(EnqueueVerb):
 
         Raises:
             MetadataNotReadyError: the topic is not known yet; it is being asked for.
-            BufferFullError: no room, or others wait for it.
+            BufferFullError: no room, or others wait for it; for a partition with batches under way, room is that of a
+                whole batch.
         """
         if headers is not None and not isinstance(headers, (list, tuple)):
             headers = normalize_headers(headers)

@@ -189,8 +189,7 @@ class BlockingLifetime:
                 await mark.turn.wait()
             return await function()
 
-        if self._is_closed:
-            raise ProducerClosedError("the producer is closed: it takes no more records")
+        self._check_open()
         future = self._background.submit(in_turn)
         try:
             self._handover.put_mark(mark)
@@ -198,6 +197,15 @@ class BlockingLifetime:
             future.cancel()  # Ctrl-C: its turn may never come
             raise
         return future
+
+    def _check_open(self) -> None:
+        """Refuse what comes too late.
+
+        Raises:
+            ProducerClosedError: closing or closed.
+        """
+        if self._is_closed:
+            raise ProducerClosedError("the producer is closed: it takes no more records")
 
 
 def _reject_commit(producer: Producer, error: KafkaError) -> bool:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, overload
 from aioproducer.blocking.background_loop import wait_for
 from aioproducer.blocking.blocking_topic import BlockingTopic
 from aioproducer.blocking.blocking_transactions import BlockingTransactions
-from aioproducer.blocking.handover import Given, check_given, owned, read_here, size_of, time_of_call
+from aioproducer.blocking.columns import read_columns
+from aioproducer.blocking.handover import Given, check_given, owned, size_of, time_of_call
 from aioproducer.errors import UndeliveredError
 from aioproducer.lifecycle import check_timeout
 from aioproducer.lifetime import caller
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
     from aioproducer._native.append import Headers
     from aioproducer._native.delivery import OnDelivery
+    from aioproducer.blocking.columns import SendMany
     from aioproducer.bulk_delivery import BulkResult
     from aioproducer.config import ProducerConfig, ProducerOptions
     from aioproducer.metrics import ProducerStatistics
@@ -175,20 +177,20 @@ class BlockingProducer(BlockingTransactions):
     ) -> BulkResult:
         """Send one record for each value and wait until all have ended; arguments and errors as `Producer.send_many`.
 
-        An iterator is read to its end here, on the calling thread, before the first record goes: give a long one in
-        parts.
+        An iterator is read to its end on the calling thread, before the first record goes: give a long one in parts.
 
         Returns:
             Counts, offsets and errors; failed records raise nothing.
         """
-        values, keys = read_here(values), None if keys is None else read_here(keys)
+        send_many = partial(self._producer.send_many, topic, partition=partition, timestamp=timestamp, headers=headers)
+        return self._send_columns(send_many, values, keys)
+
+    def _send_columns(self, send_many: SendMany, values: Iterable[object], keys: Iterable[object] | None) -> BulkResult:
+        self._check_open()  # before anything is taken out of an iterator
+        values, keys = read_columns(values, keys)
 
         async def send() -> BulkResult:
-            return await (
-                await self._producer.send_many(
-                    topic, values, keys=keys, partition=partition, timestamp=timestamp, headers=headers
-                )
-            )
+            return await (await send_many(values, keys=keys))
 
         return wait_for(self._in_turn(send))
 
@@ -246,7 +248,9 @@ class BlockingProducer(BlockingTransactions):
         """Return a handle for a topic whose keys and values have a type; arguments and errors as `Producer.topic`."""
         records: TopicRecords[KeyT, ValueT] = TopicRecords(name, key=key, value=value, headers=headers)
         topic, handed = self._producer.topic_of(records), self._handed.topic_of(records)
-        return BlockingTopic(topic, records, handed=handed, in_turn=self._in_turn, put=self._put)
+        return BlockingTopic(
+            topic, records, handed=handed, in_turn=self._in_turn, put=self._put, send_columns=self._send_columns
+        )
 
     def flush(self, timeout: float | None = None) -> None:
         """Wait until the records accepted before this call have ended.

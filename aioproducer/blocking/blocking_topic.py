@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar, cast
 
 from aioproducer.blocking.background_loop import wait_for
-from aioproducer.blocking.handover import Given, check_given, owned, read_here, size_of, time_of_call
+from aioproducer.blocking.handover import Given, check_given, owned, size_of, time_of_call
 from aioproducer.records import normalize_headers
 
 if TYPE_CHECKING:
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from aioproducer._native.append import Headers
     from aioproducer._native.delivery import OnDelivery
+    from aioproducer.blocking.columns import SendColumns
     from aioproducer.bulk_delivery import BulkResult
     from aioproducer.records import RecordMetadata
     from aioproducer.topic import Topic, TopicRecords
@@ -41,6 +42,7 @@ class BlockingTopic(Generic[KeyT, ValueT]):
         handed: the same topic, for records that are not waited for.
         in_turn: the way to the loop that is waited for.
         put: the way to the loop that is not.
+        send_columns: the way of many records in one call.
     """
 
     def __init__(
@@ -51,12 +53,14 @@ class BlockingTopic(Generic[KeyT, ValueT]):
         handed: Topic[KeyT, ValueT],
         in_turn: InTurn,
         put: Callable[[Given], None],
+        send_columns: SendColumns,
     ) -> None:
         self._topic = topic
         self._records = records
         self._handed = handed
         self._in_turn = in_turn
         self._put = put
+        self._send_columns = send_columns
 
     @property
     def name(self) -> str:
@@ -146,16 +150,8 @@ class BlockingTopic(Generic[KeyT, ValueT]):
         headers: Headers | None = None,
     ) -> BulkResult:
         """As `BlockingProducer.send_many`; one of another type keeps no other back, it is in the result."""
-        values, keys = read_here(values), None if keys is None else read_here(keys)
-
-        async def send() -> BulkResult:
-            return await (
-                await self._topic.send_many(
-                    values, keys=keys, partition=partition, timestamp=timestamp, headers=headers
-                )
-            )
-
-        return wait_for(self._in_turn(send))
+        send_many = partial(self._topic.send_many, partition=partition, timestamp=timestamp, headers=headers)
+        return self._send_columns(send_many, values, keys)
 
     def partitions_for(self) -> list[int]:
         """As `BlockingProducer.partitions_for`."""

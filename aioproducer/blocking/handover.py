@@ -11,8 +11,7 @@ import contextlib
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, Protocol
 
 from aioproducer.blocking.background_loop import LONGEST_SLEEP_S
 from aioproducer.errors import (
@@ -30,8 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from aioproducer._native.delivery import OnDelivery
-
-ItemT = TypeVar("ItemT")
 
 QUEUE_RECORDS: Final = 4096
 """Records between a thread and the loop; past it `enqueue` waits."""
@@ -106,11 +103,6 @@ def check_given(partition: object, timestamp: object, on_delivery: object) -> No
 def owned(payload: object) -> object:
     """Copy what the caller may change as soon as the call has returned."""
     return bytes(payload) if isinstance(payload, bytearray | memoryview) else payload
-
-
-def read_here(column: Iterable[ItemT]) -> Iterable[ItemT]:
-    """Read an iterator to its end on the caller's thread: it may belong to it, as a database's cursor, or be slow."""
-    return list(column) if isinstance(column, Iterator) else column
 
 
 def size_of(payload: object) -> int:

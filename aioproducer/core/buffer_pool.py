@@ -43,7 +43,7 @@ class BufferPool:
         """Start with everything unallocated and a single node."""
         self.total_bytes = total_bytes
         self.is_roomy = total_bytes >= _BATCHES_IN_ROOMY_MEMORY * batch_size
-        """Whether it holds so many batches of the largest size that others do not miss what is kept for one."""
+        """Whether one batch is a small part of it: then memory may be kept together for one."""
         self.lent_bytes = 0
         """In batches that are not answered yet."""
         self._on_return = on_return

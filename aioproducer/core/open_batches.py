@@ -124,14 +124,16 @@ class OpenBatches:  # noqa: PLR0904  # each asked from one place, of one diction
     def make_room(self, slot: PartitionSlot, size: int) -> bool:
         """Give the partition a builder with room for a record of at most `size` bytes; False: no memory now."""
         queue = slot.queue
-        while queue.open_batch is not None:  # a partitioner that is told of a full batch may itself send to here
+        is_patient = self._pool.is_roomy and queue.is_moving  # as it is now: not for a batch that is closed here
+        while (batch := queue.open_batch) is not None:  # a partitioner that is told of a full batch may send to here
             if self._may_grow(queue, size):
-                if self._grow(queue, queue.open_batch, size):
+                if self._grow(queue, batch, size):
                     return True
-                if self._is_patient(queue):
+                if is_patient:
+                    self._make_ready(queue, batch)  # no linger while room is waited for
                     return False
             self._close_full(queue)
-        return self._open_batch(queue, size)
+        return self._open_batch(queue, size, is_patient=is_patient)
 
     def batch_full(self, slot: PartitionSlot) -> None:
         """Queue the open batch: it takes no more."""
@@ -210,10 +212,6 @@ class OpenBatches:  # noqa: PLR0904  # each asked from one place, of one diction
     def _limit_of(self, queue: PartitionQueue) -> int:
         return self.limits.of(queue.topic_partition.topic) if self.limits.by_topic else self._settings.batch_size
 
-    def _is_patient(self, queue: PartitionQueue) -> bool:
-        """Whether its records had better wait for the memory of a large batch than take the scrap there is."""
-        return self._pool.is_roomy and queue.is_moving
-
     def _may_grow(self, queue: PartitionQueue, size: int) -> bool:
         builder = queue.slot.builder
         assert builder is not None
@@ -234,9 +232,8 @@ class OpenBatches:  # noqa: PLR0904  # each asked from one place, of one diction
         self._pool.give_back(old)
         return True
 
-    def _open_batch(self, queue: PartitionQueue, size: int) -> bool:
+    def _open_batch(self, queue: PartitionQueue, size: int, *, is_patient: bool) -> bool:
         limit = self._limit_of(queue)
-        is_patient = self._is_patient(queue)
         has_plenty = self._pool.lent_bytes < self._pool.total_bytes // 2
         hint = min(queue.capacity_hint, limit) if is_patient or has_plenty else 0
         chunk = self._lend(max(size, hint, min(SMALLEST_CHUNK, limit)), queue)
@@ -292,7 +289,7 @@ class OpenBatches:  # noqa: PLR0904  # each asked from one place, of one diction
         self.on_full(queue.topic_partition, batch.size if batch is not None else 0)
 
     def note_closed(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
-        """Forget an open batch that was closed by draining it."""
+        """Forget an open batch that was closed; the next of its partition begins as large as it became."""
         self._open.pop(queue, None)
         queue.capacity_hint = self._pool.capacity_for(batch.size)
         self._records_closed += batch.count

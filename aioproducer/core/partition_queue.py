@@ -192,7 +192,7 @@ class PartitionQueue:  # noqa: PLR0904  # what is asked of a partition is asked 
 
     @property
     def is_moving(self) -> bool:
-        """Whether it has closed batches that a broker is about to end, as far as is known; they give memory back."""
+        """Whether it has closed batches, and nothing has gone wrong with them: they are about to give memory back."""
         return bool(self.on_wire or self.queued) and not self.is_held_up and self.leader_id is not None
 
     @property

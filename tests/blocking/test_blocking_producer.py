@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from itertools import repeat
 
 import pytest
 
@@ -10,6 +11,7 @@ from aioproducer import (
     BlockingProducer,
     BufferTimeoutError,
     IllegalStateError,
+    ProducerClosedError,
     RecordMetadata,
     RecordTooLargeError,
     TopicAuthorizationError,
@@ -93,6 +95,25 @@ def test_iterators_are_read_on_the_thread_of_the_call(blocking: BlockingProducer
 
     assert (result.delivered, readers) == (3, {threading.get_ident()})
     assert cluster.values() == [b"0", b"1", b"2"] * 2
+
+
+def test_keys_without_end_are_refused(blocking: BlockingProducer, cluster: ClusterElsewhere) -> None:
+    """After those that belong to values, as by Producer."""
+    with pytest.raises(ValueError, match="keys must be as many as values: there are 2 values, and more keys"):
+        blocking.send_many("orders", iter([b"1", b"2"]), keys=repeat(b"k"))
+    blocking.flush()
+
+    assert sorted(cluster.values()) == [b"1", b"2"]
+
+
+def test_closed_producer_takes_nothing_out_of_an_iterator(blocking: BlockingProducer) -> None:
+    """Somebody may send it elsewhere."""
+    blocking.close()
+    rows = iter([b"1", b"2"])
+    with pytest.raises(ProducerClosedError):
+        blocking.send_many("orders", rows)
+
+    assert list(rows) == [b"1", b"2"]
 
 
 @pytest.mark.parametrize("verb", ["send", "enqueue"])

@@ -259,6 +259,21 @@ async def test_key_that_no_column_has_is_asked_wrongly(cluster: FakeCluster, tmp
     assert (later.code, values(cluster)) == (1, [b'{"id":"1","n":"x"}'])
 
 
+@pytest.mark.parametrize(
+    "header", [b"id,\xe9", b'id,"a"b', b"id," + b"x" * 3_000, b'id,"t'], ids=lambda header: header[:8]
+)
+async def test_header_that_is_no_use_is_not_skipped(cluster: FakeCluster, header: bytes) -> None:
+    """The next row would be taken for one."""
+    lines = header + b"\n1,2\n3,4\n"
+    limit = ("--property", "max.request.size=2000")
+    arguments = ("-b", cluster.bootstrap_servers, "--format", "csv", "--skip-bad-lines", *limit)
+
+    command = await run("produce", "t", *arguments, stdin=lines)
+
+    assert (command.code, values(cluster)) == (1, [])
+    assert "skipped" not in command.errors[0]
+
+
 def test_report_over_an_input_is_refused(tmp_path: Path) -> None:
     """The input is as it was."""
     (tmp_path / "a").write_text("1\n")

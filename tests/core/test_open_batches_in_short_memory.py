@@ -74,6 +74,20 @@ def test_open_batch_is_sent_as_it_is_when_its_partitions_turn_comes() -> None:
     assert core.queue(0).open_batch is None
 
 
+def test_open_batch_does_not_linger_while_room_is_waited_for() -> None:
+    """Nor where nobody stands in line, because each call is refused."""
+    core = nearly_full(left=2048)
+    queue_one(core)
+    core.send(b"v")
+
+    refused = core.appender.append("t", bytes(1500), None, 0, None, None, None)
+
+    batch = core.queue(0).open_batch
+    assert refused is None
+    assert batch is not None
+    assert batch.is_ready
+
+
 def make_held_up(core: CoreParts) -> None:
     """An attempt of its first batch has failed."""
     core.queue(0).queued[0].attempts = 1
@@ -92,9 +106,9 @@ def make_idle(core: CoreParts) -> None:
 @pytest.mark.parametrize("stop", [make_held_up, make_leaderless, make_idle])
 def test_partition_that_is_given_nothing_back_takes_what_there_is(stop: Callable[[CoreParts], None]) -> None:
     """Its open batch is closed, and the next begins as small as need be."""
-    core = nearly_full(left=3072)
+    core = nearly_full(left=4096)
     queue_one(core)
-    core.send(bytes(900))
+    core.send(bytes(1900))
     stop(core)
 
     record = core.wait_in_line(bytes(900))

@@ -187,8 +187,8 @@ WAITING_AND_MEMORY = (
         changes=(
             Change(
                 "core/open_batches.py",
-                "        return self._pool.is_roomy and queue.is_moving\n",
-                "        return False\n",
+                "        is_patient = self._pool.is_roomy and queue.is_moving ",
+                "        is_patient = False ",
             ),
         ),
     ),

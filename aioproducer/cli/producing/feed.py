@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import partial
 
 from aioproducer.cli.producing.formats import (
-    BadHeaderError,
     BadLineError,
     Content,
     Format,
@@ -124,7 +123,7 @@ class Feed:
                 content = self._read(line, reader)
             except BadLineError as error:
                 self._first = None
-                self._note_bad(first, error)
+                self._note_bad(first, error, reader)
                 continue
             self._first = first if reader.is_open else None
             if content is not None:
@@ -143,12 +142,12 @@ class Feed:
         try:
             reader.finish()
         except BadLineError as error:
-            self._note_bad(self._first or self._tally.lines, error)
+            self._note_bad(self._first or self._tally.lines, error, reader)
             self._first = None
 
-    def _note_bad(self, first: int, error: BadLineError) -> None:
-        """Count a bad line; ends the run unless such lines are to be passed over."""
-        is_skipped = self._settings.skip_bad_lines and not isinstance(error, BadHeaderError)
+    def _note_bad(self, first: int, error: BadLineError, reader: LineFormat) -> None:
+        """Count a bad line; ends the run unless such lines are to be passed over, which no header can be."""
+        is_skipped = self._settings.skip_bad_lines and not reader.needs_header
         self._tally.bad(first, error, is_skipped=is_skipped)
         self.was_asked_wrongly = isinstance(error, NoKeyFieldError) and not self._has_sent
         if not is_skipped:

@@ -44,14 +44,9 @@ class BadLineError(Exception):
         """Join the two as the message."""
         super().__init__(f"{reason}: {detail}" if detail else reason)
         self.reason = reason
-        self.detail = detail
 
 
-class BadHeaderError(BadLineError):
-    """The first line of a CSV file is no use: without it no other line can be read."""
-
-
-class NoKeyFieldError(BadHeaderError):
+class NoKeyFieldError(BadLineError):
     """The header of a CSV file does not have the field named as key: this is asked wrongly, not a bad line."""
 
 
@@ -61,6 +56,10 @@ class LineFormat(Protocol):
     @property
     def is_open(self) -> bool:
         """Whether the record of the last line goes on in the next."""
+
+    @property
+    def needs_header(self) -> bool:
+        """Whether a line is still to come without which no other can be read."""
 
     def read(self, line: bytes) -> Content | None:
         """Return the record that ends with this line; `None`: none does.
@@ -97,7 +96,7 @@ def line_format(kind: Format, *, key: str | None, max_record_bytes: int) -> Line
 class PlainLines:
     """Each line is a value, byte for byte but for its line end; an empty line is an empty value."""
 
-    is_open = False
+    is_open = needs_header = False
 
     def read(self, line: bytes) -> Content:
         """Return the line as it is."""
@@ -115,7 +114,7 @@ class JsonLines:
             a string is taken without its quotes, a number or bool as it is written, null is no key.
     """
 
-    is_open = False
+    is_open = needs_header = False
 
     def __init__(self, key: str | None) -> None:
         self._key = key
@@ -171,19 +170,18 @@ class CsvRows:
         """Whether a quoted field goes on in the next line."""
         return bool(self._lines)
 
+    @property
+    def needs_header(self) -> bool:
+        """Whether the names of the fields are still to come."""
+        return not self._fields
+
     def read(self, line: bytes) -> Content | None:
         """Return the object of the row that ends here.
 
         Raises:
-            BadHeaderError: the first row is no use.
-            BadLineError: another row is no use.
+            BadLineError: the row, or the header, is no use.
         """
-        try:
-            row = self._row_that_ends_with(line)
-        except BadLineError as error:
-            if not self._fields:
-                raise BadHeaderError(error.reason, error.detail) from None
-            raise
+        row = self._row_that_ends_with(line)
         if not row:
             return None
         if not self._fields:
@@ -194,7 +192,10 @@ class CsvRows:
     def _row_that_ends_with(self, line: bytes) -> Sequence[str]:
         text = self._decode(line)
         self._is_first = False
-        row = self._go_on(text, len(line)) if self._lines else self._begin(text, len(line))
+        try:
+            row = self._go_on(text, len(line)) if self._lines else self._begin(text, len(line))
+        except BadLineError as error:
+            raise self._unreadable or error from None
         if self._unreadable is not None and not self._lines:
             raise self._unreadable
         return row
@@ -204,10 +205,9 @@ class CsvRows:
         if not self._lines:
             self._unreadable = None
         try:
-            return _text(line, is_first=self._is_first)
+            return _text(line, is_first=self._is_first, number=len(self._lines) + 1)
         except BadLineError as error:
-            where = f" of its line {len(self._lines) + 1}" if self._lines else ""
-            self._unreadable = self._unreadable or BadLineError(error.reason, error.detail + where)
+            self._unreadable = self._unreadable or error
             return line.decode(errors="replace")
 
     def finish(self) -> None:
@@ -244,7 +244,7 @@ class CsvRows:
     def _take_header(self, fields: Sequence[str]) -> None:
         twice = {field for field in fields if fields.count(field) > 1}
         if twice:
-            raise BadHeaderError("the header names a field twice", repr(min(twice)))
+            raise BadLineError("the header names a field twice", repr(min(twice)))
         if self._key is not None:
             self._key_index = _key_index(fields, self._key)
         self._fields = fields
@@ -280,8 +280,8 @@ def _key_index(fields: Sequence[str], key: str) -> int:
     raise NoKeyFieldError("no field of the name given as --key", f"{key!r} is not among {', '.join(fields)}{hint}")
 
 
-def _text(line: bytes, *, is_first: bool) -> str:
-    """The line as text, without a byte order mark at the beginning of the input.
+def _text(line: bytes, *, is_first: bool, number: int = 1) -> str:
+    """The line, of that number in its row, as text; without a byte order mark at the beginning of the input.
 
     Raises:
         BadLineError: it is not UTF-8.
@@ -291,7 +291,8 @@ def _text(line: bytes, *, is_first: bool) -> str:
     try:
         text = line.decode()
     except UnicodeDecodeError as error:
-        raise BadLineError("not UTF-8", f"byte 0x{line[error.start]:02x} at position {error.start + 1}") from None
+        where = f"position {error.start + 1}" + (f" of its line {number}" if number > 1 else "")
+        raise BadLineError("not UTF-8", f"byte 0x{line[error.start]:02x} at {where}") from None
     return text.removeprefix(UTF8_MARK) if is_first else text
 
 

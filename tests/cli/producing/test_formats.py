@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from aioproducer.cli.producing.formats import BadHeaderError, BadLineError, Content, Format, line_format
+from aioproducer.cli.producing.formats import BadLineError, Content, Format, line_format
 
 
 def contents(kind: Format, *lines: bytes, key: str | None = None, limit: int = 1_000) -> list[Content]:
@@ -140,6 +140,7 @@ def test_empty_csv_cell_is_no_key() -> None:
         (b"1,2,3", "another number of fields than the header: 3, not 2"),
         (b'1,"a"b', "not CSV: ',' expected after '\"'"),
         (b"1,\xe9", "not UTF-8: byte 0xe9 at position 3"),
+        (b'1,"\xe9"b', "not UTF-8: byte 0xe9 at position 4"),
         (b'1,"a', "a quoted field begins here and does not end"),
     ],
     ids=repr,
@@ -149,16 +150,24 @@ def test_bad_csv_row_is_said_so(line: bytes, said: str) -> None:
     assert complaint(Format.CSV, b"id,name", line) == said
 
 
-def test_byte_within_quotes_spoils_its_row_to_the_end_of_the_quotes() -> None:
+@pytest.mark.parametrize(
+    "lines, said",
+    [
+        ((b'1,"a', b"\xe9", b"66,never a row", b'b"'), "not UTF-8: byte 0xe9 at position 1 of its line 2"),
+        ((b'1,"\xe9', b"66,never a row", b'b"'), "not UTF-8: byte 0xe9 at position 4"),
+        ((b'1,"\xe9', b'b"b'), "not UTF-8: byte 0xe9 at position 4"),
+    ],
+    ids=["second line", "first line", "no CSV either"],
+)
+def test_byte_within_quotes_spoils_its_row_to_the_end_of_the_quotes(lines: tuple[bytes, ...], said: str) -> None:
     """What follows in the cell is no row, although it may look like one."""
     reader = line_format(Format.CSV, key=None, max_record_bytes=1000)
     reader.read(b"id,text")
 
-    assert reader.read(b'1,"a') is None
-    assert reader.read(b"\xe9") is None
-    assert reader.read(b"66,never a row") is None
-    with pytest.raises(BadLineError, match=r"^not UTF-8: byte 0xe9 at position 1 of its line 2$"):
-        reader.read(b'b"')
+    assert [reader.read(line) for line in lines[:-1]] == [None] * (len(lines) - 1)
+    with pytest.raises(BadLineError) as caught:
+        reader.read(lines[-1])
+    assert str(caught.value) == said
     assert reader.read(b"2,c") == Content(b'{"id":"2","text":"c"}', None)
 
 
@@ -185,8 +194,9 @@ def test_open_quote_does_not_take_in_the_file() -> None:
     ids=repr,
 )
 def test_bad_csv_header_is_said_so(header: bytes, said: str) -> None:
-    """It spoils the whole input."""
-    with pytest.raises(BadHeaderError) as caught:
-        contents(Format.CSV, header, key="id")
+    """It spoils the whole input: no line is a row before there is one."""
+    reader = line_format(Format.CSV, key="id", max_record_bytes=1_000)
+    with pytest.raises(BadLineError) as caught:
+        reader.read(header)
 
-    assert str(caught.value) == said
+    assert (str(caught.value), reader.needs_header) == (said, True)
