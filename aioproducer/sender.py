@@ -217,8 +217,7 @@ class Sender:
             self._ask_producer_id()
 
     def _ask_for_topics(self, now: float) -> None:
-        ready = {queue.topic_partition.topic for queue in self._accumulator.ready.leaderless}
-        for topic in ready | self._lines.leaderless_topics:
+        for topic in self._accumulator.leaderless_topics() | self._lines.leaderless_topics:
             self._metadata.add_topic(topic, now)
             self._metadata.request_update("no_leader")
         for topic in self._lines.unknown_topics:

@@ -6,10 +6,11 @@ that keep old news from undoing new ones:
 * Within one topic id, a partition's leader epoch never goes back: an answer with a lower one is ignored for that
   partition.
 * A new topic id means the topic was deleted and made again: the whole view is replaced, epochs included.
-* Without topic ids (brokers before 2.8) the two cannot be told apart. There a lower epoch is accepted only when a
-  produce to that topic was refused with "unknown" or "not leader" (the topic is *suspected*), or the partition has
-  no leader as far as is known, and two different brokers agree on it, or one says so for a second (it may be the only
-  one that we are connected to), or when the cluster has a single broker, which cannot be behind itself.
+* Without topic ids (brokers before 2.8, and the first answer with an id after theirs) the two cannot be told apart.
+  There a lower epoch is accepted only when a produce to that topic was refused with "unknown" or "not leader" (the
+  topic is *suspected*), or the partition has no leader as far as is known, and two different brokers agree on it, or
+  one says so for a second (it may be the only one that we are connected to), or when the cluster has a single broker,
+  which cannot be behind itself. An id is learnt from an answer without a lower epoch.
 * A topic that an answer reports in error keeps the partitions known before: a broker that has just restarted may
   report a topic missing that it will know in a second.
 * Partitions are added, never removed, within one topic id.
@@ -155,7 +156,17 @@ class Cluster:
 class _TopicMerge:
     """One topic of one answer meets what was known of it. Writes to `doubts`, shared by the whole merge."""
 
-    __slots__ = ("_doubts", "_from_node", "_has_gone_back", "_known", "_now", "_seen", "is_only_node", "may_go_back")
+    __slots__ = (
+        "_doubts",
+        "_from_node",
+        "_has_gone_back",
+        "_has_old_news",
+        "_known",
+        "_now",
+        "_seen",
+        "is_only_node",
+        "may_go_back",
+    )
 
     def __init__(
         self,
@@ -173,7 +184,7 @@ class _TopicMerge:
         self._doubts = doubts
         self.may_go_back = False
         self.is_only_node = False
-        self._has_gone_back = False
+        self._has_gone_back = self._has_old_news = False
 
     def result(self) -> TopicView:
         seen, known = self._seen, self._known
@@ -187,9 +198,16 @@ class _TopicMerge:
             self._partition(known.partitions, seen.partitions, number)
             for number in range(max(len(known.partitions), len(seen.partitions)))
         )
-        topic_id = known.topic_id if seen.topic_id == NO_TOPIC_ID and not self._has_gone_back else seen.topic_id
-        merged = TopicView(seen.name, topic_id, partitions, seen.error_code)
+        merged = TopicView(seen.name, self._topic_id(known), partitions, seen.error_code)
         return known if merged == known else merged
+
+    def _topic_id(self, known: TopicView) -> bytes:
+        """The id to go on with; one that comes with old news, or with those of a topic made again, may be another's."""
+        if self._has_gone_back:
+            return self._seen.topic_id
+        if known.topic_id == NO_TOPIC_ID and self._has_old_news:
+            return NO_TOPIC_ID
+        return known.topic_id if self._seen.topic_id == NO_TOPIC_ID else self._seen.topic_id
 
     def _is_another_topic(self, known: TopicView) -> bool:
         return known.topic_id != self._seen.topic_id and NO_TOPIC_ID not in (known.topic_id, self._seen.topic_id)
@@ -210,13 +228,14 @@ class _TopicMerge:
         # Nothing is sent to a partition without a leader, so nothing can be refused: it is always suspected.
         is_suspected = self.may_go_back or old.leader_id == NO_LEADER
         if not is_suspected or not self._lower_epoch_is_true(number, new):
+            self._has_old_news = True
             return old
         self._has_gone_back = True  # the topic was made again: the id that brokers gave it before is not its own
         return new
 
     def _lower_epoch_is_true(self, number: int, new: PartitionView) -> bool:
-        if self._seen.topic_id != NO_TOPIC_ID:
-            return False
+        if self._known is not None and NO_TOPIC_ID not in {self._known.topic_id, self._seen.topic_id}:
+            return False  # the same id, or it would be another topic
         if self.is_only_node:
             return True
         key = (self._seen.name, number)

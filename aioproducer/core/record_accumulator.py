@@ -79,6 +79,13 @@ class RecordAccumulator:
         for queue in self.partitions.queues():
             self.offer(queue)
 
+    def leaderless_topics(self) -> set[str]:
+        """Topics of partitions that have something to send, and nobody to send it to, as far as metadata says."""
+        ended = [queue for queue in self.ready.leaderless if queue.first_sendable() is None]
+        for queue in ended:  # drained by nobody, they would be asked about for ever
+            self.ready.withdraw(queue)
+        return {queue.topic_partition.topic for queue in self.ready.leaderless}
+
     # Draining
 
     def drain(self, node_id: int, connection: int, now: float) -> list[ProducerBatch]:

@@ -119,10 +119,18 @@ def test_new_topic_id_replaces_everything() -> None:
 
 def test_id_learned_later_is_no_new_topic() -> None:
     """An old broker gives none."""
+    cluster = knowing(seen((1, 5), topic_id=NO_TOPIC_ID)).merge(answer(seen((2, 5))), 2.0)
+
+    assert cluster.leader_of("a", 0) == 2
+    assert cluster.topic_id("a") == ID
+
+
+def test_id_that_comes_with_old_news_is_not_learnt() -> None:
+    """It may be that of the topic before, or of one made again: with it no lower epoch would ever be believed."""
     cluster = knowing(seen((1, 5), topic_id=NO_TOPIC_ID)).merge(answer(seen((2, 4))), 2.0)
 
     assert cluster.leader_of("a", 0) == 1
-    assert cluster.topic_id("a") == ID
+    assert cluster.topic_id("a") == NO_TOPIC_ID
 
 
 def test_id_once_known_is_kept() -> None:
@@ -196,6 +204,15 @@ class TestWithoutTopicIds:
         assert self.after((1, True)) == 1
         assert self.after((1, True), (1, True)) == 1
         assert self.after((1, True), (2, True)) == 2
+
+    def test_brokers_that_have_learnt_ids_meanwhile_are_believed_too(self) -> None:
+        """They were replaced by newer ones, and the topic was made again."""
+        cluster = Cluster.empty().merge(answer(self.OLD), 1.0)
+        for from_node in (1, 2):
+            lower = self.LOWER._replace(topic_id=ID)
+            cluster = cluster.merge(answer(lower, from_node=from_node), 2.0, suspected={"a"})
+
+        assert (cluster.leader_of("a", 0), cluster.topic_id("a")) == (2, ID)
 
     def test_one_broker_is_believed_in_the_end(self) -> None:
         """It may be the only one that answers; nobody is behind for as long."""

@@ -156,12 +156,23 @@ def test_partition_without_a_leader_waits_and_is_named() -> None:
     core = CoreParts(leaders=(1, 1))
     core.lead((-1, 1), epoch=1)
     close_one(core)
-    assert list(core.accumulator.ready.leaderless) == [core.queue()]
+    assert core.accumulator.leaderless_topics() == {"t"}
 
     core.lead((2, 1), epoch=2)
 
-    assert list(core.accumulator.ready.leaderless) == []
+    assert core.accumulator.leaderless_topics() == set()
     assert partitions(core.drain(node_id=2)) == [0]
+
+
+def test_partition_without_a_leader_and_without_batches_is_named_no_more() -> None:
+    """They were too late, or their topic is gone: nobody would ever stop asking for it."""
+    core = CoreParts(leaders=(-1,))
+    close_one(core)
+    core.queue().remove(core.queue().queued[0])
+
+    assert core.accumulator.leaderless_topics() == set()
+    close_one(core)
+    assert core.accumulator.leaderless_topics() == {"t"}
 
 
 def test_new_leader_ends_the_backoff() -> None:

@@ -272,7 +272,7 @@ async def test_column_that_is_not_there_is_refused(producer: Producer, names: di
 @pytest.mark.parametrize(
     "batch",
     [[b"a"], {"value": [b"a"]}, b"a", None, pa.array([b"a"]), pa.chunked_array([[b"a"]]), pa.array([1])],
-    ids=repr,
+    ids=lambda batch: type(batch).__name__,
 )
 async def test_what_is_no_table_is_refused(producer: Producer, batch: object) -> None:
     """The message names what was given."""

@@ -218,4 +218,30 @@ WAITING_AND_MEMORY = (
             ),
         ),
     ),
+    Mutant(
+        name="asks_for_ever_for_partitions_that_are_gone",
+        breaks="AGE: a partition without a leader is asked about when it has nothing to send any more",
+        families=("D14",),
+        tests=("tests/core/test_record_accumulator.py",),
+        changes=(
+            Change(
+                "core/record_accumulator.py",
+                "            self.ready.withdraw(queue)\n        return {queue",
+                "            pass\n        return {queue",
+            ),
+        ),
+    ),
+    Mutant(
+        name="id_is_learnt_from_old_news",
+        breaks="I10: a topic made again while brokers learnt of ids never has its new leaders",
+        families=("D14",),
+        tests=("tests/core/test_cluster.py",),
+        changes=(
+            Change(
+                "core/cluster.py",
+                "            self._has_old_news = True\n            return old\n",
+                "            return old\n",
+            ),
+        ),
+    ),
 )

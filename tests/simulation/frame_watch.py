@@ -37,10 +37,14 @@ class FrameWatch:
         """Bytes on their way to the producer are changed, or never stood for anything."""
         self._spoilt.add(transport.number)
 
+    def is_spoilt(self, transport: SimulatedTransport) -> bool:
+        """Whether nobody can tell any more where a frame begins."""
+        return transport.number in self._spoilt
+
     def is_bad(self, transport: SimulatedTransport, frame: bytes) -> bool:
         """Whether a frame, of which nothing has arrived yet or all but the last piece, must end its connection."""
-        if transport.number in self._spoilt:
-            return False  # where a frame begins is not known any more
+        if self.is_spoilt(transport):
+            return False
         (size,) = _SIZE.unpack_from(frame.ljust(_SIZE.size, b"\0"))
         is_whole = len(frame) == _SIZE.size + size
         if is_whole and size >= _SMALLEST and _SIZE.unpack_from(frame, _SIZE.size)[0] in transport.asked:

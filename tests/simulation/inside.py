@@ -5,6 +5,7 @@ from collections.abc import Callable
 from operator import attrgetter
 
 from aioproducer import Producer
+from aioproducer._native.append import PartitionSlot, TopicSlots
 from aioproducer.core.cluster import NO_EPOCH, Cluster
 from aioproducer.core.partition_queue import PartitionQueue
 from aioproducer.core.producer_batch import BatchState, ProducerBatch
@@ -114,13 +115,18 @@ class Inside:
                 violated("I20", f"{batch!r} could go to node {node_id}, which is ready, and the sender sleeps")
 
     def _check_waiting(self, violated: Callable[[str, str], None]) -> None:
-        """I20: who waits for memory, and called before all others who do, gets it when there is some."""
+        """I20: who waits for memory, and called before all others who do, gets it when there is some.
+
+        In roomy memory, and while batches of its partition are under way, that of a whole batch.
+        """
         parts = self._parts()
         memory, pool = parts.lines._memory, parts.pool  # noqa: SLF001  # as above
         first = min(memory, key=attrgetter("call_order"), default=None)
         if first is None:
             return
-        capacity = pool.capacity_for(first.size)
+        is_patient = pool.is_roomy and _is_moving(first.place)
+        whole = parts.open_batches._settings.batch_size if is_patient else 0  # noqa: SLF001  # as above
+        capacity = pool.capacity_for(max(first.size, whole))
         is_free = pool._used[None] + capacity <= pool._common_limit  # noqa: SLF001  # as above
         if is_free and pool.lent_bytes + capacity <= pool.total_bytes:
             violated("I20", f"a record of {first.size} bytes waits for memory, and the sender sleeps: {pool!r}")
@@ -257,3 +263,9 @@ class ReadyWatch:
 
     def _in_line(self, node_id: int) -> list[PartitionQueue]:
         return list(self._ready._by_node.get(node_id, ()))  # noqa: SLF001  # as above
+
+
+def _is_moving(place: object) -> bool:
+    """Whether batches of a partition, or of any of a topic's, are about to give memory back."""
+    slots = place.slots if isinstance(place, TopicSlots) else [place]
+    return any(slot.queue.is_moving for slot in slots if isinstance(slot, PartitionSlot))

@@ -315,10 +315,11 @@ class SimulatedNetwork:
             self._answer_later(transport, partial(self._speak, transport, data))
 
     def _speak(self, transport: SimulatedTransport, data: bytes) -> None:
-        """Let the producer read what no broker answers."""
+        """Let the producer read what no broker answers; it may take it for the rest of a frame of a wrong size."""
+        is_certain = not self.frames.is_spoilt(transport)
         self.frames.spoilt(transport)
         transport.receive(data)
-        self.frames.taken(transport, is_bad=True)
+        self.frames.taken(transport, is_bad=is_certain)
 
     def _answer(self, transport: SimulatedTransport, frame: bytes, last: bytes) -> None:
         is_bad = self.frames.is_bad(transport, frame)

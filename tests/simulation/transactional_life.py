@@ -141,6 +141,7 @@ class TransactionalRun(Run):
         former, old = self._lives - 1, self._producer
         while True:
             producer = self._make_producer()
+            self._network.watch.forget_pauses()
             try:
                 await producer.start()
             except KafkaError as error:

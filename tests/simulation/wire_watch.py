@@ -166,6 +166,10 @@ class WireWatch:
         """A broker is dead, and so is its pause: metadata without it makes the client forget both."""
         self._pauses.pop(node, None)
 
+    def forget_pauses(self) -> None:
+        """Another producer begins: it was told of none."""
+        self._pauses.clear()
+
     # Requests
 
     def written(self, transport: SimulatedTransport, frame: bytes) -> bool:
