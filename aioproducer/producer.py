@@ -17,6 +17,7 @@ from aioproducer.handed_records import HandedRecords
 from aioproducer.lifetime import ProducerLifetime, caller
 from aioproducer.metrics import ProducerStatistics
 from aioproducer.offset_arguments import group_of, partitions_of_group
+from aioproducer.owned_arguments import owned, owned_headers
 from aioproducer.record_verbs import RecordVerbs
 from aioproducer.records import check_topic_name
 from aioproducer.settings import retry_backoff
@@ -77,6 +78,8 @@ class Producer(ProducerLifetime, RecordVerbs, TransactionalVerbs):
     ) -> concurrent.futures.Future[RecordMetadata]:
         """Send from any thread; arguments as `send`, errors by the returned future.
 
+        A `bytearray`, a `memoryview` and headers are copied; what a serializer takes must not change before the end.
+
         Raises:
             IllegalStateError: not started.
         """
@@ -84,11 +87,11 @@ class Producer(ProducerLifetime, RecordVerbs, TransactionalVerbs):
             self._lifecycle.refuse(on_loop_thread=True)
         sending = self.send_and_wait(
             topic,
-            value,
-            key=key,
+            owned(value),
+            key=owned(key),
             partition=partition,
             timestamp=timestamp,
-            headers=headers,
+            headers=owned_headers(headers),
             on_delivery=on_delivery,
         )
         return asyncio.run_coroutine_threadsafe(sending, self._running.loop)

@@ -130,6 +130,25 @@ def test_calls_that_fit_no_transaction_are_refused_and_break_nothing(elsewhere: 
 
 
 @pytest.mark.slow  # most of `max_block_ms` is there for busy machines
+def test_block_within_a_transaction_that_its_thread_began_is_refused(elsewhere: ClusterElsewhere) -> None:
+    """Only this thread could end it: waiting for that would be for all of `max_block_ms`."""
+    with BlockingProducer(elsewhere.bootstrap_servers, transactional_id="b", max_block_ms=2_000) as producer:
+        producer.begin_transaction()
+        with pytest.raises(IllegalStateError, match="this thread has a transaction open already"):
+            producer.transaction().__enter__()
+        producer.enqueue("orders", b"a", partition=0)
+        producer.commit_transaction()
+        producer.begin_transaction()
+        producer.abort_transaction()
+        with producer.transaction():
+            producer.enqueue("orders", b"b", partition=0)
+            producer.commit_transaction()
+            producer.begin_transaction()
+            producer.enqueue("orders", b"c", partition=0)
+
+    assert committed(elsewhere) == [b"a", b"b", b"c"]
+
+
 def test_commit_that_times_out_ends_in_the_background(elsewhere: ClusterElsewhere) -> None:
     """Well or not: the next block waits for that, and has its turn then; it never had one again."""
     with BlockingProducer(elsewhere.bootstrap_servers, transactional_id="b", max_block_ms=5000) as producer:

@@ -243,3 +243,11 @@ def test_name_client_numbers_the_nameless() -> None:
     assert config(client_id="mine").name_client() == "mine"
     assert first != second
     assert re.fullmatch(r"producer-\d+", first)
+
+
+def test_replace_may_change_the_servers() -> None:
+    """They are a field like the others; the options stay."""
+    result = config(linger_ms=3).replace(bootstrap_servers="other:9092")
+
+    assert result.bootstrap_servers == ("other:9092",)
+    assert result.linger_ms == 3

@@ -150,10 +150,13 @@ class BackgroundLoop:
 
         Raises:
             IllegalStateError: as `call`.
+            ProducerClosedError: closed before it was started.
         """
         if self._process_id not in {0, os.getpid()}:
             text = "the producer was started before a fork: its thread and connections are the parent's; make one here"
             raise IllegalStateError(text)
+        if self._loop is None and self._is_stopped:
+            raise ProducerClosedError("the producer was closed; make a new one")
         if self._loop is None:
             text = "the producer is not started: use `with BlockingProducer(...)`, or call start()"
             raise IllegalStateError(text)

@@ -29,6 +29,10 @@ if TYPE_CHECKING:
 
 ResultT = TypeVar("ResultT")
 
+SHORTEST_TURN_S: Final = 0.05
+"""How long a call may wait for its turn although it was given less: with nothing before it, it still has to come from
+its thread to the loop's."""
+
 _ALIVE: Final[weakref.WeakSet[BlockingLifetime]] = weakref.WeakSet()
 
 
@@ -185,8 +189,7 @@ class BlockingLifetime:
         mark = Mark()
 
         async def in_turn() -> ResultT:
-            async with asyncio.timeout(timeout_s):
-                await mark.turn.wait()
+            await self._wait_for_turn(mark, timeout_s)
             return await function()
 
         self._check_open()
@@ -197,6 +200,15 @@ class BlockingLifetime:
             future.cancel()  # Ctrl-C: its turn may never come
             raise
         return future
+
+    @staticmethod
+    async def _wait_for_turn(mark: Mark, timeout_s: float | None) -> None:
+        try:
+            async with asyncio.timeout(None if timeout_s is None else max(timeout_s, SHORTEST_TURN_S)):
+                await mark.turn.wait()
+        except TimeoutError:
+            text = f"flush: records that were accepted before it still wait for their turn after {timeout_s} s"
+            raise TimeoutError(text) from None
 
     def _check_open(self) -> None:
         """Refuse what comes too late.

@@ -10,10 +10,11 @@ from aioproducer.blocking.background_loop import wait_for
 from aioproducer.blocking.blocking_topic import BlockingTopic
 from aioproducer.blocking.blocking_transactions import BlockingTransactions
 from aioproducer.blocking.columns import read_columns
-from aioproducer.blocking.handover import Given, check_given, owned, size_of, time_of_call
+from aioproducer.blocking.handover import Given, check_given, size_of, time_of_call
 from aioproducer.errors import UndeliveredError
 from aioproducer.lifecycle import check_timeout
 from aioproducer.lifetime import caller
+from aioproducer.owned_arguments import owned, owned_headers
 from aioproducer.producer import Producer
 from aioproducer.records import check_payload, check_topic_name, normalize_headers
 from aioproducer.topic import TopicRecords
@@ -102,7 +103,7 @@ class BlockingProducer(BlockingTransactions):
         headers: Headers | None = None,
         on_delivery: OnDelivery | None = None,
     ) -> concurrent.futures.Future[RecordMetadata]:
-        """Send without waiting; arguments as `send`, and its errors by the future, which need not be looked at.
+        """Send without waiting; arguments as `enqueue`, and all errors by the future, which need not be looked at.
 
         Raises:
             ProducerClosedError: closing or closed.
@@ -111,11 +112,11 @@ class BlockingProducer(BlockingTransactions):
             partial(
                 self._producer.send_and_wait,
                 topic,
-                value,
-                key=key,
+                owned(value),
+                key=owned(key),
                 partition=partition,
                 timestamp=timestamp,
-                headers=headers,
+                headers=owned_headers(headers),
                 on_delivery=on_delivery,
             )
         )
@@ -138,7 +139,8 @@ class BlockingProducer(BlockingTransactions):
 
         Args:
             topic: as all arguments, see `Producer.send`.
-            value: a `bytearray` or `memoryview` is copied.
+            value: a `bytearray` or `memoryview` is copied. Other objects are given to the serializer on the background
+                thread, and must not change before.
             key: as `value`.
             partition: instead of the key's or a chosen one.
             timestamp: ms since the epoch; None is now.
@@ -304,7 +306,6 @@ class BlockingProducer(BlockingTransactions):
 
     @staticmethod
     def _own(name: str, payload: object, *, is_serialized: bool) -> object:
-        if is_serialized:
-            return payload
-        check_payload(name, payload)
+        if not is_serialized:
+            check_payload(name, payload)
         return owned(payload)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from aioproducer.blocking.background_loop import wait_for
-from aioproducer.blocking.handover import Given, check_given, owned, size_of, time_of_call
+from aioproducer.blocking.handover import Given, check_given, size_of, time_of_call
+from aioproducer.owned_arguments import owned, owned_headers
 from aioproducer.records import normalize_headers
 
 if TYPE_CHECKING:
@@ -102,11 +103,11 @@ class BlockingTopic(Generic[KeyT, ValueT]):
         return self._in_turn(
             partial(
                 self._topic.send_and_wait,
-                value,
-                key=key,
+                owned(value),
+                key=owned(key),
                 partition=partition,
                 timestamp=timestamp,
-                headers=headers,
+                headers=owned_headers(headers),
                 on_delivery=on_delivery,
             )
         )
@@ -128,8 +129,7 @@ class BlockingTopic(Generic[KeyT, ValueT]):
         """
         self._records.check(value, key)
         check_given(partition, timestamp, on_delivery)
-        value = cast("ValueT | None", owned(value))
-        key = cast("KeyT | None", owned(key))
+        value, key = owned(value), owned(key)
         enqueue = partial(
             self._handed.enqueue,
             value,

@@ -23,7 +23,7 @@ class BlockingTransactions(BlockingLifetime):
     """What a `BlockingProducer` with a `transactional_id` can do; see `Producer` for each."""
 
     _thread_in_transaction: int | None = None
-    """Whose `transaction()` block is open."""
+    """Whose `transaction()` block is open, or who began one; None as soon as somebody ends it, however that goes."""
 
     def init_transactions(self) -> None:
         """Wait until the transactional id is this producer's; errors as `Producer.init_transactions`."""
@@ -61,16 +61,19 @@ class BlockingTransactions(BlockingLifetime):
     def begin_transaction(self) -> None:
         """Begin a transaction; errors as `Producer.begin_transaction`."""
         wait_for(self._in_turn(self._producer.begin_transaction))
+        self._thread_in_transaction = threading.get_ident()
 
     def commit_transaction(self) -> None:
         """Wait for every record since the transaction began, and commit; errors as `Producer.commit_transaction`.
 
         A record that could not be taken fails the commit, as one that could not be delivered does.
         """
+        self._thread_in_transaction = None
         wait_for(self._in_turn(self._commit))
 
     def abort_transaction(self) -> None:
         """Give up every record since the transaction began; errors as `Producer.abort_transaction`."""
+        self._thread_in_transaction = None
         wait_for(self._in_turn(self._abort))
 
     def send_offsets(self, offsets: OffsetsArgument, group: GroupArgument) -> None:

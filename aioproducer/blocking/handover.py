@@ -100,14 +100,9 @@ def check_given(partition: object, timestamp: object, on_delivery: object) -> No
     check_callback(on_delivery)
 
 
-def owned(payload: object) -> object:
-    """Copy what the caller may change as soon as the call has returned."""
-    return bytes(payload) if isinstance(payload, bytearray | memoryview) else payload
-
-
 def size_of(payload: object) -> int:
     """Bytes, as far as it is bytes already."""
-    return len(payload) if isinstance(payload, bytes) else 0
+    return len(payload) if isinstance(payload, bytes | bytearray | memoryview) else 0
 
 
 def time_of_call() -> int:

@@ -49,6 +49,10 @@ def _split(given: object) -> list[str]:
 
 
 def _parse_server(server: str) -> tuple[str, int]:
+    if "," in server:
+        _refuse_server(server, "each item of a sequence is one server")
+    if "@" in server:  # not shown: it may be a password
+        _refuse(f"bootstrap_servers takes host:port without a user: {server.rpartition('@')[2]!r}")
     if "://" in server:
         rest = server.partition("://")[2].rstrip("/")
         _refuse(f"bootstrap_servers takes host:port without a scheme: {rest!r}, not {server!r}")

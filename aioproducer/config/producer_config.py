@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from functools import cache
 from itertools import count
-from typing import Annotated, ClassVar, Self, Unpack, cast, get_type_hints
+from typing import Annotated, ClassVar, Final, Self, Unpack, cast, get_type_hints
 
 from aioproducer.config import rules
 from aioproducer.config.bootstrap_servers import parse_bootstrap_servers
@@ -33,6 +33,9 @@ from aioproducer.partitioners import Partitioner, check_partitioner
 from aioproducer.serializers import SerializerArgument, check_serializer
 
 _SERIALIZER = "an object with serialize(topic, value), or a function of the value; None: bytes only"
+
+
+_AS_THEY_ARE: Final = object()
 
 
 def _serializer(option: str) -> Plugin:
@@ -270,10 +273,19 @@ class ProducerConfig:
         }
         return cls(bootstrap_servers=bootstrap_servers, **cast("ProducerOptions", parsed))
 
-    def replace(self, **options: Unpack[ProducerOptions]) -> Self:
-        """Return a configuration with some options changed, and what follows from them."""
+    def replace(self, *, bootstrap_servers: object = _AS_THEY_ARE, **options: Unpack[ProducerOptions]) -> Self:
+        """Return a configuration with some options changed, and what follows from them.
+
+        Args:
+            bootstrap_servers: as the field; not given, they stay.
+            options: as the constructor's.
+
+        Raises:
+            ConfigurationError, ConfigurationTypeError: as the constructor.
+        """
         changed = {**self.given, **in_python_spelling(options, option_kinds())}
-        return type(self)(bootstrap_servers=self.bootstrap_servers, **cast("ProducerOptions", changed))
+        servers = self.bootstrap_servers if bootstrap_servers is _AS_THEY_ARE else bootstrap_servers
+        return type(self)(bootstrap_servers=servers, **cast("ProducerOptions", changed))
 
     @property
     def times_transactions_out_early(self) -> bool:

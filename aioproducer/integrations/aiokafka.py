@@ -27,8 +27,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
 from aioproducer.core.retry_backoff import ExponentialBackoff
 from aioproducer.errors import IllegalStateError, KafkaError
-from aioproducer.integrations.batch_failures import Meaning, meaning_of
+from aioproducer.integrations.batch_failures import Meaning, RebalancedError, left_in_the_middle, meaning_of
 from aioproducer.integrations.batch_transaction import BatchTransaction
+from aioproducer.integrations.callers_code import NotAwaitableError, to_await
 from aioproducer.integrations.consumer_membership import check_consumer, sole_use
 from aioproducer.integrations.intake import Intake
 from aioproducer.integrations.loop_limits import LoopLimits
@@ -137,7 +138,7 @@ class ExactlyOnce:
         self._open: _OpenBatch | None = None
         self._failure: Exception | None = None
         """Why the open batch must not be committed: what the user's code raised of it, or that it was left."""
-        self._log = event_log(producer.config.client_id)
+        self._log = event_log(producer.statistics().client_id)
         # Set on entering.
         self._intake: Intake
         self._stopped: asyncio.Future[None]
@@ -176,7 +177,7 @@ class ExactlyOnce:
 
     async def _abort_what_is_open(self, _: object, error: BaseException | None, __: object) -> None:
         if self._open is not None:
-            await self._abort(self._open, error or _left_in_the_middle())
+            await self._abort(self._open, error or left_in_the_middle())
 
     async def _end_deadline(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -188,7 +189,7 @@ class ExactlyOnce:
             raise TimeoutError(text) from late
 
     def stop(self) -> None:
-        """End the loop after the batch in hand; again does nothing. For signal handlers: it only makes a note.
+        """End the loop after the batch in hand; again does nothing. Any thread and any signal handler may call it.
 
         The batch may take `shutdown_seconds`, commit included. Then the task that runs the loop is cancelled, the
         batch aborted, and `async with` raises `TimeoutError`.
@@ -198,10 +199,13 @@ class ExactlyOnce:
         """
         if not hasattr(self, "_stopped"):
             raise IllegalStateError("the loop has not begun: enter it first")
-        if not self._stopped.done():
-            with suppress(RuntimeError):  # it has ended already, or the event loop has
+        event_loop = self._stopped.get_loop()
+        with suppress(RuntimeError):  # it has ended already, or the event loop has
+            if asyncio._get_running_loop() is not event_loop:  # noqa: SLF001  # of another thread
+                event_loop.call_soon_threadsafe(self.stop)
+            elif not self._stopped.done():
                 self._stopped.set_result(None)
-                self._deadline.reschedule(asyncio.get_running_loop().time() + self._limits.shutdown_seconds)
+                self._deadline.reschedule(event_loop.time() + self._limits.shutdown_seconds)
 
     async def run(self, transform: Transform) -> None:
         """Call `transform` with each batch until `stop`, and again with the same records after whatever it raises.
@@ -215,20 +219,25 @@ class ExactlyOnce:
         Raises:
             PoisonRecordError: there is no `on_poison`.
             KafkaError: this producer will never commit: fenced, no right.
+            NotAwaitableError: `transform` is no coroutine function, which is no record's fault.
         """
+        if not callable(transform):
+            raise NotAwaitableError(f"transform must be a coroutine function, not {type(transform).__name__}")
         async for records, txn in self:
             try:
-                await transform(records, txn)
+                await to_await("transform", transform(records, txn))
+            except NotAwaitableError:
+                raise
             except Exception as error:  # noqa: BLE001  # the user's own code, whatever it raises
                 self._failure = error
             except BaseException:
-                self._failure = _left_in_the_middle()
+                self._failure = left_in_the_middle()
                 raise
 
     def __aiter__(self) -> Self:
         """Iterate over batches, from what is not committed: a batch in hand was left in the middle, and is aborted."""
         if self._open is not None and self._failure is None:
-            self._failure = _left_in_the_middle()
+            self._failure = left_in_the_middle()
         return self
 
     async def __anext__(self) -> tuple[Sequence[ConsumerRecord], BatchTransaction]:
@@ -252,6 +261,8 @@ class ExactlyOnce:
                 assert self._open is not None
                 return batch.records, BatchTransaction(self._open.txn)
             await self._hand_over(poison)
+        with suppress(RuntimeError):  # it is over this very moment
+            self._deadline.reschedule(None)  # was for the batch: what the user's code does now may take its time
         raise StopAsyncIteration
 
     # One batch
@@ -306,7 +317,7 @@ class ExactlyOnce:
                 self._done(opened.batch)
                 return
         else:
-            await self._abort(opened, failure or _RebalancedError("partitions were assigned anew"))
+            await self._abort(opened, failure or RebalancedError("partitions were assigned anew"))
         if failure is not None:
             await self._consider(opened.batch, failure)
 
@@ -373,7 +384,7 @@ class ExactlyOnce:
             PoisonRecordError: there is no hook.
         """
         assert self._open is not None
-        self._failure = _left_in_the_middle()  # until all of this is done
+        self._failure = left_in_the_middle()  # until all of this is done
         record = self._open.batch.records[0]
         if self._on_poison is None:
             text = f"record {record.topic}[{record.partition}]@{record.offset} fails whenever it is tried: {error}"
@@ -381,18 +392,6 @@ class ExactlyOnce:
             poison.offset = record.offset
             raise poison from error
         self._log.warning("poison_record", topic=record.topic, partition=record.partition, offset=record.offset)
-        await self._on_poison(record, error, BatchTransaction(self._open.txn))
+        await to_await("on_poison", self._on_poison(record, error, BatchTransaction(self._open.txn)))
         self._failure = None
         await self._finish()
-
-
-class _RebalancedError(KafkaError):
-    """Tells a transaction why it is aborted."""
-
-
-class _LeftInTheMiddleError(KafkaError):
-    """Tells a transaction why it is aborted."""
-
-
-def _left_in_the_middle() -> _LeftInTheMiddleError:
-    return _LeftInTheMiddleError("the loop was left in the middle of the batch")

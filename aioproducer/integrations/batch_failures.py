@@ -36,6 +36,19 @@ ABORTABLE: Final = (TransactionAbortableError, TransactionAbortedError, Transact
 one alone (transactions V2). Who is fenced learns it when the next one begins."""
 
 
+class RebalancedError(KafkaError):
+    """Tells a transaction why it is aborted."""
+
+
+class _LeftInTheMiddleError(KafkaError):
+    """Tells a transaction why it is aborted."""
+
+
+def left_in_the_middle() -> KafkaError:
+    """Why a batch is aborted whose code did not come to its end."""
+    return _LeftInTheMiddleError("the loop was left in the middle of the batch")
+
+
 class Meaning(Enum):
     """What a failure says about the next attempt."""
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TypedDict, Unpack
 
 from aioproducer._native.delivery import BatchResult
 from aioproducer.errors import TransactionAbortableError
+from aioproducer.records import check_callback
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -59,14 +60,14 @@ class BatchTransaction:
         try:
             return await self.transaction.enqueue(topic, value, **parts)
         except TransactionAbortableError as error:
-            return _failed(error)
+            return _failed(error, parts.get("on_delivery"))
 
     def send(self, topic: str, value: object = None, **parts: Unpack[RecordParts]) -> Delivery:
         """As `Producer.send`; in a transaction that has failed, a delivery that fails when it is awaited."""
         try:
             return self.transaction.send(topic, value, **parts)
         except TransactionAbortableError as error:
-            return _failed(error)
+            return _failed(error, parts.get("on_delivery"))
 
     async def send_and_wait(self, topic: str, value: object = None, **parts: Unpack[RecordParts]) -> RecordMetadata:
         """As `Producer.send_and_wait`; raises what the record failed with."""
@@ -81,7 +82,11 @@ class BatchTransaction:
         await self.transaction.send_offsets(offsets, group)
 
 
-def _failed(error: KafkaError) -> Delivery:
-    result = BatchResult(asyncio.get_running_loop(), None)
+def _failed(error: KafkaError, on_delivery: OnDelivery | None) -> Delivery:
+    check_callback(on_delivery)
+    loop = asyncio.get_running_loop()
+    result = BatchResult(loop, None)
     result.fail(error, 1)
+    if on_delivery is not None:
+        loop.call_soon(on_delivery, None, error.fresh())
     return result.delivery(0, -1)

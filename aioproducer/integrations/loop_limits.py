@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from aioproducer.errors import ConfigurationError
-
-if TYPE_CHECKING:
-    from aioproducer.producer import Producer
+from aioproducer.producer import Producer
 
 
 class LoopLimits(NamedTuple):
@@ -23,9 +21,11 @@ class LoopLimits(NamedTuple):
 
         Raises:
             ConfigurationError: an option of the producer makes it impossible.
-            TypeError: a limit that is no number.
+            TypeError: a limit that is no number, or no producer.
             ValueError: a limit out of range.
         """
+        if not isinstance(producer, Producer):
+            raise TypeError(f"producer must be a Producer, not {type(producer).__name__}")
         if not isinstance(self.max_records, int) or isinstance(self.max_records, bool):
             raise TypeError(f"max_records must be an int, not {type(self.max_records).__name__}")
         if self.max_records < 1:
