@@ -27,14 +27,16 @@ from aioproducer.compat.aiokafka_options import (
     buffer_for,
     life_of_a_record,
     own_partitioner,
+    refuse_uncallable,
     refuse_unsupported,
     with_default_port,
 )
 from aioproducer.compat.aiokafka_transactions import TransactionVerbs
 from aioproducer.compat.batch_builder import BatchBuilder, serialized
+from aioproducer.compat.producer_behind import ProducerBehind
 from aioproducer.config import ProducerConfig
+from aioproducer.config.option_kinds import Whole
 from aioproducer.errors import KafkaError, MetadataTimeoutError, UndeliveredError
-from aioproducer.producer import Producer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -47,12 +49,6 @@ if TYPE_CHECKING:
 _UNSET: Final = cast("Literal['all']", object())
 _DEFAULT_PARTITIONER: Final = cast("ChoosePartition", DefaultPartitioner())
 _CLIENT_NUMBERS: Final = itertools.count(1)
-
-
-class _ProducerBehind(Producer):
-    """Warns in aiokafka's words when it is dropped unclosed."""
-
-    _dropped_as = "Unclosed AIOKafkaProducer"
 
 
 class AIOKafkaProducer(TransactionVerbs):
@@ -133,6 +129,7 @@ class AIOKafkaProducer(TransactionVerbs):
         sasl_oauth_token_provider: object = None,  # noqa: ARG002
     ) -> None:
         refuse_unsupported(security_protocol, ssl_context)
+        refuse_uncallable(key_serializer=key_serializer, value_serializer=value_serializer, partitioner=partitioner)
         _warn_of_deprecated(loop=loop, api_version=api_version)
         is_transactional = transactional_id is not None
         enable_idempotence = enable_idempotence or is_transactional
@@ -151,7 +148,7 @@ class AIOKafkaProducer(TransactionVerbs):
             max_block_ms=request_timeout_ms,
             acks=acks,
             compression_type=compression_type or "none",
-            batch_size=max_batch_size,
+            batch_size=Whole(0).accept("max_batch_size", max_batch_size),
             partitioner=own_partitioner(partitioner),
             max_request_size=max_request_size,
             buffer_memory=buffer_for(max_request_size),
@@ -165,7 +162,7 @@ class AIOKafkaProducer(TransactionVerbs):
         )
         self._key_serializer = key_serializer
         self._value_serializer = value_serializer
-        self._producer = _ProducerBehind(self._config)
+        self._producer: ProducerBehind = ProducerBehind(self._config)
         self._closed = False  # by this name: programs look at it, for want of another way to ask
 
     # Start and end
@@ -176,11 +173,12 @@ class AIOKafkaProducer(TransactionVerbs):
         Raises:
             aiokafka.errors.KafkaConnectionError: no broker answered within `request_timeout_ms`.
         """
+        self._producer = self._producer.for_start(is_final=self._closed)
         try:
             with TRANSLATED:
                 await self._producer.start()
         except BaseException as error:
-            self._producer = _ProducerBehind(self._config)
+            self._producer = self._producer.for_start(is_final=self._closed)
             if isinstance(error.__cause__, MetadataTimeoutError):
                 raise KafkaConnectionError(str(error.__cause__)) from error.__cause__
             raise
@@ -284,8 +282,11 @@ class AIOKafkaProducer(TransactionVerbs):
 
         Raises:
             AssertionError: there is no such partition.
+            TypeError: not a batch of `create_batch`.
             aiokafka.errors.KafkaError: as `send`.
         """
+        if not isinstance(batch, BatchBuilder):
+            raise TypeError(f"batch must be one of `create_batch`, not {type(batch).__name__}")
         batch.close()
         count = len(await self.partitions_for(topic))
         if as_whole(partition) not in range(count):
