@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Sequence
 from operator import index
 from typing import TYPE_CHECKING, Final, SupportsIndex, TypeAlias, cast
@@ -106,6 +107,20 @@ def refuse_uncallable(**functions: object) -> None:
     for option, function in functions.items():
         if not callable(function) and not (function is None and option != "partitioner"):
             raise ConfigurationTypeError(f"{option} must be a function, not {function!r}", option=option)
+
+
+def warn_of_deprecated(*, loop: object, api_version: object) -> None:
+    """Warn as aiokafka does of what is ignored, from the line that constructs."""
+    for name, given, text in (
+        ("loop", loop, "has been deprecated since 0.7.1 and will be removed in a future release."),
+        (
+            "api_version",
+            api_version,
+            "has been deprecated since 0.13.0. It is now a no-op and will be removed in a future release.",
+        ),
+    ):
+        if given is not None:
+            warnings.warn(f"The `{name}` parameter {text}", DeprecationWarning, stacklevel=3)
 
 
 def buffer_for(max_request_size: int) -> int:

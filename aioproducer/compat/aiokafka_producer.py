@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import warnings
 from functools import partial
 from typing import TYPE_CHECKING, Final, Literal, NoReturn, Self, cast
 
@@ -29,6 +28,7 @@ from aioproducer.compat.aiokafka_options import (
     own_partitioner,
     refuse_uncallable,
     refuse_unsupported,
+    warn_of_deprecated,
     with_default_port,
 )
 from aioproducer.compat.aiokafka_transactions import TransactionVerbs
@@ -130,7 +130,7 @@ class AIOKafkaProducer(TransactionVerbs):
     ) -> None:
         refuse_unsupported(security_protocol, ssl_context)
         refuse_uncallable(key_serializer=key_serializer, value_serializer=value_serializer, partitioner=partitioner)
-        _warn_of_deprecated(loop=loop, api_version=api_version)
+        warn_of_deprecated(loop=loop, api_version=api_version)
         is_transactional = transactional_id is not None
         enable_idempotence = enable_idempotence or is_transactional
         life_ms = life_of_a_record(
@@ -184,7 +184,11 @@ class AIOKafkaProducer(TransactionVerbs):
             raise
 
     async def stop(self) -> None:
-        """Deliver what was accepted, then let everything go; a second call does nothing."""
+        """Deliver what was accepted, then let everything go; a second call does nothing.
+
+        Raises:
+            aiokafka.errors.IllegalStateError: another event loop's, or in a forked child.
+        """
         if self._closed:
             return
         self._closed = True
@@ -192,6 +196,10 @@ class AIOKafkaProducer(TransactionVerbs):
             await self._producer.close()
         except UndeliveredError:
             """Each record's future has its error."""
+        except KafkaError as error:
+            self._closed = False  # called from elsewhere: nothing is closed, and where it belongs it still can be
+            other = as_aiokafka(error)
+            raise other from error
 
     async def __aenter__(self) -> Self:
         """Start."""
@@ -384,16 +392,3 @@ def _tell_first(promised: asyncio.Future[RecordMetadata], gathered: asyncio.Futu
     else:
         found = gathered.result()
         promised.set_result(cast("RecordMetadata", found[0] if found else None))
-
-
-def _warn_of_deprecated(*, loop: object, api_version: object) -> None:
-    for name, given, text in (
-        ("loop", loop, "has been deprecated since 0.7.1 and will be removed in a future release."),
-        (
-            "api_version",
-            api_version,
-            "has been deprecated since 0.13.0. It is now a no-op and will be removed in a future release.",
-        ),
-    ):
-        if given is not None:
-            warnings.warn(f"The `{name}` parameter {text}", DeprecationWarning, stacklevel=3)

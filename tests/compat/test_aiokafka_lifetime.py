@@ -95,6 +95,20 @@ async def test_stopped_stays_stopped(one_broker: FakeCluster) -> None:
         await producer.send("orders", b"1")
 
 
+async def test_stop_from_elsewhere_closes_nothing_and_stays_possible(one_broker: FakeCluster) -> None:
+    """Another event loop, as a thread's: refused in aiokafka's class, and so is a start; then its own loop stops it."""
+    producer = AIOKafkaProducer(bootstrap_servers=one_broker.bootstrap_servers)
+    await producer.start()
+
+    for call in (producer.stop, producer.start):
+        with pytest.raises(errors.IllegalStateError, match="belongs to the event loop that started it"):
+            await asyncio.to_thread(lambda call=call: asyncio.run(call()))
+    await producer.send_and_wait("orders", b"1", partition=0)
+    await producer.stop()
+
+    assert [task for task in asyncio.all_tasks() if task.get_name().startswith("aioproducer")] == []
+
+
 async def test_stopped_while_it_starts_stays_stopped(one_broker: FakeCluster) -> None:
     """Its calls say that it is closed, not that it was never started."""
     producer = AIOKafkaProducer(bootstrap_servers=one_broker.bootstrap_servers)
