@@ -192,12 +192,16 @@ cdef class Followers:
 @cython.freelist(256)
 @cython.final
 @cython.no_gc  # a cycle through it ends with its batch, at delivery_timeout_ms at the latest; and there are millions
+@cython.auto_pickle(False)  # a copy would be cancelled and looked at apart from the record's own
 cdef class Delivery:
     """The handle of one record: done when the broker answered for it, or when it failed for good.
 
     Awaiting it (also by `gather`, `wait`, `add_done_callback`) ends the linger of its batch. Cancelling a task that
     awaits it ends that wait alone; `cancel()` cancels the handle. The record goes on either way.
     """
+
+    def __init__(self):
+        raise TypeError("a Delivery is made by the verbs of a producer: delivery = producer.send(...)")  # else no result
 
     # The state that asyncio asks for
 
