@@ -1,4 +1,4 @@
-# cython: language_level=3
+# cython: language_level=3, auto_pickle=False
 """What a caller holds of a record, and what all records of a batch share.
 
 A batch has one `BatchResult`; a record has a `Delivery`, a pair of (result, index) that speaks the protocol of
@@ -192,7 +192,6 @@ cdef class Followers:
 @cython.freelist(256)
 @cython.final
 @cython.no_gc  # a cycle through it ends with its batch, at delivery_timeout_ms at the latest; and there are millions
-@cython.auto_pickle(False)  # a copy would be cancelled and looked at apart from the record's own
 cdef class Delivery:
     """The handle of one record: done when the broker answered for it, or when it failed for good.
 
