@@ -12,7 +12,7 @@ import itertools
 from functools import partial
 from typing import TYPE_CHECKING, Final, Literal, NoReturn, Self, cast
 
-from aiokafka.errors import KafkaConnectionError
+from aiokafka.errors import KafkaConnectionError, MessageSizeTooLargeError
 from aiokafka.partitioner import DefaultPartitioner
 from aiokafka.structs import RecordMetadata as AiokafkaMetadata
 from aiokafka.structs import TopicPartition
@@ -291,6 +291,7 @@ class AIOKafkaProducer(TransactionVerbs):
         Raises:
             AssertionError: there is no such partition.
             TypeError: not a batch of `create_batch`.
+            MessageSizeTooLargeError: a record is larger than `max_request_size`; none of the batch is queued.
             aiokafka.errors.KafkaError: as `send`.
         """
         if not isinstance(batch, BatchBuilder):
@@ -299,6 +300,9 @@ class AIOKafkaProducer(TransactionVerbs):
         count = len(await self.partitions_for(topic))
         if as_whole(partition) not in range(count):
             raise AssertionError(f"Unrecognized partition: partition must be 0..{count - 1}, got {partition!r}")
+        if (largest := batch.largest()) > self._config.max_request_size:  # found later, a part would have been sent
+            limit = self._config.max_request_size
+            raise MessageSizeTooLargeError(f"a record of the batch takes {largest} bytes, max_request_size={limit}")
         promised: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
         futures: list[asyncio.Future[RecordMetadata]] = []
         try:

@@ -107,6 +107,11 @@ class BatchBuilder:
         """Records in it."""
         return len(self.records)
 
+    def largest(self) -> int:
+        """Bytes of its largest record, as aiokafka estimates them before it compares with `max_request_size`."""
+        estimate = DefaultRecordBatchBuilder.estimate_size_in_bytes
+        return max((estimate(one.key, one.value, one.headers) for one in self.records), default=0)
+
 
 def serialized(serializer: AiokafkaSerializer | None, part: object) -> object:
     """Turn a key or a value into bytes as aiokafka does: also None, and errors as they are."""

@@ -350,3 +350,18 @@ async def test_what_is_no_batch_is_refused_by_name(producer: AIOKafkaProducer) -
     """Such as aiokafka's own builder."""
     with pytest.raises(TypeError, match=r"^batch must be one of `create_batch`, not dict"):
         await producer.send_batch({}, "orders", partition=0)  # type: ignore[arg-type]
+
+
+async def test_batch_with_a_record_that_is_too_large_is_refused_whole(one_broker: FakeCluster) -> None:
+    """Whoever sends it again, without that record, writes no record twice."""
+    async with AIOKafkaProducer(
+        bootstrap_servers=one_broker.bootstrap_servers, max_batch_size=100_000, max_request_size=10_000
+    ) as producer:
+        batch = producer.create_batch()
+        batch.append(timestamp=None, key=None, value=b"1")
+        batch.append(timestamp=None, key=None, value=bytes(10_000))
+        with pytest.raises(errors.MessageSizeTooLargeError, match="max_request_size=10000"):
+            await producer.send_batch(batch, "orders", partition=0)
+        await producer.flush()
+
+    assert values(one_broker, "orders") == []
