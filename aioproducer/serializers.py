@@ -13,12 +13,15 @@ import codecs
 import inspect
 import json
 from asyncio import CancelledError
-from collections.abc import Callable
-from typing import Never, Protocol, TypeAlias, TypeVar, cast
+from collections.abc import Callable, Iterable
+from typing import Final, Never, Protocol, TypeAlias, TypeVar, cast
 
 from aioproducer.errors import SerializationError
 
 ValueT_contra = TypeVar("ValueT_contra", contravariant=True)
+
+_PLACE_DEPTH: Final = 20
+"""Steps into a value that an error tells: a circular one has no end."""
 
 
 class Serializer(Protocol[ValueT_contra]):
@@ -109,10 +112,36 @@ class JsonSerializer:
         """Return the value's JSON.
 
         Raises:
-            TypeError: a part of the value has no JSON.
-            ValueError: a circular value, NaN or infinity.
+            TypeError: a part of the value has no JSON; says where in the value it is.
+            ValueError: a circular value, NaN or infinity, text that is no Unicode; likewise.
         """
-        return self._encoder.encode(value).encode()
+        try:
+            return self._encoder.encode(value).encode()
+        except (TypeError, ValueError) as error:
+            place = self._place_without_json(value, _PLACE_DEPTH)
+            if not place:
+                raise
+            kind = TypeError if isinstance(error, TypeError) else ValueError
+            raise kind(f"{error} (at {place})") from error
+
+    def _place_without_json(self, value: object, depth: int) -> str:
+        """Return the way to what fails, as `.lines[2].price`; tries everything again, for an error alone."""
+        for step, part in self._parts(value) if depth else ():
+            try:
+                self._encoder.encode(part).encode()
+            except Exception:  # noqa: BLE001  # what `default` raises is the user's
+                return step + self._place_without_json(part, depth - 1)
+        return ""
+
+    def _parts(self, value: object) -> Iterable[tuple[str, object]]:
+        if isinstance(value, dict):
+            return [(f".{name}", part) for name, part in value.items()]
+        if isinstance(value, list | tuple):
+            return [(f"[{index}]", part) for index, part in enumerate(value)]
+        try:
+            return [("", self._encoder.default(value))]
+        except Exception:  # noqa: BLE001  # it has no parts: it is the one
+            return []
 
 
 def check_serializer(option: str, serializer: object) -> None:

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from datetime import date, datetime, time
 from decimal import Decimal
 from enum import Enum
+from types import NoneType, UnionType
 from typing import (
     TYPE_CHECKING,
     Final,
@@ -26,6 +27,7 @@ from typing import (
     TypeAlias,
     TypeVar,
     cast,
+    get_args,
     get_origin,
     is_typeddict,
 )
@@ -93,7 +95,13 @@ def part_type(argument: str, given: object) -> PartType:
     Raises:
         TypeError: a type that has no one encoding, or what is neither type nor serializer.
     """
-    plain = get_origin(given) or given
+    while hasattr(given, "__supertype__"):  # a NewType: at run time its values are of the type below
+        given = given.__supertype__
+    origin = get_origin(given)
+    if origin is UnionType or not isinstance(origin, type | None):  # Union, Literal: could be called, but make nothing
+        refusal = _refusal(argument, given)
+        raise refusal
+    plain = origin or given
     if not isinstance(plain, type) or hasattr(plain, "serialize"):
         if not callable(plain) and not hasattr(plain, "serialize"):
             refusal = _refusal(argument, given)
@@ -124,7 +132,10 @@ def _serializer_of(argument: str, kind: type) -> SerializerArgument:
 def _refusal(argument: str, given: object) -> TypeError:
     shown = given.__qualname__ if isinstance(given, type) else f"an object of type {type(given).__name__}"
     hint = ""
-    if given in {int, float, bool, Decimal}:
+    if get_args(given):
+        shown = str(given)
+        hint = "; give the type alone, None is allowed with every type" if NoneType in get_args(given) else ""
+    elif given in {int, float, bool, Decimal}:
         hint = f"; for a number say which bytes are meant, {argument}=lambda number: str(number).encode()"
     return TypeError(f"{argument} must be one of {_ALLOWED}; not {shown}{hint}")
 
@@ -133,6 +144,10 @@ class _PydanticModel(Protocol):
     def model_dump_json(self) -> str: ...
 
     def model_dump(self, *, mode: str) -> object: ...
+
+
+class _MsgspecBuiltins(Protocol):
+    def to_builtins(self, obj: object, /, *, str_keys: bool) -> object: ...
 
 
 class _MsgspecJson(Protocol):
@@ -166,6 +181,12 @@ def _in_words_of_json(part: object) -> object:
         return str(part)
     if isinstance(part, Enum):
         return part.value
+    return _in_words_of_its_library(part)
+
+
+def _in_words_of_its_library(part: object) -> object:
     if hasattr(part, "model_dump"):
         return cast("_PydanticModel", part).model_dump(mode="json")
+    if hasattr(part, "__struct_fields__"):
+        return cast("_MsgspecBuiltins", sys.modules["msgspec"]).to_builtins(part, str_keys=True)
     raise TypeError(f"{type(part).__name__} has no JSON; give the topic a serializer")

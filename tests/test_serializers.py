@@ -121,3 +121,37 @@ def test_string_serializer_refuses_an_unknown_encoding() -> None:
     """A misspelled codec is found at construction."""
     with pytest.raises(ValueError, match="there is no text encoding 'utf-9'"):
         StringSerializer("utf-9")
+
+
+def test_json_error_says_where() -> None:
+    """In an object of fifty fields, the type alone finds nothing."""
+    circular: list[object] = []
+    circular.append(circular)
+    for value, place in (
+        ({"lines": [{"price": 1}, {"price": 1j}]}, r"complex.* \(at \.lines\[1\]\.price\)"),
+        ({"ratio": (0.5, float("nan"))}, r"ValueError: .* \(at \.ratio\[1\]\)"),
+        ({"name": "\ud800"}, r"ValueError: .*surrogates not allowed \(at \.name\)"),
+        ({"by_place": {(1, 2): 3}}, r"keys must be .* \(at \.by_place\)"),
+        (circular, r"Circular reference detected \(at (\[0\]){20}\)"),
+    ):
+        with pytest.raises(SerializationError, match=rf"{place}$"):
+            bind_serializer("value_serializer", JsonSerializer())("t", value)
+
+
+def test_json_error_goes_through_default() -> None:
+    """Also where a part is fine itself, and what it stands for is not."""
+
+    class Box:
+        def __init__(self, content: object) -> None:
+            self.content = content
+
+    def opened(part: object) -> object:
+        if isinstance(part, Box):
+            return {"content": part.content}
+        raise KeyError(part)
+
+    serializer = bind_serializer("value_serializer", JsonSerializer(default=opened))
+    with pytest.raises(SerializationError, match=r"ValueError: .* \(at \[1\]\.content\)$"):
+        serializer("t", [Box(1), Box(float("nan"))])
+    with pytest.raises(SerializationError, match=r"failed for topic 't': KeyError: 1j$"):
+        serializer("t", [Box(1j)])

@@ -1,11 +1,12 @@
 """What bytes are derived from a type, and which types are refused."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from enum import Enum
-from typing import TypedDict
+from typing import Literal, NewType, Optional, TypedDict
 from uuid import UUID
 
 import msgspec
@@ -16,6 +17,8 @@ from aioproducer import JsonSerializer, SerializationError
 from aioproducer.type_serializers import part_type
 
 UUID_7 = UUID(int=7)
+CustomerId = NewType("CustomerId", str)
+ParcelId = NewType("ParcelId", CustomerId)
 
 
 class Size(Enum):
@@ -94,6 +97,7 @@ def test_bytes_stay_as_they_are(kind: type, value: object) -> None:
         (OrderDict, {"id": 7}, b'{"id":7}'),
         (OrderModel, OrderModel(id=UUID_7, price=Decimal("1.50")), f'{{"id":"{UUID_7}","price":"1.50"}}'.encode()),
         (OrderStruct, OrderStruct(id=UUID_7, price=Decimal("1.50")), f'{{"id":"{UUID_7}","price":"1.50"}}'.encode()),
+        (list, [OrderStruct(id=UUID_7, price=Decimal(1))], f'[{{"id":"{UUID_7}","price":"1"}}]'.encode()),
         (list, [OrderModel(id=UUID_7, price=Decimal(1))], f'[{{"id":"{UUID_7}","price":"1"}}]'.encode()),
     ],
 )
@@ -160,11 +164,27 @@ def test_value_of_another_type_is_refused(kind: object, value: object, name: str
         part.check("value", value, "orders")
 
 
-@pytest.mark.parametrize("given", [int, float, Decimal, datetime, object, 5, "str", None, dict[str, int] | None])
+@pytest.mark.parametrize(
+    "given", [int, float, Decimal, datetime, object, 5, "str", None, Mapping[str, int], str | int, Literal["a"]]
+)
 def test_what_has_no_one_encoding_is_refused(given: object) -> None:
     """With the list of what there is."""
     with pytest.raises(TypeError, match=r"^value must be one of bytes, str, .* a pydantic model or a msgspec Struct"):
         part_type("value", given)
+
+
+@pytest.mark.parametrize("given", [dict[str, int] | None, Optional[dict[str, int]]])  # noqa: UP045  # both are written
+def test_optional_gets_a_hint(given: object) -> None:
+    """At the topic, not with every record of it: null needs no word."""
+    with pytest.raises(TypeError, match=r"dict\[str, int\].*; give the type alone, None is allowed with every type$"):
+        part_type("value", given)
+
+
+def test_new_type_is_the_type_below() -> None:
+    """Which its values are; a type checker tells them apart."""
+    assert serialized(ParcelId, ParcelId(CustomerId("7"))) == b"7"
+    with pytest.raises(TypeError, match=r"^value for topic 'orders' must be str or None, not int$"):
+        part_type("value", CustomerId).check("value", 7, "orders")
 
 
 def test_number_gets_a_hint() -> None:

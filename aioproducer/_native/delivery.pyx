@@ -1,4 +1,4 @@
-# cython: language_level=3
+# cython: language_level=3, auto_pickle=False
 """What a caller holds of a record, and what all records of a batch share.
 
 A batch has one `BatchResult`; a record has a `Delivery`, a pair of (result, index) that speaks the protocol of
@@ -198,6 +198,9 @@ cdef class Delivery:
     Awaiting it (also by `gather`, `wait`, `add_done_callback`) ends the linger of its batch. Cancelling a task that
     awaits it ends that wait alone; `cancel()` cancels the handle. The record goes on either way.
     """
+
+    def __init__(self):
+        raise TypeError("a Delivery is made by the verbs of a producer: delivery = producer.send(...)")  # else no result
 
     # The state that asyncio asks for
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Sequence
 from operator import index
 from typing import TYPE_CHECKING, Final, SupportsIndex, TypeAlias, cast
@@ -10,7 +11,8 @@ from typing import TYPE_CHECKING, Final, SupportsIndex, TypeAlias, cast
 from aiokafka.conn import collect_hosts
 from aiokafka.partitioner import DefaultPartitioner
 
-from aioproducer.errors import ConfigurationError
+from aioproducer.config.option_kinds import INT32_MAX, Whole
+from aioproducer.errors import ConfigurationError, ConfigurationTypeError
 
 if TYPE_CHECKING:
     from aioproducer.core.cluster import Cluster
@@ -53,8 +55,18 @@ class AiokafkaPartitioner:
 
 
 def with_default_port(bootstrap_servers: str | Sequence[str]) -> list[str]:
-    """Read aiokafka's `bootstrap_servers`: a port may be left out."""
-    hosts: list[tuple[str, int, object]] = collect_hosts(bootstrap_servers, randomize=False)
+    """Read aiokafka's `bootstrap_servers`: a port may be left out.
+
+    Raises:
+        ConfigurationError: they cannot be read.
+    """
+    try:
+        hosts: list[tuple[str, int, object]] = collect_hosts(bootstrap_servers, randomize=False)
+    except (TypeError, ValueError) as error:
+        raise ConfigurationError(
+            f"bootstrap_servers must be 'host:port', 'host' or a sequence of such, not {bootstrap_servers!r}: {error}",
+            option="bootstrap_servers",
+        ) from error
     return [f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port, _ in hosts]
 
 
@@ -84,6 +96,31 @@ def refuse_unsupported(security_protocol: str, ssl_context: object) -> None:
             "aiokafka.AIOKafkaProducer for these brokers",
             option="security_protocol",
         )
+
+
+def refuse_uncallable(**functions: object) -> None:
+    """Refuse at the constructor what every `send` would fail of.
+
+    Raises:
+        ConfigurationTypeError: one that is given cannot be called, or the partitioner is not given.
+    """
+    for option, function in functions.items():
+        if not callable(function) and not (function is None and option != "partitioner"):
+            raise ConfigurationTypeError(f"{option} must be a function, not {function!r}", option=option)
+
+
+def warn_of_deprecated(*, loop: object, api_version: object) -> None:
+    """Warn as aiokafka does of what is ignored, from the line that constructs."""
+    for name, given, text in (
+        ("loop", loop, "has been deprecated since 0.7.1 and will be removed in a future release."),
+        (
+            "api_version",
+            api_version,
+            "has been deprecated since 0.13.0. It is now a no-op and will be removed in a future release.",
+        ),
+    ):
+        if given is not None:
+            warnings.warn(f"The `{name}` parameter {text}", DeprecationWarning, stacklevel=3)
 
 
 def buffer_for(max_request_size: int) -> int:
@@ -116,7 +153,13 @@ def life_of_a_record(request_timeout_ms: int, linger_ms: int, *, transaction_tim
     """Milliseconds: aiokafka's `request_timeout_ms` bounds the wait in its queue, and then the last request.
 
     No record need outlive its transaction.
+
+    Raises:
+        ConfigurationError: one of them is no such number.
     """
-    least = request_timeout_ms + linger_ms
-    longest = 2 * request_timeout_ms
+    Whole(1).accept("request_timeout_ms", request_timeout_ms)
+    least = request_timeout_ms + Whole(0).accept("linger_ms", linger_ms)
+    longest = min(2 * request_timeout_ms, INT32_MAX)
+    if transaction_timeout_ms is not None:
+        Whole(1).accept("transaction_timeout_ms", transaction_timeout_ms)
     return max(least, longest if transaction_timeout_ms is None else min(longest, transaction_timeout_ms))

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import warnings
 from functools import partial
 from typing import TYPE_CHECKING, Final, Literal, NoReturn, Self, cast
 
-from aiokafka.errors import KafkaConnectionError
+from aiokafka.errors import KafkaConnectionError, MessageSizeTooLargeError
 from aiokafka.partitioner import DefaultPartitioner
 from aiokafka.structs import RecordMetadata as AiokafkaMetadata
 from aiokafka.structs import TopicPartition
@@ -27,14 +26,17 @@ from aioproducer.compat.aiokafka_options import (
     buffer_for,
     life_of_a_record,
     own_partitioner,
+    refuse_uncallable,
     refuse_unsupported,
+    warn_of_deprecated,
     with_default_port,
 )
 from aioproducer.compat.aiokafka_transactions import TransactionVerbs
 from aioproducer.compat.batch_builder import BatchBuilder, serialized
+from aioproducer.compat.producer_behind import ProducerBehind
 from aioproducer.config import ProducerConfig
+from aioproducer.config.option_kinds import Whole
 from aioproducer.errors import KafkaError, MetadataTimeoutError, UndeliveredError
-from aioproducer.producer import Producer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -47,12 +49,6 @@ if TYPE_CHECKING:
 _UNSET: Final = cast("Literal['all']", object())
 _DEFAULT_PARTITIONER: Final = cast("ChoosePartition", DefaultPartitioner())
 _CLIENT_NUMBERS: Final = itertools.count(1)
-
-
-class _ProducerBehind(Producer):
-    """Warns in aiokafka's words when it is dropped unclosed."""
-
-    _dropped_as = "Unclosed AIOKafkaProducer"
 
 
 class AIOKafkaProducer(TransactionVerbs):
@@ -133,7 +129,8 @@ class AIOKafkaProducer(TransactionVerbs):
         sasl_oauth_token_provider: object = None,  # noqa: ARG002
     ) -> None:
         refuse_unsupported(security_protocol, ssl_context)
-        _warn_of_deprecated(loop=loop, api_version=api_version)
+        refuse_uncallable(key_serializer=key_serializer, value_serializer=value_serializer, partitioner=partitioner)
+        warn_of_deprecated(loop=loop, api_version=api_version)
         is_transactional = transactional_id is not None
         enable_idempotence = enable_idempotence or is_transactional
         life_ms = life_of_a_record(
@@ -151,7 +148,7 @@ class AIOKafkaProducer(TransactionVerbs):
             max_block_ms=request_timeout_ms,
             acks=acks,
             compression_type=compression_type or "none",
-            batch_size=max_batch_size,
+            batch_size=Whole(0).accept("max_batch_size", max_batch_size),
             partitioner=own_partitioner(partitioner),
             max_request_size=max_request_size,
             buffer_memory=buffer_for(max_request_size),
@@ -165,7 +162,7 @@ class AIOKafkaProducer(TransactionVerbs):
         )
         self._key_serializer = key_serializer
         self._value_serializer = value_serializer
-        self._producer = _ProducerBehind(self._config)
+        self._producer: ProducerBehind = ProducerBehind(self._config)
         self._closed = False  # by this name: programs look at it, for want of another way to ask
 
     # Start and end
@@ -176,17 +173,22 @@ class AIOKafkaProducer(TransactionVerbs):
         Raises:
             aiokafka.errors.KafkaConnectionError: no broker answered within `request_timeout_ms`.
         """
+        self._producer = self._producer.for_start(is_final=self._closed)
         try:
             with TRANSLATED:
                 await self._producer.start()
         except BaseException as error:
-            self._producer = _ProducerBehind(self._config)
+            self._producer = self._producer.for_start(is_final=self._closed)
             if isinstance(error.__cause__, MetadataTimeoutError):
                 raise KafkaConnectionError(str(error.__cause__)) from error.__cause__
             raise
 
     async def stop(self) -> None:
-        """Deliver what was accepted, then let everything go; a second call does nothing."""
+        """Deliver what was accepted, then let everything go; a second call does nothing.
+
+        Raises:
+            aiokafka.errors.IllegalStateError: another event loop's, or in a forked child.
+        """
         if self._closed:
             return
         self._closed = True
@@ -194,6 +196,10 @@ class AIOKafkaProducer(TransactionVerbs):
             await self._producer.close()
         except UndeliveredError:
             """Each record's future has its error."""
+        except KafkaError as error:
+            self._closed = False  # called from elsewhere: nothing is closed, and where it belongs it still can be
+            other = as_aiokafka(error)
+            raise other from error
 
     async def __aenter__(self) -> Self:
         """Start."""
@@ -284,12 +290,19 @@ class AIOKafkaProducer(TransactionVerbs):
 
         Raises:
             AssertionError: there is no such partition.
+            TypeError: not a batch of `create_batch`.
+            MessageSizeTooLargeError: a record is larger than `max_request_size`; none of the batch is queued.
             aiokafka.errors.KafkaError: as `send`.
         """
+        if not isinstance(batch, BatchBuilder):
+            raise TypeError(f"batch must be one of `create_batch`, not {type(batch).__name__}")
         batch.close()
         count = len(await self.partitions_for(topic))
         if as_whole(partition) not in range(count):
             raise AssertionError(f"Unrecognized partition: partition must be 0..{count - 1}, got {partition!r}")
+        if (largest := batch.largest()) > self._config.max_request_size:  # found later, a part would have been sent
+            limit = self._config.max_request_size
+            raise MessageSizeTooLargeError(f"a record of the batch takes {largest} bytes, max_request_size={limit}")
         promised: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
         futures: list[asyncio.Future[RecordMetadata]] = []
         try:
@@ -383,16 +396,3 @@ def _tell_first(promised: asyncio.Future[RecordMetadata], gathered: asyncio.Futu
     else:
         found = gathered.result()
         promised.set_result(cast("RecordMetadata", found[0] if found else None))
-
-
-def _warn_of_deprecated(*, loop: object, api_version: object) -> None:
-    for name, given, text in (
-        ("loop", loop, "has been deprecated since 0.7.1 and will be removed in a future release."),
-        (
-            "api_version",
-            api_version,
-            "has been deprecated since 0.13.0. It is now a no-op and will be removed in a future release.",
-        ),
-    ):
-        if given is not None:
-            warnings.warn(f"The `{name}` parameter {text}", DeprecationWarning, stacklevel=3)

@@ -69,19 +69,25 @@ class BatchBuilder:
             key: bytes, or what `key_serializer` takes.
             value: bytes, or what `value_serializer` takes.
             headers: (str, bytes) pairs.
+
+        Raises:
+            ValueError: a timestamp below zero; told here, before `send_batch` has sent the records before it.
+            TypeError: as aiokafka's.
         """
         if self._is_closed:
             return None
-        key_bytes = cast("bytes | None", serialized(self._key_serializer, key))
-        value_bytes = cast("bytes | None", serialized(self._value_serializer, value))
+        if isinstance(timestamp, int | float) and timestamp < 0:
+            raise ValueError(f"timestamp must be 0 or more milliseconds since the epoch, got {timestamp!r}")
+        key_part = serialized(self._key_serializer, key)
+        value_part = serialized(self._value_serializer, value)
         pairs = list(headers or ())
         appended: AppendedRecord | None = self._gauge.append(
-            len(self.records), timestamp, key=key_bytes, value=value_bytes, headers=pairs
+            len(self.records), timestamp, key=key_part, value=value_part, headers=pairs
         )
         if appended is None:
             self.close()
             return None
-        self.records.append(BatchRecord(value_bytes, key_bytes, appended.timestamp, pairs))
+        self.records.append(BatchRecord(_kept(value_part), _kept(key_part), appended.timestamp, pairs))
         return appended
 
     def close(self) -> None:
@@ -101,7 +107,17 @@ class BatchBuilder:
         """Records in it."""
         return len(self.records)
 
+    def largest(self) -> int:
+        """Bytes of its largest record, as aiokafka estimates them before it compares with `max_request_size`."""
+        estimate = DefaultRecordBatchBuilder.estimate_size_in_bytes
+        return max((estimate(one.key, one.value, one.headers) for one in self.records), default=0)
+
 
 def serialized(serializer: AiokafkaSerializer | None, part: object) -> object:
     """Turn a key or a value into bytes as aiokafka does: also None, and errors as they are."""
     return part if serializer is None else serializer(part)
+
+
+def _kept(part: object) -> bytes | None:
+    """Copy what may change until the batch is sent; a record is what it was when it was appended."""
+    return part if part is None or isinstance(part, bytes) else bytes(cast("bytearray | memoryview", part))

@@ -13,7 +13,6 @@ from aiokafka import errors
 from aioproducer import RecordMetadata, SerializationError, TopicPartition
 from aioproducer.compat import AIOKafkaProducer
 from aioproducer.testing import ApiKey, FakeCluster, Where
-from tests.fakes.wrong_servers import dead_port
 from tests.produced import produce_requests, values
 
 PRODUCE = Where(api=ApiKey.PRODUCE)
@@ -321,74 +320,48 @@ async def test_batch_that_fails_raises_aiokafkas_error(producer: AIOKafkaProduce
         await future
 
 
-# Start and end
-
-
-async def test_closed_producer_takes_nothing(one_broker: FakeCluster) -> None:
-    """In aiokafka's class; stopping twice is no error."""
-    producer = AIOKafkaProducer(bootstrap_servers=one_broker.bootstrap_servers)
+async def test_batch_keeps_what_it_was_given(producer: AIOKafkaProducer, one_broker: FakeCluster) -> None:
+    """A buffer may be used again after `append`: aiokafka has copied it by then."""
     batch = producer.create_batch()
-    await producer.start()
-    await producer.stop()
-    await producer.stop()
+    buffer = bytearray(b"first")
+    batch.append(timestamp=None, key=None, value=buffer)
+    buffer[:] = b"other"
+    batch.append(timestamp=None, key=None, value=memoryview(buffer))
 
-    assert producer._closed  # noqa: SLF001  # programs look at it
-    with pytest.raises(errors.ProducerClosed):
-        await producer.send("orders", b"1")
-    with pytest.raises(errors.ProducerClosed):
-        await producer.send_batch(batch, "orders", partition=0)
+    await (await producer.send_batch(batch, "orders", partition=0))
 
-
-async def test_stop_delivers_what_was_queued(one_broker: FakeCluster) -> None:
-    """Also when the body of `async with` raises."""
-
-    async def fail() -> None:
-        async with AIOKafkaProducer(bootstrap_servers=one_broker.bootstrap_servers, linger_ms=60_000) as producer:
-            await producer.send("orders", b"1", partition=0)
-            raise ValueError("enough")
-
-    with pytest.raises(ValueError, match="enough"):
-        await fail()
-
-    assert values(one_broker, "orders") == [b"1"]
+    assert [record.value for record in one_broker.records("orders", 0)] == [b"first", b"other"]
 
 
-async def test_brokers_that_are_down_are_a_connection_error() -> None:
-    """Starting may be tried again; until it worked, nothing is sent."""
-    async with dead_port() as address:
-        producer = AIOKafkaProducer(bootstrap_servers=address, request_timeout_ms=200)
-        for _ in range(2):
-            with pytest.raises(errors.KafkaConnectionError, match="127"):
-                await producer.start()
-        with pytest.raises(errors.IllegalStateError):
-            await producer.send("orders", b"1")
-        await producer.stop()
+async def test_batch_refuses_a_time_below_zero_at_once(producer: AIOKafkaProducer, one_broker: FakeCluster) -> None:
+    """Else `send_batch` would refuse it when the records before it are on their way."""
+    batch = producer.create_batch()
+    batch.append(timestamp=1, key=None, value=b"1")
+    with pytest.raises(ValueError, match="timestamp"):
+        batch.append(timestamp=-1, key=None, value=b"2")
+    batch.append(timestamp=2, key=None, value=b"3")
+
+    await (await producer.send_batch(batch, "orders", partition=0))
+
+    assert values(one_broker, "orders") == [b"1", b"3"]
 
 
-async def test_start_that_failed_may_succeed_later(one_broker: FakeCluster) -> None:
-    """The loop around `start` that services have."""
-    await one_broker.kill(1)
-    producer = AIOKafkaProducer(bootstrap_servers=one_broker.bootstrap_servers, request_timeout_ms=200)
-    with pytest.raises(errors.KafkaConnectionError):
-        await producer.start()
-    await one_broker.restart(1)
-    await producer.start()
-
-    metadata = await producer.send_and_wait("orders", b"1", partition=0)
-    await producer.stop()
-
-    assert metadata.offset == 0
+async def test_what_is_no_batch_is_refused_by_name(producer: AIOKafkaProducer) -> None:
+    """Such as aiokafka's own builder."""
+    with pytest.raises(TypeError, match=r"^batch must be one of `create_batch`, not dict"):
+        await producer.send_batch({}, "orders", partition=0)  # type: ignore[arg-type]
 
 
-async def test_dropped_unclosed_warns(one_broker: FakeCluster) -> None:
-    """In words that begin as aiokafka's, naming the line of the program that made it."""
+async def test_batch_with_a_record_that_is_too_large_is_refused_whole(one_broker: FakeCluster) -> None:
+    """Whoever sends it again, without that record, writes no record twice."""
+    async with AIOKafkaProducer(
+        bootstrap_servers=one_broker.bootstrap_servers, max_batch_size=100_000, max_request_size=10_000
+    ) as producer:
+        batch = producer.create_batch()
+        batch.append(timestamp=None, key=None, value=b"1")
+        batch.append(timestamp=None, key=None, value=bytes(10_000))
+        with pytest.raises(errors.MessageSizeTooLargeError, match="max_request_size=10000"):
+            await producer.send_batch(batch, "orders", partition=0)
+        await producer.flush()
 
-    async def drop() -> None:
-        producer = AIOKafkaProducer(bootstrap_servers=one_broker.bootstrap_servers)
-        await producer.start()
-
-    with pytest.warns(
-        ResourceWarning, match=r"^Unclosed AIOKafkaProducer '.*', made at .*test_aiokafka_producer\.py:\d+,"
-    ):
-        await drop()
-    await asyncio.sleep(0.05)  # what it leaves closes itself
+    assert values(one_broker, "orders") == []
