@@ -200,7 +200,7 @@ cdef class Delivery:
     """
 
     def __init__(self):
-        raise TypeError("a Delivery is made by the verbs of a producer: delivery = producer.send(...)")  # else no result
+        raise TypeError("a Delivery is made by the verbs of a producer: delivery = producer.send(...)")
 
     # The state that asyncio asks for
 
