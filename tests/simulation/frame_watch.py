@@ -30,26 +30,17 @@ class FrameWatch:
         self.omissions: list[Fault] = []
         """Rules by which answers say nothing of a partition."""
         self._violated = violated
-        self._spoilt: set[int] = set()
         self._omitted = 0
-
-    def spoilt(self, transport: SimulatedTransport) -> None:
-        """Bytes on their way to the producer are changed, or never stood for anything."""
-        self._spoilt.add(transport.number)
-
-    def is_spoilt(self, transport: SimulatedTransport) -> bool:
-        """Whether nobody can tell any more where a frame begins."""
-        return transport.number in self._spoilt
 
     def is_bad(self, transport: SimulatedTransport, frame: bytes) -> bool:
         """Whether a frame, of which nothing has arrived yet or all but the last piece, must end its connection."""
-        if self.is_spoilt(transport):
-            return False
+        if transport.is_spoilt:
+            return False  # where a frame begins is not known any more
         (size,) = _SIZE.unpack_from(frame.ljust(_SIZE.size, b"\0"))
         is_whole = len(frame) == _SIZE.size + size
         if is_whole and size >= _SMALLEST and _SIZE.unpack_from(frame, _SIZE.size)[0] in transport.asked:
             return False
-        self.spoilt(transport)
+        transport.is_spoilt = True
         is_cut = len(frame) < _SIZE.size or _SMALLEST <= size <= DEFAULT_MAX_FRAME_BYTES
         return is_whole or not is_cut
 
@@ -61,7 +52,7 @@ class FrameWatch:
     def lost(self, transport: SimulatedTransport) -> None:
         """A connection is gone."""
         error = getattr(transport.protocol, "error", None)
-        if not isinstance(error, ProtocolError) or transport.number in self._spoilt:
+        if not isinstance(error, ProtocolError) or transport.is_spoilt:
             return
         self._omitted += _OMITTED in str(error)
         hits = sum(fault.hits for fault in self.omissions)

@@ -35,6 +35,7 @@ def hostile_bytes(nemesis: Nemesis, chance: Random) -> None:
         if dice == 5:
             faults.error(6, place)  # so what the answer omits was not even appended
         nemesis.network.frames.omissions.append(faults.omit_partition(place))
+        nemesis.network.watch.may_omit()
 
 
 def lies(nemesis: Nemesis, chance: Random) -> None:

@@ -45,6 +45,8 @@ class ResendWatch:
 
     def __init__(self, history: History, plan: Plan) -> None:
         options = plan.options
+        self.is_told_all = True
+        """No answer leaves a partition out."""
         self._history = history
         self._most = plan.number("retries") + 1 if "retries" in options else None
         pause_ms = min(plan.number("retry_backoff_ms"), plan.number("retry_backoff_max_ms"))
@@ -91,7 +93,8 @@ class ResendWatch:
     def answered(self, key: Key) -> None:
         """Note that an answer has arrived: what it says is known from now on."""
         self._in_request.pop(key, None)
-        self._ended.update(self._bad.pop(key, ()))
+        if self.is_told_all:
+            self._ended.update(self._bad.pop(key, ()))
         self._allowed.update(self._put_off.pop(key, ()))
 
     def _look_at_growth(self, batch: tuple[object, ...], failures: int, now: float) -> None:

@@ -295,7 +295,7 @@ class SimulatedNetwork:
             transport.node.lie_times -= 1
             self.watch.fired("lies")
             self.watch.answered(transport, data)
-            self.frames.spoilt(transport)
+            transport.is_spoilt = True
             data = changed(data, self._random)
         if transport.node.stranger_times > 0 and not transport.down_at:
             transport.node.stranger_times -= 1
@@ -306,7 +306,7 @@ class SimulatedNetwork:
         if transport.node.fragment_times > 0:
             *fragments, last = self._pieces(transport.node, data)
             if not is_whole(data):
-                self.frames.spoilt(transport)  # its size comes first, and is enough
+                transport.is_spoilt = True  # its size comes first, and is enough
             for piece in fragments:
                 self._answer_later(transport, partial(transport.receive, piece))
         self._answer_later(transport, partial(self._answer, transport, data, last))
@@ -316,8 +316,8 @@ class SimulatedNetwork:
 
     def _speak(self, transport: SimulatedTransport, data: bytes) -> None:
         """Let the producer read what no broker answers; it may take it for the rest of a frame of a wrong size."""
-        is_certain = not self.frames.is_spoilt(transport)
-        self.frames.spoilt(transport)
+        is_certain = not transport.is_spoilt
+        transport.is_spoilt = True
         transport.receive(data)
         self.frames.taken(transport, is_bad=is_certain)
 

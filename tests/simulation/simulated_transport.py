@@ -49,6 +49,9 @@ class SimulatedTransport(asyncio.Transport):
         number: of the connection, from 1 on, never used twice.
     """
 
+    is_spoilt = False
+    """Bytes on their way to the producer were changed, or never stood for anything: who knows what they say."""
+
     is_cut = False
     """In the middle of what was written: nothing that is written behind it arrives."""
 

@@ -166,6 +166,10 @@ class WireWatch:
         """A broker is dead, and so is its pause: metadata without it makes the client forget both."""
         self._pauses.pop(node, None)
 
+    def may_omit(self) -> None:
+        """Answers may leave a partition out from now on: the producer is not told of every refusal."""
+        self._resends.is_told_all = False
+
     def forget_pauses(self) -> None:
         """Another producer begins: it was told of none."""
         self._pauses.clear()
@@ -328,7 +332,7 @@ class WireWatch:
         key = (number, correlation_id)
         since = self._oldest_since.get(number)
         if since is not None:
-            if now - since > self._request_timeout_s + _TICK_S:
+            if now - since > self._request_timeout_s + _TICK_S and not transport.is_spoilt:
                 self.violated("I17", f"connection {number} was waited at for {now - since:.6f} s")
             self._oldest_since[number] = now
         api = transport.asked.pop(correlation_id, None)
