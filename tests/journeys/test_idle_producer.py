@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from aioproducer import MetadataNotReadyError, Producer
+from aioproducer import KafkaError, MetadataNotReadyError, Producer
 from aioproducer.core.cluster import Cluster
 from aioproducer.testing import ApiKey, FakeCluster
 from tests.fakes.virtual_cluster import ClusterLoop, in_virtual_time
@@ -50,6 +50,31 @@ async def test_forgotten_topic_is_asked_for_again_when_it_is_used_again() -> Non
         metadata = await asyncio.wait_for(producer.send("idle", b"2", partition=0), 5)
 
         assert metadata.offset == 1
+
+
+@in_virtual_time
+async def test_partition_without_a_leader_is_asked_about_no_more_when_nothing_is_left_to_send() -> None:
+    """Its records have failed: the producer would ask for as long as it lives, and never forget the topic."""
+    async with (
+        FakeCluster(2, topics={"orders": 2}, replication_factor=1) as cluster,
+        Producer(
+            cluster.bootstrap_servers,
+            linger_ms=0,
+            request_timeout_ms=500,
+            delivery_timeout_ms=2_000,
+            metadata_max_idle_ms=5_000,
+        ) as producer,
+    ):
+        await producer.send("orders", b"1", partition=0)
+        await cluster.kill(cluster.leader_of("orders", 0))
+        with pytest.raises(KafkaError):
+            await producer.send("orders", b"2", partition=0)
+        await asyncio.sleep(20)
+        asked = len(cluster.requests)
+
+        await asyncio.sleep(60)
+
+        assert len(cluster.requests) == asked
 
 
 @in_virtual_time
