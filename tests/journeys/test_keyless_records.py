@@ -1,6 +1,7 @@
 """Records that may go to any partition do not follow one another into one that cannot take them."""
 
 import asyncio
+from random import Random
 
 import pytest
 
@@ -12,6 +13,11 @@ NOT_ENOUGH_REPLICAS = 19
 CONCURRENT_TRANSACTIONS = 51
 PARTITIONS = 6
 RECORDS = 100
+
+
+def with_choices_of_its_own(producer: Producer) -> Producer:
+    """The same in each run: by chance many records may choose the one partition that takes none, one after another."""
+    return producer.use_sources(random=Random(1), wall_clock=lambda: 1_700_000_000_000)
 
 
 async def awaited_one_by_one(producer: Producer) -> list[int | None]:
@@ -49,7 +55,7 @@ async def test_one_record_waits_for_replicas_and_the_others_go_elsewhere() -> No
     """Its partition has a leader, who takes nothing."""
     async with (
         FakeCluster(3, topics={"orders": PARTITIONS}) as cluster,
-        Producer(cluster.bootstrap_servers, linger_ms=0) as producer,
+        with_choices_of_its_own(Producer(cluster.bootstrap_servers, linger_ms=0)) as producer,
     ):
         stuck = (await producer.send("orders", b"v")).partition
         where = Where(api=ApiKey.PRODUCE, topic="orders", partition=stuck)
@@ -66,8 +72,10 @@ async def test_one_record_waits_for_a_connection_and_the_others_go_elsewhere() -
     """Its partition has a leader that only this producer cannot reach: no attempt fails, there is none."""
     async with (
         FakeCluster(10, topics={"orders": 10}) as cluster,
-        Producer(
-            cluster.bootstrap_servers, linger_ms=0, connections_max_idle_ms=5_000, metadata_max_idle_ms=3_600_000
+        with_choices_of_its_own(
+            Producer(
+                cluster.bootstrap_servers, linger_ms=0, connections_max_idle_ms=5_000, metadata_max_idle_ms=3_600_000
+            )
         ) as producer,
     ):
         stuck = (await producer.send("orders", b"v")).partition
