@@ -228,14 +228,16 @@ UNSEEN_IN_TRANSACTIONS = (
             "",
         ),
     ),
-    _mutant(
-        "offsets_not_added_under_version_1",
-        "EXCUSE: on version 1, offsets of a group that the transaction does not have",
-        ("D11",),
-        Change(
-            "transactions/runner.py",
-            "is_added=manager.is_v2)",
-            "is_added=True)",
+    Mutant(
+        name="offsets_not_added_under_version_1",
+        breaks="EXCUSE: on version 1, offsets of a group that the transaction does not have",
+        tests=("tests/journeys/test_transactions.py",),
+        changes=(
+            Change(
+                "transactions/runner.py",
+                "is_added=manager.is_v2)",
+                "is_added=True)",
+            ),
         ),
     ),
     _mutant(
