@@ -164,7 +164,7 @@ class Watchman:
             if chance.random() < 0.5:
                 await self.probe(index)
                 inside.use_up_sequences(index, chance.randint(1, 20))
-                keeper.forget_producers(partition)
+                keeper.outlive_sequences(partition)
         network.watch.forget_identities()
         network.lay_ghosts()
 

@@ -17,10 +17,16 @@ class WholeLog(PartitionLog):
         self.forgot_at: list[int] = []
 
     def drop_front(self, *, keep_bytes: int) -> None:
-        """Delete the oldest batches, as retention and DeleteRecords do."""
+        """Delete the oldest batches, as retention does."""
         before = list(self.batches())
         super().drop_front(keep_bytes=keep_bytes)
-        self.removed += before[: len(before) - len(list(self.batches()))]
+        self._keep_removed(before)
+
+    def drop_before(self, offset: int) -> None:
+        """Delete the batches before `offset`, as DeleteRecords does."""
+        before = list(self.batches())
+        super().drop_before(offset)
+        self._keep_removed(before)
 
     def truncate(self, offset: int) -> bool:
         """Cut off what the new leader does not have."""
@@ -30,6 +36,9 @@ class WholeLog(PartitionLog):
             self.cut += before[len(list(self.batches())) :]
             self.forgot_at = [min(at, self.end_offset) for at in self.forgot_at]
         return was_cut
+
+    def _keep_removed(self, before: list[LoggedBatch]) -> None:
+        self.removed += before[: len(before) - len(list(self.batches()))]
 
 
 class LogKeeper:
@@ -54,6 +63,14 @@ class LogKeeper:
         assert isinstance(partition.log, WholeLog)
         partition.producers.forget()
         partition.log.forgot_at.append(partition.log.end_offset)
+
+    def outlive_sequences(self, partition: Partition) -> None:
+        """Let a partition be one whose producers have used up most sequences: of the first batches nothing is left.
+
+        A new leader that read them would take the sequences that come round again for copies of theirs.
+        """
+        self.forget_producers(partition)
+        partition.log.drop_before(partition.log.end_offset)
 
     def logs(self) -> list[KeptLog]:
         """All logs there ever were."""

@@ -236,7 +236,7 @@ class Run:
             keeps_order=plan.acks != 0,
             is_honest=plan.is_honest,
             keeps_append_time=plan.keeps_append_time,
-            keeps_all="F15" not in plan.enabled,
+            keeps_all="F15" not in plan.enabled and not plan.family.integer_edges,
             partitions=None if "F21" in plan.enabled else plan.partitions,
         )
         for violation in check_history(history.stories, logs, promise):

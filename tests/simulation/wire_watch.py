@@ -39,7 +39,9 @@ _HEARD: Final = frozenset(
         ApiKey.PRODUCE,
         ApiKey.METADATA,
         ApiKey.INIT_PRODUCER_ID,
+        ApiKey.FIND_COORDINATOR,
         ApiKey.ADD_PARTITIONS_TO_TXN,
+        ApiKey.ADD_OFFSETS_TO_TXN,
         ApiKey.TXN_OFFSET_COMMIT,
         ApiKey.END_TXN,
     )
