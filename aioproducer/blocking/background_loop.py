@@ -6,18 +6,20 @@ import _thread
 import asyncio
 import concurrent.futures
 import contextlib
-import operator
 import os
 import threading
-from functools import partial
-from typing import TYPE_CHECKING, Final, TypeVar
+from functools import partial, wraps
+from typing import TYPE_CHECKING, Concatenate, Final, ParamSpec, TypeVar
 
+from aioproducer._native.locked import locked
 from aioproducer.errors import IllegalStateError, ProducerClosedError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
 
 ResultT = TypeVar("ResultT")
+AnswerT = TypeVar("AnswerT")
+ArgumentsT = ParamSpec("ArgumentsT")
 
 LONGEST_SLEEP_S: Final = 0.25
 """How long a thread that waits sleeps at a time. A signal that comes between the interpreter's look for signals and
@@ -60,17 +62,18 @@ class BackgroundLoop:
 
     def start(self, job: Callable[[], Coroutine[object, object, None]]) -> None:
         """Start the thread, and a job that runs until the end; a second call does nothing."""
-        with self._lock:
-            if self._thread is None:
-                self._process_id = os.getpid()
-                self._is_ready.acquire()  # released by the loop
-                # A daemon: the interpreter's end, and a forked child's, must never wait for it.
-                self._thread = threading.Thread(target=self._run, args=(job,), name="aioproducer", daemon=True)
-                # `Thread.start` waits by a Condition, and Ctrl-C in that could leave the new thread locked: it meets
-                # the main thread alone.
-                _thread.start_new_thread(self._launch, (self._thread,))
-        with self._is_ready:  # again and again: whoever passes leaves it open
-            pass
+        locked(self._lock, self._start_thread, job)
+        locked(self._is_ready, _pass)  # again and again: whoever passes leaves it open
+
+    def _start_thread(self, job: Callable[[], Coroutine[object, object, None]]) -> None:
+        if self._thread is None:
+            self._process_id = os.getpid()
+            self._is_ready.acquire()  # released by the loop
+            # A daemon: the interpreter's end, and a forked child's, must never wait for it.
+            self._thread = threading.Thread(target=self._run, args=(job,), name="aioproducer", daemon=True)
+            # `Thread.start` waits by a Condition, and Ctrl-C in that could leave the new thread locked: it meets
+            # the main thread alone.
+            _thread.start_new_thread(self._launch, (self._thread,))
 
     def _launch(self, thread: threading.Thread) -> None:
         try:
@@ -104,14 +107,16 @@ class BackgroundLoop:
 
     def stop(self) -> None:
         """End the job and what else still runs, and the thread; those who wait are told that it was closed."""
-        with self._lock:  # what was submitted before is ended by the loop's own end
-            self._is_stopped = True
+        locked(self._lock, self._refuse_calls)
         if self._process_id != os.getpid() or self.is_current_thread:
             return
         if self._loop is not None and self._end is not None and self._thread is not None:
             with contextlib.suppress(RuntimeError):  # it has ended already
                 self._loop.call_soon_threadsafe(self._end.set)
             self._thread.join()
+
+    def _refuse_calls(self) -> None:
+        self._is_stopped = True  # what was submitted before is ended by the loop's own end
 
     def call(self, function: Callable[[], Awaitable[ResultT]]) -> ResultT:
         """Call a coroutine function on the loop and wait for it; raises what it raises.
@@ -131,16 +136,23 @@ class BackgroundLoop:
         """
         loop = self.check_caller()
         future: CallFuture[ResultT] = CallFuture()
-        with self._lock:
-            if self._is_stopped:
-                raise ProducerClosedError("the producer is closed: it takes no more records")
-            self._unanswered[future.cancel] = None
-            future.add_done_callback(self._forget)
-            with contextlib.suppress(RuntimeError):  # it has ended, from within
-                loop.call_soon_threadsafe(_begin, loop, function, future)
-            if self._has_ended:
-                future.cancel()
+        locked(self._lock, self._hand_over, loop, function, future)
         return future
+
+    def _hand_over(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        function: Callable[[], Awaitable[ResultT]],
+        future: CallFuture[ResultT],
+    ) -> None:
+        if self._is_stopped:
+            raise ProducerClosedError("the producer is closed: it takes no more records")
+        self._unanswered[future.cancel] = None
+        future.add_done_callback(self._forget)
+        with contextlib.suppress(RuntimeError):  # it has ended, from within
+            loop.call_soon_threadsafe(_begin, loop, function, future)
+        if self._has_ended:
+            future.cancel()
 
     def _forget(self, future: concurrent.futures.Future[ResultT]) -> None:
         self._unanswered.pop(future.cancel, None)
@@ -166,23 +178,41 @@ class BackgroundLoop:
         return self._loop
 
 
-class _OneStepCondition(threading.Condition):
-    """A Condition that `with` enters and leaves in one step of the interpreter.
+def _unlocked_if_cut_short(
+    method: Callable[Concatenate[CallFuture[ResultT], ArgumentsT], AnswerT],
+) -> Callable[Concatenate[CallFuture[ResultT], ArgumentsT], AnswerT]:
+    """Let a method of the future unlock it when Ctrl-C has ended it between the steps of a `with`."""
 
-    Its own `__enter__` is Python code: Ctrl-C between its taking the lock and the body leaves the lock held, and the
-    loop's thread, which has a result to tell, waits for it for ever.
-    """
+    @wraps(method)
+    def unlocked(future: CallFuture[ResultT], /, *args: ArgumentsT.args, **kwargs: ArgumentsT.kwargs) -> AnswerT:
+        try:
+            return method(future, *args, **kwargs)
+        except BaseException:
+            future.unlock()
+            raise
 
-    __enter__ = property(operator.attrgetter("_lock.__enter__"))
-    __exit__ = property(operator.attrgetter("_lock.__exit__"))
+    return unlocked
 
 
 class CallFuture(concurrent.futures.Future[ResultT]):
-    """What a call on the loop will return; Ctrl-C in a thread that waits for it never stops the loop."""
+    """What a call on the loop will return; Ctrl-C in a thread that waits for it never stops the loop.
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._condition = _OneStepCondition()
+    The loop's thread has a result to tell, and would wait for ever for a lock that such a thread has left locked.
+    """
+
+    def unlock(self) -> None:
+        """Give back what this thread still holds of the lock, when none of its calls is inside it any more."""
+        with contextlib.suppress(RuntimeError):  # it holds nothing
+            while True:
+                self._condition.release()
+
+    add_done_callback = _unlocked_if_cut_short(concurrent.futures.Future.add_done_callback)
+    cancel = _unlocked_if_cut_short(concurrent.futures.Future.cancel)
+    cancelled = _unlocked_if_cut_short(concurrent.futures.Future.cancelled)
+    done = _unlocked_if_cut_short(concurrent.futures.Future.done)
+    exception = _unlocked_if_cut_short(concurrent.futures.Future.exception)
+    result = _unlocked_if_cut_short(concurrent.futures.Future.result)
+    running = _unlocked_if_cut_short(concurrent.futures.Future.running)
 
 
 def wait_for(future: concurrent.futures.Future[ResultT]) -> ResultT:
@@ -234,6 +264,10 @@ def _cancel_too(
 
 async def _awaited(function: Callable[[], Awaitable[ResultT]]) -> ResultT:
     return await function()
+
+
+def _pass() -> None:
+    """Do nothing: the lock is what is waited for."""
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

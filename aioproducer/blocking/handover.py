@@ -13,6 +13,7 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Final, Protocol
 
+from aioproducer._native.locked import locked
 from aioproducer.blocking.background_loop import LONGEST_SLEEP_S
 from aioproducer.errors import (
     MAX_SUB_ERRORS,
@@ -114,7 +115,7 @@ class Handover:
     """The queue between threads and the loop.
 
     Ctrl-C may end a call between any two steps of the interpreter, so the loop never takes a lock that a caller holds,
-    and callers hold only locks whose `with` is one step: those that are written in C, `threading.Condition` is not.
+    and callers hold only locks that it never leaves locked (`locked`).
 
     Args:
         max_wait_s: how long a thread waits for a place.
@@ -153,7 +154,7 @@ class Handover:
             BufferTimeoutError: it was full for too long.
             KafkaError: the producer takes nothing any more.
         """
-        if not self._is_taken(given):
+        if not locked(self._putting, self._is_taken, given):
             self._wait_for_room(given)
         self._wake()
 
@@ -165,26 +166,26 @@ class Handover:
         """
         if self._has_ended and self._refusal is not None:
             raise self._refusal.fresh()
-        with self._putting:
-            self._append(mark, 0)
+        locked(self._putting, self._append, mark, 0)
         self._wake()
 
     def put_last(self, mark: Mark, error: KafkaError) -> None:
         """Queue a mark behind every record that was taken, and raise `error` in later calls and those that wait."""
-        with self._putting:
-            self._refusal = self._refusal or error
-            self._append(mark, 0)
+        locked(self._putting, self._end_with, mark, error)
         self._open_gates()
         self._wake()
 
+    def _end_with(self, mark: Mark, error: KafkaError) -> None:
+        self._refusal = self._refusal or error
+        self._append(mark, 0)
+
     def _is_taken(self, given: Given) -> bool:
-        with self._putting:
-            if self._refusal is not None:
-                raise self._refusal.fresh()
-            if not self._has_room(given.size):
-                return False
-            self._append(given, given.size)
-            return True
+        if self._refusal is not None:
+            raise self._refusal.fresh()
+        if not self._has_room(given.size):
+            return False
+        self._append(given, given.size)
+        return True
 
     def _has_room(self, size: int) -> bool:
         is_small = self._put_upto - self._taken_upto + size <= QUEUE_BYTES
@@ -203,7 +204,8 @@ class Handover:
             gate.acquire()  # whoever opens it releases it: never this thread
             try:
                 self._gates[gate] = None
-                if self._is_taken(given):  # looked at once more with the gate in place: no opening is missed
+                # Looked at once more with the gate in place: no opening is missed.
+                if locked(self._putting, self._is_taken, given):
                     return
                 left_s = deadline - time.monotonic()
                 if left_s <= 0:
