@@ -173,7 +173,7 @@ def test_what_has_no_one_encoding_is_refused(given: object) -> None:
         part_type("value", given)
 
 
-@pytest.mark.parametrize("given", [dict[str, int] | None, Optional[dict[str, int]]])  # noqa: UP045  # both are written
+@pytest.mark.parametrize("given", [dict[str, int] | None, Optional[dict[str, int]]], ids=["bar", "Optional"])  # noqa: UP045  # both are written
 def test_optional_gets_a_hint(given: object) -> None:
     """At the topic, not with every record of it: null needs no word."""
     with pytest.raises(TypeError, match=r"dict\[str, int\].*; give the type alone, None is allowed with every type$"):
