@@ -364,3 +364,24 @@ def test_rebootstrap_after_too_long_without_metadata() -> None:
             return list(refresher.cluster.nodes)
 
     assert run(story()) == [7]
+
+
+def test_one_answer_that_fails_after_a_quiet_time_is_no_reason_to_rebootstrap() -> None:
+    """The trigger counts from when metadata was asked for in vain, not from the last answer (librdkafka 5178)."""
+
+    async def story() -> list[str]:
+        answers = Answers(nodes=[(1, "old", 1)])
+        async with refreshing(answers) as (refresher, network):
+            network.loop.servers["old", 1] = lambda: ScriptedBroker(answers)
+            await refresher.first_answer(5)
+            del network.loop.servers["seed", 9092]  # nobody comes back from there
+            await asyncio.sleep(299)
+            answers.error_code = -1
+            await asyncio.sleep(1.05)
+            assert refresher.last_error is not None
+            answers.error_code = 0
+            await asyncio.sleep(60)
+            assert refresher.last_error is None
+            return network.log.names()
+
+    assert "rebootstrapping" not in run(story())
