@@ -62,6 +62,7 @@ class PartitionsInUse:
         self._set_leader = set_leader
         self._is_adaptive = is_adaptive
         self._views: dict[str, TopicView] = {}
+        self._topic_ids: dict[str, bytes] = {}  # the last one known, also of topics that are followed no more
         self._node_ids: Collection[int] = ()
         self._led: Counter[int] = Counter()
         self._last_chosen: dict[str, PartitionSlot] = {}
@@ -87,8 +88,9 @@ class PartitionsInUse:
         ]
         fresh = [name for name, _ in changed if name not in self._views]
         for name, view in changed:
-            known, self._views[name] = self._views.get(name), view
-            is_new_topic = known is not None and _are_different(known.topic_id, view.topic_id)
+            self._views[name] = view
+            is_new_topic = _are_different(self._topic_ids.get(name, NO_TOPIC_ID), view.topic_id)
+            self._topic_ids[name] = view.topic_id
             self._update_topic(cluster, name, len(view.partitions))
             if is_new_topic:
                 self._renew(self.topics[name], len(view.partitions))

@@ -150,6 +150,19 @@ def test_topic_made_again_tells_which_partitions_still_exist(
     assert len(partitions.topics["t"].slots) == len(leaders)
 
 
+def test_topic_made_again_while_metadata_had_forgotten_it_is_another_topic() -> None:
+    """Else the keys that belonged to partitions which are gone would never be delivered again."""
+    partitions, moves = in_use()
+    known = cluster_of((1, 1, 1))
+    partitions.update(known)
+    partitions.update(Cluster(nodes=known.nodes, topics=MappingProxyType({})))
+
+    partitions.update(cluster_of((1, 2), topic_id=bytes(15) + b"x"))
+
+    assert moves.renewed == [(0, True), (1, True), (2, False)]
+    assert len(partitions.topics["t"].slots) == 2
+
+
 @pytest.mark.parametrize("before, after", [(bytes(16), b"x" * 16), (b"x" * 16, bytes(16))], ids=["learned", "lost"])
 def test_topic_id_that_was_not_known_is_no_other_topic(before: bytes, after: bytes) -> None:
     """Old brokers give none; a rolling upgrade shows both."""
