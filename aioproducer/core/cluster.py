@@ -6,6 +6,7 @@ that keep old news from undoing new ones:
 * Within one topic id, a partition's leader epoch never goes back: an answer with a lower one is ignored for that
   partition.
 * A new topic id means the topic was deleted and made again: the whole view is replaced, epochs included.
+* Another cluster id means that the addresses lead to another cluster: nothing that was known of topics holds there.
 * Without topic ids (brokers before 2.8, and the first answer with an id after theirs) the two cannot be told apart.
   There a lower epoch is accepted only when a produce to that topic was refused with "unknown" or "not leader" (the
   topic is *suspected*), or the partition has no leader as far as is known, and two different brokers agree on it, or
@@ -98,12 +99,14 @@ class Cluster:
             suspected: topics to which a produce was refused with "unknown" or "not leader" since the last answer.
 
         Returns:
-            A new cluster. Topics that the answer does not name stay as they are; nodes that it does not name
-            are gone.
+            A new cluster. Topics that the answer does not name stay as they are, unless they were another cluster's;
+            nodes that it does not name are gone.
         """
         nodes = {node.id: node for node in answer.nodes if node.is_valid}
-        topics = dict(self.topics)
-        doubts = dict(self.doubts)
+        is_elsewhere = bool(answer.cluster_id) and self.cluster_id not in {None, answer.cluster_id}
+        known = Cluster.empty() if is_elsewhere else self
+        topics = dict(known.topics)
+        doubts = dict(known.doubts)
         for seen in answer.topics:
             merging = _TopicMerge(seen, topics.get(seen.name), from_node=answer.from_node, now=now, doubts=doubts)
             merging.may_go_back = seen.name in suspected

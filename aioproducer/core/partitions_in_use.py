@@ -64,6 +64,7 @@ class PartitionsInUse:
         self._views: dict[str, TopicView] = {}
         self._topic_ids: dict[str, bytes] = {}  # the last one known, also of topics that are followed no more
         self._node_ids: Collection[int] = ()
+        self._cluster_id: str | None = None
         self._led: Counter[int] = Counter()
         self._last_chosen: dict[str, PartitionSlot] = {}
         self.on_renewed: Callable[[PartitionQueue, bool], None] = _nothing
@@ -77,7 +78,9 @@ class PartitionsInUse:
         Returns:
             Topics that became usable, or are followed again: records may have waited for them.
         """
-        for name in self._views.keys() - cluster.topics.keys():
+        is_elsewhere = self._cluster_id not in {None, cluster.cluster_id}
+        self._cluster_id = cluster.cluster_id
+        for name in [*self._views] if is_elsewhere else self._views.keys() - cluster.topics.keys():
             self._forget_leaders(name)
         nodes_changed = cluster.nodes.keys() != self._node_ids
         self._node_ids = cluster.nodes.keys()
@@ -92,8 +95,10 @@ class PartitionsInUse:
             is_new_topic = _are_different(self._topic_ids.get(name, NO_TOPIC_ID), view.topic_id)
             self._topic_ids[name] = view.topic_id
             self._update_topic(cluster, name, len(view.partitions))
-            if is_new_topic:
+            if is_new_topic and not is_elsewhere:
                 self._renew(self.topics[name], len(view.partitions))
+        if is_elsewhere:
+            self._begin_anew(cluster)
         return fresh
 
     @property
@@ -115,6 +120,14 @@ class PartitionsInUse:
         del self._views[name]
         for slot in self.topics[name].slots:
             self._follow_leader(slot.queue, None)
+
+    def _begin_anew(self, cluster: Cluster) -> None:
+        """It is another cluster: its logs are others, and there the producer id may be another producer's."""
+        identity = self._producer_identity
+        if identity.producer_id is not None:
+            identity.discard(identity.producer_id)
+        for name, topic in self.topics.items():
+            self._renew(topic, cluster.partition_count(name) or len(topic.slots))
 
     def _renew(self, topic: TopicSlots, count: int) -> None:
         """A topic was deleted and made again: nothing that was known of its logs holds."""

@@ -269,7 +269,11 @@ class MetadataRefresher:
         self.refreshes += 1
         self._asking_since = math.inf
         self._ask_again(asked, views)
+        cluster_id = self.cluster.cluster_id
         self._publish(self.cluster.merge(answer._replace(topics=views), now, suspected=suspected))
+        if cluster_id not in {None, self.cluster.cluster_id}:
+            self._log.warning("cluster_changed", cluster_id=self.cluster.cluster_id, before=cluster_id)
+            self.request_update("cluster_changed")  # what was asked for may have been one topic
         self._end_first_answers(None)
 
     def _ask_again(self, asked: list[str], views: tuple[TopicView, ...]) -> None:

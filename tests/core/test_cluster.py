@@ -164,6 +164,26 @@ def test_topics_not_named_stay_and_nodes_not_named_go() -> None:
     assert list(cluster.nodes) == [2, 3]
 
 
+def test_nothing_of_another_cluster_holds() -> None:
+    """Its leader epochs are others, without topic ids too, and so are the topics that the answer does not name."""
+    other = TopicView("b", OTHER_ID, (PartitionView(1, 0),), 0)
+    known = knowing(seen((2, 9), topic_id=NO_TOPIC_ID), other)
+
+    cluster = known.merge(answer(seen((1, 0), topic_id=NO_TOPIC_ID))._replace(cluster_id="another"), 2.0)
+
+    assert cluster.cluster_id == "another"
+    assert cluster.topics == {"a": seen((1, 0), topic_id=NO_TOPIC_ID)}
+
+
+def test_answer_without_a_cluster_id_is_of_the_same_cluster() -> None:
+    """Not every broker of every version names it."""
+    known = knowing(seen((2, 9)))
+
+    cluster = known.merge(answer()._replace(cluster_id=None), 2.0)
+
+    assert (cluster.cluster_id, cluster.topics) == ("cluster", known.topics)
+
+
 def test_unchanged_topic_is_the_same_object() -> None:
     """So that who keeps a view sees at once whether it is the present one."""
     cluster = knowing(seen((1, 5)))
