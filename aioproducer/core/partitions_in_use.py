@@ -63,6 +63,7 @@ class PartitionsInUse:
         self._is_adaptive = is_adaptive
         self._views: dict[str, TopicView] = {}
         self._topic_ids: dict[str, bytes] = {}  # the last one known, also of topics that are followed no more
+        self._gone: dict[TopicPartition, PartitionSlot] = {}  # for their identities, if there are as many again
         self._node_ids: Collection[int] = ()
         self._cluster_id: str | None = None
         self._led: Counter[int] = Counter()
@@ -91,9 +92,8 @@ class PartitionsInUse:
         ]
         fresh = [name for name, _ in changed if name not in self._views]
         for name, view in changed:
-            self._views[name] = view
-            is_new_topic = _are_different(self._topic_ids.get(name, NO_TOPIC_ID), view.topic_id)
-            self._topic_ids[name] = view.topic_id
+            is_new_topic = self._is_another(view)
+            self._views[name], self._topic_ids[name] = view, view.topic_id
             self._update_topic(cluster, name, len(view.partitions))
             if is_new_topic and not is_elsewhere:
                 self._renew(self.topics[name], len(view.partitions))
@@ -105,6 +105,14 @@ class PartitionsInUse:
     def leaders(self) -> Collection[int]:
         """Nodes that lead at least one partition in use."""
         return self._led.keys()
+
+    def _is_another(self, view: TopicView) -> bool:
+        """Whether a topic was made again since it was followed last; without ids fewer partitions say so."""
+        ids = {self._topic_ids.get(view.name, NO_TOPIC_ID), view.topic_id}
+        if NO_TOPIC_ID not in ids:
+            return len(ids) > 1
+        topic = self.topics.get(view.name)
+        return topic is not None and len(view.partitions) < len(topic.slots)
 
     def _update_topic(self, cluster: Cluster, name: str, count: int) -> None:
         topic = self.topics.get(name)
@@ -139,9 +147,12 @@ class PartitionsInUse:
         for slot in topic.slots:
             self.on_renewed(slot.queue, True)
         for slot in gone:
+            self._gone[slot.queue.topic_partition] = slot
             self.on_renewed(slot.queue, False)
 
     def _new_slot(self, topic_partition: TopicPartition) -> PartitionSlot:
+        if topic_partition in self._gone:
+            return self._gone.pop(topic_partition)
         identity = self._producer_identity.of_partition()
         queue = PartitionQueue(topic_partition, identity, max_in_flight=self._max_in_flight)
         queue.slot = PartitionSlot(topic_partition.partition, queue)
@@ -237,10 +248,6 @@ class PartitionsInUse:
     def __repr__(self) -> str:
         """Show how many topics and partitions."""
         return f"<PartitionsInUse topics={len(self.topics)} leaders={dict(self._led)}>"
-
-
-def _are_different(topic_id: bytes, other: bytes) -> bool:
-    return topic_id != other and NO_TOPIC_ID not in {topic_id, other}
 
 
 def _nothing(_: PartitionQueue, _exists: bool) -> None:  # noqa: FBT001  # a listener's shape

@@ -7,6 +7,7 @@ import pytest
 
 from aioproducer.core.cluster import Cluster
 from aioproducer.core.producer_identity import ProducerIdentity
+from aioproducer.protocol.produce import NO_TOPIC_ID
 from tests.fakes.core_parts import cluster_of
 from tests.fakes.partitions_followed import in_use
 
@@ -81,3 +82,35 @@ def test_topic_id_that_was_not_known_is_no_other_topic(before: bytes, after: byt
     partitions.update(cluster_of((1,), topic_id=after))
 
     assert moves.renewed == []
+
+
+@pytest.mark.parametrize("is_forgotten", [False, True], ids=["followed", "forgotten"])
+def test_topic_without_an_id_that_has_fewer_partitions_was_made_again(*, is_forgotten: bool) -> None:
+    """No topic loses partitions; those that come back go on under their own identities, which a broker may know."""
+    partitions, moves = in_use()
+    known = cluster_of((1, 1, 1), topic_id=NO_TOPIC_ID)
+    partitions.update(known)
+    queues = partitions.queues()
+    if is_forgotten:
+        partitions.update(Cluster(nodes=known.nodes, topics=MappingProxyType({})))
+
+    partitions.update(cluster_of((1, 2), topic_id=NO_TOPIC_ID))
+    assert moves.renewed == [(0, True), (1, True), (2, False)]
+    assert partitions.queues() == queues[:2]
+    partitions.update(cluster_of((1, 2, 2, 2), topic_id=NO_TOPIC_ID))
+
+    assert partitions.queues()[:3] == queues
+    assert [queue.leader_id for queue in partitions.queues()] == [1, 2, 2, 2]
+
+
+def test_topic_with_the_same_id_that_has_fewer_partitions_is_the_same_topic() -> None:
+    """It was forgotten, and then described by a broker that is behind."""
+    partitions, moves = in_use()
+    known = cluster_of((1, 1, 1))
+    partitions.update(known)
+    partitions.update(Cluster(nodes=known.nodes, topics=MappingProxyType({})))
+
+    partitions.update(cluster_of((2, 2)))
+
+    assert moves.renewed == []
+    assert [queue.leader_id for queue in partitions.queues()] == [2, 2, None]

@@ -52,11 +52,12 @@ async def test_forgotten_topic_is_asked_for_again_when_it_is_used_again() -> Non
         assert metadata.offset == 1
 
 
+@pytest.mark.parametrize("profile", ["4.3.1", "2.4"])
 @in_virtual_time
-async def test_topic_made_again_smaller_while_it_was_forgotten_takes_all_keys() -> None:
+async def test_topic_made_again_smaller_while_it_was_forgotten_takes_all_keys(profile: str) -> None:
     """Those that belonged to partitions which are gone find others, or nothing with such a key is ever delivered."""
     async with (
-        FakeCluster(1, topics={"idle": 8}, auto_create_topics=False) as cluster,
+        FakeCluster(1, topics={"idle": 8}, auto_create_topics=False, profile=profile) as cluster,
         Producer(
             cluster.bootstrap_servers, linger_ms=0, metadata_max_idle_ms=5_000, metadata_max_age_ms=10_000
         ) as producer,
