@@ -352,7 +352,9 @@ class Sender:
         error = self._client.last_error(node_id)
         if error is None and batch.last_error is not None:
             return f"the last attempt failed: {batch.last_error}"
-        return f"node {node_id} could not be sent to ({error or 'it was busy with earlier requests'})"
+        is_in = batch.queue.identity.is_in_transaction
+        why = "it was busy with earlier requests" if is_in else "the coordinator has not taken the partition yet"
+        return f"node {node_id} could not be sent to ({error or why})"
 
     def __repr__(self) -> str:
         """Show what is ready and whether it sleeps."""

@@ -6,11 +6,13 @@ that keep old news from undoing new ones:
 * Within one topic id, a partition's leader epoch never goes back: an answer with a lower one is ignored for that
   partition.
 * A new topic id means the topic was deleted and made again: the whole view is replaced, epochs included.
+* Another cluster id means that the addresses lead to another cluster: nothing that was known of topics holds there.
 * Without topic ids (brokers before 2.8, and the first answer with an id after theirs) the two cannot be told apart.
   There a lower epoch is accepted only when a produce to that topic was refused with "unknown" or "not leader" (the
   topic is *suspected*), or the partition has no leader as far as is known, and two different brokers agree on it, or
   one says so for a second (it may be the only one that we are connected to), or when the cluster has a single broker,
-  which cannot be behind itself. An id is learnt from an answer without a lower epoch.
+  which cannot be behind itself. An id is learnt from an answer without a lower epoch. Fewer partitions than before
+  are believed on the same grounds: only a topic that was made again has fewer.
 * A topic that an answer reports in error keeps the partitions known before: a broker that has just restarted may
   report a topic missing that it will know in a second.
 * Partitions are added, never removed, within one topic id.
@@ -39,14 +41,17 @@ def _nothing() -> Mapping[KeyT, ValueT]:
 
 
 _NOT_DESCRIBED: Final = PartitionView()
+_COUNT: Final = -1
+"""Stands in `doubts` for the number of a partition: it is how many there are that is in doubt."""
 SAME_BROKER_S: Final = 1.0
 """A broker that reports a lower leader epoch for so long is not behind: news of a leader travel in milliseconds."""
 
 
 class _Doubt(NamedTuple):
-    """A lower leader epoch, and the broker that reported it first; another must agree, or the same one later."""
+    """What goes back, and the broker that reported it first; another must agree, or the same one later."""
 
-    view: PartitionView
+    news: PartitionView | int
+    """A lower leader epoch, or a lower count of partitions."""
     from_node: int
     since: float
 
@@ -64,7 +69,7 @@ class Cluster:
     updated_at: float = 0.0
     """Monotonic seconds of the last answer that was merged; 0.0 before the first."""
     doubts: Mapping[tuple[str, int], _Doubt] = field(default_factory=_nothing)
-    """By (topic, partition): lower epochs reported by one broker, without topic ids to settle it."""
+    """By (topic, partition): lower epochs, or counts, reported by one broker, without topic ids to settle it."""
 
     @classmethod
     def empty(cls) -> Cluster:
@@ -98,12 +103,14 @@ class Cluster:
             suspected: topics to which a produce was refused with "unknown" or "not leader" since the last answer.
 
         Returns:
-            A new cluster. Topics that the answer does not name stay as they are; nodes that it does not name
-            are gone.
+            A new cluster. Topics that the answer does not name stay as they are, unless they were another cluster's;
+            nodes that it does not name are gone.
         """
         nodes = {node.id: node for node in answer.nodes if node.is_valid}
-        topics = dict(self.topics)
-        doubts = dict(self.doubts)
+        is_elsewhere = bool(answer.cluster_id) and self.cluster_id not in {None, answer.cluster_id}
+        known = Cluster.empty() if is_elsewhere else self
+        topics = dict(known.topics)
+        doubts = dict(known.doubts)
         for seen in answer.topics:
             merging = _TopicMerge(seen, topics.get(seen.name), from_node=answer.from_node, now=now, doubts=doubts)
             merging.may_go_back = seen.name in suspected
@@ -192,7 +199,7 @@ class _TopicMerge:
             return seen
         if seen.error_code != 0 and not seen.partitions:
             return known._replace(error_code=seen.error_code)
-        if self._is_another_topic(known):
+        if self._is_another_topic(known) or self._has_fewer_partitions(known):
             return seen
         partitions = tuple(
             self._partition(known.partitions, seen.partitions, number)
@@ -227,21 +234,30 @@ class _TopicMerge:
             return new._replace(leader_epoch=old.leader_epoch) if is_left_out else new
         # Nothing is sent to a partition without a leader, so nothing can be refused: it is always suspected.
         is_suspected = self.may_go_back or old.leader_id == NO_LEADER
-        if not is_suspected or not self._lower_epoch_is_true(number, new):
+        if not is_suspected or not self._is_true(number, new):
             self._has_old_news = True
             return old
         self._has_gone_back = True  # the topic was made again: the id that brokers gave it before is not its own
         return new
 
-    def _lower_epoch_is_true(self, number: int, new: PartitionView) -> bool:
+    def _has_fewer_partitions(self, known: TopicView) -> bool:
+        name, count = self._seen.name, len(self._seen.partitions)
+        gone = known.partitions[count:] if count else ()  # who names none does not know them yet
+        if not gone:
+            self._doubts.pop((name, _COUNT), None)
+            return False
+        is_suspected = self.may_go_back or any(partition.leader_id == NO_LEADER for partition in gone)
+        return is_suspected and self._is_true(_COUNT, count)
+
+    def _is_true(self, number: int, news: PartitionView | int) -> bool:
         if self._known is not None and NO_TOPIC_ID not in {self._known.topic_id, self._seen.topic_id}:
             return False  # the same id, or it would be another topic
         if self.is_only_node:
             return True
         key = (self._seen.name, number)
         doubt = self._doubts.get(key)
-        if doubt is None or doubt.view != new:
-            self._doubts[key] = _Doubt(new, self._from_node, self._now)
+        if doubt is None or doubt.news != news:
+            self._doubts[key] = _Doubt(news, self._from_node, self._now)
             return False
         if doubt.from_node == self._from_node and self._now < doubt.since + SAME_BROKER_S:
             return False

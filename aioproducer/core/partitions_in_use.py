@@ -62,7 +62,10 @@ class PartitionsInUse:
         self._set_leader = set_leader
         self._is_adaptive = is_adaptive
         self._views: dict[str, TopicView] = {}
+        self._topic_ids: dict[str, bytes] = {}  # the last one known, also of topics that are followed no more
+        self._gone: dict[TopicPartition, PartitionSlot] = {}  # for their identities, if there are as many again
         self._node_ids: Collection[int] = ()
+        self._cluster_id: str | None = None
         self._led: Counter[int] = Counter()
         self._last_chosen: dict[str, PartitionSlot] = {}
         self.on_renewed: Callable[[PartitionQueue, bool], None] = _nothing
@@ -76,7 +79,9 @@ class PartitionsInUse:
         Returns:
             Topics that became usable, or are followed again: records may have waited for them.
         """
-        for name in self._views.keys() - cluster.topics.keys():
+        is_elsewhere = self._cluster_id not in {None, cluster.cluster_id}
+        self._cluster_id = cluster.cluster_id
+        for name in [*self._views] if is_elsewhere else self._views.keys() - cluster.topics.keys():
             self._forget_leaders(name)
         nodes_changed = cluster.nodes.keys() != self._node_ids
         self._node_ids = cluster.nodes.keys()
@@ -87,17 +92,27 @@ class PartitionsInUse:
         ]
         fresh = [name for name, _ in changed if name not in self._views]
         for name, view in changed:
-            known, self._views[name] = self._views.get(name), view
-            is_new_topic = known is not None and _are_different(known.topic_id, view.topic_id)
+            is_new_topic = self._is_another(view)
+            self._views[name], self._topic_ids[name] = view, view.topic_id
             self._update_topic(cluster, name, len(view.partitions))
-            if is_new_topic:
+            if is_new_topic and not is_elsewhere:
                 self._renew(self.topics[name], len(view.partitions))
+        if is_elsewhere:
+            self._begin_anew(cluster)
         return fresh
 
     @property
     def leaders(self) -> Collection[int]:
         """Nodes that lead at least one partition in use."""
         return self._led.keys()
+
+    def _is_another(self, view: TopicView) -> bool:
+        """Whether a topic was made again since it was followed last; without ids fewer partitions say so."""
+        ids = {self._topic_ids.get(view.name, NO_TOPIC_ID), view.topic_id}
+        if NO_TOPIC_ID not in ids:
+            return len(ids) > 1
+        topic = self.topics.get(view.name)
+        return topic is not None and len(view.partitions) < len(topic.slots)
 
     def _update_topic(self, cluster: Cluster, name: str, count: int) -> None:
         topic = self.topics.get(name)
@@ -114,6 +129,14 @@ class PartitionsInUse:
         for slot in self.topics[name].slots:
             self._follow_leader(slot.queue, None)
 
+    def _begin_anew(self, cluster: Cluster) -> None:
+        """It is another cluster: its logs are others, and there the producer id may be another producer's."""
+        identity = self._producer_identity
+        if identity.producer_id is not None:
+            identity.discard(identity.producer_id)
+        for name, topic in self.topics.items():
+            self._renew(topic, cluster.partition_count(name) or len(topic.slots))
+
     def _renew(self, topic: TopicSlots, count: int) -> None:
         """A topic was deleted and made again: nothing that was known of its logs holds."""
         gone = topic.slots[count:]
@@ -124,9 +147,12 @@ class PartitionsInUse:
         for slot in topic.slots:
             self.on_renewed(slot.queue, True)
         for slot in gone:
+            self._gone[slot.queue.topic_partition] = slot
             self.on_renewed(slot.queue, False)
 
     def _new_slot(self, topic_partition: TopicPartition) -> PartitionSlot:
+        if topic_partition in self._gone:
+            return self._gone.pop(topic_partition)
         identity = self._producer_identity.of_partition()
         queue = PartitionQueue(topic_partition, identity, max_in_flight=self._max_in_flight)
         queue.slot = PartitionSlot(topic_partition.partition, queue)
@@ -222,10 +248,6 @@ class PartitionsInUse:
     def __repr__(self) -> str:
         """Show how many topics and partitions."""
         return f"<PartitionsInUse topics={len(self.topics)} leaders={dict(self._led)}>"
-
-
-def _are_different(topic_id: bytes, other: bytes) -> bool:
-    return topic_id != other and NO_TOPIC_ID not in {topic_id, other}
 
 
 def _nothing(_: PartitionQueue, _exists: bool) -> None:  # noqa: FBT001  # a listener's shape

@@ -17,6 +17,7 @@ KIP-1102.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Final, NamedTuple
@@ -91,7 +92,7 @@ class MetadataRefresher:
         self._wanted.set()  # the first refresh needs no one to ask for it
         self._is_new_topic = asyncio.Event()  # ends the pause between two refreshes
         self._attempts = 0  # in a row that did not bring all that was wanted
-        self._last_success = 0.0
+        self._asking_since = math.inf  # the first attempt after the last good answer
         self._last_full = 0.0
         self._listeners: list[Callable[[Cluster], None]] = []
         self._first_answers: list[asyncio.Future[None]] = []
@@ -180,7 +181,7 @@ class MetadataRefresher:
 
     async def run(self) -> None:
         """Refresh for ever. Ends only by being cancelled."""
-        self._last_success = self._last_full = asyncio.get_running_loop().time()
+        self._last_full = asyncio.get_running_loop().time()
         while True:
             await self._wait_until_wanted()
             try:
@@ -218,8 +219,9 @@ class MetadataRefresher:
             return
 
     async def _refresh(self) -> None:
-        loop = asyncio.get_running_loop()
-        self._forget_idle(loop.time())
+        now = asyncio.get_running_loop().time()
+        self._asking_since = min(self._asking_since, now)
+        self._forget_idle(now)
         topics = self._topics_to_ask()
         suspected = frozenset(self._suspected)
         answer = await self._client.request(
@@ -265,9 +267,13 @@ class MetadataRefresher:
         views = tuple(view for view in answer.topics if view.name in self._topics)
         self.last_error = None
         self.refreshes += 1
-        self._last_success = now
+        self._asking_since = math.inf
         self._ask_again(asked, views)
+        cluster_id = self.cluster.cluster_id
         self._publish(self.cluster.merge(answer._replace(topics=views), now, suspected=suspected))
+        if cluster_id not in {None, self.cluster.cluster_id}:
+            self._log.warning("cluster_changed", cluster_id=self.cluster.cluster_id, before=cluster_id)
+            self.request_update("cluster_changed")  # what was asked for may have been one topic
         self._end_first_answers(None)
 
     def _ask_again(self, asked: list[str], views: tuple[TopicView, ...]) -> None:
@@ -303,10 +309,11 @@ class MetadataRefresher:
         self._log.debug("metadata_update_failed", reason=str(error), attempts=self._attempts)
         if isinstance(error, _FOR_GOOD):
             self._end_first_answers(error)
+        # Not counted from the last answer, which may be old because nobody has asked since.
         now = asyncio.get_running_loop().time()
-        if now - self._last_success >= self._settings.metadata_recovery_rebootstrap_trigger_ms / 1000:
+        if now - self._asking_since >= self._settings.metadata_recovery_rebootstrap_trigger_ms / 1000:
             self._begin_anew("no metadata for metadata_recovery_rebootstrap_trigger_ms")
-            self._last_success = now  # the next trigger counts from here
+            self._asking_since = now  # the next trigger counts from here
 
     def _begin_anew(self, reason: str) -> None:
         self._log.warning("rebootstrapping", reason=reason)

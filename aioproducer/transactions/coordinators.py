@@ -9,11 +9,12 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from aioproducer.core.transaction_manager import FIRST_V2
-from aioproducer.core.transaction_requests import codes_of
+from aioproducer.core.transaction_requests import codes_of, places_with
 from aioproducer.core.transaction_states import TransactionState
 from aioproducer.errors import BrokerConnectionError, KafkaError, UnsupportedVersionError
 from aioproducer.produce_request import ProduceTransaction
 from aioproducer.protocol.error_codes import ErrorCode
+from aioproducer.protocol.transaction_messages import ADD_PARTITIONS_TO_TXN
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -129,6 +130,9 @@ class Coordinators:
         if ErrorCode.UNSUPPORTED_VERSION in codes_of(request, answer):
             text = f"the broker no longer speaks this version of {request.api.name}: versions are agreed on anew"
             self._client.disconnect(node_id, BrokerConnectionError(text), at_once=False)
+        if request.api is ADD_PARTITIONS_TO_TXN:  # nothing is sent to them before, so no leader will say it
+            for place in places_with(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, request, answer):
+                self._metadata.request_update("partition_unknown", topic=place.topic)
         self.manager.answered(request, answer, self._clock())
 
     def _read(self, request: TransactionRequest, answer: Answer) -> tuple[int, TransactionAnswer]:

@@ -139,10 +139,10 @@ class TransactionEndings:
         return ending
 
     def _end_commit(self) -> None:
-        """Tell whoever waits for a commit that an abort has taken its place; nobody else would."""
+        """Tell whoever waits for a commit, or for offsets, that an abort has taken its place; nobody else would."""
         if self._ending is not None and not self._ending.is_done:
             self._ending.end(TransactionAbortedError("the transaction was aborted while its commit waited for records"))
-            self._waits.tell()
+        self._waits.tell()
 
     def batch_resolved(self) -> None:
         """Go on with an abort under V1, which waits until the wire holds nothing of the transaction."""

@@ -164,6 +164,26 @@ def test_topics_not_named_stay_and_nodes_not_named_go() -> None:
     assert list(cluster.nodes) == [2, 3]
 
 
+def test_nothing_of_another_cluster_holds() -> None:
+    """Its leader epochs are others, without topic ids too, and so are the topics that the answer does not name."""
+    other = TopicView("b", OTHER_ID, (PartitionView(1, 0),), 0)
+    known = knowing(seen((2, 9), topic_id=NO_TOPIC_ID), other)
+
+    cluster = known.merge(answer(seen((1, 0), topic_id=NO_TOPIC_ID))._replace(cluster_id="another"), 2.0)
+
+    assert cluster.cluster_id == "another"
+    assert cluster.topics == {"a": seen((1, 0), topic_id=NO_TOPIC_ID)}
+
+
+def test_answer_without_a_cluster_id_is_of_the_same_cluster() -> None:
+    """Not every broker of every version names it."""
+    known = knowing(seen((2, 9)))
+
+    cluster = known.merge(answer()._replace(cluster_id=None), 2.0)
+
+    assert (cluster.cluster_id, cluster.topics) == ("cluster", known.topics)
+
+
 def test_unchanged_topic_is_the_same_object() -> None:
     """So that who keeps a view sees at once whether it is the present one."""
     cluster = knowing(seen((1, 5)))
@@ -240,6 +260,37 @@ class TestWithoutTopicIds:
         cluster = Cluster.empty().merge(answer(self.OLD, nodes=NODES[:1]), 1.0)
         cluster = cluster.merge(answer(lone, nodes=NODES[:1]), 2.0, suspected={"a"})
         assert cluster.topics["a"].partitions[0].leader_epoch == 0
+
+    def smaller(self, *answers: tuple[int, bool, int], leader: int = 1) -> list[int | None]:
+        """Counts after answers to a topic of three partitions, each (from which broker, suspected, how many)."""
+        cluster = Cluster.empty().merge(answer(seen((1, 0), (1, 0), (leader, 0), topic_id=NO_TOPIC_ID)), 1.0)
+        counts = []
+        for from_node, is_suspected, count in answers:
+            news = answer(seen(*[(1, 0)] * count, topic_id=NO_TOPIC_ID), from_node=from_node)
+            cluster = cluster.merge(news, 2.0, suspected={"a"} if is_suspected else ())
+            counts.append(cluster.partition_count("a"))
+        return counts
+
+    def test_fewer_partitions_are_old_news_unless_suspected(self) -> None:
+        """A broker may not have heard yet that there are more."""
+        assert self.smaller((1, False, 2), (2, False, 2), (3, False, 2)) == [3, 3, 3]
+
+    def test_fewer_partitions_are_believed_when_two_brokers_agree(self) -> None:
+        """The topic was made again; those that are gone refuse every record, for ever."""
+        assert self.smaller((1, True, 2), (1, True, 2), (2, True, 2)) == [3, 3, 2]
+        assert self.smaller((1, True, 2), (2, True, 1), (3, True, 1)) == [3, 3, 1]
+
+    def test_fewer_partitions_are_suspected_where_one_that_is_gone_has_no_leader(self) -> None:
+        """Nothing is sent there, so nothing is refused."""
+        assert self.smaller((1, False, 2), (2, False, 2), leader=NO_LEADER) == [3, 2]
+
+    def test_doubt_whether_there_are_fewer_partitions_ends_when_all_are_named(self) -> None:
+        """What the next one says stands alone again."""
+        assert self.smaller((1, True, 2), (3, True, 3), (2, True, 2)) == [3, 3, 3]
+
+    def test_answer_without_any_partition_is_no_smaller_topic(self) -> None:
+        """Who names none does not know them yet."""
+        assert self.smaller((1, True, 0), (2, True, 0)) == [3, 3]
 
     def test_news_ends_the_doubt(self) -> None:
         """What one broker said before it is forgotten."""

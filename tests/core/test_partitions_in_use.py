@@ -1,6 +1,5 @@
 """Partitions in use follow metadata, keep their identities, and are chosen for keyless records."""
 
-import random
 from collections import Counter
 from types import MappingProxyType
 
@@ -9,42 +8,10 @@ import pytest
 from aioproducer._native.append import PartitionSlot, TopicSlots
 from aioproducer._native.delivery import Delivery
 from aioproducer.core.cluster import Cluster, PartitionView, TopicView
-from aioproducer.core.partition_queue import PartitionQueue
 from aioproducer.core.partitions_in_use import PartitionsInUse
-from aioproducer.core.producer_identity import ProducerIdentity
 from aioproducer.records import TopicPartition
 from tests.fakes.core_parts import CoreParts, cluster_of
-
-
-class Moves:
-    """Notes who was given which leader, and gives it."""
-
-    def __init__(self) -> None:
-        self.seen: list[tuple[int, int | None]] = []
-        self.renewed: list[tuple[int, bool]] = []
-
-    def set_leader(self, queue: PartitionQueue, leader_id: int | None) -> None:
-        """What the accumulator does."""
-        queue.leader_id = leader_id
-        self.seen.append((queue.topic_partition.partition, leader_id))
-
-    def note_renewed(self, queue: PartitionQueue, exists: bool) -> None:  # noqa: FBT001  # a listener's shape
-        """A topic was made again."""
-        self.renewed.append((queue.topic_partition.partition, exists))
-
-
-def in_use(*, is_adaptive: bool = True) -> tuple[PartitionsInUse, Moves]:
-    """No topics yet."""
-    moves = Moves()
-    partitions = PartitionsInUse(
-        ProducerIdentity(is_enabled=True),
-        max_in_flight=5,
-        random=random.Random(1),
-        set_leader=moves.set_leader,
-        is_adaptive=is_adaptive,
-    )
-    partitions.on_renewed = moves.note_renewed
-    return partitions, moves
+from tests.fakes.partitions_followed import in_use
 
 
 def chosen(partitions: PartitionsInUse, topic: TopicSlots, times: int = 200) -> Counter[int]:
@@ -129,35 +96,6 @@ def test_topic_that_metadata_forgot_keeps_its_partitions_without_leaders() -> No
     partitions.update(known)
 
     assert (partitions.queue(TopicPartition("t", 0)), first.leader_id) == (first, 1)
-    assert moves.renewed == []
-
-
-@pytest.mark.parametrize(
-    "leaders, told",
-    [((1, 2), [(0, True), (1, True), (2, False)]), ((1, 2, 1, 2), [(0, True), (1, True), (2, True), (3, True)])],
-    ids=["fewer", "more"],
-)
-def test_topic_made_again_tells_which_partitions_still_exist(
-    leaders: tuple[int, ...], told: list[tuple[int, bool]]
-) -> None:
-    """Nothing that was known of its logs holds."""
-    partitions, moves = in_use()
-    partitions.update(cluster_of((1, 1, 1)))
-
-    partitions.update(cluster_of(leaders, topic_id=bytes(15) + b"x"))
-
-    assert moves.renewed == told
-    assert len(partitions.topics["t"].slots) == len(leaders)
-
-
-@pytest.mark.parametrize("before, after", [(bytes(16), b"x" * 16), (b"x" * 16, bytes(16))], ids=["learned", "lost"])
-def test_topic_id_that_was_not_known_is_no_other_topic(before: bytes, after: bytes) -> None:
-    """Old brokers give none; a rolling upgrade shows both."""
-    partitions, moves = in_use()
-    partitions.update(cluster_of((1,), topic_id=before))
-
-    partitions.update(cluster_of((1,), topic_id=after))
-
     assert moves.renewed == []
 
 

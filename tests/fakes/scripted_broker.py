@@ -80,12 +80,14 @@ def metadata_body(
     nodes: Sequence[tuple[int, str, int]],
     topics: Sequence[tuple[int, str, bytes, Sequence[tuple[int, int]]]] = (),
     error_code: int = 0,
+    *,
+    cluster_id: str = "cluster",
 ) -> bytes:
     """The answer to Metadata 13: nodes (id, host, port); topics (error code, name, id, (leader, epoch) by number)."""
     body = struct.pack(">i", 0) + bytes((len(nodes) + 1,))
     for node_id, host, port in nodes:
         body += struct.pack(">i", node_id) + _text(host) + struct.pack(">i", port) + b"\x00\x00"
-    body += _text("cluster") + struct.pack(">i", 1) + bytes((len(topics) + 1,))
+    body += _text(cluster_id) + struct.pack(">i", 1) + bytes((len(topics) + 1,))
     for code, name, topic_id, partitions in topics:
         body += struct.pack(">h", code) + _text(name) + topic_id + b"\x00" + bytes((len(partitions) + 1,))
         for number, (leader, epoch) in enumerate(partitions):

@@ -52,6 +52,30 @@ async def test_forgotten_topic_is_asked_for_again_when_it_is_used_again() -> Non
         assert metadata.offset == 1
 
 
+@pytest.mark.parametrize("profile", ["4.3.1", "2.4"])
+@in_virtual_time
+async def test_topic_made_again_smaller_while_it_was_forgotten_takes_all_keys(profile: str) -> None:
+    """Those that belonged to partitions which are gone find others, or nothing with such a key is ever delivered."""
+    async with (
+        FakeCluster(1, topics={"idle": 8}, auto_create_topics=False, profile=profile) as cluster,
+        Producer(
+            cluster.bootstrap_servers, linger_ms=0, metadata_max_idle_ms=5_000, metadata_max_age_ms=10_000
+        ) as producer,
+    ):
+        keys = [b"%d" % number for number in range(20)]
+        await asyncio.gather(*(producer.send("idle", b"1", key=key) for key in keys))
+        await asyncio.sleep(60)
+        cluster.delete_topic("idle")
+        cluster.create_topic("idle", 2)
+        await asyncio.sleep(60)
+        await producer.send("idle", b"2", partition=0)
+
+        sent = [producer.send("idle", b"2", key=key) for key in keys]
+        found = await asyncio.wait_for(asyncio.gather(*sent), 5)
+
+        assert {metadata.partition for metadata in found} == {0, 1}
+
+
 @in_virtual_time
 async def test_partition_without_a_leader_is_asked_about_no_more_when_nothing_is_left_to_send() -> None:
     """Its records have failed: the producer would ask for as long as it lives, and never forget the topic."""

@@ -37,11 +37,13 @@ async def test_records_go_on_after_their_topic_was_made_again(profile: str) -> N
         assert [record.value for record in cluster.records("orders", 0)][-1] == b"new"
 
 
+@pytest.mark.parametrize("nodes", [1, 3])
+@pytest.mark.parametrize("profile", ["4.3.1", "2.4"])
 @in_virtual_time
-async def test_records_of_partitions_that_are_gone_fail_and_keys_find_the_others() -> None:
-    """A topic made again with fewer partitions."""
+async def test_records_of_partitions_that_are_gone_fail_and_keys_find_the_others(profile: str, nodes: int) -> None:
+    """A topic made again with fewer partitions; old brokers give topics no ids."""
     async with (
-        FakeCluster(nodes=1, topics={"orders": 8}, auto_create_topics=False) as cluster,
+        FakeCluster(nodes, topics={"orders": 8}, auto_create_topics=False, profile=profile) as cluster,
         Producer(
             cluster.bootstrap_servers, linger_ms=0, delivery_timeout_ms=5_000, request_timeout_ms=1_000
         ) as producer,

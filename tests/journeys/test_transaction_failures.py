@@ -18,6 +18,7 @@ from aioproducer import (
 )
 from aioproducer.testing import ApiKey, Where
 from tests.fakes.transactional_cluster import (
+    ADD_PARTITIONS,
     FIRST,
     PRODUCE,
     V2_RELEASE,
@@ -111,6 +112,24 @@ async def test_block_aborts_what_cannot_be_committed_and_says_why(release: Relea
                 await txn.enqueue("t", b"second", partition=0)
 
         assert isinstance(caught.value.__cause__, TopicAuthorizationError)
+        await one_more(producer, cluster)
+
+
+@on_v1
+@in_virtual_time
+async def test_record_whose_partition_the_coordinator_does_not_take_says_so_at_its_deadline(release: Release) -> None:
+    """Its broker has nothing to do with it."""
+    async with (
+        cluster_of(release) as cluster,
+        producer_of(cluster, delivery_timeout_ms=2_000, request_timeout_ms=1_000) as producer,
+    ):
+        cluster.faults.error(51, ADD_PARTITIONS, times=None)
+        await producer.begin_transaction()
+        with pytest.raises(DeliveryTimeoutError, match="the coordinator has not taken the partition yet"):
+            await producer.send("t", b"a", partition=0)
+        cluster.faults.clear()
+        await producer.abort_transaction()
+
         await one_more(producer, cluster)
 
 

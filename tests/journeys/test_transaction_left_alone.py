@@ -7,6 +7,7 @@ import pytest
 
 from aioproducer import (
     IllegalStateError,
+    NoTransactionError,
     Producer,
     ProducerClosedError,
     TopicAuthorizationError,
@@ -313,6 +314,26 @@ async def test_offsets_given_again_after_a_time_out_are_sent_once(release: Relea
         assert asked(cluster).count("TXN_OFFSET_COMMIT") == 2
         offsets = await producer.committed_offsets("g", [TopicPartition("t", 0)])
         assert offsets[TopicPartition("t", 0)] == (8, "")
+
+
+@on_every_release
+@in_virtual_time
+async def test_offsets_that_wait_are_told_of_the_abort_at_once(release: Release) -> None:
+    """Not with the answer to whatever is on its way, which may be a request's time-out later."""
+    loop = asyncio.get_running_loop()
+    async with cluster_of(release) as cluster, producer_of(cluster) as producer:
+        await producer.begin_transaction()
+        cluster.faults.delay(20, Where(api=ApiKey.TXN_OFFSET_COMMIT))
+        sending = asyncio.create_task(producer.send_offsets({("t", 0): 7}, "g"))
+        await asyncio.sleep(1)
+        began = loop.time()
+        aborting = asyncio.create_task(producer.abort_transaction())
+
+        with pytest.raises(NoTransactionError, match="ended before its offsets"):
+            await sending
+
+        assert loop.time() - began < 0.1
+        await aborting
 
 
 @on_every_release

@@ -9,6 +9,7 @@ from aioproducer import (
     BrokerError,
     IllegalStateError,
     KafkaError,
+    Producer,
     ProducerFencedError,
     TransactionAbortableError,
     TransactionalIdAuthorizationError,
@@ -19,6 +20,8 @@ from tests.fakes.transactional_cluster import (
     INIT,
     PRODUCE,
     V1_OF_4,
+    V1_RELEASE,
+    V2_RELEASE,
     Release,
     asked,
     cluster_of,
@@ -28,6 +31,9 @@ from tests.fakes.transactional_cluster import (
     producer_of,
 )
 from tests.fakes.virtual_cluster import in_virtual_time
+
+WITHOUT_IDS = Release(profile="2.4", transaction_version=0)
+"""Of topics."""
 
 # Cancelled, timed out, and called again
 
@@ -228,6 +234,12 @@ async def test_topic_that_is_made_again_within_a_transaction_ends_it(release: Re
         await one_more(producer, cluster)
 
 
+async def one_to_each(producer: Producer, keys: list[bytes]) -> None:
+    """A whole transaction of one record for each key."""
+    async with producer.transaction() as txn:
+        await asyncio.gather(*(txn.send("t", b"next", key=key) for key in keys))
+
+
 @on_every_release
 @in_virtual_time
 async def test_topic_that_is_made_again_between_transactions_is_no_trouble(release: Release) -> None:
@@ -240,6 +252,27 @@ async def test_topic_that_is_made_again_between_transactions_is_no_trouble(relea
         await asyncio.sleep(1)
 
         await one_more(producer, cluster)
+
+
+@pytest.mark.parametrize("release", [WITHOUT_IDS, V1_RELEASE, V1_OF_4, V2_RELEASE])
+@in_virtual_time
+async def test_topic_that_is_made_again_smaller_between_transactions_costs_one_of_them(release: Release) -> None:
+    """With V1 nothing is sent before the coordinator knows the partition: it is the only one to say what is gone."""
+    async with (
+        cluster_of(release, topics={"t": 8}, auto_create_topics=False) as cluster,
+        producer_of(cluster, metadata_max_age_ms=3_600_000) as producer,
+    ):
+        keys = [b"%d" % number for number in range(20)]
+        async with producer.transaction() as txn:
+            await asyncio.gather(*(txn.send("t", b"gone", key=key) for key in keys))
+        cluster.delete_topic("t")
+        cluster.create_topic("t", 2)
+
+        with pytest.raises(KafkaError, match="made again"):
+            await asyncio.wait_for(one_to_each(producer, keys), 5)
+        await one_to_each(producer, keys)
+
+        assert committed(cluster) == [b"next"] * 20
 
 
 @in_virtual_time

@@ -315,52 +315,24 @@ def test_answer_without_a_broker_is_a_failure() -> None:
     assert run(story()) == (1, [1])
 
 
-def test_rebootstrap_when_a_broker_asks_for_it() -> None:
-    """Error 129 (KIP-1102): back to the bootstrap addresses."""
+def test_another_cluster_at_the_same_address_is_told_and_asked_for_all_topics() -> None:
+    """The answer that showed it may have been about one topic alone; librdkafka's test 0121 wants the warning."""
 
-    async def story() -> list[tuple[str, int]]:
-        answers = Answers(nodes=[(1, "old", 1)])
+    async def story() -> tuple[list[bytes], list[object], int | None]:
+        there_a, there_b = (0, "a", bytes(16), [(1, 0)]), (0, "b", bytes(16), [(1, 0)])
+        answers = Answers([], [(0, "a", ID, [(1, 3)])], [there_b], [there_a, there_b])
         async with refreshing(answers) as (refresher, network):
-            network.loop.servers["old", 1] = lambda: ScriptedBroker(answers)
             await refresher.first_answer(5)
-            answers.error_code = 129
-            network.loop.connects.clear()
-            refresher.request_update("test")
-            await asyncio.sleep(2)
-            return [(host, port) for _, host, port in network.loop.connects]
+            refresher.add_topic("a", network.loop.time())
+            await asyncio.sleep(1)
+            answers.cluster_id = "another"
+            refresher.add_topic("b", network.loop.time())
+            await asyncio.sleep(10)
+            told = [fields for name, fields in network.log.events if name == "cluster_changed"]
+            return [body for _, body in answers.asked[2:]], told, refresher.cluster.leader_of("a", 0)
 
-    assert ("seed", 9092) in run(story())
+    asked, told, leader = run(story())
 
-
-def test_rebootstrap_when_all_brokers_were_replaced() -> None:
-    """The old brokers are gone, the name leads to new ones (KIP-899)."""
-
-    async def story() -> list[int]:
-        old, new = Answers(nodes=[(1, "old", 1)]), Answers(nodes=[(7, "new", 7)])
-        async with refreshing(old) as (refresher, network):
-            await refresher.first_answer(5)
-            network.loop.servers["seed", 9092] = lambda: ScriptedBroker(new)
-            refresher.request_update("test")
-            await asyncio.sleep(5)
-            return list(refresher.cluster.nodes)
-
-    assert run(story()) == [7]
-
-
-def test_rebootstrap_after_too_long_without_metadata() -> None:
-    """Nodes that take connections but answer nothing useful do not hold the client for ever (KIP-1102)."""
-
-    async def story() -> list[int]:
-        stuck, new = Answers(nodes=[(1, "stuck", 1)]), Answers(nodes=[(7, "new", 7)])
-        settings = MetadataSettings(metadata_recovery_rebootstrap_trigger_ms=20_000)
-        async with refreshing(stuck, settings) as (refresher, network):
-            network.loop.servers["stuck", 1] = lambda: ScriptedBroker(stuck)
-            await refresher.first_answer(5)
-            stuck.error_code = -1
-            network.loop.servers["seed", 9092] = lambda: ScriptedBroker(new)
-            refresher.request_update("test")
-            await asyncio.sleep(30)
-            assert "rebootstrapping" in network.log.names()
-            return list(refresher.cluster.nodes)
-
-    assert run(story()) == [7]
+    assert [b"\x02a" in body for body in asked] == [False, True]
+    assert told == [{"cluster_id": "another", "before": "cluster"}]
+    assert leader == 1

@@ -1,0 +1,38 @@
+"""Partitions in use that follow metadata, and notes of what befell them."""
+
+import random
+
+from aioproducer.core.partition_queue import PartitionQueue
+from aioproducer.core.partitions_in_use import PartitionsInUse
+from aioproducer.core.producer_identity import ProducerIdentity
+
+
+class Moves:
+    """Notes who was given which leader, and gives it."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[int, int | None]] = []
+        self.renewed: list[tuple[int, bool]] = []
+
+    def set_leader(self, queue: PartitionQueue, leader_id: int | None) -> None:
+        """What the accumulator does."""
+        queue.leader_id = leader_id
+        self.seen.append((queue.topic_partition.partition, leader_id))
+
+    def note_renewed(self, queue: PartitionQueue, exists: bool) -> None:  # noqa: FBT001  # a listener's shape
+        """A topic was made again."""
+        self.renewed.append((queue.topic_partition.partition, exists))
+
+
+def in_use(*, is_adaptive: bool = True, identity: ProducerIdentity | None = None) -> tuple[PartitionsInUse, Moves]:
+    """No topics yet."""
+    moves = Moves()
+    partitions = PartitionsInUse(
+        identity or ProducerIdentity(is_enabled=True),
+        max_in_flight=5,
+        random=random.Random(1),
+        set_leader=moves.set_leader,
+        is_adaptive=is_adaptive,
+    )
+    partitions.on_renewed = moves.note_renewed
+    return partitions, moves

@@ -1,0 +1,71 @@
+"""The addresses lead to another cluster: it was made anew, or they were switched to one that stands by."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from aioproducer import Producer, TransactionAbortableError
+from aioproducer.testing import FakeCluster
+from tests.fakes.virtual_cluster import in_virtual_time
+from tests.produced import values
+
+TIME_TO_NOTICE_S = 3
+"""Metadata is asked for once a second while nobody answers."""
+
+
+@asynccontextmanager
+async def another_in_place_of(cluster: FakeCluster, profile: str) -> AsyncIterator[FakeCluster]:
+    """Stop a cluster, and run another one at its address, in which producer ids begin anew."""
+    ports = [broker.port for broker in cluster.model.brokers.values()]
+    for node_id in list(cluster.model.brokers):
+        await cluster.kill(node_id)
+    async with FakeCluster(len(ports), ports=ports, topics={"gone": 1}, cluster_id="there", profile=profile) as other:
+        other.delete_topic("gone")  # so that topics have other ids than in the cluster before
+        other.create_topic("orders", 1)
+        yield other
+
+
+@pytest.mark.parametrize("profile", ["4.3.1", "3.9.1", "2.4"])
+@in_virtual_time
+async def test_records_of_two_producers_to_whom_two_clusters_gave_one_id_are_all_written(profile: str) -> None:
+    """Under one id a broker takes the records of either for copies of the other's, or refuses the other's."""
+    async with (
+        FakeCluster(1, topics={"orders": 1}, cluster_id="here", profile=profile) as here,
+        Producer(here.bootstrap_servers, linger_ms=0) as producer,
+    ):
+        for _ in range(6):
+            await producer.send("orders", b"here")
+        async with another_in_place_of(here, profile) as there, Producer(there.bootstrap_servers) as other:
+            for _ in range(7):
+                await other.send("orders", b"other's")
+            await asyncio.sleep(TIME_TO_NOTICE_S)
+
+            for _ in range(3):
+                await producer.send("orders", b"there")
+                await other.send("orders", b"other's")
+
+            assert sorted(values(there, "orders")) == [b"other's"] * 10 + [b"there"] * 3
+
+
+@pytest.mark.parametrize("profile", ["4.3.1", "3.9.1"])
+@in_virtual_time
+async def test_transaction_that_began_in_another_cluster_is_not_committed_and_the_next_one_works(profile: str) -> None:
+    """Half of it would be missing."""
+    async with (
+        FakeCluster(1, topics={"orders": 1}, cluster_id="here", profile=profile) as here,
+        Producer(here.bootstrap_servers, linger_ms=0, transactional_id="billing-1") as producer,
+    ):
+        await producer.begin_transaction()
+        await producer.send("orders", b"half")
+        async with another_in_place_of(here, profile) as there:
+            await asyncio.sleep(TIME_TO_NOTICE_S)
+            with pytest.raises(TransactionAbortableError):
+                await producer.commit_transaction()
+            await producer.abort_transaction()
+
+            async with producer.transaction() as txn:
+                await txn.send("orders", b"whole")
+
+            assert [record.value for record in there.committed_records("orders", 0)] == [b"whole"]

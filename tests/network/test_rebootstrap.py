@@ -1,0 +1,80 @@
+"""When a client begins anew from the addresses it was given, and when it does not."""
+
+import asyncio
+
+from aioproducer.network.metadata_refresher import MetadataSettings
+from tests.fakes.metadata_refreshing import Answers, refreshing
+from tests.fakes.scripted_broker import ScriptedBroker
+from tests.fakes.virtual_loop import run
+
+
+def test_rebootstrap_when_a_broker_asks_for_it() -> None:
+    """Error 129 (KIP-1102): back to the bootstrap addresses."""
+
+    async def story() -> list[tuple[str, int]]:
+        answers = Answers(nodes=[(1, "old", 1)])
+        async with refreshing(answers) as (refresher, network):
+            network.loop.servers["old", 1] = lambda: ScriptedBroker(answers)
+            await refresher.first_answer(5)
+            answers.error_code = 129
+            network.loop.connects.clear()
+            refresher.request_update("test")
+            await asyncio.sleep(2)
+            return [(host, port) for _, host, port in network.loop.connects]
+
+    assert ("seed", 9092) in run(story())
+
+
+def test_rebootstrap_when_all_brokers_were_replaced() -> None:
+    """The old brokers are gone, the name leads to new ones (KIP-899)."""
+
+    async def story() -> list[int]:
+        old, new = Answers(nodes=[(1, "old", 1)]), Answers(nodes=[(7, "new", 7)])
+        async with refreshing(old) as (refresher, network):
+            await refresher.first_answer(5)
+            network.loop.servers["seed", 9092] = lambda: ScriptedBroker(new)
+            refresher.request_update("test")
+            await asyncio.sleep(5)
+            return list(refresher.cluster.nodes)
+
+    assert run(story()) == [7]
+
+
+def test_rebootstrap_after_too_long_without_metadata() -> None:
+    """Nodes that take connections but answer nothing useful do not hold the client for ever (KIP-1102)."""
+
+    async def story() -> list[int]:
+        stuck, new = Answers(nodes=[(1, "stuck", 1)]), Answers(nodes=[(7, "new", 7)])
+        settings = MetadataSettings(metadata_recovery_rebootstrap_trigger_ms=20_000)
+        async with refreshing(stuck, settings) as (refresher, network):
+            network.loop.servers["stuck", 1] = lambda: ScriptedBroker(stuck)
+            await refresher.first_answer(5)
+            stuck.error_code = -1
+            network.loop.servers["seed", 9092] = lambda: ScriptedBroker(new)
+            refresher.request_update("test")
+            await asyncio.sleep(30)
+            assert "rebootstrapping" in network.log.names()
+            return list(refresher.cluster.nodes)
+
+    assert run(story()) == [7]
+
+
+def test_one_answer_that_fails_after_a_quiet_time_is_no_reason_to_rebootstrap() -> None:
+    """The trigger counts from when metadata was asked for in vain, not from the last answer (librdkafka 5178)."""
+
+    async def story() -> list[str]:
+        answers = Answers(nodes=[(1, "old", 1)])
+        async with refreshing(answers) as (refresher, network):
+            network.loop.servers["old", 1] = lambda: ScriptedBroker(answers)
+            await refresher.first_answer(5)
+            del network.loop.servers["seed", 9092]  # nobody comes back from there
+            await asyncio.sleep(299)
+            answers.error_code = -1
+            await asyncio.sleep(1.05)
+            assert refresher.last_error is not None
+            answers.error_code = 0
+            await asyncio.sleep(60)
+            assert refresher.last_error is None
+            return network.log.names()
+
+    assert "rebootstrapping" not in run(story())
