@@ -5,6 +5,7 @@ from typing import Final
 from tests.mutants.ends_and_edges import ENDS_AND_EDGES
 from tests.mutants.listed import LISTED
 from tests.mutants.mutant import Mutant
+from tests.mutants.news_of_clusters import NEWS_OF_CLUSTERS
 from tests.mutants.once_unseen import ONCE_UNSEEN
 from tests.mutants.own_core import OWN_CORE
 from tests.mutants.own_native import OWN_NATIVE
@@ -27,4 +28,5 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     *WAITING_AND_MEMORY,
     *ENDS_AND_EDGES,
     *TIMES_AND_LOOKS,
+    *NEWS_OF_CLUSTERS,
 )

@@ -1,0 +1,126 @@
+"""Bugs of what is believed of a topic that was made again, of another cluster, and of brokers that answer no more."""
+
+from tests.mutants.mutant import Change, Mutant
+
+NEWS_OF_CLUSTERS = (
+    Mutant(
+        name="producer_id_of_another_cluster",
+        breaks="C1: two producers to whom two clusters gave one id are taken for one",
+        tests=("tests/journeys/test_another_cluster.py",),
+        changes=(
+            Change(
+                "core/partitions_in_use.py",
+                "            identity.discard(identity.producer_id)\n",
+                "            identity.is_missing  # noqa: B018\n",
+            ),
+        ),
+    ),
+    Mutant(
+        name="partitions_of_another_cluster",
+        breaks="I3: partitions go on with the sequences of another cluster's logs",
+        tests=("tests/core/test_partitions_renewed.py", "tests/journeys/test_another_cluster.py"),
+        changes=(
+            Change(
+                "core/partitions_in_use.py",
+                "            self._renew(topic, cluster.partition_count(name) or len(topic.slots))\n",
+                "            del name, topic\n",
+            ),
+        ),
+    ),
+    Mutant(
+        name="topics_of_another_cluster",
+        breaks="C2: leaders of another cluster are newer than those of this one",
+        tests=("tests/core/test_cluster.py",),
+        changes=(
+            Change(
+                "core/cluster.py",
+                "        known = Cluster.empty() if is_elsewhere else self\n",
+                "        known = self\n",
+            ),
+        ),
+    ),
+    Mutant(
+        name="forgotten_topic_id",
+        breaks="I10: a topic that was made again while it was forgotten keeps the partitions that are gone",
+        tests=("tests/core/test_partitions_renewed.py", "tests/journeys/test_idle_producer.py"),
+        changes=(
+            Change(
+                "core/partitions_in_use.py",
+                "        ids = {self._topic_ids.get(view.name, NO_TOPIC_ID), view.topic_id}\n",
+                "        known = self._views.get(view.name, view)\n        ids = {known.topic_id, view.topic_id}\n",
+            ),
+        ),
+    ),
+    Mutant(
+        name="fewer_partitions_of_a_broker_that_is_behind",
+        breaks="I10: partitions that a broker has not heard of yet are taken for gone",
+        tests=("tests/core/test_cluster.py",),
+        changes=(
+            Change(
+                "core/cluster.py",
+                "        return is_suspected and self._is_true(_COUNT, count)\n",
+                "        return is_suspected\n",
+            ),
+        ),
+    ),
+    Mutant(
+        name="identities_of_partitions_that_come_back",
+        breaks="C2: a partition that comes back begins with sequences that its broker knows",
+        tests=("tests/core/test_partitions_renewed.py",),
+        changes=(
+            Change(
+                "core/partitions_in_use.py",
+                "            self._gone[slot.queue.topic_partition] = slot\n",
+                "",
+            ),
+        ),
+    ),
+    Mutant(
+        name="rebootstrap_counts_from_the_last_answer",
+        breaks="KIP-1102: one failed refresh sends an idle producer back to addresses that may be gone",
+        tests=("tests/network/test_rebootstrap.py",),
+        changes=(
+            Change(
+                "network/metadata_refresher.py",
+                "        self.refreshes += 1\n        self._asking_since = math.inf\n",
+                "        self.refreshes += 1\n        self._asking_since = now\n",
+            ),
+        ),
+    ),
+    Mutant(
+        name="partition_that_the_coordinator_does_not_know",
+        breaks="I10: a transaction's partition that is gone is asked for until its deadline, in each transaction",
+        tests=("tests/journeys/test_transaction_resumed.py", "tests/journeys/test_transaction_failures.py"),
+        changes=(
+            Change(
+                "transactions/coordinators.py",
+                '                self._metadata.request_update("partition_unknown", topic=place.topic)\n',
+                "                del place\n",
+            ),
+        ),
+    ),
+    Mutant(
+        name="offsets_hear_of_an_abort_later",
+        breaks="I25: who waits for offsets is told of another task's abort by the next answer",
+        tests=("tests/journeys/test_transaction_left_alone.py",),
+        changes=(
+            Change(
+                "transactions/endings.py",
+                'was aborted while its commit waited for records"))\n        self._waits.tell()\n',
+                'was aborted while its commit waited for records"))\n            self._waits.tell()\n',
+            ),
+        ),
+    ),
+    Mutant(
+        name="future_left_locked",
+        breaks="I26: Ctrl-C in a thread that waits for the background loop stops it",
+        tests=("tests/blocking/test_blocking_interrupted.py",),
+        changes=(
+            Change(
+                "blocking/background_loop.py",
+                "            future.unlock()\n            raise\n",
+                "            raise\n",
+            ),
+        ),
+    ),
+)
