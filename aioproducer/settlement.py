@@ -107,7 +107,9 @@ class Settlement:
             maybe_written=batch.maybe_written,
             is_first_unresolved=answer is None or not answer.error_code or batch.queue.is_first_unresolved(batch),
             successor_acked=identity.last_acked_order > batch.order,
-            repeats_offset=answer is not None and batch.is_stamped and identity.has_seen(answer.base_offset, batch),
+            repeats_offset=answer is not None
+            and batch.is_stamped
+            and identity.has_seen(answer.base_offset, batch, log_append_time=answer.log_append_time),
             max_timestamp=batch.times.max_timestamp,
         )
 
@@ -116,7 +118,7 @@ class Settlement:
         queue = batch.queue
         queue.take_from_wire(batch)
         if isinstance(outcome, Complete):
-            queue.identity.acknowledge(batch, outcome.base_offset, now)
+            queue.identity.acknowledge(batch, outcome.base_offset, now, log_append_time=outcome.log_append_time)
         else:
             queue.identity.doubt()
         if batch.is_abandoned:

@@ -113,9 +113,9 @@ class TransactionalPartitionIdentity(PartitionIdentity):
         self._shared.has_stamped = True
         return identity
 
-    def acknowledge(self, batch: ProducerBatch, base_offset: int, now: float) -> None:
+    def acknowledge(self, batch: ProducerBatch, base_offset: int, now: float, *, log_append_time: int = -1) -> None:
         """Note that a batch is in the log."""
-        super().acknowledge(batch, base_offset, now)
+        super().acknowledge(batch, base_offset, now, log_append_time=log_append_time)
         if self._shared.first_answer_s is None and batch.attempts == 1:
             self._shared.first_answer_s = now - batch.sent_at
 
