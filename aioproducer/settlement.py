@@ -215,7 +215,7 @@ class Settlement:
         text = f"{place.topic}-{place.partition}: {outcome.reason}"
         row = ErrorCode.of(outcome.code)
         if row is not None and row.split:
-            text = f"{text}; the batch has {batch.wire_size} bytes and {batch.count} records"
+            text = f"{text}; the batch has {_size_of(batch)} and {batch.count} record{'s' * (batch.count != 1)}"
         error: KafkaError = BrokerError.of(
             outcome.code, text, retriable=row is not None and row.retriable, outcome=outcome.outcome
         )
@@ -320,6 +320,12 @@ class Settlement:
         batch.queue.remove(batch)
         self._fail(batch, error, now)
         self._settle(batch.queue, now)
+
+
+def _size_of(batch: ProducerBatch) -> str:
+    """Its bytes; a topic that is kept in another codec is limited by what the broker packs it to."""
+    packed = f"{batch.wire_size} bytes"
+    return f"{packed} ({batch.uncompressed_wire_size} uncompressed)" if batch.compression else packed
 
 
 def _nothing(*_: object) -> None:

@@ -93,12 +93,12 @@ async def test_log_append_time_is_the_brokers(broker: str, client: RawClient, to
     assert metadata.timestamp > 1_600_000_000_000
 
 
-@pytest.mark.parametrize("codec", ["none", "lz4"])
+@pytest.mark.parametrize("codec, kept", [("none", "producer"), ("lz4", "producer"), ("lz4", "uncompressed")])
 async def test_batch_larger_than_the_topic_allows_is_split(  # noqa: PLR0917  # fixtures
-    broker: str, client: RawClient, topic: str, codec: str
+    broker: str, client: RawClient, topic: str, codec: str, kept: str
 ) -> None:
-    """Its records arrive in order; one that is too large alone fails alone (KIP-126)."""
-    await client.create_topic(topic, {"max.message.bytes": "2000"})
+    """As it is sent, or as it is kept. Its records arrive in order; one too large alone fails alone (KIP-126)."""
+    await client.create_topic(topic, {"max.message.bytes": "2000", "compression.type": kept})
     values = [bytes((number * 7 + step * step) % 251 for step in range(150)) for number in range(100)]
     too_large = Random(5).randbytes(6000)  # nothing makes it smaller
     async with Producer(broker, compression_type=codec, linger_ms=10_000) as producer:  # type: ignore[arg-type]  # one of a few
