@@ -93,8 +93,8 @@ class Settlement:
         self._soon = backoff.within(*SOON_MS)
         self.on_resolved: Callable[[], None] = _nothing
         """Called when a batch that nobody waited for any more was answered, or its connection was lost."""
-        self.on_renewed: Callable[[PartitionQueue], None] = _nothing
-        """Called with a partition whose topic was deleted and made again."""
+        self.on_log_lost: Callable[[PartitionQueue], None] = _nothing
+        """Called with a partition whose log no longer has what was acknowledged: its topic was made again, mostly."""
 
     # Outcomes
 
@@ -119,6 +119,8 @@ class Settlement:
         queue.take_from_wire(batch)
         if isinstance(outcome, Complete):
             queue.identity.acknowledge(batch, outcome.base_offset, now, log_append_time=outcome.log_append_time)
+            if queue.identity.has_lost_log:
+                self.on_log_lost(queue)
         else:
             queue.identity.doubt()
         if batch.is_abandoned:
@@ -274,8 +276,11 @@ class Settlement:
         for batch in ended:
             outcome = Outcome.UNKNOWN if batch.is_unresolved else Outcome.NOT_WRITTEN
             self._give_up(batch, KafkaError(text, outcome=outcome), now)
-        queue.identity.forget_log()
-        self.on_renewed(queue)
+        if ended or queue.on_wire or queue.identity.is_bound_to_log:
+            queue.identity.forget_log()
+            self.on_log_lost(queue)
+        else:
+            queue.identity.doubt()
         self._settle(queue, now)
 
     # Ends without an answer

@@ -117,6 +117,16 @@ class PartitionIdentity:  # noqa: PLR0904  # what is asked of a partition's iden
         """Whether it was added to the open transaction; without a transactional id there is nothing to wait for."""
         return True
 
+    @property
+    def is_bound_to_log(self) -> bool:
+        """Whether a new log cannot take the place of the present one: its sequences go on from what is there."""
+        return True
+
+    @property
+    def has_lost_log(self) -> bool:
+        """Whether what the open transaction wrote is gone; without a transactional id nothing hangs together."""
+        return False
+
     def join_transaction(self) -> None:
         """Belong to the transaction that is open."""
 

@@ -4,8 +4,9 @@ import asyncio
 
 import pytest
 
-from aioproducer import KafkaError, Outcome, Producer
+from aioproducer import KafkaError, Outcome, Producer, TransactionAbortableError
 from aioproducer.testing import ApiKey, FakeCluster, Where
+from tests.fakes.transactional_cluster import Release, cluster_of, on_every_release, one_more, producer_of
 from tests.fakes.virtual_cluster import in_virtual_time
 
 
@@ -73,3 +74,39 @@ async def test_ambiguous_record_ends_unknown_when_its_topic_is_made_again() -> N
             await asyncio.wait_for(delivery, 10)
 
     assert raised.value.outcome is Outcome.UNKNOWN
+
+
+async def make_again(cluster: FakeCluster) -> None:
+    """Delete topic "t" and make it again, before any metadata tells of it."""
+    cluster.delete_topic("t")
+    await asyncio.sleep(0.1)
+    cluster.create_topic("t", 2)
+
+
+@on_every_release
+@in_virtual_time
+async def test_transaction_that_finds_its_topic_made_again_goes_on(release: Release) -> None:
+    """Nothing of it was in the old log."""
+    async with cluster_of(release) as cluster, producer_of(cluster) as producer:
+        async with producer.transaction() as txn:
+            await asyncio.gather(*(txn.send("t", b"gone", partition=number) for number in (0, 1)))
+        await make_again(cluster)
+
+        await one_more(producer, cluster)
+
+
+@on_every_release
+@in_virtual_time
+async def test_transaction_whose_records_are_gone_is_not_committed(release: Release) -> None:
+    """Also where only the offset of its next record tells that the log is another one."""
+    async with cluster_of(release) as cluster, producer_of(cluster) as producer:
+        await producer.begin_transaction()
+        for _ in range(2):
+            await producer.send("t", b"gone", partition=0)
+        await make_again(cluster)
+        await asyncio.gather(producer.send("t", b"never", partition=0), return_exceptions=True)
+
+        with pytest.raises(TransactionAbortableError, match="made again"):
+            await producer.commit_transaction()
+        await producer.abort_transaction()
+        await one_more(producer, cluster)
