@@ -96,6 +96,30 @@ async def test_older_producer_of_an_id_is_fenced(broker_of_release: tuple[str, s
 
 
 @pytest.mark.kafka
+async def test_fenced_producer_leaves_the_open_transaction_of_its_successor_alone(
+    broker_of_release: tuple[str, str],
+) -> None:
+    """It aborts its own, as a block does whose record fails, while the other one is in the middle of its next."""
+    _, servers = broker_of_release
+    topic, name = new_name(), new_name()
+    older = await Producer(servers, transactional_id=name, linger_ms=0).start()
+    await older.begin_transaction()
+    await older.send(topic, b"older", partition=0)
+    async with Producer(servers, transactional_id=name, linger_ms=0) as newer:
+        await newer.begin_transaction()
+        await newer.send(topic, b"newer", partition=0)
+        with pytest.raises(KafkaError):
+            await older.send(topic, b"too late", partition=0)
+        with pytest.raises(ProducerFencedError):
+            await older.abort_transaction()
+        await newer.send(topic, b"whole", partition=0)
+        await newer.commit_transaction()
+        await older.close()
+
+    assert await committed(servers, topic) == [b"newer", b"whole"]
+
+
+@pytest.mark.kafka
 async def test_transaction_that_timed_out_ends_as_its_protocol_lets_it(broker_of_release: tuple[str, str]) -> None:
     """V2: abort, and go on. V1: the identity is lost, and the error says why."""
     release, servers = broker_of_release
