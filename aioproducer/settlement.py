@@ -93,8 +93,8 @@ class Settlement:
         self._soon = backoff.within(*SOON_MS)
         self.on_resolved: Callable[[], None] = _nothing
         """Called when a batch that nobody waited for any more was answered, or its connection was lost."""
-        self.on_renewed: Callable[[PartitionQueue], None] = _nothing
-        """Called with a partition whose topic was deleted and made again."""
+        self.on_log_lost: Callable[[PartitionQueue], None] = _nothing
+        """Called with a partition whose log no longer has what was acknowledged: its topic was made again, mostly."""
 
     # Outcomes
 
@@ -107,7 +107,9 @@ class Settlement:
             maybe_written=batch.maybe_written,
             is_first_unresolved=answer is None or not answer.error_code or batch.queue.is_first_unresolved(batch),
             successor_acked=identity.last_acked_order > batch.order,
-            repeats_offset=answer is not None and batch.is_stamped and identity.has_seen(answer.base_offset, batch),
+            repeats_offset=answer is not None
+            and batch.is_stamped
+            and identity.has_seen(answer.base_offset, batch, log_append_time=answer.log_append_time),
             max_timestamp=batch.times.max_timestamp,
         )
 
@@ -116,7 +118,9 @@ class Settlement:
         queue = batch.queue
         queue.take_from_wire(batch)
         if isinstance(outcome, Complete):
-            queue.identity.acknowledge(batch, outcome.base_offset, now)
+            queue.identity.acknowledge(batch, outcome.base_offset, now, log_append_time=outcome.log_append_time)
+            if queue.identity.has_lost_log:
+                self.on_log_lost(queue)
         else:
             queue.identity.doubt()
         if batch.is_abandoned:
@@ -213,7 +217,7 @@ class Settlement:
         text = f"{place.topic}-{place.partition}: {outcome.reason}"
         row = ErrorCode.of(outcome.code)
         if row is not None and row.split:
-            text = f"{text}; the batch has {batch.wire_size} bytes and {batch.count} records"
+            text = f"{text}; the batch has {_size_of(batch)} and {batch.count} record{'s' * (batch.count != 1)}"
         error: KafkaError = BrokerError.of(
             outcome.code, text, retriable=row is not None and row.retriable, outcome=outcome.outcome
         )
@@ -272,8 +276,11 @@ class Settlement:
         for batch in ended:
             outcome = Outcome.UNKNOWN if batch.is_unresolved else Outcome.NOT_WRITTEN
             self._give_up(batch, KafkaError(text, outcome=outcome), now)
-        queue.identity.forget_log()
-        self.on_renewed(queue)
+        if ended or queue.on_wire or queue.identity.is_bound_to_log:
+            queue.identity.forget_log()
+            self.on_log_lost(queue)
+        else:
+            queue.identity.doubt()
         self._settle(queue, now)
 
     # Ends without an answer
@@ -318,6 +325,12 @@ class Settlement:
         batch.queue.remove(batch)
         self._fail(batch, error, now)
         self._settle(batch.queue, now)
+
+
+def _size_of(batch: ProducerBatch) -> str:
+    """Its bytes; a topic that is kept in another codec is limited by what the broker packs it to."""
+    packed = f"{batch.wire_size} bytes"
+    return f"{packed} ({batch.uncompressed_wire_size} uncompressed)" if batch.compression else packed
 
 
 def _nothing(*_: object) -> None:

@@ -49,7 +49,7 @@ class BatchFacts(NamedTuple):
     successor_acked: bool = False
     """A later batch of the partition is in the log."""
     repeats_offset: bool = False
-    """The answer's offset was given to an earlier batch, on the same connection."""
+    """The answer is that to a copy of an earlier batch: its offset and its time, on the same connection."""
     max_timestamp: int = -1
     """The latest timestamp of its records, ms."""
 

@@ -28,7 +28,7 @@ LAST_EPOCH: Final = 32_767
 QUIET_TOO_LONG_S: Final = 3600.0
 """After this long without an acknowledgement a broker may have expired its state: `producer.id.expiration.ms`."""
 REMEMBERED: Final = 5
-"""Batches of which a broker keeps the sequence: to a copy of one of them it answers that one's offset."""
+"""Batches of which a broker keeps the sequence: to a copy of one of them it answers that one's offset and time."""
 
 
 class ProducerIdentity:
@@ -85,7 +85,7 @@ class PartitionIdentity:  # noqa: PLR0904  # what is asked of a partition's iden
         "_confirmed_at",
         "_confirmed_on",
         "_producer",
-        "_recent_offsets",
+        "_recent",
         "epoch",
         "is_changing",
         "last_acked_order",
@@ -103,7 +103,7 @@ class PartitionIdentity:  # noqa: PLR0904  # what is asked of a partition's iden
         self.last_acked_order = -1
         self._confirmed_on = 0
         self._confirmed_at = 0.0
-        self._recent_offsets: tuple[int, ...] = ()
+        self._recent: tuple[tuple[int, int], ...] = ()  # base offset and time, as a copy would be answered
 
     @property
     def can_stamp(self) -> bool:
@@ -116,6 +116,16 @@ class PartitionIdentity:  # noqa: PLR0904  # what is asked of a partition's iden
     def is_in_transaction(self) -> bool:
         """Whether it was added to the open transaction; without a transactional id there is nothing to wait for."""
         return True
+
+    @property
+    def is_bound_to_log(self) -> bool:
+        """Whether a new log cannot take the place of the present one: its sequences go on from what is there."""
+        return True
+
+    @property
+    def has_lost_log(self) -> bool:
+        """Whether what the open transaction wrote is gone; without a transactional id nothing hangs together."""
+        return False
 
     def join_transaction(self) -> None:
         """Belong to the transaction that is open."""
@@ -133,19 +143,32 @@ class PartitionIdentity:  # noqa: PLR0904  # what is asked of a partition's iden
 
     # What the present leader has confirmed
 
-    def acknowledge(self, batch: ProducerBatch, base_offset: int, now: float) -> None:
-        """Note that a batch is in the log: what follows on its connection may be pipelined."""
+    def acknowledge(self, batch: ProducerBatch, base_offset: int, now: float, *, log_append_time: int = -1) -> None:
+        """Note that a batch is in the log: what follows on its connection may be pipelined.
+
+        Args:
+            batch: which.
+            base_offset: where; -1 if the broker did not say.
+            now: monotonic seconds.
+            log_append_time: of the log, in ms; -1 if it keeps the records' own times.
+        """
         self.last_acked_order = max(self.last_acked_order, batch.order)
         producer_id = NO_PRODUCER_ID if self.producer_id is None else self.producer_id
         if batch.identity.producer_id == producer_id and batch.identity.epoch == self.epoch:
             self._confirmed_on = batch.connection
             self._confirmed_at = now
         if base_offset >= 0:
-            self._recent_offsets = (*self._recent_offsets[1 - REMEMBERED :], base_offset)
+            time = batch.times.max_timestamp if log_append_time < 0 else log_append_time
+            self._recent = (*self._recent[1 - REMEMBERED :], (base_offset, time))
 
-    def has_seen(self, base_offset: int, batch: ProducerBatch) -> bool:
-        """Whether an offset was given to an earlier batch on this batch's connection."""
-        return self._confirmed_on == batch.connection and base_offset in self._recent_offsets
+    def has_seen(self, base_offset: int, batch: ProducerBatch, *, log_append_time: int) -> bool:
+        """Whether an answer to `batch` is that to a copy of an earlier one on the same connection.
+
+        The offset alone does not tell: a topic that was deleted and made again begins at 0 once more. To a copy brokers
+        answer the time of the batch that they have; to a batch that they take -1, or, where the log keeps its own
+        times, the present one.
+        """
+        return self._confirmed_on == batch.connection and (base_offset, log_append_time) in self._recent
 
     def doubt(self) -> None:
         """One batch at a time again: an error answer, a lost connection, another leader.
@@ -153,7 +176,7 @@ class PartitionIdentity:  # noqa: PLR0904  # what is asked of a partition's iden
         Another leader's log may end before this one's, and then it gives offsets again that this one gave.
         """
         self._confirmed_on = 0
-        self._recent_offsets = ()
+        self._recent = ()
 
     def is_confirmed(self, connection: int, now: float) -> bool:
         """Whether several batches may be on the wire on this connection."""
@@ -161,7 +184,7 @@ class PartitionIdentity:  # noqa: PLR0904  # what is asked of a partition's iden
 
     def forget_log(self) -> None:
         """Note that the partition's log is another one: its topic was deleted and made again."""
-        self._recent_offsets = ()
+        self._recent = ()
         if self.producer_id is not None:
             self.begin_change()
 
@@ -196,7 +219,7 @@ class PartitionIdentity:  # noqa: PLR0904  # what is asked of a partition's iden
         else:
             self.epoch = epoch
         self.next_sequence = 0
-        self._recent_offsets = ()
+        self._recent = ()
         self.is_changing = False
 
     def _join(self) -> None:

@@ -13,7 +13,7 @@ Source: TransactionManager in Apache Kafka (KIP-98, KIP-360, KIP-890).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from aioproducer.core.producer_identity import PartitionIdentity, ProducerIdentity
 from aioproducer.core.record_batch_header import BatchIdentity, sequence_after
@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 def identity_of(transactional_id: str | None, *, is_idempotent: bool) -> ProducerIdentity:
     """Return who sends: with a transactional id the coordinator decides it."""
     return TransactionalIdentity() if transactional_id is not None else ProducerIdentity(is_enabled=is_idempotent)
+
+
+NOWHERE: Final = (-1, -1)
+"""Order number and offset of a batch that there is not."""
 
 
 class TransactionalIdentity(ProducerIdentity):
@@ -72,7 +76,7 @@ class TransactionalIdentity(ProducerIdentity):
 class TransactionalPartitionIdentity(PartitionIdentity):
     """One partition's next sequence, and whether it belongs to the open transaction."""
 
-    __slots__ = ("_is_fresh", "_number", "_shared", "_transaction")
+    __slots__ = ("_has_lost_log", "_is_fresh", "_number", "_reached", "_shared", "_transaction")
 
     def __init__(self, shared: TransactionalIdentity) -> None:
         """Start outside of any transaction."""
@@ -81,6 +85,8 @@ class TransactionalPartitionIdentity(PartitionIdentity):
         self._number = 0
         self._transaction = 0
         self._is_fresh = False
+        self._reached = NOWHERE
+        self._has_lost_log = False
 
     @property
     def is_in_transaction(self) -> bool:
@@ -92,9 +98,21 @@ class TransactionalPartitionIdentity(PartitionIdentity):
         """Whether a batch can be given a sequence now: the coordinator must know of the partition before."""
         return self.is_in_transaction and not self.is_changing
 
+    @property
+    def is_bound_to_log(self) -> bool:
+        """Whether a new log cannot take its place: not while the open transaction has nothing in it."""
+        return not self.is_in_transaction or self._reached != NOWHERE
+
+    @property
+    def has_lost_log(self) -> bool:
+        """Whether the log gave a record of the open transaction an offset that an earlier one has, which is gone."""
+        return self._has_lost_log
+
     def join_transaction(self) -> None:
         """Belong to the open transaction, with sequences from 0 if the identity is another one than before."""
         self._transaction = self._shared.transaction
+        self._reached = NOWHERE
+        self._has_lost_log = False
         self.is_changing = False  # no transaction begins while there is a gap
         if self._number == self._shared.number:
             return
@@ -113,11 +131,19 @@ class TransactionalPartitionIdentity(PartitionIdentity):
         self._shared.has_stamped = True
         return identity
 
-    def acknowledge(self, batch: ProducerBatch, base_offset: int, now: float) -> None:
+    def acknowledge(self, batch: ProducerBatch, base_offset: int, now: float, *, log_append_time: int = -1) -> None:
         """Note that a batch is in the log."""
-        super().acknowledge(batch, base_offset, now)
+        super().acknowledge(batch, base_offset, now, log_append_time=log_append_time)
+        self._reach(batch, base_offset)
         if self._shared.first_answer_s is None and batch.attempts == 1:
             self._shared.first_answer_s = now - batch.sent_at
+
+    def _reach(self, batch: ProducerBatch, base_offset: int) -> None:
+        order, offset = self._reached
+        is_of_this = (batch.identity.producer_id, batch.identity.epoch) == (self.producer_id, self.epoch)
+        if is_of_this and self.is_in_transaction and base_offset >= 0 and batch.order > order:
+            self._has_lost_log = self._has_lost_log or base_offset <= offset
+            self._reached = batch.order, base_offset
 
     def is_confirmed(self, connection: int, now: float) -> bool:
         """Whether several batches may be on the wire on this connection."""

@@ -21,7 +21,7 @@ from aioproducer.core.late_copies import LateCopies
 from aioproducer.core.marker_pause import MarkerPause
 from aioproducer.core.offsets_in_line import OffsetsInLine
 from aioproducer.core.request_pacing import RequestPacing
-from aioproducer.core.transaction_errors import abortable_error, answered_error, fatal_error, fenced_error
+from aioproducer.core.transaction_errors import FENCED_CODES, abortable_error, answered_error, fatal_error, fenced_error
 from aioproducer.core.transaction_outcome import Verdict, is_refused_unseen, is_to_be_renewed, worst_of
 from aioproducer.core.transaction_requests import (
     Coordinator,
@@ -36,7 +36,7 @@ from aioproducer.core.transaction_requests import (
     init_producer_id,
 )
 from aioproducer.core.transaction_states import TRANSITIONS, TransactionState
-from aioproducer.errors import IllegalStateError, KafkaError
+from aioproducer.errors import BrokerError, IllegalStateError, KafkaError
 from aioproducer.protocol.error_codes import ErrorCode
 from aioproducer.protocol.messages import INIT_PRODUCER_ID, ProducerIdAnswer
 from aioproducer.protocol.transaction_messages import (
@@ -104,7 +104,7 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
         self._asked = 0  # so often a coordinator was; brokers that records went to may have told it too
         self._has_stray = False  # a request of the transaction went unanswered
         self._is_renewing = False  # the identity is to be had again by InitProducerId alone
-        self._is_disowned = False  # by its coordinator: another producer may have the transactional id
+        self._is_disowned = self._is_outdated = False  # by its coordinator; by a leader, which has a newer epoch
         self.on_joined: Callable[[list[PartitionQueue]], None] = lambda _: None
         """Called with partitions that may be sent to now."""
 
@@ -128,7 +128,7 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
         self._move_to(TransactionState.IN_TRANSACTION)
         self._identity.begin_transaction(pipelines_at_once=is_v2)
         self.late.transaction_began()
-        self._is_flushed = self._is_commit_sent = self._is_known = self._has_stray = False
+        self._is_flushed = self._is_commit_sent = self._is_known = self._has_stray = self._is_outdated = False
         self._asked = 0
         return True
 
@@ -195,6 +195,7 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
 
     def _fail_transaction(self, error: KafkaError) -> None:
         if self.state in _OPEN:
+            self._is_outdated = isinstance(error, BrokerError) and error.code in FENCED_CODES
             self.error = abortable_error(error)
             self._move_to(TransactionState.ABORTABLE_ERROR)
 
@@ -239,8 +240,7 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
 
     def _wanted(self) -> TransactionRequest | None:
         if self.state is TransactionState.INITIALIZING:
-            is_first = self._identity.producer_id is None
-            identity = None if is_first else self._identity_now()
+            identity = None if self._identity.producer_id is None else self._identity_now()
             return init_producer_id(
                 self._coordinator, timeout_ms=self._timeout_ms, identity=identity, is_guarded=self._is_disowned
             )
@@ -322,7 +322,8 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
         is_end = request.api is END_TXN
         is_about_id = request.api is FIND_COORDINATOR and request.coordinator == self._coordinator
         is_abort = self.state is TransactionState.ABORTING
-        if is_to_be_renewed(request.api.key, code, is_v2=self.is_v2, is_abort=is_abort and not self._is_commit_sent):
+        is_doubtful = is_abort and not (self._is_commit_sent or self._is_outdated)
+        if is_to_be_renewed(request.api.key, code, is_v2=self.is_v2, is_abort=is_doubtful):
             self._is_renewing = self._is_disowned = True
         elif (
             verdict is not Verdict.ABORTABLE
@@ -377,8 +378,7 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
 
     def _end(self, answer: EndTxnAnswer | None) -> None:
         """The transaction is over; `answer`: of EndTxn, if it was asked."""
-        has_identity = answer is not None and self.is_v2 and answer.producer_id >= 0
-        if answer is not None and has_identity:
+        if answer is not None and self.is_v2 and answer.producer_id >= 0:
             self._identity.assign(answer.producer_id, answer.producer_epoch)
             self._has_stray = False
         needs_epoch = self._identity.has_gap or self._has_stray or self._is_renewing

@@ -57,7 +57,7 @@ class TransactionRecords:
         use: Callable[[PartitionQueue], None],
         failed: Callable[[KafkaError], None],
         resolved: Callable[[], None],
-        renewed: Callable[[PartitionQueue], None],
+        log_lost: Callable[[PartitionQueue], None],
     ) -> None:
         """Say whom to tell.
 
@@ -65,12 +65,12 @@ class TransactionRecords:
             use: of a partition that has a batch.
             failed: of records that failed otherwise than by their call.
             resolved: when a batch that nobody waited for any more has left the wire.
-            renewed: of a partition whose records are gone with its topic.
+            log_lost: of a partition whose records are gone, mostly with its topic.
         """
         self._accumulator.open_batches.on_opened = use
         self._completion.on_failure = failed
         self._settlement.on_resolved = resolved
-        self._settlement.on_renewed = renewed
+        self._settlement.on_log_lost = log_lost
 
     def open(self) -> None:
         """Take records."""

@@ -71,7 +71,7 @@ class TransactionRunner:
             use=self._use,
             failed=self._record_failed,
             resolved=self.endings.batch_resolved,
-            renewed=self._topic_renewed,
+            log_lost=self._log_lost,
         )
         coordinators.when_nodes_change(self.wake)
 
@@ -125,11 +125,11 @@ class TransactionRunner:
             self._manager.fail_transaction(error)  # not if EndTxn has gone out to commit
             self._loop.call_soon(self._changed)  # later: whoever failed it is in the middle of its own work
 
-    def _topic_renewed(self, queue: PartitionQueue) -> None:
+    def _log_lost(self, queue: PartitionQueue) -> None:
         """What the transaction had written to the partition is gone: it would be committed without it."""
         if queue.identity.is_in_transaction:
             topic = queue.topic_partition.topic
-            text = f"topic {topic!r} was deleted and made again: records of the transaction are gone with it"
+            text = f"topic {topic!r} was deleted and made again, or lost its end: records of the transaction are gone"
             self._record_failed(KafkaError(text, topic=topic, partition=queue.topic_partition.partition))
 
     # What becomes of transactions

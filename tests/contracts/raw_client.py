@@ -24,6 +24,8 @@ class Answer(NamedTuple):
     base_offset: int
     log_start_offset: int
     record_errors: tuple[int, ...]
+    log_append_time: int
+    """In ms; -1 if the log keeps the records' own times."""
 
 
 class RawClient:
@@ -101,6 +103,7 @@ class RawClient:
             result.base_offset,
             getattr(result, "log_start_offset", -1),
             tuple(error.batch_index for error in getattr(result, "record_errors", ())),
+            -1 if result.log_append_time is None else round(result.log_append_time.timestamp() * 1000),
         )
 
     async def new_producer_id(self) -> int:

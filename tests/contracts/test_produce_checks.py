@@ -12,10 +12,14 @@ CLAIMS_FIVE_BYTES = GOOD[:8] + struct.pack(">i", 5) + GOOD[12:]
 PLAIN: dict[str, str] = {}
 COMPACTED = {"cleanup.policy": "compact"}
 BROKER_TIME = {"message.timestamp.type": "LogAppendTime"}
+SMALL_MESSAGES = {"max.message.bytes": "2000"}
 SMALL_SEGMENTS = {"segment.bytes": "1048576", "max.message.bytes": "3000000"}
 NO_FUTURE = {"message.timestamp.after.max.ms": "3600000"}  # the default since 4.0
 NO_OLD_TIMES = {"message.timestamp.before.max.ms": "1000"}
 LARGE = record(0, value=b"x" * 1_500_000)
+UNPACKED = {"compression.type": "uncompressed", **SMALL_MESSAGES}
+PACKED_ANEW = {"compression.type": "zstd"}
+WIDE = record(0, value=b"x" * 5_000)
 
 CASES: dict[str, tuple[dict[str, str], bytes, int]] = {
     "right": (PLAIN, GOOD, 0),
@@ -34,6 +38,11 @@ CASES: dict[str, tuple[dict[str, str], bytes, int]] = {
     "unknown codec": (PLAIN, odd_batch(attributes=5), -1),
     "too large": (PLAIN, odd_batch([LARGE]), 10),
     "too large and wrong checksum": (PLAIN, odd_batch([LARGE], crc=1), 10),
+    "too large once it is unpacked for the topic": (UNPACKED, odd_batch([WIDE], codec=1), 10),
+    "too large before it is packed for the topic": ({**PACKED_ANEW, **SMALL_MESSAGES}, odd_batch([WIDE]), 10),
+    "unpacked for the topic": (UNPACKED, odd_batch(codec=3), 0),
+    "packed for the topic": (PACKED_ANEW, GOOD, 0),
+    "packed anew for the topic": (PACKED_ANEW, odd_batch(codec=1), 0),
     "larger than a segment": (SMALL_SEGMENTS, odd_batch([LARGE]), 18),
     "claims one record more": (PLAIN, odd_batch(count=3), 87),
     "claims one record less": (PLAIN, odd_batch(count=1), 87),

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from tests.contracts.odd_batches import odd_batch
+from tests.contracts.odd_batches import NOW_MS, odd_batch
 from tests.contracts.raw_client import RawClient
 
 GAP, OLD_EPOCH, NEXT = 45, 47, 0
@@ -52,6 +52,22 @@ async def test_duplicate(client: RawClient, topic: str, *, batches_back: int, an
     again = await client.produce(topic, batch(12 - 2 * batches_back))
 
     assert again[:2] == answer
+
+
+@pytest.mark.parametrize("keeps", ["CreateTime", "LogAppendTime"])
+async def test_copy_is_answered_with_the_time_of_what_is_there(client: RawClient, topic: str, keeps: str) -> None:
+    """Which tells it from a batch that another log takes at the same offset: of that the broker says its own time."""
+    await client.create_topic(topic, {"message.timestamp.type": keeps})
+    batch = odd_batch(producer_id=await client.new_producer_id(), epoch=0, sequence=0)
+
+    taken = await client.produce(topic, batch)
+    copy = await client.produce(topic, batch)
+
+    assert (copy.error_code, copy.base_offset) == (0, 0)
+    if keeps == "CreateTime":
+        assert (taken.log_append_time, copy.log_append_time) == (-1, NOW_MS)
+    else:
+        assert taken.log_append_time == copy.log_append_time > NOW_MS
 
 
 async def test_size_and_time_are_checked_before_duplicates(client: RawClient, topic: str) -> None:

@@ -13,6 +13,7 @@ from aioproducer import (
     TransactionAbortableError,
     TransactionAbortedError,
 )
+from tests.contracts.raw_client import RawClient
 
 BEFORE_V2 = {"3.9.1", "4.3.1-tv0"}
 
@@ -95,6 +96,30 @@ async def test_older_producer_of_an_id_is_fenced(broker_of_release: tuple[str, s
 
 
 @pytest.mark.kafka
+async def test_fenced_producer_leaves_the_open_transaction_of_its_successor_alone(
+    broker_of_release: tuple[str, str],
+) -> None:
+    """It aborts its own, as a block does whose record fails, while the other one is in the middle of its next."""
+    _, servers = broker_of_release
+    topic, name = new_name(), new_name()
+    older = await Producer(servers, transactional_id=name, linger_ms=0).start()
+    await older.begin_transaction()
+    await older.send(topic, b"older", partition=0)
+    async with Producer(servers, transactional_id=name, linger_ms=0) as newer:
+        await newer.begin_transaction()
+        await newer.send(topic, b"newer", partition=0)
+        with pytest.raises(KafkaError):
+            await older.send(topic, b"too late", partition=0)
+        with pytest.raises(ProducerFencedError):
+            await older.abort_transaction()
+        await newer.send(topic, b"whole", partition=0)
+        await newer.commit_transaction()
+        await older.close()
+
+    assert await committed(servers, topic) == [b"newer", b"whole"]
+
+
+@pytest.mark.kafka
 async def test_transaction_that_timed_out_ends_as_its_protocol_lets_it(broker_of_release: tuple[str, str]) -> None:
     """V2: abort, and go on. V1: the identity is lost, and the error says why."""
     release, servers = broker_of_release
@@ -131,5 +156,50 @@ async def test_abort_fails_what_is_not_answered(broker_of_release: tuple[str, st
             await waiting
         async with producer.transaction() as txn:
             await txn.enqueue(topic, b"next", partition=0)
+
+    assert await committed(servers, topic) == [b"next"]
+
+
+async def make_again(servers: str, topic: str) -> None:
+    """Delete a topic and make it again; who has it open is told by nobody."""
+    client = await RawClient.connect(servers)
+    try:
+        await client.delete_topic(topic)
+        await client.create_topic(topic)
+    finally:
+        await client.close()
+
+
+@pytest.mark.kafka
+async def test_topic_made_again_between_transactions_is_no_trouble(broker_of_release: tuple[str, str]) -> None:
+    """The next transaction finds out by its first record, or not at all, and goes on."""
+    _, servers = broker_of_release
+    topic = new_name()
+    async with Producer(servers, transactional_id=new_name(), linger_ms=0) as producer:
+        async with producer.transaction() as txn:
+            await txn.send(topic, b"gone", partition=0)
+        await make_again(servers, topic)
+        for number in range(3):
+            async with producer.transaction() as txn:
+                await txn.send(topic, b"%d" % number, partition=0)
+
+    assert await committed(servers, topic) == [b"0", b"1", b"2"]
+
+
+@pytest.mark.kafka
+async def test_transaction_whose_topic_was_made_again_is_not_committed(broker_of_release: tuple[str, str]) -> None:
+    """What it wrote to the old one is gone; the next one is whole."""
+    _, servers = broker_of_release
+    topic = new_name()
+    async with Producer(servers, transactional_id=new_name(), linger_ms=0) as producer:
+        await producer.begin_transaction()
+        await producer.send(topic, b"gone", partition=0)
+        await make_again(servers, topic)
+        await asyncio.gather(producer.send(topic, b"never", partition=0), return_exceptions=True)
+        with pytest.raises(TransactionAbortableError, match="made again"):
+            await producer.commit_transaction()
+        await producer.abort_transaction()
+        async with producer.transaction() as txn:
+            await txn.send(topic, b"next", partition=0)
 
     assert await committed(servers, topic) == [b"next"]

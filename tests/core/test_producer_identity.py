@@ -171,15 +171,39 @@ def test_highest_acknowledged_order_never_falls() -> None:
 # Repeated offsets
 
 
+def has_seen(partition: PartitionIdentity, offset: int, batch: ProducerBatch) -> bool:
+    """Whether a batch was answered this offset before, and the time that a copy of it would be answered with."""
+    return partition.has_seen(offset, batch, log_append_time=batch.times.max_timestamp)
+
+
 def test_offset_given_before_is_a_repetition() -> None:
     """On the connection that gave it: the broker took the batch for a copy."""
     partition = PartitionIdentity(producer_of())
     first = batch_of(partition.stamp(1))
     partition.acknowledge(first, 10, NOW)
 
-    assert partition.has_seen(10, first)
-    assert not partition.has_seen(11, first)
-    assert not partition.has_seen(10, batch_of(partition.stamp(1), connection=2))
+    assert has_seen(partition, 10, first)
+    assert not has_seen(partition, 11, first)
+    assert not has_seen(partition, 10, batch_of(partition.stamp(1), connection=2))
+
+
+def test_offset_with_another_time_is_no_repetition() -> None:
+    """A log that begins anew gives offsets again: what it takes it answers without the time of what was there."""
+    partition = PartitionIdentity(producer_of())
+    first = batch_of(partition.stamp(1))
+    partition.acknowledge(first, 10, NOW)
+
+    assert not partition.has_seen(10, first, log_append_time=-1)
+
+
+def test_repetition_has_the_time_of_the_log_where_it_keeps_its_own() -> None:
+    """It is the time that was answered before, not the present one, nor that of the records."""
+    partition = PartitionIdentity(producer_of())
+    first = batch_of(partition.stamp(1))
+    partition.acknowledge(first, 10, NOW, log_append_time=5000)
+
+    assert [partition.has_seen(10, first, log_append_time=time) for time in (5000, 6000)] == [True, False]
+    assert not has_seen(partition, 10, first)
 
 
 def test_only_offsets_that_a_broker_remembers_are_repetitions() -> None:
@@ -189,7 +213,7 @@ def test_only_offsets_that_a_broker_remembers_are_repetitions() -> None:
     for offset in range(REMEMBERED + 2):
         partition.acknowledge(batch, offset, NOW)
 
-    assert [partition.has_seen(offset, batch) for offset in range(REMEMBERED + 2)] == [False] * 2 + [True] * 5
+    assert [has_seen(partition, offset, batch) for offset in range(REMEMBERED + 2)] == [False] * 2 + [True] * 5
 
 
 def test_unknown_offset_is_never_a_repetition() -> None:
@@ -199,7 +223,7 @@ def test_unknown_offset_is_never_a_repetition() -> None:
 
     partition.acknowledge(batch, -1, NOW)
 
-    assert not partition.has_seen(-1, batch)
+    assert not has_seen(partition, -1, batch)
 
 
 def test_offset_that_another_log_gave_is_no_repetition() -> None:
@@ -210,7 +234,7 @@ def test_offset_that_another_log_gave_is_no_repetition() -> None:
     partition.doubt()
     partition.acknowledge(batch_of(partition.stamp(1)), 0, NOW)
 
-    assert not partition.has_seen(1, batch_of(partition.stamp(1)))
+    assert not has_seen(partition, 1, batch_of(partition.stamp(1)))
 
 
 # Changing
@@ -265,7 +289,7 @@ def test_changing_offsets_of_the_old_epoch_are_forgotten() -> None:
 
     partition.acknowledge(later, 11, NOW)
 
-    assert not partition.has_seen(10, later)
+    assert not has_seen(partition, 10, later)
 
 
 def test_last_epoch_is_followed_by_a_new_producer_id() -> None:

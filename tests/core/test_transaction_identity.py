@@ -144,3 +144,68 @@ def test_fresh_identity_pipelines_until_something_is_doubtful(shared: Transactio
 
     queue.identity.doubt()
     assert not queue.identity.is_confirmed(1, 0.0)
+
+
+# Another log
+
+
+def acknowledged(queue: PartitionQueue, *offsets: int) -> list[bool]:
+    """Whether the log has lost something, after each of some batches sent and acknowledged in order."""
+    lost = []
+    for number, offset in enumerate(offsets):
+        batch = sent_by(queue)
+        batch.order = number
+        queue.identity.acknowledge(batch, offset, 11.0)
+        lost.append(queue.identity.has_lost_log)
+    return lost
+
+
+def test_offset_that_does_not_rise_says_that_the_log_is_another_one(queue: PartitionQueue) -> None:
+    """What lay there belongs to the transaction, and is gone; it stays so."""
+    assert acknowledged(queue, 5, 6, 6, 7) == [False, False, True, True]
+
+
+def test_answer_without_an_offset_says_nothing_of_the_log(queue: PartitionQueue) -> None:
+    """The broker no longer knew it."""
+    assert acknowledged(queue, 5, -1, 6) == [False, False, False]
+
+
+def test_offset_of_an_earlier_batch_may_be_told_later(queue: PartitionQueue) -> None:
+    """It was appended first, and answered with an error that made it be sent again."""
+    first, second = sent_by(queue), sent_by(queue)
+    first.order, second.order = 0, 1
+
+    queue.identity.acknowledge(second, 6, 11.0)
+    queue.identity.acknowledge(first, 5, 12.0)
+
+    assert not queue.identity.has_lost_log
+
+
+def test_each_transaction_begins_without_a_place_in_the_log(
+    shared: TransactionalIdentity, queue: PartitionQueue
+) -> None:
+    """What the one before has written is committed, or aborted: it cannot be lost to this one."""
+    assert not queue.identity.is_bound_to_log
+    assert acknowledged(queue, 5, 5) == [False, True]
+    assert queue.identity.is_bound_to_log
+    shared.transaction += 1
+    assert queue.identity.is_bound_to_log
+
+    queue.identity.join_transaction()
+
+    assert not queue.identity.is_bound_to_log
+    assert acknowledged(queue, 0) == [False]
+
+
+def test_late_answer_under_an_older_identity_is_no_place_in_the_log(
+    shared: TransactionalIdentity, queue: PartitionQueue
+) -> None:
+    """It belongs to a transaction that was aborted."""
+    late = sent_by(queue)
+    shared.assign(77, 4)
+    shared.transaction += 1
+    queue.identity.join_transaction()
+
+    queue.identity.acknowledge(late, 5, 11.0)
+
+    assert not queue.identity.is_bound_to_log

@@ -43,6 +43,26 @@ async def test_batch_that_is_too_large_is_split_until_it_fits(codec: str, in_fli
 
 
 @in_virtual_time
+async def test_record_that_is_too_large_as_its_topic_keeps_it_fails_alone() -> None:
+    """It fits as it is sent: the error says what it is without compression, or nobody would understand it."""
+    configs = {"max.message.bytes": "2000", "compression.type": "uncompressed"}
+    async with (
+        FakeCluster(1, auto_create_topics=False) as cluster,
+        Producer(cluster.bootstrap_servers, linger_ms=10_000, compression_type="gzip") as producer,
+    ):
+        cluster.create_topic("orders", 1, configs=configs)
+        await producer.partitions_for("orders")
+        values = [b"x" * 300] * 20 + [b"y" * 5000] + [b"z" * 300] * 20
+        results = await asyncio.gather(*(producer.send("orders", value) for value in values), return_exceptions=True)
+
+        (failed,) = (each for each in results if isinstance(each, KafkaError))
+        assert results.index(failed) == 20
+        assert (type(failed), failed.outcome) == (MessageTooLargeError, Outcome.NOT_WRITTEN)
+        assert "bytes (5070 uncompressed) and 1 record" in str(failed)
+        assert [record.value for record in cluster.records("orders", 0)] == values[:20] + values[21:]
+
+
+@in_virtual_time
 async def test_later_batches_fit_at_once() -> None:
     """The producer has learnt the limit."""
     async with (

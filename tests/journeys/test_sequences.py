@@ -1,10 +1,13 @@
 """Producer ids, epochs and sequences: one partition's trouble is repaired, and costs the others nothing."""
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 
 from aioproducer import ClusterAuthorizationError, KafkaError, Outcome, Producer
+from aioproducer.core.producer_identity import PartitionIdentity
+from aioproducer.core.record_batch_header import BatchIdentity
 from aioproducer.testing import ApiKey, FakeCluster, Where
 from tests.fakes.virtual_cluster import in_virtual_time
 
@@ -77,20 +80,29 @@ async def test_first_batch_to_a_leader_travels_alone() -> None:
         assert [record.value for record in cluster.records("orders", 0)] == [b"%d" % number for number in range(20)]
 
 
+def first_sequence_again(
+    stamp: Callable[[PartitionIdentity, int], BatchIdentity],
+) -> Callable[[PartitionIdentity, int], BatchIdentity]:
+    """As `stamp`, with a defect: every batch has the sequence of the first."""
+    return lambda partition, count: stamp(partition, count)._replace(base_sequence=0)
+
+
 @in_virtual_time
 async def test_answer_with_an_old_offset_to_a_first_attempt_is_not_success() -> None:
-    """The identity is used by somebody else too: the broker dropped the record as a copy."""
+    """The identity was used before: the broker dropped the record as a copy."""
     async with (
         FakeCluster(1, topics={"orders": 1}) as cluster,
         Producer(cluster.bootstrap_servers, linger_ms=0) as producer,
     ):
         await producer.send("orders", b"0")
-        cluster.faults.error(0, PRODUCE, base_offset=0)
-        with pytest.raises(KafkaError, match="used twice") as raised:
-            await producer.send("orders", b"1")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(PartitionIdentity, "stamp", first_sequence_again(PartitionIdentity.stamp))
+            with pytest.raises(KafkaError, match="used twice") as raised:
+                await producer.send("orders", b"1")
 
         assert raised.value.outcome is Outcome.UNKNOWN
         assert (await producer.send("orders", b"2")).offset == 1
+        assert [record.value for record in cluster.records("orders", 0)] == [b"0", b"2"]
 
 
 @in_virtual_time

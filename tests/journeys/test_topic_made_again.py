@@ -4,37 +4,32 @@ import asyncio
 
 import pytest
 
-from aioproducer import KafkaError, Outcome, Producer
+from aioproducer import KafkaError, Outcome, Producer, TransactionAbortableError
 from aioproducer.testing import ApiKey, FakeCluster, Where
+from tests.fakes.transactional_cluster import Release, cluster_of, on_every_release, one_more, producer_of
 from tests.fakes.virtual_cluster import in_virtual_time
 
 
-async def send_until_delivered(producer: Producer, partition: int) -> int:
-    """Send until a record is delivered; the first may end unknown, since nobody can tell the logs apart."""
-    for _ in range(20):
-        try:
-            return (await asyncio.wait_for(producer.send("orders", b"new", partition=partition), 10)).offset
-        except KafkaError as error:
-            assert error.outcome is Outcome.UNKNOWN  # noqa: PT017  # whatever fails must say so
-    pytest.fail("nothing was delivered")
-
-
+@pytest.mark.parametrize("keeps", ["CreateTime", "LogAppendTime"])
 @pytest.mark.parametrize("profile", ["4.3.1", "3.9.1"])
 @in_virtual_time
-async def test_records_go_on_after_their_topic_was_made_again(profile: str) -> None:
-    """With topic ids on the wire, and without."""
+async def test_records_go_on_after_their_topic_was_made_again(profile: str, keeps: str) -> None:
+    """With topic ids on the wire, and without: offset 0 of the new log is not taken for that of the old one."""
     async with (
-        FakeCluster(nodes=1, topics={"orders": 2}, profile=profile, auto_create_topics=False) as cluster,
+        FakeCluster(nodes=1, profile=profile, auto_create_topics=False) as cluster,
         Producer(cluster.bootstrap_servers, linger_ms=0) as producer,
     ):
+        cluster.create_topic("orders", 2, configs={"message.timestamp.type": keeps})
         for _ in range(3):
             await producer.send("orders", b"old", partition=0)
         cluster.delete_topic("orders")
-        cluster.create_topic("orders", 2)
+        await asyncio.sleep(0.1)
+        cluster.create_topic("orders", 2, configs={"message.timestamp.type": keeps})
 
-        await send_until_delivered(producer, 0)
+        delivered = await asyncio.wait_for(producer.send("orders", b"new", partition=0), 10)
 
-        assert [record.value for record in cluster.records("orders", 0)][-1] == b"new"
+        assert delivered.offset == 0
+        assert [record.value for record in cluster.records("orders", 0)] == [b"new"]
 
 
 @pytest.mark.parametrize("nodes", [1, 3])
@@ -81,3 +76,39 @@ async def test_ambiguous_record_ends_unknown_when_its_topic_is_made_again() -> N
             await asyncio.wait_for(delivery, 10)
 
     assert raised.value.outcome is Outcome.UNKNOWN
+
+
+async def make_again(cluster: FakeCluster) -> None:
+    """Delete topic "t" and make it again, before any metadata tells of it."""
+    cluster.delete_topic("t")
+    await asyncio.sleep(0.1)
+    cluster.create_topic("t", 2)
+
+
+@on_every_release
+@in_virtual_time
+async def test_transaction_that_finds_its_topic_made_again_goes_on(release: Release) -> None:
+    """Nothing of it was in the old log."""
+    async with cluster_of(release) as cluster, producer_of(cluster) as producer:
+        async with producer.transaction() as txn:
+            await asyncio.gather(*(txn.send("t", b"gone", partition=number) for number in (0, 1)))
+        await make_again(cluster)
+
+        await one_more(producer, cluster)
+
+
+@on_every_release
+@in_virtual_time
+async def test_transaction_whose_records_are_gone_is_not_committed(release: Release) -> None:
+    """Also where only the offset of its next record tells that the log is another one."""
+    async with cluster_of(release) as cluster, producer_of(cluster) as producer:
+        await producer.begin_transaction()
+        for _ in range(2):
+            await producer.send("t", b"gone", partition=0)
+        await make_again(cluster)
+        await asyncio.gather(producer.send("t", b"never", partition=0), return_exceptions=True)
+
+        with pytest.raises(TransactionAbortableError, match="made again"):
+            await producer.commit_transaction()
+        await producer.abort_transaction()
+        await one_more(producer, cluster)

@@ -30,6 +30,7 @@ from aioproducer.testing.model.record_batch import (
     restamped,
 )
 from aioproducer.testing.model.record_faults import EndlessLengthError, RecordFault, record_faults, walk_records
+from aioproducer.testing.model.topic_codec import in_codec_of_topic
 from aioproducer.testing.model.topic_configs import TopicConfig
 from aioproducer.testing.model.transaction_entry import ProducerIdAndEpoch
 
@@ -148,7 +149,7 @@ def _complete_batch(records: memoryview | None) -> int | None:
 def accepted_batch(batch: memoryview, config: TopicConfig, *, wall_clock_ms: int, place: str) -> memoryview:
     """Check one batch as the log of a topic does, and return it as it is to be kept.
 
-    That is the same memory, unless the header's timestamp type or highest timestamp is not what the log wants.
+    That is the same memory, unless codec, timestamp type or highest timestamp are not what the log wants.
 
     Args:
         batch: what `single_batch` cut out.
@@ -161,6 +162,11 @@ def accepted_batch(batch: memoryview, config: TopicConfig, *, wall_clock_ms: int
     """
     header = _checked_header(batch, config)
     highest = _check_records(batch, header, config, wall_clock_ms=wall_clock_ms, place=place)
+    if config.codec is not None and config.codec != header.codec:
+        batch = in_codec_of_topic(batch, header, config.codec)
+        header = read_header(batch)
+        if header.size > config.max_message_bytes:
+            raise BatchRefusedError(MESSAGE_TOO_LARGE)
     if header.size > config.segment_bytes:
         raise BatchRefusedError(RECORD_LIST_TOO_LARGE)
     if config.is_log_append_time:

@@ -34,6 +34,7 @@ LENGTH_OVERHEAD = 12
 
 CRC_COVERS_FROM = 21
 MAX_SEQUENCE = 2**31 - 1
+_CODEC_BITS = 0x07
 _MORE = 0x80
 """A byte of a varint that is not its last is at least this."""
 
@@ -66,7 +67,7 @@ class BatchHeader(NamedTuple):
     @property
     def codec(self) -> int:
         """0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd."""
-        return self.attributes & 0x07
+        return self.attributes & _CODEC_BITS
 
     @property
     def is_log_append_time(self) -> bool:
@@ -110,6 +111,16 @@ def restamped(batch: memoryview, *, attributes: int, max_timestamp: int) -> byte
     changed = bytearray(batch)
     struct.pack_into(">h", changed, 21, attributes)
     struct.pack_into(">q", changed, 35, max_timestamp)
+    struct.pack_into(">I", changed, 17, checksum(changed))
+    return bytes(changed)
+
+
+def repacked(batch: memoryview, *, codec: int, records: bytes) -> bytes:
+    """Copy a batch with its records section in another codec, and the length and checksum that go with it."""
+    changed = bytearray(batch[:HEADER_SIZE]) + records
+    (attributes,) = struct.unpack_from(">h", changed, 21)
+    struct.pack_into(">h", changed, 21, attributes & ~_CODEC_BITS | codec)
+    struct.pack_into(">i", changed, 8, len(changed) - LENGTH_OVERHEAD)
     struct.pack_into(">I", changed, 17, checksum(changed))
     return bytes(changed)
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from aioproducer.testing.model.config_values import config_text, config_value
+from aioproducer.testing.model.topic_codec import CODECS
 
 _LONG_MAX = str(2**63 - 1)
 
@@ -44,9 +45,9 @@ TOPIC_CONFIG_DEFAULTS: Mapping[str, str] = MappingProxyType(
         "unclean.leader.election.enable": "false",
     }
 )
-"""By name. The model acts on `cleanup.policy` (compact: null keys are refused), `max.message.bytes`, the three
-`message.timestamp.*`, `min.insync.replicas`, `retention.bytes`, `segment.bytes` (largest batch) and
-`unclean.leader.election.enable`; the rest is kept and described, no more."""
+"""By name. The model acts on `cleanup.policy` (compact: null keys are refused), `compression.type`,
+`max.message.bytes`, the three `message.timestamp.*`, `min.insync.replicas`, `retention.bytes`, `segment.bytes`
+(largest batch) and `unclean.leader.election.enable`; the rest is kept and described, no more."""
 
 BEFORE_4_0: Mapping[str, str] = MappingProxyType(
     {
@@ -84,6 +85,7 @@ class TopicConfig:
         self.min_insync_replicas = int(values["min.insync.replicas"])
         self.timestamp_before_max_ms = int(values["message.timestamp.before.max.ms"])
         self.timestamp_after_max_ms = int(values["message.timestamp.after.max.ms"])
+        self.codec = CODECS.get(values["compression.type"])
         self.is_log_append_time = values["message.timestamp.type"] == "LogAppendTime"
         self.is_compacted = "compact" in values["cleanup.policy"]
         self.is_deleted_from = "delete" in values["cleanup.policy"]
