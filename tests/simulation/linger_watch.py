@@ -1,7 +1,8 @@
 """Looks at what goes out early: LINGER, a batch that nothing hurries waits out its linger, for the sake of others.
 
-What hurries a batch: it is full, somebody awaits it, a flush or a close runs, records wait for memory, or it holds
-records that waited and are so much older than what would come next. FULL: one that counts as full is nearly that.
+What hurries a batch: it is full, somebody awaits it, a flush or a close runs, records wait for memory or find none, or
+it holds records that waited and are so much older than what would come next.
+FULL: one that counts as full is nearly that.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class LingerWatch:
         self._hurried: set[ProducerBatch] = set()
         self._batch_size = settings.batch_size
         self._longest_record = longest_value + OVERHEAD
-        for name in ("_begin", "adopt", "_close_full", "close_all", "hurry", "close_if_apart"):
+        for name in ("_begin", "adopt", "_close_full", "close_all", "hurry", "close_if_apart", "make_room"):
             setattr(open_batches, name, self._around(getattr(open_batches, name), name))
 
     def drained(self, batches: Sequence[ProducerBatch], now: float) -> None:
@@ -60,6 +61,8 @@ class LingerWatch:
             done = step(*arguments)
             if self._open_batches.memory_is_short:
                 self._hurried.update(self._all())
+            if name == "make_room" and not done:
+                self._note_patience(arguments[0].queue)
             return done
 
         return stepped
@@ -74,6 +77,11 @@ class LingerWatch:
                 self._hurried.add(queue.open_batch)
             if queue.open_batch is not None and name == "_close_full":
                 self._look_at_size(queue)
+
+    def _note_patience(self, queue: PartitionQueue) -> None:
+        """A record found no room: the open batch goes, so that there is some for the next one soon."""
+        if queue.open_batch is not None and queue.open_batch.is_ready:
+            self._hurried.add(queue.open_batch)
 
     def _look_at_size(self, queue: PartitionQueue) -> None:
         """FULL: where there is memory and no other limit, only the next record's size keeps it from `batch_size`."""
