@@ -370,10 +370,7 @@ class RunningProducer:
         if self._closed_bytes >= PAUSE_AFTER_BYTES:
             self._closed_bytes = 0
             self.appender.pause_wanted = True
-        try:
-            self.preparation.batch_closed(topic_partition)
-        except Exception as error:  # noqa: BLE001  # the user's own code, whatever it raises: the record is accepted
-            self._log.error("partitioner_failed", method="on_new_batch", error=f"{type(error).__name__}: {error}")
+        self.preparation.batch_closed(topic_partition)
 
     def _cluster_changed(self, cluster: Cluster) -> None:
         usable = self.accumulator.update_cluster(cluster)
