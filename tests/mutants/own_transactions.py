@@ -21,8 +21,8 @@ OWN_TRANSACTIONS = (
         "commit_ignores_a_failed_record",
         "I12: a transaction is committed without it",
         ("D10", "D13"),
-        old="        if self.state in _OPEN:\n            self.error = abortable_error(error)\n",
-        new="        if not self.state:\n            self.error = abortable_error(error)\n",
+        old="        if self.state in _OPEN:\n            self._is_outdated = ",
+        new="        if not self.state:\n            self._is_outdated = ",
     ),
     _mutant(
         "fenced_is_retriable",
@@ -36,8 +36,8 @@ OWN_TRANSACTIONS = (
         "version_2_keeps_its_epoch",
         "CALM: the transaction after the first is refused",
         ("D10",),
-        old="        has_identity = answer is not None and self.is_v2 and answer.producer_id >= 0\n",
-        new="        has_identity = answer is not None and not self.is_v2 and answer.producer_id >= 0\n",
+        old="        if answer is not None and self.is_v2 and answer.producer_id >= 0:\n",
+        new="        if answer is not None and not self.is_v2 and answer.producer_id >= 0:\n",
     ),
     _mutant(
         "end_before_partitions_are_added",
@@ -164,8 +164,8 @@ OWN_TRANSACTIONS = (
         "identity_is_had_again_by_force",
         "C9: who was fenced asks for an epoch as if it were new, and fences its successor",
         ("D12",),
-        old="            identity = None if is_first else self._identity_now()\n",
-        new="            identity = None if is_first or not self.is_v2 else self._identity_now()\n",
+        old="identity = None if self._identity.producer_id is None else self._identity_now()\n",
+        new="identity = None if self._identity.producer_id is None or not self.is_v2 else self._identity_now()\n",
     ),
     _mutant(
         "stray_of_the_new_epoch_is_not_waited_for",

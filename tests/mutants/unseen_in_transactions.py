@@ -208,8 +208,8 @@ UNSEEN_IN_TRANSACTIONS = (
         ("D13", "D10"),
         Change(
             "core/transaction_manager.py",
-            "= self._is_known = self._has_stray = False\n",
-            "= self._is_known = False\n",
+            "= self._is_known = self._has_stray = self._is_outdated = False\n",
+            "= self._is_known = self._is_outdated = False\n",
         ),
         Change(
             "core/transaction_manager.py",
