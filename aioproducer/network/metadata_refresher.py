@@ -141,12 +141,24 @@ class MetadataRefresher:
         self._wanted.set()
 
     def apply_leader_hints(
-        self, hints: Mapping[TopicPartition, PartitionView], *, endpoints: Iterable[Node] = ()
+        self,
+        hints: Mapping[TopicPartition, PartitionView],
+        *,
+        topic_ids: Mapping[str, bytes],
+        endpoints: Iterable[Node] = (),
     ) -> bool:
-        """Take the new leaders that a produce answer names (KIP-951); tells whether there was news."""
+        """Take the new leaders that a produce answer names (KIP-951); tells whether there was news.
+
+        Args:
+            hints: who leads, by partition.
+            topic_ids: of their topics when the produce was sent.
+            endpoints: nodes that metadata may not have named yet.
+        """
         cluster, nodes = self.cluster, tuple(endpoints)
         for (topic, partition), leader in hints.items():
-            cluster = cluster.with_leader_hint(topic, partition, leader=leader, endpoints=nodes)
+            cluster = cluster.with_leader_hint(
+                topic, partition, topic_id=topic_ids[topic], leader=leader, endpoints=nodes
+            )
         if cluster is self.cluster:
             return False
         self._publish(cluster)

@@ -81,3 +81,27 @@ async def test_ambiguous_record_ends_unknown_when_its_topic_is_made_again() -> N
             await asyncio.wait_for(delivery, 10)
 
     assert raised.value.outcome is Outcome.UNKNOWN
+
+
+@pytest.mark.parametrize("profile", ["4.3.1", "3.9.1"])
+@in_virtual_time
+async def test_leader_that_an_old_answer_names_is_not_that_of_the_new_topic(profile: str) -> None:
+    """A broker says who leads, and the topic is made again before its answer arrives: the epochs begin anew."""
+    async with (
+        FakeCluster(nodes=3, topics={"orders": 1}, auto_create_topics=False, profile=profile) as cluster,
+        Producer(cluster.bootstrap_servers, linger_ms=0, metadata_max_age_ms=1_000) as producer,
+    ):
+        for node_id in (2, 3, 1):
+            cluster.move_leader("orders", 0, node_id)
+        await producer.send("orders", b"old")
+        cluster.move_leader("orders", 0, 2)
+        cluster.faults.delay(3, Where(api=ApiKey.PRODUCE))
+        delivery = producer.send("orders", b"new")
+        await asyncio.sleep(0.1)
+        cluster.delete_topic("orders")
+        cluster.create_topic("orders", 1)
+        cluster.move_leader("orders", 0, 3)
+
+        await asyncio.wait_for(delivery, 10)
+
+        assert [record.value for record in cluster.records("orders", 0)] == [b"new"]
