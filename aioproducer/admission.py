@@ -95,11 +95,14 @@ class Admission:
             BufferFullError: no room, or others wait for it.
         """
         taken = self._take(given)
-        if isinstance(taken, PreparedRecord):
+        if not isinstance(taken, PreparedRecord):
+            return taken
+        delivery = self._append_among_old_partitions(taken)
+        if delivery is None:
             error = self._why_not_now(taken)
             self._running.preparation.refused(taken, error)
             raise error
-        return taken
+        return delivery
 
     def fail_unseen(self, error: KafkaError, count: int, *, is_open: Callable[[], bool]) -> BatchResult:
         """Fail records of a call that goes on without them: the next flush raises it, unless the result is asked.
@@ -186,6 +189,23 @@ class Admission:
         if given.on_delivery is not None:
             result.add_callback(0, timestamp, given.on_delivery)
         return record
+
+    def _append_among_old_partitions(self, record: PreparedRecord) -> Delivery | None:
+        """Place a record that cannot wait by what was known of a topic that nobody used for long; None: not so.
+
+        To refuse it would be to refuse the first record after every long pause.
+        """
+        running, topic = self._running, record.topic
+        slots = running.appender.topics.get(topic)
+        if slots is None or record.choose_partition is not None:
+            return None
+        if slots.held != 1 or not running.accumulator.partitions.is_forgotten(topic):
+            return None  # others wait, and it would overtake them; or there is no room
+        slots.held -= 1
+        try:
+            return self._try_append(record)
+        finally:
+            slots.held += 1
 
     async def _leaving(self, record: WaitingRecord) -> None:
         """Wait until a record has left its line.

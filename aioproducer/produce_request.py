@@ -58,17 +58,18 @@ class ProduceRequest:
         self._transaction = transaction
         self.version = 0
         """Of the request as sent, so of its answer; set when the connection is known."""
-        self._topic_ids: dict[str, bytes] = {}
+        self.topic_ids: dict[str, bytes] = {}
+        """By name, as metadata had them when the request was made."""
         for batch in batches:
             topic = batch.queue.topic_partition.topic
-            if topic not in self._topic_ids:
-                self._topic_ids[topic] = cluster.topic_id(topic)
-        self._names = {topic_id: topic for topic, topic_id in self._topic_ids.items()}
+            if topic not in self.topic_ids:
+                self.topic_ids[topic] = cluster.topic_id(topic)
+        self._names = {topic_id: topic for topic, topic_id in self.topic_ids.items()}
 
     @property
     def topics(self) -> Collection[str]:
         """The topics it writes to."""
-        return self._topic_ids.keys()
+        return self.topic_ids.keys()
 
     @property
     def highest_version(self) -> int:
@@ -108,7 +109,7 @@ class ProduceRequest:
         to_send = []
         for batch in self.batches:
             topic, partition = batch.queue.topic_partition
-            to_send.append(BatchToSend(topic, self._topic_ids[topic], partition, batch.header(), batch.records()))
+            to_send.append(BatchToSend(topic, self.topic_ids[topic], partition, batch.header(), batch.records()))
         return to_send
 
     def __repr__(self) -> str:

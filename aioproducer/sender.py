@@ -316,7 +316,7 @@ class Sender:
                     hints[batch.queue.topic_partition] = PartitionView(answer.leader_id, answer.leader_epoch)
         if hints:  # all at once: there may be thousands
             endpoints = [Node(node_id, *endpoint) for node_id, endpoint in response.nodes.items()]
-            self._metadata.apply_leader_hints(hints, endpoints=endpoints)
+            self._metadata.apply_leader_hints(hints, topic_ids=request.topic_ids, endpoints=endpoints)
         self._wake_if_held_back(request.node_id)
 
     def _wake_if_held_back(self, node_id: int) -> None:

@@ -126,18 +126,32 @@ class Cluster:
         )
 
     def with_leader_hint(
-        self, topic: str, partition: int, *, leader: PartitionView, endpoints: Iterable[Node] = ()
+        self,
+        topic: str,
+        partition: int,
+        *,
+        topic_id: bytes,
+        leader: PartitionView,
+        endpoints: Iterable[Node] = (),
     ) -> Cluster:
         """Return the cluster after a broker named a partition's new leader in a produce answer.
 
-        Returns:
-            This very cluster if the hint is not newer than what is known, or its node is neither known nor among
-            the endpoints.
+        Args:
+            topic: its name.
+            partition: its number.
+            topic_id: of the topic when the produce was sent. If that was deleted and made again meanwhile, the hint
+                is about the old one, and its epoch would outlive every true one of the new.
+            leader: who leads, and since which epoch.
+            endpoints: nodes that metadata may not have named yet.
 
-        Source: KIP-951; Metadata.updatePartitionLeadership in Apache Kafka.
+        Returns:
+            This very cluster if the hint is not newer than what is known, or about another topic of that name, or its
+            node is neither known nor among the endpoints.
+
+        Source: KIP-951; Metadata.updatePartitionLeadership in Apache Kafka, which does not look at the topic's id.
         """
         view = self.topics.get(topic)
-        if view is None or not 0 <= partition < len(view.partitions):
+        if view is None or view.topic_id != topic_id or not 0 <= partition < len(view.partitions):
             return self
         if leader.leader_epoch <= view.partitions[partition].leader_epoch:
             return self

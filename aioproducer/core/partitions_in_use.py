@@ -91,6 +91,9 @@ class PartitionsInUse:
             if view.partitions and (nodes_changed or self._views.get(name) is not view)
         ]
         fresh = [name for name, _ in changed if name not in self._views]
+        for name in fresh:
+            if name in self.topics:  # forgotten, and known again
+                self.topics[name].held -= 1
         for name, view in changed:
             is_new_topic = self._is_another(view)
             self._views[name], self._topic_ids[name] = view, view.topic_id
@@ -124,8 +127,12 @@ class PartitionsInUse:
             self._follow_leader(slot.queue, cluster.leader_of(name, slot.partition))
 
     def _forget_leaders(self, name: str) -> None:
-        """A topic not used for long is no longer followed: whoever sends to it again asks for its leaders first."""
+        """A topic not used for long is no longer followed: whoever sends to it again asks for it first.
+
+        It may have more partitions by then, and a key that was placed among the old ones would be where nobody looks.
+        """
         del self._views[name]
+        self.topics[name].held += 1
         for slot in self.topics[name].slots:
             self._follow_leader(slot.queue, None)
 
@@ -175,6 +182,10 @@ class PartitionsInUse:
     def queues(self) -> list[PartitionQueue]:
         """Every partition in use."""
         return [slot.queue for topic in self.topics.values() for slot in topic.slots]
+
+    def is_forgotten(self, topic: str) -> bool:
+        """Whether a topic has partitions here that are no longer followed."""
+        return topic in self.topics and topic not in self._views
 
     def queue(self, topic_partition: TopicPartition) -> PartitionQueue:
         """One partition in use."""

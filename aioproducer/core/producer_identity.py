@@ -219,8 +219,8 @@ class PartitionIdentity:  # noqa: PLR0904  # what is asked of a partition's iden
         else:
             self.epoch = epoch
         self.next_sequence = 0
-        self._recent = ()
         self.is_changing = False
+        self.doubt()  # what was acknowledged meanwhile was so under the old identity, perhaps by another log
 
     def _join(self) -> None:
         self.producer_id = self._producer.producer_id

@@ -100,8 +100,12 @@ class ClusterFeatures:
     def take(self, found: FinalizedFeatures) -> None:
         """Take one broker's word, unless a newer one is known."""
         if found.epoch >= self.newest.epoch:
-            self.newest = found
-            self.transaction_version = found.transaction_version
+            self.replace(found)
+
+    def replace(self, found: FinalizedFeatures) -> None:
+        """Take one broker's word whatever is known: it is another cluster, whose epochs say nothing of those before."""
+        self.newest = found
+        self.transaction_version = found.transaction_version
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -141,12 +141,24 @@ class MetadataRefresher:
         self._wanted.set()
 
     def apply_leader_hints(
-        self, hints: Mapping[TopicPartition, PartitionView], *, endpoints: Iterable[Node] = ()
+        self,
+        hints: Mapping[TopicPartition, PartitionView],
+        *,
+        topic_ids: Mapping[str, bytes],
+        endpoints: Iterable[Node] = (),
     ) -> bool:
-        """Take the new leaders that a produce answer names (KIP-951); tells whether there was news."""
+        """Take the new leaders that a produce answer names (KIP-951); tells whether there was news.
+
+        Args:
+            hints: who leads, by partition.
+            topic_ids: of their topics when the produce was sent.
+            endpoints: nodes that metadata may not have named yet.
+        """
         cluster, nodes = self.cluster, tuple(endpoints)
         for (topic, partition), leader in hints.items():
-            cluster = cluster.with_leader_hint(topic, partition, leader=leader, endpoints=nodes)
+            cluster = cluster.with_leader_hint(
+                topic, partition, topic_id=topic_ids[topic], leader=leader, endpoints=nodes
+            )
         if cluster is self.cluster:
             return False
         self._publish(cluster)
@@ -269,10 +281,13 @@ class MetadataRefresher:
         self.refreshes += 1
         self._asking_since = math.inf
         self._ask_again(asked, views)
-        cluster_id = self.cluster.cluster_id
-        self._publish(self.cluster.merge(answer._replace(topics=views), now, suspected=suspected))
-        if cluster_id not in {None, self.cluster.cluster_id}:
-            self._log.warning("cluster_changed", cluster_id=self.cluster.cluster_id, before=cluster_id)
+        before, cluster = self.cluster, self.cluster.merge(answer._replace(topics=views), now, suspected=suspected)
+        has_changed = before.cluster_id not in {None, cluster.cluster_id}
+        if has_changed:
+            self._client.cluster_changed(answer.from_node)  # before its connection becomes another node's
+        self._publish(cluster)
+        if has_changed:
+            self._log.warning("cluster_changed", cluster_id=cluster.cluster_id, before=before.cluster_id)
             self.request_update("cluster_changed")  # what was asked for may have been one topic
         self._end_first_answers(None)
 

@@ -27,6 +27,7 @@ from aioproducer.network.node_link import NodeLink
 from aioproducer.network.node_links import NodeLinks
 from aioproducer.network.outgoing_request import OutgoingRequest
 from aioproducer.network.question import Answer, Question
+from aioproducer.protocol.api_versions import NO_FEATURES
 from aioproducer.protocol.messages import PRODUCE, Api
 
 AnswerT = TypeVar("AnswerT")
@@ -200,6 +201,12 @@ class NetworkClient:  # noqa: PLR0904  # what is asked of a node, of any node, a
     def update_nodes(self, cluster: Cluster) -> None:
         """Take the nodes that metadata names; connections to others close when nothing is in flight on them."""
         self._links.update(cluster.nodes)
+
+    def cluster_changed(self, node_id: int) -> None:
+        """Note that a node belongs to another cluster than those before: what it has agreed on is what counts."""
+        link = self._links.get(node_id)
+        connection = link.connection if link is not None else None
+        self._environment.features.replace(connection.versions.features if connection is not None else NO_FEATURES)
 
     def rebootstrap(self) -> None:
         """Ask only the bootstrap addresses until metadata comes from one of them (KIP-1102)."""

@@ -306,7 +306,7 @@ class TestLeaderHint:
 
     def test_newer_one_is_taken(self) -> None:
         """The other partitions stay."""
-        cluster = knowing(seen((1, 5), (1, 5))).with_leader_hint("a", 1, leader=PartitionView(2, 6))
+        cluster = knowing(seen((1, 5), (1, 5))).with_leader_hint("a", 1, topic_id=ID, leader=PartitionView(2, 6))
 
         assert [cluster.leader_of("a", number) for number in (0, 1)] == [1, 2]
 
@@ -314,7 +314,9 @@ class TestLeaderHint:
         """A broker that metadata has not named yet."""
         cluster = knowing(seen((1, 5)))
 
-        hinted = cluster.with_leader_hint("a", 0, leader=PartitionView(9, 6), endpoints=[Node(9, "new", 1)])
+        hinted = cluster.with_leader_hint(
+            "a", 0, topic_id=ID, leader=PartitionView(9, 6), endpoints=[Node(9, "new", 1)]
+        )
 
         assert hinted.leader_of("a", 0) == 9
 
@@ -336,7 +338,16 @@ class TestLeaderHint:
         """Not newer, nowhere to go, or about nothing known: the very same cluster."""
         cluster = knowing(seen((1, 5)))
 
-        assert cluster.with_leader_hint(topic, partition, leader=leader, endpoints=endpoints) is cluster
+        hinted = cluster.with_leader_hint(topic, partition, topic_id=ID, leader=leader, endpoints=endpoints)
+
+        assert hinted is cluster
+
+    @pytest.mark.parametrize("topic_id", [OTHER_ID, NO_TOPIC_ID])
+    def test_topic_that_is_gone_says_nothing_of_its_successor(self, topic_id: bytes) -> None:
+        """Its epoch is higher than those that the new one will have for long: no metadata could undo it."""
+        cluster = knowing(seen((1, 0)))
+
+        assert cluster.with_leader_hint("a", 0, topic_id=topic_id, leader=PartitionView(2, 9)) is cluster
 
 
 def test_forgotten_topics_are_gone() -> None:

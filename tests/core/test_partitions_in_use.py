@@ -93,9 +93,12 @@ def test_topic_that_metadata_forgot_keeps_its_partitions_without_leaders() -> No
 
     partitions.update(Cluster(nodes=known.nodes, topics=MappingProxyType({})))
     assert (first.leader_id, set(partitions.leaders)) == (None, set())
+    assert (partitions.is_forgotten("t"), partitions.topics["t"].held) == (True, 1)  # records wait to be told of more
     partitions.update(known)
 
     assert (partitions.queue(TopicPartition("t", 0)), first.leader_id) == (first, 1)
+    assert (partitions.is_forgotten("t"), partitions.topics["t"].held) == (False, 0)
+    assert not partitions.is_forgotten("never used")
     assert moves.renewed == []
 
 

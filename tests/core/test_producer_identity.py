@@ -159,6 +159,18 @@ def test_acknowledgement_under_an_old_epoch_confirms_nothing() -> None:
     assert not partition.is_confirmed(1, NOW)
 
 
+def test_acknowledgement_while_the_epoch_changes_does_not_confirm_the_new_one() -> None:
+    """It was still on the wire, for a log perhaps that is gone."""
+    partition = PartitionIdentity(producer_of())
+    old = batch_of(partition.stamp(1))
+    partition.begin_change()
+
+    partition.acknowledge(old, 0, NOW)
+    partition.finish_change()
+
+    assert not partition.is_confirmed(1, NOW)
+
+
 def test_highest_acknowledged_order_never_falls() -> None:
     """A late answer to an earlier batch does not take it back."""
     partition = PartitionIdentity(producer_of())

@@ -118,7 +118,13 @@ class ScriptedMetadata:
         """Note it."""
         self.reasons.append(reason)
 
-    def apply_leader_hints(self, hints: dict[TopicPartition, PartitionView], *, endpoints: Sequence[Node]) -> bool:  # noqa: ARG002
+    def apply_leader_hints(
+        self,
+        hints: dict[TopicPartition, PartitionView],
+        *,
+        topic_ids: dict[str, bytes],  # noqa: ARG002
+        endpoints: Sequence[Node],  # noqa: ARG002
+    ) -> bool:
         """Note them."""
         self.hints.update(hints)
         return True

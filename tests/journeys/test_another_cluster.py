@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from aioproducer import Producer, TransactionAbortableError
+from aioproducer import Producer, TransactionAbortableError, TransactionAbortedError
 from aioproducer.testing import FakeCluster
 from tests.fakes.virtual_cluster import in_virtual_time
 from tests.produced import values
@@ -69,3 +69,24 @@ async def test_transaction_that_began_in_another_cluster_is_not_committed_and_th
                 await txn.send("orders", b"whole")
 
             assert [record.value for record in there.committed_records("orders", 0)] == [b"whole"]
+
+
+@in_virtual_time
+async def test_transactions_speak_as_the_other_cluster_does_whatever_its_epoch() -> None:
+    """What clusters have agreed on is numbered by each for itself: a younger one must not count as old news."""
+    async with FakeCluster(1, topics={"orders": 1}, cluster_id="here") as here:
+        for level in (0, 2):
+            here.finalize_transaction_version(level)
+        producer = Producer(here.bootstrap_servers, linger_ms=0, transactional_id="billing-1")
+        async with producer, another_in_place_of(here, "3.9.1") as there:
+            await asyncio.sleep(TIME_TO_NOTICE_S)
+            await producer.begin_transaction()
+            with pytest.raises(TransactionAbortedError):  # the first to learn that its identity is not known there
+                await producer.send("orders", b"lost")
+            await producer.abort_transaction()
+
+            await producer.begin_transaction()
+            await producer.send("orders", b"there")
+            await producer.commit_transaction()
+
+            assert [record.value for record in there.committed_records("orders", 0)] == [b"there"]

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from aioproducer import KafkaError, MetadataNotReadyError, Producer
+from aioproducer import KafkaError, MetadataNotReadyError, Producer, partition_for_key
 from aioproducer.core.cluster import Cluster
 from aioproducer.testing import ApiKey, FakeCluster
 from tests.fakes.virtual_cluster import ClusterLoop, in_virtual_time
@@ -74,6 +74,45 @@ async def test_topic_made_again_smaller_while_it_was_forgotten_takes_all_keys(pr
         found = await asyncio.wait_for(asyncio.gather(*sent), 5)
 
         assert {metadata.partition for metadata in found} == {0, 1}
+
+
+@in_virtual_time
+async def test_key_of_a_forgotten_topic_goes_where_other_producers_put_it() -> None:
+    """The topic has more partitions by now; among those of then, whoever reads by key would not find it."""
+    async with (
+        FakeCluster(1, topics={"idle": 2}) as cluster,
+        Producer(
+            cluster.bootstrap_servers, linger_ms=0, metadata_max_idle_ms=5_000, metadata_max_age_ms=10_000
+        ) as producer,
+    ):
+        await producer.send("idle", b"1", key=b"a")
+        await asyncio.sleep(60)
+        cluster.model.topics.add_partitions(cluster.model.topics.named("idle"), 16)
+
+        found = await asyncio.gather(*(producer.send("idle", b"2", key=key) for key in (b"a", b"b", b"c")))
+
+        assert [metadata.partition for metadata in found] == [partition_for_key(key, 16) for key in (b"a", b"b", b"c")]
+
+
+@in_virtual_time
+async def test_record_that_cannot_wait_is_taken_after_a_long_pause_unless_others_wait() -> None:
+    """It goes by what was known of the topic, or the first one after every pause would be refused."""
+    async with (
+        FakeCluster(1, topics={"idle": 2}) as cluster,
+        Producer(
+            cluster.bootstrap_servers, linger_ms=0, metadata_max_idle_ms=5_000, metadata_max_age_ms=10_000
+        ) as producer,
+    ):
+        await producer.send("idle", b"1")
+        await asyncio.sleep(60)
+        assert (await producer.send_nowait("idle", b"2", partition=1)).offset >= 0
+        await asyncio.sleep(60)
+        waiting = producer.send("idle", b"3", partition=0)
+
+        with pytest.raises(MetadataNotReadyError):
+            producer.send_nowait("idle", b"4", partition=0)
+
+        assert (await waiting).partition == 0
 
 
 @in_virtual_time

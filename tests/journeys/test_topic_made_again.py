@@ -112,3 +112,51 @@ async def test_transaction_whose_records_are_gone_is_not_committed(release: Rele
             await producer.commit_transaction()
         await producer.abort_transaction()
         await one_more(producer, cluster)
+
+
+@pytest.mark.parametrize("profile", ["4.3.1", "3.9.1"])
+@in_virtual_time
+async def test_leader_that_an_old_answer_names_is_not_that_of_the_new_topic(profile: str) -> None:
+    """A broker says who leads, and the topic is made again before its answer arrives: the epochs begin anew."""
+    async with (
+        FakeCluster(nodes=3, topics={"orders": 1}, auto_create_topics=False, profile=profile) as cluster,
+        Producer(cluster.bootstrap_servers, linger_ms=0, metadata_max_age_ms=1_000) as producer,
+    ):
+        for node_id in (2, 3, 1):
+            cluster.move_leader("orders", 0, node_id)
+        await producer.send("orders", b"old")
+        cluster.move_leader("orders", 0, 2)
+        cluster.faults.delay(3, Where(api=ApiKey.PRODUCE))
+        delivery = producer.send("orders", b"new")
+        await asyncio.sleep(0.1)
+        cluster.delete_topic("orders")
+        cluster.create_topic("orders", 1)
+        cluster.move_leader("orders", 0, 3)
+
+        await asyncio.wait_for(delivery, 10)
+
+        assert [record.value for record in cluster.records("orders", 0)] == [b"new"]
+
+
+@in_virtual_time
+async def test_answer_of_the_old_log_lets_nothing_overtake_in_the_new_one() -> None:
+    """The new log knows nothing of the producer, and takes any sequence: its first batch goes alone."""
+    async with (
+        FakeCluster(nodes=3, topics={"orders": 1}, auto_create_topics=False) as cluster,
+        Producer(cluster.bootstrap_servers, linger_ms=0, batch_size=2_000, metadata_max_age_ms=1_000) as producer,
+    ):
+        await producer.send("orders", b"old")
+        leader = cluster.leader_of("orders", 0)
+        cluster.faults.delay(3, Where(api=ApiKey.PRODUCE))
+        old = producer.send("orders", b"old")
+        await asyncio.sleep(0.1)
+        cluster.delete_topic("orders")
+        cluster.create_topic("orders", 1)
+        cluster.move_leader("orders", 0, leader)
+        await asyncio.sleep(2)
+        cluster.faults.error(19, Where(api=ApiKey.PRODUCE))  # NOT_ENOUGH_REPLICAS, of the first batch
+        new = [producer.send("orders", b"%d" % number + bytes(1_500)) for number in range(5)]
+
+        await asyncio.wait_for(asyncio.gather(old, *new), 10)
+
+        assert [record.value[:1] for record in cluster.records("orders", 0)] == [b"0", b"1", b"2", b"3", b"4"]

@@ -283,7 +283,8 @@ def test_leader_hint_is_published() -> None:
             await asyncio.sleep(1)
             seen: list[Cluster] = []
             refresher.on_update(seen.append)
-            news = [refresher.apply_leader_hints({TopicPartition("a", 0): PartitionView(2, 6)}) for _ in range(2)]
+            hints = {TopicPartition("a", 0): PartitionView(2, 6)}
+            news = [refresher.apply_leader_hints(hints, topic_ids={"a": ID}) for _ in range(2)]
             return news, refresher.cluster.leader_of("a", 0), len(seen)
 
     assert run(story()) == ([True, False], 2, 1)
