@@ -1,4 +1,4 @@
-"""Bugs of what is believed of a topic that was made again, of another cluster, and of brokers that answer no more."""
+"""Bugs of what is believed of topics that were made again, of another cluster, and of brokers that answer no more."""
 
 from tests.mutants.mutant import Change, Mutant
 
@@ -112,14 +112,71 @@ NEWS_OF_CLUSTERS = (
         ),
     ),
     Mutant(
-        name="future_left_locked",
-        breaks="I26: Ctrl-C in a thread that waits for the background loop stops it",
-        tests=("tests/blocking/test_blocking_interrupted.py",),
+        name="leader_hint_of_a_topic_that_is_gone",
+        breaks="I10: the leader epoch of a topic that is gone outlives every true one of the topic made again",
+        tests=("tests/core/test_cluster.py", "tests/journeys/test_topic_made_again.py"),
         changes=(
             Change(
-                "blocking/background_loop.py",
-                "            future.unlock()\n            raise\n",
-                "            raise\n",
+                "core/cluster.py",
+                "        if view is None or view.topic_id != topic_id or not 0 <= partition",
+                "        if view is None or not 0 <= partition",
+            ),
+        ),
+    ),
+    Mutant(
+        name="new_epoch_confirmed_by_an_old_answer",
+        breaks="I7: a new identity is pipelined before its first answer",
+        tests=("tests/core/test_producer_identity.py", "tests/journeys/test_topic_made_again.py"),
+        changes=(
+            Change(
+                "core/producer_identity.py",
+                "        self.is_changing = False\n        self.doubt()",
+                "        self.is_changing = False\n        self._recent = ()",
+            ),
+        ),
+    ),
+    Mutant(
+        name="features_of_a_cluster_that_is_gone",
+        breaks="I10: transactions speak as another cluster did",
+        tests=("tests/journeys/test_another_cluster.py",),
+        changes=(
+            Change(
+                "network/metadata_refresher.py",
+                "            self._client.cluster_changed(answer.from_node)",
+                "            self._client.in_flight_count(answer.from_node)",
+            ),
+        ),
+    ),
+    Mutant(
+        name="keys_among_the_partitions_of_long_ago",
+        breaks="C2: a key goes where it went before its topic grew",
+        tests=("tests/journeys/test_idle_producer.py", "tests/core/test_partitions_in_use.py"),
+        changes=(
+            Change("core/partitions_in_use.py", "        self.topics[name].held += 1\n", ""),
+            Change("core/partitions_in_use.py", "self.topics[name].held -= 1\n", "pass\n"),
+        ),
+    ),
+    Mutant(
+        name="copy_is_known_by_its_offset_alone",
+        breaks="C1: a record in the log of a topic made again is told as UNKNOWN",
+        tests=("tests/core/test_producer_identity.py", "tests/journeys/test_topic_made_again.py"),
+        changes=(
+            Change(
+                "core/producer_identity.py",
+                "and (base_offset, log_append_time) in self._recent\n",
+                "and base_offset in dict(self._recent)\n",
+            ),
+        ),
+    ),
+    Mutant(
+        name="lost_log_is_not_noticed",
+        breaks="I12: a transaction is committed without the records that were in the old log",
+        tests=("tests/core/test_transaction_identity.py", "tests/journeys/test_topic_made_again.py"),
+        changes=(
+            Change(
+                "core/transaction_identity.py",
+                "self._has_lost_log = self._has_lost_log or base_offset <= offset\n",
+                "self._has_lost_log = self._has_lost_log or base_offset < 0\n",
             ),
         ),
     ),
