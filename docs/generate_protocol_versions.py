@@ -13,6 +13,7 @@ from aioproducer.errors import UnsupportedVersionError
 from aioproducer.protocol.api_versions import ApiVersions
 from aioproducer.protocol.messages import API_VERSIONS, INIT_PRODUCER_ID, METADATA, PRODUCE, Api
 from aioproducer.protocol.offset_messages import TXN_OFFSET_COMMIT
+from aioproducer.protocol.transaction_admin_messages import DESCRIBE_TRANSACTIONS
 from aioproducer.protocol.transaction_messages import (
     ADD_OFFSETS_TO_TXN,
     ADD_PARTITIONS_TO_TXN,
@@ -33,6 +34,7 @@ APIS: Final = (
     ADD_OFFSETS_TO_TXN,
     TXN_OFFSET_COMMIT,
     END_TXN,
+    DESCRIBE_TRANSACTIONS,
 )
 
 _INTRODUCTION = """\
@@ -40,7 +42,7 @@ _INTRODUCTION = """\
 
 # Protocol versions
 
-The producer sends four kinds of requests, and five more for transactions.
+The producer sends four kinds of requests, and six more for transactions.
 For each it agrees with each broker, when it connects, on the highest version that both speak.
 Nothing is to be configured, and brokers of several versions in one cluster are fine.
 
@@ -58,6 +60,7 @@ _PURPOSES: Final = {
     ADD_OFFSETS_TO_TXN: "transactions V1: before the offsets of a group",
     TXN_OFFSET_COMMIT: "offsets that become valid with a transaction",
     END_TXN: "commit or abort",
+    DESCRIBE_TRANSACTIONS: "whether a successor has a transaction open, before an identity in doubt is renewed",
 }
 
 _BETWEEN = """

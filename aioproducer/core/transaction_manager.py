@@ -21,32 +21,21 @@ from aioproducer.core.late_copies import LateCopies
 from aioproducer.core.marker_pause import MarkerPause
 from aioproducer.core.offsets_in_line import OffsetsInLine
 from aioproducer.core.request_pacing import RequestPacing
+from aioproducer.core.signed_requests import SignedRequests
 from aioproducer.core.transaction_errors import FENCED_CODES, abortable_error, answered_error, fatal_error, fenced_error
-from aioproducer.core.transaction_outcome import Verdict, is_refused_unseen, is_to_be_renewed, worst_of
-from aioproducer.core.transaction_requests import (
-    Coordinator,
-    OffsetsToSend,
-    TransactionRequest,
-    add_offsets,
-    add_partitions,
-    codes_of,
-    commit_offsets,
-    end_transaction,
-    find_coordinator,
-    init_producer_id,
-)
+from aioproducer.core.transaction_outcome import Verdict, has_successor, is_refused_unseen, is_to_be_renewed, worst_of
+from aioproducer.core.transaction_requests import OffsetsToSend, TransactionRequest, codes_of, find_coordinator
 from aioproducer.core.transaction_states import TRANSITIONS, TransactionState
 from aioproducer.errors import BrokerError, IllegalStateError, KafkaError
 from aioproducer.protocol.error_codes import ErrorCode
 from aioproducer.protocol.messages import INIT_PRODUCER_ID, ProducerIdAnswer
+from aioproducer.protocol.transaction_admin_messages import DESCRIBE_TRANSACTIONS, TransactionDescription
 from aioproducer.protocol.transaction_messages import (
     ADD_OFFSETS_TO_TXN,
     END_TXN,
     FIND_COORDINATOR,
     CoordinatorAnswer,
-    CoordinatorType,
     EndTxnAnswer,
-    TransactionIdentity,
 )
 
 if TYPE_CHECKING:
@@ -55,12 +44,13 @@ if TYPE_CHECKING:
     from aioproducer.core.partition_queue import PartitionQueue
     from aioproducer.core.retry_backoff import ExponentialBackoff
     from aioproducer.core.transaction_identity import TransactionalIdentity
-    from aioproducer.core.transaction_requests import TransactionAnswer
+    from aioproducer.core.transaction_requests import Coordinator, TransactionAnswer
 
 FIRST_V2: Final = 2
 
 _OPEN: Final = frozenset((TransactionState.IN_TRANSACTION, TransactionState.COMMITTING))
 _ENDING: Final = frozenset((TransactionState.COMMITTING, TransactionState.ABORTING))
+_OF_NO_TRANSACTION: Final = frozenset((FIND_COORDINATOR, INIT_PRODUCER_ID, DESCRIBE_TRANSACTIONS))
 
 
 class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and what is asked about it
@@ -91,9 +81,8 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
         self.transactional_id = transactional_id
         self.pacing = RequestPacing(backoff)
         self.late = LateCopies(stray_delay_s)
-        self._coordinator = Coordinator(CoordinatorType.TRANSACTION, transactional_id)
+        self._requests = SignedRequests(transactional_id, timeout_ms=timeout_ms, identity=identity)
         self._nodes: dict[Coordinator, int] = {}
-        self._timeout_ms = timeout_ms
         self._identity = identity
         self._marker_pause = MarkerPause()
         self._is_asking = False
@@ -105,6 +94,7 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
         self._has_stray = False  # a request of the transaction went unanswered
         self._is_renewing = False  # the identity is to be had again by InitProducerId alone
         self._is_disowned = self._is_outdated = False  # by its coordinator; by a leader, which has a newer epoch
+        self._has_looked = False  # the coordinator has just said that it has no transaction of a successor open
         self.on_joined: Callable[[list[PartitionQueue]], None] = lambda _: None
         """Called with partitions that may be sent to now."""
 
@@ -223,7 +213,7 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
             return None
         if request.coordinator not in self._nodes:
             request = find_coordinator(request.coordinator)
-        self._is_asking = True
+        self._is_asking, self._has_looked = True, False  # a look holds for one attempt: the next may be seconds later
         return request
 
     def next_at(self, now: float) -> float:
@@ -240,28 +230,15 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
 
     def _wanted(self) -> TransactionRequest | None:
         if self.state is TransactionState.INITIALIZING:
-            identity = None if self._identity.producer_id is None else self._identity_now()
-            return init_producer_id(
-                self._coordinator, timeout_ms=self._timeout_ms, identity=identity, is_guarded=self._is_disowned
-            )
+            is_to_look = self._is_disowned and not self._has_looked
+            return self._requests.describe() if is_to_look else self._requests.init(is_guarded=self._is_disowned)
         if self.state in _OPEN and self._joining:
-            places = {queue.topic_partition: queue for queue in self._joining}
-            return add_partitions(self._coordinator, self._identity_now(), places.keys())
+            return self._requests.add(self._joining)
         if self.state in _OPEN and self._offsets:
-            return self._about(self._offsets.first)
+            return self._requests.send_offsets(self._offsets.first, is_v2=self.is_v2)
         if self.state in _ENDING and self._is_flushed and not self._is_renewing:
-            is_commit = self.state is TransactionState.COMMITTING
-            return end_transaction(self._coordinator, self._identity_now(), is_commit=is_commit, is_v2=self.is_v2)
+            return self._requests.end(is_commit=self.state is TransactionState.COMMITTING, is_v2=self.is_v2)
         return None
-
-    def _about(self, offsets: OffsetsToSend) -> TransactionRequest:
-        if offsets.is_added:
-            return commit_offsets(self._identity_now(), offsets, is_v2=self.is_v2)
-        return add_offsets(self._coordinator, self._identity_now(), offsets)
-
-    def _identity_now(self) -> TransactionIdentity:
-        assert self._identity.producer_id is not None
-        return TransactionIdentity(self.transactional_id, self._identity.producer_id, self._identity.first_epoch)
 
     def _end_unknown(self) -> None:
         """End a transaction of which the coordinator never heard, or that it does not let us end."""
@@ -275,7 +252,7 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
 
     def sent(self, request: TransactionRequest) -> None:
         """Note that a request is handed to a connection now: what it asks may come true without an answer."""
-        if request.api not in {FIND_COORDINATOR, INIT_PRODUCER_ID}:
+        if request.api not in _OF_NO_TRANSACTION:
             self._asked += 1
         if request.api is END_TXN and request.subject is True:
             self._is_commit_sent = True
@@ -291,9 +268,12 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
         self._nodes.pop(request.coordinator, None)
         self.pacing.again(f"{request.api.name}: {error}", now)
 
-    def refused(self, error: KafkaError) -> None:
+    def refused(self, request: TransactionRequest, error: KafkaError) -> None:
         """Note that a coordinator is too old for a request."""
         self._is_asking = False
+        if request.api is DESCRIBE_TRANSACTIONS:
+            self._has_looked = True
+            return
         self.fail(fenced_error(self.transactional_id) if self._is_disowned else error)
 
     def answered(self, request: TransactionRequest, answer: TransactionAnswer, now: float) -> None:
@@ -320,7 +300,7 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
         self.pacing.passed()
         self._asked -= not self._has_stray and is_refused_unseen(request.api.key, code)
         is_end = request.api is END_TXN
-        is_about_id = request.api is FIND_COORDINATOR and request.coordinator == self._coordinator
+        is_about_id = request.api is FIND_COORDINATOR and request.coordinator == self._requests.coordinator
         is_abort = self.state is TransactionState.ABORTING
         is_doubtful = is_abort and not (self._is_commit_sent or self._is_outdated)
         if is_to_be_renewed(request.api.key, code, is_v2=self.is_v2, is_abort=is_doubtful):
@@ -346,6 +326,11 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
         if isinstance(answer, CoordinatorAnswer):
             self._nodes[request.coordinator] = answer.node_id
             return  # the count of attempts goes on: it belongs to the request that needs the coordinator
+        if isinstance(answer, TransactionDescription):
+            self._has_looked = True
+            if has_successor(answer, self._requests.identity):
+                self.fail(fenced_error(self.transactional_id))
+            return  # and here to InitProducerId
         self.pacing.passed()
         self.late.answered(request, self._nodes[request.coordinator])
         if isinstance(answer, ProducerIdAnswer):
@@ -387,7 +372,7 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
     # Inside
 
     def _note_stray(self, request: TransactionRequest) -> None:
-        self._has_stray = self._has_stray or request.api not in {FIND_COORDINATOR, INIT_PRODUCER_ID}
+        self._has_stray = self._has_stray or request.api not in _OF_NO_TRANSACTION
 
     def _move_to(self, state: TransactionState) -> None:
         if state not in TRANSITIONS[self.state]:  # also where asserts are left out: nothing may follow from it

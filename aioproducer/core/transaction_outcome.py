@@ -2,8 +2,8 @@
 
 The only place that looks at error codes of these answers. A code that has no row of its own is retried where the
 table of all codes (`protocol/error_codes.py`) calls it retriable; else it ends the transaction, or, where there is
-no transaction that could be aborted, the producer. No code is taken for success but NONE, and none is waited for
-without end in silence.
+no transaction that could be aborted, the producer. No code is taken for success but NONE, save where nothing but a
+description is asked for, and none is waited for without end in silence.
 
 Source: the TxnRequestHandlers of TransactionManager in Apache Kafka; KIP-360, KIP-588, KIP-890, KIP-1050.
 """
@@ -18,11 +18,13 @@ from aioproducer.core.transaction_errors import FENCED_CODES
 from aioproducer.protocol.error_codes import ErrorCode
 from aioproducer.protocol.messages import INIT_PRODUCER_ID
 from aioproducer.protocol.offset_messages import TXN_OFFSET_COMMIT
+from aioproducer.protocol.transaction_admin_messages import DESCRIBE_TRANSACTIONS, TransactionDescription
 from aioproducer.protocol.transaction_messages import (
     ADD_OFFSETS_TO_TXN,
     ADD_PARTITIONS_TO_TXN,
     END_TXN,
     FIND_COORDINATOR,
+    TransactionIdentity,
 )
 
 
@@ -41,6 +43,9 @@ class Verdict(IntEnum):
     """The identity is not the coordinator's any more: InitProducerId with it decides whether it can be had again."""
     FATAL = 6
 
+
+ONGOING: Final = "Ongoing"
+"""As coordinators name the state in which a transaction is open."""
 
 _E = ErrorCode
 
@@ -83,6 +88,11 @@ _ROWS: Final[Mapping[int, Mapping[ErrorCode, Verdict]]] = {
         _E.INVALID_PRODUCER_EPOCH: Verdict.FATAL,
         _E.INVALID_TRANSACTION_TIMEOUT: Verdict.FATAL,
         _E.TRANSACTION_ABORTABLE: Verdict.RETRY,
+    },
+    DESCRIBE_TRANSACTIONS.key: {
+        **_ANY_COORDINATOR,
+        _E.TRANSACTIONAL_ID_NOT_FOUND: Verdict.DONE,
+        _E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: Verdict.DONE,  # the next request is refused for it, if it matters
     },
     ADD_PARTITIONS_TO_TXN.key: _IN_TRANSACTION,
     ADD_OFFSETS_TO_TXN.key: _IN_TRANSACTION,
@@ -137,6 +147,17 @@ def is_to_be_renewed(api_key: int, code: int, *, is_v2: bool, is_abort: bool) ->
         # A coordinator that is being shut down may take an abort for a copy of the last end, and compare epochs so.
         return is_abort
     return verdict_on(api_key, code) is Verdict.RENEW
+
+
+def has_successor(description: TransactionDescription, identity: TransactionIdentity) -> bool:
+    """Tell whether another identity has a transaction open, which InitProducerId would abort before it is refused.
+
+    Args:
+        description: of the transactional id, or the refusal to give one.
+        identity: the present one.
+    """
+    is_other = (description.producer_id, description.producer_epoch) != (identity.producer_id, identity.producer_epoch)
+    return description.state == ONGOING and is_other
 
 
 def is_refused_unseen(api_key: int, code: int) -> bool:

@@ -24,6 +24,12 @@ from aioproducer.protocol.offset_messages import (
     decode_txn_offset_commit_response,
     encode_txn_offset_commit_request,
 )
+from aioproducer.protocol.transaction_admin_messages import (
+    DESCRIBE_TRANSACTIONS,
+    TransactionDescription,
+    decode_described_transaction,
+    encode_describe_transactions_request,
+)
 from aioproducer.protocol.transaction_messages import (
     ADD_OFFSETS_TO_TXN,
     ADD_PARTITIONS_TO_TXN,
@@ -46,7 +52,9 @@ from aioproducer.protocol.transaction_messages import (
 )
 from aioproducer.records import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 
-TransactionAnswer: TypeAlias = CoordinatorAnswer | ProducerIdAnswer | PartitionsAnswer | CodeAnswer | EndTxnAnswer
+TransactionAnswer: TypeAlias = (
+    CoordinatorAnswer | ProducerIdAnswer | PartitionsAnswer | CodeAnswer | EndTxnAnswer | TransactionDescription
+)
 
 END_TXN_V1: Final = 4
 TXN_OFFSET_COMMIT_V1: Final = 4
@@ -108,6 +116,16 @@ def init_producer_id(
         body=partial(_init_body, key=coordinator.key, timeout_ms=timeout_ms, identity=identity, is_guarded=is_guarded),
         decode=decode_init_producer_id_response,
         subject=identity,
+    )
+
+
+def describe_transaction(coordinator: Coordinator) -> TransactionRequest:
+    """Ask what it knows of its transactional id; changes nothing there."""
+    return TransactionRequest(
+        api=DESCRIBE_TRANSACTIONS,
+        coordinator=coordinator,
+        body=lambda _: encode_describe_transactions_request([coordinator.key]),
+        decode=lambda _, payload: decode_described_transaction(payload, transactional_id=coordinator.key),
     )
 
 

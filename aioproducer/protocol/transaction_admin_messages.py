@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Final, NamedTuple
 
 from aioproducer.protocol.messages import Api
@@ -68,6 +69,8 @@ class TransactionDescription(NamedTuple):
     producer_epoch: int
     partitions: list[tuple[str, int]]
     """(topic, partition) pairs that belong to the open transaction."""
+    throttle_time_ms: int = 0
+    """Of the whole answer."""
 
 
 class ActiveProducer(NamedTuple):
@@ -158,14 +161,31 @@ def decode_describe_transactions_response(payload: bytes | memoryview) -> list[T
     return decode("DescribeTransactions v0", payload, flexible=True, read=_descriptions)
 
 
+def decode_described_transaction(payload: bytes | memoryview, *, transactional_id: str) -> TransactionDescription:
+    """Read the description of one transactional id; version 0.
+
+    Raises:
+        ProtocolError: not such an answer, or one without that id.
+    """
+    read = partial(_description_of, transactional_id=transactional_id)
+    return decode("DescribeTransactions v0", payload, flexible=True, read=read)
+
+
+def _description_of(reader: ResponseReader, *, transactional_id: str) -> TransactionDescription:
+    for described in _descriptions(reader):
+        if described.transactional_id == transactional_id:
+            return described
+    raise IndexError(f"it says nothing of {transactional_id!r}")
+
+
 def _descriptions(reader: ResponseReader) -> list[TransactionDescription]:
-    reader.int32()  # throttle time
-    described = [_description(reader) for _ in range(reader.array_length())]
+    throttle_time_ms = reader.int32()
+    described = [_description(reader, throttle_time_ms) for _ in range(reader.array_length())]
     reader.skip_tagged_fields()
     return described
 
 
-def _description(reader: ResponseReader) -> TransactionDescription:
+def _description(reader: ResponseReader, throttle_time_ms: int) -> TransactionDescription:
     error_code, transactional_id, state = reader.int16(), reader.string() or "", reader.string() or ""
     timeout_ms, start_time_ms, producer_id, producer_epoch = _DESCRIBED.unpack_from(reader.payload, reader.position)
     reader.position += _DESCRIBED.size
@@ -176,7 +196,15 @@ def _description(reader: ResponseReader) -> TransactionDescription:
         reader.skip_tagged_fields()
     reader.skip_tagged_fields()
     return TransactionDescription(
-        error_code, transactional_id, state, timeout_ms, start_time_ms, producer_id, producer_epoch, partitions
+        error_code,
+        transactional_id,
+        state,
+        timeout_ms,
+        start_time_ms,
+        producer_id,
+        producer_epoch,
+        partitions,
+        throttle_time_ms,
     )
 
 

@@ -7,9 +7,12 @@ import pytest
 from aiokafka import AIOKafkaConsumer
 
 from aioproducer import (
+    ConsumerGroupMetadata,
     KafkaError,
+    OffsetAndMetadata,
     Producer,
     ProducerFencedError,
+    TopicPartition,
     TransactionAbortableError,
     TransactionAbortedError,
 )
@@ -203,3 +206,33 @@ async def test_transaction_whose_topic_was_made_again_is_not_committed(broker_of
             await txn.send(topic, b"next", partition=0)
 
     assert await committed(servers, topic) == [b"next"]
+
+
+@pytest.mark.kafka
+@pytest.mark.parametrize("is_with_offsets", [False, True], ids=["records", "offsets"])
+async def test_block_that_ends_after_a_takeover_leaves_the_successors_transaction_alone(
+    broker_of_release: tuple[str, str],
+    is_with_offsets: bool,  # noqa: FBT001
+) -> None:
+    """No leader has refused a record of it: it was idle in between, and its body raises, or commits offsets."""
+    _, servers = broker_of_release
+    topic, name, group = new_name(), new_name(), ConsumerGroupMetadata(new_name())
+    older = await Producer(servers, transactional_id=name, linger_ms=0).start()
+    await older.begin_transaction()
+    await older.send(topic, b"older", partition=0)
+    offsets = {TopicPartition(topic, 0): OffsetAndMetadata(1)}
+    await older.send_offsets(offsets, group)
+    async with Producer(servers, transactional_id=name, linger_ms=0) as newer:
+        await newer.begin_transaction()
+        await newer.send(topic, b"newer", partition=0)
+        await newer.send_offsets(offsets, group)
+        if is_with_offsets:
+            with pytest.raises(KafkaError):
+                await older.send_offsets(offsets, group)
+        with pytest.raises(ProducerFencedError):
+            await older.abort_transaction()
+        await newer.send(topic, b"whole", partition=0)
+        await newer.commit_transaction()
+        await older.close()
+
+    assert await committed(servers, topic) == [b"newer", b"whole"]

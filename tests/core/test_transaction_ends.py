@@ -129,6 +129,7 @@ def test_v2_abort_that_is_answered_as_fenced_is_asked_again_as_a_renewal(code: i
     scene.manager.flushed()
 
     scene.do("EndTxn", code)
+    scene.do("DescribeTransactions")
     guarded = scene.ask()
     assert (guarded.api.name, guarded.subject) == ("InitProducerId", ("billing-1", 77, 0))
     assert not scene.manager.has_ended
@@ -165,6 +166,7 @@ def test_v1_transaction_that_timed_out_is_fatal_after_one_guarded_try(verb: str)
         assert scene.is_in(State.ABORTABLE_ERROR)
         scene.manager.abort()
         scene.manager.flushed()
+    scene.do("DescribeTransactions")
     guarded = scene.ask()
     assert not scene.manager.has_ended
     scene.answer(guarded, 90)
@@ -215,6 +217,7 @@ def test_identity_that_expired_is_renewed_instead_of_ended(version: int, code: i
     assert scene.is_in(State.ABORTABLE_ERROR)
     scene.manager.abort()
     scene.manager.flushed()
+    scene.do("DescribeTransactions")
     guarded = scene.do("InitProducerId")
 
     assert guarded.subject == ("billing-1", 77, 0)

@@ -132,7 +132,7 @@ def test_coordinator_too_old_is_the_end() -> None:
     scene.manager.initialize()
     request = scene.ask()
 
-    scene.manager.refused(UnsupportedVersionError("too old"))
+    scene.manager.refused(request, UnsupportedVersionError("too old"))
 
     assert request.api.name == "InitProducerId"
     assert (scene.manager.state, str(scene.manager.error)) == (State.FATAL_ERROR, "too old")

@@ -21,10 +21,11 @@ def test_identity_that_was_disowned_is_never_replaced_by_a_fresh_one(code: int) 
     scene.manager.abort()
     scene.manager.flushed()
 
+    scene.manager.refused(scene.ask(), UnsupportedVersionError("DescribeTransactions"))
     request = scene.ask()
     with pytest.raises(UnsupportedVersionError, match=r"older than Kafka 2\.5") as refused:
         request.body(LAST_WITHOUT_IDENTITY)
-    scene.manager.refused(refused.value)
+    scene.manager.refused(request, refused.value)
 
     assert request.body(LAST_WITHOUT_IDENTITY + 1)
     assert scene.is_in(State.FATAL_ERROR)
@@ -54,6 +55,7 @@ def test_doubt_of_an_identity_ends_with_the_next_one() -> None:
     scene.do("EndTxn", 49)
     scene.manager.abort()
     scene.manager.flushed()
+    scene.do("DescribeTransactions")
     scene.do("InitProducerId")
 
     scene.begun(1)

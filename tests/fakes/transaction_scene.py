@@ -15,6 +15,7 @@ from aioproducer.errors import (
     BrokerConnectionError,
 )
 from aioproducer.protocol.messages import ProducerIdAnswer
+from aioproducer.protocol.transaction_admin_messages import TransactionDescription
 from aioproducer.protocol.transaction_messages import (
     CodeAnswer,
     CoordinatorAnswer,
@@ -38,6 +39,8 @@ class Scene:
         self.now = 1000.0
         self.coordinator = 1
         """The node that FindCoordinator names from now on."""
+        self.described = "CompleteAbort", (77, 0)
+        """What DescribeTransactions says: the state, and (producer id, epoch)."""
         self.version = version
         self.identity = TransactionalIdentity()
         backoff = ExponentialBackoff(100, 1000, jitter=0.0, random=random.Random(1))
@@ -83,6 +86,9 @@ class Scene:
             case "EndTxn":
                 has_next = self.version >= 2 and not code
                 return EndTxnAnswer(0, code, *((77, self.identity.first_epoch + 1) if has_next else (-1, -1)))
+            case "DescribeTransactions":
+                state, claimant = self.described
+                return TransactionDescription(code, "billing-1", "" if code else state, 60_000, -1, *claimant, [])
             case "AddOffsetsToTxn" | "FindCoordinator":
                 return CodeAnswer(0, code)
         asked = request.subject.offsets if isinstance(request.subject, OffsetsToSend) else request.subject

@@ -3,6 +3,7 @@
 import datetime as dt
 import importlib
 import io
+from functools import partial
 from typing import Any
 
 import pytest
@@ -25,6 +26,7 @@ from aioproducer.protocol.transaction_admin_messages import (
     TransactionsAnswer,
     decode_describe_producers_response,
     decode_describe_transactions_response,
+    decode_described_transaction,
     decode_list_transactions_response,
     decode_write_txn_markers_response,
     encode_describe_producers_request,
@@ -153,6 +155,30 @@ def test_describe_transactions() -> None:
     ]
 
 
+def test_describe_one_transaction() -> None:
+    """That which was asked for, with the pause that the broker asks for; never another."""
+    made = schema("describe_transactions", 0, "response")
+    state = partial(
+        made.TransactionState,
+        error_code=ErrorCode.none,
+        transaction_state="Ongoing",
+        transaction_timeout=dt.timedelta(seconds=60),
+        transaction_start_time=dt.datetime.fromtimestamp(1_700_000_000, dt.UTC),
+        producer_id=4000,
+        producer_epoch=3,
+        topics=(),
+    )
+    states = (state(transactional_id="t-1"), state(transactional_id="t-2"))
+    answer = made.DescribeTransactionsResponse(throttle_time=dt.timedelta(milliseconds=70), transaction_states=states)
+
+    described = decode_described_transaction(written(answer), transactional_id="t-2")
+
+    expected = TransactionDescription(0, "t-2", "Ongoing", 60_000, 1_700_000_000_000, 4000, 3, [], throttle_time_ms=70)
+    assert described == expected
+    with pytest.raises(ProtocolError, match="says nothing of 't-3'"):
+        decode_described_transaction(written(answer), transactional_id="t-3")
+
+
 def test_describe_producers() -> None:
     """One in a transaction; and a partition that this broker does not lead."""
     data = encode_describe_producers_request(PARTITIONS)
@@ -208,6 +234,7 @@ def test_write_txn_markers() -> None:
         decode_offset_fetch_response,
         lambda data: decode_list_transactions_response(1, data),
         decode_describe_transactions_response,
+        partial(decode_described_transaction, transactional_id="t-1"),
         decode_describe_producers_response,
         decode_write_txn_markers_response,
     ],

@@ -18,6 +18,7 @@ ASKED: Final = frozenset(
     for api in (
         ApiKey.FIND_COORDINATOR,
         ApiKey.INIT_PRODUCER_ID,
+        ApiKey.DESCRIBE_TRANSACTIONS,
         ApiKey.ADD_PARTITIONS_TO_TXN,
         ApiKey.ADD_OFFSETS_TO_TXN,
         ApiKey.TXN_OFFSET_COMMIT,
@@ -32,7 +33,9 @@ SPREAD: Final = (0.8, 1.2)
 SLACK_S: Final = 0.05
 """Timers, and the pause after markers."""
 
-_FIND: Final = int(ApiKey.FIND_COORDINATOR)
+_FIRST: Final = frozenset((int(ApiKey.FIND_COORDINATOR), int(ApiKey.DESCRIBE_TRANSACTIONS)))
+"""What is asked ahead of another request, whose attempts are counted."""
+
 _CORRELATION: Final = slice(8, 12)
 """In a frame: all that differs between two attempts."""
 
@@ -53,7 +56,7 @@ class AskingWatch:
         self._first_ms = plan.number("retry_backoff_ms")
         self._most_ms = plan.number("retry_backoff_max_ms")
         self._may_be_throttled = "F19" in plan.enabled
-        self._last: dict[bool, bytes] = {}  # of FindCoordinator, and of the others: what was asked
+        self._last: bytes | None = None  # what was asked, but for what is asked first
         self._key: Key | None = None
         self._asked_at = 0.0
         self._attempts = 0
@@ -66,20 +69,17 @@ class AskingWatch:
     def asked(self, key: Key, api: int, frame: bytes, *, now: float) -> None:
         """Look at a request as it is written."""
         content = frame[4 : _CORRELATION.start] + frame[_CORRELATION.stop :]
-        is_find = api == _FIND
-        is_again = self._last.get(is_find) == content
-        if is_find:
+        if api in _FIRST:
             self._finds += 1
-            self._last[is_find] = content
             self._heard_at = None  # what it waits for now is the answer to this
             return
-        if is_again:
+        if self._last == content:
             self._look_at_pace(key, now, ApiKey(api).name)
             self._attempts += 1
         else:
             self._is_clean = self._was_done and not self._finds
             self._attempts, self._finds = 1, 0
-        self._last[is_find] = content
+        self._last = content
         self._key, self._asked_at, self._heard_at = key, now, None
         self._is_soon = self._was_done = False
 

@@ -12,7 +12,9 @@ from tests.simulation.plan import draw_plan
 from tests.simulation.transaction_excuses import check_excuses
 from tests.simulation.transaction_stories import TransactionStory
 
+INIT_PRODUCER_ID = 22
 END_TXN = 26
+DESCRIBE_TRANSACTIONS = 65
 FRAME = bytes(20)
 WHO = (0, 1_000, 0)
 
@@ -29,6 +31,20 @@ def asked_again_after(*waits_s: float, code: int = 14) -> list[str]:
         watch.observed((1, number), [code])
         now += 0.001
         watch.answered((1, number), now)
+    return [violation.invariant for violation in history.violations]
+
+
+def renewed_again_after(wait_s: float) -> list[str]:
+    """What is found when InitProducerId is refused, and asked again after a wait, each time behind a look."""
+    history = History()
+    plan = dataclasses.replace(draw_plan("D10", 1), enabled=())
+    plan = plan.with_options(retry_backoff_ms=100, retry_backoff_max_ms=1_000)
+    watch = AskingWatch(history, plan)
+    for number, now in enumerate((0.0, wait_s)):
+        watch.asked((1, 2 * number), DESCRIBE_TRANSACTIONS, b"look" + FRAME, now=now)
+        watch.observed((1, 2 * number), [0])
+        watch.asked((1, 2 * number + 1), INIT_PRODUCER_ID, FRAME, now=now)
+        watch.observed((1, 2 * number + 1), [14])
     return [violation.invariant for violation in history.violations]
 
 
@@ -55,6 +71,11 @@ def test_pauses_as_configured_are_right() -> None:
 def test_pauses_that_are_too_short_or_too_long_are_found(waits_s: tuple[float, ...]) -> None:
     """The first, or one that did not grow, or grew too much."""
     assert asked_again_after(*waits_s) == ["I22"]
+
+
+def test_look_in_between_makes_no_pause_shorter() -> None:
+    """It belongs to the attempt that it goes ahead of."""
+    assert (renewed_again_after(0.1), renewed_again_after(0.01)) == ([], ["I22"])
 
 
 def test_second_batch_before_the_first_is_acknowledged_is_found() -> None:

@@ -44,6 +44,7 @@ _HEARD: Final = frozenset(
         ApiKey.ADD_OFFSETS_TO_TXN,
         ApiKey.TXN_OFFSET_COMMIT,
         ApiKey.END_TXN,
+        ApiKey.DESCRIBE_TRANSACTIONS,
     )
 )
 """Whose answers may ask for a pause; that of the handshake comes before anybody may pause."""

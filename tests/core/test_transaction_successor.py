@@ -1,0 +1,180 @@
+"""What is asked before an identity that is doubted is renewed: whose transaction that would abort. No network."""
+
+import pytest
+
+from aioproducer.core.signed_requests import SignedRequests
+from aioproducer.core.transaction_identity import TransactionalIdentity
+from aioproducer.core.transaction_requests import OffsetsToSend
+from aioproducer.errors import BrokerError, ProducerFencedError, UnsupportedVersionError
+from tests.fakes.transaction_scene import LOST, OFFSETS, READERS, Scene, State, on_both
+
+
+def doubted() -> Scene:
+    """An abort that the coordinator has answered as if the producer were fenced."""
+    scene = Scene().begun(0)
+    scene.manager.abort()
+    scene.manager.flushed()
+    scene.do("EndTxn", 90)
+    return scene
+
+
+@pytest.mark.parametrize("claimant", [(77, 1), (77, 2), (88, 0)])
+def test_open_transaction_of_a_successor_is_left_alone(claimant: tuple[int, int]) -> None:
+    """InitProducerId would abort it before it is refused."""
+    scene = doubted()
+    scene.described = "Ongoing", claimant
+
+    scene.do("DescribeTransactions")
+
+    assert scene.is_in(State.FATAL_ERROR)
+    assert isinstance(scene.manager.error, ProducerFencedError)
+    assert scene.asked() is None
+
+
+@pytest.mark.parametrize(
+    "state, claimant",
+    [
+        ("Ongoing", (77, 0)),
+        ("Empty", (77, 1)),
+        ("PrepareAbort", (77, 1)),
+        ("PrepareCommit", (77, 2)),
+        ("CompleteAbort", (77, 1)),
+        ("CompleteCommit", (88, 0)),
+    ],
+)
+def test_identity_is_renewed_where_no_transaction_but_the_own_one_is_open(
+    state: str, claimant: tuple[int, int]
+) -> None:
+    """Whether it can be is for InitProducerId to say."""
+    scene = doubted()
+    scene.described = state, claimant
+
+    scene.do("DescribeTransactions")
+    guarded = scene.do("InitProducerId")
+
+    assert guarded.subject == ("billing-1", 77, 0)
+    assert (scene.manager.state, scene.identity.first_epoch) == (State.READY, 1)
+
+
+@on_both()
+def test_offsets_that_are_answered_with_another_epoch_are_no_word_on_a_successor(version: int) -> None:
+    """The abort says nothing; before the identity is renewed the coordinator is asked."""
+    scene = Scene(version=version).begun(0)
+    scene.manager.send_offsets(OffsetsToSend(OFFSETS, READERS, is_added=True))
+    scene.do("TxnOffsetCommit", 47)
+    scene.manager.abort()
+    scene.manager.flushed()
+    scene.described = "Ongoing", (77, 1)
+
+    scene.do("DescribeTransactions")
+
+    assert scene.is_in(State.FATAL_ERROR)
+    assert isinstance(scene.manager.error, ProducerFencedError)
+
+
+@pytest.mark.parametrize("code", [105, 53])
+def test_coordinator_that_may_not_tell_or_does_not_know_is_not_asked_twice(code: int) -> None:
+    """InitProducerId is answered with the reason, or with an identity."""
+    scene = doubted()
+
+    scene.do("DescribeTransactions", code)
+    scene.do("InitProducerId")
+
+    assert scene.is_in(State.READY)
+
+
+def test_coordinator_too_old_to_tell_is_not_asked_twice() -> None:
+    """It is older than Kafka 3.0."""
+    scene = doubted()
+
+    scene.manager.refused(scene.ask(), UnsupportedVersionError("too old"))
+    scene.do("InitProducerId")
+
+    assert scene.is_in(State.READY)
+
+
+@pytest.mark.parametrize("code", [14, 15, 16, -1])
+def test_coordinator_that_cannot_tell_yet_is_asked_again(code: int) -> None:
+    """After a pause; of whoever coordinates by then."""
+    scene = doubted()
+    scene.do("DescribeTransactions", code)
+    assert scene.asked() is None
+
+    scene.pass_time(0.2)
+    scene.do("DescribeTransactions")
+    scene.do("InitProducerId")
+
+    assert scene.is_in(State.READY)
+
+
+def test_look_that_nobody_answered_is_made_again() -> None:
+    """The coordinator may have died."""
+    scene = doubted()
+    scene.manager.unanswered(scene.ask(), LOST, was_sent=True, now=scene.now)
+
+    assert scene.asked() is None
+    scene.pass_time(0.2)
+    scene.do("DescribeTransactions")
+    scene.do("InitProducerId")
+
+    assert scene.is_in(State.READY)
+
+
+def test_answer_that_makes_no_sense_is_the_end() -> None:
+    """Nothing may be aborted on the strength of it."""
+    scene = doubted()
+
+    scene.do("DescribeTransactions", 42)
+
+    assert scene.is_in(State.FATAL_ERROR)
+    assert isinstance(scene.manager.error, BrokerError)
+    assert scene.manager.error.code == 42
+
+
+def test_each_attempt_to_renew_has_its_own_look() -> None:
+    """While the first was put off, a successor has come; the pauses grow as if nothing were asked in between."""
+    scene = doubted()
+    pauses = []
+    for _ in range(3):
+        scene.do("DescribeTransactions")
+        scene.do("InitProducerId", 14)
+        pauses.append(round(scene.manager.pacing.next_at - scene.now, 3))
+        scene.pass_time(pauses[-1])
+    scene.described = "Ongoing", (77, 2)
+
+    scene.do("DescribeTransactions")
+
+    assert pauses == [0.1, 0.2, 0.4]
+    assert isinstance(scene.manager.error, ProducerFencedError)
+
+
+def test_look_is_of_no_use_to_another_coordinator() -> None:
+    """The attempt went unanswered, and who coordinates is found first."""
+    scene = doubted()
+    scene.do("DescribeTransactions")
+    scene.manager.unanswered(scene.ask(), LOST, was_sent=True, now=scene.now)
+    scene.pass_time(0.2)
+    scene.coordinator = 2
+
+    request = scene.ask()
+
+    assert (request.api.name, scene.manager.node_of(request)) == ("DescribeTransactions", 2)
+
+
+def test_whoever_is_not_doubted_asks_nothing_of_the_kind() -> None:
+    """A first identity fences, and that of V1 after a gap is its own."""
+    scene = Scene(version=0).ready()
+    scene.identity.has_gap = True
+    scene.begun(0)
+    scene.manager.abort()
+    scene.manager.flushed()
+    scene.do("EndTxn")
+
+    assert scene.asked() == "InitProducerId"
+
+
+def test_those_who_ask_are_named_for_a_debugger() -> None:
+    """By the transactional id."""
+    requests = SignedRequests("billing-1", timeout_ms=60_000, identity=TransactionalIdentity())
+
+    assert repr(requests) == "<SignedRequests 'billing-1'>"
