@@ -397,3 +397,11 @@ def test_batch_that_failed_changes_the_epoch_of_its_partition(verb: str) -> None
 
     assert partition.is_changing
     assert partition.may_change
+
+
+def test_partition_without_transactions_begins_anew_with_each_log() -> None:
+    """And no record of it hangs together with another that is gone."""
+    identity = producer_of().of_partition()
+
+    assert identity.is_bound_to_log
+    assert not identity.has_lost_log

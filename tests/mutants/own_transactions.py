@@ -73,8 +73,8 @@ OWN_TRANSACTIONS = (
         "abort_is_a_commit",
         "I12: what was given up is there",
         ("D10",),
-        old="            is_commit = self.state is TransactionState.COMMITTING\n",
-        new="            is_commit = self.state in _ENDING\n",
+        old="is_commit=self.state is TransactionState.COMMITTING, is_v2",
+        new="is_commit=self.state in _ENDING, is_v2",
     ),
     _mutant(
         "no_epoch_after_a_gap",
@@ -164,8 +164,9 @@ OWN_TRANSACTIONS = (
         "identity_is_had_again_by_force",
         "C9: who was fenced asks for an epoch as if it were new, and fences its successor",
         ("D12",),
-        old="identity = None if self._identity.producer_id is None else self._identity_now()\n",
-        new="identity = None if self._identity.producer_id is None or not self.is_v2 else self._identity_now()\n",
+        file="core/signed_requests.py",
+        old="        identity = None if self._identity.producer_id is None else self.identity\n",
+        new="        identity = None\n",
     ),
     _mutant(
         "stray_of_the_new_epoch_is_not_waited_for",

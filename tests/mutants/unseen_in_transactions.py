@@ -14,9 +14,9 @@ UNSEEN_IN_TRANSACTIONS = (
         ("D11",),
         Change(
             "core/transaction_manager.py",
-            "        if self.state in _OPEN and self._offsets:\n            return self._about",
+            "        if self.state in _OPEN and self._offsets:\n            return self._requests",
             "        if self.state is TransactionState.IN_TRANSACTION and self._offsets:\n"
-            "            return self._about",
+            "            return self._requests",
         ),
     ),
     _mutant(

@@ -69,6 +69,10 @@ def check_ends(stories: Sequence[Story], plan: Plan, healed_at: float) -> Iterat
 def _recovered_at(plan: Plan, healed_at: float) -> float:
     if not plan.is_honest or "F21" in plan.enabled:
         return math.inf  # a partition that is gone stays gone
+    window = plan.number("max_in_flight_requests_per_connection") if plan.is_idempotent else 1
+    round_trips_s = plan.records / plan.partitions * 2 * plan.latency_s
+    if window == 1 and round_trips_s > plan.number("delivery_timeout_ms") / 1000:
+        return math.inf  # one batch at a time, perhaps of one record: the last in line may be too many
     return healed_at + plan.number("request_timeout_ms") / 1000 + RECOVERY_S
 
 
