@@ -390,18 +390,11 @@ def test_no_sequence_is_ever_given_twice(steps: list[tuple[int, int | None]]) ->
 def test_batch_that_failed_changes_the_epoch_of_its_partition(verb: str) -> None:
     """Without a transactional id a partition is always in what there is to be in."""
     partition = PartitionIdentity(producer_of())
-    assert partition.is_in_transaction
+    assert partition.is_in_transaction and partition.is_bound_to_log
+    assert not partition.has_lost_log
     batch = batch_of(partition.stamp(1))
 
     getattr(partition, verb)(batch)
 
     assert partition.is_changing
     assert partition.may_change
-
-
-def test_partition_without_transactions_begins_anew_with_each_log() -> None:
-    """And no record of it hangs together with another that is gone."""
-    identity = producer_of().of_partition()
-
-    assert identity.is_bound_to_log
-    assert not identity.has_lost_log

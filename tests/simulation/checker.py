@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from aioproducer.testing.model.record_batch import LoggedRecord
 from tests.reference.murmur2 import murmur2
@@ -51,6 +51,10 @@ class Promise:
 
     partitions: int | None = None
     """Of the topic, all the time; None: it may get others."""
+
+
+NOT_TOLD_ALONE: Final = -1
+"""The time of a record whose caller was told of several at once, or of nothing."""
 
 
 class _Copy(NamedTuple):
@@ -191,7 +195,7 @@ def _may_be_an_echo(comparison: _Comparison, copy: _Copy) -> bool:
     at = copy.record.timestamp
     stories = [comparison.story_of(record) for record in copy.log.records if record.timestamp == at]
     return comparison.promise.keeps_append_time and any(
-        story is not None and story.timestamp == at for story in stories
+        story is not None and story.timestamp in {at, NOT_TOLD_ALONE} for story in stories
     )
 
 

@@ -259,10 +259,10 @@ def _codes_of(answer: object) -> list[int]:
     """All error codes in what a coordinator answers."""
     if isinstance(answer, Mapping):
         return [each for name, value in answer.items() for each in _codes_at(name, value)]
-    return [code for each in cast("Any", answer) for code in _codes_of(each)]
+    return [code for each in answer for code in _codes_of(each)] if isinstance(answer, list) else []
 
 
 def _codes_at(name: str, value: object) -> list[int]:
     if name.endswith("error_code"):
         return [cast("int", value)]
-    return _codes_of(value) if isinstance(value, list) else []
+    return _codes_of(value)
