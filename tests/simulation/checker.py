@@ -16,6 +16,9 @@ from aioproducer.testing.model.record_batch import LoggedRecord
 from tests.reference.murmur2 import murmur2
 from tests.simulation.history import End, RecordId, Story, Violation
 
+NOT_TOLD_ALONE: Final = -1
+"""The time of a record whose caller was told of several at once, or of nothing."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptLog:
@@ -51,10 +54,6 @@ class Promise:
 
     partitions: int | None = None
     """Of the topic, all the time; None: it may get others."""
-
-
-NOT_TOLD_ALONE: Final = -1
-"""The time of a record whose caller was told of several at once, or of nothing."""
 
 
 class _Copy(NamedTuple):
