@@ -391,8 +391,6 @@ def test_batch_that_failed_changes_the_epoch_of_its_partition(verb: str) -> None
     """Without a transactional id a partition is always in what there is to be in."""
     partition = PartitionIdentity(producer_of())
     assert partition.is_in_transaction
-    assert partition.is_bound_to_log
-    assert not partition.has_lost_log
     batch = batch_of(partition.stamp(1))
 
     getattr(partition, verb)(batch)

@@ -209,3 +209,11 @@ def test_late_answer_under_an_older_identity_is_no_place_in_the_log(
     queue.identity.acknowledge(late, 5, 11.0)
 
     assert not queue.identity.is_bound_to_log
+
+
+def test_without_a_transactional_id_every_log_is_a_new_beginning() -> None:
+    """And no record hangs together with one that is gone."""
+    partition = ProducerIdentity(is_enabled=True).of_partition()
+
+    assert partition.is_bound_to_log
+    assert not partition.has_lost_log
