@@ -161,7 +161,7 @@ def decode_describe_transactions_response(payload: bytes | memoryview) -> list[T
     return decode("DescribeTransactions v0", payload, flexible=True, read=_descriptions)
 
 
-def decode_described_transaction(payload: bytes | memoryview, *, transactional_id: str) -> TransactionDescription:
+def described_transaction(payload: bytes | memoryview, *, transactional_id: str) -> TransactionDescription:
     """Read the description of one transactional id; version 0.
 
     Raises:

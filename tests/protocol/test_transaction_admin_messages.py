@@ -26,9 +26,9 @@ from aioproducer.protocol.transaction_admin_messages import (
     TransactionsAnswer,
     decode_describe_producers_response,
     decode_describe_transactions_response,
-    decode_described_transaction,
     decode_list_transactions_response,
     decode_write_txn_markers_response,
+    described_transaction,
     encode_describe_producers_request,
     encode_describe_transactions_request,
     encode_list_transactions_request,
@@ -171,12 +171,12 @@ def test_describe_one_transaction() -> None:
     states = (state(transactional_id="t-1"), state(transactional_id="t-2"))
     answer = made.DescribeTransactionsResponse(throttle_time=dt.timedelta(milliseconds=70), transaction_states=states)
 
-    described = decode_described_transaction(written(answer), transactional_id="t-2")
+    described = described_transaction(written(answer), transactional_id="t-2")
 
     expected = TransactionDescription(0, "t-2", "Ongoing", 60_000, 1_700_000_000_000, 4000, 3, [], throttle_time_ms=70)
     assert described == expected
     with pytest.raises(ProtocolError, match="says nothing of 't-3'"):
-        decode_described_transaction(written(answer), transactional_id="t-3")
+        described_transaction(written(answer), transactional_id="t-3")
 
 
 def test_describe_producers() -> None:
@@ -234,7 +234,7 @@ def test_write_txn_markers() -> None:
         decode_offset_fetch_response,
         lambda data: decode_list_transactions_response(1, data),
         decode_describe_transactions_response,
-        partial(decode_described_transaction, transactional_id="t-1"),
+        partial(described_transaction, transactional_id="t-1"),
         decode_describe_producers_response,
         decode_write_txn_markers_response,
     ],
