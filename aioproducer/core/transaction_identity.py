@@ -44,7 +44,7 @@ class TransactionalIdentity(ProducerIdentity):
         self.transaction = 0
         """Number of the transaction that is open, or was last."""
         self.has_gap = False
-        """A batch with a sequence ended unacknowledged under this identity."""
+        """A batch with a sequence ended unacknowledged under this identity, or it is not known to the brokers."""
         self.has_stamped = False
         """A batch of the open transaction was given a sequence: it is on its way, or was."""
         self.pipelines_at_once = False
@@ -66,7 +66,8 @@ class TransactionalIdentity(ProducerIdentity):
         self.has_gap = False
 
     def discard(self, producer_id: int) -> None:
-        """Keep the id, whatever a partition's broker thinks of it: it is the coordinator's to change."""
+        """Have the coordinator give another epoch before the next transaction; the id is its own to change."""
+        self.has_gap = self.has_gap or producer_id == self.producer_id
 
     def of_partition(self) -> TransactionalPartitionIdentity:
         """Return the identity of a partition that came into use."""

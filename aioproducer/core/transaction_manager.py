@@ -93,7 +93,8 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
         self._asked = 0  # so often a coordinator was; brokers that records went to may have told it too
         self._has_stray = False  # a request of the transaction went unanswered
         self._is_renewing = False  # the identity is to be had again by InitProducerId alone
-        self._is_disowned = self._is_outdated = False  # by its coordinator; by a leader, which has a newer epoch
+        self._is_doubted = False  # the identity may be a successor's by now, or nobody's
+        self._is_outdated = False  # a leader has a newer epoch
         self._has_looked = False  # the coordinator has just said that it has no transaction of a successor open
         self.on_joined: Callable[[list[PartitionQueue]], None] = lambda _: None
         """Called with partitions that may be sent to now."""
@@ -105,14 +106,17 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
         self._move_to(TransactionState.INITIALIZING)
 
     def begin(self, transaction_version: int) -> bool:
-        """Begin a transaction, if READY; False: an epoch must be had first, because the protocol was upgraded.
+        """Begin a transaction, if READY; False: an epoch must be had first.
+
+        The protocol was upgraded, or the cluster is another one: both may be long after the last answer.
 
         Args:
             transaction_version: the level that the cluster has finalized.
         """
         was_v1 = not self.is_v2 and self._identity.transaction > 0
         self.is_v2 = is_v2 = transaction_version >= FIRST_V2
-        if is_v2 and was_v1:
+        if self._identity.has_gap or (is_v2 and was_v1):
+            self._is_doubted = True
             self._move_to(TransactionState.INITIALIZING)
             return False
         self._move_to(TransactionState.IN_TRANSACTION)
@@ -230,8 +234,8 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
 
     def _wanted(self) -> TransactionRequest | None:
         if self.state is TransactionState.INITIALIZING:
-            is_to_look = self._is_disowned and not self._has_looked
-            return self._requests.describe() if is_to_look else self._requests.init(is_guarded=self._is_disowned)
+            is_to_look = self._is_doubted and not self._has_looked
+            return self._requests.describe() if is_to_look else self._requests.init(is_guarded=self._is_doubted)
         if self.state in _OPEN and self._joining:
             return self._requests.add(self._joining)
         if self.state in _OPEN and self._offsets:
@@ -274,7 +278,7 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
         if request.api is DESCRIBE_TRANSACTIONS:
             self._has_looked = True
             return
-        self.fail(fenced_error(self.transactional_id) if self._is_disowned else error)
+        self.fail(fenced_error(self.transactional_id) if self._is_doubted else error)
 
     def answered(self, request: TransactionRequest, answer: TransactionAnswer, now: float) -> None:
         """Do what an answer means."""
@@ -304,7 +308,7 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
         is_abort = self.state is TransactionState.ABORTING
         is_doubtful = is_abort and not (self._is_commit_sent or self._is_outdated)
         if is_to_be_renewed(request.api.key, code, is_v2=self.is_v2, is_abort=is_doubtful):
-            self._is_renewing = self._is_disowned = True
+            self._is_renewing = self._is_doubted = True
         elif (
             verdict is not Verdict.ABORTABLE
             or (is_end and self._is_broken_promise(code, is_abort=is_abort))
@@ -328,7 +332,7 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
             return  # the count of attempts goes on: it belongs to the request that needs the coordinator
         if isinstance(answer, TransactionDescription):
             self._has_looked = True
-            if has_successor(answer, self._requests.identity):
+            if has_successor(answer, own=self._requests.identity if self._is_renewing else None):
                 self.fail(fenced_error(self.transactional_id))
             return  # and here to InitProducerId
         self.pacing.passed()
@@ -358,7 +362,7 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
 
     def _take_identity(self, answer: ProducerIdAnswer) -> None:
         self._identity.assign(answer.producer_id, answer.producer_epoch)
-        self._is_renewing = self._is_disowned = False
+        self._is_renewing = self._is_doubted = False
         self._move_to(TransactionState.READY)
 
     def _end(self, answer: EndTxnAnswer | None) -> None:

@@ -149,15 +149,16 @@ def is_to_be_renewed(api_key: int, code: int, *, is_v2: bool, is_abort: bool) ->
     return verdict_on(api_key, code) is Verdict.RENEW
 
 
-def has_successor(description: TransactionDescription, identity: TransactionIdentity) -> bool:
-    """Tell whether another identity has a transaction open, which InitProducerId would abort before it is refused.
+def has_successor(description: TransactionDescription, *, own: TransactionIdentity | None) -> bool:
+    """Tell whether another producer has a transaction open, which InitProducerId would abort before it is refused.
 
     Args:
         description: of the transactional id, or the refusal to give one.
-        identity: the present one.
+        own: under which a transaction of this producer may be open; None: it has none open.
     """
-    is_other = (description.producer_id, description.producer_epoch) != (identity.producer_id, identity.producer_epoch)
-    return description.state == ONGOING and is_other
+    claimant = description.producer_id, description.producer_epoch
+    is_own = own is not None and claimant == (own.producer_id, own.producer_epoch)
+    return description.state == ONGOING and not is_own
 
 
 def is_refused_unseen(api_key: int, code: int) -> bool:

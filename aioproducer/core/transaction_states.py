@@ -56,7 +56,7 @@ _WHY: Final[Mapping[tuple[TransactionState, TransactionState], str]] = {
     (_STATE.UNINITIALIZED, _STATE.INITIALIZING): "start",
     (_STATE.INITIALIZING, _STATE.READY): "InitProducerId answered",
     (_STATE.READY, _STATE.IN_TRANSACTION): "begin",
-    (_STATE.READY, _STATE.INITIALIZING): "the protocol of transactions was upgraded",
+    (_STATE.READY, _STATE.INITIALIZING): "the protocol was upgraded, or the cluster is another one",
     (_STATE.IN_TRANSACTION, _STATE.COMMITTING): "commit",
     (_STATE.IN_TRANSACTION, _STATE.ABORTING): "abort",
     (_STATE.IN_TRANSACTION, _STATE.ABORTABLE_ERROR): "a record or offset failed",

@@ -52,11 +52,14 @@ def test_transactional_id_decides_who_sends() -> None:
     assert not identity_of(None, is_idempotent=False).is_enabled
 
 
-def test_id_is_kept_whatever_a_broker_thinks_of_it(shared: TransactionalIdentity) -> None:
-    """It is the coordinator's to change."""
-    shared.discard(77)
+@pytest.mark.parametrize("discarded", [77, 76])
+def test_id_that_brokers_do_not_know_is_kept_until_the_coordinator_has_given_an_epoch(
+    shared: TransactionalIdentity, discarded: int
+) -> None:
+    """It is the coordinator's to change; what is said of an earlier one is old."""
+    shared.discard(discarded)
 
-    assert shared.producer_id == 77
+    assert (shared.producer_id, shared.has_gap) == (77, discarded == 77)
 
 
 def test_sequences_go_on_under_one_identity_and_begin_anew_under_the_next(

@@ -161,11 +161,37 @@ def test_look_is_of_no_use_to_another_coordinator() -> None:
     assert (request.api.name, scene.manager.node_of(request)) == ("DescribeTransactions", 2)
 
 
+@on_both()
+def test_whoever_has_been_led_to_another_cluster_asks_for_an_identity_there_first(version: int) -> None:
+    """The one of here may be somebody else's there, and whoever has the transactional id may have one open."""
+    scene = Scene(version=version).ready()
+    scene.identity.discard(77)
+
+    assert not scene.manager.begin(version)
+    scene.do("DescribeTransactions", 105)
+    guarded = scene.do("InitProducerId")
+
+    assert guarded.subject == ("billing-1", 77, 0)
+    assert scene.manager.begin(version)
+
+
+@on_both()
+def test_transaction_that_is_open_in_another_cluster_is_another_producers(version: int) -> None:
+    """Also if both clusters gave the same identity; who has nothing open leaves it alone."""
+    scene = Scene(version=version).ready()
+    scene.identity.discard(77)
+    scene.described = "Ongoing", (77, 0)
+
+    assert not scene.manager.begin(version)
+    scene.do("DescribeTransactions")
+
+    assert isinstance(scene.manager.error, ProducerFencedError)
+
+
 def test_whoever_is_not_doubted_asks_nothing_of_the_kind() -> None:
     """A first identity fences, and that of V1 after a gap is its own."""
-    scene = Scene(version=0).ready()
+    scene = Scene(version=0).begun(0)
     scene.identity.has_gap = True
-    scene.begun(0)
     scene.manager.abort()
     scene.manager.flushed()
     scene.do("EndTxn")

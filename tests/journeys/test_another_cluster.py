@@ -2,11 +2,11 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import pytest
 
-from aioproducer import Producer, TransactionAbortableError, TransactionAbortedError
+from aioproducer import Producer, ProducerFencedError, TransactionAbortableError
 from aioproducer.testing import FakeCluster
 from tests.fakes.virtual_cluster import in_virtual_time
 from tests.produced import values
@@ -71,6 +71,27 @@ async def test_transaction_that_began_in_another_cluster_is_not_committed_and_th
             assert [record.value for record in there.committed_records("orders", 0)] == [b"whole"]
 
 
+@pytest.mark.parametrize("profile", ["4.3.1", "3.9.1", "2.4"])
+@in_virtual_time
+async def test_transactional_id_that_has_one_identity_in_both_clusters_is_one_producers_alone(profile: str) -> None:
+    """The other one's transaction would be committed with a record of this one in it."""
+    async with (
+        FakeCluster(1, topics={"orders": 1}, cluster_id="here", profile=profile) as here,
+        Producer(here.bootstrap_servers, linger_ms=0, transactional_id="billing-1") as producer,
+        another_in_place_of(here, profile) as there,
+        Producer(there.bootstrap_servers, linger_ms=0, transactional_id="billing-1") as other,
+    ):
+        await asyncio.sleep(TIME_TO_NOTICE_S)
+        async with other.transaction() as txn:
+            await txn.send("orders", b"other's")
+            with suppress(ProducerFencedError, TransactionAbortableError):
+                await producer.begin_transaction()
+                await producer.send("orders", b"there")
+                await producer.flush()
+
+        assert [record.value for record in there.committed_records("orders", 0)] == [b"other's"]
+
+
 @in_virtual_time
 async def test_transactions_speak_as_the_other_cluster_does_whatever_its_epoch() -> None:
     """What clusters have agreed on is numbered by each for itself: a younger one must not count as old news."""
@@ -80,13 +101,7 @@ async def test_transactions_speak_as_the_other_cluster_does_whatever_its_epoch()
         producer = Producer(here.bootstrap_servers, linger_ms=0, transactional_id="billing-1")
         async with producer, another_in_place_of(here, "3.9.1") as there:
             await asyncio.sleep(TIME_TO_NOTICE_S)
-            await producer.begin_transaction()
-            with pytest.raises(TransactionAbortedError):  # the first to learn that its identity is not known there
-                await producer.send("orders", b"lost")
-            await producer.abort_transaction()
-
-            await producer.begin_transaction()
-            await producer.send("orders", b"there")
-            await producer.commit_transaction()
+            async with producer.transaction() as txn:
+                await txn.send("orders", b"there")
 
             assert [record.value for record in there.committed_records("orders", 0)] == [b"there"]

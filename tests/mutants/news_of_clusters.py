@@ -16,6 +16,18 @@ NEWS_OF_CLUSTERS = (
         ),
     ),
     Mutant(
+        name="transaction_of_whoever_has_the_same_identity_there",
+        breaks="I12: who was led to another cluster aborts what another producer of its transactional id has open",
+        tests=("tests/core/test_transaction_successor.py", "tests/journeys/test_another_cluster.py"),
+        changes=(
+            Change(
+                "core/transaction_manager.py",
+                "own=self._requests.identity if self._is_renewing else None",
+                "own=self._requests.identity",
+            ),
+        ),
+    ),
+    Mutant(
         name="partitions_of_another_cluster",
         breaks="I3: partitions go on with the sequences of another cluster's logs",
         tests=("tests/core/test_partitions_renewed.py", "tests/journeys/test_another_cluster.py"),

@@ -118,8 +118,8 @@ UNSEEN_IN_TRANSACTIONS = (
         ("D13",),
         Change(
             "core/transaction_manager.py",
-            "        if is_v2 and was_v1:\n",
-            "        if is_v2 and was_v1 and not self.number:\n",
+            "        if self._identity.has_gap or (is_v2 and was_v1):\n",
+            "        if self._identity.has_gap:\n",
         ),
     ),
     _mutant(
