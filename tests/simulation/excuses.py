@@ -118,6 +118,11 @@ def may_be_too_large(plan: Plan) -> bool:
     return plan.max_message_bytes is not None or bool({"split", "F18", "codes"} & set(plan.enabled))
 
 
+def may_be_taken_apart(plan: Plan) -> bool:
+    """Whether batches may be sent in parts: they are too large, or a broker refuses one of their records."""
+    return may_be_too_large(plan) or plan.family.integer_edges
+
+
 def _is_late(story: Story, plan: Plan) -> bool:
     """Whether its time was over, or that of the oldest record of its batch."""
     if story.ended_at < 0:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 from aioproducer import BufferTimeoutError, BulkResult, Delivery, KafkaError, Producer, RecordMetadata, UndeliveredError
 from aioproducer.network.node_link import LONGEST_THROTTLE_MS
 from tests.simulation.callback_turns import CallbackTurns
-from tests.simulation.excuses import check_ends, may_be_too_large
+from tests.simulation.excuses import check_ends, may_be_taken_apart
 from tests.simulation.flush_watch import FlushWatch
 from tests.simulation.given_headers import headers_for
 from tests.simulation.history import End, History, RecordId, Story
@@ -338,8 +338,8 @@ class Caller:
         late = [str(story.record) for story in before if story.delivery is not None and not story.delivery.done()]
         if late:
             load.history.violated("I19", f"flush returned before {', '.join(late)} had ended")
-        # A batch may hold records of after the call: of its parts, if it is split, the last may be theirs.
-        if watch.overtime_s() > TICK_S and not may_be_too_large(load.plan):
+        # A batch may hold records of after the call: of its parts, if it is taken apart, the last may be theirs.
+        if watch.overtime_s() > TICK_S and not may_be_taken_apart(load.plan):
             load.history.violated(
                 "I19", f"flush went on for {watch.overtime_s():.6f} s after all it waits for had ended"
             )
