@@ -142,7 +142,7 @@ async def test_those_not_tried_are_counted(one_broker: FakeCluster) -> None:
     """Flush says how many there were, not how many errors."""
     stall = one_broker.faults.stall(PRODUCE)
     async with Producer(
-        one_broker.bootstrap_servers, buffer_memory=100_000, batch_size=10_000, max_block_ms=100
+        one_broker.bootstrap_servers, buffer_memory=100_000, batch_size=10_000, max_block_ms=1_000
     ) as small:
         bulk = await small.send_many("orders", [bytes(1_000)] * 500)
         one_broker.faults.remove(stall)
@@ -187,7 +187,7 @@ async def test_no_room_in_time_refuses_the_rest(one_broker: FakeCluster) -> None
     """After one max_block_ms, not one for each record."""
     stall = one_broker.faults.stall(PRODUCE)
     async with Producer(
-        one_broker.bootstrap_servers, buffer_memory=100_000, batch_size=10_000, max_block_ms=100
+        one_broker.bootstrap_servers, buffer_memory=100_000, batch_size=10_000, max_block_ms=1_000
     ) as small:
         bulk = await asyncio.wait_for(small.send_many("orders", [bytes(1_000)] * 500), 30)
         one_broker.faults.remove(stall)

@@ -94,8 +94,8 @@ async def test_enqueue_waits_for_room_in_the_order_of_calls(one_broker: FakeClus
 async def test_enqueue_without_room_in_time(one_broker: FakeCluster) -> None:
     """An error after max_block_ms, and the record is not written."""
     stall = one_broker.faults.stall(PRODUCE)
-    async with Producer(one_broker.bootstrap_servers, max_block_ms=100, **SMALL) as producer:  # type: ignore[arg-type]
-        with pytest.raises(BufferTimeoutError, match="max_block_ms=100") as caught:
+    async with Producer(one_broker.bootstrap_servers, max_block_ms=1_000, **SMALL) as producer:  # type: ignore[arg-type]
+        with pytest.raises(BufferTimeoutError, match="max_block_ms=1000") as caught:
             await enqueue_for_ever(producer)
         accepted = producer.statistics().records_sent
         one_broker.faults.remove(stall)

@@ -1,6 +1,7 @@
 """Kafka's own reader of log files finds in them exactly what was sent, with every codec."""
 
 import re
+import time
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -18,7 +19,8 @@ TOOLS = {"3.9.1": (False, "kafka.tools.DumpLogSegments"), "4.3.1": (True, "org.a
 """Whether it is among the tools' jars, and its name."""
 
 Codec: TypeAlias = Literal["none", "gzip", "snappy", "lz4", "zstd"]
-TIMESTAMP = 1_700_000_000_000
+TIMESTAMP = time.time_ns() // 1_000_000
+"""Of today: the broker deletes the log of what is older than a week, sooner or later."""
 VALUES = (b"a" * 300, None, b"", b"b" * 300)
 
 
