@@ -262,8 +262,8 @@ class Settlement:
     def renew(self, queue: PartitionQueue, exists: bool) -> None:  # noqa: FBT001  # a listener's shape
         """Go on with a partition of a topic that was deleted and made again.
 
-        What may be written is gone with the old log or is in the new one: it ends. What was never sent goes on under
-        a new identity, unless its partition no longer exists.
+        What may be written is gone with the old log or is in the new one: it ends. What was never sent goes on, unless
+        its partition no longer exists: under a new identity if the old log had any batch of the present one.
         """
         now = self._clock()
         text = "the topic was deleted and made again"

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from aioproducer import KafkaError, MetadataNotReadyError, Producer, partition_for_key
+from aioproducer import KafkaError, MetadataNotReadyError, Partitioner, Producer, partition_for_key
 from aioproducer.core.cluster import Cluster
 from aioproducer.testing import ApiKey, FakeCluster
 from tests.fakes.virtual_cluster import ClusterLoop, in_virtual_time
@@ -16,6 +16,17 @@ def turns() -> int:
     loop = asyncio.get_running_loop()
     assert isinstance(loop, ClusterLoop)
     return loop.turns
+
+
+def forgetful(cluster: FakeCluster, *, partitioner: Partitioner | None = None) -> Producer:
+    """A producer that has forgotten a topic when nothing was sent to it for a minute."""
+    return Producer(
+        cluster.bootstrap_servers,
+        linger_ms=0,
+        metadata_max_idle_ms=5_000,
+        metadata_max_age_ms=10_000,
+        partitioner=partitioner,
+    )
 
 
 @in_virtual_time
@@ -34,12 +45,7 @@ async def test_leader_that_died_while_nothing_was_sent_is_replaced_at_once() -> 
 @in_virtual_time
 async def test_forgotten_topic_is_asked_for_again_when_it_is_used_again() -> None:
     """Its leader of then may be gone by now."""
-    async with (
-        FakeCluster(3) as cluster,
-        Producer(
-            cluster.bootstrap_servers, linger_ms=0, metadata_max_idle_ms=5_000, metadata_max_age_ms=10_000
-        ) as producer,
-    ):
+    async with FakeCluster(3) as cluster, forgetful(cluster) as producer:
         await producer.send("idle", b"1", partition=0)
         await asyncio.sleep(60)
         await cluster.kill(cluster.leader_of("idle", 0))
@@ -58,9 +64,7 @@ async def test_topic_made_again_smaller_while_it_was_forgotten_takes_all_keys(pr
     """Those that belonged to partitions which are gone find others, or nothing with such a key is ever delivered."""
     async with (
         FakeCluster(1, topics={"idle": 8}, auto_create_topics=False, profile=profile) as cluster,
-        Producer(
-            cluster.bootstrap_servers, linger_ms=0, metadata_max_idle_ms=5_000, metadata_max_age_ms=10_000
-        ) as producer,
+        forgetful(cluster) as producer,
     ):
         keys = [b"%d" % number for number in range(20)]
         await asyncio.gather(*(producer.send("idle", b"1", key=key) for key in keys))
@@ -79,12 +83,7 @@ async def test_topic_made_again_smaller_while_it_was_forgotten_takes_all_keys(pr
 @in_virtual_time
 async def test_key_of_a_forgotten_topic_goes_where_other_producers_put_it() -> None:
     """The topic has more partitions by now; among those of then, whoever reads by key would not find it."""
-    async with (
-        FakeCluster(1, topics={"idle": 2}) as cluster,
-        Producer(
-            cluster.bootstrap_servers, linger_ms=0, metadata_max_idle_ms=5_000, metadata_max_age_ms=10_000
-        ) as producer,
-    ):
+    async with FakeCluster(1, topics={"idle": 2}) as cluster, forgetful(cluster) as producer:
         await producer.send("idle", b"1", key=b"a")
         await asyncio.sleep(60)
         cluster.model.topics.add_partitions(cluster.model.topics.named("idle"), 16)
@@ -97,12 +96,7 @@ async def test_key_of_a_forgotten_topic_goes_where_other_producers_put_it() -> N
 @in_virtual_time
 async def test_record_that_cannot_wait_is_taken_after_a_long_pause_unless_others_wait() -> None:
     """It goes by what was known of the topic, or the first one after every pause would be refused."""
-    async with (
-        FakeCluster(1, topics={"idle": 2}) as cluster,
-        Producer(
-            cluster.bootstrap_servers, linger_ms=0, metadata_max_idle_ms=5_000, metadata_max_age_ms=10_000
-        ) as producer,
-    ):
+    async with FakeCluster(1, topics={"idle": 2}) as cluster, forgetful(cluster) as producer:
         await producer.send("idle", b"1")
         await asyncio.sleep(60)
         assert (await producer.send_nowait("idle", b"2", partition=1)).offset >= 0
@@ -152,16 +146,7 @@ async def test_partitioner_is_asked_when_a_forgotten_topic_is_known_again() -> N
             shown.append(cluster.partition_count(topic))
             return (shown[-1] or 0) - 1
 
-    async with (
-        FakeCluster(1, topics={"idle": 3}) as cluster,
-        Producer(
-            cluster.bootstrap_servers,
-            linger_ms=0,
-            metadata_max_idle_ms=5_000,
-            metadata_max_age_ms=10_000,
-            partitioner=Last(),
-        ) as producer,
-    ):
+    async with FakeCluster(1, topics={"idle": 3}) as cluster, forgetful(cluster, partitioner=Last()) as producer:
         for _ in range(2):
             assert (await producer.send("idle", b"v")).partition == 2
             await asyncio.sleep(60)
@@ -177,12 +162,7 @@ async def test_record_with_a_partition_queues_behind_those_that_a_partitioner_is
         def partition(self, *_: object) -> int:
             return 0
 
-    async with (
-        FakeCluster(1, topics={"idle": 3}) as cluster,
-        Producer(
-            cluster.bootstrap_servers, metadata_max_idle_ms=5_000, metadata_max_age_ms=10_000, partitioner=First()
-        ) as producer,
-    ):
+    async with FakeCluster(1, topics={"idle": 3}) as cluster, forgetful(cluster, partitioner=First()) as producer:
         await producer.send("idle", b"before")
         await asyncio.sleep(60)
         producer.send("idle", b"1")
@@ -211,12 +191,7 @@ class ToTheFirst:
 @in_virtual_time
 async def test_send_nowait_asks_for_a_forgotten_topic_that_a_partitioner_must_be_shown() -> None:
     """Its partitions are there still, so it said that memory was short, and the topic was never asked for."""
-    async with (
-        FakeCluster(1, topics={"idle": 3}) as cluster,
-        Producer(
-            cluster.bootstrap_servers, metadata_max_idle_ms=5_000, metadata_max_age_ms=10_000, partitioner=ToTheFirst()
-        ) as producer,
-    ):
+    async with FakeCluster(1, topics={"idle": 3}) as cluster, forgetful(cluster, partitioner=ToTheFirst()) as producer:
         await producer.send("idle", b"before")
         await asyncio.sleep(60)
         with pytest.raises(MetadataNotReadyError):
@@ -234,12 +209,7 @@ async def test_send_nowait_asks_for_a_forgotten_topic_that_a_partitioner_must_be
 async def test_partitioner_that_sends_while_a_forgotten_topic_is_known_again_holds_nothing_up() -> None:
     """Its record queued behind those still to be chosen for, in a line that waited for the next metadata."""
     partitioner = ToTheFirst()
-    async with (
-        FakeCluster(1, topics={"idle": 3}) as cluster,
-        Producer(
-            cluster.bootstrap_servers, metadata_max_idle_ms=5_000, metadata_max_age_ms=10_000, partitioner=partitioner
-        ) as producer,
-    ):
+    async with FakeCluster(1, topics={"idle": 3}) as cluster, forgetful(cluster, partitioner=partitioner) as producer:
         await producer.send("idle", b"before")
         await asyncio.sleep(60)
 
@@ -258,12 +228,7 @@ async def test_partitioner_that_sends_while_a_forgotten_topic_is_known_again_hol
 @in_virtual_time
 async def test_identity_of_a_partition_survives_its_topic_being_forgotten() -> None:
     """Or the broker would take the next records for copies of the first and drop them."""
-    async with (
-        FakeCluster(3) as cluster,
-        Producer(
-            cluster.bootstrap_servers, linger_ms=0, metadata_max_idle_ms=5_000, metadata_max_age_ms=10_000
-        ) as producer,
-    ):
+    async with FakeCluster(3) as cluster, forgetful(cluster) as producer:
         for number in range(10):
             await producer.send("idle", b"%d" % number, partition=0)
             await asyncio.sleep(60)
