@@ -83,23 +83,13 @@ class PartitionsInUse:
         self._cluster_id = cluster.cluster_id
         for name in [*self._views] if is_elsewhere else self._views.keys() - cluster.topics.keys():
             self._forget_leaders(name)
-        nodes_changed = cluster.nodes.keys() != self._node_ids
-        self._node_ids = cluster.nodes.keys()
-        changed = [
-            (name, view)
-            for name, view in cluster.topics.items()
-            if view.partitions and (nodes_changed or self._views.get(name) is not view)
-        ]
-        fresh = [name for name, _ in changed if name not in self._views]
-        for name in fresh:
-            if name in self.topics:  # forgotten, and known again
-                self.topics[name].held -= 1
-        for name, view in changed:
-            is_new_topic = self._is_another(view)
-            self._views[name], self._topic_ids[name] = view, view.topic_id
-            self._update_topic(cluster, name, len(view.partitions))
-            if is_new_topic and not is_elsewhere:
-                self._renew(self.topics[name], len(view.partitions))
+        changed = self._changed(cluster)
+        fresh = [view.name for view in changed if view.name not in self._views]
+        for view in changed:
+            is_another = self._is_another(view)
+            self._follow(cluster, view)
+            if is_another and not is_elsewhere:
+                self._renew(self.topics[view.name], len(view.partitions))
         if is_elsewhere:
             self._begin_anew(cluster)
         return fresh
@@ -109,6 +99,16 @@ class PartitionsInUse:
         """Nodes that lead at least one partition in use."""
         return self._led.keys()
 
+    def _changed(self, cluster: Cluster) -> list[TopicView]:
+        """Topics that are to be followed anew: all, if there are other nodes, which may be the leaders of any."""
+        nodes_changed = cluster.nodes.keys() != self._node_ids
+        self._node_ids = cluster.nodes.keys()
+        return [
+            view
+            for view in cluster.topics.values()
+            if view.partitions and (nodes_changed or self._views.get(view.name) is not view)
+        ]
+
     def _is_another(self, view: TopicView) -> bool:
         """Whether a topic was made again since it was followed last; without ids fewer partitions say so."""
         ids = {self._topic_ids.get(view.name, NO_TOPIC_ID), view.topic_id}
@@ -117,14 +117,17 @@ class PartitionsInUse:
         topic = self.topics.get(view.name)
         return topic is not None and len(view.partitions) < len(topic.slots)
 
-    def _update_topic(self, cluster: Cluster, name: str, count: int) -> None:
-        topic = self.topics.get(name)
+    def _follow(self, cluster: Cluster, view: TopicView) -> None:
+        topic = self.topics.get(view.name)
         if topic is None:
-            topic = self.topics[name] = TopicSlots(name)
-        for number in range(len(topic.slots), count):
-            topic.slots.append(self._new_slot(TopicPartition(name, number)))
+            topic = self.topics[view.name] = TopicSlots(view.name)
+        elif view.name not in self._views:
+            topic.held -= 1  # as `_forget_leaders` has counted
+        self._views[view.name], self._topic_ids[view.name] = view, view.topic_id
+        for number in range(len(topic.slots), len(view.partitions)):
+            topic.slots.append(self._new_slot(TopicPartition(view.name, number)))
         for slot in topic.slots:
-            self._follow_leader(slot.queue, cluster.leader_of(name, slot.partition))
+            self._follow_leader(slot.queue, cluster.leader_of(view.name, slot.partition))
 
     def _forget_leaders(self, name: str) -> None:
         """A topic not used for long is no longer followed: whoever sends to it again asks for it first.
