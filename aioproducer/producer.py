@@ -126,6 +126,7 @@ class Producer(ProducerLifetime, RecordVerbs, TransactionalVerbs):
         Raises:
             TransactionTimeoutError: a transaction over them is open for longer than `max_block_ms`.
             GroupAuthorizationError: the right to describe the group is missing.
+            UnsupportedVersionError: the brokers are older than Kafka 2.5.
             TypeError, ValueError: an argument; names it and what is allowed.
         """
         from aioproducer.transactions.committed_offsets import CommittedOffsets  # noqa: PLC0415  # for few

@@ -301,19 +301,19 @@ class Sender:
         hints: dict[TopicPartition, PartitionView] = {}
         for batch in request.batches:
             answer = answer_to(batch)
+            if answer is None or answer.base_offset < NO_OFFSET:
+                text = f"node {request.node_id} answered Produce without a word on {batch.queue.topic_partition}"
+                batch.last_error = ProtocolError(text)
+                self._client.disconnect(request.node_id, batch.last_error)
+            elif answer.error_code:
+                batch.last_error = _error_of(batch, answer)
+                if answer.leader_id >= 0:
+                    hints[batch.queue.topic_partition] = PartitionView(answer.leader_id, answer.leader_epoch)
             outcome = decide(answer, self._settlement.facts(batch, answer), self._policy)
             self._settlement.apply(batch, outcome, now)
             if isinstance(outcome, Retry) and outcome.renegotiate:
                 text = f"node {request.node_id} no longer speaks Produce {request.version}: versions are agreed on anew"
                 self._client.disconnect(request.node_id, BrokerConnectionError(text), at_once=False)
-            if answer is None or answer.base_offset < NO_OFFSET:
-                text = f"node {request.node_id} answered Produce without a word on {batch.queue.topic_partition}"
-                batch.last_error = ProtocolError(text)
-                self._client.disconnect(request.node_id, ProtocolError(text))
-            elif answer.error_code:
-                batch.last_error = _error_of(batch, answer)
-                if answer.leader_id >= 0:
-                    hints[batch.queue.topic_partition] = PartitionView(answer.leader_id, answer.leader_epoch)
         if hints:  # all at once: there may be thousands
             endpoints = [Node(node_id, *endpoint) for node_id, endpoint in response.nodes.items()]
             self._metadata.apply_leader_hints(hints, topic_ids=request.topic_ids, endpoints=endpoints)
@@ -342,9 +342,9 @@ class Sender:
 
     def explain(self, batch: ProducerBatch) -> str:
         """Say what a batch is waiting for, for the text of an error."""
-        node_id = batch.queue.leader_id
         if batch.state is BatchState.ON_WIRE:
-            return f"node {node_id} has not answered"
+            return f"node {batch.node_id} has not answered"
+        node_id = batch.queue.leader_id
         if node_id is None:
             return f"the partition has no leader ({self._metadata.last_error or 'as far as metadata says'})"
         if self._identity.is_missing and not batch.is_stamped:

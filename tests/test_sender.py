@@ -319,6 +319,32 @@ def test_error_of_a_deadline_says_what_the_broker_said_last() -> None:
     assert error.last_broker_error is not None
 
 
+def test_deadline_on_the_wire_names_the_node_that_was_asked() -> None:
+    """Another one leads by now; it was never sent to."""
+    script = ScriptedSender(delivery_timeout_s=10)
+    delivery = script.core.send(b"v")
+    script.turn()
+    script.core.lead([2], epoch=1)
+    script.turn(seconds=10)
+
+    assert "node 1 has not answered" in str(delivery.exception())
+
+
+def test_error_of_an_answer_without_the_partition_says_so_and_not_what_was_before() -> None:
+    """The connection of an earlier attempt was lost; that of this one was not."""
+    script = ScriptedSender(delivery_timeout_s=100, retries=1)
+    delivery = script.core.send(b"v")
+    script.turn()
+    script.lose(1)
+    script.turn(seconds=1)
+    script.answer(1, {})
+
+    error = delivery.exception()
+    assert isinstance(error, BrokerConnectionError)
+    assert "does not say what became of the batch" in str(error)
+    assert isinstance(error.last_broker_error, ProtocolError)
+
+
 def test_known_new_leader_ends_the_pause_before_a_retry() -> None:
     """The pause is for the one who refused (KAFKA-15415)."""
     script = ScriptedSender()

@@ -116,7 +116,7 @@ def decide(  # noqa: PLR0911  # one return for each kind of answer
         policy: of the producer.
     """
     if answer is None or answer.base_offset < NO_OFFSET:
-        return decide_lost(facts, policy)
+        return _unanswered(facts, policy, "the broker's answer does not say what became of the batch")
     if not answer.error_code:
         return _written(answer, facts)
     row = ErrorCode.of(answer.error_code)
@@ -141,11 +141,13 @@ def decide(  # noqa: PLR0911  # one return for each kind of answer
 
 def decide_lost(facts: BatchFacts, policy: Policy) -> ProduceOutcome:
     """Say what becomes of a batch whose connection was lost before its answer came, or its bytes had left (acks=0)."""
+    return _unanswered(facts, policy, "the connection was lost before the broker's answer came")
+
+
+def _unanswered(facts: BatchFacts, policy: Policy, reason: str) -> ProduceOutcome:
     if facts.attempts <= policy.retries and policy.acks != 0:
         return Retry(maybe_written=True, refresh_metadata=True)
-    return Fail(
-        Outcome.UNKNOWN, int(ErrorCode.NETWORK_EXCEPTION), "the connection was lost before the broker's answer came"
-    )
+    return Fail(Outcome.UNKNOWN, int(ErrorCode.NETWORK_EXCEPTION), reason)
 
 
 def _written(answer: PartitionAnswer, facts: BatchFacts) -> ProduceOutcome:

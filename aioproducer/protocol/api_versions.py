@@ -9,8 +9,6 @@ from typing import Final, NamedTuple
 from aioproducer.errors import UnsupportedVersionError
 from aioproducer.protocol.messages import Api
 
-_OLDEST_KAFKA: Final = "2.1"
-
 
 class FinalizedFeatures(NamedTuple):
     """What the whole cluster has agreed on, as one broker knew it (KIP-584)."""
@@ -72,11 +70,11 @@ class ApiVersions:
         return f"ApiVersions({len(self._ranges)} requests)"
 
     def _complaint(self, api: Api, ours: int) -> str:
+        needed = f"Kafka {api.since} or newer is needed"
         if api.key not in self._ranges:
-            return f"the broker does not speak {api.name} at all; Kafka {_OLDEST_KAFKA} or newer is needed"
+            return f"the broker does not speak {api.name} at all; {needed}"
         lowest, highest = self._ranges[api.key]
-        ages = "broker is too old" if highest < api.min_version else "broker is too new for this client"
-        return (
-            f"the {ages}: it speaks {api.name} {lowest} to {highest}, this client {api.min_version} to {ours} "
-            f"(Kafka {_OLDEST_KAFKA} or newer is needed)"
-        )
+        spoken = f"it speaks {api.name} {lowest} to {highest}, this client {api.min_version} to {ours}"
+        if highest < api.min_version:
+            return f"the broker is too old: {spoken}; {needed}"
+        return f"the broker is too new for this client: {spoken}"

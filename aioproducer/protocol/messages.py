@@ -36,6 +36,8 @@ class Api(NamedTuple):
     min_version: int
     max_version: int
     first_flexible: int
+    since: str = "2.1"
+    """The oldest Kafka that this client can ask so; none older than 2.1."""
 
     def is_flexible(self, version: int) -> bool:
         """Tell whether this version has compact lengths and tagged fields."""

@@ -19,7 +19,7 @@ from aioproducer.protocol.messages import Api
 from aioproducer.protocol.request_fields import NO_TAGGED_FIELDS, array_length, string
 from aioproducer.protocol.response_reader import ResponseReader, decode
 
-OFFSET_FETCH: Final = Api(9, "OffsetFetch", 7, 7, 6)
+OFFSET_FETCH: Final = Api(9, "OffsetFetch", 7, 7, 6, since="2.5")
 
 NO_OFFSET: Final = -1
 """What the answer says of a partition for which the group has committed nothing."""

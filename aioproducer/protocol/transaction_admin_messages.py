@@ -21,10 +21,10 @@ from aioproducer.protocol.messages import Api
 from aioproducer.protocol.request_fields import NO_TAGGED_FIELDS, array_length, string
 from aioproducer.protocol.response_reader import ResponseReader, decode
 
-WRITE_TXN_MARKERS: Final = Api(27, "WriteTxnMarkers", 1, 1, 1)
-DESCRIBE_PRODUCERS: Final = Api(61, "DescribeProducers", 0, 0, 0)
-DESCRIBE_TRANSACTIONS: Final = Api(65, "DescribeTransactions", 0, 0, 0)
-LIST_TRANSACTIONS: Final = Api(66, "ListTransactions", 0, 1, 0)
+WRITE_TXN_MARKERS: Final = Api(27, "WriteTxnMarkers", 1, 1, 1, since="2.8")
+DESCRIBE_PRODUCERS: Final = Api(61, "DescribeProducers", 0, 0, 0, since="2.8")
+DESCRIBE_TRANSACTIONS: Final = Api(65, "DescribeTransactions", 0, 0, 0, since="3.0")
+LIST_TRANSACTIONS: Final = Api(66, "ListTransactions", 0, 1, 0, since="3.0")
 
 NO_TRANSACTION: Final = -1
 """Start offset of a producer that has no transaction open in a partition."""

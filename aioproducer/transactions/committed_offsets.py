@@ -13,7 +13,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from aioproducer.errors import BrokerError, KafkaError, TransactionTimeoutError
+from aioproducer.errors import BrokerConnectionError, BrokerError, KafkaError, TransactionTimeoutError
 from aioproducer.protocol.error_codes import ErrorCode
 from aioproducer.protocol.offset_fetch import (
     NO_OFFSET,
@@ -75,6 +75,7 @@ class CommittedOffsets:
         Raises:
             TransactionTimeoutError: a transaction over them is still open, or nobody answers.
             GroupAuthorizationError: the user may not describe the group.
+            UnsupportedVersionError: the coordinator is older than Kafka 2.5, and hides no open transaction.
             KafkaError: another refusal, or the producer has come to its end.
         """
         if not partitions:
@@ -94,8 +95,10 @@ class CommittedOffsets:
         while True:
             try:
                 return await self._fetch(group_id, partitions)
-            except KafkaError as error:
-                if isinstance(error, BrokerError) and not error.retriable:
+            except BrokerConnectionError as error:
+                attempts.last = error
+            except BrokerError as error:
+                if not error.retriable:
                     raise
                 attempts.last = error
             await asyncio.sleep(self._backoff.delay_s(attempts.count))
@@ -106,7 +109,8 @@ class CommittedOffsets:
 
         Raises:
             BrokerError: retriable or not, by its code.
-            KafkaError: no answer.
+            BrokerConnectionError: no answer.
+            KafkaError: there will be none.
         """
         found = await self._client.request(
             FIND_COORDINATOR,

@@ -1,8 +1,16 @@
 """Transactions on brokers before Kafka 2.5: what their requests cannot say is not left out in silence."""
 
+import asyncio
+
 import pytest
 
-from aioproducer import ConsumerGroupMetadata, ProducerFencedError, TransactionAbortableError, UnsupportedVersionError
+from aioproducer import (
+    ConsumerGroupMetadata,
+    ProducerFencedError,
+    TopicPartition,
+    TransactionAbortableError,
+    UnsupportedVersionError,
+)
 from tests.fakes.transactional_cluster import (
     FIRST,
     Release,
@@ -81,3 +89,15 @@ async def test_group_without_a_member_is_enough(release: Release) -> None:
             await txn.send_offsets({("t", 1): 5}, "readers")
 
         assert committed(cluster) == [b"v"]
+
+
+@on_old_releases
+@in_virtual_time
+async def test_offsets_that_may_change_are_not_asked_for_in_vain(release: Release) -> None:
+    """Such a coordinator never learns to hide an open transaction: nothing to ask again for until time is over."""
+    async with cluster_of(release) as cluster, producer_of(cluster) as producer:
+        before = asyncio.get_running_loop().time()
+        with pytest.raises(UnsupportedVersionError, match=r"Kafka 2\.5 or newer is needed"):
+            await producer.committed_offsets("readers", [TopicPartition("t", 0)])
+
+        assert asyncio.get_running_loop().time() - before < 1

@@ -138,11 +138,8 @@ LISTED = (
         changes=(
             Change(
                 "core/produce_outcome.py",
-                "    if answer is None or answer.base_offset < NO_OFFSET:\n        return decide_lost(facts, policy)\n",
-                "    if answer is None:\n"
-                "        return Complete(NO_OFFSET)\n"
-                "    if answer.base_offset < NO_OFFSET:\n"
-                "        return decide_lost(facts, policy)\n",
+                "    if answer is None or answer.base_offset < NO_OFFSET:\n",
+                "    if answer is None:\n        return Complete(NO_OFFSET)\n    if answer.base_offset < NO_OFFSET:\n",
             ),
         ),
     ),

@@ -102,9 +102,9 @@ OWN_SHELL = (
         changes=(
             Change(
                 "sender.py",
-                "                self._client.disconnect(request.node_id, ProtocolError(text))\n",
+                "                self._client.disconnect(request.node_id, batch.last_error)\n",
                 "                for node_id in self._metadata.cluster.nodes:\n"
-                "                    self._client.disconnect(node_id, ProtocolError(text))\n",
+                "                    self._client.disconnect(node_id, batch.last_error)\n",
             ),
         ),
     ),

@@ -7,7 +7,9 @@ import pytest
 from aioproducer.errors import BrokerError, ProtocolError, UnsupportedVersionError
 from aioproducer.protocol.api_versions import ApiVersions
 from aioproducer.protocol.handshake import handshake
-from aioproducer.protocol.messages import METADATA, PRODUCE
+from aioproducer.protocol.messages import METADATA, PRODUCE, Api
+from aioproducer.protocol.offset_fetch import OFFSET_FETCH
+from aioproducer.protocol.transaction_admin_messages import DESCRIBE_TRANSACTIONS
 from tests.fakes.scripted_broker import api_versions_body
 
 OLD_SHAPE = struct.pack(">hihhhhhhhhh", 0, 3, 0, 3, 9, 3, 0, 9, 18, 0, 2)
@@ -83,6 +85,21 @@ def test_no_common_version_says_who_is_to_blame(ranges: dict[int, tuple[int, int
     """Ranges that cannot be count as not spoken."""
     with pytest.raises(UnsupportedVersionError, match=text):
         ApiVersions(ranges).highest_common(PRODUCE)
+
+
+@pytest.mark.parametrize(
+    "api, ranges, text",
+    [
+        (PRODUCE, {0: (0, 2)}, "this client 3 to 13; Kafka 2.1 or newer is needed"),
+        (OFFSET_FETCH, {9: (0, 6)}, "this client 7 to 7; Kafka 2.5 or newer is needed"),
+        (DESCRIBE_TRANSACTIONS, {}, "at all; Kafka 3.0 or newer is needed"),
+        (OFFSET_FETCH, {9: (8, 10)}, "speaks OffsetFetch 8 to 10, this client 7 to 7$"),
+    ],
+)
+def test_release_that_is_needed_is_named(api: Api, ranges: dict[int, tuple[int, int]], text: str) -> None:
+    """Of this request; a newer release is no help against a broker that is too new."""
+    with pytest.raises(UnsupportedVersionError, match=text):
+        ApiVersions(ranges).highest_common(api)
 
 
 def test_highest_common_version_is_taken_never_the_lowest() -> None:
