@@ -63,7 +63,7 @@ class SignedRequests:
 
     def send_offsets(self, offsets: OffsetsToSend, *, is_v2: bool) -> TransactionRequest:
         """The next step of committing offsets with the transaction."""
-        if offsets.is_added:
+        if is_v2 or offsets.is_added:
             return commit_offsets(self.identity, offsets, is_v2=is_v2)
         return add_offsets(self.coordinator, self.identity, offsets)
 

@@ -184,13 +184,11 @@ class OffsetsToSend:
 
     __slots__ = ("group", "is_added", "is_done", "offsets")
 
-    def __init__(
-        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: ConsumerGroupMetadata, *, is_added: bool
-    ) -> None:
-        """Begin; with transactions V2 the group needs not be added: `is_added` from the start."""
+    def __init__(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: ConsumerGroupMetadata) -> None:
         self.offsets = offsets
         self.group = group
-        self.is_added = is_added
+        self.is_added = False
+        """The coordinator knows that the transaction commits offsets of the group; V1 alone tells it before."""
         self.is_done = False
 
     @property

@@ -233,7 +233,7 @@ class TransactionRunner:
         if not offsets:
             return
         manager, number = self._manager, self._manager.number
-        sending = manager.send_offsets(OffsetsToSend(offsets, group, is_added=manager.is_v2))
+        sending = manager.send_offsets(OffsetsToSend(offsets, group))
         self.wake()
         what = f"the offsets of group {group.group_id!r} are not committed with the transaction"
         await self.waits.until(

@@ -58,7 +58,7 @@ def test_coordinator_that_nobody_names_leaves_no_copy() -> None:
 def after_offsets_were_lost(version: int, *, answered_by: int) -> Scene:
     """Node 1 did not answer TxnOffsetCommit, a node did a second later, and the transaction is committed."""
     scene = Scene(version=version).begun()
-    scene.manager.send_offsets(OffsetsToSend(OFFSETS, READERS, is_added=True))
+    scene.send_offsets(OFFSETS, READERS)
     scene.manager.unanswered(scene.ask(), LOST, was_sent=True, now=scene.now)
     scene.coordinator = answered_by
     scene.pass_time(1)
@@ -94,7 +94,7 @@ def test_unanswered_offsets_delay_nothing_where_a_late_copy_does_no_harm(version
 def test_v1_offsets_that_nobody_has_answered_delay_the_next_transaction() -> None:
     """The transaction was aborted: whether the node is still the coordinator is not known."""
     scene = Scene(version=0).begun()
-    scene.manager.send_offsets(OffsetsToSend(OFFSETS, READERS, is_added=True))
+    scene.send_offsets(OFFSETS, READERS)
     scene.manager.unanswered(scene.ask(), LOST, was_sent=True, now=scene.now)
     scene.manager.abort()
     scene.manager.flushed()
@@ -109,11 +109,12 @@ def test_v1_offsets_are_waited_for_by_group() -> None:
     """Another group's coordinator says nothing of the one that did not answer."""
     scene = Scene(version=0).begun()
     other = ConsumerGroupMetadata("others")
-    scene.manager.send_offsets(OffsetsToSend(OFFSETS, READERS, is_added=True))
-    scene.manager.send_offsets(OffsetsToSend(OFFSETS, other, is_added=True))
+    scene.send_offsets(OFFSETS, READERS)
+    scene.manager.send_offsets(OffsetsToSend(OFFSETS, other))
     scene.manager.unanswered(scene.ask(), LOST, was_sent=True, now=scene.now)
     scene.pass_time(1)
     scene.do("TxnOffsetCommit")
+    scene.do("AddOffsetsToTxn")
     scene.coordinator = 2
     scene.do("TxnOffsetCommit")
 

@@ -8,7 +8,7 @@ from aioproducer.records import ConsumerGroupMetadata, OffsetAndMetadata, TopicP
 def offsets(offset: int, group: str = "readers", generation: int = -1) -> OffsetsToSend:
     """Of one partition."""
     given = {TopicPartition("orders", 0): OffsetAndMetadata(offset)}
-    return OffsetsToSend(given, ConsumerGroupMetadata(group, generation), is_added=False)
+    return OffsetsToSend(given, ConsumerGroupMetadata(group, generation))
 
 
 def test_the_same_again_is_what_is_in_line() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from aioproducer.core.transaction_requests import OffsetsToSend, TransactionRequest
+from aioproducer.core.transaction_requests import TransactionRequest
 from aioproducer.errors import BrokerConnectionError
 from aioproducer.protocol.transaction_messages import CoordinatorAnswer
 from tests.fakes.transaction_scene import OFFSETS, READERS, Scene, State, on_both
@@ -35,13 +35,15 @@ def forget_coordinator(scene: Scene) -> None:
 def test_groups_coordinator_that_is_not_told_costs_the_transaction_alone(version: int, code: int) -> None:
     """TRANSACTION_ABORTABLE ended the producer, where Kafka's own aborts (KIP-1050)."""
     scene = Scene(version=version).begun()
-    scene.manager.send_offsets(OffsetsToSend(OFFSETS, READERS, is_added=True))
+    scene.send_offsets(OFFSETS, READERS)
 
     refuse(scene, code)
 
     assert scene.is_in(State.ABORTABLE_ERROR)
     scene.manager.abort()
     scene.manager.flushed()
+    if version < 2:
+        scene.do("EndTxn")
     assert (scene.asked(), scene.manager.state) == (None, State.READY)
 
 
@@ -88,13 +90,15 @@ def test_refusal_of_the_coordinator_that_a_commit_needs_is_told_by_the_commit(ve
 def test_lookup_for_offsets_that_an_abort_has_made_needless_changes_nothing(version: int) -> None:
     """Its answer comes when nobody wants to know any more."""
     scene = Scene(version=version).begun()
-    scene.manager.send_offsets(OffsetsToSend(OFFSETS, READERS, is_added=True))
+    scene.send_offsets(OFFSETS, READERS)
     request = finding(scene)
     scene.manager.abort()
     scene.manager.flushed()
 
     scene.manager.answered(request, CoordinatorAnswer(0, 30, -1, "", -1), scene.now)
 
+    if version < 2:
+        scene.do("EndTxn")
     assert (scene.asked(), scene.manager.state, scene.manager.error) == (None, State.READY, None)
 
 

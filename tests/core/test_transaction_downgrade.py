@@ -1,7 +1,8 @@
 """What becomes of an open transaction whose protocol the cluster serves no more. No network."""
 
+from aioproducer.core.transaction_requests import OffsetsToSend
 from aioproducer.core.transaction_states import TransactionState as State
-from tests.fakes.transaction_scene import Scene
+from tests.fakes.transaction_scene import OFFSETS, READERS, Scene
 
 
 def test_transaction_that_is_downgraded_ends_as_v1_and_takes_a_new_epoch() -> None:
@@ -16,6 +17,18 @@ def test_transaction_that_is_downgraded_ends_as_v1_and_takes_a_new_epoch() -> No
     assert (request.at_most, scene.is_in(State.INITIALIZING)) == (4, True)
     scene.do("InitProducerId")
     assert (scene.manager.state, scene.identity.first_epoch) == (State.READY, 1)
+
+
+def test_offsets_that_wait_while_it_is_downgraded_are_of_a_group_that_the_coordinator_is_told_of() -> None:
+    """V2 needs not tell it. Under V1 the offsets are refused otherwise, or belong to no transaction that ever ends."""
+    scene = Scene(version=2).begun(0)
+    scene.manager.send_offsets(OffsetsToSend(OFFSETS, READERS))
+    scene.manager.downgrade()
+
+    scene.do("AddOffsetsToTxn")
+    committing = scene.do("TxnOffsetCommit")
+
+    assert committing.at_most == 4
 
 
 def test_abort_of_what_a_downgraded_cluster_never_took_is_no_broken_promise() -> None:

@@ -32,7 +32,7 @@ def test_v1_transaction_that_may_write_nowhere_is_aborted_without_its_coordinato
     if api == "AddPartitionsToTxn":
         scene.manager.use(scene.queue(), scene.now)
     else:
-        scene.manager.send_offsets(OffsetsToSend(OFFSETS, READERS, is_added=False))
+        scene.manager.send_offsets(OffsetsToSend(OFFSETS, READERS))
 
     scene.do(api, 29 if api == "AddPartitionsToTxn" else 30)
     scene.manager.abort()
@@ -63,7 +63,7 @@ def test_v1_transaction_that_was_heard_of_before_the_refusal_is_aborted_by_its_c
 def test_end_waits_for_offsets_that_were_sent_before(version: int) -> None:
     """EndTxn was once taken out of line ahead of them (KAFKA-5449)."""
     scene = Scene(version=version).begun(0)
-    scene.manager.send_offsets(OffsetsToSend(OFFSETS, READERS, is_added=version >= 2))
+    scene.manager.send_offsets(OffsetsToSend(OFFSETS, READERS))
     scene.manager.commit()
     scene.manager.flushed()
 
@@ -267,7 +267,7 @@ def test_move_that_the_table_does_not_hold_is_refused() -> None:
 def test_other_epoch_is_no_word_on_the_producer_while_there_is_something_to_abort() -> None:
     """A transaction that timed out is all it need be under V2; the text said to close the producer, which went on."""
     scene = Scene().begun(0)
-    scene.manager.send_offsets(OffsetsToSend(OFFSETS, READERS, is_added=True))
+    scene.manager.send_offsets(OffsetsToSend(OFFSETS, READERS))
 
     scene.do("TxnOffsetCommit", 47)
 

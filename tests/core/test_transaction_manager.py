@@ -175,7 +175,7 @@ def test_v2_partition_may_be_sent_to_at_once() -> None:
 def test_v2_offsets_go_to_the_groups_coordinator_at_once() -> None:
     """TxnOffsetCommit adds the group itself."""
     scene = Scene().begun()
-    offsets = OffsetsToSend(OFFSETS, READERS, is_added=True)
+    offsets = OffsetsToSend(OFFSETS, READERS)
 
     scene.manager.send_offsets(offsets)
     request = scene.do("TxnOffsetCommit")
@@ -243,7 +243,7 @@ def test_v1_sequences_go_on_from_transaction_to_transaction() -> None:
 def test_v1_group_is_added_before_its_offsets() -> None:
     """By the coordinator of the transaction, then by that of the group; neither in a version that means V2."""
     scene = Scene(version=0).begun()
-    offsets = OffsetsToSend(OFFSETS, READERS, is_added=False)
+    offsets = OffsetsToSend(OFFSETS, READERS)
     scene.manager.send_offsets(offsets)
 
     adding = scene.do("AddOffsetsToTxn")

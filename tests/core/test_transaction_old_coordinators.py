@@ -80,7 +80,7 @@ def test_doubt_of_an_identity_ends_with_the_next_one() -> None:
 def test_offsets_are_not_committed_without_the_member_that_was_given(group: ConsumerGroupMetadata) -> None:
     """Left out, the coordinator could refuse nobody."""
     scene = Scene(version=0).begun(0)
-    scene.manager.send_offsets(OffsetsToSend(OFFSETS, group, is_added=False))
+    scene.manager.send_offsets(OffsetsToSend(OFFSETS, group))
     scene.do("AddOffsetsToTxn")
 
     request = scene.ask()
@@ -93,7 +93,7 @@ def test_offsets_are_not_committed_without_the_member_that_was_given(group: Cons
 def test_offsets_of_a_group_alone_need_no_member() -> None:
     """There is nothing that could be left out."""
     scene = Scene(version=0).begun(0)
-    scene.manager.send_offsets(OffsetsToSend(OFFSETS, READERS, is_added=False))
+    scene.manager.send_offsets(OffsetsToSend(OFFSETS, READERS))
     scene.do("AddOffsetsToTxn")
 
     assert scene.ask().body(LAST_WITHOUT_MEMBER)

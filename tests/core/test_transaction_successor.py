@@ -4,7 +4,6 @@ import pytest
 
 from aioproducer.core.signed_requests import SignedRequests
 from aioproducer.core.transaction_identity import TransactionalIdentity
-from aioproducer.core.transaction_requests import OffsetsToSend
 from aioproducer.errors import BrokerError, ProducerFencedError, UnsupportedVersionError
 from tests.fakes.transaction_scene import LOST, OFFSETS, READERS, Scene, State, on_both
 
@@ -60,7 +59,7 @@ def test_identity_is_renewed_where_no_transaction_but_the_own_one_is_open(
 def test_offsets_that_are_answered_with_another_epoch_are_no_word_on_a_successor(version: int) -> None:
     """The abort says nothing; before the identity is renewed the coordinator is asked."""
     scene = Scene(version=version).begun(0)
-    scene.manager.send_offsets(OffsetsToSend(OFFSETS, READERS, is_added=True))
+    scene.send_offsets(OFFSETS, READERS)
     scene.do("TxnOffsetCommit", 47)
     scene.manager.abort()
     scene.manager.flushed()

@@ -51,7 +51,7 @@ def test_v1_unanswered_request_takes_a_new_epoch_before_the_next_transaction(nam
     scene = Scene(version=0).ready()
     assert scene.manager.begin(0)
     scene.manager.use(scene.queue(), scene.now)
-    scene.manager.send_offsets(OffsetsToSend(OFFSETS, READERS, is_added=False))
+    scene.manager.send_offsets(OffsetsToSend(OFFSETS, READERS))
     for step in ("AddPartitionsToTxn", "AddOffsetsToTxn", "TxnOffsetCommit", "EndTxn"):
         if step == "EndTxn":
             scene.manager.commit()
@@ -217,7 +217,7 @@ def test_partitions_that_are_refused_are_named_up_to_five() -> None:
     """The rest are counted."""
     scene = Scene().begun(0)
     places = {TopicPartition("orders", number): OffsetAndMetadata(7) for number in range(7)}
-    scene.manager.send_offsets(OffsetsToSend(places, READERS, is_added=True))
+    scene.send_offsets(places, READERS)
 
     scene.do("TxnOffsetCommit", 29)
 
@@ -248,7 +248,7 @@ def test_v1_partition_that_the_answer_left_out_was_not_added() -> None:
 def test_offsets_that_the_group_refuses_end_the_transaction(version: int, code: int) -> None:
     """It has rebalanced, or the member was replaced: read on from the committed offsets."""
     scene = Scene(version=version).begun(0)
-    scene.manager.send_offsets(OffsetsToSend(OFFSETS, READERS, is_added=True))
+    scene.send_offsets(OFFSETS, READERS)
 
     scene.do("TxnOffsetCommit", code)
 
@@ -264,7 +264,7 @@ def test_offsets_are_done_when_all_of_them_are(version: int) -> None:
     """One partition was refused for now: they are asked for together again (`testRetriableErrorInTxnOffsetCommit`)."""
     scene = Scene(version=version).begun(0)
     places = {TopicPartition("orders", number): OffsetAndMetadata(7) for number in range(2)}
-    sending = scene.manager.send_offsets(OffsetsToSend(places, READERS, is_added=True))
+    sending = scene.send_offsets(places, READERS)
     request = scene.ask()
     results = [PartitionResult("orders", 0, 0), PartitionResult("orders", 1, 14)]
 
@@ -284,7 +284,7 @@ def test_offsets_are_done_when_all_of_them_are(version: int) -> None:
 def test_groups_coordinator_alone_is_looked_up_when_it_has_moved(version: int, code: int) -> None:
     """That of the transactional id has not."""
     scene = Scene(version=version).begun(0)
-    scene.manager.send_offsets(OffsetsToSend(OFFSETS, READERS, is_added=True))
+    scene.send_offsets(OFFSETS, READERS)
     scene.do("TxnOffsetCommit", code)
     scene.pass_time(1)
 
@@ -302,7 +302,7 @@ def test_groups_coordinator_alone_is_looked_up_when_it_has_moved(version: int, c
 def test_group_that_may_not_be_looked_up_ends_the_transaction_alone() -> None:
     """Its coordinator is nobody else's business."""
     scene = Scene().begun()
-    scene.manager.send_offsets(OffsetsToSend(OFFSETS, READERS, is_added=True))
+    scene.send_offsets(OFFSETS, READERS)
     finding = scene.manager.next_request(scene.now)
     assert finding is not None
 
@@ -375,7 +375,7 @@ def test_code_that_nobody_knows_is_told_as_it_is() -> None:
 def test_offsets_that_come_through_after_an_abort_are_nobodys() -> None:
     """The request was on its way."""
     scene = Scene().begun(0)
-    scene.manager.send_offsets(OffsetsToSend(OFFSETS, READERS, is_added=True))
+    scene.send_offsets(OFFSETS, READERS)
     request = scene.ask()
     scene.manager.abort()
 

@@ -1,7 +1,7 @@
 """A transaction manager whose brokers and whose clock are in the hands of the test."""
 
 import random
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 import pytest
 
@@ -122,6 +122,15 @@ class Scene:
             if queue.identity.can_stamp:
                 queue.identity.stamp(1)
         return self
+
+    def send_offsets(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: ConsumerGroupMetadata
+    ) -> OffsetsToSend:
+        """Have offsets to commit of a group that the transaction has, where V1 must be told."""
+        sending = self.manager.send_offsets(OffsetsToSend(offsets, group))
+        if self.version < 2:
+            self.do("AddOffsetsToTxn")
+        return sending
 
     def is_in(self, state: TransactionState) -> bool:
         """Whether the manager is in a state; asked anew each time."""

@@ -234,9 +234,9 @@ UNSEEN_IN_TRANSACTIONS = (
         tests=("tests/journeys/test_transactions.py",),
         changes=(
             Change(
-                "transactions/runner.py",
-                "is_added=manager.is_v2)",
-                "is_added=True)",
+                "core/signed_requests.py",
+                "        if is_v2 or offsets.is_added:\n",
+                "        if is_v2 or offsets is not None:\n",
             ),
         ),
     ),
