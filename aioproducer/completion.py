@@ -108,7 +108,7 @@ class Completion:
         detailed = error.with_details(
             topic=place.topic,
             partition=place.partition,
-            attempts=batch.attempts,
+            attempts=batch.attempts_before + batch.attempts,
             elapsed_s=now - batch.called_at,
             last_broker_error=batch.last_error if batch.last_error is not error else None,
         )
@@ -117,7 +117,7 @@ class Completion:
             topic=place.topic,
             partition=place.partition,
             records=batch.count,
-            attempts=batch.attempts,
+            attempts=batch.attempts_before + batch.attempts,
             outcome=error.outcome.value if error.outcome is not None else None,
             error=f"{type(error).__name__}: {error}",
         )
@@ -194,9 +194,8 @@ class Completion:
 def deadline_error(batch: ProducerBatch, timeout_s: float, why: str) -> DeliveryTimeoutError:
     """The error of a batch that was not acknowledged in time; `why` says what it was waiting for."""
     is_unknown = batch.is_unresolved
-    message = (
-        f"not acknowledged within delivery_timeout_ms={round(timeout_s * 1000)} after {batch.attempts} attempts: {why}"
-    )
+    attempts = batch.attempts_before + batch.attempts
+    message = f"not acknowledged within delivery_timeout_ms={round(timeout_s * 1000)} after {attempts} attempts: {why}"
     return DeliveryTimeoutError(message, outcome=Outcome.UNKNOWN if is_unknown else Outcome.NOT_WRITTEN)
 
 

@@ -203,7 +203,6 @@ class Settlement:
             if records in refused:
                 text = f"the broker refused the record: {reasons[records.first] or 'no reason given'}"
                 batch.queue.remove(part)
-                part.attempts = batch.attempts
                 self._fail(part, BrokerError.of(outcome.code, text, outcome=Outcome.NOT_WRITTEN), now)
 
     def _replace(self, batch: ProducerBatch, parts: list[ProducerBatch]) -> None:

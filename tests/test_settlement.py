@@ -1,5 +1,6 @@
 """What is left of a batch that was taken apart, once its parts have ended."""
 
+from aioproducer import Delivery, KafkaError
 from tests.fakes.scripted_sender import ScriptedSender
 
 TOO_LARGE = 10
@@ -46,3 +47,30 @@ def test_parts_that_fail_are_parts_no_more() -> None:
     script.turn(seconds=1)
 
     assert script.core.queue().parts == 0
+
+
+def test_part_was_handed_over_as_often_as_the_batch_that_it_was_in() -> None:
+    """An error told of no attempt, which means that the record was never sent; `retries` count anew."""
+    script = ScriptedSender(retries=0, delivery_timeout_s=10)
+    for _ in range(4):
+        last = script.core.send(b"v" * 100)
+    script.turn()
+    for _ in range(2):
+        script.answer(1, {0: TOO_LARGE})
+    script.turn(seconds=10)
+
+    assert (attempts_of(last), len(script.core.queue().queued)) == (1, 0)
+    script = ScriptedSender(retries=0)
+    refused = [script.core.send(b"v" * 100) for _ in range(2)]
+    script.turn()
+    for _ in range(2):
+        script.answer(1, {0: TOO_LARGE})
+
+    assert attempts_of(refused[0]) == 2
+
+
+def attempts_of(delivery: Delivery) -> int | None:
+    """As its error says."""
+    error = delivery.exception()
+    assert isinstance(error, KafkaError)
+    return error.attempts

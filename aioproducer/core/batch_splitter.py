@@ -141,6 +141,7 @@ class BatchSplitter:
         times = BatchTimes(batch.times.base_timestamp, batch.times.base_timestamp + latest)
         part.hold(batch.start + start, size, count=count, times=times)
         part.generation = batch.generation
+        part.attempts_before = batch.attempts_before + batch.attempts
         part.last_error = batch.last_error
         part.is_part = True
         self._generations.enter_again(batch.generation)

@@ -14,6 +14,7 @@ Source: the append side of RecordAccumulator in Apache Kafka, without its locks.
 from __future__ import annotations
 
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from aioproducer._native.append import RecordBatchBuilder
@@ -178,7 +179,7 @@ class OpenBatches:  # noqa: PLR0904  # each asked from one place, of one diction
         """
         assert delivery.home.topic_partition is not None
         queue = self.partitions.queue(delivery.home.topic_partition)
-        batches = (queue.open_batch, *reversed(queue.queued))
+        batches = chain((queue.open_batch,), reversed(queue.queued))  # it is nearly always the first or the second
         batch = next(batch for batch in batches if batch is not None and batch.result is delivery.home)
         batch.called_at = min(batch.called_at, called_at)
         self._deadlines.watch(batch)

@@ -70,6 +70,7 @@ class ProducerBatch:
     __slots__ = (
         "_builder",
         "attempts",
+        "attempts_before",
         "called_at",
         "chunk",
         "compression",
@@ -125,6 +126,7 @@ class ProducerBatch:
         self.compression = 0
         self.identity: BatchIdentity = NO_IDENTITY
         self.attempts = 0
+        self.attempts_before = 0  # of the batch that this one is a part of; they use up no `retries`, either
         self.put_off = 0  # attempts of those that a broker had no time for; they use up no `retries`
         self.maybe_written = False
         self.not_before = 0.0

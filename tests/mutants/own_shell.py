@@ -66,7 +66,7 @@ OWN_SHELL = (
         changes=(
             Change(
                 "completion.py",
-                "            attempts=batch.attempts,\n            outcome=error",
+                "            attempts=batch.attempts_before + batch.attempts,\n            outcome=error",
                 "            attempts=bytes(batch.records()[:60]),\n            outcome=error",
             ),
         ),
