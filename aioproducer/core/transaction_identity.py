@@ -34,7 +34,7 @@ NOWHERE: Final = (-1, -1)
 class TransactionalIdentity(ProducerIdentity):
     """The producer's identity, and which transaction is open under it."""
 
-    __slots__ = ("first_answer_s", "has_gap", "has_stamped", "number", "pipelines_at_once", "transaction")
+    __slots__ = ("first_answer_s", "has_stamped", "needs_epoch", "number", "pipelines_at_once", "transaction")
 
     def __init__(self) -> None:
         """Start without an identity."""
@@ -43,8 +43,9 @@ class TransactionalIdentity(ProducerIdentity):
         """How many identities there were; partitions that took another one begin anew."""
         self.transaction = 0
         """Number of the transaction that is open, or was last."""
-        self.has_gap = False
-        """A batch with a sequence ended unacknowledged under this identity, or it is not known to the brokers."""
+        self.needs_epoch = False
+        """The coordinator must give another one before the next transaction: a batch that has a sequence ended
+        unacknowledged, or brokers do not know the identity."""
         self.has_stamped = False
         """A batch of the open transaction was given a sequence: it is on its way, or was."""
         self.pipelines_at_once = False
@@ -63,11 +64,11 @@ class TransactionalIdentity(ProducerIdentity):
         """Take what InitProducerId, or EndTxn, answered: all sequences begin at 0."""
         super().assign(producer_id, epoch)
         self.number += 1
-        self.has_gap = False
+        self.needs_epoch = False
 
     def discard(self, producer_id: int) -> None:
         """Have the coordinator give another epoch before the next transaction; the id is its own to change."""
-        self.has_gap = self.has_gap or producer_id == self.producer_id
+        self.needs_epoch = self.needs_epoch or producer_id == self.producer_id
 
     def of_partition(self) -> TransactionalPartitionIdentity:
         """Return the identity of a partition that came into use."""
@@ -171,7 +172,7 @@ class TransactionalPartitionIdentity(PartitionIdentity):
         """Give no more sequences until the coordinator has given another epoch."""
         self.is_changing = True
         if self._number == self._shared.number:
-            self._shared.has_gap = True
+            self._shared.needs_epoch = True
         self.doubt()
 
     @property

@@ -115,7 +115,7 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
         """
         was_v1 = not self.is_v2 and self._identity.transaction > 0
         self.is_v2 = is_v2 = transaction_version >= FIRST_V2
-        if self._identity.has_gap or (is_v2 and was_v1):
+        if self._identity.needs_epoch or (is_v2 and was_v1):
             self._is_doubted = True
             self._move_to(TransactionState.INITIALIZING)
             return False
@@ -370,7 +370,7 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
         if answer is not None and self.is_v2 and answer.producer_id >= 0:
             self._identity.assign(answer.producer_id, answer.producer_epoch)
             self._has_stray = False
-        needs_epoch = self._identity.has_gap or self._has_stray or self._is_renewing
+        needs_epoch = self._identity.needs_epoch or self._has_stray or self._is_renewing
         self._move_to(TransactionState.INITIALIZING if needs_epoch else TransactionState.READY)
 
     # Inside

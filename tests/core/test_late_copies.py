@@ -12,7 +12,7 @@ from tests.fakes.transaction_scene import LOST, OFFSETS, READERS, STRAY_DELAY_S,
 def test_unanswered_renewal_delays_the_next_transaction() -> None:
     """A copy of InitProducerId that arrived in it would abort it and fence us."""
     scene = Scene(version=0).begun(0)
-    scene.identity.has_gap = True
+    scene.identity.needs_epoch = True
     scene.manager.abort()
     scene.manager.flushed()
     scene.do("EndTxn")
@@ -26,7 +26,7 @@ def test_unanswered_renewal_delays_the_next_transaction() -> None:
 def test_renewal_that_another_node_has_done_delays_nothing() -> None:
     """The first is not the coordinator any more: a copy that arrives there does nothing."""
     scene = Scene(version=0).begun(0)
-    scene.identity.has_gap = True
+    scene.identity.needs_epoch = True
     scene.manager.abort()
     scene.manager.flushed()
     scene.do("EndTxn")

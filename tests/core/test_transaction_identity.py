@@ -59,7 +59,7 @@ def test_id_that_brokers_do_not_know_is_kept_until_the_coordinator_has_given_an_
     """It is the coordinator's to change; what is said of an earlier one is old."""
     shared.discard(discarded)
 
-    assert (shared.producer_id, shared.has_gap) == (77, discarded == 77)
+    assert (shared.producer_id, shared.needs_epoch) == (77, discarded == 77)
 
 
 def test_sequences_go_on_under_one_identity_and_begin_anew_under_the_next(
@@ -93,10 +93,10 @@ def test_gap_is_known_to_all(shared: TransactionalIdentity, queue: PartitionQueu
     """The next transaction needs another epoch; a batch that nobody waits for may still be acknowledged."""
     batch = sent_by(queue)
     queue.identity.abandon(batch)
-    assert not shared.has_gap
+    assert not shared.needs_epoch
 
     queue.identity.leave_gap(batch)
-    assert shared.has_gap
+    assert shared.needs_epoch
 
 
 def test_batch_of_an_older_identity_stops_nobody(shared: TransactionalIdentity, queue: PartitionQueue) -> None:
@@ -110,7 +110,7 @@ def test_batch_of_an_older_identity_stops_nobody(shared: TransactionalIdentity, 
     queue.identity.leave_gap(batch)
 
     assert queue.identity.can_stamp
-    assert not shared.has_gap
+    assert not shared.needs_epoch
 
 
 def test_trouble_with_an_older_identity_is_no_gap_in_the_new_one(
@@ -121,7 +121,7 @@ def test_trouble_with_an_older_identity_is_no_gap_in_the_new_one(
 
     queue.identity.begin_change()
 
-    assert not shared.has_gap
+    assert not shared.needs_epoch
 
 
 def test_first_answer_of_a_transaction_is_timed(shared: TransactionalIdentity, queue: PartitionQueue) -> None:

@@ -190,7 +190,7 @@ def test_transaction_that_is_open_in_another_cluster_is_another_producers(versio
 def test_whoever_is_not_doubted_asks_nothing_of_the_kind() -> None:
     """A first identity fences, and that of V1 after a gap is its own."""
     scene = Scene(version=0).begun(0)
-    scene.identity.has_gap = True
+    scene.identity.needs_epoch = True
     scene.manager.abort()
     scene.manager.flushed()
     scene.do("EndTxn")

@@ -130,7 +130,7 @@ def test_epochs_that_are_used_up_are_the_coordinators_business(version: int) -> 
     scene.manager.use(queue, scene.now)
     if version < 2:
         scene.do("AddPartitionsToTxn")
-        scene.identity.has_gap = True
+        scene.identity.needs_epoch = True
     first = queue.identity.stamp(2)
     scene.manager.commit()
     scene.manager.flushed()

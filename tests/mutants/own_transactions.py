@@ -80,7 +80,7 @@ OWN_TRANSACTIONS = (
         "no_epoch_after_a_gap",
         "I14: a batch of one transaction ends in the next, or every next one gets 45, on version 1",
         ("D13", "D10"),
-        old="        needs_epoch = self._identity.has_gap or self._has_stray or self._is_renewing\n",
+        old="        needs_epoch = self._identity.needs_epoch or self._has_stray or self._is_renewing\n",
         new="        needs_epoch = self._has_stray or self._is_renewing\n",
     ),
     _mutant(
@@ -157,8 +157,8 @@ OWN_TRANSACTIONS = (
         "stray_needs_no_epoch",
         "I14: an EndTxn that arrives late ends the next transaction, on version 1",
         ("D13",),
-        old="        needs_epoch = self._identity.has_gap or self._has_stray or self._is_renewing\n",
-        new="        needs_epoch = self._identity.has_gap or self._is_renewing\n",
+        old="        needs_epoch = self._identity.needs_epoch or self._has_stray or self._is_renewing\n",
+        new="        needs_epoch = self._identity.needs_epoch or self._is_renewing\n",
     ),
     _mutant(
         "identity_is_had_again_by_force",

@@ -118,8 +118,8 @@ UNSEEN_IN_TRANSACTIONS = (
         ("D13",),
         Change(
             "core/transaction_manager.py",
-            "        if self._identity.has_gap or (is_v2 and was_v1):\n",
-            "        if self._identity.has_gap:\n",
+            "        if self._identity.needs_epoch or (is_v2 and was_v1):\n",
+            "        if self._identity.needs_epoch:\n",
         ),
     ),
     _mutant(
@@ -198,7 +198,7 @@ UNSEEN_IN_TRANSACTIONS = (
         ("D13", "D10"),
         Change(
             "core/transaction_identity.py",
-            "        self.number += 1\n        self.has_gap = False\n",
+            "        self.number += 1\n        self.needs_epoch = False\n",
             "        self.number += 1\n",
         ),
     ),
