@@ -8,6 +8,7 @@ import re
 import pytest
 
 from aioproducer.config import ProducerConfig
+from aioproducer.config.option_kinds import OptionalWhole, Whole
 from aioproducer.errors import ConfigurationError
 from aioproducer.interceptors import ProducerInterceptor
 from aioproducer.partitioners import RoundRobinPartitioner
@@ -116,6 +117,12 @@ def test_longest_delivery_timeout_covers_any_linger() -> None:
 def test_max_waiting_bytes_is_a_quarter_of_the_buffer(given: dict[str, object], expected: int) -> None:
     """Unless given."""
     assert config(buffer_memory=1000, **given).max_waiting_bytes == expected
+
+
+def test_kinds_of_options_with_the_same_range_are_not_equal() -> None:
+    """Python 3.11.2 keeps annotations by what they equal: `max_waiting_bytes` was of the kind of `buffer_memory`."""
+    assert OptionalWhole(0, 9) != Whole(0, 9)
+    assert OptionalWhole(0, 9) == OptionalWhole(0, 9)
 
 
 @pytest.mark.parametrize(

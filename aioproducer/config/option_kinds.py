@@ -6,7 +6,8 @@ Every field of `ProducerConfig` is annotated with one of these. `accept` checks 
 
 import re
 from collections.abc import Callable, Mapping
-from typing import NamedTuple, NoReturn, Protocol
+from dataclasses import dataclass
+from typing import NoReturn, Protocol
 
 from aioproducer.config.worker_names import fill_in
 from aioproducer.errors import ConfigurationError, ConfigurationTypeError
@@ -54,7 +55,8 @@ class OptionKind(Protocol):
         ...
 
 
-class Whole(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Whole:
     """A whole number between two bounds, both included."""
 
     minimum: int
@@ -128,7 +130,8 @@ class Flag:
         return flag
 
 
-class Choice(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Choice:
     """One of a few words."""
 
     words: tuple[str, ...]
@@ -261,7 +264,8 @@ class SecurityProtocol:
         return text.strip().upper()
 
 
-class Plugin(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Plugin:
     """An object with the methods of one of our protocols; a Java class name means nothing here."""
 
     allowed: str
