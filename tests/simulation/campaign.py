@@ -2,6 +2,7 @@
 
 import gc
 import hashlib
+import math
 import multiprocessing
 import time
 from collections import Counter
@@ -27,6 +28,9 @@ class Campaign:
 
     jobs: int = 1
     stops_at_first: bool = False
+    seconds: float = math.inf
+    """After these, no more runs are taken; which ones there were depends on the machine then."""
+
     schedule: str = "fifo"
     """Of the plans: "fifo" or "pct"."""
 
@@ -114,7 +118,7 @@ def live_through_many(campaign: Campaign) -> Outcome:
     outcome = Outcome()
     for found in _in_processes(campaign) if campaign.jobs > 1 else map(_live_through, _chunks(campaign)):
         outcome.merge(found)
-        if campaign.stops_at_first and outcome.failures:
+        if (campaign.stops_at_first and outcome.failures) or time.perf_counter() - began > campaign.seconds:
             break
     outcome.elapsed_s = time.perf_counter() - began
     return outcome

@@ -1,6 +1,7 @@
 """The command line: `--family D2 --seed 123` replays one run, `--seeds 1000 --all` lives many through."""
 
 import argparse
+import math
 import sys
 from pathlib import Path
 
@@ -41,6 +42,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--set", metavar="OPTION=VALUE", action="append", default=[], help="another producer option")
     parser.add_argument("--schedule", choices=("fifo", "pct"), default="fifo", help=_SCHEDULE_HELP)
     parser.add_argument("--seeds", type=int, default=100, help="how many of each family")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="begin no more runs after these")
     parser.add_argument("--first", type=int, default=0, help="the first of them")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--until-first", action="store_true", help="stop at the first broken invariant")
@@ -96,12 +98,15 @@ def _many(arguments: argparse.Namespace) -> bool:
     families = sorted(FAMILIES, key=lambda name: int(name[1:])) if arguments.all else arguments.family
     if not families:
         raise SystemExit("name a --family, or --all")
+    if arguments.evidence is not None and arguments.minutes < math.inf:
+        raise SystemExit("--evidence is of runs that anybody can name: give --seeds without --minutes")
     campaign = Campaign(
         families=tuple(families),
         first=arguments.first,
         seeds=arguments.seeds,
         jobs=arguments.jobs,
         stops_at_first=arguments.until_first,
+        seconds=60 * arguments.minutes,
         schedule=arguments.schedule,
     )
     outcome = live_through_many(campaign)
