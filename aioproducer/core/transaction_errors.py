@@ -48,6 +48,15 @@ def fenced_error(transactional_id: str) -> ProducerFencedError:
     return ProducerFencedError(text)
 
 
+def late_error(transactional_id: str) -> KafkaError:
+    """The error of a commit that came too late; where it ends the producer, `fatal_error` makes that of one fenced."""
+    text = (
+        f"EndTxn of {transactional_id!r}: the transaction timed out (transaction_timeout_ms) and the coordinator has "
+        "aborted it: abort it here, too, and go on"
+    )
+    return BrokerError.of(ErrorCode.PRODUCER_FENCED, text)
+
+
 def fatal_error(error: KafkaError, transactional_id: str | None) -> KafkaError:
     """The error of every call of a producer that has failed with `error`; who was fenced is told so in one way."""
     is_fenced = isinstance(error, BrokerError) and error.code in FENCED_CODES

@@ -22,7 +22,7 @@ from aioproducer.core.marker_pause import MarkerPause
 from aioproducer.core.offsets_in_line import OffsetsInLine
 from aioproducer.core.request_pacing import RequestPacing
 from aioproducer.core.signed_requests import SignedRequests
-from aioproducer.core.transaction_errors import FENCED_CODES, abortable_error, answered_error, fatal_error, fenced_error
+from aioproducer.core.transaction_errors import FENCED_CODES, abortable_error, answered_error, fatal_error, late_error
 from aioproducer.core.transaction_outcome import Verdict, has_successor, is_refused_unseen, is_to_be_renewed, worst_of
 from aioproducer.core.transaction_requests import OffsetsToSend, TransactionRequest, codes_of, find_coordinator
 from aioproducer.core.transaction_states import TRANSITIONS, TransactionState
@@ -237,7 +237,8 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
         if self.state in _OPEN and self._offsets:
             return self._requests.send_offsets(self._offsets.first, is_v2=self.is_v2)
         if self.state in _ENDING and self._is_flushed and not self._is_renewing:
-            return self._requests.end(is_commit=self.state is TransactionState.COMMITTING, is_v2=self.is_v2)
+            requests, is_commit = self._requests, self.state is TransactionState.COMMITTING
+            return requests.describe() if self._is_disowned else requests.end(is_commit=is_commit, is_v2=self.is_v2)
         return None
 
     def _end_unknown(self) -> None:
@@ -272,9 +273,9 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
         """Note that a coordinator is too old for a request."""
         self._is_asking = False
         if request.api is DESCRIBE_TRANSACTIONS:
-            self._has_looked = True
+            self._look_at(None)
             return
-        self.fail(fenced_error(self.transactional_id) if self._is_disowned else error)
+        self.fail(late_error(self.transactional_id) if self._is_disowned else error)
 
     def answered(self, request: TransactionRequest, answer: TransactionAnswer, now: float) -> None:
         """Do what an answer means."""
@@ -303,6 +304,9 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
         is_about_id = request.api is FIND_COORDINATOR and request.coordinator == self._requests.coordinator
         is_abort = self.state is TransactionState.ABORTING
         is_doubtful = is_abort and not (self._is_commit_sent or self._is_outdated)
+        if is_end and self.is_v2 and not is_abort and code in FENCED_CODES:
+            self._is_disowned = True  # or it timed out: a description tells, before anything else
+            return
         if is_to_be_renewed(request.api.key, code, is_v2=self.is_v2, is_abort=is_doubtful):
             self._is_renewing = self._is_disowned = True
         elif (
@@ -327,10 +331,8 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
             self._nodes[request.coordinator] = answer.node_id
             return  # the count of attempts goes on: it belongs to the request that needs the coordinator
         if isinstance(answer, TransactionDescription):
-            self._has_looked = True
-            if has_successor(answer, self._requests.identity):
-                self.fail(fenced_error(self.transactional_id))
-            return  # and here to InitProducerId
+            self._look_at(answer)
+            return
         self.pacing.passed()
         self.late.answered(request, self._nodes[request.coordinator])
         if isinstance(answer, ProducerIdAnswer):
@@ -344,6 +346,16 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
             self._offsets.forward(request.subject, is_committed=request.api is not ADD_OFFSETS_TO_TXN)
         else:
             self._let_join(request)
+
+    def _look_at(self, description: TransactionDescription | None) -> None:
+        """Do what the coordinator's description means for an identity in doubt; None: it cannot give one."""
+        self._has_looked = True
+        is_commit = self.state is TransactionState.COMMITTING
+        if has_successor(description, self._requests.identity, is_refused=is_commit):
+            self.fail(late_error(self.transactional_id))
+        elif is_commit:
+            self._is_disowned = False
+            self._fail_transaction(late_error(self.transactional_id))
 
     def _let_join(self, request: TransactionRequest) -> None:
         assert isinstance(request.subject, Collection)

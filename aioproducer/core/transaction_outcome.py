@@ -46,6 +46,8 @@ class Verdict(IntEnum):
 
 ONGOING: Final = "Ongoing"
 """As coordinators name the state in which a transaction is open."""
+ABORTED: Final = "CompleteAbort"
+"""And the one in which the last was aborted."""
 
 _E = ErrorCode
 
@@ -149,13 +151,25 @@ def is_to_be_renewed(api_key: int, code: int, *, is_v2: bool, is_abort: bool) ->
     return verdict_on(api_key, code) is Verdict.RENEW
 
 
-def has_successor(description: TransactionDescription, identity: TransactionIdentity) -> bool:
+def has_successor(
+    description: TransactionDescription | None, identity: TransactionIdentity, *, is_refused: bool
+) -> bool:
     """Tell whether another identity has a transaction open, which InitProducerId would abort before it is refused.
 
+    Where a commit `is_refused` for its epoch, tell whether anybody but the coordinator can have raised it. Kafka after
+    4.4 refuses one so whose V2 transaction timed out (KAFKA-20785): to abort it the coordinator took the next epoch,
+    and a successor would have taken one more.
+
     Args:
-        description: of the transactional id, or the refusal to give one.
+        description: of the transactional id, or the refusal to give one; None: the coordinator cannot.
         identity: the present one.
+        is_refused: a commit of that identity was.
     """
+    if description is None:
+        return is_refused
+    if is_refused:
+        timed_out = (ABORTED, identity.producer_id, identity.producer_epoch + 1)
+        return (description.state, description.producer_id, description.producer_epoch) != timed_out
     is_other = (description.producer_id, description.producer_epoch) != (identity.producer_id, identity.producer_epoch)
     return description.state == ONGOING and is_other
 

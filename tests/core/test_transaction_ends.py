@@ -7,6 +7,7 @@ from aioproducer.errors import (
     IllegalStateError,
     ProducerFencedError,
     TransactionalIdAuthorizationError,
+    UnsupportedVersionError,
 )
 from tests.fakes.transaction_scene import LOST, OFFSETS, READERS, Scene, State, on_both
 
@@ -100,9 +101,70 @@ def test_end_that_is_refused_for_good_is_told(version: int, code: int) -> None:
     scene.manager.flushed()
 
     scene.do("EndTxn", code)
+    if (version, code) == (2, 90):
+        scene.described = "Empty", (77, 2)
+        scene.do("DescribeTransactions")
 
     assert scene.is_in(State.FATAL_ERROR)
     assert isinstance(scene.manager.error, (ProducerFencedError, TransactionalIdAuthorizationError))
+
+
+@pytest.mark.parametrize("code", [47, 90])
+def test_v2_commit_that_is_refused_as_fenced_after_its_transaction_timed_out_costs_no_producer(code: int) -> None:
+    """Kafka after 4.4 says so instead of 48 (KAFKA-20785); the coordinator still has the epoch of its own abort."""
+    scene = Scene().begun(0)
+    scene.manager.commit()
+    scene.manager.flushed()
+
+    scene.do("EndTxn", code)
+    assert scene.is_in(State.COMMITTING)
+    assert not scene.manager.may_abort
+    scene.described = "CompleteAbort", (77, 1)
+    scene.manager.unanswered(scene.ask(), LOST, was_sent=True, now=scene.now)
+    scene.pass_time(1)
+    scene.do("DescribeTransactions")
+
+    assert scene.is_in(State.ABORTABLE_ERROR)
+    assert "timed out" in str(scene.manager.error)
+    scene.manager.abort()
+    scene.manager.flushed()
+    scene.do("EndTxn")
+    assert (scene.manager.state, scene.identity.first_epoch) == (State.READY, 1)
+
+
+@pytest.mark.parametrize(
+    "described", [("CompleteAbort", (77, 2)), ("CompleteAbort", (78, 1)), ("Ongoing", (77, 1)), 53]
+)
+def test_v2_commit_that_is_refused_as_fenced_is_fatal_unless_it_timed_out(
+    described: tuple[str, tuple[int, int]] | int,
+) -> None:
+    """A successor may have aborted it, or even committed after it; who may not ask is told what the refusal says."""
+    scene = Scene().begun(0)
+    scene.manager.commit()
+    scene.manager.flushed()
+    scene.do("EndTxn", 90)
+
+    if isinstance(described, int):
+        scene.do("DescribeTransactions", described)
+    else:
+        scene.described = described
+        scene.do("DescribeTransactions")
+
+    assert scene.is_in(State.FATAL_ERROR)
+    assert isinstance(scene.manager.error, ProducerFencedError)
+
+
+def test_v2_commit_that_is_refused_as_fenced_where_nothing_can_be_described_is_fatal() -> None:
+    """A proxy may not know the request."""
+    scene = Scene().begun(0)
+    scene.manager.commit()
+    scene.manager.flushed()
+    scene.do("EndTxn", 90)
+
+    scene.manager.refused(scene.ask(), UnsupportedVersionError("unknown"))
+
+    assert scene.is_in(State.FATAL_ERROR)
+    assert isinstance(scene.manager.error, ProducerFencedError)
 
 
 def test_v2_transaction_that_timed_out_is_aborted_under_its_own_epoch() -> None:

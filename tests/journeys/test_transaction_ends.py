@@ -85,6 +85,21 @@ async def test_commit_that_is_refused_for_good_never_seems_fine(release: Release
 
 
 @in_virtual_time
+async def test_v2_transaction_that_timed_out_costs_no_producer_also_where_its_commit_is_called_fenced() -> None:
+    """Kafka after 4.4 answers so (KAFKA-20785); the producer was at its end, though nobody had fenced it."""
+    async with cluster_of(V2_RELEASE) as cluster, producer_of(cluster, transaction_timeout_ms=1000) as producer:
+        await producer.begin_transaction()
+        await producer.send("t", b"v", partition=0)
+        await asyncio.sleep(60)
+        cluster.faults.error(90, END_TXN)
+
+        with pytest.raises(TransactionAbortableError, match="timed out"):
+            await producer.commit_transaction()
+        await producer.abort_transaction()
+        await one_more(producer, cluster)
+
+
+@in_virtual_time
 async def test_v2_abort_that_a_coordinator_mistakes_for_a_copy_ends_all_the_same() -> None:
     """One that was being shut down answered PRODUCER_FENCED; a worker that nobody had fenced was at its end."""
     async with cluster_of(V2_RELEASE) as cluster, producer_of(cluster) as producer:

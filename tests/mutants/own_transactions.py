@@ -73,8 +73,8 @@ OWN_TRANSACTIONS = (
         "abort_is_a_commit",
         "I12: what was given up is there",
         ("D10",),
-        old="is_commit=self.state is TransactionState.COMMITTING, is_v2",
-        new="is_commit=self.state in _ENDING, is_v2",
+        old="requests, is_commit = self._requests, self.state is TransactionState.COMMITTING\n",
+        new="requests, is_commit = self._requests, self.state in _ENDING\n",
     ),
     _mutant(
         "no_epoch_after_a_gap",
@@ -120,6 +120,14 @@ OWN_TRANSACTIONS = (
         "    _E.UNSUPPORTED_VERSION",
         new="    _E.CONCURRENT_TRANSACTIONS: Verdict.DONE,\n    _E.UNKNOWN_SERVER_ERROR: Verdict.RETRY,\n"
         "    _E.UNSUPPORTED_VERSION",
+    ),
+    _by_test(
+        "commit_that_is_late_is_the_producers_end",
+        "a worker whose transaction timed out is told that it was replaced, by Kafka after 4.4",
+        "tests/core/test_transaction_ends.py",
+        file=_OUTCOME,
+        old="(ABORTED, identity.producer_id, identity.producer_epoch + 1)",
+        new="(ABORTED, identity.producer_id, identity.producer_epoch)",
     ),
     _by_test(
         "downgrade_is_not_followed",
