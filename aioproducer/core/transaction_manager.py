@@ -30,13 +30,7 @@ from aioproducer.errors import BrokerError, IllegalStateError, KafkaError
 from aioproducer.protocol.error_codes import ErrorCode
 from aioproducer.protocol.messages import INIT_PRODUCER_ID, ProducerIdAnswer
 from aioproducer.protocol.transaction_admin_messages import DESCRIBE_TRANSACTIONS, TransactionDescription
-from aioproducer.protocol.transaction_messages import (
-    ADD_OFFSETS_TO_TXN,
-    END_TXN,
-    FIND_COORDINATOR,
-    CoordinatorAnswer,
-    EndTxnAnswer,
-)
+from aioproducer.protocol.transaction_messages import END_TXN, FIND_COORDINATOR, CoordinatorAnswer, EndTxnAnswer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -90,6 +84,7 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
         self._offsets = OffsetsInLine()
         self._is_flushed = self._is_known = False
         self._is_commit_sent = False  # EndTxn to commit has gone out: its answer alone decides
+        self.commits_in_doubt = 0  # so often EndTxn went out to commit without an answer that excludes it
         self._asked = 0  # so often a coordinator was; brokers that records went to may have told it too
         self._has_stray = False  # a request of the transaction went unanswered
         self._is_renewing = False  # the identity is to be had again by InitProducerId alone
@@ -119,7 +114,7 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
         self._identity.begin_transaction(pipelines_at_once=is_v2)
         self.late.transaction_began()
         self._is_flushed = self._is_commit_sent = self._is_known = self._has_stray = self._is_outdated = False
-        self._asked = 0
+        self._asked = self.commits_in_doubt = 0
         return True
 
     def downgrade(self) -> None:
@@ -257,6 +252,7 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
             self._asked += 1
         if request.api is END_TXN and request.subject is True:
             self._is_commit_sent = True
+            self.commits_in_doubt += 1
 
     def unanswered(self, request: TransactionRequest, error: KafkaError | None, *, was_sent: bool, now: float) -> None:
         """Note that a request had no answer, and if `was_sent`, that a copy of it may arrive late; None: called off."""
@@ -283,6 +279,7 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
         if self.state is TransactionState.FATAL_ERROR:
             return
         codes = codes_of(request, answer)
+        self.commits_in_doubt -= request.subject is True and ErrorCode.UNKNOWN_SERVER_ERROR not in codes
         verdict, code = worst_of(request.api.key, codes)
         if ErrorCode.UNKNOWN_SERVER_ERROR in codes:
             self._note_stray(request)  # whatever it was that failed, it may have been done
@@ -307,12 +304,13 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
         if is_end and self.is_v2 and not is_abort and code in FENCED_CODES:
             self._is_disowned = True  # or it timed out: a description tells, before anything else
             return
-        if is_to_be_renewed(request.api.key, code, is_v2=self.is_v2, is_abort=is_doubtful):
+        is_renewal = is_to_be_renewed(request.api.key, code, is_v2=self.is_v2, is_abort=is_doubtful)
+        if is_renewal and not self.commits_in_doubt:  # a new identity would not tell whether it was committed
             self._is_renewing = self._is_disowned = True
         elif (
             verdict is not Verdict.ABORTABLE
             or (is_end and self._is_broken_promise(code, is_abort=is_abort))
-            or (is_about_id and (self.state not in _OPEN or (self._is_commit_sent and self._has_stray)))  # no abort now
+            or (is_about_id and (self.state not in _OPEN or self.commits_in_doubt))  # no abort now
         ):
             self.fail(error)
             return
@@ -343,7 +341,7 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
                 self._marker_pause.begin(self._identity.first_answer_s, now)
         elif isinstance(request.subject, OffsetsToSend):
             self._is_known = True
-            self._offsets.forward(request.subject, is_committed=request.api is not ADD_OFFSETS_TO_TXN)
+            self._offsets.forward(request.subject, is_committed=request.subject.is_added)
         else:
             self._let_join(request)
 

@@ -2,9 +2,11 @@
 
 import pytest
 
+from aioproducer.core.transaction_errors import end_unknown_error
 from aioproducer.core.transaction_requests import OffsetsToSend
 from aioproducer.errors import (
     IllegalStateError,
+    Outcome,
     ProducerFencedError,
     TransactionalIdAuthorizationError,
     UnsupportedVersionError,
@@ -235,6 +237,47 @@ def test_v1_transaction_that_timed_out_is_fatal_after_one_guarded_try(verb: str)
 
     assert guarded.api.name == "InitProducerId"
     assert guarded.subject == ("billing-1", 77, 0)
+    assert scene.is_in(State.FATAL_ERROR)
+    assert isinstance(scene.manager.error, ProducerFencedError)
+
+
+@on_both()
+@pytest.mark.parametrize("first", ["lost", -1, 16])
+def test_commits_are_in_doubt_until_an_answer_excludes_them(version: int, first: int | str) -> None:
+    """What refuses a repetition says nothing of what is repeated; the error of the commit says so."""
+    scene = Scene(version=version).begun(0)
+    scene.manager.commit()
+    scene.manager.flushed()
+    ending = scene.ask()
+    assert scene.manager.commits_in_doubt == 1
+    if first == "lost":
+        scene.manager.unanswered(ending, LOST, was_sent=True, now=scene.now)
+    else:
+        assert isinstance(first, int)
+        scene.answer(ending, first)
+    assert scene.manager.commits_in_doubt == (first != 16)
+
+    scene.pass_time(1)
+    scene.do("EndTxn", 53)
+
+    assert scene.is_in(State.FATAL_ERROR)
+    assert scene.manager.commits_in_doubt == (first != 16)
+    assert scene.manager.error is not None
+    unknown = end_unknown_error(scene.manager.error)
+    assert (unknown.outcome, scene.manager.error.outcome) == (Outcome.UNKNOWN, None)
+    assert "not known" in unknown.__notes__[0]
+
+
+def test_v1_commit_that_was_lost_is_not_made_none_of_it_by_a_new_identity() -> None:
+    """An old coordinator answers the repetition with 47, for a successor that came after the commit."""
+    scene = Scene(version=0).begun(0)
+    scene.manager.commit()
+    scene.manager.flushed()
+    scene.manager.unanswered(scene.ask(), LOST, was_sent=True, now=scene.now)
+    scene.pass_time(1)
+
+    scene.do("EndTxn", 47)
+
     assert scene.is_in(State.FATAL_ERROR)
     assert isinstance(scene.manager.error, ProducerFencedError)
 

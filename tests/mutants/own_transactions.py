@@ -94,7 +94,7 @@ OWN_TRANSACTIONS = (
         "offsets_added_are_offsets_committed",
         "C8: they are missing",
         ("D11",),
-        old="            self._offsets.forward(request.subject, is_committed=request.api is not ADD_OFFSETS_TO_TXN)\n",
+        old="            self._offsets.forward(request.subject, is_committed=request.subject.is_added)\n",
         new="            self._offsets.forward(request.subject, is_committed=True)\n",
     ),
     _mutant(
@@ -128,6 +128,13 @@ OWN_TRANSACTIONS = (
         file=_OUTCOME,
         old="(ABORTED, identity.producer_id, identity.producer_epoch + 1)",
         new="(ABORTED, identity.producer_id, identity.producer_epoch)",
+    ),
+    _by_test(
+        "lost_commit_is_excluded_by_a_refusal",
+        "who was replaced after its commit is told that nothing of it is there, and sends it again",
+        "tests/journeys/test_transaction_ends.py",
+        old="        self.commits_in_doubt -= request.subject is True and ",
+        new="        self.commits_in_doubt *= not request.subject and ",
     ),
     _by_test(
         "downgrade_is_not_followed",
