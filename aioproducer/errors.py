@@ -106,7 +106,7 @@ class KafkaError(Exception):
     """The record's partition, `None` while none was chosen."""
 
     outcome: Outcome | None = None
-    """What became of the record; `None` for an error that is not about a record."""
+    """What became of the record; `None` for an error that is not about one. Of a commit UNKNOWN: it may be done."""
 
     attempts: int | None = None
     """How often the record's batch was handed to a connection; 0 = never."""

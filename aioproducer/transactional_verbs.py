@@ -89,7 +89,7 @@ class TransactionalVerbs:
             TransactionAbortableError: a record or offset failed: nothing was committed, `abort_transaction` it.
             TransactionTimeoutError: not committed after `max_block_ms`.
             IllegalStateError: no transaction is open, or it is being aborted.
-            ProducerFencedError: as `transaction`.
+            ProducerFencedError: as `transaction`. Whatever is raised: with `outcome` UNKNOWN it may be committed.
         """
         runner = self._unlent_runner()
         self._detach()

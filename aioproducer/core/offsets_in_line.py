@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from aioproducer.core.transaction_requests import OffsetsToSend
+from aioproducer.core.transaction_requests import OffsetsToSend, TransactionRequest
+from aioproducer.protocol.transaction_messages import ADD_OFFSETS_TO_TXN
 
 
 class OffsetsInLine:
@@ -36,9 +35,11 @@ class OffsetsInLine:
         """What is to be asked for now."""
         return self._line[0]
 
-    def forward(self, offsets: OffsetsToSend, *, is_committed: bool) -> None:
-        """Note what the coordinator of the group, or the transaction's, has answered: committed, or its group added."""
-        if not is_committed:
+    def forward(self, request: TransactionRequest) -> None:
+        """Note that a request for offsets was answered: their group is added, or they are committed."""
+        offsets = request.subject
+        assert isinstance(offsets, OffsetsToSend)
+        if request.api is ADD_OFFSETS_TO_TXN:
             offsets.is_added = True
             return
         offsets.is_done = True

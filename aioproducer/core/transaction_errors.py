@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from aioproducer.core.transaction_requests import places_with
-from aioproducer.errors import BrokerError, KafkaError, ProducerFencedError, TransactionAbortableError
+from aioproducer.errors import BrokerError, KafkaError, Outcome, ProducerFencedError, TransactionAbortableError
 from aioproducer.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
@@ -46,6 +46,23 @@ def fenced_error(transactional_id: str) -> ProducerFencedError:
         "late; this producer cannot go on: close it, and make a new one only if no other should run"
     )
     return ProducerFencedError(text)
+
+
+def end_unknown_error(error: KafkaError) -> KafkaError:
+    """The error of a commit that nobody can say the end of any more; `error` is what ended the producer."""
+    text = "an answer to the commit is missing: whether the transaction is committed is not known"
+    unknown = error.with_details(outcome=Outcome.UNKNOWN)
+    unknown.add_note(f"aioproducer: {text}")
+    return unknown
+
+
+def late_error(transactional_id: str) -> KafkaError:
+    """The error of a commit that came too late; where it ends the producer, `fatal_error` makes that of one fenced."""
+    text = (
+        f"EndTxn of {transactional_id!r}: the transaction timed out (transaction_timeout_ms) and the coordinator has "
+        "aborted it: abort it here, too, and go on"
+    )
+    return BrokerError.of(ErrorCode.PRODUCER_FENCED, text)
 
 
 def fatal_error(error: KafkaError, transactional_id: str | None) -> KafkaError:

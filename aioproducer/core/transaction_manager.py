@@ -20,23 +20,25 @@ from typing import TYPE_CHECKING, Final
 from aioproducer.core.late_copies import LateCopies
 from aioproducer.core.marker_pause import MarkerPause
 from aioproducer.core.offsets_in_line import OffsetsInLine
+from aioproducer.core.open_transaction import OpenTransaction
 from aioproducer.core.request_pacing import RequestPacing
 from aioproducer.core.signed_requests import SignedRequests
-from aioproducer.core.transaction_errors import FENCED_CODES, abortable_error, answered_error, fatal_error, fenced_error
-from aioproducer.core.transaction_outcome import Verdict, has_successor, is_refused_unseen, is_to_be_renewed, worst_of
+from aioproducer.core.transaction_errors import FENCED_CODES, abortable_error, answered_error, fatal_error, late_error
+from aioproducer.core.transaction_outcome import (
+    Verdict,
+    has_successor,
+    has_timed_out,
+    is_refused_unseen,
+    is_to_be_renewed,
+    worst_of,
+)
 from aioproducer.core.transaction_requests import OffsetsToSend, TransactionRequest, codes_of, find_coordinator
 from aioproducer.core.transaction_states import TRANSITIONS, TransactionState
 from aioproducer.errors import BrokerError, IllegalStateError, KafkaError
 from aioproducer.protocol.error_codes import ErrorCode
-from aioproducer.protocol.messages import INIT_PRODUCER_ID, ProducerIdAnswer
+from aioproducer.protocol.messages import ProducerIdAnswer
 from aioproducer.protocol.transaction_admin_messages import DESCRIBE_TRANSACTIONS, TransactionDescription
-from aioproducer.protocol.transaction_messages import (
-    ADD_OFFSETS_TO_TXN,
-    END_TXN,
-    FIND_COORDINATOR,
-    CoordinatorAnswer,
-    EndTxnAnswer,
-)
+from aioproducer.protocol.transaction_messages import END_TXN, FIND_COORDINATOR, CoordinatorAnswer, EndTxnAnswer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,7 +52,6 @@ FIRST_V2: Final = 2
 
 _OPEN: Final = frozenset((TransactionState.IN_TRANSACTION, TransactionState.COMMITTING))
 _ENDING: Final = frozenset((TransactionState.COMMITTING, TransactionState.ABORTING))
-_OF_NO_TRANSACTION: Final = frozenset((FIND_COORDINATOR, INIT_PRODUCER_ID, DESCRIBE_TRANSACTIONS))
 
 
 class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and what is asked about it
@@ -88,13 +89,9 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
         self._is_asking = False
         self._joining: dict[PartitionQueue, None] = {}
         self._offsets = OffsetsInLine()
-        self._is_flushed = self._is_known = False
-        self._is_commit_sent = False  # EndTxn to commit has gone out: its answer alone decides
-        self._asked = 0  # so often a coordinator was; brokers that records went to may have told it too
-        self._has_stray = False  # a request of the transaction went unanswered
+        self._open = OpenTransaction()
         self._is_renewing = False  # the identity is to be had again by InitProducerId alone
         self._is_doubted = False  # the identity may be a successor's by now, or nobody's
-        self._is_outdated = False  # a leader has a newer epoch
         self._has_looked = False  # the coordinator has just said that it has no transaction of a successor open
         self.on_joined: Callable[[list[PartitionQueue]], None] = lambda _: None
         """Called with partitions that may be sent to now."""
@@ -122,14 +119,13 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
         self._move_to(TransactionState.IN_TRANSACTION)
         self._identity.begin_transaction(pipelines_at_once=is_v2)
         self.late.transaction_began()
-        self._is_flushed = self._is_commit_sent = self._is_known = self._has_stray = self._is_outdated = False
-        self._asked = 0
+        self._open = OpenTransaction()
         return True
 
     def downgrade(self) -> None:
         """Go on with the open transaction as V1, the cluster serves V2 no more; the next one has a new epoch."""
-        self.is_v2 = self._identity.pipelines_at_once = self._is_known = False
-        self._has_stray = True
+        self.is_v2 = self._identity.pipelines_at_once = False
+        self._open.downgraded()
 
     def commit(self) -> None:
         """Take nothing more; EndTxn follows when what was taken has ended (`flushed`)."""
@@ -138,8 +134,13 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
     @property
     def may_abort(self) -> bool:
         """Whether an abort can still be asked for: not once EndTxn has gone out to commit."""
-        is_committing = self.state is TransactionState.COMMITTING and not self._is_commit_sent
+        is_committing = self.state is TransactionState.COMMITTING and not self._open.is_commit_sent
         return is_committing or self.state in {TransactionState.IN_TRANSACTION, TransactionState.ABORTABLE_ERROR}
+
+    @property
+    def is_commit_in_doubt(self) -> bool:
+        """Whether EndTxn went out to commit, and no answer excludes that it was done."""
+        return self._open.commits_in_doubt > 0
 
     def abort(self) -> None:
         """Forget what was not asked yet; EndTxn follows when nothing of it is on the wire any more (`flushed`)."""
@@ -147,7 +148,7 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
         self.error = None
         self._joining.clear()
         self._offsets.clear()
-        self._is_flushed = False
+        self._open.is_flushed = False
 
     def send_offsets(self, offsets: OffsetsToSend) -> OffsetsToSend:
         """Commit offsets with the transaction; `is_done` of what is returned, these or the same in line, says when."""
@@ -180,16 +181,16 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
 
     def flushed(self) -> None:
         """Note that every batch of the transaction has ended (abort under V2: or need not)."""
-        self._is_flushed = True
+        self._open.is_flushed = True
 
     def fail_transaction(self, error: KafkaError) -> None:
         """Note that a record failed: the transaction cannot be committed, unless that was asked for already."""
-        if not self._is_commit_sent:
+        if not self._open.is_commit_sent:
             self._fail_transaction(error)
 
     def _fail_transaction(self, error: KafkaError) -> None:
         if self.state in _OPEN:
-            self._is_outdated = isinstance(error, BrokerError) and error.code in FENCED_CODES
+            self._open.is_outdated = isinstance(error, BrokerError) and error.code in FENCED_CODES
             self.error = abortable_error(error)
             self._move_to(TransactionState.ABORTABLE_ERROR)
 
@@ -240,15 +241,16 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
             return self._requests.add(self._joining)
         if self.state in _OPEN and self._offsets:
             return self._requests.send_offsets(self._offsets.first, is_v2=self.is_v2)
-        if self.state in _ENDING and self._is_flushed and not self._is_renewing:
-            return self._requests.end(is_commit=self.state is TransactionState.COMMITTING, is_v2=self.is_v2)
+        if self.state in _ENDING and self._open.is_flushed and not self._is_renewing:
+            requests, is_commit = self._requests, self.state is TransactionState.COMMITTING
+            return requests.describe() if self._is_doubted else requests.end(is_commit=is_commit, is_v2=self.is_v2)
         return None
 
     def _end_unknown(self) -> None:
         """End a transaction of which the coordinator never heard, or that it does not let us end."""
-        if self.state not in _ENDING or not self._is_flushed or self._is_asking:
+        if self.state not in _ENDING or not self._open.is_flushed or self._is_asking:
             return
-        may_be_known = self._asked or self._identity.has_stamped
+        may_be_known = self._open.asked or self._identity.has_stamped
         if self._is_renewing or not (may_be_known or self._joining or self._offsets):
             self._end(None)
 
@@ -256,10 +258,7 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
 
     def sent(self, request: TransactionRequest) -> None:
         """Note that a request is handed to a connection now: what it asks may come true without an answer."""
-        if request.api not in _OF_NO_TRANSACTION:
-            self._asked += 1
-        if request.api is END_TXN and request.subject is True:
-            self._is_commit_sent = True
+        self._open.sent(request)
 
     def unanswered(self, request: TransactionRequest, error: KafkaError | None, *, was_sent: bool, now: float) -> None:
         """Note that a request had no answer, and if `was_sent`, that a copy of it may arrive late; None: called off."""
@@ -267,7 +266,7 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
         if error is None:
             return
         if was_sent:
-            self._note_stray(request)
+            self._open.may_be_done(request)
             self.late.unanswered(request, self._nodes.get(request.coordinator), now, is_v2=self.is_v2)
         self._nodes.pop(request.coordinator, None)
         self.pacing.again(f"{request.api.name}: {error}", now)
@@ -276,9 +275,9 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
         """Note that a coordinator is too old for a request."""
         self._is_asking = False
         if request.api is DESCRIBE_TRANSACTIONS:
-            self._has_looked = True
+            self._look_at(None)
             return
-        self.fail(fenced_error(self.transactional_id) if self._is_doubted else error)
+        self.fail(late_error(self.transactional_id) if self._is_doubted else error)
 
     def answered(self, request: TransactionRequest, answer: TransactionAnswer, now: float) -> None:
         """Do what an answer means."""
@@ -287,8 +286,10 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
             return
         codes = codes_of(request, answer)
         verdict, code = worst_of(request.api.key, codes)
-        if ErrorCode.UNKNOWN_SERVER_ERROR in codes:
-            self._note_stray(request)  # whatever it was that failed, it may have been done
+        if ErrorCode.UNKNOWN_SERVER_ERROR in codes:  # whatever it was that failed
+            self._open.may_be_done(request)
+        else:
+            self._open.was_answered(request)
         if verdict is Verdict.DONE:
             self._done(request, answer, now)
             return
@@ -302,17 +303,22 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
 
     def _fail_request(self, request: TransactionRequest, verdict: Verdict, code: int, *, error: KafkaError) -> None:
         self.pacing.passed()
-        self._asked -= not self._has_stray and is_refused_unseen(request.api.key, code)
+        if is_refused_unseen(request.api.key, code):
+            self._open.went_unseen()
         is_end = request.api is END_TXN
         is_about_id = request.api is FIND_COORDINATOR and request.coordinator == self._requests.coordinator
         is_abort = self.state is TransactionState.ABORTING
-        is_doubtful = is_abort and not (self._is_commit_sent or self._is_outdated)
-        if is_to_be_renewed(request.api.key, code, is_v2=self.is_v2, is_abort=is_doubtful):
+        is_doubtful = is_abort and not (self._open.is_commit_sent or self._open.is_outdated)
+        if is_end and self.is_v2 and not is_abort and code in FENCED_CODES:
+            self._is_doubted = True  # or it timed out: a description tells, before anything else
+            return
+        is_renewal = is_to_be_renewed(request.api.key, code, is_v2=self.is_v2, is_abort=is_doubtful)
+        if is_renewal and not self._open.commits_in_doubt:  # a new identity would not tell whether it was committed
             self._is_renewing = self._is_doubted = True
         elif (
             verdict is not Verdict.ABORTABLE
-            or (is_end and self._is_broken_promise(code, is_abort=is_abort))
-            or (is_about_id and (self.state not in _OPEN or (self._is_commit_sent and self._has_stray)))  # no abort now
+            or (is_end and self._open.is_broken_promise(code, is_v2=self.is_v2, is_abort=is_abort))
+            or (is_about_id and (self.state not in _OPEN or self._open.commits_in_doubt))  # no abort now
         ):
             self.fail(error)
             return
@@ -321,20 +327,13 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
         else:
             self._fail_transaction(error)
 
-    def _is_broken_promise(self, code: int, *, is_abort: bool) -> bool:
-        """Whether an end finds no transaction of which the coordinator knew, and V1 cannot say why, or is committed."""
-        is_known_to_v1 = self._is_known and not self.is_v2
-        return code == ErrorCode.INVALID_TXN_STATE and (is_known_to_v1 or (is_abort and self._is_commit_sent))
-
     def _done(self, request: TransactionRequest, answer: TransactionAnswer, now: float) -> None:
         if isinstance(answer, CoordinatorAnswer):
             self._nodes[request.coordinator] = answer.node_id
             return  # the count of attempts goes on: it belongs to the request that needs the coordinator
         if isinstance(answer, TransactionDescription):
-            self._has_looked = True
-            if has_successor(answer, own=self._requests.identity if self._is_renewing else None):
-                self.fail(fenced_error(self.transactional_id))
-            return  # and here to InitProducerId
+            self._look_at(answer)
+            return
         self.pacing.passed()
         self.late.answered(request, self._nodes[request.coordinator])
         if isinstance(answer, ProducerIdAnswer):
@@ -344,17 +343,27 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
             if self.is_v2 and self._identity.first_answer_s is not None:
                 self._marker_pause.begin(self._identity.first_answer_s, now)
         elif isinstance(request.subject, OffsetsToSend):
-            self._is_known = True
-            self._offsets.forward(request.subject, is_committed=request.api is not ADD_OFFSETS_TO_TXN)
+            self._open.is_known = True
+            self._offsets.forward(request)
         else:
             self._let_join(request)
+
+    def _look_at(self, description: TransactionDescription | None) -> None:
+        """Do what the coordinator's description means for an identity in doubt; None: it cannot give one."""
+        self._has_looked = True
+        is_commit, error = self.state is TransactionState.COMMITTING, late_error(self.transactional_id)
+        if is_commit and has_timed_out(description, self._requests.identity):
+            self._is_doubted = False
+            self._fail_transaction(error)
+        elif is_commit or has_successor(description, own=self._requests.identity if self._is_renewing else None):
+            self.fail(error)
 
     def _let_join(self, request: TransactionRequest) -> None:
         assert isinstance(request.subject, Collection)
         self.on_joined(self._join([queue for queue in self._joining if queue.topic_partition in request.subject]))
 
     def _join(self, queues: list[PartitionQueue]) -> list[PartitionQueue]:
-        self._is_known = True
+        self._open.is_known = True
         for queue in queues:
             self._joining.pop(queue, None)
             queue.identity.join_transaction()
@@ -369,14 +378,11 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
         """The transaction is over; `answer`: of EndTxn, if it was asked."""
         if answer is not None and self.is_v2 and answer.producer_id >= 0:
             self._identity.assign(answer.producer_id, answer.producer_epoch)
-            self._has_stray = False
-        needs_epoch = self._identity.needs_epoch or self._has_stray or self._is_renewing
+            self._open.has_stray = False
+        needs_epoch = self._identity.needs_epoch or self._open.has_stray or self._is_renewing
         self._move_to(TransactionState.INITIALIZING if needs_epoch else TransactionState.READY)
 
     # Inside
-
-    def _note_stray(self, request: TransactionRequest) -> None:
-        self._has_stray = self._has_stray or request.api not in _OF_NO_TRANSACTION
 
     def _move_to(self, state: TransactionState) -> None:
         if state not in TRANSITIONS[self.state]:  # also where asserts are left out: nothing may follow from it

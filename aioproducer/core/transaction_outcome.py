@@ -46,6 +46,8 @@ class Verdict(IntEnum):
 
 ONGOING: Final = "Ongoing"
 """As coordinators name the state in which a transaction is open."""
+ABORTED: Final = "CompleteAbort"
+"""And the one in which the last was aborted."""
 
 _E = ErrorCode
 
@@ -149,16 +151,35 @@ def is_to_be_renewed(api_key: int, code: int, *, is_v2: bool, is_abort: bool) ->
     return verdict_on(api_key, code) is Verdict.RENEW
 
 
-def has_successor(description: TransactionDescription, *, own: TransactionIdentity | None) -> bool:
+def has_successor(description: TransactionDescription | None, *, own: TransactionIdentity | None) -> bool:
     """Tell whether another producer has a transaction open, which InitProducerId would abort before it is refused.
 
     Args:
-        description: of the transactional id, or the refusal to give one.
+        description: of the transactional id, or the refusal to give one; None: the coordinator cannot.
         own: under which a transaction of this producer may be open; None: it has none open.
     """
-    claimant = description.producer_id, description.producer_epoch
-    is_own = own is not None and claimant == (own.producer_id, own.producer_epoch)
-    return description.state == ONGOING and not is_own
+    if description is None or description.state != ONGOING:
+        return False
+    return own is None or _claimant(description) != (own.producer_id, own.producer_epoch)
+
+
+def has_timed_out(description: TransactionDescription | None, identity: TransactionIdentity) -> bool:
+    """Tell whether the coordinator itself has raised the epoch of a commit that it refuses.
+
+    Kafka after 4.4 refuses one so whose V2 transaction timed out (KAFKA-20785): to abort it the coordinator took the
+    next epoch, and a successor would have taken one more.
+
+    Args:
+        description: as above.
+        identity: of the commit.
+    """
+    if description is None or description.state != ABORTED:
+        return False
+    return _claimant(description) == (identity.producer_id, identity.producer_epoch + 1)
+
+
+def _claimant(description: TransactionDescription) -> tuple[int, int]:
+    return description.producer_id, description.producer_epoch
 
 
 def is_refused_unseen(api_key: int, code: int) -> bool:

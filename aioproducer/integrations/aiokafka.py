@@ -23,29 +23,29 @@ from __future__ import annotations
 import asyncio
 from contextlib import AsyncExitStack, suppress
 from random import Random
-from typing import TYPE_CHECKING, Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from aioproducer.core.retry_backoff import ExponentialBackoff
 from aioproducer.errors import IllegalStateError, KafkaError
 from aioproducer.integrations.batch_failures import Meaning, RebalancedError, left_in_the_middle, meaning_of
+from aioproducer.integrations.batch_size import BatchSize
 from aioproducer.integrations.batch_transaction import BatchTransaction
 from aioproducer.integrations.callers_code import NotAwaitableError, to_await
 from aioproducer.integrations.consumer_membership import check_consumer, sole_use
 from aioproducer.integrations.intake import Intake
 from aioproducer.integrations.loop_limits import LoopLimits
 from aioproducer.integrations.poison_search import PoisonSearch
+from aioproducer.integrations.record_batch import OpenBatch
 from aioproducer.logs import event_log
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
-    from contextlib import AbstractAsyncContextManager
     from types import TracebackType
 
     from aiokafka import AIOKafkaConsumer, ConsumerRecord
 
     from aioproducer.integrations.record_batch import RecordBatch
     from aioproducer.producer import Producer
-    from aioproducer.transaction import Transaction
 
     OnPoison = Callable[[ConsumerRecord, Exception, BatchTransaction], Awaitable[object]]
     Transform = Callable[[Sequence[ConsumerRecord], BatchTransaction], Awaitable[object]]
@@ -62,14 +62,6 @@ class PoisonRecordError(KafkaError):
     """
 
     offset: int = -1
-
-
-class _OpenBatch(NamedTuple):
-    """A batch that somebody works on, and its transaction."""
-
-    batch: RecordBatch
-    transaction: AbstractAsyncContextManager[Transaction]
-    txn: Transaction
 
 
 def exactly_once(
@@ -132,10 +124,11 @@ class ExactlyOnce:
         self._limits = limits
         self._on_poison = on_poison
         self._search = PoisonSearch()
+        self._size = BatchSize(limits.max_records, producer.config.transaction_timeout_ms / 1000)
         self._backoff = ExponentialBackoff(FIRST_PAUSE_MS, LONGEST_PAUSE_MS, random=Random())  # noqa: S311  # jitter
         self._failures = 0
         """One after the other."""
-        self._open: _OpenBatch | None = None
+        self._open: OpenBatch | None = None
         self._failure: Exception | None = None
         """Why the open batch must not be committed: what the user's code raised of it, or that it was left."""
         self._log = event_log(producer.statistics().client_id)
@@ -275,7 +268,7 @@ class ExactlyOnce:
         """
         while not self._stopped.done():
             try:
-                batch = await self._intake.next_batch(self._search.limit(self._limits.max_records))
+                batch = await self._intake.next_batch(self._search.limit(self._size.limit))
             except KafkaError as error:  # committed offsets cannot be had now
                 if meaning_of(error) is Meaning.FATAL:
                     raise
@@ -299,7 +292,7 @@ class ExactlyOnce:
                 raise
             await self._pause(error)
             return False
-        self._open = _OpenBatch(batch, transaction, txn)
+        self._open = OpenBatch(batch, transaction, txn, began_at=asyncio.get_running_loop().time())
         return True
 
     async def _finish(self) -> None:
@@ -311,6 +304,8 @@ class ExactlyOnce:
         if self._open is None:
             return
         opened, failure, self._failure = self._open, self._failure, None
+        took_s = asyncio.get_running_loop().time() - opened.began_at
+        is_late = self._size.worked(len(opened.batch.records), took_s, is_whole=failure is None)
         if failure is None and opened.batch.membership.is_current:
             failure = await self._commit(opened)
             if failure is None:
@@ -319,9 +314,9 @@ class ExactlyOnce:
         else:
             await self._abort(opened, failure or RebalancedError("partitions were assigned anew"))
         if failure is not None:
-            await self._consider(opened.batch, failure)
+            await self._consider(opened.batch, failure, is_late=is_late)
 
-    async def _commit(self, opened: _OpenBatch) -> Exception | None:
+    async def _commit(self, opened: OpenBatch) -> Exception | None:
         """Commit with the offsets; returns why it could not be, and then it is aborted."""
         offsets = opened.batch.next_offsets()
         try:
@@ -331,7 +326,7 @@ class ExactlyOnce:
             return error
         self._open = None  # whatever happens from here on is the commit's: it goes on if it is cancelled
         if not self._search.is_on:
-            self._intake.read_ahead(self._limits.max_records)
+            self._intake.read_ahead(self._size.limit)
         try:
             await opened.transaction.__aexit__(None, None, None)
         except BaseException as error:
@@ -346,7 +341,7 @@ class ExactlyOnce:
         self._intake.committed(batch)
         self._search.committed(batch.next_offsets())
 
-    async def _abort(self, opened: _OpenBatch, error: BaseException) -> None:
+    async def _abort(self, opened: OpenBatch, error: BaseException) -> None:
         """End the transaction as its context manager does for an exception; its records are read again."""
         self._open = None
         self._intake.rewind()  # first: the abort goes on if it is cancelled, and what it was of is to be read again
@@ -354,7 +349,7 @@ class ExactlyOnce:
 
     # What a failure leads to
 
-    async def _consider(self, batch: RecordBatch, error: Exception) -> None:
+    async def _consider(self, batch: RecordBatch, error: Exception, *, is_late: bool) -> None:
         """Raise what ends the loop; else return when the same records may be tried again.
 
         Raises:
@@ -365,6 +360,8 @@ class ExactlyOnce:
         meaning = meaning_of(error)
         if meaning is Meaning.FATAL:
             raise error
+        if meaning is Meaning.PASSING and is_late and len(batch.records) == 1:
+            meaning = Meaning.RECORD  # no transaction is open for as long as this one takes
         if meaning is Meaning.RECORD:
             self._search.failed(batch, error)
         if meaning is Meaning.PASSING or len(batch.records) == 1:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from aioproducer.core.transaction_errors import end_unknown_error
 from aioproducer.core.transaction_states import TransactionState
 from aioproducer.errors import IllegalStateError, ProducerClosedError, TransactionAbortedError
 from aioproducer.transactions.refusals import TransactionRefusals
@@ -252,7 +253,7 @@ class TransactionEndings:
         manager, ending = self._manager, self._ending
         is_over = manager.has_ended or manager.error is not None
         if ending is not None and not ending.is_done and is_over:
-            ending.end(manager.error)
+            ending.end(self._error_of(ending))
             if manager.error is None:
                 self.counts.note(ending, self._loop.time())
                 self._records.forget_failures()
@@ -260,6 +261,13 @@ class TransactionEndings:
             self._give_turn(ending)
         if self._is_abandoned and manager.state is _STATE.ABORTABLE_ERROR:
             self._begin_abort()
+
+    def _error_of(self, ending: Ending) -> KafkaError | None:
+        """What an ending ends in; with a word on it, if a commit may have been done before the producer failed."""
+        error, is_fatal = self._manager.error, self._manager.state is _STATE.FATAL_ERROR
+        if error is None or not (ending.is_commit and is_fatal and self._manager.is_commit_in_doubt):
+            return error
+        return end_unknown_error(error)
 
     def __repr__(self) -> str:
         """Show what decides."""

@@ -1,8 +1,12 @@
 """The line of offsets that a transaction still has to commit."""
 
 from aioproducer.core.offsets_in_line import OffsetsInLine
-from aioproducer.core.transaction_requests import OffsetsToSend
+from aioproducer.core.transaction_requests import Coordinator, OffsetsToSend, add_offsets, commit_offsets
+from aioproducer.protocol.transaction_messages import CoordinatorType, TransactionIdentity
 from aioproducer.records import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
+
+COORDINATOR = Coordinator(CoordinatorType.TRANSACTION, "billing-1")
+IDENTITY = TransactionIdentity("billing-1", 77, 0)
 
 
 def offsets(offset: int, group: str = "readers", generation: int = -1) -> OffsetsToSend:
@@ -43,12 +47,12 @@ def test_what_was_answered_is_in_line_no_more() -> None:
     """And stays so when the answer comes after the abort."""
     line = OffsetsInLine()
     first = line.put(offsets(7))
-    line.forward(first, is_committed=False)
+    line.forward(add_offsets(COORDINATOR, IDENTITY, first))
     assert (first.is_added, first.is_done, bool(line)) == (True, False, True)
-    line.forward(first, is_committed=True)
+    line.forward(commit_offsets(IDENTITY, first, is_v2=False))
     assert (first.is_done, bool(line)) == (True, False)
 
     late = line.put(offsets(7))
     line.clear()
-    line.forward(late, is_committed=True)
+    line.forward(commit_offsets(IDENTITY, late, is_v2=False))
     assert (late is first, late.is_done, bool(line)) == (False, True, False)

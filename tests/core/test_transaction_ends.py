@@ -2,11 +2,14 @@
 
 import pytest
 
+from aioproducer.core.transaction_errors import end_unknown_error
 from aioproducer.core.transaction_requests import OffsetsToSend
 from aioproducer.errors import (
     IllegalStateError,
+    Outcome,
     ProducerFencedError,
     TransactionalIdAuthorizationError,
+    UnsupportedVersionError,
 )
 from tests.fakes.transaction_scene import LOST, OFFSETS, READERS, Scene, State, on_both
 
@@ -100,9 +103,70 @@ def test_end_that_is_refused_for_good_is_told(version: int, code: int) -> None:
     scene.manager.flushed()
 
     scene.do("EndTxn", code)
+    if (version, code) == (2, 90):
+        scene.described = "Empty", (77, 2)
+        scene.do("DescribeTransactions")
 
     assert scene.is_in(State.FATAL_ERROR)
     assert isinstance(scene.manager.error, (ProducerFencedError, TransactionalIdAuthorizationError))
+
+
+@pytest.mark.parametrize("code", [47, 90])
+def test_v2_commit_that_is_refused_as_fenced_after_its_transaction_timed_out_costs_no_producer(code: int) -> None:
+    """Kafka after 4.4 says so instead of 48 (KAFKA-20785); the coordinator still has the epoch of its own abort."""
+    scene = Scene().begun(0)
+    scene.manager.commit()
+    scene.manager.flushed()
+
+    scene.do("EndTxn", code)
+    assert scene.is_in(State.COMMITTING)
+    assert not scene.manager.may_abort
+    scene.described = "CompleteAbort", (77, 1)
+    scene.manager.unanswered(scene.ask(), LOST, was_sent=True, now=scene.now)
+    scene.pass_time(1)
+    scene.do("DescribeTransactions")
+
+    assert scene.is_in(State.ABORTABLE_ERROR)
+    assert "timed out" in str(scene.manager.error)
+    scene.manager.abort()
+    scene.manager.flushed()
+    scene.do("EndTxn")
+    assert (scene.manager.state, scene.identity.first_epoch) == (State.READY, 1)
+
+
+@pytest.mark.parametrize(
+    "described", [("CompleteAbort", (77, 2)), ("CompleteAbort", (78, 1)), ("Ongoing", (77, 1)), 53]
+)
+def test_v2_commit_that_is_refused_as_fenced_is_fatal_unless_it_timed_out(
+    described: tuple[str, tuple[int, int]] | int,
+) -> None:
+    """A successor may have aborted it, or even committed after it; who may not ask is told what the refusal says."""
+    scene = Scene().begun(0)
+    scene.manager.commit()
+    scene.manager.flushed()
+    scene.do("EndTxn", 90)
+
+    if isinstance(described, int):
+        scene.do("DescribeTransactions", described)
+    else:
+        scene.described = described
+        scene.do("DescribeTransactions")
+
+    assert scene.is_in(State.FATAL_ERROR)
+    assert isinstance(scene.manager.error, ProducerFencedError)
+
+
+def test_v2_commit_that_is_refused_as_fenced_where_nothing_can_be_described_is_fatal() -> None:
+    """A proxy may not know the request."""
+    scene = Scene().begun(0)
+    scene.manager.commit()
+    scene.manager.flushed()
+    scene.do("EndTxn", 90)
+
+    scene.manager.refused(scene.ask(), UnsupportedVersionError("unknown"))
+
+    assert scene.is_in(State.FATAL_ERROR)
+    assert isinstance(scene.manager.error, ProducerFencedError)
 
 
 def test_v2_transaction_that_timed_out_is_aborted_under_its_own_epoch() -> None:
@@ -173,6 +237,47 @@ def test_v1_transaction_that_timed_out_is_fatal_after_one_guarded_try(verb: str)
 
     assert guarded.api.name == "InitProducerId"
     assert guarded.subject == ("billing-1", 77, 0)
+    assert scene.is_in(State.FATAL_ERROR)
+    assert isinstance(scene.manager.error, ProducerFencedError)
+
+
+@on_both()
+@pytest.mark.parametrize("first", ["lost", -1, 16])
+def test_commits_are_in_doubt_until_an_answer_excludes_them(version: int, first: int | str) -> None:
+    """What refuses a repetition says nothing of what is repeated; the error of the commit says so."""
+    scene = Scene(version=version).begun(0)
+    scene.manager.commit()
+    scene.manager.flushed()
+    ending = scene.ask()
+    assert scene.manager.is_commit_in_doubt
+    if first == "lost":
+        scene.manager.unanswered(ending, LOST, was_sent=True, now=scene.now)
+    else:
+        assert isinstance(first, int)
+        scene.answer(ending, first)
+    assert scene.manager.is_commit_in_doubt == (first != 16)
+
+    scene.pass_time(1)
+    scene.do("EndTxn", 53)
+
+    assert scene.is_in(State.FATAL_ERROR)
+    assert scene.manager.is_commit_in_doubt == (first != 16)
+    assert scene.manager.error is not None
+    unknown = end_unknown_error(scene.manager.error)
+    assert (unknown.outcome, scene.manager.error.outcome) == (Outcome.UNKNOWN, None)
+    assert "not known" in unknown.__notes__[0]
+
+
+def test_v1_commit_that_was_lost_is_not_made_none_of_it_by_a_new_identity() -> None:
+    """An old coordinator answers the repetition with 47, for a successor that came after the commit."""
+    scene = Scene(version=0).begun(0)
+    scene.manager.commit()
+    scene.manager.flushed()
+    scene.manager.unanswered(scene.ask(), LOST, was_sent=True, now=scene.now)
+    scene.pass_time(1)
+
+    scene.do("EndTxn", 47)
+
     assert scene.is_in(State.FATAL_ERROR)
     assert isinstance(scene.manager.error, ProducerFencedError)
 

@@ -8,6 +8,7 @@ import asyncio
 import pytest
 
 from aioproducer import (
+    Outcome,
     ProducerFencedError,
     TransactionAbortableError,
     TransactionalIdAuthorizationError,
@@ -82,6 +83,52 @@ async def test_commit_that_is_refused_for_good_never_seems_fine(release: Release
         with pytest.raises(kind):
             await producer.begin_transaction()
         await producer.close()
+
+
+@on_every_release
+@pytest.mark.parametrize("is_lost", [True, False])
+@in_virtual_time
+async def test_commit_whose_answer_is_lost_before_a_successor_comes_is_not_said_to_be_none(
+    release: Release,
+    is_lost: bool,  # noqa: FBT001
+) -> None:
+    """It was committed; a command said "nothing of it is there", and its user sent everything again."""
+    async with cluster_of(release) as cluster:
+        loser = await producer_of(cluster, request_timeout_ms=3000).start()
+        await loser.begin_transaction()
+        await loser.send("t", b"v", partition=0)
+        if is_lost:
+            cluster.faults.delay(30, END_TXN)
+            commit = asyncio.create_task(loser.commit_transaction())
+            await asyncio.sleep(1)
+        async with producer_of(cluster):
+            if not is_lost:
+                commit = asyncio.create_task(loser.commit_transaction())
+            with pytest.raises(ProducerFencedError) as caught:
+                await commit
+            with pytest.raises(ProducerFencedError) as later:
+                await loser.begin_transaction()
+        await loser.close()
+
+        assert committed(cluster) == ([b"v"] if is_lost else [])
+        assert caught.value.outcome is (Outcome.UNKNOWN if is_lost else None)
+        assert ("not known" in "".join(getattr(caught.value, "__notes__", []))) is is_lost
+        assert later.value.outcome is None
+
+
+@in_virtual_time
+async def test_v2_transaction_that_timed_out_costs_no_producer_also_where_its_commit_is_called_fenced() -> None:
+    """Kafka after 4.4 answers so (KAFKA-20785); the producer was at its end, though nobody had fenced it."""
+    async with cluster_of(V2_RELEASE) as cluster, producer_of(cluster, transaction_timeout_ms=1000) as producer:
+        await producer.begin_transaction()
+        await producer.send("t", b"v", partition=0)
+        await asyncio.sleep(60)
+        cluster.faults.error(90, END_TXN)
+
+        with pytest.raises(TransactionAbortableError, match="timed out"):
+            await producer.commit_transaction()
+        await producer.abort_transaction()
+        await one_more(producer, cluster)
 
 
 @in_virtual_time

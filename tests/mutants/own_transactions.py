@@ -3,6 +3,7 @@
 from tests.mutants.mutant import Change, Mutant
 
 _MANAGER = "core/transaction_manager.py"
+_OPEN = "core/open_transaction.py"
 _OUTCOME = "core/transaction_outcome.py"
 _LAST_OF_ANY = "    _E.PRODUCER_FENCED: Verdict.{},\n}}\n\n_IN_TRANSACTION"
 
@@ -21,8 +22,8 @@ OWN_TRANSACTIONS = (
         "commit_ignores_a_failed_record",
         "I12: a transaction is committed without it",
         ("D10", "D13"),
-        old="        if self.state in _OPEN:\n            self._is_outdated = ",
-        new="        if not self.state:\n            self._is_outdated = ",
+        old="        if self.state in _OPEN:\n            self._open.is_outdated = ",
+        new="        if not self.state:\n            self._open.is_outdated = ",
     ),
     _mutant(
         "fenced_is_retriable",
@@ -50,7 +51,7 @@ OWN_TRANSACTIONS = (
         "end_before_records_are_answered",
         "I13: EndTxn overtakes what is on the wire",
         ("D10", "D13"),
-        old="        if self.state in _ENDING and self._is_flushed and not self._is_renewing:\n",
+        old="        if self.state in _ENDING and self._open.is_flushed and not self._is_renewing:\n",
         new="        if self.state in _ENDING and not self._is_renewing:\n",
     ),
     _mutant(
@@ -73,15 +74,15 @@ OWN_TRANSACTIONS = (
         "abort_is_a_commit",
         "I12: what was given up is there",
         ("D10",),
-        old="is_commit=self.state is TransactionState.COMMITTING, is_v2",
-        new="is_commit=self.state in _ENDING, is_v2",
+        old="requests, is_commit = self._requests, self.state is TransactionState.COMMITTING\n",
+        new="requests, is_commit = self._requests, self.state in _ENDING\n",
     ),
     _mutant(
         "no_epoch_after_a_gap",
         "I14: a batch of one transaction ends in the next, or every next one gets 45, on version 1",
         ("D13", "D10"),
-        old="        needs_epoch = self._identity.needs_epoch or self._has_stray or self._is_renewing\n",
-        new="        needs_epoch = self._has_stray or self._is_renewing\n",
+        old="        needs_epoch = self._identity.needs_epoch or self._open.has_stray or self._is_renewing\n",
+        new="        needs_epoch = self._open.has_stray or self._is_renewing\n",
     ),
     _mutant(
         "produces_before_the_partition_is_added",
@@ -94,8 +95,9 @@ OWN_TRANSACTIONS = (
         "offsets_added_are_offsets_committed",
         "C8: they are missing",
         ("D11",),
-        old="            self._offsets.forward(request.subject, is_committed=request.api is not ADD_OFFSETS_TO_TXN)\n",
-        new="            self._offsets.forward(request.subject, is_committed=True)\n",
+        file="core/offsets_in_line.py",
+        old="        if request.api is ADD_OFFSETS_TO_TXN:\n            offsets.is_added = True\n",
+        new="        if request.api is ADD_OFFSETS_TO_TXN:\n            offsets.is_added = offsets.is_done = True\n",
     ),
     _mutant(
         "transaction_is_left_open",
@@ -122,6 +124,22 @@ OWN_TRANSACTIONS = (
         "    _E.UNSUPPORTED_VERSION",
     ),
     _by_test(
+        "commit_that_is_late_is_the_producers_end",
+        "a worker whose transaction timed out is told that it was replaced, by Kafka after 4.4",
+        "tests/core/test_transaction_ends.py",
+        file=_OUTCOME,
+        old="(identity.producer_id, identity.producer_epoch + 1)",
+        new="(identity.producer_id, identity.producer_epoch)",
+    ),
+    _by_test(
+        "lost_commit_is_excluded_by_a_refusal",
+        "who was replaced after its commit is told that nothing of it is there, and sends it again",
+        "tests/journeys/test_transaction_ends.py",
+        file=_OPEN,
+        old="        self.commits_in_doubt -= _is_commit(request)\n",
+        new="        self.commits_in_doubt *= not _is_commit(request)\n",
+    ),
+    _by_test(
         "downgrade_is_not_followed",
         "a version 2 transaction of a cluster that serves version 1 alone never ends",
         "tests/journeys/test_transaction_version_changes.py",
@@ -133,8 +151,9 @@ OWN_TRANSACTIONS = (
         "downgraded_transaction_keeps_its_epoch",
         "what is late of it ends in the next one",
         "tests/core/test_transaction_downgrade.py",
-        old="pipelines_at_once = self._is_known = False\n        self._has_stray = True\n",
-        new="pipelines_at_once = self._is_known = False\n        self._has_stray = False\n",
+        file=_OPEN,
+        old="        self.is_known, self.has_stray = False, True\n",
+        new="        self.is_known, self.has_stray = False, False\n",
     ),
     _by_test(
         "late_offsets_delay_nothing",
@@ -157,7 +176,7 @@ OWN_TRANSACTIONS = (
         "stray_needs_no_epoch",
         "I14: an EndTxn that arrives late ends the next transaction, on version 1",
         ("D13",),
-        old="        needs_epoch = self._identity.needs_epoch or self._has_stray or self._is_renewing\n",
+        old="        needs_epoch = self._identity.needs_epoch or self._open.has_stray or self._is_renewing\n",
         new="        needs_epoch = self._identity.needs_epoch or self._is_renewing\n",
     ),
     _mutant(

@@ -187,9 +187,9 @@ UNSEEN_IN_TRANSACTIONS = (
         "I12: an abort is granted after EndTxn has gone out to commit",
         ("D13", "D10"),
         Change(
-            "core/transaction_manager.py",
-            "            self._is_commit_sent = True\n",
-            "            self._is_commit_sent = False\n",
+            "core/open_transaction.py",
+            "            self.is_commit_sent = True\n",
+            "            self.is_commit_sent = False\n",
         ),
     ),
     _mutant(
@@ -208,13 +208,13 @@ UNSEEN_IN_TRANSACTIONS = (
         ("D13", "D10"),
         Change(
             "core/transaction_manager.py",
-            "= self._is_known = self._has_stray = self._is_outdated = False\n",
-            "= self._is_known = self._is_outdated = False\n",
+            "        self._open = OpenTransaction()\n        return True\n",
+            "        self._open = OpenTransaction(has_stray=self._open.has_stray)\n        return True\n",
         ),
         Change(
             "core/transaction_manager.py",
             "            self._identity.assign(answer.producer_id, answer.producer_epoch)\n"
-            "            self._has_stray = False\n",
+            "            self._open.has_stray = False\n",
             "            self._identity.assign(answer.producer_id, answer.producer_epoch)\n",
         ),
     ),

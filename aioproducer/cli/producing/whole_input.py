@@ -5,7 +5,7 @@ from enum import StrEnum
 from typing import Final
 
 from aioproducer.cli.producing.tally import Tally
-from aioproducer.errors import KafkaError, ProducerFencedError, TransactionTimeoutError
+from aioproducer.errors import KafkaError, Outcome, ProducerFencedError, TransactionTimeoutError
 from aioproducer.producer import Producer
 
 COMMIT_PATIENCE_S: Final = 120.0
@@ -69,7 +69,9 @@ class WholeInput:
             except TransactionTimeoutError as error:
                 if asyncio.get_running_loop().time() >= give_up_at:
                     raise KafkaError(self._not_known(error)) from error
-            except KafkaError:
+            except KafkaError as error:
+                if error.outcome is Outcome.UNKNOWN:
+                    raise KafkaError(self._not_known(error)) from error
                 await self.abort()
                 raise
 

@@ -1,0 +1,68 @@
+"""What is known of the transaction that is open, or was last: what went out for it, and what was answered."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from aioproducer.protocol.error_codes import ErrorCode
+from aioproducer.protocol.messages import INIT_PRODUCER_ID
+from aioproducer.protocol.transaction_admin_messages import DESCRIBE_TRANSACTIONS
+from aioproducer.protocol.transaction_messages import END_TXN, FIND_COORDINATOR
+
+if TYPE_CHECKING:
+    from aioproducer.core.transaction_requests import TransactionRequest
+
+_OF_NO_TRANSACTION: Final = frozenset((FIND_COORDINATOR, INIT_PRODUCER_ID, DESCRIBE_TRANSACTIONS))
+
+
+@dataclass(slots=True)
+class OpenTransaction:
+    """Begins anew with each transaction."""
+
+    is_flushed: bool = False
+    """Every batch of it has ended; to abort under V2 they need not."""
+    is_known: bool = False
+    """The coordinator has been told of it, or brokers were that tell the coordinator."""
+    is_commit_sent: bool = False
+    """EndTxn to commit has gone out: its answer alone decides."""
+    is_outdated: bool = False
+    """A leader has a newer epoch."""
+    has_stray: bool = False
+    """A request went unanswered: a copy of it may arrive late."""
+    asked: int = 0
+    """So often a coordinator was; brokers that records went to may have told it, too."""
+    commits_in_doubt: int = 0
+    """So often EndTxn went out to commit without an answer that excludes it."""
+
+    def sent(self, request: TransactionRequest) -> None:
+        """Note that a request is handed to a connection."""
+        self.asked += request.api not in _OF_NO_TRANSACTION
+        if _is_commit(request):
+            self.is_commit_sent = True
+            self.commits_in_doubt += 1
+
+    def may_be_done(self, request: TransactionRequest) -> None:
+        """Note that a request had no answer, or one that leaves open whether it was done."""
+        self.has_stray = self.has_stray or request.api not in _OF_NO_TRANSACTION
+
+    def was_answered(self, request: TransactionRequest) -> None:
+        """Note that the answer to a request says what became of it."""
+        self.commits_in_doubt -= _is_commit(request)
+
+    def went_unseen(self) -> None:
+        """Note that a request was refused before the coordinator's transaction heard of it."""
+        self.asked -= not self.has_stray
+
+    def is_broken_promise(self, code: int, *, is_v2: bool, is_abort: bool) -> bool:
+        """Whether an end finds no transaction of which the coordinator knew, and V1 cannot say why, or is committed."""
+        is_known_to_v1 = self.is_known and not is_v2
+        return code == ErrorCode.INVALID_TXN_STATE and (is_known_to_v1 or (is_abort and self.is_commit_sent))
+
+    def downgraded(self) -> None:
+        """Note that it goes on as V1, of which the coordinator has not heard."""
+        self.is_known, self.has_stray = False, True
+
+
+def _is_commit(request: TransactionRequest) -> bool:
+    return request.api is END_TXN and request.subject is True

@@ -1,0 +1,51 @@
+"""How many records the next transaction may have, from how long the code took for the last."""
+
+import pytest
+
+from aioproducer.integrations.batch_size import BatchSize
+
+
+def test_fast_code_gets_all_it_may() -> None:
+    """Also where the clock has not moved."""
+    size = BatchSize(10_000, 60.0)
+
+    assert not size.worked(10_000, 29.0, is_whole=True)
+    assert size.limit == 10_000
+    assert not size.worked(3, 0.0, is_whole=True)
+    assert size.limit == 10_000
+
+
+def test_slow_code_gets_what_it_gets_through_in_half_of_the_time() -> None:
+    """Before a transaction has timed out, and at least one record."""
+    size = BatchSize(10_000, 60.0)
+
+    assert not size.worked(1_000, 40.0, is_whole=True)
+    assert size.limit == 750
+    assert size.worked(750, 60.0, is_whole=True)
+    assert size.limit == 375
+    assert size.worked(1, 70.0, is_whole=True)
+    assert size.limit == 1
+
+
+def test_code_that_is_fast_again_gets_more_again_step_by_step() -> None:
+    """One slow record may be what comes next, and is found only if little is tried with it."""
+    size = BatchSize(50, 60.0)
+    size.worked(100, 300.0, is_whole=True)
+
+    found = []
+    for _ in range(4):
+        found.append(size.limit)
+        size.worked(size.limit, 0.5, is_whole=True)
+    assert found == [10, 20, 40, 50]
+
+
+@pytest.mark.parametrize("took_s, limit", [(0.001, 250), (70.0, 107), (60.0, 125)])
+def test_code_that_failed_in_the_middle_says_something_only_where_it_was_late(took_s: float, limit: int) -> None:
+    """It stumbled over the first record, or over a transaction that had timed out."""
+    size = BatchSize(10_000, 60.0)
+    size.worked(250, 30.0, is_whole=True)
+    assert size.limit == 250
+
+    size.worked(250, took_s, is_whole=False)
+    assert size.limit == limit
+    assert repr(size) == f"<BatchSize {limit} of 10000>"
