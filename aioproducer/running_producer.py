@@ -299,8 +299,8 @@ class RunningProducer:
             await self._supervisor.stop()
             self.preparation.close()
             self.lifecycle.move_to(ProducerState.CLOSED)
-        finally:
             error = failed.take_error()
+        finally:
             self.completion.unseen.end_flush(failed)
         self._log.info("producer_closed", records_undelivered=error.count if error is not None else 0)
         if error is not None:
