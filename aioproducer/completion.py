@@ -196,6 +196,15 @@ def tell(  # noqa: PLR0917  # is given to `call_soon`
     return True
 
 
+def error_of_refused(error: BaseException) -> KafkaError:
+    """The error of a record that was not taken, for those who hear of it later than its call: it is in no log."""
+    if not isinstance(error, KafkaError):
+        wrapped = KafkaError(f"{type(error).__name__}: {error}", outcome=Outcome.NOT_WRITTEN)
+        wrapped.__cause__ = error
+        return wrapped
+    return error if error.outcome is not None else error.with_details(outcome=Outcome.NOT_WRITTEN)
+
+
 def deadline_error(batch: ProducerBatch, timeout_s: float, why: str) -> DeliveryTimeoutError:
     """The error of a batch that was not acknowledged in time; `why` says what it was waiting for."""
     is_unknown = batch.is_unresolved

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from aioproducer._native.locked import locked
 from aioproducer.blocking.background_loop import LONGEST_SLEEP_S
-from aioproducer.completion import tell
+from aioproducer.completion import error_of_refused, tell
 from aioproducer.errors import (
     MAX_SUB_ERRORS,
     BufferTimeoutError,
@@ -316,13 +316,10 @@ class Handover:
                 raise
             self._note(error, first)
 
-    def _note(self, error: BaseException, given: Given) -> None:
-        if not isinstance(error, KafkaError):
-            wrapped = KafkaError(f"{type(error).__name__}: {error}", outcome=Outcome.NOT_WRITTEN)
-            wrapped.__cause__ = error
-            error = wrapped
-        if isinstance(error, IllegalStateError) and not isinstance(error, NoTransactionError):
-            self.refuse(error)
+    def _note(self, raised: BaseException, given: Given) -> None:
+        error = error_of_refused(raised)
+        if isinstance(raised, IllegalStateError) and not isinstance(raised, NoTransactionError):
+            self.refuse(raised)  # as it was raised: later calls need not bring a record
         # Its call has returned: nobody else would keep the transaction from being committed without it.
         refused = self._refused_in_transaction if self._reject(error) else self._refused
         if given.on_delivery is not None:  # later, behind what the producer tells of those before

@@ -11,7 +11,7 @@ import asyncio
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
 from aioproducer._native.delivery import BatchResult
-from aioproducer.completion import tell
+from aioproducer.completion import error_of_refused, tell
 from aioproducer.errors import TransactionAbortableError
 from aioproducer.records import check_callback
 
@@ -85,8 +85,9 @@ class BatchTransaction:
         """As `Transaction.send_offsets`, for offsets of another group; those of the batch are sent for you."""
         await self.transaction.send_offsets(offsets, group)
 
-    def _failed(self, error: KafkaError, on_delivery: OnDelivery | None) -> Delivery:
+    def _failed(self, raised: KafkaError, on_delivery: OnDelivery | None) -> Delivery:
         check_callback(on_delivery)
+        error = error_of_refused(raised)
         loop = asyncio.get_running_loop()
         result = BatchResult(loop, None)
         result.fail(error, 1)

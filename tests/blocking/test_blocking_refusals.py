@@ -11,6 +11,7 @@ from aioproducer import (
     IllegalStateError,
     InvalidPartitionError,
     NoTransactionError,
+    Outcome,
     TransactionAbortableError,
     TransactionTimeoutError,
     UndeliveredError,
@@ -78,7 +79,9 @@ def test_record_outside_of_any_transaction_spoils_no_other(
     with pytest.raises(UndeliveredError, match="1 record was not delivered: no transaction is open") as caught:
         transactional.flush()
 
-    assert [type(error) for error in caught.value.exceptions] == [NoTransactionError]
+    (error,) = caught.value.exceptions
+    assert isinstance(error, NoTransactionError)
+    assert error.outcome is Outcome.NOT_WRITTEN
     assert committed(cluster) == [b"inside"]
 
 

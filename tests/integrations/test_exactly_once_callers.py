@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 import pytest
 from aiokafka import ConsumerRecord
 
-from aioproducer import KafkaError, RecordMetadata
+from aioproducer import KafkaError, Outcome, RecordMetadata
 from aioproducer.integrations.aiokafka import ExactlyOnce, exactly_once
 from aioproducer.integrations.batch_transaction import BatchTransaction
 from aioproducer.testing import ApiKey, FakeCluster, Where
@@ -81,6 +81,7 @@ async def test_record_of_a_failed_transaction_tells_its_callback(cluster: FakeCl
             break
 
     assert [type(error).__name__ for error in told] == ["TransactionAbortableError"] * 2
+    assert {error.outcome for error in told if error is not None} == {Outcome.NOT_WRITTEN}
 
 
 async def test_callback_of_a_failed_transaction_that_raises_is_logged(cluster: FakeCluster) -> None:
