@@ -166,17 +166,22 @@ class Admission:
 
     def _stand_in_line(self, given: PreparedRecord, *, is_counted: bool) -> WaitingRecord:
         running = self._running
-        try:
-            record = self._waiting(given)
-            if is_counted:
-                running.lines.check_room(record.size)
-        except Exception as error:
-            running.preparation.refused(given, error)
-            raise
+        record = self._waiting(given, check_room=running.lines.check_room if is_counted else None)
         running.stand_in_line(record, is_counted=is_counted)
         return record
 
-    def _waiting(self, given: PreparedRecord) -> WaitingRecord:
+    def _waiting(self, given: PreparedRecord, check_room: Callable[[int], object] | None = None) -> WaitingRecord:
+        """Make what stands in line of a record; whoever refuses it here tells the interceptors, who have seen it."""
+        try:
+            record = self._measured(given)
+            if check_room is not None:
+                check_room(record.size)
+        except Exception as error:
+            self._running.preparation.refused(given, error)
+            raise
+        return record
+
+    def _measured(self, given: PreparedRecord) -> WaitingRecord:
         running = self._running
         headers = None if given.headers is None else normalize_headers(given.headers)
         value, key, timestamp, size = running.appender.measure(

@@ -14,12 +14,12 @@ from itertools import repeat, zip_longest
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aioproducer._native.append_many import BulkAppend
+from aioproducer.completion import error_of_refused
 from aioproducer.errors import (
     BufferTimeoutError,
     IllegalStateError,
     KafkaError,
     MetadataTimeoutError,
-    Outcome,
     UndeliveredError,
 )
 
@@ -76,7 +76,7 @@ class BulkResult:
             UndeliveredError: some were not; it has at most 100 of the errors, and the count.
         """
         if self.errors:
-            errors = [_as_kafka_error(error) for error in self.errors.values()]
+            errors = [error_of_refused(error) for error in self.errors.values()]
             undelivered = UndeliveredError.of(errors, count=len(errors))
             raise undelivered
 
@@ -336,10 +336,11 @@ class _Admitting:
         """
         if isinstance(error, IllegalStateError) and not self._bulk.accepted:
             raise error
-        if isinstance(error, (IllegalStateError, MetadataTimeoutError, BufferTimeoutError)):
-            self._ended, self._behind = error, error.fresh()
-        self._bulk.refuse(position, error)
-        self._bulk.note_unseen(self._fail_unseen(_as_kafka_error(error), 1))
+        refused = error_of_refused(error)
+        if isinstance(refused, (IllegalStateError, MetadataTimeoutError, BufferTimeoutError)):
+            self._ended, self._behind = refused, refused.fresh()
+        self._bulk.refuse(position, refused if isinstance(error, KafkaError) else error)
+        self._bulk.note_unseen(self._fail_unseen(refused, 1))
 
     def finish(self) -> None:
         """Tell of those that were not tried, as one."""
@@ -368,14 +369,6 @@ def _count(
         offsets[place] = OffsetRange(first, last, records)
     else:
         offsets[place] = OffsetRange(min(found.first, first), max(found.last, last), found.records + records)
-
-
-def _as_kafka_error(error: KafkaError | TypeError | ValueError) -> KafkaError:
-    if isinstance(error, KafkaError):
-        return error
-    wrapped = KafkaError(f"{type(error).__name__}: {error}", outcome=Outcome.NOT_WRITTEN)
-    wrapped.__cause__ = error
-    return wrapped
 
 
 def _nothing(_: object) -> None:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from aioproducer.core.waiting_line import WaitingRecord
     from aioproducer.logs import EventLog
     from aioproducer.metrics import LatencyHistogram
+    from aioproducer.records import RecordMetadata
 
 
 class DeliveryCounts:
@@ -172,23 +173,36 @@ class Completion:
     def _tell(self, result: BatchResult) -> None:
         try:
             for index, timestamp, callback in result.take_callbacks():
-                self._call(callback, result, index, timestamp)
+                if result.error is None:
+                    tell(callback, result.metadata_of(index, timestamp), None, self._log)
+                elif tell(callback, None, result.error.fresh(), self._log):
+                    result.note_look_of(callback, index)
         finally:
             result.wake()  # whatever a callback did, nobody may wait for ever
 
-    def _call(self, callback: OnDelivery, result: BatchResult, index: int, timestamp: int) -> None:  # noqa: PLR0917
-        try:
-            if result.error is None:
-                answer = callback(result.metadata_of(index, timestamp), None)
-            else:
-                answer = callback(None, result.error.fresh())
-            if answer is not None and isinstance(answer, CoroutineType):
-                answer.close()
-                raise TypeError("on_delivery must not be async: nobody awaits it")  # noqa: TRY301  # logged below
-        except (Exception, CancelledError) as error:  # noqa: BLE001  # the user's own code, whatever it raises
-            self._log.error("on_delivery_failed", error=f"{type(error).__name__}: {error}", exc_info=error)
-        else:
-            result.note_look_of(callback, index)  # one that raised, as with a wrong signature, has told nobody
+
+def tell(  # noqa: PLR0917  # is given to `call_soon`
+    callback: OnDelivery, metadata: RecordMetadata | None, error: KafkaError | None, log: EventLog
+) -> bool:
+    """Call an `on_delivery` of the user's; False: it raised, as with a wrong signature, and has told nobody."""
+    try:
+        answer = callback(metadata, error)
+        if answer is not None:
+            _refuse_coroutine(answer)
+    except (Exception, CancelledError) as raised:  # the user's own code, whatever it raises
+        text = f"{type(raised).__name__}: {raised}"
+        log.error("on_delivery_failed", error=text, exc_info=raised)  # noqa: TRY400  # events have no `exception`
+        return False
+    return True
+
+
+def error_of_refused(error: BaseException) -> KafkaError:
+    """The error of a record that was not taken, for those who hear of it later than its call: it is in no log."""
+    if not isinstance(error, KafkaError):
+        wrapped = KafkaError(f"{type(error).__name__}: {error}", outcome=Outcome.NOT_WRITTEN)
+        wrapped.__cause__ = error
+        return wrapped
+    return error if error.outcome is not None else error.with_details(outcome=Outcome.NOT_WRITTEN)
 
 
 def deadline_error(batch: ProducerBatch, timeout_s: float, why: str) -> DeliveryTimeoutError:
@@ -197,6 +211,12 @@ def deadline_error(batch: ProducerBatch, timeout_s: float, why: str) -> Delivery
     attempts = batch.attempts_before + batch.attempts
     message = f"not acknowledged within delivery_timeout_ms={round(timeout_s * 1000)} after {attempts} attempts: {why}"
     return DeliveryTimeoutError(message, outcome=Outcome.UNKNOWN if is_unknown else Outcome.NOT_WRITTEN)
+
+
+def _refuse_coroutine(answer: object) -> None:
+    if isinstance(answer, CoroutineType):
+        answer.close()
+        raise TypeError("on_delivery must not be async: nobody awaits it")
 
 
 def _nothing(_: KafkaError) -> None:

@@ -299,8 +299,8 @@ class RunningProducer:
             await self._supervisor.stop()
             self.preparation.close()
             self.lifecycle.move_to(ProducerState.CLOSED)
-        finally:
             error = failed.take_error()
+        finally:
             self.completion.unseen.end_flush(failed)
         self._log.info("producer_closed", records_undelivered=error.count if error is not None else 0)
         if error is not None:
@@ -318,16 +318,19 @@ class RunningProducer:
             self._fail_everything(ProducerClosedError(text))
 
     def abandon(self) -> None:
-        """Stop without waiting: the face was dropped unclosed."""
+        """Stop without waiting: the face was dropped unclosed, and nobody else ends what is pending."""
+        self.fail(ProducerClosedError(f"producer {self.lifecycle.name!r} was dropped without close()"))
         self._supervisor.abandon()
-        self._last_breath = self.loop.create_task(self.client.close())
+        name = f"aioproducer-abandon | {self.lifecycle.name}"
+        self._last_breath = self.loop.create_task(self.client.close(), name=name)
 
     def fail(self, cause: BaseException) -> None:
         """Fail everything, now and later, with `cause`: a background task has died."""
         self.lifecycle.fail(cause)
         self.stop_taking()
         if self.lifecycle.state is ProducerState.FAILED:
-            self._log.error("producer_failed", error=f"{type(cause).__name__}: {cause}")
+            if self.lifecycle.cause is cause:  # else it has failed before, and this follows from that
+                self._log.error("producer_failed", error=f"{type(cause).__name__}: {cause}")
             self._fail_everything(self.lifecycle.failure())
             self.metadata.fail_waiting(self.lifecycle.failure())
             self.metadata_waits.end()

@@ -16,7 +16,7 @@ from asyncio import CancelledError
 from collections.abc import Callable, Iterable
 from typing import Final, Never, Protocol, TypeAlias, TypeVar, cast
 
-from aioproducer.errors import SerializationError
+from aioproducer.errors import Outcome, SerializationError
 
 ValueT_contra = TypeVar("ValueT_contra", contravariant=True)
 
@@ -190,12 +190,11 @@ def bind_serializer(option: str, serializer: SerializerArgument) -> BoundSeriali
         try:
             result = serialize(topic, value)
         except (Exception, CancelledError) as error:
-            raise SerializationError(
-                f"{name} failed for topic {topic!r}: {type(error).__name__}: {error}", topic=topic
-            ) from error
+            text = f"{name} failed for topic {topic!r}: {type(error).__name__}: {error}"
+            raise SerializationError(text, topic=topic, outcome=Outcome.NOT_WRITTEN) from error
         if result is None or isinstance(result, bytes):
             return result
-        raise SerializationError(_wrong_result(name, result), topic=topic)
+        raise SerializationError(_wrong_result(name, result), topic=topic, outcome=Outcome.NOT_WRITTEN)
 
     return bound
 

@@ -143,12 +143,19 @@ class TransactionBlock:
         self._turn = turn = await runner.turns.take(deadline)
         try:
             await runner.begin(deadline=deadline)
+            self._in_hand = runner.endings.in_hand()
+            self._transaction = self._make_or_abandon()
         except BaseException:
             runner.turns.give(turn)
             raise
-        self._in_hand = runner.endings.in_hand()
-        self._transaction = self._make()
         return self._transaction
+
+    def _make_or_abandon(self) -> Transaction:
+        try:
+            return self._make()
+        except BaseException:  # it has begun, and without a handle nobody would end it
+            self._in_hand.abandon()
+            raise
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None

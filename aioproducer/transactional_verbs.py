@@ -168,8 +168,9 @@ class TransactionalVerbs:
             raise NoTransactionError(text)
 
     def _lend(self) -> Transaction:
-        self._is_lent = True
-        return Transaction(self._open_running, partitions_of=partial(self.partitions_for))
+        lent = Transaction(self._open_running, partitions_of=partial(self.partitions_for))
+        self._is_lent = True  # not before there is a handle to take it back from
+        return lent
 
     def _take_back(self, transaction: Transaction) -> None:
         self._is_lent = False

@@ -65,7 +65,8 @@ Once an attempt of a batch went unanswered, or was answered in a way that does n
 the batch is in doubt until a broker reports success:
 a later "not written" cannot take that back, since the earlier attempt may still have been written.
 
-Errors that are raised at the call have the outcome `NOT_WRITTEN` or none at all: nothing was accepted.
+Errors that are raised at the call have the outcome `NOT_WRITTEN` or, where they are not about the record, none at all:
+nothing was accepted.
 
 ## What each code of a Produce answer leads to
 

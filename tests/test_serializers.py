@@ -4,7 +4,7 @@ import functools
 
 import pytest
 
-from aioproducer.errors import SerializationError
+from aioproducer.errors import Outcome, SerializationError
 from aioproducer.serializers import (
     BytesSerializer,
     JsonSerializer,
@@ -96,7 +96,7 @@ def test_bound_serializer_fails_by_name(serializer: object, value: object, messa
     with pytest.raises(SerializationError, match=message) as caught:
         bound("t", value)
 
-    assert caught.value.topic == "t"
+    assert (caught.value.topic, caught.value.outcome) == ("t", Outcome.NOT_WRITTEN)
     assert (caught.value.__cause__ is not None) == ("failed" in message)
 
 

@@ -9,7 +9,7 @@ import os
 import sys
 import warnings
 import weakref
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 from aioproducer.blocking.background_loop import BackgroundLoop
@@ -50,7 +50,7 @@ class BlockingLifetime:
         self._handover = Handover(
             self._config.max_block_ms / 1000,
             reject=partial(_reject_commit, producer),
-            on_death=partial(_log_death, producer),
+            log=cache(lambda: event_log(producer.statistics().client_id)),
         )
         self._background = BackgroundLoop()
         self._made_at = made_at
@@ -231,11 +231,6 @@ def _reject_commit(producer: Producer, error: KafkaError) -> bool:
     except KafkaError:
         pass  # it must be already, or the producer is closed or has failed
     return True
-
-
-def _log_death(producer: Producer, cause: BaseException) -> None:
-    log = event_log(producer.statistics().client_id)
-    log.error("handover_ended", error=f"{type(cause).__name__}: {cause}")
 
 
 @atexit.register

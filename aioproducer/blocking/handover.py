@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from aioproducer._native.locked import locked
 from aioproducer.blocking.background_loop import LONGEST_SLEEP_S
+from aioproducer.completion import error_of_refused, tell
 from aioproducer.errors import (
     MAX_SUB_ERRORS,
     BufferTimeoutError,
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from aioproducer._native.delivery import OnDelivery
+    from aioproducer.logs import EventLog
 
 QUEUE_RECORDS: Final = 4096
 """Records between a thread and the loop; past it `enqueue` waits."""
@@ -120,7 +122,7 @@ class Handover:
     Args:
         max_wait_s: how long a thread waits for a place.
         reject: lets the open transaction be one that must be aborted; False: none takes records.
-        on_death: called when its task ends although nobody closes.
+        log: returns where it is told that a callback raised, or that its task ended although nobody closes.
     """
 
     def __init__(
@@ -128,11 +130,11 @@ class Handover:
         max_wait_s: float,
         *,
         reject: Callable[[KafkaError], bool],
-        on_death: Callable[[BaseException], None],
+        log: Callable[[], EventLog],
     ) -> None:
         self._max_wait_s = max_wait_s
         self._reject = reject
-        self._on_death = on_death
+        self._log = log
         self._putting = threading.RLock()  # of the callers alone; a signal's handler may be one more of them
         self._gates: dict[threading.Lock, None] = {}
         self._queue: deque[Given | Mark] = deque()
@@ -142,6 +144,7 @@ class Handover:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._refusal: KafkaError | None = None
         self._has_ended = False
+        self._untold = 0  # records whose callbacks are about to be called
         self._refused = _Refused()
         self._refused_in_transaction = _Refused()
 
@@ -268,7 +271,7 @@ class Handover:
         if self._refusal is None:  # else it is closing
             text = f"the task that gives records to the producer has ended ({cause!r}): close it and make a new one"
             self.refuse(IllegalStateError(text))
-            self._on_death(cause)
+            self._log().error("handover_ended", error=f"{type(cause).__name__}: {cause}")
         self._has_ended = True  # noted before the queue is emptied: who comes later sees it, and calls
         self._nap = None
         self._let_go()
@@ -297,7 +300,11 @@ class Handover:
 
     async def _give(self, first: Given | Mark) -> None:
         if isinstance(first, Mark):
-            first.turn.set()
+            try:
+                if self._untold:  # a callback that raises leaves its record to whoever waits for this turn
+                    await asyncio.sleep(0)
+            finally:
+                first.turn.set()
             await asyncio.sleep(0)  # its task begins ...
             await asyncio.sleep(0)  # ... and does its part before the next record
             return
@@ -309,18 +316,21 @@ class Handover:
                 raise
             self._note(error, first)
 
-    def _note(self, error: BaseException, given: Given) -> None:
-        if not isinstance(error, KafkaError):
-            wrapped = KafkaError(f"{type(error).__name__}: {error}", outcome=Outcome.NOT_WRITTEN)
-            wrapped.__cause__ = error
-            error = wrapped
-        if isinstance(error, IllegalStateError) and not isinstance(error, NoTransactionError):
-            self.refuse(error)
+    def _note(self, raised: BaseException, given: Given) -> None:
+        error = error_of_refused(raised)
+        if isinstance(raised, IllegalStateError) and not isinstance(raised, NoTransactionError):
+            self.refuse(raised)  # as it was raised: later calls need not bring a record
         # Its call has returned: nobody else would keep the transaction from being committed without it.
         refused = self._refused_in_transaction if self._reject(error) else self._refused
         if given.on_delivery is not None:  # later, behind what the producer tells of those before
-            asyncio.get_running_loop().call_soon(given.on_delivery, None, error.fresh())
+            self._untold += 1
+            asyncio.get_running_loop().call_soon(self._tell, given.on_delivery, error, refused)
         else:
+            refused.note(error)
+
+    def _tell(self, on_delivery: OnDelivery, error: KafkaError, refused: _Refused) -> None:
+        self._untold -= 1
+        if not tell(on_delivery, None, error.fresh(), self._log()):
             refused.note(error)
 
     def take_errors(

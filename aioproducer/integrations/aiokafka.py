@@ -252,7 +252,7 @@ class ExactlyOnce:
                 continue
             if poison is None:
                 assert self._open is not None
-                return batch.records, BatchTransaction(self._open.txn)
+                return batch.records, BatchTransaction(self._open.txn, self._log)
             await self._hand_over(poison)
         with suppress(RuntimeError):  # it is over this very moment
             self._deadline.reschedule(None)  # was for the batch: what the user's code does now may take its time
@@ -389,6 +389,6 @@ class ExactlyOnce:
             poison.offset = record.offset
             raise poison from error
         self._log.warning("poison_record", topic=record.topic, partition=record.partition, offset=record.offset)
-        await to_await("on_poison", self._on_poison(record, error, BatchTransaction(self._open.txn)))
+        await to_await("on_poison", self._on_poison(record, error, BatchTransaction(self._open.txn, self._log)))
         self._failure = None
         await self._finish()

@@ -11,6 +11,7 @@ import asyncio
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
 from aioproducer._native.delivery import BatchResult
+from aioproducer.completion import error_of_refused, tell
 from aioproducer.errors import TransactionAbortableError
 from aioproducer.records import check_callback
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from aioproducer._native.delivery import Delivery, OnDelivery
     from aioproducer.bulk_delivery import BulkDelivery
     from aioproducer.errors import KafkaError
+    from aioproducer.logs import EventLog
     from aioproducer.offset_arguments import GroupArgument, OffsetsArgument
     from aioproducer.records import RecordMetadata
     from aioproducer.transaction import Transaction
@@ -49,25 +51,27 @@ class BatchTransaction:
 
     Args:
         transaction: open.
+        log: of callbacks that raise.
     """
 
-    def __init__(self, transaction: Transaction) -> None:
+    def __init__(self, transaction: Transaction, log: EventLog) -> None:
         self.transaction = transaction
         """The transaction itself, for its other verbs, which raise."""
+        self._log = log
 
     async def enqueue(self, topic: str, value: object = None, **parts: Unpack[RecordParts]) -> Delivery:
         """As `Producer.enqueue`; in a transaction that has failed, a delivery that fails."""
         try:
             return await self.transaction.enqueue(topic, value, **parts)
         except TransactionAbortableError as error:
-            return _failed(error, parts.get("on_delivery"))
+            return self._failed(error, parts.get("on_delivery"))
 
     def send(self, topic: str, value: object = None, **parts: Unpack[RecordParts]) -> Delivery:
         """As `Producer.send`; in a transaction that has failed, a delivery that fails when it is awaited."""
         try:
             return self.transaction.send(topic, value, **parts)
         except TransactionAbortableError as error:
-            return _failed(error, parts.get("on_delivery"))
+            return self._failed(error, parts.get("on_delivery"))
 
     async def send_and_wait(self, topic: str, value: object = None, **parts: Unpack[RecordParts]) -> RecordMetadata:
         """As `Producer.send_and_wait`; raises what the record failed with."""
@@ -81,12 +85,12 @@ class BatchTransaction:
         """As `Transaction.send_offsets`, for offsets of another group; those of the batch are sent for you."""
         await self.transaction.send_offsets(offsets, group)
 
-
-def _failed(error: KafkaError, on_delivery: OnDelivery | None) -> Delivery:
-    check_callback(on_delivery)
-    loop = asyncio.get_running_loop()
-    result = BatchResult(loop, None)
-    result.fail(error, 1)
-    if on_delivery is not None:
-        loop.call_soon(on_delivery, None, error.fresh())
-    return result.delivery(0, -1)
+    def _failed(self, raised: KafkaError, on_delivery: OnDelivery | None) -> Delivery:
+        check_callback(on_delivery)
+        error = error_of_refused(raised)
+        loop = asyncio.get_running_loop()
+        result = BatchResult(loop, None)
+        result.fail(error, 1)
+        if on_delivery is not None:
+            loop.call_soon(tell, on_delivery, None, error.fresh(), self._log)
+        return result.delivery(0, -1)

@@ -35,7 +35,7 @@ class NodeLinks:
         self._leaving: set[NodeLink] = set()  # not in `_links` any more, requests still in flight
         self._asks_known = True
         self._is_closed = False
-        self._waiting: list[asyncio.Future[None]] = []
+        self._waiting: dict[asyncio.Future[None], None] = {}
         for node in bootstrap:
             self._add(node)
 
@@ -84,13 +84,14 @@ class NodeLinks:
     async def wait_for_change(self, timeout_s: float) -> None:
         """Wait until some link is connected, failed or lost, or the time is over."""
         future: asyncio.Future[None] = self._environment.loop.create_future()
-        self._waiting.append(future)
+        self._waiting[future] = None
         try:
             async with asyncio.timeout(timeout_s):
                 await future
         except TimeoutError:
-            if future in self._waiting:  # a change in the same turn of the loop has taken it out already
-                self._waiting.remove(future)
+            pass
+        finally:
+            self._waiting.pop(future, None)  # who gives up leaves; a change in the same turn has taken it out already
 
     async def close(self, error: KafkaError) -> None:
         """Close all links and wait until they are."""
@@ -124,11 +125,15 @@ class NodeLinks:
         self._announce()
 
     def _announce(self) -> None:
-        waiting, self._waiting = self._waiting, []
+        waiting, self._waiting = self._waiting, {}
         for future in waiting:
             if not future.done():
                 future.set_result(None)
         self._environment.wake()
+
+    def __repr__(self) -> str:
+        """Show how many links there are, and how many wait for a change."""
+        return f"<NodeLinks {len(self._links)} waiting={len(self._waiting)}>"
 
 
 def _is_same_place(node: Node | None, other: Node) -> bool:

@@ -73,7 +73,7 @@ class TransactionWaits:
         self._loop = loop
         self._max_block_s = max_block_s
         self._explain = explain
-        self._changes: list[asyncio.Future[None]] = []
+        self._changes: dict[asyncio.Future[None], None] = {}
 
     def deadline(self) -> float:
         """When a call that begins now gives up; monotonic seconds."""
@@ -81,7 +81,7 @@ class TransactionWaits:
 
     def tell(self) -> None:
         """Let all of them look again."""
-        changes, self._changes = self._changes, []
+        changes, self._changes = self._changes, {}
         for change in changes:
             if not change.done():
                 change.set_result(None)
@@ -115,9 +115,7 @@ class TransactionWaits:
         try:
             async with asyncio.timeout_at(deadline):
                 while not is_reached():
-                    change = self._loop.create_future()
-                    self._changes.append(change)
-                    await change
+                    await self._change()
         except TimeoutError:
             text = f"{what} after max_block_ms={self._max_block_s * 1000:.0f}; it goes on, and the same call joins it"
             reason = self._explain()
@@ -129,15 +127,21 @@ class TransactionWaits:
         Raises:
             TransactionTimeoutError: there is not so much time.
         """
-        change = self._loop.create_future()
-        self._changes.append(change)
         is_short = self._loop.time() + wait_s > deadline
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout_at(min(self._loop.time() + wait_s, deadline)):
-                await change
+                await self._change()
         if is_short and self._loop.time() >= deadline:
             text = f"the next transaction may begin in {wait_s:.1f} s: a request of the last one may still arrive"
             raise TransactionTimeoutError(text)
+
+    async def _change(self) -> None:
+        change = self._loop.create_future()
+        self._changes[change] = None
+        try:
+            await change
+        finally:
+            self._changes.pop(change, None)  # who gives up leaves: the next change may be long in coming
 
     def __repr__(self) -> str:
         """Show how many wait."""

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -11,11 +11,13 @@ from aioproducer import (
     IllegalStateError,
     InvalidPartitionError,
     NoTransactionError,
+    Outcome,
     TransactionAbortableError,
     TransactionTimeoutError,
     UndeliveredError,
 )
 from tests.fakes.cluster_elsewhere import ClusterElsewhere
+from tests.fakes.log_capture import LogCapture
 
 NO_SUCH_PARTITION = 99
 
@@ -77,7 +79,9 @@ def test_record_outside_of_any_transaction_spoils_no_other(
     with pytest.raises(UndeliveredError, match="1 record was not delivered: no transaction is open") as caught:
         transactional.flush()
 
-    assert [type(error) for error in caught.value.exceptions] == [NoTransactionError]
+    (error,) = caught.value.exceptions
+    assert isinstance(error, NoTransactionError)
+    assert error.outcome is Outcome.NOT_WRITTEN
     assert committed(cluster) == [b"inside"]
 
 
@@ -99,6 +103,23 @@ def test_serializer_that_raises_anything_fails_its_record_alone(
             producer.flush()
 
     assert cluster.values() == [b"a", b"b"]
+
+
+@pytest.mark.parametrize("teller", [BlockingProducer.flush, BlockingProducer.close])
+def test_failure_whose_callback_raised_was_told_to_nobody(
+    cluster: ClusterElsewhere, teller: Callable[[BlockingProducer], None]
+) -> None:
+    """Also of a record that the producer did not take; what the callback raised is logged as any other."""
+
+    def note(*_: object) -> None:
+        raise RuntimeError("a defect of the application")
+
+    with LogCapture() as log, BlockingProducer(cluster.bootstrap_servers, value_serializer=bytes.fromhex) as producer:
+        producer.enqueue("orders", "no hex", on_delivery=note)
+        with pytest.raises(UndeliveredError, match="1 record was not delivered"):
+            teller(producer)
+
+    assert len(log.naming("on_delivery_failed")) == 1
 
 
 def test_nobody_waits_for_a_handover_that_has_ended(cluster: ClusterElsewhere) -> None:

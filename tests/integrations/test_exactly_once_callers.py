@@ -7,10 +7,11 @@ from collections.abc import AsyncIterator, Sequence
 import pytest
 from aiokafka import ConsumerRecord
 
-from aioproducer import KafkaError, RecordMetadata
+from aioproducer import KafkaError, Outcome, RecordMetadata
 from aioproducer.integrations.aiokafka import ExactlyOnce, exactly_once
 from aioproducer.integrations.batch_transaction import BatchTransaction
 from aioproducer.testing import ApiKey, FakeCluster, Where
+from tests.fakes.log_capture import LogCapture
 from tests.integrations.workers import consuming, copy, fill, transacting, working
 
 pytestmark = pytest.mark.slow
@@ -80,6 +81,27 @@ async def test_record_of_a_failed_transaction_tells_its_callback(cluster: FakeCl
             break
 
     assert [type(error).__name__ for error in told] == ["TransactionAbortableError"] * 2
+    assert {error.outcome for error in told if error is not None} == {Outcome.NOT_WRITTEN}
+
+
+async def test_callback_of_a_failed_transaction_that_raises_is_logged(cluster: FakeCluster) -> None:
+    """By the producer, as for any record: the loop's own handler knows nothing of deliveries."""
+
+    def tell(*_: object) -> None:
+        raise RuntimeError("a defect of the application")
+
+    with LogCapture() as log:
+        async with working(cluster.bootstrap_servers) as batches:
+            async for records, txn in batches:
+                cluster.faults.error(TRANSACTION_ABORTABLE, Where(api=ApiKey.PRODUCE))
+                await copy(records, txn)
+                await asyncio.sleep(0.2)  # the answer is here
+                txn.send("output", b"late", on_delivery=tell)
+                await asyncio.sleep(0)
+                await asyncio.sleep(0)
+                break
+
+    assert len(log.naming("on_delivery_failed")) == 1
 
 
 async def test_what_follows_the_loop_may_take_its_time(cluster: FakeCluster) -> None:

@@ -211,6 +211,17 @@ async def test_interceptor_hears_of_a_refusal_before_the_topic_is_known(one_brok
     assert noting.told == [(TopicPartition("elsewhere", -1), refused.type, (("seen", b"1"),)), "closed"]
 
 
+async def test_interceptor_hears_of_a_refusal_of_a_record_that_was_handed_over(one_broker: FakeCluster) -> None:
+    """As `BlockingProducer.enqueue` hands them over: such a record is measured at another place."""
+    noting = Noting()
+    options = {"interceptors": [noting], "partitioner": RoundRobinPartitioner()}
+    async with Producer(one_broker.bootstrap_servers, **options) as producer:  # type: ignore[arg-type]
+        with pytest.raises(RecordTooLargeError):
+            await producer.handed().enqueue("elsewhere", b"x" * 2_000_000)
+
+    assert noting.told == [(TopicPartition("elsewhere", -1), RecordTooLargeError, (("seen", b"1"),)), "closed"]
+
+
 class Destination(enum.StrEnum):
     """Names of topics."""
 

@@ -14,6 +14,7 @@ from aioproducer import (
     JsonSerializer,
     MessageTooLargeError,
     MetadataTimeoutError,
+    Outcome,
     Producer,
     ProducerClosedError,
     RecordTooLargeError,
@@ -216,6 +217,23 @@ async def test_unknown_topic_and_closed_raise_at_the_call(one_broker: FakeCluste
 
     with pytest.raises(ProducerClosedError):
         await producer.send_many("orders", [b"v"])
+
+
+async def test_closed_halfway_says_of_each_row_that_it_is_not_written(producer: Producer) -> None:
+    """The rows after the close are of a call that took others, so none of them is an error of the call."""
+    closing = []
+
+    def rows() -> Iterator[bytes]:
+        yield b"first"
+        closing.append(asyncio.ensure_future(producer.close()))
+        yield from itertools.repeat(bytes(10_000), 100)
+
+    result = await (await producer.send_many("orders", rows(), partition=0))
+    await closing[0]
+
+    errors = [error for error in result.errors.values() if isinstance(error, ProducerClosedError)]
+    assert len(errors) == result.failed > 0
+    assert {error.outcome for error in errors} == {Outcome.NOT_WRITTEN}
 
 
 async def test_no_values_are_no_records(producer: Producer) -> None:

@@ -2,10 +2,12 @@
 
 import asyncio
 import contextlib
+from collections.abc import Awaitable, Callable
 
 import pytest
 
 from aioproducer import BufferTimeoutError, ProducerOptions, TransactionTimeoutError
+from aioproducer.transactions.waits import TransactionWaits
 from tests.fakes.transactional_cluster import (
     END_TXN,
     INIT,
@@ -18,6 +20,36 @@ from tests.fakes.transactional_cluster import (
     producer_of,
 )
 from tests.fakes.virtual_cluster import in_virtual_time
+
+
+async def in_vain(waits: TransactionWaits) -> None:
+    """Wait, and be out of time."""
+    with contextlib.suppress(TransactionTimeoutError):
+        await waits.until(lambda: False, waits.deadline(), "it is not so")
+
+
+async def for_a_while(waits: TransactionWaits) -> None:
+    """Pause, and go on."""
+    await waits.pause(0.5, waits.deadline())
+
+
+async def cancelled(waits: TransactionWaits) -> None:
+    """Wait, and be cancelled."""
+    waiting = asyncio.ensure_future(waits.until(lambda: False, None, "it is not so"))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    await asyncio.wait([waiting])
+
+
+@pytest.mark.parametrize("wait", [in_vain, for_a_while, cancelled])
+@in_virtual_time
+async def test_who_waits_no_more_is_not_kept(wait: Callable[[TransactionWaits], Awaitable[None]]) -> None:
+    """While a commit has no answer nothing changes, and a caller may ask again and again."""
+    waits = TransactionWaits(asyncio.get_running_loop(), max_block_s=1, explain=str)
+
+    await wait(waits)
+
+    assert repr(waits) == "<TransactionWaits 0>"
 
 
 @in_virtual_time

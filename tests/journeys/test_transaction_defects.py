@@ -9,7 +9,7 @@ from typing import Final
 
 import pytest
 
-from aioproducer import KafkaError, Producer, TopicPartition
+from aioproducer import KafkaError, Producer, TopicPartition, Transaction
 from aioproducer.core.transaction_manager import TransactionManager
 from aioproducer.core.transaction_states import TransactionState
 from aioproducer.transactions.endings import TransactionEndings
@@ -74,3 +74,26 @@ async def test_defect_while_a_failure_is_told_is_the_end(release: Release) -> No
 
         await check_failed(producer)
         assert committed(cluster) == []
+
+
+@on_every_release
+@in_virtual_time
+async def test_block_that_cannot_be_entered_leaves_no_transaction_behind(release: Release) -> None:
+    """The transaction had begun; nobody got the handle, so nobody would ever end it."""
+
+    def attach(*_: object) -> None:
+        raise MemoryError
+
+    async with cluster_of(release) as cluster, producer_of(cluster) as producer:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Transaction, "_attach", attach)
+            with pytest.raises(MemoryError):
+                await producer.transaction().__aenter__()
+
+        async with producer.transaction() as txn:
+            await txn.send("t", b"next", partition=0)
+        await producer.begin_transaction()
+        await producer.send("t", b"by its own verbs", partition=0)
+        await producer.commit_transaction()
+
+        assert committed(cluster) == [b"next", b"by its own verbs"]

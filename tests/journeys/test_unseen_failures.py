@@ -6,6 +6,8 @@ import pytest
 
 from aioproducer import Producer, ProducerInterceptor, UndeliveredError
 from aioproducer.testing import ApiKey, FakeCluster, Where
+from tests.fakes.background_tasks import background_tasks
+from tests.fakes.virtual_cluster import in_virtual_time
 
 MESSAGE_TOO_LARGE = 10
 PRODUCE = Where(api=ApiKey.PRODUCE)
@@ -41,6 +43,28 @@ async def test_who_gave_up_before_the_failure_has_not_looked(cluster: FakeCluste
             await producer.flush()
 
     assert raised.value.count == 1
+
+
+@in_virtual_time
+async def test_close_whose_own_task_was_cancelled_has_told_nobody() -> None:
+    """As by shutdown code that cancels every task; the close after it tells."""
+    async with FakeCluster(1, topics={"orders": 2}) as cluster:
+        producer = await Producer(cluster.bootstrap_servers, linger_ms=0).start()
+        cluster.faults.error(29, PRODUCE)
+        producer.send("orders", b"1", partition=0)
+        await asyncio.sleep(0.1)
+        cluster.faults.stall(PRODUCE)
+        producer.send("orders", b"2", partition=1)
+        closing = asyncio.ensure_future(producer.close())
+        await asyncio.sleep(0.1)
+        background_tasks()["close"].cancel()
+        await asyncio.wait([closing])
+
+        with pytest.raises(UndeliveredError) as raised:
+            await producer.close(0)
+
+    assert closing.cancelled()
+    assert raised.value.count == 2
 
 
 async def test_interceptors_do_not_look_on_behalf_of_the_user(cluster: FakeCluster) -> None:

@@ -49,6 +49,21 @@ def test_waiting_for_a_change_ends_when_change_and_timeout_come_together(*, is_c
     run(story())
 
 
+def test_who_was_cancelled_waits_for_no_change() -> None:
+    """The next change may be long in coming, and those who give up are many."""
+
+    async def story() -> str:
+        links = NodeLinks((SEED,), environment(), on_failed=lambda: None)
+        for _ in range(3):
+            waiting = asyncio.ensure_future(links.wait_for_change(0.5))
+            await asyncio.sleep(0)
+            waiting.cancel()
+            await asyncio.wait([waiting])
+        return repr(links)
+
+    assert run(story()) == "<NodeLinks 1 waiting=0>"
+
+
 def test_bootstrap_address_whose_connection_became_a_nodes_is_there_when_that_node_is_gone() -> None:
     """Its name may lead to another broker by then."""
 
