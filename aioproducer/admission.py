@@ -169,7 +169,7 @@ class Admission:
         try:
             record = self._waiting(given)
             if is_counted:
-                running.lines.check_room(record.size)
+                running.lines.check_room(record)
         except Exception as error:
             running.preparation.refused(given, error)
             raise

@@ -143,7 +143,10 @@ class ProducerStatistics:
     """Neither in use nor in chunks."""
 
     buffer_exhausted: int = 0
-    """Records that found no room in time. Kafka: buffer-exhausted-total."""
+    """Records dropped because the buffer was full: refused at once, or after `max_block_ms` in line for memory.
+
+    Kafka: buffer-exhausted-total.
+    """
 
     requests_sent: int = 0
     """Kafka: request-total."""
