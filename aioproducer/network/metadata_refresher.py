@@ -146,8 +146,8 @@ class MetadataRefresher:
         *,
         topic_ids: Mapping[str, bytes],
         endpoints: Iterable[Node] = (),
-    ) -> bool:
-        """Take the new leaders that a produce answer names (KIP-951); tells whether there was news.
+    ) -> None:
+        """Take the new leaders that a produce answer names (KIP-951).
 
         Args:
             hints: who leads, by partition.
@@ -159,10 +159,8 @@ class MetadataRefresher:
             cluster = cluster.with_leader_hint(
                 topic, partition, topic_id=topic_ids[topic], leader=leader, endpoints=nodes
             )
-        if cluster is self.cluster:
-            return False
-        self._publish(cluster)
-        return True
+        if cluster is not self.cluster:
+            self._publish(cluster)
 
     async def first_answer(self, timeout_s: float) -> None:
         """Wait until any broker has answered; for the start of a producer.
