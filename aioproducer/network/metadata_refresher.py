@@ -6,9 +6,9 @@ while a node is tried in vain. There is never more than one under way. Requests 
 refresh.
 
 A topic that is new here is asked for alone; everything else asks for all topics in use. A topic not used for
-`metadata_max_idle_ms` is forgotten. Between two refreshes lies at least `retry_backoff_ms`, growing while they fail
-or while a topic stays in error: a topic made on first use is answered with "unknown" first, and is there a moment
-later.
+`metadata_max_idle_ms` is forgotten. Between two refreshes lies `retry_backoff_ms`, growing while they fail or while a
+topic stays in error: a topic made on first use is answered with "unknown" first, and is there a moment later. Unless
+the last one has failed, a topic that is new ends the pause.
 
 Source: Metadata, ProducerMetadata and NetworkClient.DefaultMetadataUpdater in Apache Kafka; KIP-526, KIP-951,
 KIP-1102.
