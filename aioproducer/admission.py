@@ -170,12 +170,14 @@ class Admission:
         running.stand_in_line(record, is_counted=is_counted)
         return record
 
-    def _waiting(self, given: PreparedRecord, check_room: Callable[[int], object] | None = None) -> WaitingRecord:
+    def _waiting(
+        self, given: PreparedRecord, check_room: Callable[[WaitingRecord], object] | None = None
+    ) -> WaitingRecord:
         """Make what stands in line of a record; whoever refuses it here tells the interceptors, who have seen it."""
         try:
             record = self._measured(given)
             if check_room is not None:
-                check_room(record.size)
+                check_room(record)
         except Exception as error:
             self._running.preparation.refused(given, error)
             raise

@@ -37,11 +37,6 @@ class LatencyHistogram:
         """How many deliveries were recorded."""
         return self._count
 
-    @property
-    def max_s(self) -> float:
-        """The longest, exactly; 0 when there is none."""
-        return self._max_s
-
     def record(self, latency_s: float, count: int = 1) -> None:
         """Add `count` deliveries that took `latency_s` seconds; a negative time counts as 0."""
         self._counts[self._bucket(latency_s)] += count
@@ -66,12 +61,6 @@ class LatencyHistogram:
             if seen >= rank:
                 return min(self._middle_s(index), self._max_s)
         return self._max_s
-
-    def reset(self) -> None:
-        """Forget everything, to measure the next stretch of time."""
-        self._counts = [0] * len(self._counts)
-        self._count = 0
-        self._max_s = 0.0
 
     def _bucket(self, latency_s: float) -> int:
         microseconds = latency_s * 1e6
@@ -143,7 +132,10 @@ class ProducerStatistics:
     """Neither in use nor in chunks."""
 
     buffer_exhausted: int = 0
-    """Records that found no room in time. Kafka: buffer-exhausted-total."""
+    """Records dropped because the buffer was full: refused at once, or after `max_block_ms` in line for memory.
+
+    Kafka: buffer-exhausted-total.
+    """
 
     requests_sent: int = 0
     """Kafka: request-total."""

@@ -61,11 +61,6 @@ class Sealing:
         self._running: set[asyncio.Future[bytes]] = set()
         self._threads: ThreadPoolExecutor | None = None
 
-    @property
-    def is_needed(self) -> bool:
-        """Whether batches are compressed at all."""
-        return self._codec is not CompressionType.NONE
-
     def seal(self, batches: Iterable[ProducerBatch]) -> None:
         """Compress batches and give each back to the accumulator, now or later."""
         for batch in batches:

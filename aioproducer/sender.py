@@ -217,7 +217,8 @@ class Sender:
             self._ask_producer_id()
 
     def _ask_for_topics(self, now: float) -> None:
-        for topic in self._accumulator.leaderless_topics() | self._lines.leaderless_topics:
+        self._accumulator.withdraw_idle()
+        for topic in self._accumulator.leaderless_topics | self._lines.leaderless_topics:
             self._metadata.add_topic(topic, now)
             self._metadata.request_update("no_leader")
         for topic in self._lines.unknown_topics:

@@ -87,10 +87,10 @@ _ELSEWHERE = """\
 
 _PLUGIN: Final = "aioproducer.testing.pytest_plugin"
 
-_FOR_THE_PACKAGE: Final = {
+FOR_THE_PACKAGE: Final = {
     *("Producer.topic_of", "Producer.mark_forked", "Producer.use_sources", "Producer.reject_commit", "Producer.handed"),
     *("Producer.transaction_in_hand",),
-    *("BlockingProducer.abandon", "Transaction.topic_of", "Transaction.end"),
+    *("BlockingProducer.abandon", "BlockingProducer.mark_forked", "Transaction.topic_of", "Transaction.end"),
     *("BulkDelivery.take", "BulkDelivery.refuse", "BulkDelivery.note_unseen"),
     *("Delivery.home", "Delivery.position", "Delivery.has_waiters"),
     *("Faults.has_rules", "Faults.take", "Faults.kinds", "Fault.applies", "Where.matches"),
@@ -201,7 +201,7 @@ def _methods(kind: type) -> list[_Function]:
 
 
 def _is_public(kind: type, name: str) -> bool:
-    return bool(name) and name[0] != "_" and f"{kind.__name__}.{name}" not in _FOR_THE_PACKAGE
+    return bool(name) and name[0] != "_" and f"{kind.__name__}.{name}" not in FOR_THE_PACKAGE
 
 
 def _fields(kind: type) -> Iterator[str]:

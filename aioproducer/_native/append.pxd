@@ -41,7 +41,7 @@ cdef class TopicSlots:
     cdef int sticky                          # partition of keyless records; -1 = to be chosen
     cdef Py_ssize_t sticky_bytes             # written to it since it was chosen
     cdef public int line                     # records for any partition that wait in line: others queue behind
-    cdef public int held                     # records that wait to have their partition chosen: all queue behind
+    cdef public int held                     # to have their partition chosen; one more when forgotten: all queue behind
 
 
 cdef class RecordAppender:

@@ -68,7 +68,10 @@ class TopicSlots:
     line: int
     """Records for any of its partitions that wait in line: later ones queue behind them."""
     held: int
-    """Records that wait for metadata to have their partition chosen: later ones, wherever they go, queue behind them."""
+    """Records that wait for metadata to have their partition chosen, and one more while the topic is forgotten.
+
+    Unless it is 0 later records, wherever they go, queue behind them.
+    """
     def stick_to(self, partition: int) -> None:
         """The next keyless records go to this partition."""
     def leave(self, partition: int) -> None:

@@ -40,7 +40,7 @@ class BufferPool:
     """
 
     def __init__(self, total_bytes: int, batch_size: int, *, on_return: Callable[[], None]) -> None:
-        """Start with everything unallocated and a single node."""
+        """Start with everything unallocated and common: no node has a reserve."""
         self.total_bytes = total_bytes
         self.is_roomy = total_bytes >= _BATCHES_IN_ROOMY_MEMORY * batch_size
         """Whether one batch is a small part of it: then memory may be kept together for one."""

@@ -16,7 +16,7 @@ class FlushGenerations:
     """Counts unfinished work by generation.
 
     Args:
-        on_finished: called with no arguments when the oldest unfinished generation came to its end.
+        on_finished: called with no arguments when a generation has nothing unfinished any more; earlier ones may have.
     """
 
     def __init__(self, on_finished: Callable[[], None]) -> None:

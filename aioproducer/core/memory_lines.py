@@ -114,7 +114,7 @@ class MemoryLines:
 
     def serve(self) -> None:
         """Place as many records as memory allows, earliest call first."""
-        self._open_batches.may_use_common = True
+        self._open_batches.keep_common_memory(is_kept=False)
         rivals = [(fronts[0][0], next(self._number), rival) for rival, fronts in self._fronts.items()]
         heapify(rivals)
         while rivals:
@@ -123,7 +123,7 @@ class MemoryLines:
                 continue
             place = self._fronts[rival][0][2]
             if not self._serve_front(rival):
-                self._open_batches.may_use_common = False  # it is kept for the first who got nothing
+                self._open_batches.keep_common_memory(is_kept=True)  # for the first who got nothing
                 heappop(rivals)
                 continue
             if rival in self._fronts:
@@ -136,16 +136,13 @@ class MemoryLines:
 
     def note_shortage(self) -> None:
         """Tell whether anybody waits: then no batch waits out its linger."""
-        if not self._fronts:
-            self._open_batches.memory_is_short = False
-        elif not self._open_batches.memory_is_short:
-            self._open_batches.memory_is_short = True
-            self._open_batches.hurry()
+        self._open_batches.note_shortage(is_short=bool(self._fronts))
         self._open_batches.close_aged()
 
     def nobody_waits(self) -> None:
         """Tell that all have left: batches wait out their linger again, and the common memory is kept for nobody."""
-        self._open_batches.memory_is_short, self._open_batches.may_use_common = False, True
+        self._open_batches.note_shortage(is_short=False)
+        self._open_batches.keep_common_memory(is_kept=False)
 
     def leaders_changed(self) -> None:
         """Compete under the names of the new leaders."""

@@ -306,6 +306,16 @@ class OpenBatches:  # noqa: PLR0904  # each asked from one place, of one diction
         for queue in list(self._open):
             self.close(queue)
 
+    def note_shortage(self, *, is_short: bool) -> None:
+        """Be told whether records wait for memory."""
+        was_short, self.memory_is_short = self.memory_is_short, is_short
+        if is_short and not was_short:
+            self.hurry()
+
+    def keep_common_memory(self, *, is_kept: bool) -> None:
+        """Be told whether the memory that all nodes share is kept for a record that waits."""
+        self.may_use_common = not is_kept
+
     def hurry(self) -> None:
         """Make every open batch ready: memory is short, and half-empty batches would wait out their linger."""
         for queue in self._open:

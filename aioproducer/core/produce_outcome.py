@@ -1,4 +1,4 @@
-"""What a broker's answer to a batch means. The only place that looks at an error code of a Produce answer.
+"""What a broker's answer to a batch means: nowhere else does an error code of it decide what becomes of the batch.
 
 `decide` is pure: (answer, what is known of the batch, policy) -> Complete | Retry | Split | Refuse | Fail.
 

@@ -53,16 +53,15 @@ class ReadyNodes:
         queue.is_offered = False
         return queue
 
-    def withdraw(self, queue: PartitionQueue) -> bool:
-        """Take a partition out wherever it stands, before its leader changes; whether it stood anywhere."""
+    def withdraw(self, queue: PartitionQueue) -> None:
+        """Take a partition out wherever it stands, if it does: its leader is about to change."""
         if not queue.is_offered:
-            return False
+            return
         queue.is_offered = False
         if queue.leader_id is None:
             del self._leaderless[queue]
         else:
             del self._by_node[queue.leader_id][queue]
-        return True
 
     def _of(self, node_id: int) -> OrderedDict[PartitionQueue, None]:
         ready = self._by_node.get(node_id)

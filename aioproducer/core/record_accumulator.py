@@ -79,11 +79,18 @@ class RecordAccumulator:
         for queue in self.partitions.queues():
             self.offer(queue)
 
-    def leaderless_topics(self) -> set[str]:
-        """Topics of partitions that have something to send, and nobody to send it to, as far as metadata says."""
-        ended = [queue for queue in self.ready.leaderless if queue.first_sendable() is None]
-        for queue in ended:  # drained by nobody, they would be asked about for ever
+    def withdraw_idle(self) -> None:
+        """Withdraw partitions without a leader that have nothing to send any more.
+
+        Nobody drains them, so they would be asked about for ever.
+        """
+        idle = [queue for queue in self.ready.leaderless if queue.first_sendable() is None]
+        for queue in idle:
             self.ready.withdraw(queue)
+
+    @property
+    def leaderless_topics(self) -> set[str]:
+        """Topics of partitions that were offered, and that nobody leads as far as metadata says."""
         return {queue.topic_partition.topic for queue in self.ready.leaderless}
 
     # Draining
@@ -102,7 +109,7 @@ class RecordAccumulator:
         for _ in range(self.ready.count(node_id)):
             queue = self.ready.take_first(node_id)
             batch = queue.next_to_send(connection, now) if queue is not None else None
-            if queue is None or batch is None or not self._is_sealed(queue, batch):
+            if queue is None or batch is None or not self._try_seal(queue, batch):
                 continue
             size += batch.wire_size
             if drained and size > self._settings.max_request_size:
@@ -117,7 +124,8 @@ class RecordAccumulator:
                 self.ready.offer(queue)
         return drained
 
-    def _is_sealed(self, queue: PartitionQueue, batch: ProducerBatch) -> bool:
+    def _try_seal(self, queue: PartitionQueue, batch: ProducerBatch) -> bool:
+        """Close a batch and make it final; False: it waits to be compressed first."""
         if batch.state is BatchState.OPEN:
             queue.take_open()
             self.open_batches.note_closed(queue, batch)

@@ -27,7 +27,7 @@ from aioproducer.protocol.offset_messages import (
 from aioproducer.protocol.transaction_admin_messages import (
     DESCRIBE_TRANSACTIONS,
     TransactionDescription,
-    described_transaction,
+    decode_describe_transactions_response,
     encode_describe_transactions_request,
 )
 from aioproducer.protocol.transaction_messages import (
@@ -125,7 +125,7 @@ def describe_transaction(coordinator: Coordinator) -> TransactionRequest:
         api=DESCRIBE_TRANSACTIONS,
         coordinator=coordinator,
         body=lambda _: encode_describe_transactions_request([coordinator.key]),
-        decode=lambda _, payload: described_transaction(payload, transactional_id=coordinator.key),
+        decode=lambda _, payload: decode_describe_transactions_response(payload, transactional_id=coordinator.key),
     )
 
 

@@ -79,6 +79,7 @@ class WaitingLines:
         self.records = 0
         self.bytes = 0
         self.exhausted = 0
+        """Records that were refused, or failed, because there was no memory for them."""
         self._counted_records = 0
         self._counted_bytes = 0
 
@@ -89,15 +90,16 @@ class WaitingLines:
         is_short = self._counted_records < self._limits.max_records
         return is_short and self._counted_bytes + size <= self._limits.max_bytes
 
-    def check_room(self, size: int) -> None:
-        """Refuse a record of `size` bytes that nobody would wait for, if the lines are full of such records.
+    def check_room(self, record: WaitingRecord) -> None:
+        """Refuse a record that nobody would wait for, if the lines are full of such records.
 
         Raises:
             BufferFullError: nothing was accepted.
         """
-        if self.has_room(size):
+        if self.has_room(record.size):
             return
-        self.exhausted += 1
+        if self._is_for_memory(record):
+            self.exhausted += 1
         message = (
             f"{self._counted_records} records ({self._counted_bytes} bytes) wait for metadata or memory and nobody "
             f"awaits them; the bounds are max_waiting_records={self._limits.max_records} and "
@@ -118,17 +120,21 @@ class WaitingLines:
         self.bytes += record.size
         if is_counted:
             self._count(record)
-        topic = self._appender.topics.get(record.topic)
-        # A topic nobody used for long has partitions here, and a partitioner of the user's must be shown them.
-        if topic is not None and record.choose_partition is None and not topic.held:
+        if self._is_for_memory(record):
             self._join_memory(record)
             if record.is_waiting:
                 self._memory.note_shortage()
         else:
             line = self._topics.setdefault(record.topic, WaitingLine())
             line.join(record)
-            record.hold(topic)
+            record.hold(self._appender.topics.get(record.topic))
             self._watch(line, partial(self._topic_too_late, record.topic, line))
+
+    def _is_for_memory(self, record: WaitingRecord) -> bool:
+        """Whether memory is all that a record lacks; else it is metadata."""
+        topic = self._appender.topics.get(record.topic)
+        # A topic nobody used for long has partitions here, and a partitioner of the user's must be shown them.
+        return topic is not None and record.choose_partition is None and not topic.held
 
     def withdraw(self, record: WaitingRecord) -> bool:
         """Take a record out because its caller gave up; False: it has its place already, or has failed."""

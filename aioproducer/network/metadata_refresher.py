@@ -6,9 +6,9 @@ while a node is tried in vain. There is never more than one under way. Requests 
 refresh.
 
 A topic that is new here is asked for alone; everything else asks for all topics in use. A topic not used for
-`metadata_max_idle_ms` is forgotten. Between two refreshes lies at least `retry_backoff_ms`, growing while they fail
-or while a topic stays in error: a topic made on first use is answered with "unknown" first, and is there a moment
-later.
+`metadata_max_idle_ms` is forgotten. Between two refreshes lies `retry_backoff_ms`, growing while they fail or while a
+topic stays in error: a topic made on first use is answered with "unknown" first, and is there a moment later. Unless
+the last one has failed, a topic that is new ends the pause.
 
 Source: Metadata, ProducerMetadata and NetworkClient.DefaultMetadataUpdater in Apache Kafka; KIP-526, KIP-951,
 KIP-1102.
@@ -146,8 +146,8 @@ class MetadataRefresher:
         *,
         topic_ids: Mapping[str, bytes],
         endpoints: Iterable[Node] = (),
-    ) -> bool:
-        """Take the new leaders that a produce answer names (KIP-951); tells whether there was news.
+    ) -> None:
+        """Take the new leaders that a produce answer names (KIP-951).
 
         Args:
             hints: who leads, by partition.
@@ -159,10 +159,8 @@ class MetadataRefresher:
             cluster = cluster.with_leader_hint(
                 topic, partition, topic_id=topic_ids[topic], leader=leader, endpoints=nodes
             )
-        if cluster is self.cluster:
-            return False
-        self._publish(cluster)
-        return True
+        if cluster is not self.cluster:
+            self._publish(cluster)
 
     async def first_answer(self, timeout_s: float) -> None:
         """Wait until any broker has answered; for the start of a producer.

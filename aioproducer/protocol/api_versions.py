@@ -60,11 +60,6 @@ class ApiVersions:
             raise UnsupportedVersionError(self._complaint(api, ours))
         return version
 
-    def supports(self, api: Api) -> bool:
-        """Tell whether there is a common version."""
-        lowest, highest = self._ranges.get(api.key, (0, -1))
-        return max(lowest, api.min_version) <= min(highest, api.max_version)
-
     def __repr__(self) -> str:
         """Show how many requests the broker speaks."""
         return f"ApiVersions({len(self._ranges)} requests)"

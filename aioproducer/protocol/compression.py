@@ -43,15 +43,6 @@ class CompressionType(enum.IntEnum):
     LZ4 = 3
     ZSTD = 4
 
-    @classmethod
-    def named(cls, name: str) -> CompressionType:
-        """Return the codec that Kafka's configuration calls `name`: none, gzip, snappy, lz4, zstd.
-
-        Raises:
-            KeyError: there is none of that name.
-        """
-        return cls[name.upper()]
-
 
 def compress(codec: CompressionType, level: int | None, data: Buffer) -> bytes:
     """Pack the records section of a batch.

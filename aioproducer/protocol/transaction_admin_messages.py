@@ -152,16 +152,9 @@ def encode_describe_transactions_request(transactional_ids: Sequence[str]) -> by
     return b"".join([array_length(len(ids), flexible=True), *ids, NO_TAGGED_FIELDS])
 
 
-def decode_describe_transactions_response(payload: bytes | memoryview) -> list[TransactionDescription]:
-    """Read the descriptions; version 0.
-
-    Raises:
-        ProtocolError: not such an answer.
-    """
-    return decode("DescribeTransactions v0", payload, flexible=True, read=_descriptions)
-
-
-def described_transaction(payload: bytes | memoryview, *, transactional_id: str) -> TransactionDescription:
+def decode_describe_transactions_response(
+    payload: bytes | memoryview, *, transactional_id: str
+) -> TransactionDescription:
     """Read the description of one transactional id; version 0.
 
     Raises:

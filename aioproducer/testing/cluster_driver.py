@@ -151,6 +151,7 @@ class ClusterDriver:
 
     def __init__(self, model: ModelCluster, loop: asyncio.AbstractEventLoop) -> None:
         self.model = model
+        self.is_running = True
         self._loop = loop
         self._servers: dict[int, asyncio.Server] = {}
         self._connections: dict[int, ClientConnection] = {}
@@ -163,10 +164,13 @@ class ClusterDriver:
         Raises:
             OSError: the port is taken.
         """
-        server = await self._loop.create_server(lambda: ClientConnection(self, node_id), host, port)
-        self._servers[node_id] = server
+        server = await self._loop.create_server(
+            lambda: ClientConnection(self, node_id), host, port, start_serving=False
+        )
+        self._servers[node_id] = server  # before it is served: whoever is cancelled in there has it to close
         broker = self.model.brokers[node_id]
         broker.host, broker.port = host, int(server.sockets[0].getsockname()[1])
+        await server.start_serving()
 
     async def close_port(self, node_id: int) -> None:
         """Close a broker's port, and at once whatever connection still has something to send."""
@@ -179,7 +183,8 @@ class ClusterDriver:
             await server.wait_closed()
 
     async def stop(self) -> None:
-        """Close every port and connection, and forget what was planned."""
+        """Close every port and connection, and forget what was planned; nothing happens any more."""
+        self.is_running = False
         for node_id in list(self._servers):
             await self.close_port(node_id)
         if self._timer is not None:
@@ -223,17 +228,21 @@ class ClusterDriver:
         self._plan()
 
     def _plan(self) -> None:
-        when = self.model.next_wakeup()
+        when = self.model.next_wakeup() if self.is_running else None
         if self._timer is not None:
             if when is not None and self._timer.when() <= when:
                 return
             self._timer.cancel()
             self._timer = None
         if when is not None:
-            self._timer = self._loop.call_at(when, self.wake)
+            self._timer = self._loop.call_at(when, self._wake)
 
-    def wake(self) -> None:
-        """Do what is due."""
+    def wake_soon(self) -> None:
+        """Do what is due in the next turn of the loop."""
+        if self.is_running:
+            self._loop.call_soon(self._wake)
+
+    def _wake(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

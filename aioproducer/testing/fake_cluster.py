@@ -26,7 +26,6 @@ from aioproducer.testing.model.faults import Faults
 from aioproducer.testing.model.partition import Partition
 from aioproducer.testing.model.record_batch import LoggedRecord
 from aioproducer.testing.model.settings import ClusterSettings
-from aioproducer.testing.model.topic_checks import TopicRefusedError
 from aioproducer.testing.model.topics import Topic, TopicRequest
 from aioproducer.testing.model.version_profiles import profile_named
 
@@ -110,8 +109,12 @@ class FakeCluster:  # noqa: PLR0904 - one face for everything a test does to a c
         self._driver: ClusterDriver | None = None
 
     def __repr__(self) -> str:
-        state = f"at {self.bootstrap_servers}" if self._driver else "not started"
-        return f"<FakeCluster of {self._nodes}, Kafka {self._settings.profile.name}, {state}>"
+        return f"<FakeCluster of {self._nodes}, Kafka {self._settings.profile.name}, {self._state()}>"
+
+    def _state(self) -> str:
+        if self._driver is None:
+            return "not started"
+        return f"at {self.bootstrap_servers}" if self._driver.is_running else "stopped"
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -124,41 +127,51 @@ class FakeCluster:  # noqa: PLR0904 - one face for everything a test does to a c
         """Open the ports and make the topics.
 
         Raises:
-            OSError: a port is taken; those opened before are closed again.
+            OSError: a port is taken. However a start fails, no port stays open.
+            RuntimeError: it runs already.
             TopicRefusedError: a topic cannot be made.
         """
+        if self._driver is not None and self._driver.is_running:
+            raise RuntimeError("this cluster was started already")
         loop = asyncio.get_running_loop()
         settings = dataclasses.replace(self._settings, wall_clock_at_zero_ms=self._clock() - loop.time() * 1000)
-        model = ModelCluster(self._nodes, settings, random=Random(_SEED), wake=lambda: self._wake(loop))  # noqa: S311
+
+        def wake() -> None:
+            driver.wake_soon()
+
+        model = ModelCluster(self._nodes, settings, random=Random(_SEED), wake=wake)  # noqa: S311
         self._driver = driver = ClusterDriver(model, loop)
         try:
             for name, partitions in self._topics.items():
                 model.topics.create(TopicRequest(name=name, partitions=partitions))
             for node_id, port in enumerate(self._ports, start=1):
                 await driver.listen(node_id, host=self._host, port=port)
-        except (OSError, TopicRefusedError):
+        except BaseException:
             await self.stop()
             raise
 
     async def stop(self) -> None:
-        """Close everything; the records are gone with the next `start`."""
+        """Close everything; what is in the logs can be read until the next `start`."""
         if self._driver is not None:
             await self._driver.stop()
 
-    def _wake(self, loop: asyncio.AbstractEventLoop) -> None:
-        loop.call_soon(self._running().wake)
-
     def _running(self) -> ClusterDriver:
-        if self._driver is None:
-            raise RuntimeError("the cluster is not started; use `async with FakeCluster() as cluster:`")
+        if self._driver is None or not self._driver.is_running:
+            raise RuntimeError("the cluster is not running; use `async with FakeCluster() as cluster:`")
         return self._driver
 
     # What clients and tests look at
 
     @property
     def model(self) -> ModelCluster:
-        """The brokers themselves, without sockets."""
-        return self._running().model
+        """The brokers themselves, without sockets.
+
+        Raises:
+            RuntimeError: the cluster was never started.
+        """
+        if self._driver is None:
+            raise RuntimeError("the cluster is not started; use `async with FakeCluster() as cluster:`")
+        return self._driver.model
 
     @property
     def bootstrap_servers(self) -> str:

@@ -25,6 +25,11 @@ PRODUCE = Where(api=ApiKey.PRODUCE)
 FORBIDDEN = 29
 
 
+def loops() -> list[threading.Thread]:
+    """Threads of producers for threads."""
+    return [thread for thread in threading.enumerate() if thread.name == "aioproducer"]
+
+
 def test_one_screen_works(cluster: ClusterElsewhere) -> None:
     """As the docstring shows it."""
     with BlockingProducer(cluster.bootstrap_servers) as producer:
@@ -36,8 +41,9 @@ def test_one_screen_works(cluster: ClusterElsewhere) -> None:
         assert isinstance(metadata, RecordMetadata)
         assert cluster.values() == [b"first", *(b"%d" % number for number in range(1_000))]
         assert producer.statistics().records_acknowledged == 1_001
+        assert len(loops()) == 1
     assert "closed" in repr(producer)
-    assert not [thread for thread in threading.enumerate() if thread.name == "aioproducer"]
+    assert loops() == []
 
 
 def test_verbs_keep_the_order_of_the_calls(blocking: BlockingProducer, cluster: ClusterElsewhere) -> None:

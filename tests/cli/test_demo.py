@@ -160,6 +160,7 @@ def test_interrupted_while_a_broker_is_dead_leaves_nothing() -> None:
         interrupt(process)
 
     assert process.returncode == EXIT_INTERRUPTED
+    assert len(children) == 1
     assert not any(child.is_running() for child in children)
 
 
@@ -176,6 +177,7 @@ def test_reader_that_goes_away_ends_it_quietly() -> None:
         errors = process.stderr.read()
 
     assert (process.returncode, errors) == (1, "")
+    assert len(children) == 1
     assert not any(child.is_running() for child in children)
 
 
@@ -237,4 +239,5 @@ def test_interrupted_demo_on_real_kafka_leaves_nothing() -> None:
     assert process.returncode == EXIT_INTERRUPTED
     assert len(children) == 3
     assert not any(child.is_running() for child in children)
+    assert len(ports) >= 3
     assert all(is_free(port) for port in ports)

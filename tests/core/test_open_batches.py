@@ -253,7 +253,7 @@ def test_memory_short_makes_every_open_batch_ready() -> None:
     core.open_batches.hurry()
     assert is_sendable(core, 0)
 
-    core.open_batches.memory_is_short = True
+    core.open_batches.note_shortage(is_short=True)
     core.send(partition=1)
 
     assert is_sendable(core, 1)

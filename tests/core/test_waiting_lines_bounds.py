@@ -2,6 +2,7 @@
 
 import pytest
 
+from aioproducer.core.waiting_line import WaitingRecord
 from aioproducer.errors import BufferFullError, BufferTimeoutError, MetadataTimeoutError, Outcome
 from tests.fakes.core_parts import CoreParts
 
@@ -51,18 +52,40 @@ def test_records_of_a_topic_that_stays_unknown_fail_in_time() -> None:
     assert len(core.timers) == 0
 
 
+def not_in_line(core: CoreParts, size: int, *, topic: str = "t") -> WaitingRecord:
+    """A record that would wait, and does not yet."""
+    record = core.wait_in_line(bytes(size), topic=topic)
+    core.lines.withdraw(record)
+    return record
+
+
 @pytest.mark.parametrize("size, count", [(1, 1000), (99_000, 10)], ids=["records", "bytes"])
 def test_records_nobody_awaits_are_bounded(size: int, count: int) -> None:
-    """Both in number and in bytes; refusals are counted."""
+    """Both in number and in bytes."""
     core = CoreParts(leaders=())
+    late = not_in_line(core, size + 10_000)
     for _ in range(count):
-        core.lines.check_room(size)
+        core.lines.check_room(not_in_line(core, size))
         core.wait_in_line(bytes(size))
 
     with pytest.raises(BufferFullError, match="nobody awaits them") as refused:
-        core.lines.check_room(size + 10_000)
+        core.lines.check_room(late)
 
-    assert (refused.value.outcome, core.lines.exhausted) == (Outcome.NOT_WRITTEN, 1)
+    assert refused.value.outcome is Outcome.NOT_WRITTEN
+
+
+@pytest.mark.parametrize("topic, exhausted", [("t", 1), ("nowhere", 0)], ids=["memory", "metadata"])
+def test_memory_is_exhausted_for_those_that_need_it(topic: str, exhausted: int) -> None:
+    """A record refused among others that wait for metadata was not dropped for want of memory."""
+    core = full()
+    late = not_in_line(core, 1, topic=topic)
+    for _ in range(1000):
+        core.wait_in_line(topic="nowhere")
+
+    with pytest.raises(BufferFullError):
+        core.lines.check_room(late)
+
+    assert core.lines.exhausted == exhausted
 
 
 def test_records_that_somebody_awaits_are_not_bounded() -> None:
@@ -72,7 +95,7 @@ def test_records_that_somebody_awaits_are_not_bounded() -> None:
     for record in records:
         record.delivery.add_done_callback(lambda _: None)
 
-    core.lines.check_room(1)
+    assert core.lines.has_room(1)
     core.lead((1,))
 
     assert (core.lines.records, core.lines.bytes) == (0, 0)
@@ -84,7 +107,7 @@ def test_record_whose_caller_waits_for_room_is_not_counted() -> None:
     for _ in range(1000):
         core.wait_in_line(is_counted=False)
 
-    core.lines.check_room(1)
+    assert core.lines.has_room(1)
 
     assert core.lines.records == 1000
 

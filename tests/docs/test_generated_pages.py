@@ -23,6 +23,14 @@ def test_api_page_has_every_public_name() -> None:
     assert sorted(generate_api.names()) == sorted(public)
 
 
+def test_what_is_the_packages_affair_in_one_class_is_so_in_all() -> None:
+    """The same name would have to be left out of each class that has it."""
+    published = re.findall(r"^#### `\w+\.(\w+)`", generate_api.render(), re.MULTILINE)
+
+    assert len(published) > 100
+    assert set(published) & {name.partition(".")[2] for name in generate_api.FOR_THE_PACKAGE} == set()
+
+
 def test_arguments_of_the_api_page_are_one_bullet_each() -> None:
     """A text of two lines is one item, and every item begins with what it is about."""
     sections = re.findall(r"^\*\*(?:Arguments|Raises)\*\*\n\n((?:.+\n)+)", generate_api.render(), re.MULTILINE)

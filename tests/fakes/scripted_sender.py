@@ -124,10 +124,9 @@ class ScriptedMetadata:
         *,
         topic_ids: dict[str, bytes],  # noqa: ARG002
         endpoints: Sequence[Node],  # noqa: ARG002
-    ) -> bool:
+    ) -> None:
         """Note them."""
         self.hints.update(hints)
-        return True
 
 
 class ScriptedSender:

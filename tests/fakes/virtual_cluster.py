@@ -4,7 +4,7 @@ import asyncio
 import functools
 from collections.abc import Callable, Coroutine
 from itertools import count
-from typing import ParamSpec
+from typing import Literal, ParamSpec
 
 from tests.fakes.virtual_loop import ServerFactory, VirtualLoop
 
@@ -14,14 +14,19 @@ ArgumentsT = ParamSpec("ArgumentsT")
 class VirtualServer:
     """What `FakeCluster` uses of an `asyncio.Server`; it stands for its only socket too."""
 
-    def __init__(self, loop: "ClusterLoop", address: tuple[str, int]) -> None:
+    def __init__(self, loop: "ClusterLoop", address: tuple[str, int], factory: ServerFactory) -> None:
         self.sockets = (self,)
         self._loop = loop
         self._address = address
+        self._factory = factory
 
     def getsockname(self) -> tuple[str, int]:
         """Where it listens."""
         return self._address
+
+    async def start_serving(self) -> None:
+        """Listen."""
+        self._loop.servers[self._address] = self._factory
 
     def close(self) -> None:
         """Listen no more."""
@@ -38,11 +43,16 @@ class ClusterLoop(VirtualLoop):
         super().__init__()
         self._free_ports = count(20_000)
 
-    async def create_server(self, factory: ServerFactory, host: str, port: int) -> VirtualServer:  # type: ignore[override]  # of what is used
-        """Listen on an address, or on a free port for 0."""
-        address = (host, port or next(self._free_ports))
-        self.servers[address] = factory
-        return VirtualServer(self, address)
+    async def create_server(  # type: ignore[override]  # of what is used
+        self,
+        factory: ServerFactory,
+        host: str,
+        port: int,
+        *,
+        start_serving: Literal[False],  # noqa: ARG002
+    ) -> VirtualServer:
+        """Take an address, or a free port for 0."""
+        return VirtualServer(self, (host, port or next(self._free_ports)), factory)
 
 
 def in_virtual_time(

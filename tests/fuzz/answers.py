@@ -56,7 +56,7 @@ ANSWERS: dict[Api, Callable[..., object]] = {
 
 OF_ONE_VERSION: dict[Api, Callable[[bytes], object]] = {
     OFFSET_FETCH: decode_offset_fetch_response,
-    DESCRIBE_TRANSACTIONS: decode_describe_transactions_response,
+    DESCRIBE_TRANSACTIONS: functools.partial(decode_describe_transactions_response, transactional_id=ANY_TEXT),
     DESCRIBE_PRODUCERS: decode_describe_producers_response,
     WRITE_TXN_MARKERS: decode_write_txn_markers_response,
 }

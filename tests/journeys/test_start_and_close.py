@@ -286,7 +286,7 @@ async def test_close_while_others_send(one_broker: FakeCluster) -> None:
 
     assert [type(result) for result in results] == [ProducerClosedError] * 3
     assert all(delivery.done() for delivery in accepted)
-    assert len(values(one_broker, "orders")) == len(accepted)
+    assert len(values(one_broker, "orders")) == len(accepted) > 0
 
 
 async def test_body_that_raises_wins_over_undelivered_records(one_broker: FakeCluster) -> None:

@@ -6,8 +6,18 @@ import tracemalloc
 
 import pytest
 
-from aioproducer import BufferFullError, BufferTimeoutError, Outcome, Producer, RecordMetadata
+from aioproducer import (
+    BufferFullError,
+    BufferTimeoutError,
+    MetadataNotReadyError,
+    MetadataTimeoutError,
+    Outcome,
+    Producer,
+    RecordMetadata,
+    UndeliveredError,
+)
 from aioproducer.testing import ApiKey, FakeCluster, Where
+from tests.fakes.virtual_cluster import in_virtual_time
 from tests.produced import until_refused, values
 
 PRODUCE = Where(api=ApiKey.PRODUCE)
@@ -51,6 +61,50 @@ async def test_loop_of_sends_to_a_stalled_cluster_cannot_fill_the_memory(one_bro
     assert 150 < accepted < 260
     assert held < 1_000_000
     assert len(values(one_broker, "orders")) == accepted
+
+
+@in_virtual_time
+async def test_those_that_need_memory_and_get_none_exhaust_the_buffer() -> None:
+    """Refused at once or after max_block_ms, each is counted once; one that found room in time is not."""
+    async with (
+        FakeCluster(1, topics={"orders": 1}) as cluster,
+        Producer(cluster.bootstrap_servers, **SMALL, max_block_ms=5_000, max_waiting_records=5) as producer,
+    ):
+        stall = cluster.faults.stall(PRODUCE)
+        await producer.partitions_for("orders")
+        until_refused(lambda: producer.send_nowait("orders", bytes(5_000), partition=0), BufferFullError)
+        assert producer.statistics().buffer_exhausted == 1
+        waiting, _ = until_refused(lambda: producer.send("orders", bytes(5_000), partition=0), BufferFullError)
+        assert (waiting, producer.statistics().buffer_exhausted) == (5, 2)
+        with pytest.raises(BufferTimeoutError):
+            await producer.enqueue("orders", bytes(5_000), partition=0)
+        assert producer.statistics().buffer_exhausted == 2 + 5 + 1
+        found_room = asyncio.create_task(producer.enqueue("orders", bytes(5_000), partition=0))
+        await asyncio.sleep(1)
+        cluster.faults.remove(stall)
+        await found_room
+
+        assert producer.statistics().buffer_exhausted == 8
+        with pytest.raises(UndeliveredError, match="5 records"):
+            await producer.flush()
+
+
+@in_virtual_time
+async def test_topic_that_stays_unknown_exhausts_no_buffer() -> None:
+    """Neither records refused beside others that wait for metadata, nor those whose time was over."""
+    async with (
+        FakeCluster(1, auto_create_topics=False) as cluster,
+        Producer(cluster.bootstrap_servers, max_waiting_records=1) as producer,
+    ):
+        deliveries = [producer.send("nowhere", b"1")]
+        with pytest.raises(BufferFullError):
+            producer.send("nowhere", b"2")
+        with pytest.raises(MetadataNotReadyError):
+            producer.send_nowait("nowhere", b"3")
+        (error,) = await asyncio.gather(*deliveries, return_exceptions=True)
+
+        assert isinstance(error, MetadataTimeoutError)
+        assert producer.statistics().buffer_exhausted == 0
 
 
 async def enqueue_for_ever(producer: Producer) -> None:

@@ -112,5 +112,6 @@ async def fail_to_send(producer: Producer, times: int) -> None:
             with contextlib.suppress(BufferFullError, TypeError, ValueError):
                 value = (b"v", b"v", b"v", 5, bytes(2_000_000) if number % 100 == 4 else b"w")[number % 5]
                 deliveries.append(producer.send(topic, value))
+        assert len(deliveries) >= 50  # as many as may wait for a topic
         results = await asyncio.gather(*deliveries, return_exceptions=True)
         assert all(isinstance(result, KafkaError) for result in results)

@@ -118,13 +118,14 @@ OWN_CORE = (
         changes=(
             Change(
                 "core/memory_lines.py",
-                "        self._open_batches.may_use_common = True\n        rivals",
+                "        self._open_batches.keep_common_memory(is_kept=False)\n        rivals",
                 "        rivals",
             ),
             Change(
                 "core/memory_lines.py",
-                "        self._open_batches.memory_is_short, self._open_batches.may_use_common = False, True",
-                "        self._open_batches.memory_is_short = False",
+                "        self._open_batches.note_shortage(is_short=False)\n"
+                "        self._open_batches.keep_common_memory(is_kept=False)",
+                "        self._open_batches.note_shortage(is_short=False)",
             ),
         ),
     ),

@@ -226,8 +226,8 @@ WAITING_AND_MEMORY = (
         changes=(
             Change(
                 "core/record_accumulator.py",
-                "            self.ready.withdraw(queue)\n        return {queue",
-                "            pass\n        return {queue",
+                "        for queue in idle:\n            self.ready.withdraw(queue)\n",
+                "",
             ),
         ),
     ),

@@ -63,5 +63,6 @@ def test_memory_that_python_refuses_is_an_error_of_the_call() -> None:
 
     report = swept("python")
 
+    assert len(report["steps"]) > len(REFUSING)
     assert all(sums["refused"] for sums in report["steps"].values())
     assert not any(sums.get("sent_and_refused") or sums.get("lost") for sums in report["steps"].values())

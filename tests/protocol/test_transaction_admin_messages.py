@@ -28,7 +28,6 @@ from aioproducer.protocol.transaction_admin_messages import (
     decode_describe_transactions_response,
     decode_list_transactions_response,
     decode_write_txn_markers_response,
-    described_transaction,
     encode_describe_producers_request,
     encode_describe_transactions_request,
     encode_list_transactions_request,
@@ -129,7 +128,7 @@ def test_list_transactions_answer(version: int) -> None:
 
 
 def test_describe_transactions() -> None:
-    """One that is open, and one that nobody knows."""
+    """One that is open, of two that are asked about."""
     data = encode_describe_transactions_request(["t-1", "t-2"])
     made = schema("describe_transactions", 0, "response")
     topics = (made.TopicData(topic="a", partitions=(0, 2)), made.TopicData(topic="b", partitions=(7,)))
@@ -145,14 +144,12 @@ def test_describe_transactions() -> None:
     )
     answer = made.DescribeTransactionsResponse(throttle_time=NO_TIME, transaction_states=(open_one,))
 
-    described = decode_describe_transactions_response(written(answer))
+    described = decode_describe_transactions_response(written(answer), transactional_id="t-1")
 
     entity = read(schema("describe_transactions", 0, "request").DescribeTransactionsRequest, data)
     assert entity.transactional_ids == ("t-1", "t-2")
     partitions = [("a", 0), ("a", 2), ("b", 7)]
-    assert described == [
-        TransactionDescription(0, "t-1", "Ongoing", 60_000, 1_700_000_000_000, 4000, 3, partitions),
-    ]
+    assert described == TransactionDescription(0, "t-1", "Ongoing", 60_000, 1_700_000_000_000, 4000, 3, partitions)
 
 
 def test_describe_one_transaction() -> None:
@@ -171,12 +168,12 @@ def test_describe_one_transaction() -> None:
     states = (state(transactional_id="t-1"), state(transactional_id="t-2"))
     answer = made.DescribeTransactionsResponse(throttle_time=dt.timedelta(milliseconds=70), transaction_states=states)
 
-    described = described_transaction(written(answer), transactional_id="t-2")
+    described = decode_describe_transactions_response(written(answer), transactional_id="t-2")
 
     expected = TransactionDescription(0, "t-2", "Ongoing", 60_000, 1_700_000_000_000, 4000, 3, [], throttle_time_ms=70)
     assert described == expected
     with pytest.raises(ProtocolError, match="says nothing of 't-3'"):
-        described_transaction(written(answer), transactional_id="t-3")
+        decode_describe_transactions_response(written(answer), transactional_id="t-3")
 
 
 def test_describe_producers() -> None:
@@ -233,8 +230,7 @@ def test_write_txn_markers() -> None:
     [
         decode_offset_fetch_response,
         lambda data: decode_list_transactions_response(1, data),
-        decode_describe_transactions_response,
-        partial(described_transaction, transactional_id="t-1"),
+        partial(decode_describe_transactions_response, transactional_id="t-1"),
         decode_describe_producers_response,
         decode_write_txn_markers_response,
     ],

@@ -254,12 +254,12 @@ class ReadyWatch:
             self._violated("I20", f"{drained} go to node {node_id}, and {may_go} may, in this order")
         return drained
 
-    def withdraw(self, queue: PartitionQueue) -> bool:
+    def withdraw(self, queue: PartitionQueue) -> None:
         """Let a partition leave its line: it stands in another one now, at its end."""
         for line in self._left.values():
             if queue in line:
                 line.remove(queue)
-        return self._withdraw(queue)
+        self._withdraw(queue)
 
     def _in_line(self, node_id: int) -> list[PartitionQueue]:
         return list(self._ready._by_node.get(node_id, ()))  # noqa: SLF001  # as above

@@ -9,6 +9,7 @@ from functools import partial
 import pytest
 import uvloop
 
+from aioproducer.broker.free_ports import free_ports
 from aioproducer.testing import ApiKey, ErrorCode, FakeCluster, TopicRefusedError, Where
 
 API_VERSIONS = struct.pack(">ihhih", 10, ApiKey.API_VERSIONS, 0, 7, -1)
@@ -108,6 +109,25 @@ async def test_ports_can_be_given() -> None:
             await FakeCluster(2, ports=[0, port]).start()
 
 
+@pytest.mark.parametrize("turns", range(12))
+async def test_cancelled_start_leaves_no_port_and_can_be_repeated(turns: int) -> None:
+    """As after any other that failed, wherever it was."""
+    (port,) = free_ports(1)
+    cluster = FakeCluster(2, ports=[port, 0])
+    starting = asyncio.create_task(cluster.start())
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    if starting.cancel():
+        await asyncio.wait([starting])
+    else:
+        await cluster.stop()
+
+    async with cluster:
+        client = await connect(cluster)
+        assert await client.ask() == 7
+        await client.close()
+
+
 async def test_topics_come_and_go() -> None:
     """Made by the test, deleted by the test."""
     async with FakeCluster(3, min_insync_replicas=2) as cluster:
@@ -133,6 +153,35 @@ async def test_not_started_says_so() -> None:
     """With the line that starts it."""
     with pytest.raises(RuntimeError, match="async with FakeCluster"):
         _ = FakeCluster().bootstrap_servers
+
+
+async def test_second_start_is_refused() -> None:
+    """It would forget the first ports, which nobody could close then."""
+    async with FakeCluster(1) as cluster:
+        address = cluster.bootstrap_servers
+        with pytest.raises(RuntimeError, match="started already"):
+            await cluster.start()
+        assert cluster.bootstrap_servers == address
+
+    with pytest.raises(ConnectionRefusedError):
+        await connect(cluster)
+
+
+async def test_stopped_cluster_says_so_and_can_be_read_and_started_again() -> None:
+    """Its records are there until the next start; nothing can befall it any more."""
+    cluster = FakeCluster(1, topics={"t": 1})
+    for _ in range(2):
+        await cluster.start()
+        stall = cluster.faults.stall(Where())
+        assert "at 127.0.0.1:" in repr(cluster)
+        await cluster.stop()
+
+        assert repr(cluster).endswith("stopped>")
+        assert (cluster.end_offset("t", 0), cluster.records("t", 0)) == (0, [])
+        cluster.faults.remove(stall)
+        for act in (cluster.restart, cluster.kill):
+            with pytest.raises(RuntimeError, match="not running"):
+                await act(1)
 
 
 async def test_stop_leaves_no_connection() -> None:

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from aioproducer.cli.transactions.cluster_questions import ClusterQuestions, Inquiry, raise_refusal
 from aioproducer.cli.transactions.hanging import OpenTransaction, hanging, open_transactions
-from aioproducer.errors import KafkaError, ProtocolError
+from aioproducer.errors import KafkaError
 from aioproducer.protocol.error_codes import ErrorCode
 from aioproducer.protocol.messages import (
     INIT_PRODUCER_ID,
@@ -117,7 +117,7 @@ class Transactions:
         inquiry = Inquiry(
             DESCRIBE_TRANSACTIONS,
             lambda _: encode_describe_transactions_request([transactional_id]),
-            lambda answer: _only(decode_describe_transactions_response(answer.payload)),
+            lambda answer: decode_describe_transactions_response(answer.payload, transactional_id=transactional_id),
             check,
         )
         return await self._questions.of_coordinator(transactional_id, inquiry)
@@ -240,14 +240,3 @@ class Transactions:
             check,
         )
         await self._questions.of_node(leader, inquiry)
-
-
-def _only(descriptions: list[TransactionDescription]) -> TransactionDescription:
-    """Return the one that was asked for.
-
-    Raises:
-        ProtocolError: it is not there.
-    """
-    if len(descriptions) != 1:
-        raise ProtocolError(f"{len(descriptions)} transactions are described where one was asked for")
-    return descriptions[0]
