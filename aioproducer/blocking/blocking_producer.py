@@ -251,7 +251,13 @@ class BlockingProducer(BlockingTransactions):
         records: TopicRecords[KeyT, ValueT] = TopicRecords(name, key=key, value=value, headers=headers)
         topic, handed = self._producer.topic_of(records), self._handed.topic_of(records)
         return BlockingTopic(
-            topic, records, handed=handed, in_turn=self._in_turn, put=self._put, send_columns=self._send_columns
+            topic,
+            records,
+            handed=handed,
+            in_turn=self._in_turn,
+            put=self._put,
+            send_columns=self._send_columns,
+            partitions_of=self.partitions_for,
         )
 
     def flush(self, timeout: float | None = None) -> None:

@@ -44,9 +44,10 @@ class BlockingTopic(Generic[KeyT, ValueT]):
         in_turn: the way to the loop that is waited for.
         put: the way to the loop that is not.
         send_columns: the way of many records in one call.
+        partitions_of: looks a topic up, waiting for no record.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # one for each way to the loop
         self,
         topic: Topic[KeyT, ValueT],
         records: TopicRecords[KeyT, ValueT],
@@ -55,6 +56,7 @@ class BlockingTopic(Generic[KeyT, ValueT]):
         in_turn: InTurn,
         put: Callable[[Given], None],
         send_columns: SendColumns,
+        partitions_of: Callable[[str], list[int]],
     ) -> None:
         self._topic = topic
         self._records = records
@@ -62,6 +64,7 @@ class BlockingTopic(Generic[KeyT, ValueT]):
         self._in_turn = in_turn
         self._put = put
         self._send_columns = send_columns
+        self._partitions_of = partitions_of
 
     @property
     def name(self) -> str:
@@ -155,7 +158,7 @@ class BlockingTopic(Generic[KeyT, ValueT]):
 
     def partitions_for(self) -> list[int]:
         """As `BlockingProducer.partitions_for`."""
-        return wait_for(self._in_turn(self._topic.partitions_for))
+        return self._partitions_of(self.name)
 
     def __repr__(self) -> str:
         return f"<BlockingTopic {self._records!r}>"

@@ -83,6 +83,22 @@ async def test_mutable_bytes_are_copied(one_broker: FakeCluster) -> None:
     assert {(record.key, record.value) for record in one_broker.records("orders", 0)} == {(b"1", b"1")}
 
 
+async def test_partitions_do_not_wait_behind_records(one_broker: FakeCluster) -> None:
+    """As those that the producer itself is asked for: the question brings no record that could overtake one."""
+    told: list[object] = []
+
+    def work() -> list[object]:
+        producer = BlockingProducer(one_broker.bootstrap_servers, max_block_ms=1_000, max_waiting_records=0).start()
+        producer.enqueue("nowhere", b"holds back what is behind it", on_delivery=lambda *_: told.append("told"))
+        partitions = producer.topic("orders", value=str).partitions_for()
+        told_before = list(told)
+        producer.close(0)
+        return [partitions, told_before]
+
+    assert await asyncio.to_thread(work) == [[0, 1, 2], []]
+    assert told == ["told"]
+
+
 async def test_failing_serializer_is_told_by_flush(one_broker: FakeCluster) -> None:
     """It runs on the background thread, when the call has returned."""
 
