@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from aioproducer.core.transaction_outcome import ONGOING
 from aioproducer.protocol.error_codes import ErrorCode
 from aioproducer.protocol.messages import INIT_PRODUCER_ID
 from aioproducer.protocol.transaction_admin_messages import DESCRIBE_TRANSACTIONS
@@ -12,6 +13,7 @@ from aioproducer.protocol.transaction_messages import END_TXN, FIND_COORDINATOR
 
 if TYPE_CHECKING:
     from aioproducer.core.transaction_requests import TransactionRequest
+    from aioproducer.protocol.transaction_admin_messages import TransactionDescription
 
 _OF_NO_TRANSACTION: Final = frozenset((FIND_COORDINATOR, INIT_PRODUCER_ID, DESCRIBE_TRANSACTIONS))
 
@@ -30,10 +32,13 @@ class OpenTransaction:
     """A leader has a newer epoch."""
     has_stray: bool = False
     """A request went unanswered: a copy of it may arrive late."""
+    is_open_again: bool = False
+    """It has ended, and the coordinator has one open under its identity: a late copy of a V1 request has begun it."""
     asked: int = 0
     """So often a coordinator was; brokers that records went to may have told it, too."""
     commits_in_doubt: int = 0
     """So often EndTxn went out to commit without an answer that excludes it."""
+    _was_ended_again: bool = False
 
     def sent(self, request: TransactionRequest) -> None:
         """Note that a request is handed to a connection."""
@@ -53,6 +58,17 @@ class OpenTransaction:
     def went_unseen(self) -> None:
         """Note that a request was refused before the coordinator's transaction heard of it."""
         self.asked -= not self.has_stray
+
+    def found(self, description: TransactionDescription | None) -> None:
+        """Note what the coordinator says once the transaction has ended; InitProducerId would abort what is open.
+
+        It would do so under an epoch that nobody is told of, and refuse the present one from then on.
+        """
+        self.is_open_again = description is not None and description.state == ONGOING and not self._was_ended_again
+
+    def ended_again(self) -> None:
+        """Note what has been answered to the end of what a late copy began; it is asked for once."""
+        self.is_open_again, self._was_ended_again = False, True
 
     def is_broken_promise(self, code: int, *, is_v2: bool, is_abort: bool) -> bool:
         """Whether an end finds no transaction of which the coordinator knew, and V1 cannot say why, or is committed."""

@@ -103,9 +103,7 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
         self._move_to(TransactionState.INITIALIZING)
 
     def begin(self, transaction_version: int) -> bool:
-        """Begin a transaction, if READY; False: an epoch must be had first.
-
-        The protocol was upgraded, or the cluster is another one: both may be long after the last answer.
+        """Begin a transaction, if READY; False: an epoch must be had first, for the protocol or cluster is another.
 
         Args:
             transaction_version: the level that the cluster has finalized.
@@ -173,10 +171,7 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
 
     @property
     def has_ended(self) -> bool:
-        """Whether the last transaction is over on the brokers, or never will be.
-
-        An abort that EndTxn could not do is done by InitProducerId.
-        """
+        """Whether the last transaction is over on the brokers, or never will be; InitProducerId, too, may end it."""
         return self.state not in _ENDING and not (self.state is TransactionState.INITIALIZING and self._is_renewing)
 
     def flushed(self) -> None:
@@ -204,10 +199,7 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
     # What is to be asked
 
     def next_request(self, now: float) -> TransactionRequest | None:
-        """Return the request to send now; `answered`, `unanswered` or `refused` must follow.
-
-        None: nothing is to be asked, or not before `next_at`.
-        """
+        """Return the request to send now, None before `next_at`; `answered`, `unanswered` or `refused` must follow."""
         self._end_unknown()
         if self._is_asking or now < self.next_at(now):
             return None
@@ -235,8 +227,7 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
 
     def _wanted(self) -> TransactionRequest | None:
         if self.state is TransactionState.INITIALIZING:
-            is_to_look = self._is_doubted and not self._has_looked
-            return self._requests.describe() if is_to_look else self._requests.init(is_guarded=self._is_doubted)
+            return self._wanted_for_identity()
         if self.state in _OPEN and self._joining:
             return self._requests.add(self._joining)
         if self.state in _OPEN and self._offsets:
@@ -245,6 +236,13 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
             requests, is_commit = self._requests, self.state is TransactionState.COMMITTING
             return requests.describe() if self._is_doubted else requests.end(is_commit=is_commit, is_v2=self.is_v2)
         return None
+
+    def _wanted_for_identity(self) -> TransactionRequest:
+        if (self._is_doubted or self._open.has_stray) and not self._has_looked:
+            return self._requests.describe()
+        if self._open.is_open_again:
+            return self._requests.end(is_commit=False, is_v2=self.is_v2)
+        return self._requests.init(is_guarded=self._is_doubted)
 
     def _end_unknown(self) -> None:
         """End a transaction of which the coordinator never heard, or that it does not let us end."""
@@ -306,6 +304,9 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
         if is_refused_unseen(request.api.key, code):
             self._open.went_unseen()
         is_end = request.api is END_TXN
+        if is_end and self.state is TransactionState.INITIALIZING:
+            self._open.ended_again()
+            return  # InitProducerId decides
         is_about_id = request.api is FIND_COORDINATOR and request.coordinator == self._requests.coordinator
         is_abort = self.state is TransactionState.ABORTING
         is_doubtful = is_abort and not (self._open.is_commit_sent or self._open.is_outdated)
@@ -346,21 +347,21 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
             self._open.is_known = True
             self._offsets.forward(request)
         else:
-            self._let_join(request)
+            assert isinstance(request.subject, Collection)
+            self.on_joined(self._join([queue for queue in self._joining if queue.topic_partition in request.subject]))
 
     def _look_at(self, description: TransactionDescription | None) -> None:
         """Do what the coordinator's description means for an identity in doubt; None: it cannot give one."""
         self._has_looked = True
         is_commit, error = self.state is TransactionState.COMMITTING, late_error(self.transactional_id)
+        own = self._requests.identity if self._is_renewing or self._open.has_stray else None
         if is_commit and has_timed_out(description, self._requests.identity):
             self._is_doubted = False
             self._fail_transaction(error)
-        elif is_commit or has_successor(description, own=self._requests.identity if self._is_renewing else None):
+        elif is_commit or has_successor(description, own=own):
             self.fail(error)
-
-    def _let_join(self, request: TransactionRequest) -> None:
-        assert isinstance(request.subject, Collection)
-        self.on_joined(self._join([queue for queue in self._joining if queue.topic_partition in request.subject]))
+        else:
+            self._open.found(description)
 
     def _join(self, queues: list[PartitionQueue]) -> list[PartitionQueue]:
         self._open.is_known = True
@@ -371,7 +372,7 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
 
     def _take_identity(self, answer: ProducerIdAnswer) -> None:
         self._identity.assign(answer.producer_id, answer.producer_epoch)
-        self._is_renewing = self._is_doubted = False
+        self._is_renewing = self._is_doubted = self._open.has_stray = False
         self._move_to(TransactionState.READY)
 
     def _end(self, answer: EndTxnAnswer | None) -> None:
@@ -379,6 +380,9 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
         if answer is not None and self.is_v2 and answer.producer_id >= 0:
             self._identity.assign(answer.producer_id, answer.producer_epoch)
             self._open.has_stray = False
+        if self.state is TransactionState.INITIALIZING:
+            self._open.ended_again()
+            return
         needs_epoch = self._identity.needs_epoch or self._open.has_stray or self._is_renewing
         self._move_to(TransactionState.INITIALIZING if needs_epoch else TransactionState.READY)
 

@@ -67,7 +67,7 @@ def after_offsets_were_lost(version: int, *, answered_by: int) -> Scene:
     scene.manager.flushed()
     scene.do("EndTxn")
     if scene.is_in(State.INITIALIZING):
-        scene.do("InitProducerId")
+        scene.look_and_renew()
     return scene
 
 
@@ -100,7 +100,7 @@ def test_v1_offsets_that_nobody_has_answered_delay_the_next_transaction() -> Non
     scene.manager.flushed()
     scene.pass_time(1)
     scene.do("EndTxn")
-    scene.do("InitProducerId")
+    scene.look_and_renew()
 
     assert scene.manager.late.begin_at == scene.now - 1 + STRAY_DELAY_S
 

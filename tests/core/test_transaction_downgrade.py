@@ -15,7 +15,7 @@ def test_transaction_that_is_downgraded_ends_as_v1_and_takes_a_new_epoch() -> No
     request = scene.do("EndTxn")
 
     assert (request.at_most, scene.is_in(State.INITIALIZING)) == (4, True)
-    scene.do("InitProducerId")
+    scene.look_and_renew()
     assert (scene.manager.state, scene.identity.first_epoch) == (State.READY, 1)
 
 

@@ -305,7 +305,7 @@ def test_v1_abort_of_what_the_coordinator_may_never_have_heard_of_takes_its_word
     scene.pass_time(1)
 
     scene.do("EndTxn", 48)
-    scene.do("InitProducerId")
+    scene.look_and_renew()
 
     assert scene.is_in(State.READY)
 

@@ -40,9 +40,12 @@ def test_identity_that_was_confirmed_by_its_end_may_be_replaced_by_a_fresh_one()
     scene.manager.unanswered(scene.ask(), LOST, was_sent=True, now=scene.now)
     scene.pass_time(1)
     scene.do("EndTxn")
+    look = scene.ask()
+    scene.manager.refused(look, UnsupportedVersionError("Kafka 3.0 is needed"))
 
     request = scene.ask()
 
+    assert look.api.name == "DescribeTransactions"
     assert (request.api.name, request.subject) == ("InitProducerId", ("billing-1", 77, 0))
     assert request.body(LAST_WITHOUT_IDENTITY)
 

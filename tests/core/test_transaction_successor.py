@@ -33,7 +33,6 @@ def test_open_transaction_of_a_successor_is_left_alone(claimant: tuple[int, int]
 @pytest.mark.parametrize(
     "state, claimant",
     [
-        ("Ongoing", (77, 0)),
         ("Empty", (77, 1)),
         ("PrepareAbort", (77, 1)),
         ("PrepareCommit", (77, 2)),
@@ -41,9 +40,7 @@ def test_open_transaction_of_a_successor_is_left_alone(claimant: tuple[int, int]
         ("CompleteCommit", (88, 0)),
     ],
 )
-def test_identity_is_renewed_where_no_transaction_but_the_own_one_is_open(
-    state: str, claimant: tuple[int, int]
-) -> None:
+def test_identity_is_renewed_where_no_transaction_is_open(state: str, claimant: tuple[int, int]) -> None:
     """Whether it can be is for InitProducerId to say."""
     scene = doubted()
     scene.described = state, claimant
@@ -53,6 +50,60 @@ def test_identity_is_renewed_where_no_transaction_but_the_own_one_is_open(
 
     assert guarded.subject == ("billing-1", 77, 0)
     assert (scene.manager.state, scene.identity.first_epoch) == (State.READY, 1)
+
+
+def reopened(version: int) -> Scene:
+    """A transaction that went unanswered in part and has ended, whose coordinator has one open under its identity."""
+    scene = Scene(version=0).begun(0)
+    scene.send_offsets(OFFSETS, READERS)
+    scene.manager.unanswered(scene.ask(), LOST, was_sent=True, now=scene.now)
+    scene.pass_time(1)
+    scene.do("TxnOffsetCommit")
+    scene.manager.commit()
+    scene.manager.flushed()
+    scene.do("EndTxn")
+    scene.version = version
+    scene.described = "Ongoing", (77, 0)
+    return scene
+
+
+@pytest.mark.parametrize("code", [0, 48, 49])
+def test_what_a_late_copy_has_begun_is_aborted_before_the_identity_is_renewed(code: int) -> None:
+    """InitProducerId would abort it under an epoch that nobody is told of, and so fence the producer that asked."""
+    scene = reopened(0)
+
+    scene.do("DescribeTransactions")
+    ending = scene.do("EndTxn", code)
+    assert ending.subject is False
+    scene.described = "CompleteAbort", (77, 0)
+    guarded = scene.look_and_renew()
+
+    assert guarded.subject == ("billing-1", 77, 0)
+    assert (scene.manager.state, scene.manager.is_commit_in_doubt) == (State.READY, False)
+
+
+def test_what_is_open_for_ever_is_left_to_the_renewal_after_one_attempt() -> None:
+    """No circle of looking and ending."""
+    scene = reopened(0)
+    scene.do("DescribeTransactions")
+    scene.do("EndTxn", 48)
+
+    scene.look_and_renew()
+
+    assert scene.is_in(State.READY)
+
+
+def test_epoch_that_the_end_of_what_was_left_open_answers_is_taken() -> None:
+    """The abort was answered as if the producer were fenced, and it was not: V2."""
+    scene = doubted()
+    scene.described = "Ongoing", (77, 0)
+
+    scene.do("DescribeTransactions")
+    scene.do("EndTxn")
+    scene.described = "CompleteAbort", (77, 1)
+    guarded = scene.look_and_renew()
+
+    assert guarded.subject == ("billing-1", 77, 1)
 
 
 @on_both()

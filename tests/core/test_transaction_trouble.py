@@ -62,7 +62,7 @@ def test_v1_unanswered_request_takes_a_new_epoch_before_the_next_transaction(nam
         scene.do(step)
 
     assert scene.is_in(State.INITIALIZING)
-    scene.do("InitProducerId")
+    scene.look_and_renew()
     assert (scene.manager.state, scene.identity.first_epoch) == (State.READY, 1)
 
 

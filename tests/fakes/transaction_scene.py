@@ -102,6 +102,11 @@ class Scene:
         self.answer(request, code)
         return request
 
+    def look_and_renew(self) -> TransactionRequest:
+        """Have the coordinator say what is open there, and give another epoch."""
+        self.do("DescribeTransactions")
+        return self.do("InitProducerId")
+
     def ready(self) -> "Scene":
         """Have an identity."""
         self.manager.initialize()

@@ -22,8 +22,8 @@ NEWS_OF_CLUSTERS = (
         changes=(
             Change(
                 "core/transaction_manager.py",
-                "own=self._requests.identity if self._is_renewing else None",
-                "own=self._requests.identity",
+                "own = self._requests.identity if self._is_renewing or self._open.has_stray else None",
+                "own = self._requests.identity",
             ),
         ),
     ),

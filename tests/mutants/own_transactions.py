@@ -140,6 +140,13 @@ OWN_TRANSACTIONS = (
         new="        self.commits_in_doubt *= not _is_commit(request)\n",
     ),
     _by_test(
+        "late_copy_fences_its_own_producer",
+        "who renews its identity is fenced by what a late copy of its own request has begun",
+        "tests/core/test_transaction_successor.py",
+        old="        if self._open.is_open_again:\n",
+        new="        if self._open.is_open_again and self.is_v2:\n",
+    ),
+    _by_test(
         "downgrade_is_not_followed",
         "a version 2 transaction of a cluster that serves version 1 alone never ends",
         "tests/journeys/test_transaction_version_changes.py",
