@@ -56,7 +56,7 @@ class TransactionWatch(WireWatch):
 
     def __init__(self, history: History, plan: Plan, clock: Callable[[], float]) -> None:
         super().__init__(history, plan, clock)
-        self._asked: dict[_Key, Claim] = {}  # AddPartitionsToTxn on its way: for whom
+        self._asked: dict[_Key, Claim] = {}  # AddPartitionsToTxn, AddOffsetsToTxn on their way: for whom
         self._granted: dict[_Key, list[TopicPartition]] = {}  # answered to it, and not heard yet
         self._added: dict[Claim, set[TopicPartition]] = defaultdict(set)
         self._produces: dict[_Key, Claim] = {}  # neither answered nor lost
@@ -64,7 +64,7 @@ class TransactionWatch(WireWatch):
         self._life = 0  # which producer it is, by its first InitProducerId
         self._renewals: dict[_Key, int] = {}  # those for another epoch, until they are answered, and heard: of whom
         self._lost_renewals: dict[_Key, int] = {}
-        self._lost_asked: set[_Key] = set()  # AddPartitionsToTxn whose connection is gone: they may arrive late
+        self._lost_asked: set[_Key] = set()  # those whose connection is gone: they may arrive late
         self._begun_late: set[Claim] = set()  # by one of those, after the end of the transaction that it was for
         self.fenced_by_chance = 0
         """First InitProducerId that were lost: one that arrives late fences whoever has the id by then. And those for
@@ -106,7 +106,8 @@ class TransactionWatch(WireWatch):
                 self._look_at_renewal(key, request.producer_epoch)
         elif api == _ADD_OFFSETS:
             request = cast("Any", _request_in(frame, ApiKey.ADD_OFFSETS_TO_TXN, version))
-            self._used_by_v1.add(Claim(request.producer_id, request.producer_epoch))
+            self._asked[key] = claim = Claim(request.producer_id, request.producer_epoch)
+            self._used_by_v1.add(claim)
         elif api == _COMMIT_OFFSETS and version >= FIRST_WITH_MEMBER:
             self._look_at_offsets(cast("Any", _request_in(frame, ApiKey.TXN_OFFSET_COMMIT, version)), version)
         elif api == _END:
@@ -159,7 +160,6 @@ class TransactionWatch(WireWatch):
             what = "commit" if is_commit else "abort"
             self.violated("I13", f"EndTxn ({what}) under {claim} while {waiting} Produce requests are unanswered")
         self._added.pop(claim, None)
-        self._begun_late.discard(claim)
         self._had_trouble = self._had_trouble or not is_commit
         if not is_v1:
             self._ended.add(claim)
@@ -180,10 +180,13 @@ class TransactionWatch(WireWatch):
         self._had_trouble = self._had_trouble or any(codes)
         if exchange.api is ApiKey.ADD_PARTITIONS_TO_TXN:
             self._note_granted(exchange, key, cast("Any", answer)["results_by_topic_v3_and_below"])
+        elif exchange.api is ApiKey.ADD_OFFSETS_TO_TXN and not any(codes):
+            self._note_begun(key, _who_asks(exchange))
+        elif exchange.api is ApiKey.END_TXN and not any(codes):
+            self._begun_late.discard(_who_asks(exchange))
         elif exchange.api is ApiKey.INIT_PRODUCER_ID:
-            request = cast("Any", exchange.request())
             is_of_a_predecessor = self._lost_renewals.get(key, self._life) < self._life
-            is_begun_late = Claim(request.producer_id, request.producer_epoch) in self._begun_late
+            is_begun_late = _who_asks(exchange) in self._begun_late
             is_busy = cast("Any", answer)["error_code"] == ErrorCode.CONCURRENT_TRANSACTIONS
             self.fenced_by_chance += is_busy and (is_begun_late or is_of_a_predecessor)
 
@@ -194,8 +197,11 @@ class TransactionWatch(WireWatch):
             self.error_codes[exchange.api.name, row["partition_error_code"]] += 1
             if not row["partition_error_code"]:
                 granted.append(TopicPartition(name, row["partition_index"]))
-        claim = _adder(exchange.request())
-        if granted and key in self._lost_asked and not self._added.get(claim):
+        if granted:
+            self._note_begun(key, _adder(exchange.request()))
+
+    def _note_begun(self, key: _Key, claim: Claim) -> None:
+        if key in self._lost_asked and not self._added.get(claim):
             self._begun_late.add(claim)
 
     def answered(self, transport: SimulatedTransport, frame: bytes) -> None:
@@ -253,6 +259,12 @@ def _adder(request: object) -> Claim:
     """Who asks with an AddPartitionsToTxn."""
     asked = cast("Any", request)
     return Claim(asked.v3_and_below_producer_id, asked.v3_and_below_producer_epoch)
+
+
+def _who_asks(exchange: Exchange) -> Claim:
+    """Who asks with a request of one transaction."""
+    asked = cast("Any", exchange.request())
+    return Claim(asked.producer_id, asked.producer_epoch)
 
 
 def _codes_of(answer: object) -> list[int]:
