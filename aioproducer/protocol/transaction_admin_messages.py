@@ -263,7 +263,7 @@ def decode_write_txn_markers_response(payload: bytes | memoryview) -> list[int]:
     """Read the code of each partition; version 1.
 
     Raises:
-        ProtocolError: not such an answer.
+        ProtocolError: not such an answer, or one that names no partition.
     """
     return decode("WriteTxnMarkers v1", payload, flexible=True, read=_marker_codes)
 
@@ -278,6 +278,8 @@ def _marker_codes(reader: ResponseReader) -> list[int]:
             reader.skip_tagged_fields()
         reader.skip_tagged_fields()
     reader.skip_tagged_fields()
+    if not codes:
+        raise IndexError("it says nothing of any partition")
     return codes
 
 

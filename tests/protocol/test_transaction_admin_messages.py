@@ -225,6 +225,14 @@ def test_write_txn_markers() -> None:
     assert codes == [47]
 
 
+def test_marker_that_no_partition_has_answered_is_not_written() -> None:
+    """An empty answer was taken for a success of all."""
+    made = schema("write_txn_markers", 1, "response")
+
+    with pytest.raises(ProtocolError, match="nothing of any partition"):
+        decode_write_txn_markers_response(written(made.WriteTxnMarkersResponse(markers=())))
+
+
 @pytest.mark.parametrize(
     "decode",
     [
