@@ -2,7 +2,7 @@
 
 import pytest
 
-from aioproducer.core.marker_pause import BROKER_WAITS_S, LONGEST_S, REST, STEP_S, MarkerPause
+from aioproducer.core.marker_pause import BROKER_WAITS_S, LONGEST_S, SHORTEST_REST, STEP_S, MarkerPause
 
 ANSWER_S = 0.003
 
@@ -60,26 +60,50 @@ def test_pause_that_nobody_waited_for_teaches_nothing() -> None:
     assert (pause.seconds, pause.until) == (seconds, 5.0 + seconds)
 
 
+def rests(pause: MarkerPause, *, markers_s: float, transactions: int) -> list[int]:
+    """How many transactions went without a pause, each time after it had become too long."""
+    without = []
+    before = pause.seconds
+    for _ in range(transactions):
+        live(pause, markers_s=markers_s, transactions=1)
+        if before and not pause.seconds:
+            without.append(0)
+        elif not pause.seconds and without:
+            without[-1] += 1
+        before = pause.seconds
+    return without
+
+
 def test_markers_that_take_too_long_are_not_waited_for() -> None:
     """A pause and the broker's wait would be paid for both."""
     pause = MarkerPause()
     pause.begin(ANSWER_S, 0.0)
-    live(pause, markers_s=2 * LONGEST_S, transactions=round(LONGEST_S / STEP_S) + 1)
-    assert pause.seconds == 0.0
 
-    live(pause, markers_s=2 * LONGEST_S, transactions=REST)
-    assert pause.seconds == 0.0
+    assert rests(pause, markers_s=2 * LONGEST_S, transactions=90) == [SHORTEST_REST, 2 * SHORTEST_REST]
 
 
-def test_pause_is_tried_again_after_a_rest() -> None:
-    """What took too long once may do so no more."""
+def test_markers_that_take_too_long_again_and_again_are_waited_for_less_and_less_often() -> None:
+    """Those in between would have the pause become as long as it may be, over and over."""
+    pause = MarkerPause()
+    pause.begin(ANSWER_S, 0.0)
+    paused = 0
+    for _ in range(10_000):
+        for markers_s in (0.0, 2 * LONGEST_S):
+            paused += pause.seconds > 0
+            live(pause, markers_s=markers_s, transactions=1)
+
+    assert paused < 4_000
+
+
+def test_broker_that_was_slow_as_it_started_is_waited_for_soon() -> None:
+    """A thousand transactions took a rest, each of which was put off by the broker for 20 ms."""
     pause = MarkerPause()
     pause.begin(ANSWER_S, 0.0)
     live(pause, markers_s=2 * LONGEST_S, transactions=round(LONGEST_S / STEP_S) + 1)
-    live(pause, markers_s=0.0, transactions=REST)
-    live(pause, markers_s=0.002, transactions=1)
+    assert pause.seconds == 0.0
 
-    assert pause.seconds == STEP_S
+    assert live(pause, markers_s=0.002, transactions=1_000) < 150
+    assert rests(pause, markers_s=2 * LONGEST_S, transactions=45) == [SHORTEST_REST]
 
 
 def test_pause_shows_how_long_it_is() -> None:
