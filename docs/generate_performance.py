@@ -110,7 +110,7 @@ def _scenario(scenario: ScenarioReport) -> str:
     headings = ["client", "settings", *(FIGURES[name].heading for name in figures), "ours / it"]
     width = len(headings) if any(line[-1] for line in lines) else len(headings) - 1
     table = _table(headings[:width], [line[:width] for line in lines])
-    notes = "".join(f"\n- {note}" for note in scenario.notes)
+    notes = "".join(f"\n- {note}\n" for note in scenario.notes)
     return f"## {scenario.title}\n\n{table}\n{notes}"
 
 
