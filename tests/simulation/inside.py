@@ -81,10 +81,15 @@ class Inside:
             violated("I15", f"{kept} bytes wait for their next use, {pool.free_bytes} are counted: {pool!r}")
 
     def watch_epochs(self, violated: Callable[[str, str], None]) -> None:
-        """I24: from now on, no update of metadata may take a leader epoch back within one topic id."""
+        """I24: from now on, no update of metadata may take a leader epoch back within one topic id.
+
+        With a topic that was forgotten (`metadata_max_idle_ms`), its epochs are, in Kafka's Java producer too.
+        """
         highest: dict[tuple[str, bytes, int], int] = {}
 
         def look(cluster: Cluster) -> None:
+            for key in [key for key in highest if key[0] not in cluster.topics]:
+                del highest[key]
             for topic in cluster.topics.values():
                 for number, view in enumerate(topic.partitions if any(topic.topic_id) else ()):
                     key = (topic.name, topic.topic_id, number)

@@ -90,11 +90,12 @@ class ResendWatch:
         if batch is not None and code in FEW and self._attempts[batch] > FEW_RETRIES:
             self._bad.setdefault(key, []).append(batch)
 
-    def answered(self, key: Key) -> None:
-        """Note that an answer has arrived: what it says is known from now on."""
+    def answered(self, key: Key, *, is_heard: bool = True) -> None:
+        """Note that an answer has arrived: what it says is known from now on, if its bytes are what was answered."""
         self._in_request.pop(key, None)
-        if self.is_told_all:
-            self._ended.update(self._bad.pop(key, ()))
+        bad = self._bad.pop(key, ())
+        if is_heard and self.is_told_all:
+            self._ended.update(bad)
         self._allowed.update(self._put_off.pop(key, ()))
 
     def _look_at_growth(self, batch: tuple[object, ...], failures: int, now: float) -> None:

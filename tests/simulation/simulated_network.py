@@ -294,12 +294,12 @@ class SimulatedNetwork:
         if transport.node.lie_times > 0:
             transport.node.lie_times -= 1
             self.watch.fired("lies")
-            self.watch.answered(transport, data)
+            self.watch.answered(transport, data, is_heard=False)
             transport.is_spoilt = True
             data = changed(data, self._random)
         if transport.node.stranger_times > 0 and not transport.down_at:
             transport.node.stranger_times -= 1
-            self.watch.answered(transport, data)
+            self.watch.answered(transport, data, is_heard=False)
             self._answer_later(transport, partial(self._speak, transport, self._random.choice(STRANGERS)))
             return
         last = data

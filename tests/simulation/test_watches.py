@@ -86,3 +86,17 @@ def test_attempt_after_an_answer_that_is_for_good_is_found() -> None:
         watch.answered(key)
 
     assert [violation.invariant for violation in history.violations] == ["RETRIES", "RETRIES"]
+
+
+def test_refusal_that_never_arrives_ends_nothing() -> None:
+    """Its bytes were changed on the way: the producer was not told."""
+    history = History()
+    watch = ResendWatch(history, a_plan(retry_backoff_ms=1, retry_backoff_max_ms=1))
+    for attempt in range(6):
+        key = (1, attempt)
+        watch.asked(key, 0, BATCH)
+        watch.sent(BATCH, 1, float(attempt))
+        watch.refused(key, 0, 2)
+        watch.answered(key, is_heard=attempt != 3)
+
+    assert [violation.invariant for violation in history.violations] == ["RETRIES"]

@@ -204,9 +204,9 @@ class TransactionWatch(WireWatch):
         if key in self._lost_asked and not self._added.get(claim):
             self._begun_late.add(claim)
 
-    def answered(self, transport: SimulatedTransport, frame: bytes) -> None:
+    def answered(self, transport: SimulatedTransport, frame: bytes, *, is_heard: bool = True) -> None:
         """Look at an answer as it arrives."""
-        super().answered(transport, frame)
+        super().answered(transport, frame, is_heard=is_heard)
         if len(frame) < _CORRELATION.size:
             return
         size, correlation_id = _CORRELATION.unpack_from(frame)

@@ -323,8 +323,8 @@ class WireWatch:
                 self._history.note("broker", text, exchange.broker.node_id, *key, *told)
         self._appended[key] = is_appended
 
-    def answered(self, transport: SimulatedTransport, frame: bytes) -> None:
-        """Look at an answer as it arrives."""
+    def answered(self, transport: SimulatedTransport, frame: bytes, *, is_heard: bool = True) -> None:
+        """Look at an answer as it arrives; unheard is one that comes as other bytes, as may all after it."""
         if len(frame) < _CORRELATION.size:
             return
         size, correlation_id = _CORRELATION.unpack_from(frame)
@@ -346,10 +346,10 @@ class WireWatch:
         if api == _METADATA:
             self._metadata_in_flight.pop(key, None)
         elif api == _PRODUCE:
-            self._produce_answered(key)
+            self._produce_answered(key, is_heard=is_heard and not transport.is_spoilt)
 
-    def _produce_answered(self, key: tuple[int, int]) -> None:
-        self._resends.answered(key)
+    def _produce_answered(self, key: tuple[int, int], *, is_heard: bool) -> None:
+        self._resends.answered(key, is_heard=is_heard)
         if not self._appended.get(key, False):
             self._refused.add(key)
 
