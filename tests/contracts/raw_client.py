@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 import io
 import struct
+import uuid
 from collections.abc import Mapping
 from datetime import timedelta
 from importlib import import_module
@@ -76,10 +77,18 @@ class RawClient:
             await asyncio.sleep(0.05)
 
     async def delete_topic(self, name: str) -> None:
-        """Delete a topic and wait until nobody knows it."""
+        """Delete a topic and wait until nobody knows it, or a producer that asks for it has it made again."""
+        topic_id = await self.topic_id(name)
         await self.ask(ApiKey.DELETE_TOPICS, 1, topic_names=(name,))
-        while await self.topic_error(name) != 3:  # noqa: ASYNC110 - asks a broker
+        while await self.topic_id(name) == topic_id:  # noqa: ASYNC110 - asks a broker
             await asyncio.sleep(0.05)
+
+    async def topic_id(self, name: str) -> uuid.UUID | None:
+        """What Metadata says of a topic: its id, or None."""
+        message = import_module("kio.schema.metadata.v12.request")
+        asked = (message.MetadataRequestTopic(topic_id=None, name=name),)
+        answer = await self.ask(ApiKey.METADATA, 12, topics=asked, allow_auto_topic_creation=False)
+        return answer.topics[0].topic_id
 
     async def topic_error(self, name: str, *, auto_create: bool = False) -> int:
         """What Metadata says of a topic: its error, or that of its first partition."""

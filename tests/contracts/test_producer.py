@@ -2,7 +2,6 @@
 
 import asyncio
 from contextlib import suppress
-from importlib import import_module
 from random import Random
 
 import aiokafka
@@ -10,7 +9,6 @@ import pytest
 
 from aioproducer import KafkaError, Outcome, Producer
 from aioproducer.errors import InvalidRecordError, MessageTooLargeError
-from aioproducer.testing import ApiKey
 from tests.contracts.raw_client import RawClient
 
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
@@ -31,14 +29,6 @@ async def read(broker: str, topic: str, count: int, *, partition: int = 0) -> "l
     finally:
         await consumer.stop()
     return found
-
-
-async def delete_topic(client: RawClient, topic: str) -> None:
-    """Delete a topic, and wait until it is gone."""
-    import_module("kio.schema.delete_topics.v5.request")
-    await client.ask(ApiKey.DELETE_TOPICS, 5, topic_names=(topic,))
-    while await client.topic_error(topic) != 3:  # noqa: ASYNC110  # asks a broker
-        await asyncio.sleep(0.05)
 
 
 @pytest.mark.slow
@@ -147,7 +137,7 @@ async def test_producer_goes_on_after_its_topic_was_made_again(  # noqa: PLR0917
     async with Producer(broker, linger_ms=0) as producer:
         for number in range(3):
             await producer.send(topic, b"old %d" % number)
-        await delete_topic(client, topic)
+        await client.delete_topic(topic)
         await client.create_topic(topic, settings)
         offsets = [(await producer.send(topic, b"new %d" % number)).offset for number in range(6)]
 
