@@ -94,11 +94,6 @@ class AskingWatch:
         if key == self._key:
             self._heard_at = now
 
-    @property
-    def is_refused(self) -> bool:
-        """Whether the last answer says that something is wrong."""
-        return not self._was_done
-
     def disturbed(self) -> None:
         """A connection is lost, or made: nobody sees how often that was tried."""
         self._is_clean = False

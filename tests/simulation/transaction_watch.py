@@ -64,6 +64,7 @@ class TransactionWatch(WireWatch):
         self._life = 0  # which producer it is, by its first InitProducerId
         self._renewals: dict[_Key, int] = {}  # those for another epoch, until they are answered, and heard: of whom
         self._lost_renewals: dict[_Key, int] = {}
+        self._was_refused: dict[_Key, bool] = {}  # renewals that brokers have answered
         self._lost_asked: set[_Key] = set()  # those whose connection is gone: they may arrive late
         self._begun_late: set[Claim] = set()  # by one of those, after the end of the transaction that it was for
         self.fenced_by_chance = 0
@@ -185,6 +186,7 @@ class TransactionWatch(WireWatch):
         elif exchange.api is ApiKey.END_TXN and not any(codes):
             self._begun_late.discard(_who_asks(exchange))
         elif exchange.api is ApiKey.INIT_PRODUCER_ID:
+            self._was_refused[key] = any(codes)
             is_of_a_predecessor = self._lost_renewals.get(key, self._life) < self._life
             is_begun_late = _who_asks(exchange) in self._begun_late
             is_busy = cast("Any", answer)["error_code"] == ErrorCode.CONCURRENT_TRANSACTIONS
@@ -219,7 +221,7 @@ class TransactionWatch(WireWatch):
         self._inits.discard(key)
         if key in self._renewals:
             del self._renewals[key]
-            self._had_trouble = self._asking.is_refused
+            self._had_trouble = self._was_refused.pop(key, True)
         claim = self._asked.pop(key, None)
         if claim is not None:
             self._added[claim].update(self._granted.pop(key, ()))
