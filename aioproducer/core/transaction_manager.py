@@ -24,14 +24,8 @@ from aioproducer.core.open_transaction import OpenTransaction
 from aioproducer.core.request_pacing import RequestPacing
 from aioproducer.core.signed_requests import SignedRequests
 from aioproducer.core.transaction_errors import FENCED_CODES, abortable_error, answered_error, fatal_error, late_error
-from aioproducer.core.transaction_outcome import (
-    Verdict,
-    has_successor,
-    has_timed_out,
-    is_refused_unseen,
-    is_to_be_renewed,
-    worst_of,
-)
+from aioproducer.core.transaction_failures import Consequence, consequence_of, is_refused_unseen
+from aioproducer.core.transaction_outcome import Verdict, has_successor, has_timed_out, worst_of
 from aioproducer.core.transaction_requests import OffsetsToSend, TransactionRequest, codes_of, find_coordinator
 from aioproducer.core.transaction_states import TRANSITIONS, TransactionState
 from aioproducer.errors import BrokerError, IllegalStateError, KafkaError
@@ -156,7 +150,7 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
 
     def use(self, queue: PartitionQueue, now: float) -> bool:
         """Note that a partition has a record of the transaction; True: it may be sent at once."""
-        if self.state not in _OPEN or queue.identity.is_in_transaction:
+        if self.state not in _OPEN or queue.identity.is_in_transaction or queue in self._joining:
             return False
         if self.is_v2 and self._marker_pause.is_over(now):
             self._join([queue])
@@ -301,30 +295,22 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
 
     def _fail_request(self, request: TransactionRequest, verdict: Verdict, code: int, *, error: KafkaError) -> None:
         self.pacing.passed()
-        if is_refused_unseen(request.api.key, code):
+        if is_refused_unseen(request, code):
             self._open.went_unseen()
-        is_end = request.api is END_TXN
-        if is_end and self.state is TransactionState.INITIALIZING:
-            self._open.ended_again()
-            return  # InitProducerId decides
-        is_about_id = request.api is FIND_COORDINATOR and request.coordinator == self._requests.coordinator
-        is_abort = self.state is TransactionState.ABORTING
-        is_doubtful = is_abort and not (self._open.is_commit_sent or self._open.is_outdated)
-        if is_end and self.is_v2 and not is_abort and code in FENCED_CODES:
-            self._is_doubted = True  # or it timed out: a description tells, before anything else
-            return
-        is_renewal = is_to_be_renewed(request.api.key, code, is_v2=self.is_v2, is_abort=is_doubtful)
-        if is_renewal and not self._open.commits_in_doubt:  # a new identity would not tell whether it was committed
-            self._is_renewing = self._is_doubted = True
-        elif (
-            verdict is not Verdict.ABORTABLE
-            or (is_end and self._open.is_broken_promise(code, is_v2=self.is_v2, is_abort=is_abort))
-            or (is_about_id and (self.state not in _OPEN or self._open.commits_in_doubt))  # no abort now
-        ):
-            self.fail(error)
-            return
-        if is_abort:
-            self._is_renewing = self._is_renewing or is_end
+        match consequence_of(request, verdict, code, state=self.state, transaction=self._open, is_v2=self.is_v2):
+            case Consequence.GO_ON:
+                self._open.ended_again()
+                return
+            case Consequence.LOOK:
+                self._is_doubted = True
+                return
+            case Consequence.FAIL:
+                self.fail(error)
+                return
+            case Consequence.RENEW:
+                self._is_renewing = self._is_doubted = True
+        if self.state is TransactionState.ABORTING:
+            self._is_renewing = self._is_renewing or request.api is END_TXN
         else:
             self._fail_transaction(error)
 

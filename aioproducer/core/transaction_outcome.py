@@ -14,7 +14,6 @@ from collections.abc import Collection, Mapping
 from enum import IntEnum
 from typing import Final
 
-from aioproducer.core.transaction_errors import FENCED_CODES
 from aioproducer.protocol.error_codes import ErrorCode
 from aioproducer.protocol.messages import INIT_PRODUCER_ID
 from aioproducer.protocol.offset_messages import TXN_OFFSET_COMMIT
@@ -113,9 +112,6 @@ _ROWS: Final[Mapping[int, Mapping[ErrorCode, Verdict]]] = {
     END_TXN.key: _IN_TRANSACTION,
 }
 
-_ADDS: Final = frozenset((ADD_PARTITIONS_TO_TXN.key, ADD_OFFSETS_TO_TXN.key))
-_LACKS_A_RIGHT: Final = frozenset((_E.TOPIC_AUTHORIZATION_FAILED, _E.GROUP_AUTHORIZATION_FAILED))
-
 _ENDS_WITH_THE_TRANSACTION: Final = frozenset(
     (ADD_PARTITIONS_TO_TXN.key, ADD_OFFSETS_TO_TXN.key, TXN_OFFSET_COMMIT.key)
 )
@@ -134,21 +130,6 @@ def verdict_on(api_key: int, code: int) -> Verdict:
     if row is not None and row.retriable:
         return Verdict.RETRY
     return Verdict.ABORTABLE if api_key in _ENDS_WITH_THE_TRANSACTION else Verdict.FATAL
-
-
-def is_to_be_renewed(api_key: int, code: int, *, is_v2: bool, is_abort: bool) -> bool:
-    """Tell whether InitProducerId with the present identity decides what the answer to a request has left open.
-
-    Args:
-        api_key: of the request.
-        code: from the wire.
-        is_v2: of the transaction.
-        is_abort: it is being aborted, and EndTxn never went out to commit it.
-    """
-    if api_key == END_TXN.key and is_v2 and code in FENCED_CODES:
-        # A coordinator that is being shut down may take an abort for a copy of the last end, and compare epochs so.
-        return is_abort
-    return verdict_on(api_key, code) is Verdict.RENEW
 
 
 def has_successor(description: TransactionDescription | None, *, own: TransactionIdentity | None) -> bool:
@@ -180,18 +161,6 @@ def has_timed_out(description: TransactionDescription | None, identity: Transact
 
 def _claimant(description: TransactionDescription) -> tuple[int, int]:
     return description.producer_id, description.producer_epoch
-
-
-def is_refused_unseen(api_key: int, code: int) -> bool:
-    """Tell whether what a coordinator knows of the transaction has heard nothing of a request: no right to make it.
-
-    Partitions are added all or none. Offsets are not committed so: those of other topics may have been.
-
-    Args:
-        api_key: of the request.
-        code: from the wire, the one that counts.
-    """
-    return api_key in _ADDS and code in _LACKS_A_RIGHT
 
 
 def worst_of(api_key: int, codes: Collection[int]) -> tuple[Verdict, int]:
