@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from aioproducer.core.retry_backoff import ExponentialBackoff
 
-SOON_MS: Final = (5, 20)
+SOON_MS: Final = (1, 20)
 """The wait, at first and at most, where the other side is only busy with something that is over in a moment."""
 
 

@@ -32,7 +32,7 @@ def test_pauses_double_to_the_longest(pacing: RequestPacing) -> None:
 
 def test_what_is_over_in_a_moment_is_asked_for_in_short_steps(pacing: RequestPacing) -> None:
     """The marker of the last transaction."""
-    assert pauses(pacing, 5, is_soon=True) == [5, 10, 20, 20, 20]
+    assert pauses(pacing, 7, is_soon=True) == [1, 2, 4, 8, 16, 20, 20]
 
 
 def test_moment_that_does_not_end_is_none(pacing: RequestPacing) -> None:
@@ -49,5 +49,5 @@ def test_short_steps_begin_anew_with_the_next_request(pacing: RequestPacing) -> 
     pauses(pacing, SOON_AT_MOST + 3, is_soon=True)
     pacing.passed()
 
-    assert pauses(pacing, 2, is_soon=True) == [5, 10]
+    assert pauses(pacing, 2, is_soon=True) == [1, 2]
     assert pauses(pacing, 2) == [400, 800]
