@@ -136,14 +136,18 @@ class TransactionalPartitionIdentity(PartitionIdentity):
     def acknowledge(self, batch: ProducerBatch, base_offset: int, now: float, *, log_append_time: int = -1) -> None:
         """Note that a batch is in the log."""
         super().acknowledge(batch, base_offset, now, log_append_time=log_append_time)
+        if not self.is_in_transaction or not self._is_of_this(batch):
+            return  # an abort does not wait: it is of a transaction before
         self._reach(batch, base_offset)
         if self._shared.first_answer_s is None and batch.attempts == 1:
             self._shared.first_answer_s = now - batch.sent_at
 
+    def _is_of_this(self, batch: ProducerBatch) -> bool:
+        return (batch.identity.producer_id, batch.identity.epoch) == (self.producer_id, self.epoch)
+
     def _reach(self, batch: ProducerBatch, base_offset: int) -> None:
         order, offset = self._reached
-        is_of_this = (batch.identity.producer_id, batch.identity.epoch) == (self.producer_id, self.epoch)
-        if is_of_this and self.is_in_transaction and base_offset >= 0 and batch.order > order:
+        if base_offset >= 0 and batch.order > order:
             self._has_lost_log = self._has_lost_log or base_offset <= offset
             self._reached = batch.order, base_offset
 
@@ -158,14 +162,13 @@ class TransactionalPartitionIdentity(PartitionIdentity):
 
     def abandon(self, batch: ProducerBatch) -> None:
         """Give no more sequences: it is not known yet whether this leaves a gap, the wire still holds the batch."""
-        if (batch.identity.producer_id, batch.identity.epoch) == (self.producer_id, self.epoch):
+        if self._is_of_this(batch):
             self.is_changing = True
             self.doubt()
 
     def leave_gap(self, batch: ProducerBatch) -> None:
         """Give no more sequences under the identity of a batch that ended unacknowledged."""
-        of_batch = batch.identity.producer_id, batch.identity.epoch
-        if of_batch == (self.producer_id, self.epoch):
+        if self._is_of_this(batch):
             self.begin_change()
 
     def begin_change(self) -> None:

@@ -23,6 +23,7 @@ from aioproducer.core.offsets_in_line import OffsetsInLine
 from aioproducer.core.open_transaction import OpenTransaction
 from aioproducer.core.request_pacing import RequestPacing
 from aioproducer.core.signed_requests import SignedRequests
+from aioproducer.core.timer_heap import TICK_S
 from aioproducer.core.transaction_errors import FENCED_CODES, abortable_error, answered_error, fatal_error, late_error
 from aioproducer.core.transaction_failures import Consequence, consequence_of, is_refused_unseen
 from aioproducer.core.transaction_outcome import Verdict, has_successor, has_timed_out, worst_of
@@ -57,6 +58,7 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
         identity: shared with the partitions.
         backoff: between attempts.
         stray_delay_s: how long a copy of a request that went unanswered may still arrive.
+        grain_s: of the alarms that `next_at` is for.
     """
 
     def __init__(
@@ -67,6 +69,7 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
         identity: TransactionalIdentity,
         backoff: ExponentialBackoff,
         stray_delay_s: float,
+        grain_s: float = TICK_S,
     ) -> None:
         self.state = TransactionState.UNINITIALIZED
         self.error: KafkaError | None = None
@@ -79,7 +82,7 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
         self._requests = SignedRequests(transactional_id, timeout_ms=timeout_ms, identity=identity)
         self._nodes: dict[Coordinator, int] = {}
         self._identity = identity
-        self._marker_pause = MarkerPause()
+        self._marker_pause = MarkerPause(grain_s)
         self._is_asking = False
         self._joining: dict[PartitionQueue, None] = {}
         self._offsets = OffsetsInLine()

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from aioproducer.core.transaction_identity import TransactionalIdentity
 from aioproducer.core.transaction_manager import TransactionManager
 from aioproducer.transactions.coordinators import Coordinators
+from aioproducer.transactions.fine_time import FineTime
 from aioproducer.transactions.records import TransactionRecords
 from aioproducer.transactions.runner import TransactionRunner
 
@@ -62,13 +63,17 @@ class TransactionParts:
         config = self._config
         if not isinstance(identity, TransactionalIdentity) or config.transactional_id is None:
             return None
+        time = FineTime(self._loop)
         manager = TransactionManager(
             config.transactional_id,
             timeout_ms=config.transaction_timeout_ms,
             identity=identity,
             backoff=self._backoff,
             stray_delay_s=config.request_timeout_ms / 1000,
+            grain_s=time.grain_s,
         )
-        coordinators = Coordinators(self._client, self._metadata, manager, clock=self._loop.time, log=self._log)
+        coordinators = Coordinators(self._client, self._metadata, manager, clock=time.now, log=self._log)
         max_block_s = config.max_block_ms / 1000
-        return TransactionRunner(coordinators, records, max_block_s=max_block_s, on_fatal=on_fatal, log=self._log)
+        return TransactionRunner(
+            coordinators, records, time=time, max_block_s=max_block_s, on_fatal=on_fatal, log=self._log
+        )

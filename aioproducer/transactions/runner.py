@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from aioproducer.core.timer_heap import TICK_S
 from aioproducer.core.transaction_requests import OffsetsToSend
 from aioproducer.core.transaction_states import TransactionState
 from aioproducer.errors import KafkaError, NoTransactionError, ProducerClosedError
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from aioproducer.produce_request import ProduceTransaction
     from aioproducer.records import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
     from aioproducer.transactions.coordinators import Coordinators
+    from aioproducer.transactions.fine_time import FineTime
     from aioproducer.transactions.records import TransactionRecords
 
 _STATE: Final = TransactionState
@@ -37,6 +37,7 @@ class TransactionRunner:
     Args:
         coordinators: are asked.
         records: of the open transaction.
+        time: that of the loop.
         max_block_s: how long a call waits.
         on_fatal: called with the error after which nothing can succeed.
         log: one event a transaction that fails.
@@ -47,6 +48,7 @@ class TransactionRunner:
         coordinators: Coordinators,
         records: TransactionRecords,
         *,
+        time: FineTime,
         max_block_s: float,
         on_fatal: Callable[[KafkaError], None],
         log: EventLog,
@@ -64,7 +66,7 @@ class TransactionRunner:
         self._on_fatal = on_fatal
         self._log = log
         self._wanted = asyncio.Event()
-        self._alarm: asyncio.TimerHandle | None = None
+        self._time = time
         self._told: KafkaError | None = None
         self._manager.on_joined = records.offer
         records.listen(
@@ -83,7 +85,7 @@ class TransactionRunner:
         try:
             while True:
                 self._wanted.clear()
-                looked_at = self._loop.time()
+                looked_at = self._time.now()
                 request = self._coordinators.next_request()
                 self._tell()
                 if request is not None:
@@ -92,22 +94,18 @@ class TransactionRunner:
                 self._set_alarm(looked_at)
                 await self._wanted.wait()
         finally:
-            self._stop_alarm()
+            self._time.close()
 
     def wake(self) -> None:
         """Look for something to ask soon."""
         self._wanted.set()
 
-    def _stop_alarm(self) -> None:
-        if self._alarm is not None:
-            self._alarm.cancel()
-            self._alarm = None
-
     def _set_alarm(self, looked_at: float) -> None:
         """Look again when the pause is over that was not over at `looked_at`; it may be by now, and then at once."""
-        self._stop_alarm()
         if (next_at := self._manager.next_at(looked_at)) > looked_at:
-            self._alarm = self._loop.call_at(max(next_at, looked_at + TICK_S), self.wake)
+            self._time.ring_at(next_at, looked_at, self.wake)
+        else:
+            self._time.stop()
 
     # What happens to records
 
@@ -116,7 +114,7 @@ class TransactionRunner:
         return self._coordinators.produce_transaction()
 
     def _use(self, queue: PartitionQueue) -> None:
-        if not self._manager.use(queue, self._loop.time()):
+        if not self._manager.use(queue, self._time.now()):
             self.wake()
 
     def _record_failed(self, error: KafkaError) -> None:
@@ -200,7 +198,7 @@ class TransactionRunner:
         while True:
             await self.endings.end_of_last(deadline)
             await self.initialized(deadline=deadline)
-            wait_s = self._manager.late.begin_at - self._loop.time()
+            wait_s = self._manager.late.begin_at - self._time.now()
             if self.endings.is_closing:
                 raise ProducerClosedError(CLOSING)
             if wait_s > 0:

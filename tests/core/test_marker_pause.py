@@ -18,13 +18,48 @@ def live(pause: MarkerPause, *, markers_s: float, transactions: int, away_s: flo
     return waited
 
 
-@pytest.mark.parametrize("away_s", [0.0, 0.05])
-def test_nobody_waits_where_markers_are_written_in_time(away_s: float) -> None:
-    """At once, or while the requests are on their way."""
+def test_nobody_waits_where_markers_are_written_in_time() -> None:
+    """Or while the requests are on their way."""
     pause = MarkerPause()
 
-    assert live(pause, markers_s=away_s / 2, away_s=away_s, transactions=1_000) == 0
+    assert live(pause, markers_s=0.001, away_s=0.002, transactions=1_000) == 0
     assert pause.seconds == 0.0
+
+
+def test_brokers_that_are_far_away_are_taken_for_early_ones_for_a_while_only() -> None:
+    """Their answers take as long as those that waited; what that costs is little beside them."""
+    pause = MarkerPause()
+    paused_s = 0.0
+    for _ in range(1_000):
+        live(pause, markers_s=0.001, away_s=0.05, transactions=1)
+        paused_s += pause.seconds
+
+    assert paused_s < 0.01 * 1_000 * 0.05
+    before = pause.seconds
+    live(pause, markers_s=0.001, away_s=0.05, transactions=100)
+    assert pause.seconds <= before
+
+
+def test_first_answer_of_all_may_be_the_slowest() -> None:
+    """The brokers, and this process, do then for the first time what they do."""
+    pause = MarkerPause()
+    pause.begin(3 * ANSWER_S, 0.0)
+    live(pause, markers_s=0.002, transactions=50)
+
+    assert live(pause, markers_s=0.002, transactions=1_000) < 100
+    assert pause.seconds == pytest.approx(0.002, abs=STEP_S)
+
+
+def test_less_than_half_a_grain_is_no_wait() -> None:
+    """Whoever waits cannot keep it."""
+    fine, coarse = MarkerPause(grain_s=0.0001), MarkerPause(grain_s=0.001)
+    for pause in (fine, coarse):
+        pause.begin(ANSWER_S, 0.0)
+        pause.begin(ANSWER_S + BROKER_WAITS_S, 100.0)
+
+    assert not fine.is_over(100.0 + STEP_S - 0.0001)
+    assert coarse.is_over(100.0 + STEP_S - 0.0001)
+    assert fine.is_over(100.0 + STEP_S - 0.00004)
 
 
 @pytest.mark.parametrize("markers_s", [0.0004, 0.0013, 0.003, 0.009])

@@ -137,6 +137,21 @@ def test_first_answer_of_a_transaction_is_timed(shared: TransactionalIdentity, q
     assert shared.first_answer_s == 0.25
 
 
+def test_answer_that_is_late_is_not_the_first_of_the_next_transaction(
+    shared: TransactionalIdentity, queue: PartitionQueue
+) -> None:
+    """An abort does not wait for it."""
+    late = sent_by(queue)
+    shared.assign(77, 5)
+    shared.begin_transaction(pipelines_at_once=True)
+    queue.identity.acknowledge(late, 0, 20.0)
+    assert shared.first_answer_s is None
+
+    queue.identity.join_transaction()
+    queue.identity.acknowledge(late, 0, 20.0)
+    assert shared.first_answer_s is None
+
+
 def test_fresh_identity_pipelines_until_something_is_doubtful(shared: TransactionalIdentity) -> None:
     """Where brokers refuse a first sequence other than 0."""
     shared.pipelines_at_once = True

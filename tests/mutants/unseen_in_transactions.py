@@ -108,7 +108,7 @@ UNSEEN_IN_TRANSACTIONS = (
         ("D13", "D10"),
         Change(
             "core/marker_pause.py",
-            "        return self.until - now <= TICK_S / 2\n",
+            "        return self.until - now <= self._grain_s / 2\n",
             "        return self.until == 0\n",
         ),
     ),

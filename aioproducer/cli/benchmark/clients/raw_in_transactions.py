@@ -67,7 +67,7 @@ class RawTransactions:
         self._connection = connection
         self._topic = self._id = job.topic
         self._records, _ = section_of_records(job.value, 0)
-        self._pause = MarkerPause()
+        self._pause = MarkerPause(grain_s=0.0)
         self._find_coordinator()
         self._identity = self._init()
 
