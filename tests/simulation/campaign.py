@@ -16,6 +16,9 @@ from tests.simulation.run import Verdict, live_through
 _CHUNK = 25
 """Runs that a process is given at a time."""
 
+_THRESHOLDS = (10_000, 10, 100)
+"""Of the collector: what a few runs leave behind. More of it would not stay in the processor's cache."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Campaign:
@@ -116,10 +119,16 @@ def live_through_many(campaign: Campaign) -> Outcome:
     """Live all runs of a campaign through."""
     began = time.perf_counter()
     outcome = Outcome()
-    for found in _in_processes(campaign) if campaign.jobs > 1 else map(_live_through, _chunks(campaign)):
-        outcome.merge(found)
-        if (campaign.stops_at_first and outcome.failures) or time.perf_counter() - began > campaign.seconds:
-            break
+    live_through(draw_plan(campaign.families[0], 0))  # so that what is imported late is imported once
+    gc.collect()
+    gc.freeze()  # modules and classes stay: nobody need look through them again and again
+    try:
+        for found in _in_processes(campaign) if campaign.jobs > 1 else map(_live_through, _chunks(campaign)):
+            outcome.merge(found)
+            if (campaign.stops_at_first and outcome.failures) or time.perf_counter() - began > campaign.seconds:
+                break
+    finally:
+        gc.unfreeze()
     outcome.elapsed_s = time.perf_counter() - began
     return outcome
 
@@ -132,16 +141,13 @@ def _chunks(campaign: Campaign) -> list[list[tuple[str, int, str]]]:
 
 
 def _in_processes(campaign: Campaign) -> Iterator[Outcome]:
-    live_through(draw_plan(campaign.families[0], 0))  # so that what is imported late is imported once
-    gc.collect()
-    gc.freeze()
     with multiprocessing.get_context("fork").Pool(campaign.jobs) as pool:
         yield from pool.imap_unordered(_live_through, _chunks(campaign))
 
 
 def _live_through(chunk: list[tuple[str, int, str]]) -> Outcome:
     outcome = Outcome()
-    gc.set_threshold(50_000, 20, 100)  # a run leaves little behind, and looking for it costs
+    gc.set_threshold(*_THRESHOLDS)
     began = time.process_time()
     for family, seed, schedule in chunk:
         outcome.add(family, seed, live_through(draw_plan(family, seed, schedule=schedule)))
