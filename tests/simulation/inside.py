@@ -109,8 +109,13 @@ class Inside:
             return
         self._check_waiting(violated)
         client, now = running.client, running.loop.time()
+        generation, linger_s = running.generations.current, running.accumulator._settings.linger_s  # noqa: SLF001  # as above
         for queue in running.accumulator.partitions.queues():
-            self._check_lingering(queue, now, violated)
+            batch = queue.open_batch
+            if batch is None and not queue.queued:
+                continue  # it holds nothing that could go, or linger
+            if batch is not None and not batch.is_ready:
+                _check_lingering(batch, linger_s, generation, now=now, violated=violated)
             node_id = queue.leader_id
             connection_id = 0 if node_id is None else client.ready_connection(node_id)
             if not connection_id:
@@ -135,15 +140,6 @@ class Inside:
         is_free = pool._used[None] + capacity <= pool._common_limit  # noqa: SLF001  # as above
         if is_free and pool.lent_bytes + capacity <= pool.total_bytes:
             violated("I20", f"a record of {first.size} bytes waits for memory, and the sender sleeps: {pool!r}")
-
-    def _check_lingering(self, queue: PartitionQueue, now: float, violated: Callable[[str, str], None]) -> None:
-        """I20: a batch is ready when its linger is over, and when somebody waits for it, a flush included."""
-        batch, linger_s = queue.open_batch, self._parts().accumulator._settings.linger_s  # noqa: SLF001  # as above
-        if batch is None or batch.is_ready:
-            return
-        is_wanted = batch.result.wanted or batch.generation < self._parts().generations.current
-        if is_wanted or batch.called_at + linger_s + _TICK_S < now:
-            violated("I20", f"{batch!r} lingers: wanted={is_wanted}, opened {now - batch.called_at:.6f} s ago")
 
     def watch_turns(self, violated: Callable[[str, str], None], *, longest_value: int) -> None:
         """I20, LINGER: from now on, whoever has waited longest for a node goes first, and nobody before it must."""
@@ -206,6 +202,15 @@ class Inside:
         ):
             violated("I6", f"{place}: unresolved batches of another epoch than {identity!r}")
         states[f"identity {'changing' if identity.is_changing else 'steady'}"] += 1
+
+
+def _check_lingering(
+    batch: ProducerBatch, linger_s: float, generation: int, *, now: float, violated: Callable[[str, str], None]
+) -> None:
+    """I20: a batch is ready when its linger is over, and when somebody waits for it, a flush included."""
+    is_wanted = batch.result.wanted or batch.generation < generation
+    if is_wanted or batch.called_at + linger_s + _TICK_S < now:
+        violated("I20", f"{batch!r} lingers: wanted={is_wanted}, opened {now - batch.called_at:.6f} s ago")
 
 
 def _check_parts(queue: PartitionQueue, violated: Callable[[str, str], None], place: str) -> None:

@@ -102,7 +102,9 @@ class LeanLoop(asyncio.BaseEventLoop):
         context: Context | None = None,
     ) -> LeanHandle:
         """Run a callback after some seconds."""
-        return self.call_at(self.now + delay, callback, *args, context=context)
+        handle = LeanHandle((self.now + delay, self._numbers(), callback, args, context))
+        heapq.heappush(self.later, handle)
+        return handle
 
     def create_task(
         self,
@@ -138,17 +140,14 @@ class LeanLoop(asyncio.BaseEventLoop):
         asyncio.events._set_running_loop(self)  # type: ignore[attr-defined]  # noqa: SLF001  # as every loop does
         try:
             while not self._is_stopping:
-                self._turn()
+                self.turns += 1
+                if self.turns > self.most_turns:
+                    raise AssertionError(f"the loop went round {self.most_turns} times, and there is no end to it")
+                self._collect()
+                self._run_soon()
         finally:
             self._is_stopping = False
             asyncio.events._set_running_loop(None)  # type: ignore[attr-defined]  # noqa: SLF001  # as above
-
-    def _turn(self) -> None:
-        self.turns += 1
-        if self.turns > self.most_turns:
-            raise AssertionError(f"the loop went round {self.most_turns} times, and there is no end to it")
-        self._collect()
-        self._run_soon()
 
     def _collect(self) -> None:
         """Take what is due; when there is nothing to do, let time pass until something is.
@@ -159,15 +158,21 @@ class LeanLoop(asyncio.BaseEventLoop):
         later, soon = self.later, self.soon
         while later and later[0][_CALLBACK] is None:
             heapq.heappop(later)
-        if not soon:
-            if not later:
+        if not later:
+            if not soon:
                 raise AssertionError("nothing will ever happen again: the test would hang")
-            self.now = max(self.now, later[0][_WHEN])
-        if later:
-            end = self.now + RESOLUTION_S
-            while later and later[0][_WHEN] < end:
-                self.now = max(self.now, later[0][_WHEN])  # who finds it too early sets it anew, and no time would pass
-                soon.append(heapq.heappop(later))
+            return
+        when = later[0][_WHEN]
+        if not soon and when > self.now:
+            self.now = when
+        end = self.now + RESOLUTION_S
+        while when < end:
+            if when > self.now:
+                self.now = when  # who finds it too early sets it anew, and no time would pass
+            soon.append(heapq.heappop(later))
+            if not later:
+                return
+            when = later[0][_WHEN]
 
     def _run_soon(self) -> None:
         """Run what was there when the turn began.
@@ -176,8 +181,9 @@ class LeanLoop(asyncio.BaseEventLoop):
             KeyboardInterrupt: as asyncio, it lets only these two through.
             SystemExit: so.
         """
-        take = self.soon.popleft
-        for _ in range(len(self.soon)):
+        soon = self.soon
+        take = soon.popleft
+        for _ in range(len(soon)):
             _, _, callback, arguments, context = take()
             if callback is None:
                 continue

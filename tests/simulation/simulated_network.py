@@ -109,7 +109,11 @@ class SimulatedNetwork:
         Raises:
             ConnectionRefusedError: nobody listens there.
         """
-        node = next((node for node in self.nodes.values() if (node.host, PORT) == (host, port)), None)
+        node = None
+        for each in self.nodes.values():
+            if each.host == host and port == PORT:
+                node = each
+                break
         self.watch.connecting(host)
         now = self.loop.time()
         await asyncio.sleep(self._arrival(node) - now if node is not None else 0.001)
@@ -207,8 +211,10 @@ class SimulatedNetwork:
             self._carry_up(transport, data)
 
     def _carry_up(self, transport: SimulatedTransport, data: bytes) -> None:
-        pieces = [data] if transport.node.fragment_times <= 0 else self._pieces(transport.node, data)
-        for piece in pieces:
+        if transport.node.fragment_times <= 0:
+            self._send_later(transport, partial(self._arrive, transport, data))
+            return
+        for piece in self._pieces(transport.node, data):
             self._send_later(transport, partial(self._arrive, transport, piece))
 
     def _arrive(self, transport: SimulatedTransport, data: bytes) -> None:
@@ -354,9 +360,6 @@ class SimulatedNetwork:
     def _answer_later(self, transport: SimulatedTransport, act: Callable[[], None]) -> None:
         self.loop.call_at(self._down_time(transport), Passage(transport.way_down, transport.node, act, self._held))
 
-    def _latency(self, node: Node) -> float:
-        return node.latency_s + node.extra_s + (self._random.random() * node.jitter_s if node.jitter_s else 0.0)
-
     def _up_time(self, transport: SimulatedTransport) -> float:
         transport.up_at = max(self._arrival(transport.node), transport.up_at + self._next)
         return transport.up_at
@@ -366,7 +369,10 @@ class SimulatedNetwork:
         return transport.down_at
 
     def _arrival(self, node: Node) -> float:
-        return self.on_beat(self.loop.time() + self._latency(node))
+        latency_s = node.latency_s + node.extra_s
+        if node.jitter_s:
+            latency_s += self._random.random() * node.jitter_s
+        return self.on_beat(self.loop.time() + latency_s)
 
     def on_beat(self, when: float) -> float:
         """The next time, not before `when`, at which something may arrive."""
