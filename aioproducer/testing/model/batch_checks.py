@@ -47,6 +47,7 @@ _CODECS = 5
 _FIRST_WITH_ZSTD = 7
 _ERRORS_NAMED = 3
 _LOG_APPEND_TIME = 0x08
+_TRANSACTIONAL = 0x10
 _LOWEST, _HIGHEST = -(2**63), 2**63 - 1
 
 
@@ -113,15 +114,15 @@ def begins_transactional(records: memoryview) -> bool:
         BatchRefusedError: what begins here is no batch.
     """
     size = _complete_batch(records)
-    return size is not None and size > _ATTRIBUTES_AT and bool(records[_ATTRIBUTES_AT] & 0x10)
+    return size is not None and size > _ATTRIBUTES_AT and bool(records[_ATTRIBUTES_AT] & _TRANSACTIONAL)
 
 
 def transactional_producer(records: memoryview) -> ProducerIdAndEpoch | None:
     """Whose transaction the first batch here belongs to; None if it belongs to none, or its header is cut off."""
-    if len(records) < HEADER_SIZE:
+    if len(records) < HEADER_SIZE or not records[_ATTRIBUTES_AT] & _TRANSACTIONAL:
         return None
     header = read_header(records)
-    is_one = header.magic == _MAGIC and header.is_transactional and header.producer_id >= 0
+    is_one = header.magic == _MAGIC and header.producer_id >= 0
     return ProducerIdAndEpoch(header.producer_id, header.producer_epoch) if is_one else None
 
 

@@ -7,6 +7,7 @@ not: digits of other scripts, hexadecimal doubles and NaN are refused.
 import math
 import re
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from types import MappingProxyType
 from typing import TypeAlias
 
@@ -35,6 +36,7 @@ def whole_number(text: str, highest: int) -> int | None:
     return number if number is not None and -highest - 1 <= number <= highest else None
 
 
+@lru_cache
 def config_value(name: str, text: str) -> ConfigValue:
     """What is set for a topic, as a value of the setting's type.
 

@@ -9,7 +9,7 @@ import dataclasses
 import io
 from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from importlib import import_module
 from typing import TYPE_CHECKING, TypeAlias, cast
 
@@ -98,10 +98,16 @@ def decode_by_schema(api: ApiKey, version: int, payload: memoryview) -> object:
     Raises:
         MalformedRequestError: the bytes are not that request.
     """
+    return _decoded(api, version, bytes(payload))
+
+
+@lru_cache(maxsize=1024)
+def _decoded(api: ApiKey, version: int, payload: bytes) -> object:
+    """As `decode_by_schema`; what it makes cannot be changed, and clients ask the same again and again."""
     schema = _schema(api, version, "request")
-    schema.check_counts(payload)
+    schema.check_counts(memoryview(payload))
     try:
-        entity, _ = schema.read(payload, 0)
+        entity, _ = schema.read(memoryview(payload), 0)
     except Exception as error:
         # kio raises what its native readers meet: over-reads, bad text, numbers out of range.
         raise MalformedRequestError(f"{api.name} v{version}: {error}") from error

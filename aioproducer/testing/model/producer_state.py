@@ -59,8 +59,11 @@ class ProducerEntry:
         """The remembered batch with exactly this epoch and sequence range, if any."""
         if header.producer_epoch != self.epoch:
             return None
-        wanted = (header.base_sequence, header.last_sequence)
-        return next((kept for kept in self.batches if kept[:2] == wanted), None)
+        first, last = header.base_sequence, header.last_sequence
+        for kept in self.batches:
+            if kept.base_sequence == first and kept.last_sequence == last:
+                return kept
+        return None
 
     def rejection_of(self, header: BatchHeader) -> int:
         """The error for a batch that is not a duplicate; 0 when it comes next."""

@@ -38,6 +38,9 @@ _CODEC_BITS = 0x07
 _MORE = 0x80
 """A byte of a varint that is not its last is at least this."""
 
+_NULL = 1
+"""The varint -1, a length where there is nothing."""
+
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 _PLACED = struct.Struct(">qii")
 
@@ -215,10 +218,12 @@ def _decode_record(data: bytes, at: int, batch: _Batch) -> tuple[LoggedRecord, i
     header, log_time, source = batch
     while data[at] >= _MORE:  # the record's length
         at += 1
-    time_delta, at = _varint(data, at + 2)  # behind its attributes
-    delta, at = _varint(data, at)
-    key, at = _nullable_bytes(data, at)
-    value, at = _nullable_bytes(data, at)
+    at += 2  # behind its attributes
+    time_delta, at = _varint(data, at) if data[at] else (0, at + 1)
+    delta, at = _varint(data, at) if data[at] else (0, at + 1)
+    key, at = _nullable_bytes(data, at) if data[at] != _NULL else (None, at + 1)
+    length, at = _varint(data, at)
+    value, at = (None, at) if length < 0 else (data[at : at + length], at + length)
     headers: tuple[tuple[str, bytes | None], ...] = ()
     if data[at]:
         headers, at = _headers(data, at)

@@ -74,6 +74,9 @@ class Reader:
         """
         value = 0
         data, position = self.data, self.position
+        if position < len(data) and (byte := data[position]) < 0x80:  # noqa: PLR2004 - the continuation bit
+            self.position = position + 1
+            return byte
         try:
             for shift in range(0, 7 * _MAX_VARINT_BYTES, 7):
                 byte = data[position]
@@ -108,7 +111,7 @@ class Reader:
             return None
         start = self._take(length)
         try:
-            return str(self.data[start : start + length], "utf-8")
+            return str(self.data[start : self.position], "utf-8")
         except UnicodeDecodeError as error:
             raise MalformedRequestError(f"a string at {start} is not UTF-8") from error
 
