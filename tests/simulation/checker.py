@@ -150,7 +150,7 @@ def _partition_of(key: bytes, count: int) -> int:
 
 def _check_story(comparison: _Comparison, story: Story) -> None:
     acks, copies = comparison.promise.acks, comparison.copies.get(story.record, [])
-    lost = comparison.lost.get(story.record, [])
+    lost = comparison.lost.get(story.record, []) if comparison.lost else []
     if story.end is End.OPEN:
         comparison.add("I2", f"{story.record} ({story.verb}) never ended")
     if not comparison.promise.is_honest:

@@ -131,6 +131,8 @@ class Inside:
         """
         parts = self._parts()
         memory, pool = parts.lines._memory, parts.pool  # noqa: SLF001  # as above
+        if not memory._lines:  # noqa: SLF001  # as above
+            return
         first = min(memory, key=attrgetter("call_order"), default=None)
         if first is None:
             return

@@ -26,6 +26,8 @@ class Secrecy:
 
     def look_at(self, what: str, text: str) -> None:
         """Look at a text of the producer's."""
+        if "|" not in text and "brown fox" not in text and "lazy dog" not in text:
+            return  # as almost always, and to know it takes less time than to search
         found = _PAYLOAD.search(text)
         if found is not None:
             self._violated("I25", f"{what} holds a payload ({found[0]!r}): {text[:200]}")

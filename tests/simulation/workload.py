@@ -146,7 +146,11 @@ class Caller:
         self._slow: list[Delivery] = []  # looked at much later, by a slow consumer of deliveries
         self._aim: Callable[[], _Aim] = self._new_aim
         high = min(load.plan.family.value_size[1], load.plan.number("buffer_memory") // 16)
-        self._largest = max(load.plan.family.value_size[0], high)
+        self._smallest = load.plan.family.value_size[0]
+        self._largest = max(self._smallest, high)
+        self._usual = max(self._smallest, min(self._largest, 150))
+        self._has_partitioner = load.plan.has_partitioner
+        self._goes_to_edges = load.plan.family.integer_edges
         verbs = load.plan.family.verbs
         self._verbs = [getattr(self, f"verb_{name}") for name, weight in verbs.items() for _ in range(weight)]
 
@@ -368,13 +372,11 @@ class Caller:
         return load.history.begin(story)
 
     def _is_by_key(self, partition: int | None, key: bytes | None) -> bool:
-        return partition is None and key is not None and not self._load.plan.has_partitioner
+        return partition is None and key is not None and not self._has_partitioner
 
     def _value(self, record: RecordId) -> bytes:
         bits = self._chance.getrandbits(48)
-        low, high = self._load.plan.family.value_size[0], self._largest
-        if bits & 0xF < 13:
-            high = max(low, min(high, 150))
+        low, high = self._smallest, self._usual if bits & 0xF < 13 else self._largest
         size = low + (bits >> 8 & 0xFFFF) % (high - low + 1)
         filler = _TEXT if bits & 0xF0 < 0xA0 else _NOISE
         start = (bits >> 24) % 500
@@ -390,7 +392,7 @@ class Caller:
             story.given_timestamp = arguments["timestamp"] = round(1_700_000_000_000 + chance.uniform(-1e6, 1e6))
         if 0.4 < dice < 0.6:
             arguments["headers"] = story.headers = headers_for(story)
-        if self._load.plan.family.integer_edges and chance.random() < 0.2:
+        if self._goes_to_edges and chance.random() < 0.2:
             self._go_to_the_edge(story, arguments)
         if self._with_faults and chance.random() < 0.05:
             self._spoil(arguments)
