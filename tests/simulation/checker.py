@@ -98,13 +98,12 @@ def check_history(stories: Sequence[Story], logs: Sequence[KeptLog], promise: Pr
     """
     by_payload = {story.key if story.value is None else story.value: story for story in stories}
     comparison = _Comparison({story.record: story for story in stories}, promise, by_payload)
-    for log in logs:
-        _look_at_log(comparison, log)
+    written = [_look_at_log(comparison, log) for log in logs]
     for story in stories:
         _check_story(comparison, story)
     if promise.keeps_order and promise.is_honest:
-        for log in logs:
-            _check_order(comparison, log)
+        for log, of_log in zip(logs, written, strict=True):
+            _check_order(comparison, log, of_log)
     return comparison.found
 
 
@@ -117,21 +116,30 @@ def identity_of(value: bytes | None, key: bytes | None) -> RecordId | None:
     return RecordId(*map(int, parts))
 
 
-def _look_at_log(comparison: _Comparison, log: KeptLog) -> None:
-    for where, records in ((comparison.copies, log.records), (comparison.lost, log.cut)):
-        for record in records:
-            story = comparison.story_of(record)
-            if story is None:
-                comparison.add("C5", f"{_where(log, record)} holds a record that nobody sent: {record.value!r:.60}")
-                continue
-            where[story.record].append(_Copy(log, record))
-            if (story.value, story.key, story.headers) != (record.value, record.key, record.headers):
-                comparison.add("C5", f"{_where(log, record)} holds {story.record} altered")
-            _check_place(comparison, story, _Copy(log, record))
-            is_told = story.given_timestamp is not None and not comparison.promise.keeps_append_time
-            if is_told and story.given_timestamp != record.timestamp:
-                text = f"holds {story.record} with timestamp {record.timestamp}"
-                comparison.add("C6", f"{_where(log, record)} {text}")
+def _look_at_log(comparison: _Comparison, log: KeptLog) -> list[Story | None]:
+    """Look at each record, and return whose it is, of those that are there still."""
+    found: list[Story | None] = [
+        _look_at_record(comparison, _Copy(log, record), comparison.copies) for record in log.records
+    ]
+    for record in log.cut:
+        _look_at_record(comparison, _Copy(log, record), comparison.lost)
+    return found
+
+
+def _look_at_record(comparison: _Comparison, copy: _Copy, where: dict[RecordId, list[_Copy]]) -> Story | None:
+    record = copy.record
+    story = comparison.story_of(record)
+    if story is None:
+        comparison.add("C5", f"{_where(*copy)} holds a record that nobody sent: {record.value!r:.60}")
+        return None
+    where[story.record].append(copy)
+    if story.value != record.value or story.key != record.key or story.headers != record.headers:
+        comparison.add("C5", f"{_where(*copy)} holds {story.record} altered")
+    _check_place(comparison, story, copy)
+    is_told = story.given_timestamp is not None and not comparison.promise.keeps_append_time
+    if is_told and story.given_timestamp != record.timestamp:
+        comparison.add("C6", f"{_where(*copy)} holds {story.record} with timestamp {record.timestamp}")
+    return story
 
 
 def _check_place(comparison: _Comparison, story: Story, copy: _Copy) -> None:
@@ -219,12 +227,11 @@ def _doubles(copies: list[_Copy]) -> Iterator[tuple[str, str]]:
             yield _where(*first), _where(*second)
 
 
-def _check_order(comparison: _Comparison, log: KeptLog) -> None:
+def _check_order(comparison: _Comparison, log: KeptLog, stories: Sequence[Story | None]) -> None:
     """Records that may go anywhere choose when there is room: they keep their order among themselves."""
     seen: set[RecordId] = set()
     last: dict[bool, Story] = {}
-    for record in log.records:
-        story = comparison.story_of(record)
+    for record, story in zip(log.records, stories, strict=True):
         if story is None or story.end is not End.ACKNOWLEDGED or story.record in seen:
             continue
         seen.add(story.record)

@@ -36,7 +36,7 @@ class FrameWatch:
         """Whether a frame, of which nothing has arrived yet or all but the last piece, must end its connection."""
         if transport.is_spoilt:
             return False  # where a frame begins is not known any more
-        (size,) = _SIZE.unpack_from(frame.ljust(_SIZE.size, b"\0"))
+        (size,) = _SIZE.unpack_from(frame if len(frame) >= _SIZE.size else frame.ljust(_SIZE.size, b"\0"))
         is_whole = len(frame) == _SIZE.size + size
         if is_whole and size >= _SMALLEST and _SIZE.unpack_from(frame, _SIZE.size)[0] in transport.asked:
             return False

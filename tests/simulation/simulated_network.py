@@ -358,21 +358,21 @@ class SimulatedNetwork:
         self.loop.call_at(self._up_time(transport), Passage(transport.way_up, transport.node, act, self._held))
 
     def _answer_later(self, transport: SimulatedTransport, act: Callable[[], None]) -> None:
-        self.loop.call_at(self._down_time(transport), Passage(transport.way_down, transport.node, act, self._held))
+        when, last = self._arrival(transport.node), transport.down_at + self._next
+        transport.down_at = when = when if when > last else last
+        self.loop.call_at(when, Passage(transport.way_down, transport.node, act, self._held))
 
     def _up_time(self, transport: SimulatedTransport) -> float:
-        transport.up_at = max(self._arrival(transport.node), transport.up_at + self._next)
-        return transport.up_at
-
-    def _down_time(self, transport: SimulatedTransport) -> float:
-        transport.down_at = max(self._arrival(transport.node), transport.down_at + self._next)
-        return transport.down_at
+        when, last = self._arrival(transport.node), transport.up_at + self._next
+        transport.up_at = when = when if when > last else last
+        return when
 
     def _arrival(self, node: Node) -> float:
         latency_s = node.latency_s + node.extra_s
         if node.jitter_s:
             latency_s += self._random.random() * node.jitter_s
-        return self.on_beat(self.loop.time() + latency_s)
+        when = self.loop.time() + latency_s
+        return self.on_beat(when) if self.beat_s else when
 
     def on_beat(self, when: float) -> float:
         """The next time, not before `when`, at which something may arrive."""

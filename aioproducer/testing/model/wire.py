@@ -132,6 +132,10 @@ class Reader:
         """Pass over the tagged fields that end every structure of a flexible message; nothing otherwise."""
         if not self.flexible:
             return
+        data, position = self.data, self.position
+        if position < len(data) and not data[position]:
+            self.position = position + 1  # there are none, as almost everywhere
+            return
         for _ in range(self.uvarint()):
             self.uvarint()
             self._take(self.uvarint())
