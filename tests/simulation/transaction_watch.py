@@ -16,16 +16,14 @@ from aioproducer.records import TopicPartition
 from aioproducer.testing import ApiKey
 from aioproducer.testing.model.exchange import Exchange, read_payload, read_request_header
 from aioproducer.testing.model.messages import decode_request
-from aioproducer.testing.model.produce_wire import decode_produce
 from aioproducer.testing.model.record_batch import read_header
-from aioproducer.testing.model.wire import Reader
 from tests.simulation.asking_watch import ASKED, AskingWatch
 from tests.simulation.history import History
 from tests.simulation.pipeline_watch import PipelineWatch
 from tests.simulation.plan import Plan
 from tests.simulation.simulated_transport import SimulatedTransport
 from tests.simulation.transaction_stories import member_of
-from tests.simulation.wire_watch import WireWatch
+from tests.simulation.wire_watch import WireWatch, produce_in
 
 LAST_PRODUCE_OF_V1: Final = 11
 LAST_END_OF_V1: Final = 4
@@ -135,10 +133,7 @@ class TransactionWatch(WireWatch):
             self.violated("I13", f"{sorted(twice)} are added again under {claim}")
 
     def _look_at_produce(self, frame: bytes, version: int, key: _Key) -> None:
-        header, reader = read_request_header(memoryview(frame)[4:])
-        payload = read_payload(ApiKey.PRODUCE, header, reader)
-        request = decode_produce(Reader(payload, flexible=ApiKey.PRODUCE.is_flexible(version)), version)
-        for produced in request.partitions:
+        for produced in produce_in(frame, version).partitions:
             assert produced.records is not None
             batch = read_header(produced.records)
             claim = Claim(batch.producer_id, batch.producer_epoch)

@@ -15,6 +15,7 @@ import struct
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum, auto
+from functools import lru_cache
 from typing import Final
 
 from aioproducer.testing import ApiKey
@@ -200,7 +201,7 @@ class WireWatch:
         if len(asked) > self._max_in_flight and list(asked.values()).count(_PRODUCE) > self._max_in_flight:
             self.violated("I7", f"more than {self._max_in_flight} Produce requests on connection {number}")
         if self._looks_into_requests:
-            self._look_at_batches(_produce_in(frame, version), (number, correlation_id), transport)
+            self._look_at_batches(produce_in(frame, version), (number, correlation_id), transport)
         return True
 
     def left(self, transport: SimulatedTransport) -> None:
@@ -369,7 +370,9 @@ class _Batch:
         )
 
 
-def _produce_in(frame: bytes, version: int) -> ProduceRequest:
+@lru_cache(maxsize=1)
+def produce_in(frame: bytes, version: int) -> ProduceRequest:
+    """Decode a Produce request; once, for all who look at the frame."""
     header, reader = read_request_header(memoryview(frame)[4:])
     api = ApiKey.PRODUCE
     return decode_produce(Reader(read_payload(api, header, reader), flexible=api.is_flexible(version)), version)

@@ -283,7 +283,7 @@ class Caller:
 
         def values() -> Iterator[bytes | None]:
             for _ in range(count):  # one when its turn has come: that is its place among the calls
-                stories.append(self._story("send_many", partition=aim.partition))
+                stories.append(self._story_for("send_many", aim.partition, self._aim().key))
                 yield stories[-1].value
 
         keys = (stories[-1].key for _ in range(count))
@@ -351,23 +351,26 @@ class Caller:
 
     # What a call is made of
 
-    def _story(self, verb: str, **given: int | None) -> Story:
-        load, aim = self._load, self._aim()
+    def _story(self, verb: str) -> Story:
+        aim = self._aim()
+        return self._story_for(verb, aim.partition, aim.key)
+
+    def _story_for(self, verb: str, partition: int | None, key: bytes | None) -> Story:
+        load = self._load
         record = RecordId(self._number, 0, self._sent)
         self._sent += 1
         self._left -= 1
-        partition = given.get("partition", aim.partition)
         story = Story(
-            record=record,
-            order=len(load.history.stories),
-            topic=load.topic,
-            value=self._value(record),
-            key=aim.key,
-            verb=verb,
-            called_at=load.now(),
-            partition=partition,
-            is_free=partition is None and aim.key is None,
-            is_by_key=self._is_by_key(partition, aim.key),
+            record,
+            len(load.history.stories),
+            load.topic,
+            self._value(record),
+            key,
+            verb,
+            load.now(),
+            partition,
+            is_free=partition is None and key is None,
+            is_by_key=self._is_by_key(partition, key),
         )
         return load.history.begin(story)
 
@@ -429,7 +432,7 @@ class Caller:
             elif error is not None:
                 story.fail(error, self._load.now())
             self._check_bound(story, story.called_at, self._load.delivery_timeout_s)
-            self._load.history.note("caller", "%s is called back: %s", story.record, story.end.value)
+            self._load.history.note("caller", "%s is called back: %s", story.record, story.end)
             if fails:
                 raise RuntimeError("the caller's own callback fails")
 

@@ -61,6 +61,7 @@ class Exchange:
     __slots__ = (
         "api",
         "broker",
+        "cluster",
         "connection_id",
         "header",
         "incarnation",
@@ -75,6 +76,7 @@ class Exchange:
         self, broker: "Broker", connection_id: int, header: RequestHeader, *, payload: memoryview, now: float
     ) -> None:
         self.broker = broker
+        self.cluster = broker.cluster
         self.connection_id = connection_id
         self.header = header
         self.api = API_BY_NUMBER[header.api_number]
@@ -85,11 +87,6 @@ class Exchange:
         self.incarnation = broker.incarnation
         self.now = now
         self.throttle_ms = 0
-
-    @property
-    def cluster(self) -> "ModelCluster":
-        """The cluster the broker belongs to."""
-        return self.broker.cluster
 
     def request(self) -> object:
         """Decode the request.
@@ -135,7 +132,7 @@ class Exchange:
 
     def fault(self, kind: FaultKind, topic: str | None = None, partition: int | None = None) -> Fault | None:
         """The rule of this kind that applies here and now, if any."""
-        faults = self.broker.cluster.faults
+        faults = self.cluster.faults
         return faults.take(kind, self.place(topic, partition)) if kind in faults.kinds else None
 
     def injected_error(self, topic: str | None = None, partition: int | None = None) -> int:
