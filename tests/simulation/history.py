@@ -152,7 +152,8 @@ class History:
     def begin(self, story: Story) -> Story:
         """Note a call."""
         self.stories.append(story)
-        self.note("caller", "%s %s to %s-%s", story.verb, story.record, story.topic, story.partition)
+        if self.is_recording:
+            self.note("caller", "%s %s to %s-%s", story.verb, story.record, story.topic, story.partition)
         return story
 
     def lines(self) -> list[str]:

@@ -136,7 +136,11 @@ class LeanLoop(asyncio.BaseEventLoop):
     # Turns
 
     def run_forever(self) -> None:
-        """Go round until somebody stops the loop."""
+        """Go round until somebody stops the loop.
+
+        Raises:
+            AssertionError: it goes round more often than it may.
+        """
         asyncio.events._set_running_loop(self)  # type: ignore[attr-defined]  # noqa: SLF001  # as every loop does
         try:
             while not self._is_stopping:
@@ -167,8 +171,7 @@ class LeanLoop(asyncio.BaseEventLoop):
             self.now = when
         end = self.now + RESOLUTION_S
         while when < end:
-            if when > self.now:
-                self.now = when  # who finds it too early sets it anew, and no time would pass
+            self.now = max(self.now, when)  # who finds it too early sets it anew, and no time would pass
             soon.append(heapq.heappop(later))
             if not later:
                 return

@@ -358,13 +358,11 @@ class SimulatedNetwork:
         self.loop.call_at(self._up_time(transport), Passage(transport.way_up, transport.node, act, self._held))
 
     def _answer_later(self, transport: SimulatedTransport, act: Callable[[], None]) -> None:
-        when, last = self._arrival(transport.node), transport.down_at + self._next
-        transport.down_at = when = when if when > last else last
+        transport.down_at = when = max(self._arrival(transport.node), transport.down_at + self._next)
         self.loop.call_at(when, Passage(transport.way_down, transport.node, act, self._held))
 
     def _up_time(self, transport: SimulatedTransport) -> float:
-        when, last = self._arrival(transport.node), transport.up_at + self._next
-        transport.up_at = when = when if when > last else last
+        transport.up_at = when = max(self._arrival(transport.node), transport.up_at + self._next)
         return when
 
     def _arrival(self, node: Node) -> float:

@@ -250,6 +250,6 @@ def framed(exchange: Exchange, parts: Sequence[Buffer], *, correlation_shift: in
     """Put size and response header in front of an answer."""
     has_tags = exchange.is_flexible and exchange.api is not ApiKey.API_VERSIONS
     tags = exchange.broker.header_tags if has_tags else b""
-    size = 4 + len(tags) + sum(len(part) for part in parts)
+    size = 4 + len(tags) + sum(map(len, parts))
     correlation_id = (exchange.header.correlation_id + correlation_shift) & 0x7FFFFFFF
     return [_SIZE_AND_CORRELATION_ID.pack(size, correlation_id) + tags, *parts]

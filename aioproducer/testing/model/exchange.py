@@ -12,7 +12,6 @@ from aioproducer.testing.model.wire import MalformedRequestError, Reader
 
 if TYPE_CHECKING:
     from aioproducer.testing.model.broker import Broker
-    from aioproducer.testing.model.cluster import ModelCluster
 
 _FIXED = struct.Struct(">hhi")
 

@@ -103,7 +103,11 @@ def decode_by_schema(api: ApiKey, version: int, payload: memoryview) -> object:
 
 @lru_cache(maxsize=1024)
 def _decoded(api: ApiKey, version: int, payload: bytes) -> object:
-    """As `decode_by_schema`; what it makes cannot be changed, and clients ask the same again and again."""
+    """As `decode_by_schema`; what it makes cannot be changed, and clients ask the same again and again.
+
+    Raises:
+        MalformedRequestError: the bytes are not that request.
+    """
     schema = _schema(api, version, "request")
     schema.check_counts(memoryview(payload))
     try:

@@ -44,11 +44,11 @@ class Reader:
     def _number(self, layout: struct.Struct) -> int:
         start = self.position
         try:
-            (value,) = layout.unpack_from(self.data, start)
+            value: int = layout.unpack_from(self.data, start)[0]
         except struct.error as error:
             raise MalformedRequestError(f"{layout.size} bytes wanted at {start} of {len(self.data)}") from error
         self.position = start + layout.size
-        return int(value)
+        return value
 
     def int8(self) -> int:
         """Read one signed byte."""
@@ -74,10 +74,11 @@ class Reader:
         """
         value = 0
         data, position = self.data, self.position
-        if position < len(data) and (byte := data[position]) < 0x80:  # noqa: PLR2004 - the continuation bit
-            self.position = position + 1
-            return byte
         try:
+            byte = data[position]
+            if byte < 0x80:  # noqa: PLR2004 - the continuation bit; most have but one byte
+                self.position = position + 1
+                return byte
             for shift in range(0, 7 * _MAX_VARINT_BYTES, 7):
                 byte = data[position]
                 position += 1
@@ -104,14 +105,17 @@ class Reader:
         """Read a nullable string.
 
         Raises:
-            MalformedRequestError: it is not UTF-8.
+            MalformedRequestError: it is longer than what is left, or not UTF-8.
         """
         length = self.uvarint() - 1 if self.flexible else self._number(_INT16)
         if length < 0:
             return None
-        start = self._take(length)
+        start, data = self.position, self.data
+        self.position = end = start + length
+        if end > len(data):
+            raise MalformedRequestError(f"{length} bytes wanted at {start} of {len(data)}")
         try:
-            return str(self.data[start : self.position], "utf-8")
+            return str(data[start:end], "utf-8")
         except UnicodeDecodeError as error:
             raise MalformedRequestError(f"a string at {start} is not UTF-8") from error
 
@@ -184,19 +188,23 @@ class Writer:
 
     def count(self, length: int) -> None:
         """Write the length of an array; -1 for null."""
-        if self.flexible:
-            self.uvarint(length + 1)
+        if not self.flexible:
+            self.open += _INT32.pack(length)
+        elif length < 0x7F:  # noqa: PLR2004 - one byte
+            self.open.append(length + 1)
         else:
-            self.int32(length)
+            self.uvarint(length + 1)
 
     def string(self, value: str | None) -> None:
         """Write a nullable string."""
         encoded = b"" if value is None else value.encode()
         length = -1 if value is None else len(encoded)
-        if self.flexible:
-            self.uvarint(length + 1)
+        if not self.flexible:
+            self.open += _INT16.pack(length)
+        elif length < 0x7F:  # noqa: PLR2004 - one byte
+            self.open.append(length + 1)
         else:
-            self.int16(length)
+            self.uvarint(length + 1)
         self.open += encoded
 
     def fixed(self, value: bytes) -> None:
@@ -214,7 +222,9 @@ class Writer:
         """End a structure of a flexible message: (tag, encoded value) in ascending order; nothing otherwise."""
         if not self.flexible:
             return
-        fields = fields or []
+        if not fields:
+            self.open.append(0)
+            return
         self.uvarint(len(fields))
         for tag, value in fields:
             self.uvarint(tag)
