@@ -21,7 +21,7 @@ A broker may change the first 16 bytes freely, since the checksum does not cover
 """
 
 import struct
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import cramjam
 from crc32c import crc32c
@@ -197,48 +197,34 @@ class LoggedRecord(NamedTuple):
 
 
 def decode_records(batch: Buffer) -> list[LoggedRecord]:
-    """Decode all records of a batch that stands in a log."""
+    """Decode all records of a batch that passed the checks and stands in a log."""
     header = read_header(batch)
     data = decompress(header.codec, memoryview(batch)[HEADER_SIZE:])
-    log_time = header.max_timestamp if header.is_log_append_time else None
-    source = (header.leader_epoch, header.producer_id, header.producer_epoch)
+    is_log_time = header.is_log_append_time
     records: list[LoggedRecord] = []
     at = 0
     for _ in range(header.record_count):
-        record, at = _decode_record(data, at, (header, log_time, source))
+        while data[at] >= _MORE:  # the record's length
+            at += 1
+        at += 2  # behind its attributes
+        time_delta, at = _varint(data, at) if data[at] else (0, at + 1)
+        delta, at = _varint(data, at) if data[at] else (0, at + 1)
+        key, at = _nullable_bytes(data, at) if data[at] != _NULL else (None, at + 1)
+        value, at = _nullable_bytes(data, at)
+        headers, at = _headers(data, at) if data[at] else ((), at + 1)
+        record = LoggedRecord(
+            header.base_offset + delta,
+            key,
+            value,
+            headers,
+            header.max_timestamp if is_log_time else header.base_timestamp + time_delta,
+            header.leader_epoch,
+            header.producer_id,
+            header.producer_epoch,
+            (header.base_sequence + delta) & MAX_SEQUENCE if header.base_sequence >= 0 else -1,
+        )
         records.append(record)
     return records
-
-
-_Batch: TypeAlias = tuple[BatchHeader, int | None, tuple[int, int, int]]
-
-
-def _decode_record(data: bytes, at: int, batch: _Batch) -> tuple[LoggedRecord, int]:
-    """Decode one record of a batch that passed the checks; and where the next begins."""
-    header, log_time, source = batch
-    while data[at] >= _MORE:  # the record's length
-        at += 1
-    at += 2  # behind its attributes
-    time_delta, at = _varint(data, at) if data[at] else (0, at + 1)
-    delta, at = _varint(data, at) if data[at] else (0, at + 1)
-    key, at = _nullable_bytes(data, at) if data[at] != _NULL else (None, at + 1)
-    length, at = _varint(data, at)
-    value, at = (None, at) if length < 0 else (data[at : at + length], at + length)
-    headers: tuple[tuple[str, bytes | None], ...] = ()
-    if data[at]:
-        headers, at = _headers(data, at)
-    else:
-        at += 1
-    record = LoggedRecord(
-        header.base_offset + delta,
-        key,
-        value,
-        headers,
-        header.base_timestamp + time_delta if log_time is None else log_time,
-        *source,
-        (header.base_sequence + delta) & MAX_SEQUENCE if header.base_sequence >= 0 else -1,
-    )
-    return record, at
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
