@@ -7,6 +7,7 @@ import struct
 import uuid
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from operator import itemgetter
 from typing import NamedTuple, TypeAlias, TypedDict, cast
 
 from aioproducer.testing.model.wire import MalformedRequestError, Reader, Writer
@@ -19,6 +20,7 @@ _PRODUCER_ID = struct.Struct(">qh")
 _NO_OPERATIONS = -(2**31)
 """Nobody asked what the client may do."""
 
+_LISTED = itemgetter("api_key", "min_version", "max_version")
 _NO_PRODUCER = (-1, -1)
 _FIRST_WITH_PRODUCER = 3
 _FIRST_OF_TWO_PHASES = 6
@@ -209,7 +211,7 @@ def encode_init_producer_id(writer: Writer, version: int, answer: _Tree) -> byte
 def encode_api_versions(writer: Writer, version: int, answer: _Tree) -> bytes:
     """Write an answer."""
     tree = cast("_ApiVersionsTree", answer)
-    listed = tuple((each["api_key"], each["min_version"], each["max_version"]) for each in tree["api_keys"])
+    listed = tuple(map(_LISTED, tree["api_keys"]))
     writer.int16(tree["error_code"])
     writer.fixed(_listed_versions(listed, flexible=writer.flexible))
     if version >= 1:

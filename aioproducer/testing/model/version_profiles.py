@@ -6,7 +6,7 @@ Lower bounds below what anybody sends today (message formats 0 and 1) are left o
 those brokers list versions 0-2 and refuse them (KAFKA-18659), and so does this one.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
@@ -109,6 +109,15 @@ class VersionProfile:
 
     topic_defaults: Mapping[str, str] = field(default_factory=dict)
     """Settings of topics that differ from those of 4.3.1."""
+
+    listed: Sequence[Mapping[str, int]] = field(init=False, repr=False, compare=False)
+    """`versions` as an answer of ApiVersions has them: every client asks, and again with every connection."""
+
+    def __post_init__(self) -> None:
+        """Put the versions down as they are answered."""
+        rows = self.versions.items()
+        listed = tuple({"api_key": api, "min_version": low, "max_version": high} for api, (low, high) in rows)
+        object.__setattr__(self, "listed", listed)
 
     def supports(self, api: ApiKey, version: int) -> bool:
         """Whether a request of this version is answered at all."""

@@ -25,10 +25,9 @@ def answer_api_versions(exchange: Exchange) -> None:
         exchange.reply([_refusal(profile.versions[ApiKey.API_VERSIONS])], exchange.now)
         return
     error = exchange.injected_error() or _software_error(exchange)
-    listed = {} if error else profile.versions
     tree: Tree = {
         "error_code": error,
-        "api_keys": [{"api_key": api, "min_version": low, "max_version": high} for api, (low, high) in listed.items()],
+        "api_keys": () if error else profile.listed,
         **({} if error else exchange.cluster.features.tree(exchange.version)),
     }
     exchange.reply_tree(tree, exchange.now)
