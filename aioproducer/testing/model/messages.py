@@ -66,6 +66,9 @@ _SHAPES: dict[ApiKey, tuple[int, ...]] = {
 }
 """The last version of each shape: at these versions fields were renamed or moved, so one class cannot hold all."""
 
+_KEPT_BYTES = 512
+"""Larger requests are decoded each time: they hardly come again, and would take memory."""
+
 _OF_TRANSACTIONS = (ApiKey.FIND_COORDINATOR, ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.ADD_OFFSETS_TO_TXN, ApiKey.END_TXN)
 
 
@@ -98,20 +101,21 @@ def decode_by_schema(api: ApiKey, version: int, payload: memoryview) -> object:
     Raises:
         MalformedRequestError: the bytes are not that request.
     """
-    return _decoded(api, version, bytes(payload))
+    if len(payload) > _KEPT_BYTES:
+        return _decoded(api, version, payload)
+    return _decoded_once(api, version, bytes(payload))
 
 
 @lru_cache(maxsize=1024)
-def _decoded(api: ApiKey, version: int, payload: bytes) -> object:
-    """As `decode_by_schema`; what it makes cannot be changed, and clients ask the same again and again.
+def _decoded_once(api: ApiKey, version: int, payload: bytes) -> object:
+    return _decoded(api, version, memoryview(payload))  # it cannot be changed, and clients ask the same again and again
 
-    Raises:
-        MalformedRequestError: the bytes are not that request.
-    """
+
+def _decoded(api: ApiKey, version: int, payload: memoryview) -> object:
     schema = _schema(api, version, "request")
-    schema.check_counts(memoryview(payload))
+    schema.check_counts(payload)
     try:
-        entity, _ = schema.read(memoryview(payload), 0)
+        entity, _ = schema.read(payload, 0)
     except Exception as error:
         # kio raises what its native readers meet: over-reads, bad text, numbers out of range.
         raise MalformedRequestError(f"{api.name} v{version}: {error}") from error
