@@ -77,12 +77,22 @@ OWN_TRANSACTIONS = (
         old="requests, is_commit = self._requests, self.state is TransactionState.COMMITTING\n",
         new="requests, is_commit = self._requests, self.state in _ENDING\n",
     ),
-    _mutant(
-        "no_epoch_after_a_gap",
-        "I14: a batch of one transaction ends in the next, or every next one gets 45, on version 1",
-        ("D13", "D10"),
-        old="        needs_epoch = self._identity.needs_epoch or self._open.has_stray or self._is_renewing\n",
-        new="        needs_epoch = self._open.has_stray or self._is_renewing\n",
+    Mutant(
+        name="no_epoch_after_a_gap",
+        breaks="I14: a batch of one transaction ends in the next, or every next one gets 45, on version 1",
+        families=("D13", "D10"),
+        changes=(
+            Change(
+                _MANAGER,
+                "        needs_epoch = self._identity.needs_epoch or self._open.has_stray or self._is_renewing\n",
+                "        needs_epoch = self._open.has_stray or self._is_renewing\n",
+            ),
+            Change(
+                _MANAGER,
+                "        if self._identity.needs_epoch or (is_v2 and was_v1):\n",
+                "        if is_v2 and was_v1:\n",
+            ),
+        ),
     ),
     _mutant(
         "produces_before_the_partition_is_added",
