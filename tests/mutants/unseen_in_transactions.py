@@ -213,9 +213,8 @@ UNSEEN_IN_TRANSACTIONS = (
         ),
         Change(
             "core/transaction_manager.py",
-            "            self._identity.assign(answer.producer_id, answer.producer_epoch)\n"
-            "            self._open.has_stray = False\n",
-            "            self._identity.assign(answer.producer_id, answer.producer_epoch)\n",
+            "        self._is_renewing = self._is_doubted = self._open.has_stray = False\n",
+            "        self._is_renewing = self._is_doubted = False\n",
         ),
     ),
     _mutant(
