@@ -71,6 +71,11 @@ class ModelProducer:
 
     def produce(self, sequence: int = 0, *, version: int = 11, acks: int = -1) -> int:
         """One record to the leader of partition 0 of topic `t`; returns the error."""
+        self.send_produce(sequence, version=version, acks=acks)
+        return self.produced(version)
+
+    def send_produce(self, sequence: int = 0, *, version: int = 11, acks: int = -1) -> None:
+        """The same without the answer, which may come later: `produced`."""
         message = import_module(f"kio.schema.produce.v{version}.request")
         batch = odd_batch(
             [record(0)],
@@ -82,16 +87,17 @@ class ModelProducer:
         )
         part = message.PartitionProduceData(index=0, records=batch)
         data = message.TopicProduceData(name="t", partition_data=(part,))
+        fields = {"transactional_id": self.transactional_id, "acks": acks, "timeout": timedelta(seconds=5)}
         leader = self.client(self.network.partition().leader)
-        timeout = timedelta(seconds=5)
-        answer = leader.ask(
-            ApiKey.PRODUCE,
-            version,
-            transactional_id=self.transactional_id,
-            acks=acks,
-            timeout=timeout,
-            topic_data=(data,),
-        )
+        leader.send_message(ApiKey.PRODUCE, version, topic_data=(data,), **fields)
+
+    def has_answer(self) -> bool:
+        """Whether the leader has answered."""
+        return bool(self.client(self.network.partition().leader).received)
+
+    def produced(self, version: int = 11) -> int:
+        """The error that `send_produce` was answered with."""
+        answer = self.client(self.network.partition().leader).answer(ApiKey.PRODUCE, version)
         return int(answer.responses[0].partition_responses[0].error_code)
 
     def end(self, *, commit: bool, version: int = 4) -> Identity:

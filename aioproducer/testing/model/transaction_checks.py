@@ -7,7 +7,7 @@ Produce 11 whether the partition was added (KIP-890 part 1), since 12 to add it 
     another producer id, or none         49             49     49
     an old epoch                         47             47     47
     the partition was not added          48             120    (it is added)
-    the transaction is completing        19             19     51
+    the transaction is completing        19             19     51, after 0.1 s of asking again
     the coordinator cannot be asked      19             19     19
     transaction.version is 0             -              -      35
 
@@ -40,6 +40,16 @@ NOT_ADDED = "Partition was not added to the transaction"
 FIRST_PRODUCE_WITH_ABORTABLE = 11
 FIRST_PRODUCE_THAT_ADDS = 12
 COORDINATOR_ERRORS = frozenset({COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR})
+
+
+def meets_markers(cluster: "ModelCluster", claim: Claim, now: float) -> bool:
+    """Whether the coordinator takes no partition of a producer, because its last transaction has no markers yet."""
+    coordinators, key = cluster.coordinators, claim.transactional_id
+    node_id = coordinators.node_of(CoordinatorKind.TRANSACTION, key, now)
+    return (
+        not coordinators.error_at(node_id, CoordinatorKind.TRANSACTION, key, now=now)
+        and cluster.transactions.refusal_to_add(claim, now) == CONCURRENT_TRANSACTIONS
+    )
 
 
 def admit(cluster: "ModelCluster", claim: Claim, partition: TopicPartition, *, adds: bool, now: float) -> int:

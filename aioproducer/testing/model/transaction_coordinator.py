@@ -153,6 +153,13 @@ class TransactionCoordinator:
             return INVALID_PRODUCER_ID_MAPPING
         return 0 if entry.epoch == claim.epoch else PRODUCER_FENCED
 
+    def refusal_to_add(self, claim: Claim, now: float) -> int:
+        """The error for who adds a partition now, whichever it is."""
+        error, entry = self._error_of(claim), self._entries.get(claim.transactional_id)
+        if entry is not None and self._is_pending(entry, now) and (self._coordinates_as_4_0 or not error):
+            return CONCURRENT_TRANSACTIONS
+        return error
+
     def add_partitions(
         self, claim: Claim, partitions: Collection[TopicPartition], *, now: float, is_version_2: bool = False
     ) -> int:
@@ -164,12 +171,10 @@ class TransactionCoordinator:
             now: when it is asked.
             is_version_2: whether a leader asks for what Produce brings it (KIP-890).
         """
-        entry = self._entries.get(claim.transactional_id)
-        error = self._error_of(claim)
-        if entry is not None and self._is_pending(entry, now) and (self._coordinates_as_4_0 or not error):
-            return CONCURRENT_TRANSACTIONS
-        if error or entry is None:
+        error = self.refusal_to_add(claim, now)
+        if error:
             return error
+        entry = self._entries[claim.transactional_id]
         if entry.state is TransactionState.ONGOING and entry.partitions.keys() >= set(partitions):
             return 0
         if is_version_2 and not self._is_version_2():

@@ -69,6 +69,55 @@ def test_completing_takes_as_long_as_it_is_told() -> None:
     assert (before, seen(network), producer.state) == ([], [b"v"] * 3, "CompleteCommit")
 
 
+def ended_as_version_2(network: ModelNetwork) -> ModelProducer:
+    """A producer whose transaction has ended, and with a new epoch."""
+    producer = ModelProducer(network)
+    producer.init()
+    producer.produce(version=12)
+    producer.end(commit=True, version=5)
+    return producer
+
+
+def test_early_record_of_version_2_waits_for_the_markers_of_the_last_transaction() -> None:
+    """The leader asks the coordinator again every 20 ms."""
+    network = ModelNetwork(marker_delay_s=0.03)
+    producer = ended_as_version_2(network)
+
+    producer.send_produce(version=12)
+    network.advance(0.035)
+    before = producer.has_answer()
+    network.advance(0.006)
+
+    assert (before, producer.produced(12), producer.state) == (False, 0, "Ongoing")
+
+
+def test_early_record_of_version_2_is_refused_when_the_markers_take_too_long() -> None:
+    """51 CONCURRENT_TRANSACTIONS after a tenth of a second; under version 1 another error, and at once."""
+    network = ModelNetwork(marker_delay_s=0.5)
+    producer = ended_as_version_2(network)
+
+    under_version_1 = producer.produce(version=11)
+    producer.send_produce(version=12)
+    network.advance(0.095)
+    before = producer.has_answer()
+    network.advance(0.006)
+
+    assert (under_version_1, before, producer.produced(12)) == (19, False, CONCURRENT)
+
+
+def test_early_record_is_lost_with_its_leader() -> None:
+    """What it held is not appended after its restart."""
+    network = ModelNetwork(marker_delay_s=0.03)
+    producer = ended_as_version_2(network)
+    producer.send_produce(version=12)
+
+    network.model.kill(1, network.now)
+    network.model.restart(1, network.now)
+    network.advance(0.2)
+
+    assert (network.partition().log.end_offset, producer.state) == (2, "CompleteCommit")
+
+
 def test_marker_waits_for_a_leader() -> None:
     """The transaction is completing until then."""
     network = ModelNetwork(2)

@@ -46,18 +46,31 @@ from aioproducer.testing.model.produce_wire import (
 from aioproducer.testing.model.record_batch import BatchHeader, placed, read_header
 from aioproducer.testing.model.schedule import Appointment
 from aioproducer.testing.model.topics import Topic
-from aioproducer.testing.model.transaction_checks import FIRST_PRODUCE_THAT_ADDS, NOT_ADDED, admit, produce_error
+from aioproducer.testing.model.transaction_checks import (
+    FIRST_PRODUCE_THAT_ADDS,
+    NOT_ADDED,
+    admit,
+    meets_markers,
+    produce_error,
+)
 from aioproducer.testing.model.transaction_entry import Claim
 from aioproducer.testing.model.wire import Writer
 
 _ALL = -1
+
+_LOOK_FOR_MARKERS_S = 0.020
+"""`add.partitions.to.txn.retry.backoff.ms`."""
+
+_LOOKS_FOR_MARKERS = 5
+"""So many fit into `add.partitions.to.txn.retry.backoff.max.ms`."""
+
 _SILENT_ABOUT_LOG_START = frozenset({2, 3, 6, 10, 18, 53, 76, 100})
 
 
 def answer_produce(exchange: Exchange) -> None:
     """Append what a request brings, and answer when its copies are there."""
     request = decode_produce(exchange.reader(), exchange.version)
-    _ProduceJob(exchange, request).start()
+    _ProduceJob(exchange, request).start(exchange.now)
 
 
 class _Waiting:
@@ -94,12 +107,21 @@ class _ProduceJob:
         self._waiting: list[_Waiting] = []
         self._is_over = False
         self._deadline: Appointment | None = None
+        self._looks_left = _LOOKS_FOR_MARKERS
 
-    def start(self) -> None:
-        """Append everything; answer now, or when the copies are there."""
+    def start(self, now: float) -> None:
+        """Append everything, when no markers are missing any more; answer then, or when the copies are there."""
+        exchange = self._exchange
+        if exchange.incarnation != exchange.broker.incarnation:
+            return
+        exchange.now = now
         if any(produced.records is None and self._finds(produced) for produced in self._request.partitions):
             return  # Kafka fails on null records so badly that it neither answers nor closes the connection
         failure = self._failure()
+        if self._looks_left and failure is None and any(map(self._meets_markers, self._request.partitions)):
+            self._looks_left -= 1
+            exchange.cluster.schedule.at(now + _LOOK_FOR_MARKERS_S, self.start)
+            return
         for produced in self._request.partitions:
             result = PartitionResult(produced.topic, produced.topic_id, produced.partition_index)
             self._results.append(result)
@@ -134,6 +156,19 @@ class _ProduceJob:
     def _finds(self, produced: ProducedPartition) -> bool:
         topic = self._exchange.cluster.topics.find(produced.topic, produced.topic_id)
         return topic is not None and topic.partition(produced.partition_index) is not None
+
+    def _meets_markers(self, produced: ProducedPartition) -> bool:
+        """Whether a partition cannot be added to the transaction yet: since Produce 12 the leader asks again."""
+        exchange, cluster = self._exchange, self._exchange.cluster
+        if exchange.version < FIRST_PRODUCE_THAT_ADDS or not produced.records or not self._request.transactional_id:
+            return False
+        topic = cluster.topics.find(produced.topic, produced.topic_id)
+        partition = topic.partition(produced.partition_index) if topic else None
+        producer = transactional_producer(produced.records)
+        if producer is None or partition is None or partition.leader != exchange.broker.node_id:
+            return False
+        claim = Claim(self._request.transactional_id, *producer)
+        return not partition.is_in_transaction(*producer) and meets_markers(cluster, claim, exchange.now)
 
     # Appending
 
