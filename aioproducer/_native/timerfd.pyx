@@ -17,6 +17,10 @@ cdef extern from *:
 
     static int kernel_timer_set(int descriptor, double seconds) {
         struct itimerspec at = {{0, 0}, {0, 0}};
+        if (!(seconds >= 0.0 && seconds <= 1e9)) {  /* nor a number that is none, which has no value as an integer */
+            errno = EINVAL;
+            return -1;
+        }
         at.it_value.tv_sec = (time_t)seconds;
         at.it_value.tv_nsec = (long)((seconds - (double)at.it_value.tv_sec) * 1e9);
         return timerfd_settime(descriptor, 0, &at, NULL);

@@ -1,5 +1,6 @@
 """Timers of the kernel, as they are; `transactions/fine_time.py` makes an alarm of one."""
 
+import math
 import os
 import select
 import sys
@@ -36,11 +37,12 @@ def test_timer_is_readable_once_its_time_has_come() -> None:
 
 
 def test_times_that_cannot_be_and_what_is_no_timer_are_refused() -> None:
-    """By the kernel, and as its error."""
+    """As the kernel's own errors."""
     timer = open_timer()
     try:
-        with pytest.raises(OSError, match="Invalid argument"):
-            set_timer(timer, -1.5)
+        for seconds in (-1.5, 1.1e9, math.inf, math.nan):
+            with pytest.raises(OSError, match="Invalid argument"):
+                set_timer(timer, seconds)
     finally:
         os.close(timer)
     with pytest.raises(OSError, match="Bad file descriptor"):
