@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import product
 
+from aioproducer.testing.model.messages import load_message_classes
 from tests.simulation.plan import draw_plan
 from tests.simulation.run import Verdict, live_through
 
@@ -119,6 +120,7 @@ def live_through_many(campaign: Campaign) -> Outcome:
     """Live all runs of a campaign through."""
     began = time.perf_counter()
     outcome = Outcome()
+    load_message_classes()
     live_through(draw_plan(campaign.families[0], 0))  # so that what is imported late is imported once
     gc.collect()
     gc.freeze()  # modules and classes stay: nobody need look through them again and again
