@@ -65,6 +65,7 @@ class BrokerConversation(Generic[ContextT]):
         "_max_frame_bytes",
         "_missing",
         "_start",
+        "_tagged_client_id",
         "_unanswered",
     )
 
@@ -73,6 +74,7 @@ class BrokerConversation(Generic[ContextT]):
     ) -> None:
         encoded = client_id.encode()
         self._client_id = struct.pack(">h", len(encoded)) + encoded
+        self._tagged_client_id = self._client_id + b"\x00"  # with the tagged fields of the header: none
         self._max_frame_bytes = max_frame_bytes
         self._correlation_id = first_correlation_id  # of the next request
         self._unanswered: deque[tuple[int, bool, ContextT]] = deque()  # (correlation id, header has tags, context)
@@ -112,12 +114,13 @@ class BrokerConversation(Generic[ContextT]):
         """
         correlation_id = self._correlation_id
         self._correlation_id = 0 if correlation_id == _LAST_CORRELATION_ID else correlation_id + 1
-        first = self._client_id + b"\x00" + buffers[0] if flexible else self._client_id + buffers[0]
-        size = _REQUEST_START_BYTES + len(first) + sum(map(len, buffers[1:]))
+        client_id = self._tagged_client_id if flexible else self._client_id
+        size = _REQUEST_START_BYTES + len(client_id) + sum(map(len, buffers))
         if expects_response:
             # ApiVersions is answered with the plain header in every version: the broker may not know ours.
             self._unanswered.append((correlation_id, flexible and api_key != _API_VERSIONS, context))
-        return [_REQUEST_START.pack(size, api_key, version, correlation_id) + first, *buffers[1:]]
+        start = _REQUEST_START.pack(size, api_key, version, correlation_id)
+        return [b"".join((start, client_id, buffers[0])), *buffers[1:]]
 
     def receive(self, data: bytes | memoryview) -> Iterator[tuple[ContextT, memoryview]]:
         """Take bytes from the broker and yield the answers they complete, oldest first.
@@ -147,7 +150,9 @@ class BrokerConversation(Generic[ContextT]):
             frame, self._frame = memoryview(self._frame), bytearray()
             yield self._answer(frame)
         while len(view) - position >= _SIZE_BYTES:
-            size = self._frame_size(view, position)
+            (size,) = _INT32.unpack_from(view, position)
+            if not (self._has_spoken and _SMALLEST_FRAME <= size <= self._max_frame_bytes):
+                self._refuse_strangers(view[position : position + _SIZE_BYTES], size)
             position += _SIZE_BYTES
             if size > len(view) - position:
                 self._frame += view[position:]
@@ -163,10 +168,10 @@ class BrokerConversation(Generic[ContextT]):
         self._unanswered.clear()
         return contexts
 
-    def _frame_size(self, view: memoryview, position: int) -> int:
-        (size,) = _INT32.unpack_from(view, position)
+    def _refuse_strangers(self, start: memoryview, size: int) -> None:
+        # What no Kafka broker sends as the first bytes of a frame, which say its size.
         if not self._has_spoken:
-            _refuse_other_protocols(bytes(view[position : position + _SIZE_BYTES]))
+            _refuse_other_protocols(bytes(start))
             self._has_spoken = True
         if size > self._max_frame_bytes:
             raise ProtocolError(
@@ -175,7 +180,6 @@ class BrokerConversation(Generic[ContextT]):
             )
         if size < _SMALLEST_FRAME:
             raise ProtocolError(f"the broker announces an answer of {size} bytes: is this a Kafka listener?")
-        return int(size)
 
     def _answer(self, frame: memoryview) -> tuple[ContextT, memoryview]:
         (correlation_id,) = _INT32.unpack_from(frame)
@@ -184,7 +188,7 @@ class BrokerConversation(Generic[ContextT]):
         expected, has_tags, context = self._unanswered[0]
         if correlation_id != expected:
             raise ProtocolError(f"the broker answered request {correlation_id}, the oldest unanswered is {expected}")
-        body = _behind_tags(frame) if has_tags else frame[_SMALLEST_FRAME:]
+        body = frame[_tags_end(frame) if has_tags else _SMALLEST_FRAME :]
         self._unanswered.popleft()
         return context, body
 
@@ -196,16 +200,12 @@ def _refuse_other_protocols(start: bytes) -> None:
         raise ProtocolError(f"the other end is {_OTHER_PROTOCOLS[start]}, not a Kafka broker (it said {start!r})")
 
 
-def _behind_tags(frame: memoryview) -> memoryview:
+def _tags_end(frame: memoryview) -> int:
     # No tagged field of a response header is known, and brokers send none: anything but "none" is rare enough
     # to be refused rather than skipped, unless it is well-formed.
-    if len(frame) > _SMALLEST_FRAME and frame[_SMALLEST_FRAME] == 0:
-        return frame[_SMALLEST_FRAME + 1 :]
-    return frame[_tags_end(frame) :]
-
-
-def _tags_end(frame: memoryview) -> int:
     position = _SMALLEST_FRAME
+    if len(frame) > position and frame[position] == 0:
+        return position + 1
     try:
         count, position = _varint(frame, position)
         for _ in range(count):

@@ -32,7 +32,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from functools import partial
+from functools import lru_cache, partial
 from itertools import takewhile
 from typing import Final, NamedTuple, TypeAlias
 
@@ -55,6 +55,7 @@ _ACKS_TIMEOUT = struct.Struct(">hi")
 _PARTITION_V3 = struct.Struct(">ihqq")  # index, error code, base offset, log append time
 _PARTITION_V5 = struct.Struct(">ihqqq")  # and log start offset
 _PLAIN_END: Final = b"\x01\x00\x00"  # no record errors, null message, no tagged fields
+_LONE_END: Final = _PLAIN_END + b"\x00"  # and the end of the topic
 _ONE: Final = 2  # the length of an array with one element, in flexible versions
 _ONE_PARTITION = struct.Struct(">Bihqqq4siB")  # array length, as v5, plain end and the topic's end, throttle time, end
 _TOPIC_ID_BYTES: Final = 16
@@ -146,15 +147,11 @@ def encode_produce_request(
     for batch in batches:
         topics.setdefault(batch.topic, []).append(batch)
     flexible = version >= _FIRST_FLEXIBLE
-    glue = (
-        string(transactional_id, flexible=flexible)
-        + _ACKS_TIMEOUT.pack(acks, timeout_ms)
-        + array_length(len(topics), flexible=flexible)
-    )
+    glue = _start_of_request(flexible, transactional_id, acks, timeout_ms, len(topics))
     pieces: list[Buffer] = []
     for name, of_topic in topics.items():
-        glue += of_topic[0].topic_id if version >= TOPIC_ID_VERSION else string(name, flexible=flexible)
-        glue += array_length(len(of_topic), flexible=flexible)
+        topic = of_topic[0].topic_id if version >= TOPIC_ID_VERSION else name
+        glue += _start_of_topic(flexible, topic, len(of_topic))
         glue = _append_batches(pieces, glue, of_topic, flexible=flexible)
     pieces.append(glue + NO_TAGGED_FIELDS if flexible else glue)
     return pieces
@@ -171,9 +168,32 @@ def decode_produce_response(version: int, payload: bytes | memoryview) -> Produc
         ProtocolError: the bytes are not such an answer: too short, too long, lengths past the end, a negative
             count, text that is not UTF-8, an offset below -1.
     """
-    return decode(
-        f"Produce v{version}", payload, flexible=version >= _FIRST_FLEXIBLE, read=partial(_response, version=version)
+    flexible = version >= _FIRST_FLEXIBLE
+    content = bytes(payload)
+    if flexible and (one := _one_partition(content, version)) is not None:
+        return one
+    return decode(f"Produce v{version}", content, flexible=flexible, read=partial(_response, version=version))
+
+
+@lru_cache(maxsize=64)
+def _start_of_request(  # noqa: PLR0917  # a cache finds sooner what is given by position
+    flexible: bool,  # noqa: FBT001  # as above
+    transactional_id: str | None,
+    acks: int,
+    timeout_ms: int,
+    topics: int,
+) -> bytes:
+    return (
+        string(transactional_id, flexible=flexible)
+        + _ACKS_TIMEOUT.pack(acks, timeout_ms)
+        + array_length(topics, flexible=flexible)
     )
+
+
+@lru_cache(maxsize=256)
+def _start_of_topic(flexible: bool, topic: str | bytes, batches: int) -> bytes:  # noqa: FBT001  # as above
+    named = topic if isinstance(topic, bytes) else string(topic, flexible=flexible)
+    return named + array_length(batches, flexible=flexible)
 
 
 def _append_batches(pieces: list[Buffer], glue: bytes, batches: list[BatchToSend], *, flexible: bool) -> bytes:
@@ -188,8 +208,6 @@ def _append_batches(pieces: list[Buffer], glue: bytes, batches: list[BatchToSend
 
 
 def _response(reader: ResponseReader, version: int) -> ProduceResponse:
-    if version >= _FIRST_FLEXIBLE and (one := _one_partition(reader, version)) is not None:
-        return one
     partitions: list[PartitionAnswer] = []
     for _ in range(reader.array_length()):
         topic = (None, reader.take(_TOPIC_ID_BYTES)) if version >= TOPIC_ID_VERSION else (reader.string(), None)
@@ -199,25 +217,35 @@ def _response(reader: ResponseReader, version: int) -> ProduceResponse:
     return ProduceResponse(throttle_time_ms, partitions, _nodes(reader, version))
 
 
-def _one_partition(reader: ResponseReader, version: int) -> ProduceResponse | None:
+def _one_partition(content: bytes, version: int) -> ProduceResponse | None:
     """Read in one look what nearly every answer to a small request is: one partition, nothing more to say of it.
 
     Returns:
-        None: it is another; nothing was read.
+        None: it is another, or none that can be read.
     """
-    content, by_id = reader.payload, version >= TOPIC_ID_VERSION
-    start = 1 + (_TOPIC_ID_BYTES if by_id else content[1])
-    if content[0] != _ONE or len(content) != start + _ONE_PARTITION.size or not (by_id or 0 < content[1] < _LONG_NAME):
+    start = len(content) - _ONE_PARTITION.size  # what is before is the length of an array, and the topic
+    by_id = version >= TOPIC_ID_VERSION
+    is_topic = start == 1 + _TOPIC_ID_BYTES if by_id else 1 < start <= _LONG_NAME and content[1] == start - 1
+    if not is_topic or content[0] != _ONE:
         return None
     count, index, code, offset, append_time, log_start, plain_end, throttle_time_ms, end = _ONE_PARTITION.unpack_from(
         content, start
     )
-    if count != _ONE or plain_end != _PLAIN_END + NO_TAGGED_FIELDS or end or offset < -1:
+    if count != _ONE or plain_end != _LONE_END or end or offset < -1:
         return None
-    name = None if by_id else str(content[2:start], "utf-8")
-    topic_id = content[1:start] if by_id else None
-    answer = PartitionAnswer(name, topic_id, index, code, offset, append_time, log_start, *_NOTHING_MORE)
-    reader.position = len(content)
+    topic = content[1:start] if by_id else content[2:start]
+    if not by_id and not topic.isascii():
+        return None
+    answer = PartitionAnswer(
+        None if by_id else str(topic, "ascii"),
+        topic if by_id else None,
+        index,
+        code,
+        offset,
+        append_time,
+        log_start,
+        *_NOTHING_MORE,
+    )
     return ProduceResponse(throttle_time_ms, [answer], {})
 
 

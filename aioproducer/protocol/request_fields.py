@@ -18,6 +18,8 @@ def unsigned_varint(value: int) -> bytes:
     """Encode a number, seven bits a byte, lowest first."""
     if 0 <= value < _VARINT_MORE:  # of nearly every string and array
         return _ONE_BYTE[value]
+    if value < _VARINT_MORE * _VARINT_MORE and value > 0:  # of nearly every batch
+        return bytes((value & 0x7F | _VARINT_MORE, value >> 7))
     encoded = bytearray()
     while value >= _VARINT_MORE:
         encoded.append(value & 0x7F | _VARINT_MORE)
