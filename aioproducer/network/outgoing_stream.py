@@ -25,7 +25,9 @@ from aioproducer.protocol.produce import Buffer
 
 _FIRST_POLL_S: Final = 0.001
 _SLOWEST_POLL_S: Final = 0.1
-_SMALL_REQUEST_BYTES: Final = 64 * 1024
+_CHEAPER_THAN_A_VECTOR: Final = 4 * 1024
+_CHEAPER_THAN_MANY_CALLS: Final = 64 * 1024
+"""Requests of so many bytes are copied into one piece: a larger one is written in those that it comes in."""
 
 
 class OutgoingStream:
@@ -41,6 +43,7 @@ class OutgoingStream:
         "_environment",
         "_gone",
         "_handed",
+        "_in_one_piece",
         "_is_poll_due_soon",
         "_moved_at",
         "_on_stall",
@@ -48,7 +51,7 @@ class OutgoingStream:
         "_poll_timer",
         "_transport",
         "_unwritten",
-        "_write",
+        "_write_pieces",
     )
 
     def __init__(
@@ -67,9 +70,9 @@ class OutgoingStream:
         settings = environment.settings
         _set_socket_options(transport, settings.send_buffer_bytes, settings.receive_buffer_bytes)
         transport.set_write_buffer_limits(high=settings.write_buffer_bytes)
-        self._write: Callable[[list[Buffer]], None] = (
-            transport.writelines if honours_back_pressure(environment.loop) else self._write_each
-        )
+        gathers = honours_back_pressure(environment.loop)
+        self._in_one_piece = _CHEAPER_THAN_A_VECTOR if gathers else _CHEAPER_THAN_MANY_CALLS
+        self._write_pieces: Callable[[list[Buffer]], None] = transport.writelines if gathers else self._write_each
 
     @property
     def unwritten(self) -> int:
@@ -84,7 +87,10 @@ class OutgoingStream:
         request.end = self._handed
         if not request.expects_response:
             self._queue(request, now)
-        self._write(pieces)
+        if size <= self._in_one_piece:
+            self._transport.write(b"".join(pieces))
+        else:
+            self._write_pieces(pieces)
 
     def pause_until(self, when: float) -> None:
         """Count no stall before then: the broker reads nothing until it is over."""
@@ -142,10 +148,6 @@ class OutgoingStream:
             self._poll_delay_s = min(2 * self._poll_delay_s, _SLOWEST_POLL_S)
 
     def _write_each(self, pieces: list[Buffer]) -> None:
-        # Small requests in one piece: a copy is cheaper than a system call and a packet for each part.
-        if sum(map(len, pieces)) <= _SMALL_REQUEST_BYTES:
-            self._transport.write(b"".join(pieces))
-            return
         for piece in pieces:
             self._transport.write(piece)
 
