@@ -15,7 +15,7 @@ from aioproducer.protocol.produce import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Collection, Sequence
 
     from aioproducer.core.cluster import Cluster
     from aioproducer.core.producer_batch import ProducerBatch
@@ -93,12 +93,12 @@ class ProduceRequest:
             version, acks=acks, timeout_ms=timeout_ms, transactional_id=transactional_id, batches=self._to_send()
         )
 
-    def answers(self, response: ProduceResponse) -> Callable[[ProducerBatch], PartitionAnswer | None]:
-        """Return a look-up of the answer to a batch; None where the response left it out. The first answer counts."""
+    def answers(self, response: ProduceResponse) -> dict[tuple[str | None, int], PartitionAnswer]:
+        """Return the answers by partition, without those that the response left out. The first answer counts."""
         found: dict[tuple[str | None, int], PartitionAnswer] = {}
         for answer in response.partitions:
             found.setdefault((self._topic_of(answer), answer.partition), answer)
-        return lambda batch: found.get(batch.queue.topic_partition)
+        return found
 
     def _topic_of(self, answer: PartitionAnswer) -> str | None:
         if answer.topic is not None or answer.topic_id is None:
@@ -109,7 +109,8 @@ class ProduceRequest:
         to_send = []
         for batch in self.batches:
             topic, partition = batch.queue.topic_partition
-            to_send.append(BatchToSend(topic, self.topic_ids[topic], partition, batch.header(), batch.records()))
+            records = batch.records()
+            to_send.append(BatchToSend(topic, self.topic_ids[topic], partition, batch.header(records), records))
         return to_send
 
     def __repr__(self) -> str:

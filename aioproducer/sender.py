@@ -225,7 +225,6 @@ class Sender:
             self._metadata.add_topic(topic, now)
 
     def _send_to(self, node_id: int, now: float) -> None:
-        self._client.connect(node_id)
         ready = self._accumulator.ready
         while connection_id := self._client.ready_connection(node_id):
             batches = self._accumulator.drain(node_id, connection_id, now)
@@ -235,6 +234,7 @@ class Sender:
             self._send(ProduceRequest(node_id, batches, self._metadata.cluster, transaction=transaction), now)
             if not ready.count(node_id):
                 return
+        self._client.connect(node_id)
 
     def _send(self, request: ProduceRequest, now: float) -> None:
         acks = self._policy.acks
@@ -250,9 +250,9 @@ class Sender:
                 on_lost=lambda error: self._guard(request, partial(self._lost, request, error)),
                 on_written=lambda: self._guard(request, partial(self._written, request)),
             )
-            for topic in request.topics:
-                self._metadata.add_topic(topic, now)
             self._client.send(request.node_id, outgoing)
+            for topic in request.topics:  # behind the sending: what is done here, is done while the broker works
+                self._metadata.add_topic(topic, now)
         except KafkaError as error:
             self._not_sent(request, error)
 
@@ -298,10 +298,10 @@ class Sender:
             self.wake()
 
     def _apply(self, request: ProduceRequest, response: ProduceResponse, now: float) -> None:
-        answer_to = request.answers(response)
+        answers = request.answers(response)
         hints: dict[TopicPartition, PartitionView] = {}
         for batch in request.batches:
-            answer = answer_to(batch)
+            answer = answers.get(batch.queue.topic_partition)
             if answer is None or answer.base_offset < NO_OFFSET:
                 text = f"node {request.node_id} answered Produce without a word on {batch.queue.topic_partition}"
                 batch.last_error = ProtocolError(text)

@@ -200,10 +200,10 @@ class ProducerBatch:
         """The records section; valid until the chunk is given back."""
         return memoryview(self.chunk)[self.start : self.start + self.size]
 
-    def header(self) -> bytes:
-        """The 61-byte header under the present identity."""
+    def header(self, records: memoryview) -> bytes:
+        """The 61-byte header under the present identity; `records` are its own."""
         return encode_header(
-            self.records(), self.count, times=self.times, identity=self.identity, compression=self.compression
+            records, self.count, times=self.times, identity=self.identity, compression=self.compression
         )
 
     def unstamp(self) -> None:

@@ -76,7 +76,7 @@ NO_TIMES: Final = BatchTimes(-1, -1)
 
 
 def encode_header(
-    records: Buffer, count: int, *, times: BatchTimes, identity: BatchIdentity, compression: int
+    records: bytes | memoryview, count: int, *, times: BatchTimes, identity: BatchIdentity, compression: int
 ) -> bytes:
     """Return the header of a batch.
 
@@ -88,7 +88,6 @@ def encode_header(
         compression: Kafka's number of the codec, 0..4.
     """
     crc32c = _checksum()
-    body = memoryview(records)
     after = _AFTER_CRC.pack(
         compression | _TRANSACTIONAL if identity.is_transactional else compression,
         count - 1,
@@ -99,8 +98,8 @@ def encode_header(
         identity.base_sequence,
         count,
     )
-    crc = crc32c(body, crc32c(after, 0))
-    length = HEADER_SIZE - _NOT_COUNTED_IN_LENGTH + body.nbytes
+    crc = crc32c(records, crc32c(after, 0))
+    length = HEADER_SIZE - _NOT_COUNTED_IN_LENGTH + len(records)
     return _BEFORE_CRC.pack(0, length, -1, 2, crc) + after
 
 

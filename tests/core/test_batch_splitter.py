@@ -54,7 +54,7 @@ def seal(core: CoreParts, batch: ProducerBatch) -> None:
 
 def decoded(part: ProducerBatch) -> Batch:
     """What a broker reads of a part."""
-    return decode_batch(part.header() + bytes(part.records()))
+    return decode_batch(part.header(part.records()) + bytes(part.records()))
 
 
 @given(RECORDS, st.lists(st.integers(0, 7), max_size=4), st.booleans())

@@ -126,11 +126,11 @@ def test_batch_is_sent_again_under_the_sequence_it_has() -> None:
     """Byte for byte."""
     core, _, batches = with_batches(2)
     send_all(core)
-    header = batches[0].header()
+    header = batches[0].header(batches[0].records())
     core.refuse(batches[0], maybe_written=True)
 
     assert send_next(core, connection=2) is batches[0]
-    assert (batches[0].header(), batches[0].attempts) == (header, 2)
+    assert (batches[0].header(batches[0].records()), batches[0].attempts) == (header, 2)
 
 
 # Retries

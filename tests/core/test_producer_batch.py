@@ -89,7 +89,7 @@ def test_header_and_records_are_a_batch_that_the_reference_reads() -> None:
     core = CoreParts()
     batch = on_wire(core, b"one", b"two")
 
-    decoded = decode_batch(batch.header() + bytes(batch.records()))
+    decoded = decode_batch(batch.header(batch.records()) + bytes(batch.records()))
 
     assert [record.value for record in decoded.records] == [b"one", b"two"]
     assert (decoded.producer_id, decoded.producer_epoch, decoded.base_sequence) == (7, 0, 0)
@@ -116,7 +116,7 @@ def test_batch_known_not_to_be_written_can_be_given_another_identity() -> None:
     batch.unstamp()
     batch.identity = BatchIdentity(7, 1, 0)
 
-    decoded = decode_batch(batch.header() + bytes(batch.records()))
+    decoded = decode_batch(batch.header(batch.records()) + bytes(batch.records()))
 
     assert (decoded.producer_epoch, decoded.base_sequence, bytes(batch.records())) == (1, 0, records)
 
@@ -125,7 +125,7 @@ def test_batch_without_idempotence_is_never_stamped() -> None:
     """Its header says so."""
     batch = on_wire(CoreParts(idempotent=False), b"v")
 
-    decoded = decode_batch(batch.header() + bytes(batch.records()))
+    decoded = decode_batch(batch.header(batch.records()) + bytes(batch.records()))
 
     assert (batch.is_stamped, batch.identity) == (False, NO_IDENTITY)
     assert (decoded.producer_id, decoded.producer_epoch, decoded.base_sequence) == (-1, -1, -1)
@@ -140,7 +140,7 @@ def test_batch_can_hold_its_records_anywhere_in_a_chunk() -> None:
     batch.hold(100, len(section), count=1, times=BatchTimes(5, 5))
 
     assert bytes(batch.records()) == section
-    assert decode_batch(batch.header() + bytes(batch.records())).records == (Record(None, b"v", 5),)
+    assert decode_batch(batch.header(batch.records()) + bytes(batch.records())).records == (Record(None, b"v", 5),)
 
 
 def test_batch_takes_records_until_it_is_closed_once() -> None:
