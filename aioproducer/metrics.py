@@ -11,8 +11,16 @@ org.apache.kafka.common.network.Selector.
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
+
+_STEPS: Final = 8  # buckets to a power of two
+_POWERS: Final = 32
+_BOUNDS_S: Final = [
+    (1 + step / _STEPS) * 2**power * 1e-6 for power in range(_POWERS) for step in range(_STEPS)
+]  # where each bucket but the first begins
 
 
 class LatencyHistogram:
@@ -24,11 +32,8 @@ class LatencyHistogram:
 
     __slots__ = ("_count", "_counts", "_max_s")
 
-    _STEPS = 8  # buckets to a power of two
-    _POWERS = 32
-
     def __init__(self) -> None:
-        self._counts = [0] * (self._STEPS * self._POWERS + 1)
+        self._counts = [0] * (len(_BOUNDS_S) + 1)
         self._count = 0
         self._max_s = 0.0
 
@@ -39,7 +44,7 @@ class LatencyHistogram:
 
     def record(self, latency_s: float, count: int = 1) -> None:
         """Add `count` deliveries that took `latency_s` seconds; a negative time counts as 0."""
-        self._counts[self._bucket(latency_s)] += count
+        self._counts[bisect_right(_BOUNDS_S, latency_s)] += count
         self._count += count
         self._max_s = max(self._max_s, latency_s)
 
@@ -62,19 +67,11 @@ class LatencyHistogram:
                 return min(self._middle_s(index), self._max_s)
         return self._max_s
 
-    def _bucket(self, latency_s: float) -> int:
-        microseconds = latency_s * 1e6
-        if microseconds < 1.0:
-            return 0
-        mantissa, exponent = math.frexp(microseconds)  # mantissa in [0.5, 1)
-        step = int((mantissa * 2 - 1) * self._STEPS)
-        return min(1 + (exponent - 1) * self._STEPS + step, len(self._counts) - 1)
-
     def _middle_s(self, index: int) -> float:
         if index == 0:
             return 0.5e-6
-        power, step = divmod(index - 1, self._STEPS)
-        return math.ldexp(1 + (step + 0.5) / self._STEPS, power) * 1e-6
+        power, step = divmod(index - 1, _STEPS)
+        return math.ldexp(1 + (step + 0.5) / _STEPS, power) * 1e-6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -47,6 +47,8 @@ class OneByOneWatch:
             called_at: monotonic seconds of the call that opened the batch.
             now: monotonic seconds.
         """
+        if self._is_told:
+            return
         pause = called_at - self._last_end
         self._last_end = now
         if records != 1 or not is_awaited or pause < 0.0:
@@ -56,7 +58,7 @@ class OneByOneWatch:
             self._streak = max(self._streak - PAUSE_COSTS, 0)
             return
         self._streak += 1
-        if self._streak == STREAK and not self._is_told:
+        if self._streak == STREAK:
             self._is_told = True
             self._log.info(
                 "awaited_one_by_one",

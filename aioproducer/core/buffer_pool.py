@@ -89,14 +89,16 @@ class BufferPool:
         capacity = self.capacity_for(size)
         if self.lent_bytes + capacity > self.total_bytes:
             return None
-        payers = (_COMMON, node_id) if may_use_common else (node_id,) if node_id is not _COMMON else ()
-        for payer in payers:
-            if self._used.get(payer, 0) + capacity <= self._limit_of(payer):
-                chunk = self._chunk(capacity)
-                self._lent[chunk] = payer
-                self._count(payer, capacity)
-                return chunk
-        return None
+        if may_use_common and self._used[_COMMON] + capacity <= self._common_limit:
+            payer = _COMMON
+        elif node_id is not _COMMON and self._used.get(node_id, 0) + capacity <= self._limit_of(node_id):
+            payer = node_id
+        else:
+            return None
+        chunk = self._chunk(capacity)
+        self._lent[chunk] = payer
+        self._count(payer, capacity)
+        return chunk
 
     def lend_for_unpacking(self, size: int, node_id: int | None) -> Chunk | None:
         """Lend what a compressed batch is unpacked into; where the memory is full, beside it.
@@ -217,7 +219,7 @@ class BufferPool:
                 spare += size
 
     def _returned(self, chunk: Chunk) -> None:
-        if "_lent" not in self.__dict__:
+        if getattr(self, "_lent", None) is None:
             return  # the whole producer is being collected, and the pool was before the chunk
         payer = self._lent.pop(chunk)
         self._count(payer, -chunk.capacity)

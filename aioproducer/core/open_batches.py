@@ -236,7 +236,7 @@ class OpenBatches:  # noqa: PLR0904  # each asked from one place, of one diction
     def _open_batch(self, queue: PartitionQueue, size: int, *, is_patient: bool) -> bool:
         limit = self._limit_of(queue)
         has_plenty = self._pool.lent_bytes < self._pool.total_bytes // 2
-        hint = min(queue.capacity_hint, limit) if is_patient or has_plenty else 0
+        hint = min(queue.last_size, limit) if is_patient or has_plenty else 0
         chunk = self._lend(max(size, hint, min(SMALLEST_CHUNK, limit)), queue)
         if chunk is None and not is_patient:
             chunk = self._lend(size, queue)
@@ -292,7 +292,7 @@ class OpenBatches:  # noqa: PLR0904  # each asked from one place, of one diction
     def note_closed(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
         """Forget an open batch that was closed; the next of its partition begins as large as it became."""
         self._open.pop(queue, None)
-        queue.capacity_hint = self._pool.capacity_for(batch.size)
+        queue.last_size = batch.size
         self._records_closed += batch.count
 
     @property

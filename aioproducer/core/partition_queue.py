@@ -36,10 +36,10 @@ class PartitionQueue:  # noqa: PLR0904  # what is asked of a partition is asked 
     """One partition: open batch, queued batches, batches on the wire."""
 
     __slots__ = (
-        "capacity_hint",
         "expiry_timer",
         "identity",
         "is_offered",
+        "last_size",
         "leader_id",
         "max_in_flight",
         "next_order",
@@ -73,7 +73,7 @@ class PartitionQueue:  # noqa: PLR0904  # what is asked of a partition is asked 
         self.is_offered = False
         self.open_timer: Timer | None = None
         self.expiry_timer: Timer | None = None
-        self.capacity_hint = 0
+        self.last_size = 0
 
     # Which may go
 

@@ -79,8 +79,10 @@ class TimerHeap:
 
     def fire(self, now: float) -> None:
         """Run what is due, earliest first; timers that this schedules for the past run too."""
-        while (when := self.next_at()) is not None and when <= now:
-            heappop(self._heap)[2].fire(now)
+        while self._heap and self._heap[0][0] <= now:
+            timer = heappop(self._heap)[2]
+            self._cancelled -= not timer.is_pending
+            timer.fire(now)
 
     def forget_one(self) -> None:
         """Note that a timer was cancelled; cancelled ones never outnumber the others for long."""

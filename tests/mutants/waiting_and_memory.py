@@ -66,8 +66,8 @@ WAITING_AND_MEMORY = (
         changes=(
             Change(
                 "core/buffer_pool.py",
-                "        if self.lent_bytes + capacity > self.total_bytes:\n            return None\n        payers",
-                "        payers",
+                "        if self.lent_bytes + capacity > self.total_bytes:\n            return None\n        if may",
+                "        if may",
             ),
         ),
     ),
