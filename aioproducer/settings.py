@@ -78,10 +78,12 @@ def metadata_settings(config: ProducerConfig) -> MetadataSettings:
 
 def waiting_limits(config: ProducerConfig) -> WaitingLimits:
     """The waiting lines. A record's own deadline counts there too."""
+    option = "max_block_ms" if config.max_block_ms <= config.delivery_timeout_ms else "delivery_timeout_ms"
     return WaitingLimits(
         max_records=config.max_waiting_records,
         max_bytes=config.max_waiting_bytes,
         max_block_s=min(config.max_block_ms, config.delivery_timeout_ms) / 1000,
+        max_block_option=option,
     )
 
 

@@ -39,6 +39,8 @@ class WaitingLimits(NamedTuple):
     max_bytes: int
     max_block_s: float
     """Seconds that a record waits for metadata and memory together."""
+    max_block_option: str = "max_block_ms"
+    """Which option says so, for errors: a record's own deadline may come first."""
 
 
 class WaitingLines:
@@ -269,7 +271,7 @@ class WaitingLines:
 
     def _topic_too_late(self, topic: str, line: WaitingLine, now: float) -> None:
         for record in self._late(line, now):
-            message = f"topic {topic!r} is still unknown after max_block_ms={self._block_ms}: {self._explain(topic)}"
+            message = f"topic {topic!r} is still unknown after {self._bound}: {self._explain(topic)}"
             self._fail(record, MetadataTimeoutError(message, elapsed_s=now - record.called_at))
         if len(line):
             self._watch(line, partial(self._topic_too_late, topic, line))
@@ -280,15 +282,15 @@ class WaitingLines:
         for record in self._late(line, now):
             self.exhausted += 1
             message = (
-                f"no room for a record of {record.size} bytes within max_block_ms={self._block_ms}: the buffer holds "
-                "records that the brokers have not answered; raise buffer_memory or max_block_ms, or send less"
+                f"no room for a record of {record.size} bytes within {self._bound}: the buffer holds records that the "
+                f"brokers have not answered; raise buffer_memory or {self._limits.max_block_option}, or send less"
             )
             self._fail(record, BufferTimeoutError(message, elapsed_s=now - record.called_at))
         self._watch(line, partial(self._memory_too_late, line))
 
     @property
-    def _block_ms(self) -> int:
-        return round(self._limits.max_block_s * 1000)
+    def _bound(self) -> str:
+        return f"{self._limits.max_block_option}={round(self._limits.max_block_s * 1000)}"
 
     def __repr__(self) -> str:
         """Show how much waits for what."""

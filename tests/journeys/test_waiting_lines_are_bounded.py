@@ -159,6 +159,20 @@ async def test_enqueue_without_room_in_time(one_broker: FakeCluster) -> None:
     assert len(values(one_broker, "orders")) == accepted
 
 
+@pytest.mark.parametrize(
+    "max_block_ms, named", [(60_000, "delivery_timeout_ms=400"), (400, "max_block_ms=400"), (300, "max_block_ms=300")]
+)
+async def test_error_names_the_option_that_has_ended_the_wait(
+    one_broker: FakeCluster, max_block_ms: int, named: str
+) -> None:
+    """A record's own deadline comes before a longer max_block_ms: to raise that would not help."""
+    times = {"request_timeout_ms": 400, "linger_ms": 0, "delivery_timeout_ms": 400}
+    async with Producer(one_broker.bootstrap_servers, max_block_ms=max_block_ms, **times) as producer:  # type: ignore[arg-type]
+        one_broker.faults.stall(METADATA)
+        with pytest.raises(MetadataTimeoutError, match=f"'orders' is still unknown after {named}: "):
+            await producer.send("orders", b"v")
+
+
 async def test_enqueue_cancelled_while_it_waits_for_room_is_not_written(one_broker: FakeCluster) -> None:
     """And lets those behind it pass at once, if they fit."""
     stall = one_broker.faults.stall(PRODUCE)
