@@ -107,7 +107,8 @@ class ProducerConfig:
 
     max_in_flight_requests_per_connection: Annotated[int, Whole(1)] = 5
     """Produce requests to one broker that are not answered yet. At most 5 with idempotence:
-    a broker remembers five batches of each partition."""
+    a broker remembers five batches of each partition. A question about metadata does not wait behind them,
+    so there may be one request more on a connection."""
 
     linger_ms: Annotated[int, Whole(0, INT64_MAX)] = 5
     """How long a batch waits for more records, in ms. An awaited record does not wait:
