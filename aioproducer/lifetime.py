@@ -157,8 +157,8 @@ class ProducerLifetime:
                 await running.flushes.wait_for(generation)
             error = failed.take_error()
         except TimeoutError:
-            text = f"flush: {running.generations.unfinished} batches and waiting records unfinished after {timeout} s"
-            raise TimeoutError(text) from None
+            left = running.generations.unfinished
+            raise TimeoutError(f"flush: unfinished after {timeout} s: {left}, batches and waiting records") from None
         finally:
             running.completion.unseen.end_flush(failed)
         if error is not None:

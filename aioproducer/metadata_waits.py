@@ -10,6 +10,7 @@ from aioproducer.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
     from aioproducer.core.open_batches import OpenBatches
+    from aioproducer.errors import KafkaError
     from aioproducer.network.metadata_refresher import MetadataRefresher
 
 
@@ -56,17 +57,16 @@ class MetadataWaits:
         text = f"topic {topic!r}: {code.name}: {code.meaning}"
         return BrokerError.of(int(code), text, topic=topic, outcome=Outcome.NOT_WRITTEN)
 
-    def explain_topic(self, topic: str) -> str:
-        """Say why a topic is still unknown."""
+    def topic_trouble(self, topic: str) -> KafkaError | None:
+        """What keeps a topic unknown; None: brokers have said nothing of it yet."""
         if self._metadata.last_error is not None:
-            return str(self._metadata.last_error)
+            return self._metadata.last_error
         code = self._metadata.topic_error(topic)
         row = ErrorCode.of(code)
-        if row is None:
-            return f"brokers answer a code newer than this client ({code})"
         if row is ErrorCode.NONE:
-            return "no broker has named its partitions yet"
-        return f"brokers answer {row.name}: {row.meaning}"
+            return None
+        said = f"a code newer than this client ({code})" if row is None else f"{row.name}: {row.meaning}"
+        return BrokerError.of(code, f"brokers answer {said}", retriable=True, topic=topic)
 
     def __repr__(self) -> str:
         """Show how many wait."""

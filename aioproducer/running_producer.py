@@ -158,7 +158,7 @@ class RunningProducer:
             self.timers,
             limits=waiting_limits(self._config),
             on_failed=self.completion.fail_waiting,
-            explain=self.metadata_waits.explain_topic,
+            trouble=self.metadata_waits.topic_trouble,
         )
 
     def _make_preparation(self, interceptors: InterceptorChain) -> Preparation:

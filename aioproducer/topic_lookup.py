@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aioproducer.errors import MetadataTimeoutError
+from aioproducer.core.waiting_lines import still_unknown
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,7 +34,7 @@ async def partitions_of(topic: str, *, open_running: Callable[[], RunningProduce
         is_answered = await running.metadata_waits.next_answer(deadline)
         open_running()  # closed or failed meanwhile: raises
         if not is_answered:
-            why = running.metadata_waits.explain_topic(topic)
-            text = f"topic {topic!r} is still unknown after max_block_ms={max_block_ms}: {why}"
-            raise MetadataTimeoutError(text, topic=topic)
+            trouble = running.metadata_waits.topic_trouble(topic)
+            late = still_unknown(topic, f"max_block_ms={max_block_ms}", trouble)
+            raise late
     return list(range(count))

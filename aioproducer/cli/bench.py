@@ -6,7 +6,7 @@ import sys
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 from aiokafka.errors import KafkaError as ReaderError
@@ -23,7 +23,7 @@ from aioproducer.cli.benchmark.scenarios.registry import SCENARIOS
 from aioproducer.cli.benchmark.sizes import FULL, QUICK
 from aioproducer.cli.benchmark.tables import WIDTH, print_report
 from aioproducer.cli.benchmark.worker_process import WorkerError
-from aioproducer.cli.exit_codes import EXIT_FAILED
+from aioproducer.cli.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED
 from aioproducer.cli.running import run_until_signal, usage_error
 from aioproducer.config.bootstrap_servers import parse_bootstrap_servers
 from aioproducer.errors import ConfigurationError
@@ -80,6 +80,8 @@ def bench(
                 report.scenarios.append(await SCENARIOS[name](runs))
 
     _run(measure)
+    if len(report.scenarios) < len(names):
+        _end_unfinished(report, len(names))
     _publish(report, failures, json_file)
 
 
@@ -103,6 +105,14 @@ def _run(measure: Callable[[], Awaitable[None]]) -> None:
     except STOPPERS as failed:
         _say(f"aioproducer: {_in_one_line(failed)}")
         sys.exit(EXIT_FAILED)
+
+
+def _end_unfinished(report: BenchReport, scenarios: int) -> NoReturn:
+    """Print what was measured before a signal came; a report of all that a file holds is not given up for it."""
+    if report.scenarios:
+        print_report(Console(width=WIDTH), report)
+    _say(f"aioproducer: interrupted after {len(report.scenarios)} of {scenarios} scenarios; no file was written")
+    sys.exit(EXIT_INTERRUPTED)
 
 
 def _publish(report: BenchReport, failures: Sequence[str], json_file: Path | None) -> None:

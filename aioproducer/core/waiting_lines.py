@@ -53,7 +53,7 @@ class WaitingLines:
         timers: for `max.block.ms`.
         limits: see there.
         on_failed: called with a record that leaves its line without a place, and the error.
-        explain: says why a topic is still unknown, for the error's text.
+        trouble: says what keeps a topic unknown, if anything was heard of it.
     """
 
     def __init__(  # noqa: PLR0913, PLR0917  # the parts it stands between
@@ -65,7 +65,7 @@ class WaitingLines:
         *,
         limits: WaitingLimits,
         on_failed: Callable[[WaitingRecord, KafkaError], None],
-        explain: Callable[[str], str],
+        trouble: Callable[[str], KafkaError | None],
     ) -> None:
         self._appender = appender
         self._open_batches = open_batches
@@ -73,7 +73,7 @@ class WaitingLines:
         self._timers = timers
         self._limits = limits
         self._on_failed = on_failed
-        self._explain = explain
+        self._trouble = trouble
         self._topics: dict[str, WaitingLine] = {}
         self._memory = MemoryLines(appender, open_batches, on_placed=self._placed, on_refused=self._fail)
         self._order = count()
@@ -214,10 +214,10 @@ class WaitingLines:
             self._fail(record, error)
 
     def _fail(self, record: WaitingRecord, error: KafkaError) -> None:
+        topic, partition = record.topic, record.partition
+        failed = error.with_details(topic=topic, partition=partition, outcome=Outcome.NOT_WRITTEN, attempts=0)
         self._leave(record)
-        self._on_failed(
-            record, error.with_details(topic=record.topic, partition=record.partition, outcome=Outcome.NOT_WRITTEN)
-        )
+        self._on_failed(record, failed)
         self._generations.leave(record.generation)
 
     def _leave(self, record: WaitingRecord) -> None:
@@ -271,8 +271,8 @@ class WaitingLines:
 
     def _topic_too_late(self, topic: str, line: WaitingLine, now: float) -> None:
         for record in self._late(line, now):
-            message = f"topic {topic!r} is still unknown after {self._bound}: {self._explain(topic)}"
-            self._fail(record, MetadataTimeoutError(message, elapsed_s=now - record.called_at))
+            error = still_unknown(topic, self._bound, self._trouble(topic))
+            self._fail(record, error.with_details(elapsed_s=now - record.called_at))
         if len(line):
             self._watch(line, partial(self._topic_too_late, topic, line))
         else:
@@ -298,6 +298,19 @@ class WaitingLines:
             f"<WaitingLines records={self.records} bytes={self.bytes} unknown_topics={len(self.unknown_topics)} "
             f"partitions={len(self._memory)}>"
         )
+
+
+def still_unknown(topic: str, bound: str, trouble: KafkaError | None) -> MetadataTimeoutError:
+    """The error of whoever has waited in vain for a topic.
+
+    Args:
+        topic: which.
+        bound: the option that has ended the wait, and its value.
+        trouble: what was heard last.
+    """
+    why = "no broker has named its partitions yet" if trouble is None else str(trouble)
+    message = f"topic {topic!r} is still unknown after {bound}: {why}"
+    return MetadataTimeoutError(message, topic=topic, last_broker_error=trouble)
 
 
 def _as_kafka_error(error: Exception) -> KafkaError:

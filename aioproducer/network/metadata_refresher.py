@@ -178,10 +178,9 @@ class MetadataRefresher:
             async with asyncio.timeout(timeout_s):
                 await answered
         except TimeoutError as error:
-            why = f": {self.last_error}" if self.last_error is not None else ""
-            raise MetadataTimeoutError(f"no broker has answered within {timeout_s:g} s{why}") from (
-                self.last_error or error
-            )
+            said = self.last_error
+            text = f"no broker has answered within {timeout_s:g} s{'' if said is None else f': {said}'}"
+            raise MetadataTimeoutError(text, last_broker_error=said) from (said or error)
 
     def fail_waiting(self, error: KafkaError) -> None:
         """Fail those who wait for the first answer: it will never come."""

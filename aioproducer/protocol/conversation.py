@@ -195,7 +195,7 @@ class BrokerConversation(Generic[ContextT]):
 
 def _refuse_other_protocols(start: bytes) -> None:
     if start[:2] in _TLS_RECORDS:
-        raise TlsError("the other end speaks TLS: this is the port of a TLS listener, and security_protocol is not TLS")
+        raise TlsError("the other end speaks TLS: this is the port of a TLS listener, which is not supported")
     if start in _OTHER_PROTOCOLS:
         raise ProtocolError(f"the other end is {_OTHER_PROTOCOLS[start]}, not a Kafka broker (it said {start!r})")
 

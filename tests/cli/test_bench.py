@@ -1,6 +1,7 @@
 """`aioproducer bench` on the embedded cluster, short: every scenario runs, and every count is the broker's."""
 
 import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -56,6 +57,23 @@ def test_file_that_cannot_be_written_is_told_before_anything_is_measured(tmp_pat
 
     assert (ended.returncode, ended.stdout) == (2, "")
     assert ended.stderr == f"aioproducer: --json {file}: No such file or directory\n"
+
+
+@pytest.mark.slow
+def test_interrupted_bench_leaves_the_file_of_an_earlier_one_alone(tmp_path: Path) -> None:
+    """It says how far it came, prints that much, and ends as whoever was interrupted does."""
+    file = tmp_path / "bench.json"
+    file.write_text("{}", "utf-8")
+    command = [*COMMAND, "--embedded", "--quick", "--only", "import", "--only", "stalled", "--json", str(file)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        while process.stderr.readline() != "--- stalled\n":
+            assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        output, errors = process.communicate(timeout=60)
+
+    assert (process.returncode, "import" in output, file.read_text("utf-8")) == (130, True, "{}")
+    assert errors.endswith("aioproducer: interrupted after 1 of 2 scenarios; no file was written\n")
 
 
 @pytest.mark.slow

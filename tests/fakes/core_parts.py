@@ -74,7 +74,7 @@ class CoreParts:
             self.timers,
             limits=WaitingLimits(max_records=1000, max_bytes=1_000_000, max_block_s=60.0),
             on_failed=lambda record, error: self.failed.append((record, error)),
-            explain=lambda topic: f"nobody knows {topic}",
+            trouble=lambda topic: KafkaError(f"nobody knows {topic}"),
         )
         self.lead(leaders)
 

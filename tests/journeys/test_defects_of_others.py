@@ -235,6 +235,7 @@ async def test_wrong_server_on_the_port_is_named(answer: bytes, kind: type[Broke
             await Producer(address, max_block_ms=150).start()
 
     assert isinstance(caught.value.__cause__, kind)
+    assert isinstance(caught.value.last_broker_error, kind)
 
 
 async def test_returned_timestamps_are_each_records_own(producer: Producer, one_broker: FakeCluster) -> None:

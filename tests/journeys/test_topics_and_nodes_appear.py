@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from aioproducer import InvalidPartitionError, KafkaError, Outcome, Producer, UndeliveredError
-from aioproducer.errors import MetadataTimeoutError
+from aioproducer.errors import BrokerError, MetadataTimeoutError
 from aioproducer.protocol.error_codes import ErrorCode
 from aioproducer.testing import ApiKey, FakeCluster, Where
 from tests.fakes.virtual_cluster import in_virtual_time
@@ -54,8 +54,12 @@ async def test_code_that_nobody_knows_is_told_as_a_number() -> None:
     ):
         cluster.faults.error(999, Where(api=ApiKey.METADATA, topic="orders"), times=None)
 
-        with pytest.raises(MetadataTimeoutError, match=r"brokers answer a code newer than this client \(999\)"):
+        with pytest.raises(MetadataTimeoutError, match=r"a code newer than this client \(999\)") as caught:
             await producer.partitions_for("orders")
+
+    error = caught.value.last_broker_error
+    assert isinstance(error, BrokerError)
+    assert (error.code, error.topic) == (999, "orders")
 
 
 @in_virtual_time

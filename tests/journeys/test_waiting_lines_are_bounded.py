@@ -169,8 +169,10 @@ async def test_error_names_the_option_that_has_ended_the_wait(
     times = {"request_timeout_ms": 400, "linger_ms": 0, "delivery_timeout_ms": 400}
     async with Producer(one_broker.bootstrap_servers, max_block_ms=max_block_ms, **times) as producer:  # type: ignore[arg-type]
         one_broker.faults.stall(METADATA)
-        with pytest.raises(MetadataTimeoutError, match=f"'orders' is still unknown after {named}: "):
+        with pytest.raises(MetadataTimeoutError, match=f"'orders' is still unknown after {named}: ") as caught:
             await producer.send("orders", b"v")
+
+    assert (caught.value.attempts, caught.value.outcome) == (0, Outcome.NOT_WRITTEN)
 
 
 async def test_enqueue_cancelled_while_it_waits_for_room_is_not_written(one_broker: FakeCluster) -> None:
