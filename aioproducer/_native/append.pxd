@@ -4,18 +4,7 @@ from libc.stdint cimport int64_t
 
 from aioproducer._native.delivery cimport BatchResult, Delivery
 from aioproducer._native.memory cimport Chunk
-
-
-cdef struct RecordBytes:                     # the checked arguments of one send; key and value are borrowed
-    const char* key
-    Py_ssize_t key_size                      # -1: null
-    const char* value
-    Py_ssize_t value_size                    # -1: null
-    Py_ssize_t partition                     # -1: not given
-    int64_t timestamp                        # ms since the epoch
-    const char* headers                      # the section of headers as it is written
-    Py_ssize_t headers_size
-    Py_ssize_t size                          # most bytes that the record can take
+from aioproducer._native.record_bytes cimport RecordBytes
 
 
 cdef class RecordBatchBuilder:
@@ -58,6 +47,8 @@ cdef class RecordAppender:
     cdef bint _ignore_keys
     cdef public bint closed                  # every append calls `refuse`
     cdef public bint pause_wanted            # enough was written that the loop should run once
+    cdef object _on_written                  # called once, when `_bytes_left` more were written
+    cdef Py_ssize_t _bytes_left
     cdef bint busy                           # inside an append; what is appended meanwhile waits in line
     cdef char* _scratch                      # headers section of the record at hand
     cdef Py_ssize_t _scratch_size
@@ -75,3 +66,4 @@ cdef class RecordAppender:
     cdef RecordBatchBuilder room_for(self, TopicSlots topic, RecordBytes* record)
     cdef int write(self, RecordBatchBuilder builder, RecordBytes* record) except -1
     cdef Delivery _append(self, TopicSlots topic, RecordBytes* record, on_delivery)
+    cdef int _tell_written(self) except -1

@@ -109,6 +109,8 @@ class RecordAppender:
     ) -> None: ...
     def open(self) -> None:
         """Take records, from the thread alone that made it."""
+    def call_after(self, size: int, callback: Callable[[], object], /) -> None:
+        """Call back once, when records of so many bytes more were written; of two wishes the later one counts."""
     def on_loop_thread(self) -> bool:
         """Whether the caller runs on the thread that made it."""
     def wall_clock_ms(self) -> int:

@@ -32,6 +32,9 @@ from aioproducer._native.arguments cimport (
 from aioproducer._native.delivery cimport BatchResult, Delivery, new_delivery
 from aioproducer._native.memory cimport Chunk
 from aioproducer._native.murmur2 cimport murmur2_of
+from aioproducer._native.record_bytes cimport (
+    RECORD_OVERHEAD, RecordBytes, nullable_data, nullable_size, put_bytes,
+)
 from aioproducer._native.varint cimport put_varint, varint_size
 
 from aioproducer.records import check_callback, check_topic_name
@@ -47,30 +50,13 @@ cdef extern from "<time.h>" nogil:
     int clock_gettime(int clock, timespec* now)
     int CLOCK_REALTIME
 
+cdef extern from "Python.h":
+    Py_ssize_t NEVER "PY_SSIZE_T_MAX"        # bytes: nobody wants to be told
+
 cdef enum:
-    RECORD_OVERHEAD = 31          # length 5, attributes 1, timestamp 10, offset 5, key length 5, value length 5
     BATCH_HEADER_SIZE = 61        # what stands before the records of a batch
 
 cdef const char* NO_HEADERS = b"\0"      # a count of none
-
-
-# Bytes
-
-cdef inline char* put_bytes(char* at, const char* data, Py_ssize_t size) noexcept nogil:
-    """`size` -1 is null."""
-    at = put_varint(at, size)
-    if size > 0:
-        memcpy(at, data, size)
-        return at + size
-    return at
-
-
-cdef inline Py_ssize_t nullable_size(bytes data) noexcept:
-    return -1 if data is None else PyBytes_GET_SIZE(data)
-
-
-cdef inline const char* nullable_data(bytes data) noexcept:
-    return NULL if data is None else PyBytes_AS_STRING(data)
 
 
 def murmur2(bytes key not None):
@@ -143,6 +129,7 @@ cdef class RecordAppender:
         self._wall_clock = wall_clock
         self._ignore_keys = ignore_keys
         self.closed = True
+        self._bytes_left = NEVER
         self._thread = PyThread_get_thread_ident()
 
     def __dealloc__(self):
@@ -150,6 +137,9 @@ cdef class RecordAppender:
 
     def open(self):
         self.closed = False
+
+    def call_after(self, Py_ssize_t size, callback):
+        self._bytes_left, self._on_written = size, callback
 
     def on_loop_thread(self):
         return self._thread == PyThread_get_thread_ident()
@@ -334,12 +324,21 @@ cdef class RecordAppender:
 
     cdef int write(self, RecordBatchBuilder builder, RecordBytes* record) except -1:
         """Into the room that was found last."""
+        cdef Py_ssize_t before = builder.size
         write_record(builder, record)
-        if builder.size >= builder.limit:
-            try:
+        self._bytes_left -= builder.size - before
+        try:
+            if builder.size >= builder.limit:
                 self._accumulator.batch_full(self._slot)
-            except MemoryError:
-                pass  # the next record for this partition closes it
+            if self._bytes_left <= 0:
+                self._tell_written()
+        except MemoryError:
+            pass  # the next record for this partition closes a full batch; nobody waits to be told
+        return 0
+
+    cdef int _tell_written(self) except -1:
+        callback, self._on_written, self._bytes_left = self._on_written, None, NEVER
+        callback()
         return 0
 
     def place(self, topic, bytes value, bytes key, partition, int64_t timestamp, headers):

@@ -7,9 +7,10 @@ No handle is made for a record. What is kept of it is where it stands, in the ca
 from cpython cimport array
 import array
 
-from aioproducer._native.append cimport RecordAppender, RecordBatchBuilder, RecordBytes, TopicSlots
+from aioproducer._native.append cimport RecordAppender, RecordBatchBuilder, TopicSlots
 from aioproducer._native.arguments cimport as_bytes
 from aioproducer._native.delivery cimport BatchResult, new_delivery
+from aioproducer._native.record_bytes cimport RecordBytes
 
 cdef array.array NUMBERS = array.array("i")
 

@@ -296,6 +296,11 @@ class OpenBatches:  # noqa: PLR0904  # each asked from one place, of one diction
         self._records_closed += batch.count
 
     @property
+    def count(self) -> int:
+        """How many there are."""
+        return len(self._open)
+
+    @property
     def records(self) -> int:
         """Records that were ever appended."""
         builders = (queue.slot.builder for queue in self._open)
@@ -317,7 +322,7 @@ class OpenBatches:  # noqa: PLR0904  # each asked from one place, of one diction
         self.may_use_common = not is_kept
 
     def hurry(self) -> None:
-        """Make every open batch ready: memory is short, and half-empty batches would wait out their linger."""
+        """Make every open batch ready: half-empty ones would wait out their linger."""
         for queue in self._open:
             assert queue.open_batch is not None, "closed without a note of it"
             self._make_ready(queue, queue.open_batch)

@@ -66,6 +66,10 @@ class Coordinators:
         """Call `listener` with every answer about the cluster."""
         self._metadata.on_update(lambda _: listener())
 
+    def is_idle(self) -> bool:
+        """Whether no request is on its way to any node."""
+        return not any(map(self._client.in_flight_count, self._metadata.cluster.nodes))
+
     def produce_transaction(self) -> ProduceTransaction:
         """Return what a Produce request must say of the transaction that its batches belong to."""
         self._follow_cluster()

@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from aioproducer.transactions.early_requests import EarlyRequests
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
@@ -72,9 +74,10 @@ class TransactionRecords:
         self._settlement.on_resolved = resolved
         self._settlement.on_log_lost = log_lost
 
-    def open(self) -> None:
-        """Take records."""
+    def open(self, is_idle: Callable[[], bool]) -> None:
+        """Take records; they may go early while `is_idle` says that no request is on its way."""
         self._appender.closed = False
+        EarlyRequests(self._appender, self._accumulator.open_batches, is_idle)
 
     def close(self) -> int:
         """Take no more; returns the flush generation of what was taken."""

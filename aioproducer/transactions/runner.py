@@ -208,7 +208,7 @@ class TransactionRunner:
                     break
                 self.wake()
         self.endings.begun()
-        self._records.open()
+        self._records.open(self._coordinators.is_idle)
 
     # Offsets
 

@@ -228,4 +228,28 @@ OWN_TRANSACTIONS = (
         old="        if error is not None and error is not self._told:",
         new="        if error is not None and self._told is None:",
     ),
+    _by_test(
+        "early_batches_do_not_wait_for_answers",
+        "a large transaction is sent in as many requests as it has quarters of a batch, whatever the broker is busy with",
+        "tests/test_early_requests.py::test_nothing_goes_early_while_a_request_is_on_its_way",
+        file="transactions/early_requests.py",
+        old=" and self._is_idle():\n",
+        new=":\n",
+    ),
+    _by_test(
+        "few_bytes_of_many_partitions_go_early",
+        "a transaction over many partitions is sent in batches of a few records",
+        "tests/test_early_requests.py::test_batches_go_together_when_each_is_worth_it",
+        file="transactions/early_requests.py",
+        old="self._written >= self._step * self._open_batches.count and",
+        new="self._written >= self._step and",
+    ),
+    _by_test(
+        "who_is_told_of_bytes_is_told_again",
+        "after the first step of a large transaction Python is called for every record",
+        "tests/native/test_append_tells.py::test_writing_so_many_bytes_calls_back_once",
+        file="_native/append.pyx",
+        old="callback, self._on_written, self._bytes_left = self._on_written, None, NEVER",
+        new="callback, self._bytes_left = self._on_written, 0",
+    ),
 )

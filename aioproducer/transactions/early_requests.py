@@ -1,0 +1,63 @@
+"""Sends a large transaction while a loop of `enqueue` is still writing it, although its batches are not full.
+
+The end of a transaction waits for all of its records. With large batches most of them may be written before one is
+full, and before the event loop has had a turn; then the brokers do nothing while the caller works, and the caller
+waits while they do. So in a transaction the loop gets a turn now and then, and whenever nothing is on its way and the
+open batches are large enough to be worth a request, they go as they are.
+
+The first request is worth it most: with it (V2), or just before it (V1), the partitions are added to the transaction.
+Brokers on the same machine want the processor until then, to write the markers of the transaction before: if they
+are late, the leader holds the first Produce back for 20 ms (`core/marker_pause.py`). A loop that never sleeps can keep
+it from them for some milliseconds, so it is offered to them.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aioproducer._native.append import RecordAppender
+    from aioproducer.core.open_batches import OpenBatches
+
+PART_OF_BATCH: Final = 4
+"""A batch is worth a request when it has one part in so many of `batch_size`,"""
+
+LEAST_BYTES: Final = 16_384
+"""and these at least: Kafka's own `batch.size`."""
+
+
+class EarlyRequests:
+    """Of one transaction.
+
+    Args:
+        appender: writes its records.
+        open_batches: where to.
+        is_idle: whether no request is on its way.
+    """
+
+    def __init__(self, appender: RecordAppender, open_batches: OpenBatches, is_idle: Callable[[], bool]) -> None:
+        self._appender = appender
+        self._open_batches = open_batches
+        self._is_idle = is_idle
+        self._step = max(appender.batch_size // PART_OF_BATCH, LEAST_BYTES)
+        self._written = 0  # since batches went early
+        self._has_begun = False
+        appender.call_after(self._step, self._step_written)
+
+    def _step_written(self) -> None:
+        self._written += self._step
+        if self._written >= self._step * self._open_batches.count and self._is_idle():
+            self._written, self._has_begun = 0, True
+            self._open_batches.hurry()
+        self._appender.pause_wanted = True
+        self._appender.call_after(self._step, self._step_written)
+        if not self._has_begun and sys.platform != "win32":
+            os.sched_yield()
+
+    def __repr__(self) -> str:
+        """Show what was written."""
+        return f"<EarlyRequests written={self._written} has_begun={self._has_begun}>"

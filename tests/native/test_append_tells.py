@@ -1,0 +1,69 @@
+"""Who wants to know how much was written is told once, from inside the append that wrote it."""
+
+import pytest
+
+from tests.fakes.core_parts import CoreParts
+
+RECORD = b"v" * 91
+"""With what stands around it, 100 bytes."""
+
+
+def sizes_told(core: CoreParts, size: int, records: int) -> list[int]:
+    """Have records written, and return after how many each call came."""
+    told: list[int] = []
+    core.appender.call_after(size, lambda: told.append(core.open_batches.records))
+    for _ in range(records):
+        core.send(RECORD)
+    return told
+
+
+@pytest.mark.parametrize("size, after", [(1, 1), (100, 1), (101, 2), (1000, 10), (1001, 11)])
+def test_writing_so_many_bytes_calls_back_once(size: int, after: int) -> None:
+    """Bytes as they are written, not what a record could take; the record that reaches them counts."""
+    assert sizes_told(CoreParts(), size, records=30) == [after]
+
+
+def test_later_wish_replaces_the_one_before() -> None:
+    """It counts from its call on."""
+    core = CoreParts()
+    told: list[str] = []
+    core.appender.call_after(250, lambda: told.append("before"))
+    core.send(RECORD)
+    core.appender.call_after(150, lambda: told.append("later"))
+    core.send(RECORD)
+    assert not told
+
+    for _ in range(10):
+        core.send(RECORD)
+
+    assert told == ["later"]
+
+
+def test_who_is_told_may_ask_again() -> None:
+    """From inside the call."""
+    core = CoreParts()
+    told: list[int] = []
+
+    def again() -> None:
+        told.append(core.open_batches.records)
+        core.appender.call_after(200, again)
+
+    core.appender.call_after(200, again)
+    for _ in range(7):
+        core.send(RECORD)
+
+    assert told == [2, 4, 6]
+
+
+def test_record_is_accepted_when_there_is_no_memory_to_tell() -> None:
+    """It was written, so its call must not raise."""
+    core = CoreParts()
+
+    def fails() -> None:
+        raise MemoryError
+
+    core.appender.call_after(1, fails)
+    core.send(RECORD)
+    core.flush()
+
+    assert [batch.count for batch in core.drain()] == [1]
