@@ -107,7 +107,7 @@ _TRANSACTIONAL: "_Transactional" = {
     "clients": (1, 3),
     "delivery_timeout_ms": (1_000, 20_000),
     "buffer_memory": (8_192, 65_536),
-    "value_size": (8, 200),
+    "value_size": (8, 150),
     "profiles": ("4.3.1", "4.3.1", "3.9.1"),
 }
 
@@ -183,6 +183,7 @@ _ROWS = (
         title="transactions",
         faults=(*NETWORK, *LEADERS, "F13", "F17", "F19", "F24", "codes", *COORDINATORS),
         at_start=("tags",),
+        bulky=0.15,
         **_TRANSACTIONAL,
     ),
     Family(
@@ -211,6 +212,7 @@ _ROWS = (
         always=("F5", "F7", "strays", "strays", "strays"),
         sends_offsets=0.3,
         thinks=0.5,
+        bulky=0.15,
         **{**_TRANSACTIONAL, "delivery_timeout_ms": (1_000, 4_000)},
     ),
     Family(

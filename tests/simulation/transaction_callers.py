@@ -213,7 +213,7 @@ class TransactionCaller:
     async def _fill(self, txn: Transaction | Producer, story: TransactionStory) -> None:
         for number in range(self._chance.randint(0, 8) if not self._is_calm else 2):
             partition = self._chance.randrange(self._plan.partitions)
-            value = Place(story.number, number).payload(b"x" * self._chance.randint(0, 150))
+            value = Place(story.number, number).payload(b"x" * self._chance.randint(0, self._plan.family.value_size[1]))
             match self._chance.randrange(3):
                 case 0:
                     txn.send(TOPIC, value, partition=partition)
