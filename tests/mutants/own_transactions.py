@@ -230,7 +230,7 @@ OWN_TRANSACTIONS = (
     ),
     _by_test(
         "early_batches_do_not_wait_for_answers",
-        "a large transaction is sent in as many requests as it has quarters of a batch, whatever the broker is busy with",
+        "a large transaction goes in as many requests as it has quarters of a batch, however busy the broker is",
         "tests/test_early_requests.py::test_nothing_goes_early_while_a_request_is_on_its_way",
         file="transactions/early_requests.py",
         old=" and self._is_idle():\n",

@@ -57,7 +57,7 @@ class Family:
     buffer_memory: tuple[int, int] = (1_024, 65_536)
     delivery_timeout_ms: tuple[int, int] = (500, 30_000)
     value_size: tuple[int, int] = (8, 2_000)
-    compression: tuple[str, ...] = ("none", "none", "gzip", "lz4", "snappy", "zstd")
+    compression: tuple[str, ...] = ("none", "none", "none", "none", "gzip", "lz4", "snappy", "zstd")
     replication: tuple[int, ...] = (1, 3)
     profiles: tuple[str, ...] = ("4.3.1", "3.9.1", "2.8", "2.4", "2.1")
     strikes: tuple[int, int] = (2, 14)

@@ -61,6 +61,12 @@ class Inside:
         return self._parts().metadata.refreshes
 
     @property
+    def is_idle(self) -> bool:
+        """Whether no request is on its way, and no memory is lent; `statistics` says so too, and takes longer."""
+        parts = self._parts()
+        return not parts.pool.lent_bytes and not any(map(parts.client.in_flight_count, parts.metadata.cluster.nodes))
+
+    @property
     def topics(self) -> list[str]:
         """Those that the producer follows."""
         return [*self._parts().metadata.cluster.topics]

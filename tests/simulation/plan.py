@@ -19,16 +19,16 @@ APPEND_TIME = 0.15
 SMALL_BATCH = 500
 """Bytes; most batches of fewer have a single record."""
 
-USUAL = (150, 165)
-"""Records of most runs."""
+USUAL = (150, 152)
+"""Records of half of the runs."""
 
-BEATS = (0.0, 0.005, 0.02, 0.02)
+BEATS = (0.0, 0.01, 0.02, 0.04)
 """Of the request time-out. Where much arrives together the loop goes round less often."""
 
 LONGEST_PAUSE = 2.0
 """Of the request time-out: what a broker asks for at most (F19)."""
 
-BURSTS = (8, 16, 32)
+BURSTS = (8, 24, 48)
 """What callers bring at a time, from few to many: a run of the many has few requests, one of the few has many."""
 
 
@@ -223,7 +223,7 @@ def _options(family: Family, chance: Random) -> dict[str, object]:
 
 
 def _records(family: Family, options: Mapping[str, object], chance: Random) -> int:
-    """How many records: mostly about 160, and few where each takes a batch, a request and an answer of its own."""
+    """How many records: 150 or a few less or more, and few where each takes a batch, a request and an answer alone."""
     low, high = family.records
     batch_size, buffer_memory = options["batch_size"], options["buffer_memory"]
     assert isinstance(batch_size, int)
@@ -231,9 +231,9 @@ def _records(family: Family, options: Mapping[str, object], chance: Random) -> i
     if min(batch_size, buffer_memory // 4) < SMALL_BATCH:
         return chance.randint(low, max(low, high // 5))
     dice = chance.random()
-    if dice < 0.2 or high <= USUAL[1]:
+    if dice < 0.35 or high <= USUAL[1]:
         return chance.randint(low, min(USUAL[0], high))
-    return chance.randint(*USUAL) if dice < 0.9 else chance.randint(USUAL[1], high)
+    return chance.randint(*USUAL) if dice < 0.95 else chance.randint(USUAL[1], high)
 
 
 def _draw(chance: Random, bounds: tuple[int, int], *, middle: int | None = None, below: float = 0.5) -> int:
