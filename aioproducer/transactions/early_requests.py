@@ -2,13 +2,13 @@
 
 The end of a transaction waits for all of its records. With large batches most of them may be written before one is
 full, and before the event loop has had a turn; then the brokers do nothing while the caller works, and the caller
-waits while they do. So in a transaction the loop gets a turn now and then, and whenever nothing is on its way and the
-open batches are large enough to be worth a request, they go as they are.
+waits while they do. So in a transaction, when the open batches are large enough to be worth a request, the loop gets a
+turn now and then, and they go as they are as soon as nothing is on its way.
 
 The first request is worth it most: with it (V2), or just before it (V1), the partitions are added to the transaction.
-Brokers on the same machine want the processor until then, to write the markers of the transaction before: if they
-are late, the leader holds the first Produce back for 20 ms (`core/marker_pause.py`). A loop that never sleeps can keep
-it from them for some milliseconds, so it is offered to them.
+Brokers on the same machine want the processor before, to write the markers of the transaction before: if they are
+late, the leader holds the first Produce back for 20 ms (`core/marker_pause.py`). A loop that never sleeps can keep it
+from them for some milliseconds, so it is offered to them, once.
 """
 
 from __future__ import annotations
@@ -49,14 +49,19 @@ class EarlyRequests:
         appender.call_after(self._step, self._step_written)
 
     def _step_written(self) -> None:
-        self._written += self._step
-        if self._written >= self._step * self._open_batches.count and self._is_idle():
-            self._written, self._has_begun = 0, True
-            self._open_batches.hurry()
-        self._appender.pause_wanted = True
         self._appender.call_after(self._step, self._step_written)
+        self._written += self._step
+        if self._written < self._step * self._open_batches.count:
+            return
+        self._appender.pause_wanted = True  # to see answers, and to send
+        if self._is_idle():
+            self._go()
+
+    def _go(self) -> None:
         if not self._has_begun and sys.platform != "win32":
             os.sched_yield()
+        self._written, self._has_begun = 0, True
+        self._open_batches.hurry()
 
     def __repr__(self) -> str:
         """Show what was written."""
