@@ -18,10 +18,10 @@ RECORD = bytes(KIB)
 
 
 class Writing:
-    """A transaction that is being written to two partitions, a kibibyte at a time."""
+    """A transaction that is being written to some partitions, a kibibyte at a time."""
 
-    def __init__(self, *, batch_size: int = 128 * KIB) -> None:
-        self.core = CoreParts(leaders=(1, 1), linger_s=60, batch_size=batch_size, memory=8 * KIB * KIB)
+    def __init__(self, *, batch_size: int = 128 * KIB, partitions: int = 2) -> None:
+        self.core = CoreParts(leaders=(1,) * partitions, linger_s=60, batch_size=batch_size, memory=8 * KIB * KIB)
         self.is_idle = True
         self.turns = 0
         EarlyRequests(self.core.appender, self.core.open_batches, lambda: self.is_idle)
@@ -84,6 +84,29 @@ def test_small_batches_do_not_go_before_kafkas_own_would() -> None:
     assert not writing.turns
 
 
+def test_what_went_in_full_batches_is_not_counted() -> None:
+    """Few bytes are left, and not worth a request."""
+    writing = Writing()
+    writing.is_idle = False
+    writing.write(126)
+    writing.is_idle = True
+
+    writing.write(20)
+
+    assert writing.sent() == [126]
+    assert not writing.core.queue(0).open_batch.is_ready  # type: ignore[union-attr]
+
+
+def test_many_partitions_are_written_to_without_a_turn() -> None:
+    """In each the linger of a few records would send them."""
+    writing = Writing(partitions=200)
+    for number in range(2000):
+        writing.write(1, partition=number % 200)
+
+    assert not writing.sent()
+    assert not writing.turns
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="has no such call")
 def test_processor_is_offered_to_others_once_before_the_first_batches_go(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a busy machine it costs a loop its turn."""
@@ -140,3 +163,36 @@ async def test_small_transaction_is_not_sent_before_its_end() -> None:
             async with producer.transaction() as txn:
                 await write(txn, range(40))
                 assert await produced(cluster) == before
+
+
+@in_virtual_time
+async def test_loop_has_no_more_turns_where_each_sends_what_there_is() -> None:
+    """With `linger_ms=0` batches are the larger the fewer turns there are."""
+    async with cluster_of(V2_RELEASE) as cluster, producer_of(cluster, linger_ms=0) as producer:
+        async with producer.transaction() as txn:
+            await txn.send("t", b"its topic is known then", partition=0)
+            before = await produced(cluster)
+            await write(txn, range(400))
+        assert await produced(cluster) == before + 1
+
+
+class ForbidsIt:
+    """A sandbox in which nobody may offer the processor."""
+
+    def __call__(self) -> None:
+        """Refuse.
+
+        Raises:
+            PermissionError: always.
+        """
+        raise PermissionError(1, "Operation not permitted")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="has no such call")
+def test_batches_go_early_where_the_processor_cannot_be_offered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And no call raises: its record was written."""
+    monkeypatch.setattr(os, "sched_yield", ForbidsIt())
+    writing = Writing()
+    writing.write(33)
+
+    assert writing.sent() == [33]

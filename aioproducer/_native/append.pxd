@@ -48,7 +48,7 @@ cdef class RecordAppender:
     cdef public bint closed                  # every append calls `refuse`
     cdef public bint pause_wanted            # enough was written that the loop should run once
     cdef object _on_written                  # called once, when `_bytes_left` more were written
-    cdef Py_ssize_t _bytes_left
+    cdef int64_t _bytes_left
     cdef bint busy                           # inside an append; what is appended meanwhile waits in line
     cdef char* _scratch                      # headers section of the record at hand
     cdef Py_ssize_t _scratch_size

@@ -50,8 +50,8 @@ cdef extern from "<time.h>" nogil:
     int clock_gettime(int clock, timespec* now)
     int CLOCK_REALTIME
 
-cdef extern from "Python.h":
-    Py_ssize_t NEVER "PY_SSIZE_T_MAX"        # bytes: nobody wants to be told
+cdef extern from "<stdint.h>":
+    int64_t NEVER "INT64_MAX"                # bytes: nobody wants to be told
 
 cdef enum:
     BATCH_HEADER_SIZE = 61        # what stands before the records of a batch
@@ -138,7 +138,7 @@ cdef class RecordAppender:
     def open(self):
         self.closed = False
 
-    def call_after(self, Py_ssize_t size, callback):
+    def call_after(self, int64_t size, callback):
         self._bytes_left, self._on_written = size, callback
 
     def on_loop_thread(self):
@@ -332,7 +332,7 @@ cdef class RecordAppender:
                 self._accumulator.batch_full(self._slot)
             if self._bytes_left <= 0:
                 self._tell_written()
-        except MemoryError:
+        except (MemoryError, RecursionError):
             pass  # the next record for this partition closes a full batch; nobody waits to be told
         return 0
 

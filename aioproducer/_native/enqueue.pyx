@@ -97,7 +97,7 @@ cdef class EnqueueVerb:
         """Accept a record as soon as its topic is known and there is room; arguments and errors as `send`.
 
         First come, first served. Cancelled while it waits, it withdraws the record, which is then not written. A
-        record that need not wait is accepted by the call itself.
+        record that need not wait is accepted by the call itself, even if the event loop gets a turn before it returns.
 
         Returns:
             The delivery, which need not be awaited: `flush` raises what failed.

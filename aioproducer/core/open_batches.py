@@ -301,6 +301,16 @@ class OpenBatches:  # noqa: PLR0904  # each asked from one place, of one diction
         return len(self._open)
 
     @property
+    def size(self) -> int:
+        """Bytes of the records in all of them; goes through all."""
+        return sum(queue.slot.builder.size for queue in self._open if queue.slot.builder is not None)
+
+    @property
+    def lingers(self) -> bool:
+        """Whether batches wait for more records, although they could go."""
+        return self._settings.linger_s > 0
+
+    @property
     def records(self) -> int:
         """Records that were ever appended."""
         builders = (queue.slot.builder for queue in self._open)

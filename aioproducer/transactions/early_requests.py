@@ -6,15 +6,16 @@ waits while they do. So in a transaction, when the open batches are large enough
 turn now and then, and they go as they are as soon as nothing is on its way.
 
 The first request is worth it most: with it (V2), or just before it (V1), the partitions are added to the transaction.
-Brokers on the same machine want the processor before, to write the markers of the transaction before: if they are
-late, the leader holds the first Produce back for 20 ms (`core/marker_pause.py`). A loop that never sleeps can keep it
-from them for some milliseconds, so it is offered to them, once.
+Brokers on the same machine need the processor before it comes: they may still write the markers of the last
+transaction, and if these are late, the leader holds the first Produce back for 20 ms (`core/marker_pause.py`). A loop
+that never sleeps can keep the processor from them for some milliseconds, so it is offered to them, once.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -24,10 +25,10 @@ if TYPE_CHECKING:
     from aioproducer.core.open_batches import OpenBatches
 
 PART_OF_BATCH: Final = 4
-"""A batch is worth a request when it has one part in so many of `batch_size`,"""
+"""Open batches are worth a request when they have one part in so many of `batch_size` on average, and `LEAST_BYTES`."""
 
 LEAST_BYTES: Final = 16_384
-"""and these at least: Kafka's own `batch.size`."""
+"""Kafka's own `batch.size`."""
 
 
 class EarlyRequests:
@@ -44,25 +45,38 @@ class EarlyRequests:
         self._open_batches = open_batches
         self._is_idle = is_idle
         self._step = max(appender.batch_size // PART_OF_BATCH, LEAST_BYTES)
-        self._written = 0  # since batches went early
+        self._written = 0  # what the open batches have at most
         self._has_begun = False
         appender.call_after(self._step, self._step_written)
 
     def _step_written(self) -> None:
         self._appender.call_after(self._step, self._step_written)
         self._written += self._step
-        if self._written < self._step * self._open_batches.count:
-            return
-        self._appender.pause_wanted = True  # to see answers, and to send
-        if self._is_idle():
-            self._go()
+        if self._is_worth_a_request():
+            self._appender.pause_wanted = True  # to see answers, and to send
+            if self._is_idle():
+                self._go()
+
+    def _is_worth_a_request(self) -> bool:
+        enough = self._step * self._open_batches.count
+        if self._written < enough:
+            return False
+        self._written = self._open_batches.size  # some of it may have gone in full batches
+        return self._written >= enough > 0
 
     def _go(self) -> None:
-        if not self._has_begun and sys.platform != "win32":
-            os.sched_yield()
-        self._written, self._has_begun = 0, True
+        if not self._has_begun:
+            self._has_begun = True
+            _offer_processor()
+        self._written = 0
         self._open_batches.hurry()
 
     def __repr__(self) -> str:
         """Show what was written."""
         return f"<EarlyRequests written={self._written} has_begun={self._has_begun}>"
+
+
+def _offer_processor() -> None:
+    if sys.platform != "win32":
+        with suppress(OSError):  # a sandbox may forbid it
+            os.sched_yield()

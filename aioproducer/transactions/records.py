@@ -77,7 +77,9 @@ class TransactionRecords:
     def open(self, is_idle: Callable[[], bool]) -> None:
         """Take records; they may go early while `is_idle` says that no request is on its way."""
         self._appender.closed = False
-        EarlyRequests(self._appender, self._accumulator.open_batches, is_idle)
+        open_batches = self._accumulator.open_batches
+        if open_batches.lingers:  # else they go whenever the loop has a turn, and are the larger the fewer it has
+            EarlyRequests(self._appender, open_batches, is_idle)
 
     def close(self) -> int:
         """Take no more; returns the flush generation of what was taken."""

@@ -55,12 +55,13 @@ def test_who_is_told_may_ask_again() -> None:
     assert told == [2, 4, 6]
 
 
-def test_record_is_accepted_when_there_is_no_memory_to_tell() -> None:
+@pytest.mark.parametrize("error", [MemoryError, RecursionError])
+def test_record_is_accepted_when_nobody_can_be_told(error: type[Exception]) -> None:
     """It was written, so its call must not raise."""
     core = CoreParts()
 
     def fails() -> None:
-        raise MemoryError
+        raise error
 
     core.appender.call_after(1, fails)
     core.send(RECORD)
