@@ -4,9 +4,9 @@ This is what the native `RecordAppender` asks, once a batch: room for a record, 
 begins with a small chunk and grows by factors of four up to its limit, each chunk lent before it is used. Where there
 is no memory to grow, the next record waits for it if batches of its partition are about to give some back, because a
 small batch costs as much work as a large one; else the batch is closed, not failed. It becomes ready when its linger
-is over, when someone awaits one of its records, or at once while memory is short; it is closed when it is full, when
-it is drained, by a flush, and when its oldest record is a tenth of `delivery.timeout.ms` old, so that no record's
-deadline is far from its batch's.
+is over, when someone awaits one of its records, early in a large transaction (`transactions/early_requests.py`), or at
+once while memory is short; it is closed when it is full, when it is drained, by a flush, and when its oldest record is
+a tenth of `delivery.timeout.ms` old, so that no record's deadline is far from its batch's.
 
 Source: the append side of RecordAccumulator in Apache Kafka, without its locks.
 """

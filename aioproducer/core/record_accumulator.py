@@ -1,11 +1,11 @@
 """Where records wait to be sent: an open batch a partition, and the queues of batches behind it.
 
 The native `RecordAppender` writes records into open batches (`open_batches.py`). The sender asks what is ready and
-drains it. A partition becomes ready at the moment one of
-these happens, and is then offered to its leader's queue (`ready_nodes.py`):
+drains it. A partition becomes ready at the moment one of these happens, and is then offered to its leader's queue
+(`ready_nodes.py`):
 
     batch full · linger over · someone awaits · memory short · flush or close · backoff over · leader known again
-    · the wire has room again
+    · the wire has room again · nothing is on its way, and much of a transaction is written
 
 Source: RecordAccumulator in Apache Kafka, without its locks and its scans.
 """
