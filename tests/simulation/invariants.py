@@ -255,7 +255,8 @@ class Watchman:
             self._violated("I20", f"the sender looked for work {turns} times in {REST_S} s of rest")
         if running.metadata_answers == answers:
             return
-        resting = [each for each in network.connections.values() if not getattr(each.protocol, "in_flight", 0)]
+        open_ones = [each for each in network.connections.values() if not each.is_closing()]
+        resting = [each for each in open_ones if not getattr(each.protocol, "in_flight", 0)]
         nodes = Counter(each.node.number for each in resting)
         if any(count > 1 for count in nodes.values()):
             self._violated("IDLE", f"connections by node on which nothing is on its way: {dict(nodes)}")
