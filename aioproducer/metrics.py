@@ -11,9 +11,10 @@ org.apache.kafka.common.network.Selector.
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Final
 
 _STEPS: Final = 8  # buckets to a power of two
@@ -60,12 +61,8 @@ class LatencyHistogram:
         if self._count == 0:
             return None
         rank = max(1, math.ceil(fraction * self._count))
-        seen = 0
-        for index, count in enumerate(self._counts):
-            seen += count
-            if seen >= rank:
-                return min(self._middle_s(index), self._max_s)
-        return self._max_s
+        index = bisect_left(list(accumulate(self._counts)), rank)
+        return min(self._middle_s(index), self._max_s)
 
     def _middle_s(self, index: int) -> float:
         if index == 0:

@@ -16,7 +16,7 @@ def take_snapshot(running: RunningProducer) -> ProducerStatistics:
     """One moment of a producer; costs a look at each open batch."""
     counts, network = running.completion.counts, running.client.counters
     accepted = running.open_batches.records
-    in_flight = {node_id: running.client.in_flight_count(node_id) for node_id in running.metadata.cluster.nodes}
+    in_flight = running.client.requests_in_flight()
     updated_at = running.metadata.cluster.updated_at
     statistics = ProducerStatistics(
         client_id=running.lifecycle.name,

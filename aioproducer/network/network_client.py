@@ -138,10 +138,9 @@ class NetworkClient:  # noqa: PLR0904  # what is asked of a node, of any node, a
         if link is not None:
             link.throttle(throttle_ms, now)
 
-    def in_flight_count(self, node_id: int) -> int:
-        """Return how many requests to a node have not ended."""
-        link = self._links.get(node_id)
-        return link.connection.in_flight if link is not None and link.connection is not None else 0
+    def requests_in_flight(self) -> dict[int, int]:
+        """Return how many requests have not ended, by the id of each node that metadata names."""
+        return {link.node.id: link.in_flight for link in self._links.known()}
 
     def last_error(self, node_id: int) -> KafkaError | None:
         """Return why a node is not connected, or None."""

@@ -92,6 +92,11 @@ class NodeLink:
         return self.connection is not None and self.connection.is_open
 
     @property
+    def in_flight(self) -> int:
+        """Requests that have not ended."""
+        return self.connection.in_flight if self.connection is not None else 0
+
+    @property
     def is_connecting(self) -> bool:
         """Whether an attempt is under way, or will begin when the pause is over."""
         return self._task is not None or self._timer is not None

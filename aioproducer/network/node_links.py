@@ -47,10 +47,14 @@ class NodeLinks:
         """Return the links that may be asked about the cluster, or for a producer id; none after `close`."""
         if self._is_closed:
             return []
-        known = [link for link in self._links.values() if link.node.id >= 0] if self._asks_known else []
+        known = self.known() if self._asks_known else []
         if known and not all(link.has_failed for link in known):
             return known
         return known + self.bootstrap()
+
+    def known(self) -> list[NodeLink]:
+        """Return the links to the nodes that metadata names."""
+        return [link for link in self._links.values() if link.node.id >= 0]
 
     def bootstrap(self) -> list[NodeLink]:
         """Return the links to the bootstrap addresses; none after `close`."""
@@ -58,8 +62,7 @@ class NodeLinks:
 
     def has_failed(self, *, is_wanted: bool) -> bool:
         """Tell whether a node that metadata names has failed; if `is_wanted`, one that is being tried again."""
-        known = (link for link in self._links.values() if link.node.id >= 0)
-        return any(link.has_failed and (link.is_connecting or not is_wanted) for link in known)
+        return any(link.has_failed and (link.is_connecting or not is_wanted) for link in self.known())
 
     def update(self, nodes: Mapping[int, Node]) -> None:
         """Take the nodes that metadata names, by id."""

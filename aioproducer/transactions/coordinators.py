@@ -68,7 +68,7 @@ class Coordinators:
 
     def is_idle(self) -> bool:
         """Whether no request is on its way to any node."""
-        return not any(map(self._client.in_flight_count, self._metadata.cluster.nodes))
+        return not any(self._client.requests_in_flight().values())
 
     def produce_transaction(self) -> ProduceTransaction:
         """Return what a Produce request must say of the transaction that its batches belong to."""

@@ -155,7 +155,7 @@ NEWS_OF_CLUSTERS = (
             Change(
                 "network/metadata_refresher.py",
                 "            self._client.cluster_changed(answer.from_node)",
-                "            self._client.in_flight_count(answer.from_node)",
+                "            self._client.last_error(answer.from_node)",
             ),
         ),
     ),

@@ -64,7 +64,7 @@ class Inside:
     def is_idle(self) -> bool:
         """Whether no request is on its way, and no memory is lent; `statistics` says so too, and takes longer."""
         parts = self._parts()
-        return not parts.pool.lent_bytes and not any(map(parts.client.in_flight_count, parts.metadata.cluster.nodes))
+        return not parts.pool.lent_bytes and not any(parts.client.requests_in_flight().values())
 
     @property
     def topics(self) -> list[str]:
