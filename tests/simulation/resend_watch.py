@@ -96,7 +96,8 @@ class ResendWatch:
         bad = self._bad.pop(key, ())
         if is_heard and self.is_told_all:
             self._ended.update(bad)
-        self._allowed.update(self._put_off.pop(key, ()))
+        for batch in self._put_off.pop(key, ()):
+            self._allowed[batch] += 1
 
     def _look_at_growth(self, batch: tuple[object, ...], failures: int, now: float) -> None:
         pause_s = SPREAD * min(self._first_ms << min(failures - 1, 20), self._most_ms) / 1000

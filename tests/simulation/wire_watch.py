@@ -68,13 +68,13 @@ SPREAD: Final = 0.8
 SMALLEST_LIMIT: Final = 512
 """Bytes to which a topic's batches are cut down at most, however small `batch_size` is."""
 
-LOOKS_INTO_REQUESTS: Final = 3
+LOOKS_INTO_REQUESTS: Final = 4
 """In one of so many seeds every Produce request is decoded when it is written: what it costs is a tenth of a run.
 
 In all with outages: what is sent after batches that were given up on the wire is where identities go wrong.
 """
 
-LOOKS_AT_TIMES: Final = 6
+LOOKS_AT_TIMES: Final = 8
 """In one of so many seeds, which are among those, every record is decoded too."""
 
 
