@@ -19,7 +19,7 @@ APPEND_TIME = 0.15
 SMALL_BATCH = 500
 """Bytes; most batches of fewer have a single record."""
 
-USUAL = (148, 151)
+USUAL = (149, 152)
 """Records of somewhat more than half of the runs."""
 
 BEATS = (0.0, 0.01, 0.02, 0.04)
@@ -28,7 +28,7 @@ BEATS = (0.0, 0.01, 0.02, 0.04)
 LONGEST_PAUSE = 2.0
 """Of the request time-out: what a broker asks for at most (F19)."""
 
-BURSTS = (8, 24, 48)
+BURSTS = (16, 32, 64)
 """What callers bring at a time, from few to many: a run of the many has few requests, one of the few has many."""
 
 
