@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from aioproducer import KafkaError
 from aioproducer.protocol.error_codes import ErrorCode
 from tests.simulation.faults import RETRIABLE
 from tests.simulation.history import End, Story, Violation
@@ -70,8 +71,10 @@ def _recovered_at(plan: Plan, healed_at: float) -> float:
     if not plan.is_honest or "F21" in plan.enabled:
         return math.inf  # a partition that is gone stays gone
     window = plan.number("max_in_flight_requests_per_connection") if plan.is_idempotent else 1
-    round_trips_s = plan.records / plan.partitions * 2 * plan.latency_s
-    if window == 1 and round_trips_s > plan.number("delivery_timeout_ms") / 1000:
+    burst = 2 * (plan.burst + 1)  # of `send_many`, all to one partition
+    at_once = min(plan.records, max(plan.records / plan.partitions, burst))
+    round_trip_s = 2 * (plan.latency_s + plan.jitter_s + plan.beat_s) + plan.replication_delay_s
+    if window == 1 and at_once * round_trip_s > plan.number("delivery_timeout_ms") / 1000:
         return math.inf  # one batch at a time, perhaps of one record: the last in line may be too many
     return healed_at + plan.number("request_timeout_ms") / 1000 + RECOVERY_S
 
@@ -111,6 +114,11 @@ def _is_code_excused(code: int | None, story: Story, plan: Plan) -> bool:
     if code in _REFUSED or "refused the record" in story.error:
         return plan.family.integer_edges or bool({"F18", "codes"} & set(plan.enabled))
     return True
+
+
+def is_end_by_lies(error: BaseException, plan: Plan) -> bool:
+    """Whether a producer may have ended for what brokers seemed to say: changed bytes may say what ends it."""
+    return not plan.is_honest and isinstance(error, KafkaError)
 
 
 def may_be_too_large(plan: Plan) -> bool:

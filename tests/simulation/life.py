@@ -15,6 +15,7 @@ from aioproducer.testing.model.settings import ClusterSettings
 from aioproducer.testing.model.topics import TopicRequest
 from aioproducer.testing.model.version_profiles import profile_named
 from tests.simulation.checker import KeptLog, Promise, check_history
+from tests.simulation.excuses import is_end_by_lies
 from tests.simulation.faults import TOPIC
 from tests.simulation.history import End, History, Story, Violation
 from tests.simulation.invariants import Watchman
@@ -176,7 +177,8 @@ class Run:
         bound = (1 + self._plan.records) * left  # callers go on sending; each call has its own, tighter bound
         await self._within(bound, asyncio.wait(callers), "the callers")
         for caller in callers:
-            if caller.done() and not caller.cancelled() and (error := caller.exception()) is not None:
+            error = caller.exception() if caller.done() and not caller.cancelled() else None
+            if error is not None and not is_end_by_lies(error, self._plan):
                 self._history.violated("I11", f"a call raised {type(error).__name__}: {error}")
         await self._within(left + 1, self._flush(), "flush after healing")
         await self._probe()

@@ -5,7 +5,7 @@ import contextlib
 from collections.abc import Callable
 from random import Random
 
-from aioproducer import KafkaError
+from tests.simulation.excuses import is_end_by_lies
 from tests.simulation.history import History
 from tests.simulation.life import Run, Verdict
 from tests.simulation.log_events import recorded_in
@@ -61,8 +61,8 @@ def live_on(
             history.violated("HANG", str(error))
             _end_tasks(loop)
         except Exception as error:  # noqa: BLE001  # whatever escapes the producer is a finding
-            is_lie = not plan.is_honest and isinstance(error, KafkaError)  # changed bytes may say what ends a producer
-            (history.note if is_lie else history.violated)("CRASH", f"{type(error).__name__}: {error}")
+            told = history.note if is_end_by_lies(error, plan) else history.violated
+            told("CRASH", f"{type(error).__name__}: {error}")
             _end_tasks(loop)
         finally:
             asyncio.set_event_loop(None)
