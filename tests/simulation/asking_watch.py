@@ -65,6 +65,7 @@ class AskingWatch:
         self._heard_at: float | None = None  # when the last answer came; None: none has
         self._is_clean = False  # whether nothing but refusals has lengthened the pauses since a request was done
         self._was_done = True
+        self._is_over = False  # it was done, and that was heard: to ask the same again is another request
 
     def asked(self, key: Key, api: int, frame: bytes, *, now: float) -> None:
         """Look at a request as it is written."""
@@ -73,7 +74,7 @@ class AskingWatch:
             self._finds += 1
             self._heard_at = None  # what it waits for now is the answer to this
             return
-        if self._last == content:
+        if self._last == content and not self._is_over:
             self._look_at_pace(key, now, ApiKey(api).name)
             self._attempts += 1
         else:
@@ -81,7 +82,7 @@ class AskingWatch:
             self._attempts, self._finds = 1, 0
         self._last = content
         self._key, self._asked_at, self._heard_at = key, now, None
-        self._is_soon = self._was_done = False
+        self._is_soon = self._was_done = self._is_over = False
 
     def observed(self, key: Key, codes: list[int]) -> None:
         """Look at an answer as a broker gives it."""
@@ -93,6 +94,7 @@ class AskingWatch:
         """Look at an answer as it arrives."""
         if key == self._key:
             self._heard_at = now
+            self._is_over = self._was_done
 
     def disturbed(self) -> None:
         """A connection is lost, or made: nobody sees how often that was tried."""

@@ -59,16 +59,15 @@ class TransactionWatch(WireWatch):
         self._added: dict[Claim, set[TopicPartition]] = defaultdict(set)
         self._produces: dict[_Key, Claim] = {}  # neither answered nor lost
         self._inits: set[_Key] = set()  # first InitProducerId on their way
-        self._life = 0  # which producer it is, by its first InitProducerId
-        self._renewals: dict[_Key, int] = {}  # those for another epoch, until they are answered, and heard: of whom
-        self._lost_renewals: dict[_Key, int] = {}
+        self._renewals: set[_Key] = set()  # those for another epoch, until they are answered, and heard
+        self._lost_renewals: set[_Key] = set()  # those that nobody waits for any more: they may be served late
         self._was_refused: dict[_Key, bool] = {}  # renewals that brokers have answered
         self._lost_asked: set[_Key] = set()  # those whose connection is gone: they may arrive late
         self._begun_late: set[Claim] = set()  # by one of those, after the end of the transaction that it was for
         self.fenced_by_chance = 0
         """First InitProducerId that were lost: one that arrives late fences whoever has the id by then. And those for
-        another epoch that find a transaction, begun late or by a successor: it is aborted under an epoch that nobody
-        is told."""
+        another epoch that find a transaction, begun late, or served late themselves: it is aborted under an epoch that
+        nobody is told."""
         self._ended: set[Claim] = set()  # an end was asked for under V2: its answer brings another epoch
         self._used_by_v1: set[Claim] = set()
         self._had_trouble = False  # since another epoch was had
@@ -100,7 +99,6 @@ class TransactionWatch(WireWatch):
             request = cast("Any", _request_in(frame, ApiKey.INIT_PRODUCER_ID, version))
             if request.producer_id < 0:
                 self._inits.add(key)
-                self._life += 1
             else:
                 self._look_at_renewal(key, request.producer_epoch)
         elif api == _ADD_OFFSETS:
@@ -115,7 +113,7 @@ class TransactionWatch(WireWatch):
             self._look_at_end(claim, is_commit=request.committed, is_v1=version <= LAST_END_OF_V1)
 
     def _look_at_renewal(self, key: _Key, epoch: int) -> None:
-        self._renewals[key] = self._life
+        self._renewals.add(key)
         if not self._had_trouble and not self._was_upgraded:
             self.violated("EPOCH", f"nothing went wrong, and epoch {epoch} is given up")
         self._was_upgraded = self._was_upgraded and self._had_trouble
@@ -182,10 +180,10 @@ class TransactionWatch(WireWatch):
             self._begun_late.discard(_who_asks(exchange))
         elif exchange.api is ApiKey.INIT_PRODUCER_ID:
             self._was_refused[key] = any(codes)
-            is_of_a_predecessor = self._lost_renewals.get(key, self._life) < self._life
+            is_late = key in self._lost_renewals
             is_begun_late = _who_asks(exchange) in self._begun_late
             is_busy = cast("Any", answer)["error_code"] == ErrorCode.CONCURRENT_TRANSACTIONS
-            self.fenced_by_chance += is_busy and (is_begun_late or is_of_a_predecessor)
+            self.fenced_by_chance += is_busy and (is_begun_late or is_late)
 
     def _note_granted(self, exchange: Exchange, key: _Key, topics: Iterable[Any]) -> None:
         rows = [(topic["name"], row) for topic in topics for row in topic["results_by_partition"]]
@@ -215,7 +213,7 @@ class TransactionWatch(WireWatch):
         self._produces.pop(key, None)
         self._inits.discard(key)
         if key in self._renewals:
-            del self._renewals[key]
+            self._renewals.discard(key)
             self._had_trouble = self._was_refused.pop(key, True)
         claim = self._asked.pop(key, None)
         if claim is not None:
@@ -243,8 +241,9 @@ class TransactionWatch(WireWatch):
         lost = {key for key in self._inits if key[0] == transport.number}
         self.fenced_by_chance += len(lost)
         self._inits -= lost
-        self._lost_renewals |= {key: life for key, life in self._renewals.items() if key[0] == transport.number}
-        self._renewals = {key: life for key, life in self._renewals.items() if key[0] != transport.number}
+        lost = {key for key in self._renewals if key[0] == transport.number}
+        self._lost_renewals |= lost
+        self._renewals -= lost
 
 
 def _request_in(frame: bytes, api: ApiKey, version: int) -> object:
