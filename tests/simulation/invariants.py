@@ -249,7 +249,8 @@ class Watchman:
 
         IDLE: once it was told, it has one connection to a node at most.
         """
-        if self._load.plan.seed % RESTS:
+        is_in_scene = "metadata_max_age_ms" not in self._load.plan.options  # all orders of it are tried
+        if not is_in_scene and self._load.plan.seed % RESTS:
             return
         running = Inside(self.producer)
         before, answers = running.turns, running.ask_for_metadata()
@@ -265,7 +266,7 @@ class Watchman:
             self._violated("IDLE", f"connections by node on which nothing is on its way: {dict(nodes)}")
         if "lies" in self._load.plan.enabled:
             return  # an answer that was changed may have asked for a pause of a minute
-        if "metadata_max_age_ms" in self._load.plan.options:  # or it is a scene, of which all orders are tried
+        if not is_in_scene:
             await self._check_age()
 
     async def _check_age(self) -> None:

@@ -48,6 +48,12 @@ def renewed_again_after(wait_s: float) -> list[str]:
     return [violation.invariant for violation in history.violations]
 
 
+def test_what_was_done_may_be_asked_for_again_at_once() -> None:
+    """The abort of a transaction, and that of what a stray opened after it, have the same bytes."""
+    assert asked_again_after(0.001, code=0) == []
+    assert asked_again_after(0.001, code=14) == ["I22"]
+
+
 def sent(*steps: tuple[str, int], is_v1: bool = True) -> list[str]:
     """What is found when batches are sent ("send") and answered (code), by number of request."""
     history = History()
