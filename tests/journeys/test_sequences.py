@@ -118,7 +118,8 @@ async def test_up_to_five_requests_of_a_partition_travel_at_once() -> None:
             producer.send("orders", b"x", on_delivery=lambda *_: None)
         await asyncio.sleep(1)
 
-        assert producer.statistics().requests_in_flight == 5
+        statistics = producer.statistics()
+        assert (statistics.requests_in_flight, statistics.requests_in_flight_by_node) == (5, {1: 5})  # by its id
         await producer.close(0)
 
 
