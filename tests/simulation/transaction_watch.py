@@ -9,7 +9,7 @@ of V2 has an epoch that none of V1 had, and another epoch is asked for where som
 import struct
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, cast
 
 from aioproducer.protocol.error_codes import ErrorCode
 from aioproducer.records import TopicPartition
@@ -18,6 +18,7 @@ from aioproducer.testing.model.exchange import Exchange, read_payload, read_requ
 from aioproducer.testing.model.messages import decode_request
 from aioproducer.testing.model.record_batch import read_header
 from tests.simulation.asking_watch import ASKED, AskingWatch
+from tests.simulation.fencing_by_chance import Claim, FencingByChance, Key
 from tests.simulation.history import History
 from tests.simulation.pipeline_watch import PipelineWatch
 from tests.simulation.plan import Plan
@@ -38,36 +39,20 @@ _INIT: Final = int(ApiKey.INIT_PRODUCER_ID)
 _ADD_OFFSETS: Final = int(ApiKey.ADD_OFFSETS_TO_TXN)
 _COMMIT_OFFSETS: Final = int(ApiKey.TXN_OFFSET_COMMIT)
 
-_Key = tuple[int, int]
-"""Of a request: its connection, its correlation id."""
-
-
-class Claim(NamedTuple):
-    """Under which identity something is asked."""
-
-    producer_id: int
-    epoch: int
-
 
 class TransactionWatch(WireWatch):
     """As `WireWatch`, for producers with a transactional id; several of them may live after each other."""
 
     def __init__(self, history: History, plan: Plan, clock: Callable[[], float]) -> None:
         super().__init__(history, plan, clock)
-        self._asked: dict[_Key, Claim] = {}  # AddPartitionsToTxn, AddOffsetsToTxn on their way: for whom
-        self._granted: dict[_Key, list[TopicPartition]] = {}  # answered to it, and not heard yet
+        self._asked: dict[Key, Claim] = {}  # AddPartitionsToTxn, AddOffsetsToTxn on their way: for whom
+        self._granted: dict[Key, list[TopicPartition]] = {}  # answered to it, and not heard yet
         self._added: dict[Claim, set[TopicPartition]] = defaultdict(set)
-        self._produces: dict[_Key, Claim] = {}  # neither answered nor lost
-        self._inits: set[_Key] = set()  # first InitProducerId on their way
-        self._renewals: set[_Key] = set()  # those for another epoch, until they are answered, and heard
-        self._lost_renewals: set[_Key] = set()  # those that nobody waits for any more: they may be served late
-        self._was_refused: dict[_Key, bool] = {}  # renewals that brokers have answered
-        self._lost_asked: set[_Key] = set()  # those whose connection is gone: they may arrive late
-        self._begun_late: set[Claim] = set()  # by one of those, after the end of the transaction that it was for
-        self.fenced_by_chance = 0
-        """First InitProducerId that were lost: one that arrives late fences whoever has the id by then. And those for
-        another epoch that find a transaction, begun late, or served late themselves: it is aborted under an epoch that
-        nobody is told."""
+        self._produces: dict[Key, Claim] = {}  # neither answered nor lost
+        self._renewals: set[Key] = set()  # InitProducerId for another epoch, until they are answered, and heard
+        self._was_refused: dict[Key, bool] = {}  # those that brokers have answered
+        self._lost_asked: set[Key] = set()  # those whose connection is gone: they may arrive late
+        self.fencing = FencingByChance(clock, plan.number("request_timeout_ms") / 1000)
         self._ended: set[Claim] = set()  # an end was asked for under V2: its answer brings another epoch
         self._used_by_v1: set[Claim] = set()
         self._had_trouble = False  # since another epoch was had
@@ -89,7 +74,7 @@ class TransactionWatch(WireWatch):
             self._look_at_question(frame, api, version, key=key)
         return is_produce
 
-    def _look_at_question(self, frame: bytes, api: int, version: int, *, key: _Key) -> None:
+    def _look_at_question(self, frame: bytes, api: int, version: int, *, key: Key) -> None:
         if api == _ADD:
             request = cast("Any", _request_in(frame, ApiKey.ADD_PARTITIONS_TO_TXN, version))
             claim = _adder(request)
@@ -98,7 +83,7 @@ class TransactionWatch(WireWatch):
         elif api == _INIT:
             request = cast("Any", _request_in(frame, ApiKey.INIT_PRODUCER_ID, version))
             if request.producer_id < 0:
-                self._inits.add(key)
+                self.fencing.first_asked(key)
             else:
                 self._look_at_renewal(key, request.producer_epoch)
         elif api == _ADD_OFFSETS:
@@ -112,8 +97,9 @@ class TransactionWatch(WireWatch):
             claim = Claim(request.producer_id, request.producer_epoch)
             self._look_at_end(claim, is_commit=request.committed, is_v1=version <= LAST_END_OF_V1)
 
-    def _look_at_renewal(self, key: _Key, epoch: int) -> None:
+    def _look_at_renewal(self, key: Key, epoch: int) -> None:
         self._renewals.add(key)
+        self.fencing.renewal_asked(key)
         if not self._had_trouble and not self._was_upgraded:
             self.violated("EPOCH", f"nothing went wrong, and epoch {epoch} is given up")
         self._was_upgraded = self._was_upgraded and self._had_trouble
@@ -130,7 +116,7 @@ class TransactionWatch(WireWatch):
         if twice := places & self._added[claim]:
             self.violated("I13", f"{sorted(twice)} are added again under {claim}")
 
-    def _look_at_produce(self, frame: bytes, version: int, key: _Key) -> None:
+    def _look_at_produce(self, frame: bytes, version: int, key: Key) -> None:
         for produced in produce_in(frame, version).partitions:
             assert produced.records is not None
             batch = read_header(produced.records)
@@ -177,15 +163,13 @@ class TransactionWatch(WireWatch):
         elif exchange.api is ApiKey.ADD_OFFSETS_TO_TXN and not any(codes):
             self._note_begun(key, _who_asks(exchange))
         elif exchange.api is ApiKey.END_TXN and not any(codes):
-            self._begun_late.discard(_who_asks(exchange))
+            self.fencing.ended(_who_asks(exchange))
         elif exchange.api is ApiKey.INIT_PRODUCER_ID:
             self._was_refused[key] = any(codes)
-            is_late = key in self._lost_renewals
-            is_begun_late = _who_asks(exchange) in self._begun_late
-            is_busy = cast("Any", answer)["error_code"] == ErrorCode.CONCURRENT_TRANSACTIONS
-            self.fenced_by_chance += is_busy and (is_begun_late or is_late)
+            if ErrorCode.CONCURRENT_TRANSACTIONS in codes:
+                self.fencing.has_aborted(key, _who_asks(exchange))
 
-    def _note_granted(self, exchange: Exchange, key: _Key, topics: Iterable[Any]) -> None:
+    def _note_granted(self, exchange: Exchange, key: Key, topics: Iterable[Any]) -> None:
         rows = [(topic["name"], row) for topic in topics for row in topic["results_by_partition"]]
         granted = self._granted[key] = []
         for name, row in rows:
@@ -195,9 +179,9 @@ class TransactionWatch(WireWatch):
         if granted:
             self._note_begun(key, _adder(exchange.request()))
 
-    def _note_begun(self, key: _Key, claim: Claim) -> None:
+    def _note_begun(self, key: Key, claim: Claim) -> None:
         if key in self._lost_asked and not self._added.get(claim):
-            self._begun_late.add(claim)
+            self.fencing.begun_late(claim)
 
     def answered(self, transport: SimulatedTransport, frame: bytes, *, is_heard: bool = True) -> None:
         """Look at an answer as it arrives."""
@@ -211,7 +195,7 @@ class TransactionWatch(WireWatch):
         self._asking.answered(key, self._clock())
         self._pipelines.answered(key)
         self._produces.pop(key, None)
-        self._inits.discard(key)
+        self.fencing.answered(key)
         if key in self._renewals:
             self._renewals.discard(key)
             self._had_trouble = self._was_refused.pop(key, True)
@@ -238,12 +222,8 @@ class TransactionWatch(WireWatch):
         self._produces = {key: claim for key, claim in self._produces.items() if key[0] != transport.number}
         self._lost_asked |= {key for key in self._asked if key[0] == transport.number}
         self._asked = {key: claim for key, claim in self._asked.items() if key[0] != transport.number}
-        lost = {key for key in self._inits if key[0] == transport.number}
-        self.fenced_by_chance += len(lost)
-        self._inits -= lost
-        lost = {key for key in self._renewals if key[0] == transport.number}
-        self._lost_renewals |= lost
-        self._renewals -= lost
+        self.fencing.connection_lost(transport.number)
+        self._renewals = {key for key in self._renewals if key[0] != transport.number}
 
 
 def _request_in(frame: bytes, api: ApiKey, version: int) -> object:

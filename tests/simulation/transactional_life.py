@@ -300,7 +300,7 @@ class TransactionalRun(Run):
 
     def _check_fenced(self) -> None:
         """FENCED: nobody loses the id but to a successor, or with a transaction that timed out."""
-        if self._plan.family.rivals or "codes" in self._plan.enabled or self._watch.fenced_by_chance:
+        if self._plan.family.rivals or "codes" in self._plan.enabled or self._watch.fencing.times:
             return
         slow = {
             story.producer
