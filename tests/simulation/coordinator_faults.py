@@ -91,6 +91,19 @@ def upgrade(nemesis: Nemesis, chance: Random) -> None:
         nemesis.fired("upgrade")
 
 
+def downgrade(nemesis: Nemesis, chance: Random) -> None:
+    """The cluster finalizes an earlier version of transactions, if its release has several."""
+    if "transaction.version" in nemesis.model.settings.profile.supported_features:
+        nemesis.model.features.finalize_transaction_version(chance.randrange(LAST_VERSION))
+        nemesis.fired("downgrade")
+
+
+def end_downgrade(nemesis: Nemesis) -> None:
+    """Undo it, and let another coordinator take over: this one may answer no more for an id that it was asked of."""
+    upgrade(nemesis, Random(0))
+    moves(nemesis, Random(0))
+
+
 COORDINATOR_FAULTS: Mapping[str, Callable[[Nemesis, Random], None]] = {
     "busy": busy,
     "moves": moves,
@@ -99,4 +112,5 @@ COORDINATOR_FAULTS: Mapping[str, Callable[[Nemesis, Random], None]] = {
     "strays": strays,
     "late offsets": late_offsets,
     "upgrade": upgrade,
+    "downgrade": downgrade,
 }

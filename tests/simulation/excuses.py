@@ -86,6 +86,7 @@ def _is_excused(story: Story, plan: Plan) -> bool:
         "DeliveryTimeoutError": _is_late(story, plan),
         "ProducerClosedError": plan.family.closes_early,
         "BrokerConnectionError": plan.acks == 0 or plan.gives_up_early,
+        "RecordFilteredError": plan.has_interceptor,
         **dict.fromkeys(ALWAYS_ALLOWED, True),
     }
     by_text = {

@@ -45,6 +45,9 @@ class Family:
     at_start: tuple[str, ...] = ()
     """Of these every seed enables a random half, once, before anything is sent."""
 
+    rare: tuple[str, ...] = ()
+    """Of these a few seeds have one, once, drawn apart from everything else."""
+
     brokers: tuple[int, int] = (1, 5)
     partitions: tuple[int, int] = (1, 12)
     records: tuple[int, int] = (50, 400)
@@ -136,7 +139,13 @@ _ROWS = (
         acks=(1,),
         replication=(3,),
     ),
-    Family(name="D4", title="acks=0", faults=(*NETWORK, *LEADERS, "F13", *SURROUNDINGS), acks=(0,)),
+    Family(
+        name="D4",
+        title="acks=0",
+        faults=(*NETWORK, *LEADERS, "F13", *SURROUNDINGS),
+        rare=("F8",),
+        acks=(0,),
+    ),
     Family(
         name="D5",
         title="leaders come and go",
@@ -159,6 +168,7 @@ _ROWS = (
         faults=(*NETWORK, "F10", "F11", "F13", "F17", "F24"),
         always=("F15",),
         at_start=("cold",),
+        rare=("no ids",),
     ),
     Family(
         name="D8",
@@ -210,6 +220,7 @@ _ROWS = (
         title="strays from one transaction in the next, versions that change",
         faults=("F1", "F2", "F6", "F8", "F10", "F13", "upgrade", *COORDINATORS),
         always=("F5", "F7", "strays", "strays", "strays"),
+        rare=("downgrade",),
         sends_offsets=0.3,
         thinks=0.5,
         bulky=0.15,
@@ -220,6 +231,7 @@ _ROWS = (
         title="metadata flaps, topics and brokers change",
         faults=("F2", "F6", "F10", "F12", "F16", "F17", "F22", "F24", "names", "codes", "releases"),
         always=("F11", "F21"),
+        rare=("another cluster", "another cluster", "no ids"),
         brokers=(1, 5),
     ),
     Family(

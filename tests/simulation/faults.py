@@ -8,6 +8,7 @@ F20 (authentication) comes with authentication, F24 (the user's own) is in `work
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
@@ -209,6 +210,14 @@ def busy_coordinator(nemesis: Nemesis, chance: Random) -> None:
     nemesis.model.faults.error(chance.choice(PRODUCER_ID_CODES), where, times=chance.randint(1, 6))
 
 
+def no_producer_ids(nemesis: Nemesis, chance: Random) -> None:
+    """Producer ids cannot be had for about as long as records live."""
+    where, code = Where(api=ApiKey.INIT_PRODUCER_ID), chance.choice(PRODUCER_ID_CODES)
+    rule = nemesis.model.faults.error(code, where, times=None)
+    timeout_s = nemesis.plan.number("delivery_timeout_ms") / 1000
+    nemesis.later(chance.choice((0.3, 1.2)) * timeout_s, partial(nemesis.model.faults.remove, rule))
+
+
 def retriable_code(nemesis: Nemesis, chance: Random) -> None:
     """F17: any retriable error code, before or after the append, also of Metadata."""
     faults, times, skip = nemesis.model.faults, chance.randint(1, 4), chance.randrange(3)
@@ -275,6 +284,19 @@ def make_topic(nemesis: Nemesis, partitions: int) -> None:
     if nemesis.model.topics.named(TOPIC) is None and live >= nemesis.plan.replication:
         topic = nemesis.model.topics.create(TopicRequest(name=TOPIC, partitions=partitions))
         nemesis.keeper.adopt_all(topic)
+
+
+def another_cluster(nemesis: Nemesis, chance: Random) -> None:
+    """Behind the same addresses there is another cluster, in which the topic was made, and is empty."""
+    settings = nemesis.model.settings
+    nemesis.model.settings = replace(settings, cluster_id=f"cluster-{chance.getrandbits(32):08x}")
+    topic = nemesis.model.topics.named(TOPIC)
+    if topic is not None:
+        nemesis.model.topics.delete(topic, nemesis.now)
+    make_topic(nemesis, nemesis.plan.partitions)
+    for node in nemesis.network.nodes.values():
+        nemesis.network.cut_all(node, "another cluster")
+    nemesis.fired("another cluster")
 
 
 def cluster_replaced(nemesis: Nemesis, chance: Random) -> None:
@@ -361,9 +383,11 @@ FAULTS: Mapping[str, Callable[[Nemesis, Random], None]] = {
     "F21": topic_changes,
     "F22": cluster_replaced,
     "F23": wall_clock_jumps,
+    "another cluster": another_cluster,
     "codes": any_code,
     "cold": cold_start,
     "names": no_names,
+    "no ids": no_producer_ids,
     "outage": outage,
     "refusals": lost_answer_then_refusals,
     "releases": another_release,

@@ -25,6 +25,7 @@ from tests.simulation.nemesis import Nemesis
 from tests.simulation.plan import Plan
 from tests.simulation.simulated_loop import SimulatedLoop
 from tests.simulation.simulated_network import PORT, SimulatedNetwork
+from tests.simulation.users_interceptor import UsersInterceptor
 from tests.simulation.users_partitioner import UsersPartitioner
 from tests.simulation.wire_watch import WireWatch
 from tests.simulation.workload import Workload, serialize
@@ -70,6 +71,7 @@ class Run:
         self._watch = self._make_watch()
         self._network = self._make_network()
         self._nemesis = Nemesis(plan, self._network, self._keeper, history)
+        self._interceptor = UsersInterceptor(Random(f"interceptor-{plan.seed}"))
         self._producer = self._make_producer()
         self._load = Workload(plan, self._producer, history, topic=TOPIC, on_beat=self._network.on_beat)
         self._watchman = Watchman(self._producer, self._load, loop)
@@ -118,6 +120,8 @@ class Run:
             options["value_serializer"] = serialize
         if self._plan.has_partitioner:
             options["partitioner"] = UsersPartitioner(Random(f"partitioner-{self._plan.seed}"))
+        if self._plan.has_interceptor:
+            options["interceptors"] = [self._interceptor]
         servers = [f"{BOOTSTRAP_NAME}:{PORT}"] if self._plan.uses_bootstrap_name else hosts
         producer = Producer(servers, client_id="simulated", **options)  # type: ignore[arg-type]  # drawn
         return producer.use_sources(random=Random(f"producer-{self._plan.seed}"), wall_clock=self._wall_clock_ms)
@@ -231,6 +235,7 @@ class Run:
         for story in history.stories:
             if story.end is End.GIVEN_UP and story.expects_callback and not story.was_called_back:
                 history.violated("I2", f"{story.record} ({story.verb}) was withdrawn, and was not called back")
+        self._interceptor.check(history.violated)
         logs = self._keeper.logs()
         promise = Promise(
             acks=plan.acks,

@@ -11,6 +11,7 @@ from aioproducer.testing import ApiKey, Where
 from aioproducer.testing.model.cluster import ModelCluster
 from aioproducer.testing.model.partition import Partition
 from aioproducer.testing.model.version_profiles import profile_named
+from tests.simulation.coordinator_faults import end_downgrade
 from tests.simulation.faults import FAULTS, TOPIC, make_topic
 from tests.simulation.history import History
 from tests.simulation.kept_logs import LogKeeper
@@ -59,6 +60,8 @@ class Nemesis:
             self.network.clear_up(node)
         if self.model.topics.named(TOPIC) is None:
             make_topic(self, self.plan.partitions)
+        if "downgrade" in self.plan.enabled:
+            end_downgrade(self)
         for partition in self.model.partitions():
             if partition.leader == -1:
                 partition.move_leader(partition.isr[0], now)

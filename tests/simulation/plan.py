@@ -8,7 +8,7 @@ from random import Random
 from typing import NamedTuple
 
 from tests.simulation.families import FAMILIES, Family
-from tests.simulation.rare_options import bulky_family, with_rare_options
+from tests.simulation.rare_options import bulky_family, rare_trouble, with_rare_options
 
 CALM_SEEDS = 16
 """One in so many seeds has no fault at all: then everything must be acknowledged."""
@@ -119,6 +119,11 @@ class Plan:
         return self.user_faults and self.seed % 4 == 1
 
     @property
+    def has_interceptor(self) -> bool:
+        """Whether the user's own interceptor sees all records, and drops some."""
+        return self.user_faults and self.seed % 8 == 3
+
+    @property
     def acks(self) -> int:
         """0, 1, or -1 for all."""
         acks = self.options["acks"]
@@ -144,6 +149,13 @@ def draw_plan(family_name: str, seed: int, *, schedule: str = "fifo") -> Plan:
         seed: any integer.
         schedule: see `Plan.schedule`.
     """
+    plan = _usual_plan(family_name, seed, schedule)
+    trouble = rare_trouble(plan.family, seed) if plan.enabled else ()
+    strikes = tuple(_rare_strike(fault, plan) for fault in trouble)
+    return dataclasses.replace(plan, enabled=(*plan.enabled, *trouble), strikes=(*plan.strikes, *strikes))
+
+
+def _usual_plan(family_name: str, seed: int, schedule: str) -> Plan:
     family = bulky_family(FAMILIES[family_name], seed)
     chance = Random(f"{family_name}-{seed}")
     enabled = _enabled(family, chance)
@@ -252,3 +264,9 @@ def _strikes(family: Family, faults: list[str], chance: Random, chaos_s: float) 
     times = sorted(chance.uniform(0, chaos_s) for _ in range(count))
     first = tuple(Strike(0.0, fault, chance.getrandbits(32)) for fault in family.at_start if chance.random() < 0.5)
     return first + tuple(Strike(at, chance.choice(faults), chance.getrandbits(32)) for at in times)
+
+
+def _rare_strike(fault: str, plan: Plan) -> Strike:
+    """Before anything is sent, or at any time."""
+    chance = Random(f"strike-{fault}-{plan.seed}")
+    return Strike(chance.choice((0.0, plan.chaos_s)) * chance.random(), fault, chance.getrandbits(32))

@@ -1,4 +1,4 @@
-"""What few seeds have: limits and time-outs that are reached, and batches so large that a thread compresses them.
+"""What few seeds have: limits that are reached, batches so large that a thread compresses them, one more trouble.
 
 It is drawn apart from everything else, so that a plan that has none of it is what it would be without.
 """
@@ -51,7 +51,15 @@ def with_rare_options(options: Mapping[str, object], family: Family, seed: int) 
     }
     rare = {name: value for name, value in small.items() if chance.random() < _RARELY}
     buffers = {name: -1 for name in ("send_buffer_bytes", "receive_buffer_bytes") if chance.random() < _RARELY}
+    if chance.random() < _RARELY:
+        rare["partitioner_adaptive_partitioning_enable"] = False
     return {**options, **bulky, **rare, **buffers}
+
+
+def rare_trouble(family: Family, seed: int) -> tuple[str, ...]:
+    """One of the family's rare faults, in few seeds."""
+    chance = Random(f"trouble-{family.name}-{seed}")
+    return (chance.choice(family.rare),) if family.rare and chance.random() < _RARELY else ()
 
 
 def _longest(family: Family, buffer_memory: int) -> int:

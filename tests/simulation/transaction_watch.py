@@ -48,6 +48,8 @@ class TransactionWatch(WireWatch):
         self._asked: dict[Key, Claim] = {}  # AddPartitionsToTxn, AddOffsetsToTxn on their way: for whom
         self._granted: dict[Key, list[TopicPartition]] = {}  # answered to it, and not heard yet
         self._added: dict[Claim, set[TopicPartition]] = defaultdict(set)
+        # What V2 would have added goes out as it is, and leaders refuse it: so much may be done as in V2.
+        self._keeps_to_v1 = "downgrade" not in plan.enabled
         self._produces: dict[Key, Claim] = {}  # neither answered nor lost
         self._renewals: set[Key] = set()  # InitProducerId for another epoch, until they are answered, and heard
         self._was_refused: dict[Key, bool] = {}  # those that brokers have answered
@@ -56,7 +58,7 @@ class TransactionWatch(WireWatch):
         self._ended: set[Claim] = set()  # an end was asked for under V2: its answer brings another epoch
         self._used_by_v1: set[Claim] = set()
         self._had_trouble = False  # since another epoch was had
-        self._was_upgraded = False  # which needs another epoch once, whenever the producer hears of it
+        self._was_upgraded = False  # or downgraded: it needs another epoch once, whenever the producer hears of it
         self._asking = AskingWatch(history, plan)
         self._pipelines = PipelineWatch(history)
 
@@ -124,12 +126,12 @@ class TransactionWatch(WireWatch):
             self._produces[key] = claim
             is_v1 = version <= LAST_PRODUCE_OF_V1
             place = TopicPartition(produced.topic or "", produced.partition_index)
-            self._pipelines.sent(key, (place.partition, *claim), is_v1=is_v1)
+            self._pipelines.sent(key, (place.partition, *claim), is_v1=is_v1 and self._keeps_to_v1)
             if is_v1:
                 self._used_by_v1.add(claim)
             elif claim in self._used_by_v1:
                 self.violated("I14", f"a transaction of V2 is under {claim}, as one of V1 was")
-            if is_v1 and place not in self._added[claim]:
+            if is_v1 and self._keeps_to_v1 and place not in self._added[claim]:
                 self.violated("I13", f"Produce to {place} under {claim}, which was not told that it is added")
             if claim in self._ended:
                 self.violated("I13", f"Produce to partition {place.partition} under {claim}, which was ended")
@@ -211,7 +213,7 @@ class TransactionWatch(WireWatch):
     def fired(self, code: str) -> None:
         """A fault had an effect."""
         super().fired(code)
-        self._was_upgraded = self._was_upgraded or code == "upgrade"
+        self._was_upgraded = self._was_upgraded or code in {"upgrade", "downgrade"}
 
     def lost(self, transport: SimulatedTransport) -> None:
         """A connection is gone, and with it what was in flight on it."""
