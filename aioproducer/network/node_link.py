@@ -99,7 +99,12 @@ class NodeLink:
     @property
     def is_connecting(self) -> bool:
         """Whether an attempt is under way, or will begin when the pause is over."""
-        return self._task is not None or self._timer is not None
+        return self._is_trying or self._timer is not None
+
+    @property
+    def _is_trying(self) -> bool:
+        # A task that is cancelled before its first step takes none, and so never says that it has ended.
+        return self._task is not None and not self._task.done()
 
     @property
     def has_failed(self) -> bool:
@@ -169,7 +174,7 @@ class NodeLink:
 
     def __repr__(self) -> str:
         """Show the node and how things stand."""
-        state = "connected" if self.connection else "connecting" if self._task else "not connected"
+        state = "connected" if self.connection else "connecting" if self._is_trying else "not connected"
         return f"<NodeLink {_label(self.node)} {state} failures={self._failures_in_a_row}>"
 
     def _cancel_attempt(self) -> None:

@@ -90,6 +90,18 @@ ENDS_AND_EDGES = (
         ),
     ),
     Mutant(
+        name="called_off_attempt_never_ends",
+        breaks="I10: a bootstrap address is never tried again whose attempt was called off before its first step",
+        tests=("tests/network/test_node_link.py",),
+        changes=(
+            Change(
+                "network/node_link.py",
+                "        return self._task is not None and not self._task.done()\n",
+                "        return self._task is not None\n",
+            ),
+        ),
+    ),
+    Mutant(
         name="adopted_bootstrap_is_lost",
         breaks="KIP-899: a bootstrap address whose connection became a node's is never asked again",
         tests=("tests/network/test_node_links.py",),

@@ -32,3 +32,26 @@ def test_what_an_attempt_has_waited_for_is_said(*, is_open: bool) -> None:
     missing = "the port is open, but no Kafka broker has answered there" if is_open else "seed: no connection"
 
     assert missing in run(story())
+
+
+@pytest.mark.parametrize("turns", range(4))
+def test_attempt_that_was_called_off_is_no_reason_not_to_try_again(turns: int) -> None:
+    """Metadata may arrive in the very turn in which the attempt begins: its task is cancelled before its first step."""
+
+    async def story() -> tuple[bool, bool, str]:
+        virtual_loop().servers["seed", 9092] = ScriptedBroker
+        link = NodeLink(Node(-1, "seed", 9092), environment(), lambda _: None)
+        link.connect()
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        link.retire()
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        is_connecting, text = link.is_connecting, repr(link)
+        link.connect()
+        await asyncio.sleep(1)
+        is_open = link.is_open
+        await link.close(BrokerConnectionError("done"))
+        return is_connecting, is_open, text
+
+    assert run(story()) == (False, True, "<NodeLink bootstrap broker seed:9092 not connected failures=0>")
