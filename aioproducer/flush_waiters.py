@@ -27,13 +27,15 @@ class FlushWaiters:
 
     async def wait_for(self, generation: int) -> None:
         """Wait until nothing accepted up to this generation is unfinished."""
-        while not self.generations.is_finished(generation):
-            finished = self._loop.create_future()
-            self._waiting[finished] = generation
-            try:
-                await finished
-            finally:
-                del self._waiting[finished]
+        if not self.generations.is_finished(generation):
+            await self.finished(generation)
+
+    def finished(self, generation: int) -> asyncio.Future[None]:
+        """Return what is done when nothing accepted up to this generation, which has something yet, is unfinished."""
+        finished = self._loop.create_future()
+        self._waiting[finished] = generation
+        finished.add_done_callback(self._waiting.pop)
+        return finished
 
     def drain_within(self, timeout_s: float) -> None:
         """Bound the wait of `drain`, also one under way; the shortest bound counts."""

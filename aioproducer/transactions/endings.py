@@ -40,7 +40,7 @@ class TransactionEndings:
         records: of the open transaction.
         waits: of those who commit and abort.
         turns: of those who begin.
-        loop: for the time, and for the task that waits for the records.
+        loop: for the time.
         wake: has what is to be asked looked at.
     """
 
@@ -64,7 +64,7 @@ class TransactionEndings:
         self._loop = loop
         self._wake = wake
         self._ending: Ending | None = None
-        self._flushing: asyncio.Task[None] | None = None
+        self._flushing: asyncio.Future[None] | None = None
         self._is_abandoned = False
         self._patience: asyncio.TimerHandle | None = None
         turns.is_over = lambda number: not self.is_open(number)
@@ -98,12 +98,13 @@ class TransactionEndings:
             self._manager.flushed()
             self._wake()
         else:
-            self._flushing = self._loop.create_task(self._flush(generation), name="aioproducer-commit")
+            self._flushing = self._records.flushed(generation)
+            self._flushing.add_done_callback(self._flushed)
         return ending
 
-    async def _flush(self, generation: int) -> None:
-        await self._records.flush(generation)
-        if self._manager.state is _STATE.COMMITTING:
+    def _flushed(self, flushing: asyncio.Future[None]) -> None:
+        """All records have ended, and each that failed has been told of."""
+        if not flushing.cancelled() and self._manager.state is _STATE.COMMITTING:
             self._manager.flushed()
             self._wake()
 

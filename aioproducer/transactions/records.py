@@ -92,9 +92,9 @@ class TransactionRecords:
         """Whether all that was taken has ended."""
         return self._flushes.generations.is_finished(generation)
 
-    async def flush(self, generation: int) -> None:
-        """Wait until it has."""
-        await self._flushes.wait_for(generation)
+    def flushed(self, generation: int) -> asyncio.Future[None]:
+        """Return what is done when it has."""
+        return self._flushes.finished(generation)
 
     def give_up(self, error: KafkaError) -> None:
         """Fail all that has no end yet; what is on the wire stays the wire's until its answer or its loss."""

@@ -1,4 +1,4 @@
-"""Who waits for a transaction to come somewhere: each looks again at every change, until its time is over."""
+"""Who waits for a transaction to come somewhere: woken when it is there, or when the time is over."""
 
 from __future__ import annotations
 
@@ -73,17 +73,16 @@ class TransactionWaits:
         self._loop = loop
         self._max_block_s = max_block_s
         self._explain = explain
-        self._changes: dict[asyncio.Future[None], None] = {}
+        self._waiting: dict[asyncio.Future[None], Callable[[], bool]] = {}  # and what each waits for
 
     def deadline(self) -> float:
         """When a call that begins now gives up; monotonic seconds."""
         return self._loop.time() + self._max_block_s
 
     def tell(self) -> None:
-        """Let all of them look again."""
-        changes, self._changes = self._changes, {}
-        for change in changes:
-            if not change.done():
+        """Wake those who have waited for what is so now: there are several changes a transaction, most for others."""
+        for change, is_reached in self._waiting.items():
+            if not change.done() and is_reached():
                 change.set_result(None)
 
     async def join(self, ending: Ending, deadline: float) -> None:
@@ -103,7 +102,7 @@ class TransactionWaits:
         """Wait until something is so.
 
         Args:
-            is_reached: looked at now and after each change.
+            is_reached: looked at now and at each change.
             deadline: monotonic seconds; None: for ever.
             what: is not so, for the error.
 
@@ -114,8 +113,8 @@ class TransactionWaits:
             return
         try:
             async with asyncio.timeout_at(deadline):
-                while not is_reached():
-                    await self._change()
+                while not is_reached():  # what was so at the change may be otherwise again
+                    await self._change(is_reached)
         except TimeoutError:
             text = f"{what} after max_block_ms={self._max_block_s * 1000:.0f}; it goes on, and the same call joins it"
             reason = self._explain()
@@ -130,19 +129,24 @@ class TransactionWaits:
         is_short = self._loop.time() + wait_s > deadline
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout_at(min(self._loop.time() + wait_s, deadline)):
-                await self._change()
+                await self._change(_any)
         if is_short and self._loop.time() >= deadline:
             text = f"the next transaction may begin in {wait_s:.1f} s: a request of the last one may still arrive"
             raise TransactionTimeoutError(text)
 
-    async def _change(self) -> None:
+    async def _change(self, is_reached: Callable[[], bool]) -> None:
         change = self._loop.create_future()
-        self._changes[change] = None
+        self._waiting[change] = is_reached
         try:
             await change
         finally:
-            self._changes.pop(change, None)  # who gives up leaves: the next change may be long in coming
+            del self._waiting[change]  # who gives up leaves: the next change may be long in coming
 
     def __repr__(self) -> str:
         """Show how many wait."""
-        return f"<TransactionWaits {len(self._changes)}>"
+        return f"<TransactionWaits {len(self._waiting)}>"
+
+
+def _any() -> bool:
+    """Wait for whatever changes."""
+    return True

@@ -53,6 +53,26 @@ async def test_who_waits_no_more_is_not_kept(wait: Callable[[TransactionWaits], 
 
 
 @in_virtual_time
+async def test_who_waits_is_not_woken_by_what_others_wait_for() -> None:
+    """A transaction changes several times before it is over, and each turn of the loop takes time."""
+    waits = TransactionWaits(asyncio.get_running_loop(), max_block_s=1, explain=str)
+    looks = [False] * 3 + [True] * 2
+
+    caller = asyncio.ensure_future(waits.until(lambda: looks.pop(0), None, "it is not so"))
+    await asyncio.sleep(0)
+    assert len(looks) == 3  # at once, and before it fell asleep
+
+    waits.tell()
+    assert len(looks) == 2
+    await asyncio.sleep(0)
+    assert len(looks) == 2  # a caller who was woken would have looked as well
+
+    waits.tell()
+    await caller
+    assert not looks
+
+
+@in_virtual_time
 async def test_begin_that_waits_for_late_copies_keeps_its_time() -> None:
     """The pause after an unanswered InitProducerId is half a minute."""
     loop = asyncio.get_running_loop()
