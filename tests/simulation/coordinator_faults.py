@@ -40,9 +40,7 @@ def moves(nemesis: Nemesis, chance: Random) -> None:
     """The coordinator of the transactional id is another broker from now on, which loads first."""
     live = nemesis.model.live_nodes()
     if live:
-        node_id = chance.choice(live)
-        nemesis.model.coordinators.move(CoordinatorKind.TRANSACTION, TRANSACTIONAL_ID, node_id, now=nemesis.now)
-        nemesis.fired("moves")
+        _move_to(nemesis, chance.choice(live))
 
 
 def lost(nemesis: Nemesis, chance: Random) -> None:
@@ -86,22 +84,29 @@ def late_offsets(nemesis: Nemesis, chance: Random) -> None:
 def upgrade(nemesis: Nemesis, chance: Random) -> None:
     """The cluster finalizes transactions of version 2, if its release has them."""
     del chance
-    if "transaction.version" in nemesis.model.settings.profile.supported_features:
-        nemesis.model.features.finalize_transaction_version(LAST_VERSION)
-        nemesis.fired("upgrade")
+    _finalize(nemesis, LAST_VERSION, "upgrade")
 
 
 def downgrade(nemesis: Nemesis, chance: Random) -> None:
     """The cluster finalizes an earlier version of transactions, if its release has several."""
-    if "transaction.version" in nemesis.model.settings.profile.supported_features:
-        nemesis.model.features.finalize_transaction_version(chance.randrange(LAST_VERSION))
-        nemesis.fired("downgrade")
+    _finalize(nemesis, chance.randrange(LAST_VERSION), "downgrade")
 
 
 def end_downgrade(nemesis: Nemesis) -> None:
     """Undo it, and let another coordinator take over: this one may answer no more for an id that it was asked of."""
-    upgrade(nemesis, Random(0))
-    moves(nemesis, Random(0))
+    _finalize(nemesis, LAST_VERSION, "upgrade")
+    _move_to(nemesis, nemesis.model.live_nodes()[0])
+
+
+def _move_to(nemesis: Nemesis, node_id: int) -> None:
+    nemesis.model.coordinators.move(CoordinatorKind.TRANSACTION, TRANSACTIONAL_ID, node_id, now=nemesis.now)
+    nemesis.fired("moves")
+
+
+def _finalize(nemesis: Nemesis, version: int, fault: str) -> None:
+    if "transaction.version" in nemesis.model.settings.profile.supported_features:
+        nemesis.model.features.finalize_transaction_version(version)
+        nemesis.fired(fault)
 
 
 COORDINATOR_FAULTS: Mapping[str, Callable[[Nemesis, Random], None]] = {

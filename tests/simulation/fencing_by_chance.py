@@ -57,10 +57,10 @@ class FencingByChance:
         """A producer asks for another epoch."""
         self._renewals[key] = self._life
 
-    def answered(self, key: Key) -> None:
-        """An answer arrives; of whatever was asked."""
+    def answered(self, key: Key) -> bool:
+        """An answer arrives, of whatever was asked; tells whether that was another epoch."""
         self._first.discard(key)
-        self._renewals.pop(key, None)
+        return self._renewals.pop(key, None) is not None
 
     def connection_lost(self, number: int) -> None:
         """What is on its way on this connection may be served at any time."""

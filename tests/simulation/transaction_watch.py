@@ -51,8 +51,7 @@ class TransactionWatch(WireWatch):
         # What V2 would have added goes out as it is, and leaders refuse it: so much may be done as in V2.
         self._keeps_to_v1 = "downgrade" not in plan.enabled
         self._produces: dict[Key, Claim] = {}  # neither answered nor lost
-        self._renewals: set[Key] = set()  # InitProducerId for another epoch, until they are answered, and heard
-        self._was_refused: dict[Key, bool] = {}  # those that brokers have answered
+        self._was_refused: dict[Key, bool] = {}  # InitProducerId that brokers have answered, and nobody has heard
         self._lost_asked: set[Key] = set()  # those whose connection is gone: they may arrive late
         self.fencing = FencingByChance(clock, plan.number("request_timeout_ms") / 1000)
         self._ended: set[Claim] = set()  # an end was asked for under V2: its answer brings another epoch
@@ -100,7 +99,6 @@ class TransactionWatch(WireWatch):
             self._look_at_end(claim, is_commit=request.committed, is_v1=version <= LAST_END_OF_V1)
 
     def _look_at_renewal(self, key: Key, epoch: int) -> None:
-        self._renewals.add(key)
         self.fencing.renewal_asked(key)
         if not self._had_trouble and not self._was_upgraded:
             self.violated("EPOCH", f"nothing went wrong, and epoch {epoch} is given up")
@@ -197,9 +195,7 @@ class TransactionWatch(WireWatch):
         self._asking.answered(key, self._clock())
         self._pipelines.answered(key)
         self._produces.pop(key, None)
-        self.fencing.answered(key)
-        if key in self._renewals:
-            self._renewals.discard(key)
+        if self.fencing.answered(key):
             self._had_trouble = self._was_refused.pop(key, True)
         claim = self._asked.pop(key, None)
         if claim is not None:
@@ -225,7 +221,6 @@ class TransactionWatch(WireWatch):
         self._lost_asked |= {key for key in self._asked if key[0] == transport.number}
         self._asked = {key: claim for key, claim in self._asked.items() if key[0] != transport.number}
         self.fencing.connection_lost(transport.number)
-        self._renewals = {key for key in self._renewals if key[0] != transport.number}
 
 
 def _request_in(frame: bytes, api: ApiKey, version: int) -> object:
