@@ -1,6 +1,6 @@
 """The families of runs: each says what its seeds may draw from. D15 awaits authentication.
 
-To add one, add a row to `FAMILIES`; what a fault does is said in `nemesis.py`, what callers do in `workload.py`.
+To add one, add a row to `FAMILIES`; what a fault does is said in `nemesis.py`, what callers do in `caller.py`.
 """
 
 from collections.abc import Mapping

@@ -2,7 +2,7 @@
 
 Those of transactions (F16) are in `coordinator_faults.py`, hostile brokers (F25) in `hostile_faults.py`.
 
-F20 (authentication) comes with authentication, F24 (the user's own) is in `workload.py`.
+F20 (authentication) comes with authentication, F24 (the user's own) is in `caller.py` and `drafts.py`.
 """
 
 from __future__ import annotations

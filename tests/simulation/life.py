@@ -14,7 +14,9 @@ from aioproducer.testing.model.cluster import ModelCluster
 from aioproducer.testing.model.settings import ClusterSettings
 from aioproducer.testing.model.topics import TopicRequest
 from aioproducer.testing.model.version_profiles import profile_named
+from tests.simulation.caller import callers_of
 from tests.simulation.checker import KeptLog, Promise, check_history
+from tests.simulation.drafts import serialize
 from tests.simulation.excuses import is_end_by_lies
 from tests.simulation.faults import TOPIC
 from tests.simulation.history import End, History, Story, Violation
@@ -28,7 +30,7 @@ from tests.simulation.simulated_network import PORT, SimulatedNetwork
 from tests.simulation.users_interceptor import UsersInterceptor
 from tests.simulation.users_partitioner import UsersPartitioner
 from tests.simulation.wire_watch import WireWatch
-from tests.simulation.workload import Workload, serialize
+from tests.simulation.workload import Workload
 
 WALL_CLOCK_MS = 1_700_000_000_000
 
@@ -148,7 +150,7 @@ class Run:
         if plan.starts_before_faults:
             self._nemesis.begin()
         began = self._loop.time()
-        callers = [asyncio.ensure_future(caller.run()) for caller in self._load.callers()]
+        callers = [asyncio.ensure_future(caller.run()) for caller in callers_of(self._load)]
         self._watchman.begin()
         if plan.family.closes_early:
             await self._watchman.close_at_any_moment(self._nemesis, callers)
