@@ -27,14 +27,16 @@ class FlushWaiters:
 
     async def wait_for(self, generation: int) -> None:
         """Wait until nothing accepted up to this generation is unfinished."""
-        if not self.generations.is_finished(generation):
-            await self.finished(generation)
+        await self.when_finished(generation)
 
-    def finished(self, generation: int) -> asyncio.Future[None]:
-        """Return what is done when nothing accepted up to this generation, which has something yet, is unfinished."""
+    def when_finished(self, generation: int) -> asyncio.Future[None]:
+        """Return a future that is done once nothing accepted up to this generation is unfinished."""
         finished = self._loop.create_future()
-        self._waiting[finished] = generation
-        finished.add_done_callback(self._waiting.pop)
+        if self.generations.is_finished(generation):
+            finished.set_result(None)
+        else:
+            self._waiting[finished] = generation
+            finished.add_done_callback(self._waiting.pop)
         return finished
 
     def drain_within(self, timeout_s: float) -> None:

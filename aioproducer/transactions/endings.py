@@ -98,13 +98,16 @@ class TransactionEndings:
             self._manager.flushed()
             self._wake()
         else:
-            self._flushing = self._records.flushed(generation)
-            self._flushing.add_done_callback(self._flushed)
+            self._flushing = self._records.when_flushed(generation)
+            self._flushing.add_done_callback(self._go_on)
         return ending
 
-    def _flushed(self, flushing: asyncio.Future[None]) -> None:
-        """All records have ended, and each that failed has been told of."""
-        if not flushing.cancelled() and self._manager.state is _STATE.COMMITTING:
+    def _go_on(self, flushing: asyncio.Future[None]) -> None:
+        """Go on with the commit that has waited for its records; each that failed has been told of by now."""
+        if flushing is not self._flushing:
+            return  # that commit was given up as its last record ended: this may be the next one
+        self._flushing = None
+        if self._manager.state is _STATE.COMMITTING:
             self._manager.flushed()
             self._wake()
 
@@ -156,6 +159,7 @@ class TransactionEndings:
         """Wait for no record any more."""
         if self._flushing is not None:
             self._flushing.cancel()
+            self._flushing = None
 
     def give_up_records(self, error: KafkaError) -> None:
         """Fail the records of a transaction that cannot be committed any more."""

@@ -92,9 +92,9 @@ class TransactionRecords:
         """Whether all that was taken has ended."""
         return self._flushes.generations.is_finished(generation)
 
-    def flushed(self, generation: int) -> asyncio.Future[None]:
-        """Return what is done when it has."""
-        return self._flushes.finished(generation)
+    def when_flushed(self, generation: int) -> asyncio.Future[None]:
+        """Return a future that is done once it has."""
+        return self._flushes.when_finished(generation)
 
     def give_up(self, error: KafkaError) -> None:
         """Fail all that has no end yet; what is on the wire stays the wire's until its answer or its loss."""

@@ -1,4 +1,4 @@
-"""Who waits for a transaction to come somewhere: woken when it is there, or when the time is over."""
+"""Who waits for a transaction to come somewhere: each is woken when it is there, or when its time is over."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class TransactionWaits:
         return self._loop.time() + self._max_block_s
 
     def tell(self) -> None:
-        """Wake those who have waited for what is so now: there are several changes a transaction, most for others."""
+        """Something has changed: wake those for whom what they wait for is so now."""
         for change, is_reached in self._waiting.items():
             if not change.done() and is_reached():
                 change.set_result(None)
@@ -102,7 +102,7 @@ class TransactionWaits:
         """Wait until something is so.
 
         Args:
-            is_reached: looked at now and at each change.
+            is_reached: looked at now, and by `tell` at each change; raises nothing.
             deadline: monotonic seconds; None: for ever.
             what: is not so, for the error.
 
@@ -129,7 +129,7 @@ class TransactionWaits:
         is_short = self._loop.time() + wait_s > deadline
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout_at(min(self._loop.time() + wait_s, deadline)):
-                await self._change(_any)
+                await self._change(_whatever_it_is)
         if is_short and self._loop.time() >= deadline:
             text = f"the next transaction may begin in {wait_s:.1f} s: a request of the last one may still arrive"
             raise TransactionTimeoutError(text)
@@ -147,6 +147,6 @@ class TransactionWaits:
         return f"<TransactionWaits {len(self._waiting)}>"
 
 
-def _any() -> bool:
-    """Wait for whatever changes."""
+def _whatever_it_is() -> bool:
+    """Any change will do."""
     return True

@@ -95,7 +95,9 @@ def downgrade(nemesis: Nemesis, chance: Random) -> None:
 def end_downgrade(nemesis: Nemesis) -> None:
     """Undo it, and let another coordinator take over: this one may answer no more for an id that it was asked of."""
     _finalize(nemesis, LAST_VERSION, "upgrade")
-    _move_to(nemesis, nemesis.model.live_nodes()[0])
+    now, nodes = nemesis.now, nemesis.model.live_nodes()
+    former = nemesis.model.coordinators.node_of(CoordinatorKind.TRANSACTION, TRANSACTIONAL_ID, now)
+    _move_to(nemesis, next((node_id for node_id in nodes if node_id != former), former))
 
 
 def _move_to(nemesis: Nemesis, node_id: int) -> None:

@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from aioproducer.records import ProducerRecord, TopicPartition
+from aioproducer.records import ProducerRecord, RecordMetadata, TopicPartition
 from tests.simulation.users_interceptor import UsersInterceptor
 
 PLACE = TopicPartition("orders", 0)
@@ -23,10 +23,13 @@ def passed(interceptor: UsersInterceptor, *, records: int) -> int:
 
 
 def tell(interceptor: UsersInterceptor, *, ends: int) -> None:
-    """Tell it of so many failed records."""
-    for _ in range(ends):
+    """Tell it of so many records, every other of which failed."""
+    for number in range(ends):
         with contextlib.suppress(RuntimeError):
-            interceptor.on_error(PLACE, ValueError("too old"), ())
+            if number % 2:
+                interceptor.on_error(PLACE, ValueError("too old"), ())
+            else:
+                interceptor.on_acknowledgement(RecordMetadata(*PLACE, PLACE, number, 0, 0, 0), ())
 
 
 @pytest.mark.parametrize("more, found", [(0, []), (1, ["I2"]), (-1, ["I2"])])

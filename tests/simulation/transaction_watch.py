@@ -51,7 +51,7 @@ class TransactionWatch(WireWatch):
         # What V2 would have added goes out as it is, and leaders refuse it: so much may be done as in V2.
         self._keeps_to_v1 = "downgrade" not in plan.enabled
         self._produces: dict[Key, Claim] = {}  # neither answered nor lost
-        self._was_refused: dict[Key, bool] = {}  # InitProducerId that brokers have answered, and nobody has heard
+        self._was_refused: dict[Key, bool] = {}  # whether brokers have refused an InitProducerId
         self._lost_asked: set[Key] = set()  # those whose connection is gone: they may arrive late
         self.fencing = FencingByChance(clock, plan.number("request_timeout_ms") / 1000)
         self._ended: set[Claim] = set()  # an end was asked for under V2: its answer brings another epoch
