@@ -27,7 +27,11 @@ class FlushWaiters:
 
     async def wait_for(self, generation: int) -> None:
         """Wait until nothing accepted up to this generation is unfinished."""
-        await self.when_finished(generation)
+        finished = self.when_finished(generation)
+        try:
+            await finished
+        finally:
+            self._waiting.pop(finished, None)  # who gives up leaves: the end may be long in coming
 
     def when_finished(self, generation: int) -> asyncio.Future[None]:
         """Return a future that is done once nothing accepted up to this generation is unfinished."""
@@ -36,7 +40,6 @@ class FlushWaiters:
             finished.set_result(None)
         else:
             self._waiting[finished] = generation
-            finished.add_done_callback(self._waiting.pop)
         return finished
 
     def drain_within(self, timeout_s: float) -> None:
@@ -64,9 +67,11 @@ class FlushWaiters:
         return True
 
     def _generation_finished(self) -> None:
-        for finished, generation in self._waiting.items():
-            if not finished.done() and self.generations.is_finished(generation):
-                finished.set_result(None)
+        for finished, generation in [*self._waiting.items()]:
+            if self.generations.is_finished(generation):
+                del self._waiting[finished]
+                if not finished.done():
+                    finished.set_result(None)
 
     def __repr__(self) -> str:
         """Show how many wait."""

@@ -14,8 +14,8 @@ TOLD_WHO_GAVE_UP = Mutant(
     changes=(
         Change(
             "flush_waiters.py",
-            "if not finished.done() and self",
-            "if (finished.cancelled() or not finished.done()) and self",
+            "if not finished.done():",
+            "if finished.cancelled() or not finished.done():",
         ),
     ),
 )
