@@ -71,6 +71,27 @@ def test_acks_0_to_a_broker_that_does_not_read_closes() -> None:
     assert "has read nothing" in text
 
 
+def test_acks_0_after_a_quiet_time_has_the_whole_time_to_leave() -> None:
+    """That nothing has moved while there was nothing to move is no standstill."""
+
+    async def story() -> tuple[bool, float]:
+        pair = await connected(settings=NetworkSettings(request_timeout_ms=1000))
+        pair.connection.send(Ends().request("long ago", acks=0))
+        await asyncio.sleep(5)
+        pair.transport.is_stuck = True
+        start = pair.environment.loop.time()
+        pair.connection.send(Ends().request("now", acks=0))
+        await asyncio.sleep(0.5)
+        is_open = pair.connection.is_open
+        await pair.connection.closed
+        return is_open, pair.environment.loop.time() - start
+
+    is_open, elapsed_s = run(story())
+
+    assert is_open
+    assert elapsed_s == pytest.approx(1, abs=0.2)
+
+
 def test_acks_0_to_a_broker_that_reads_slowly_goes_on() -> None:
     """However long it takes, and however much waits behind: only a standstill is given up."""
 

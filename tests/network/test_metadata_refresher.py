@@ -317,6 +317,27 @@ def test_answer_without_a_broker_is_a_failure() -> None:
     assert run(story()) == (1, [1])
 
 
+def test_lower_epoch_of_a_suspected_topic_is_believed_though_a_refresh_has_failed_meanwhile() -> None:
+    """A topic that was made again, without ids: no other produce is refused before its new epochs are known."""
+
+    async def story() -> list[int]:
+        answers = Answers([], [(0, "a", bytes(16), [(1, 7)])], [(0, "a", bytes(16), [(1, 3)])])
+        async with refreshing(answers) as (refresher, network):
+            await refresher.first_answer(5)
+            refresher.add_topic("a", network.loop.time())
+            await asyncio.sleep(1)
+            epochs = [refresher.cluster.topics["a"].partitions[0].leader_epoch]
+            answers.error_code = -1
+            refresher.request_update("a produce was refused", topic="a")
+            await asyncio.sleep(1)
+            answers.error_code = 0
+            await asyncio.sleep(10)
+            epochs.append(refresher.cluster.topics["a"].partitions[0].leader_epoch)
+        return epochs
+
+    assert run(story()) == [7, 3]
+
+
 def test_another_cluster_at_the_same_address_is_told_and_asked_for_all_topics() -> None:
     """The answer that showed it may have been about one topic alone; librdkafka's test 0121 wants the warning."""
 

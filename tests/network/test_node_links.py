@@ -84,6 +84,24 @@ def test_bootstrap_address_whose_connection_became_a_nodes_is_there_when_that_no
     assert run(story()) == ([Node(5, "seed", 9092)], [SEED])
 
 
+@pytest.mark.parametrize("place", [("elsewhere", 9092), ("host", 9093)], ids=["host", "port"])
+def test_node_that_has_moved_is_looked_for_where_it_is_now(place: tuple[str, int]) -> None:
+    """To another address, or to another port of its own: a container that was started anew is there."""
+
+    async def story() -> list[tuple[str, int]]:
+        network = client_on()
+        network.loop.servers["host", 9092] = network.loop.servers[place] = ScriptedBroker
+        for node in (Node(1, "host", 9092), Node(1, *place)):
+            name_nodes(network, node)
+            network.client.connect(1)
+            await asyncio.sleep(1)
+            assert network.client.ready_connection(1)
+        await network.client.close()
+        return [(host, port) for _, host, port in network.loop.connects]
+
+    assert run(story()) == [("host", 9092), place]
+
+
 def test_close_waits_for_the_connection_to_a_node_that_left() -> None:
     """It still has a request in flight, and would stay open behind the producer."""
 
