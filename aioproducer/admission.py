@@ -157,7 +157,7 @@ class Admission:
     def _filtered(self, given: PreparedRecord) -> Delivery:
         running = self._running
         result = running.new_result()
-        timestamp = given.timestamp or -1
+        timestamp = -1 if given.timestamp is None else given.timestamp
         if given.on_delivery is not None:
             result.add_callback(0, timestamp, given.on_delivery)
         text = f"an interceptor dropped the record for topic {given.topic!r}"

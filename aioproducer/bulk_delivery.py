@@ -43,9 +43,10 @@ class OffsetRange(NamedTuple):
     """The offsets of one call's records in one partition; records of others may lie between."""
 
     first: int
-    """-1 with `acks=0`, where no broker says it."""
+    """-1 where a broker has not said it of some of them: with `acks=0`, or when it has known a batch for too long."""
 
     last: int
+    """-1 where `first` is."""
 
     records: int
     """Of this call, in the partition."""
@@ -89,12 +90,13 @@ class BulkDelivery:
     at. Cancelling the wait recalls nothing.
     """
 
-    __slots__ = ("_deliveries", "_refused", "_shares", "_unseen")
+    __slots__ = ("_deliveries", "_followed", "_refused", "_shares", "_unseen")
 
     def __init__(self, shares: list[Share] | None = None) -> None:
         """Begin with nothing taken; `shares` is filled as records are appended."""
         self._shares = [] if shares is None else shares
         self._deliveries: dict[int, Delivery] = {}
+        self._followed: dict[Share, Delivery] = {}  # one of each share, however often it is waited for
         self._refused: dict[int, KafkaError | TypeError | ValueError] = {}
         self._unseen: list[BatchResult] = []  # of the refused ones, until somebody looks
 
@@ -139,13 +141,20 @@ class BulkDelivery:
         while pending := [delivery for delivery in self._ends() if not delivery.done()]:
             for delivery in pending:
                 delivery.add_done_callback(_nothing)  # which ends its linger, one batch after another
-            await asyncio.wait(pending)  # in any order; a batch may be split meanwhile
+            try:
+                await asyncio.wait(pending)  # in any order; a batch may be split meanwhile
+            finally:
+                for delivery in pending:
+                    delivery.remove_done_callback(_nothing)  # who gives up has not looked: a flush still tells
         return self._result()
 
     def _ends(self) -> Iterator[Delivery]:
         """One delivery of each batch."""
         self._follow_moved()
-        yield from [share.delivery() for share in self._shares]
+        for share in self._shares:
+            if share not in self._followed:
+                self._followed[share] = share.delivery()
+        yield from [*self._followed.values()]
         last_of = {delivery.home: delivery for delivery in self._deliveries.values()}
         yield from last_of.values()
 
@@ -154,6 +163,7 @@ class BulkDelivery:
         if any(share.home.moved for share in self._shares):
             for share in self._shares:
                 if share.home.moved:
+                    self._followed.pop(share, None)
                     self._deliveries.update(share.deliveries())
             self._shares = [share for share in self._shares if not share.home.moved]
 
@@ -363,12 +373,13 @@ def _count(
     """Add records of a batch, given by their positions in it."""
     place = home.topic_partition
     assert place is not None, "a record that was delivered is somewhere"
-    first, last = (-1, -1) if home.base_offset < 0 else (home.base_offset + first, home.base_offset + last)
-    found = offsets.get(place)
-    if found is None:
-        offsets[place] = OffsetRange(first, last, records)
+    first, last = home.base_offset + first, home.base_offset + last
+    found = offsets.get(place, OffsetRange(first, last, 0))
+    records += found.records
+    if home.base_offset < 0 or found.first < 0:
+        offsets[place] = OffsetRange(-1, -1, records)
     else:
-        offsets[place] = OffsetRange(min(found.first, first), max(found.last, last), found.records + records)
+        offsets[place] = OffsetRange(min(found.first, first), max(found.last, last), records)
 
 
 def _nothing(_: object) -> None:

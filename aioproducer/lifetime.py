@@ -50,6 +50,7 @@ class ProducerLifetime:
         self._running: RunningProducer | None = None
         self._starting: asyncio.Task[None] | None = None
         self._starters = 0
+        self._is_handed_out = False  # some `start` has returned
         self._closing: asyncio.Task[UndeliveredError | None] | None = None
         self._is_close_told = False
         self._random = Random()  # noqa: S311  # jitter and partition choice, not secrets
@@ -91,11 +92,12 @@ class ProducerLifetime:
         except asyncio.CancelledError:
             if self._closing is not None and self._starting.cancelled():
                 raise ProducerClosedError(f"producer {self._lifecycle.name!r} was closed while it started") from None
-            if self._starters == 1:  # else others still want it
-                await self._abort_start()
+            if self._starters == 1 and not self._is_handed_out:  # else others still want it
+                await self._let_go_of_start(self._starting)
             raise
         finally:
             self._starters -= 1
+        self._is_handed_out = True
         return self
 
     async def _start(self, *, wait: bool) -> None:
@@ -136,6 +138,13 @@ class ProducerLifetime:
         if starting is not None and not starting.done():
             starting.cancel()
             await asyncio.wait([starting])
+
+    async def _let_go_of_start(self, starting: asyncio.Task[None]) -> None:
+        """Leave nothing open where no `start` will return; it may be ready since the turn of the cancellation."""
+        if starting.done() and not starting.cancelled() and starting.exception() is None:
+            await self.close(0)
+        else:
+            await self._abort_start()
 
     async def flush(self, timeout: float | None = None) -> None:  # noqa: ASYNC109  # part of the promise
         """Wait until exactly the records accepted before this call have ended; none of them waits out its linger.

@@ -136,9 +136,8 @@ class Settlement:
                 batch.move_to(BatchState.DONE)
                 self._completion.complete(batch, outcome, now)
                 if (limits := self._accumulator.open_batches.limits).by_topic:
-                    limits.acknowledged(
-                        topic_of(batch), size=batch.wire_size, uncompressed=batch.uncompressed_wire_size
-                    )
+                    size, uncompressed = batch.wire_size, batch.uncompressed_wire_size
+                    limits.acknowledged(topic_of(batch), size=size, uncompressed=uncompressed, records=batch.count)
                 self._end_part(batch)
             case Retry():
                 self._retry(batch, outcome, now)

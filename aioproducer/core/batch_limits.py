@@ -7,6 +7,9 @@ a budget on the wire, and how much of a batch is left when it is compressed.
     full, and acknowledged ──► the budget rises by a part of the way to what was refused
     after a thousand such  ──► it rises beyond, to see whether the topic's limit was raised
 
+A batch is full when it has most of its budget, or when one record more would not have fitted: few large records leave
+much of it empty.
+
 A topic never refused has no entry here, and costs nothing.
 
 Source: CompressionRatioEstimator in Apache Kafka, whose steps the ratio follows (KIP-126); Kafka keeps no budget, and
@@ -28,7 +31,7 @@ RATIO_FALL: Final = 0.005
 STEPS: Final = 32
 """The budget rises by this part of the way, a full batch that was acknowledged."""
 NEAR: Final = 16
-"""The search is over when no more than this part lies between what was acknowledged and what was refused."""
+"""The search is over when no more than this part, or a record, lies between what was acknowledged and refused."""
 FULL_BEFORE_ANOTHER_TRY: Final = 1000
 
 
@@ -76,24 +79,25 @@ class BatchLimits:
         limit.ratio = max(limit.ratio, size / uncompressed)
         limit.full = 0
 
-    def acknowledged(self, topic: str, *, size: int, uncompressed: int) -> None:
-        """Note that a batch was not too large."""
+    def acknowledged(self, topic: str, *, size: int, uncompressed: int, records: int) -> None:
+        """Note that a batch of so many records was not too large."""
         limit = self.by_topic.get(topic)
         if limit is None:
             return
+        is_full = size * 4 >= limit.budget * 3 or uncompressed * (records + 1) > self.of(topic) * records
         observed = size / uncompressed
         is_worse = observed > limit.ratio
         limit.ratio = max(observed, limit.ratio + RATIO_RISE if is_worse else limit.ratio - RATIO_FALL)
         limit.good = max(limit.good, size)
         if limit.bad is not None and size >= limit.bad:
             limit.bad = None  # the broker's limit was raised
-        if size * 4 >= limit.budget * 3:
-            self._raise(topic, limit)
+        if is_full:
+            self._raise(topic, limit, record_size=size // records)
 
-    def _raise(self, topic: str, limit: _Limit) -> None:
+    def _raise(self, topic: str, limit: _Limit, *, record_size: int) -> None:
         if limit.bad is None:
             limit.budget += limit.budget // STEPS + 1
-        elif limit.bad - limit.good > limit.bad // NEAR:
+        elif limit.bad - limit.good > max(limit.bad // NEAR, record_size) and limit.bad - limit.budget >= STEPS:
             limit.budget += (limit.bad - limit.budget) // STEPS
         else:
             limit.full += 1

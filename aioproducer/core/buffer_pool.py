@@ -136,10 +136,12 @@ class BufferPool:
         Returns:
             None: others hold the chunk, and there is no room for a second one now.
         """
-        if chunk in self._holders:
+        holders = self._holders.get(chunk, 0)
+        if holders > 1 or (holders and chunk.exports):  # of those who held it, a transport may still
             return self._copy_out(chunk, data)
         smaller = Chunk(max(len(data), 1))  # before anything else: there may be no memory for it
         smaller.fill(data)
+        self._holders.pop(chunk, None)
         self._lent[smaller] = payer = self._lent[chunk]
         del self._lent[chunk]
         self._count(payer, smaller.capacity - chunk.capacity)

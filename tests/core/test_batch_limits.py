@@ -8,10 +8,11 @@ BATCH_SIZE = 256 * 1024
 
 
 class Topic:
-    """A broker's limit for batches, and a producer that always fills them."""
+    """A broker's limit for batches, and a producer that always fills them, with records of `record` bytes."""
 
-    def __init__(self, limit: int, *, ratio: float = 1.0) -> None:
+    def __init__(self, limit: int, *, ratio: float = 1.0, record: int = 1) -> None:
         self.limits = BatchLimits(BATCH_SIZE)
+        self.record = record
         self.limit = limit
         self.ratio = ratio
         self.refusals = 0
@@ -21,7 +22,7 @@ class Topic:
         """Send full batches; returns the wire size of the last."""
         size = 0
         for _ in range(batches):
-            uncompressed = self.limits.of("t")
+            uncompressed = self.limits.of("t") // self.record * self.record or self.record
             self.refusals += int(uncompressed * self.ratio) > self.limit
             size = self._send(uncompressed)
         return size
@@ -29,11 +30,13 @@ class Topic:
     def _send(self, uncompressed: int) -> int:
         size = int(uncompressed * self.ratio)
         if size <= self.limit:
-            self.limits.acknowledged("t", size=size, uncompressed=uncompressed)
+            records = uncompressed // self.record
+            self.limits.acknowledged("t", size=size, uncompressed=uncompressed, records=records)
             return size
         self.limits.refused("t", size=size, uncompressed=uncompressed)
-        self._send(uncompressed // 2)
-        return self._send(uncompressed - uncompressed // 2)
+        half = uncompressed // 2 // self.record * self.record
+        self._send(half)
+        return self._send(uncompressed - half)
 
 
 def test_topic_that_was_never_refused_has_the_batch_size() -> None:
@@ -75,14 +78,28 @@ def test_batches_become_large_again_when_the_broker_allows_it() -> None:
     assert (topic.limits.of("t"), len(topic.limits.by_topic)) == (BATCH_SIZE, 0)
 
 
+@pytest.mark.parametrize("record, limit", [(6_000, 15_000), (70_000, 150_000), (30_000, 200_000), (1_000, 9_000)])
+def test_few_large_records_get_all_the_room_there_is_and_more_when_there_is_more(record: int, limit: int) -> None:
+    """They leave much of a batch empty; its size alone said that it was not full, and nothing ever rose again."""
+    topic = Topic(limit, record=record)
+    last = topic.send(5 * FULL_BEFORE_ANOTHER_TRY)
+    refusals = topic.refusals
+    topic.limit = 2**20
+    topic.send(3 * FULL_BEFORE_ANOTHER_TRY)
+
+    assert last // record == limit // record
+    assert refusals <= 12
+    assert (topic.limits.of("t"), len(topic.limits.by_topic)) == (BATCH_SIZE, 0)
+
+
 def test_larger_batch_that_is_acknowledged_after_a_refusal_lifts_the_limit() -> None:
     """It was on its way already when the broker's limit was raised: nothing has to be tried a thousand times."""
     limits = BatchLimits(BATCH_SIZE)
     limits.refused("t", size=100_000, uncompressed=100_000)
-    limits.acknowledged("t", size=150_000, uncompressed=150_000)
+    limits.acknowledged("t", size=150_000, uncompressed=150_000, records=150)
 
     for _ in range(100):
-        limits.acknowledged("t", size=limits.of("t"), uncompressed=limits.of("t"))
+        limits.acknowledged("t", size=limits.of("t"), uncompressed=limits.of("t"), records=100)
 
     assert (limits.of("t"), len(limits.by_topic)) == (BATCH_SIZE, 0)
 
