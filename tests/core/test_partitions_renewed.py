@@ -8,7 +8,7 @@ import pytest
 from aioproducer.core.cluster import Cluster
 from aioproducer.core.producer_identity import ProducerIdentity
 from aioproducer.protocol.produce import NO_TOPIC_ID
-from tests.fakes.core_parts import cluster_of
+from tests.fakes.core_parts import CoreParts, cluster_of
 from tests.fakes.partitions_followed import in_use
 
 
@@ -28,6 +28,19 @@ def test_topic_made_again_tells_which_partitions_still_exist(
 
     assert moves.renewed == told
     assert len(partitions.topics["t"].slots) == len(leaders)
+
+
+def test_partition_that_stuck_and_is_gone_is_no_place_any_more() -> None:
+    """The native append looks there without asking how many there are: the next record chooses anew."""
+    core = CoreParts(leaders=(-1, -1, -1))
+    core.accumulator.partitions.topics["t"].stick_to(2)
+
+    core.accumulator.update_cluster(cluster_of((-1, -1), topic_id=bytes(15) + b"x"))
+
+    delivery = core.appender.append("t", b"v", None, None, None, None, None)
+    assert delivery is not None
+    assert delivery.home.topic_partition is not None
+    assert delivery.home.topic_partition.partition in {0, 1}
 
 
 def test_topic_made_again_while_metadata_had_forgotten_it_is_another_topic() -> None:

@@ -1,5 +1,7 @@
 """Timers fire in the order of their times, once, and tell who sleeps when an earlier one comes."""
 
+import random
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -52,6 +54,26 @@ def test_timer_scheduled_for_the_past_by_another_runs_in_the_same_turn() -> None
     heap.fire(1.0)
 
     assert fired == ["late"]
+
+
+@given(
+    st.lists(st.integers(0, 1_000), min_size=100, max_size=300), st.integers(0, 1_000), st.randoms(use_true_random=False)
+)
+def test_timers_left_after_many_were_cancelled_fire_when_they_are_due(
+    times: list[int], now: int, chance: random.Random
+) -> None:
+    """The heap is tidied then, and must be one afterwards."""
+    heap, fired = TimerHeap(), list[int]()
+    timers = [(when, heap.schedule(when, lambda _, when=when: fired.append(when))) for when in times]
+    chance.shuffle(timers)
+    for _, timer in timers[:90]:
+        timer.cancel()
+
+    heap.fire(now)
+
+    left = [when for when, _ in timers[90:]]
+    assert fired == sorted(when for when in left if when <= now)
+    assert heap.next_at() == min((when for when in left if when > now), default=None)
 
 
 def test_timer_that_cancels_itself_while_it_fires_is_counted_once() -> None:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from aioproducer import KafkaError, MetadataNotReadyError, Partitioner, Producer, partition_for_key
+from aioproducer import InvalidPartitionError, KafkaError, MetadataNotReadyError, Partitioner, Producer, partition_for_key
 from aioproducer.core.cluster import Cluster
 from aioproducer.testing import ApiKey, FakeCluster
 from tests.fakes.virtual_cluster import ClusterLoop, in_virtual_time
@@ -91,6 +91,21 @@ async def test_key_of_a_forgotten_topic_goes_where_other_producers_put_it() -> N
         found = await asyncio.gather(*(producer.send("idle", b"2", key=key) for key in (b"a", b"b", b"c")))
 
         assert [metadata.partition for metadata in found] == [partition_for_key(key, 16) for key in (b"a", b"b", b"c")]
+
+
+@in_virtual_time
+async def test_record_that_is_refused_after_a_long_pause_keeps_no_later_one_back() -> None:
+    """It was to be placed by what was known of the topic, and there is no such partition."""
+    async with FakeCluster(1, topics={"idle": 2}) as cluster, forgetful(cluster) as producer:
+        await producer.send("idle", b"1", partition=0)
+        await asyncio.sleep(60)
+        with pytest.raises(InvalidPartitionError):
+            producer.send_nowait("idle", b"2", partition=99)
+
+        metadata = await asyncio.wait_for(producer.send("idle", b"3", partition=0), 5)
+
+        assert metadata.offset == 1
+        assert (await producer.send("idle", b"4", partition=0)).offset == 2
 
 
 @in_virtual_time
