@@ -1,9 +1,16 @@
 """Which answer of a response belongs to which batch, whatever the broker makes of it."""
 
 import struct
+from dataclasses import replace
+from types import MappingProxyType, SimpleNamespace
 
 import pytest
 
+from aioproducer.core.cluster import Cluster, PartitionView, TopicView
+from aioproducer.core.partition_queue import PartitionQueue
+from aioproducer.produce_request import LAST_VERSION_BY_NAME, ProduceRequest
+from aioproducer.records import TopicPartition
+from tests.fakes.core_parts import CoreParts
 from tests.fakes.scripted_sender import ScriptedSender
 
 NOT_LEADER = 6
@@ -43,3 +50,19 @@ def test_refusal_before_an_acknowledgement_is_tried_again() -> None:
     script.turn(seconds=5)
 
     assert (delivery.done(), script.in_flight()) == (False, 1)
+
+
+@pytest.mark.parametrize("known", [("t", "u"), ("t",), ()], ids=["both", "one", "none"])
+def test_topics_are_named_as_long_as_the_id_of_one_is_not_known(known: tuple[str, ...]) -> None:
+    """From version 13 on there are ids alone, and the zero id is no topic's."""
+    views = {topic: TopicView(topic, topic.encode() * 16, (PartitionView(1, 0),), 0) for topic in known}
+    cluster = replace(Cluster.empty(), topics=MappingProxyType(views))
+    core = CoreParts()
+    batches = [
+        SimpleNamespace(queue=PartitionQueue(TopicPartition(topic, 0), core.queue().identity, max_in_flight=5))
+        for topic in ("t", "u")
+    ]
+
+    request = ProduceRequest(1, batches, cluster)  # type: ignore[arg-type]  # as much of batches as is looked at
+
+    assert (request.highest_version > LAST_VERSION_BY_NAME) is (known == ("t", "u"))

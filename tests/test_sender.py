@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from aioproducer.core.buffer_pool import SMALLEST_CHUNK
+from aioproducer.core.producer_identity import LAST_EPOCH
 from aioproducer.core.timer_heap import TICK_S
 from aioproducer.errors import (
     BrokerConnectionError,
@@ -15,7 +16,7 @@ from aioproducer.errors import (
     UnsupportedVersionError,
 )
 from aioproducer.records import TopicPartition
-from tests.fakes.scripted_sender import ScriptedSender
+from tests.fakes.scripted_sender import ScriptedSender, response
 from tests.fakes.virtual_loop import run, virtual_loop
 
 
@@ -193,6 +194,22 @@ def test_request_that_was_never_handed_over_is_no_attempt() -> None:
     assert error.attempts == 1
 
 
+def test_answer_that_uses_the_last_epoch_up_wakes_the_sender() -> None:
+    """Nothing else would before the next record: another id is to be asked for."""
+    script = ScriptedSender()
+    script.core.identity.assign(7, LAST_EPOCH)
+    script.core.send(b"v")
+    script.turn()
+    request = script.client.requests[1].pop()
+
+    request.on_response(memoryview(response({0: 29})), script.core.now)
+
+    assert script.core.identity.is_missing
+    assert script.sender._is_woken  # noqa: SLF001  # no task sleeps here that could be seen to wake
+    script.turn()
+    assert script.ids_asked == 1
+
+
 def test_node_that_speaks_no_common_version_fails_its_records_at_once() -> None:
     """As not written, and in its own words."""
     script = ScriptedSender()
@@ -203,6 +220,20 @@ def test_node_that_speaks_no_common_version_fails_its_records_at_once() -> None:
     error = delivery.exception()
     assert isinstance(error, UnsupportedVersionError)
     assert error.outcome is Outcome.NOT_WRITTEN
+
+
+def test_node_that_speaks_no_common_version_any_more_says_nothing_of_what_it_got_before() -> None:
+    """It was replaced by an older one: whether the first attempt was written nobody knows."""
+    script = ScriptedSender()
+    delivery = script.core.send(b"v")
+    script.turn()
+    script.lose(1)
+    script.client.version_error = UnsupportedVersionError("too old")
+    script.turn(seconds=5)
+
+    error = delivery.exception()
+    assert isinstance(error, UnsupportedVersionError)
+    assert error.outcome is Outcome.UNKNOWN
 
 
 def test_batch_on_the_wire_at_its_deadline_fails_and_keeps_its_memory() -> None:

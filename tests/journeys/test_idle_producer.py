@@ -105,7 +105,8 @@ async def test_record_that_is_refused_after_a_long_pause_keeps_no_later_one_back
         metadata = await asyncio.wait_for(producer.send("idle", b"3", partition=0), 5)
 
         assert metadata.offset == 1
-        assert (await producer.send("idle", b"4", partition=0)).offset == 2
+        await asyncio.sleep(1)
+        assert (await asyncio.wait_for(producer.send("idle", b"4", partition=0), 5)).offset == 2
 
 
 @in_virtual_time

@@ -7,6 +7,7 @@ import pytest
 
 from aioproducer import (
     IllegalStateError,
+    KafkaError,
     NoTransactionError,
     Producer,
     ProducerClosedError,
@@ -182,6 +183,44 @@ async def test_commit_that_ends_with_nobody_waiting_gives_the_turn_back(release:
         await one_block(producer, b"the same task's")
 
         assert committed(cluster) == [b"x", b"another's", b"the same task's"]
+
+
+@in_virtual_time
+async def test_callers_that_leave_for_good_one_after_another_keep_nobody_waiting() -> None:
+    """Each turn is kept for a second for who may ask again; that of the second was kept for ever."""
+    async with cluster_of(V2_RELEASE) as cluster, producer_of(cluster, max_block_ms=6_000) as producer:
+
+        async def leave(value: bytes) -> None:
+            await producer.begin_transaction(wait=True)
+            producer.send("t", value, partition=0)
+            committing = asyncio.create_task(producer.commit_transaction())
+            await asyncio.sleep(0)
+            committing.cancel()
+            await asyncio.wait([committing])
+
+        for value in (b"a", b"b", b"c"):
+            await asyncio.create_task(leave(value))
+        await asyncio.create_task(one_block(producer))
+
+        assert committed(cluster) == [b"a", b"b", b"c", b"v"]
+
+
+@on_every_release
+@in_virtual_time
+async def test_transaction_that_failed_is_over_once_it_is_abandoned(release: Release) -> None:
+    """Long after it has failed, too: nothing else happens then that would end it."""
+    async with cluster_of(release) as cluster, producer_of(cluster, max_block_ms=6_000) as producer:
+        await producer.begin_transaction()
+        await producer.send("t", b"x", partition=0)
+        in_hand = producer.transaction_in_hand()
+        producer.reject_commit(KafkaError("it must not be committed"))
+        await asyncio.sleep(10)
+        in_hand.abandon()
+
+        began = now()
+        await asyncio.create_task(one_block(producer))
+        assert now() - began < 1
+        assert committed(cluster) == [b"v"]
 
 
 @in_virtual_time

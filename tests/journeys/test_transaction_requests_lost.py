@@ -22,6 +22,7 @@ from tests.fakes.transactional_cluster import (
     Release,
     cluster_of,
     committed,
+    on_every_release,
     producer_of,
 )
 from tests.fakes.virtual_cluster import in_virtual_time
@@ -109,3 +110,18 @@ async def test_abort_while_a_request_hangs_leaves_nothing(release: Release, wher
         assert committed(cluster) == []
         assert await found_offsets(producer) == {}
         await next_one_is_whole(producer, cluster, [])
+
+
+@on_every_release
+@in_virtual_time
+async def test_offset_zero_is_an_offset_and_a_lost_question_is_asked_again(release: Release) -> None:
+    """A group that has committed the beginning reads on from there; one that has committed nothing, from anywhere."""
+    places = [TopicPartition("t", 0), TopicPartition("t", 1)]
+    async with cluster_of(release) as cluster, producer_of(cluster) as producer:
+        async with producer.transaction() as txn:
+            await txn.send_offsets({places[0]: 0}, "readers")
+        cluster.faults.drop_connection(Where(api=ApiKey.OFFSET_FETCH))
+
+        found = await producer.committed_offsets("readers", places)
+
+    assert [None if offset is None else offset.offset for offset in found.values()] == [0, None]

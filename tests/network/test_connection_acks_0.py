@@ -92,6 +92,28 @@ def test_acks_0_after_a_quiet_time_has_the_whole_time_to_leave() -> None:
     assert elapsed_s == pytest.approx(1, abs=0.2)
 
 
+def test_acks_0_after_a_slow_moment_ends_soon_again() -> None:
+    """Who looks ever more rarely while nothing moves looks often again once something has."""
+
+    async def story() -> float:
+        pair = await connected()
+        ends = Ends()
+        pair.transport.is_stuck = True
+        pair.connection.send(ends.request("slow", acks=0))
+        await asyncio.sleep(5)
+        pair.transport.flush(pair.transport.get_write_buffer_size())
+        await asyncio.sleep(0.5)
+        pair.connection.send(ends.request("quick", acks=0))
+        await asyncio.sleep(0.01)
+        pair.transport.flush(pair.transport.get_write_buffer_size())
+        start = pair.environment.loop.time()
+        while ends.names() != ["slow", "quick"]:
+            await asyncio.sleep(0.001)
+        return pair.environment.loop.time() - start
+
+    assert run(story()) < 0.05
+
+
 def test_acks_0_to_a_broker_that_reads_slowly_goes_on() -> None:
     """However long it takes, and however much waits behind: only a standstill is given up."""
 

@@ -78,3 +78,34 @@ def test_one_answer_that_fails_after_a_quiet_time_is_no_reason_to_rebootstrap() 
             return network.log.names()
 
     assert "rebootstrapping" not in run(story())
+
+
+def test_nodes_are_asked_again_once_the_bootstrap_addresses_have_named_them() -> None:
+    """Those are asked alone only until then: an address that goes away later is no reason to hear no more."""
+
+    async def story() -> tuple[int, int]:
+        answers, brokers = Answers(nodes=[(1, "old", 1)]), list[ScriptedBroker]()
+
+        def listen() -> ScriptedBroker:
+            brokers.append(ScriptedBroker(answers))
+            return brokers[-1]
+
+        async with refreshing(answers) as (refresher, network):
+            network.loop.servers["old", 1] = network.loop.servers["seed", 9092] = listen
+            await refresher.first_answer(5)
+            answers.error_code = 129
+            refresher.request_update("test")
+            await asyncio.sleep(1)
+            answers.error_code = 0
+            await asyncio.sleep(5)
+            before = refresher.refreshes
+            del network.loop.servers["seed", 9092]
+            for broker in brokers:
+                broker.transport.close()
+            await asyncio.sleep(1)
+            refresher.request_update("test")
+            await asyncio.sleep(5)
+            return before, refresher.refreshes
+
+    before, after = run(story())
+    assert after > before > 1
