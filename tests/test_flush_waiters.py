@@ -8,6 +8,7 @@ NOBODY_WAITS = "<FlushWaiters 0 "
 
 
 async def test_waits_for_earlier_generations_too() -> None:
+    """Its own may end first."""
     waiters = FlushWaiters(asyncio.get_running_loop())
     earlier, closed = waiters.generations.enter(), waiters.generations.close()
     own = waiters.generations.enter()
@@ -21,6 +22,7 @@ async def test_waits_for_earlier_generations_too() -> None:
 
 
 async def test_nothing_unfinished_is_waited_for_no_time() -> None:
+    """And nobody is kept for it."""
     waiters = FlushWaiters(asyncio.get_running_loop())
     assert waiters.when_finished(waiters.generations.close()).done()
     assert repr(waiters).startswith(NOBODY_WAITS)

@@ -222,20 +222,6 @@ def test_node_that_speaks_no_common_version_fails_its_records_at_once() -> None:
     assert error.outcome is Outcome.NOT_WRITTEN
 
 
-def test_node_that_speaks_no_common_version_any_more_says_nothing_of_what_it_got_before() -> None:
-    """It was replaced by an older one: whether the first attempt was written nobody knows."""
-    script = ScriptedSender()
-    delivery = script.core.send(b"v")
-    script.turn()
-    script.lose(1)
-    script.client.version_error = UnsupportedVersionError("too old")
-    script.turn(seconds=5)
-
-    error = delivery.exception()
-    assert isinstance(error, UnsupportedVersionError)
-    assert error.outcome is Outcome.UNKNOWN
-
-
 def test_batch_on_the_wire_at_its_deadline_fails_and_keeps_its_memory() -> None:
     """The transport may still read it."""
     script = ScriptedSender(delivery_timeout_s=10)

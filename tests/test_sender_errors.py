@@ -5,6 +5,7 @@ from aioproducer.errors import (
     DeliveryTimeoutError,
     Outcome,
     ProtocolError,
+    UnsupportedVersionError,
 )
 from tests.fakes.scripted_sender import ScriptedSender
 
@@ -49,3 +50,17 @@ def test_error_of_an_answer_without_the_partition_says_so_and_not_what_was_befor
     assert isinstance(error, BrokerConnectionError)
     assert "does not say what became of the batch" in str(error)
     assert isinstance(error.last_broker_error, ProtocolError)
+
+
+def test_node_that_speaks_no_common_version_any_more_says_nothing_of_what_it_got_before() -> None:
+    """It was replaced by an older one: whether the first attempt was written nobody knows."""
+    script = ScriptedSender()
+    delivery = script.core.send(b"v")
+    script.turn()
+    script.lose(1)
+    script.client.version_error = UnsupportedVersionError("too old")
+    script.turn(seconds=5)
+
+    error = delivery.exception()
+    assert isinstance(error, UnsupportedVersionError)
+    assert error.outcome is Outcome.UNKNOWN

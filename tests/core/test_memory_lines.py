@@ -310,3 +310,21 @@ def test_line_whose_partition_is_held_up_no_more_is_served_at_once(others: int) 
     core.lines.serve()
 
     assert [record.is_waiting for record in (second, *beside)] == [False] * (1 + others)
+
+
+def test_memory_that_comes_back_as_its_partition_is_refused_goes_to_who_waits_longest() -> None:
+    """One answer refuses a batch of the partition for which the record waits, and acknowledges one of another's."""
+    core = CoreParts(leaders=(1, 1), memory=8 * 1024, batch_size=1024)
+    for _ in range(4):
+        assert core.appender.append("t", CHUNK, None, 1, None, None, None) is not None
+    while core.appender.append("t", CHUNK, None, 0, None, None, None) is not None:
+        pass
+    record = core.wait_in_line(CHUNK, partition=0)
+    core.lines.serve()
+    batches = {batch.queue.topic_partition.partition: batch for batch in core.drain()}
+
+    core.refuse(batches[0], pause_s=1.0)
+    core.acknowledge(batches[1])
+    core.lines.serve()
+
+    assert not record.is_waiting

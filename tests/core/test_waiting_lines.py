@@ -387,21 +387,3 @@ def test_shown_front_of_a_record_that_left_does_not_serve_its_line_out_of_turn()
 def test_nobody_who_waits_has_no_leader() -> None:
     """Not even a topic is gone through for that."""
     assert CoreParts().lines.leaderless_topics == set()
-
-
-def test_memory_that_comes_back_as_its_partition_is_refused_goes_to_who_waits_longest() -> None:
-    """One answer refuses a batch of the partition for which the record waits, and acknowledges one of another's."""
-    core = CoreParts(leaders=(1, 1), memory=8 * 1024, batch_size=1024)
-    for _ in range(4):
-        assert core.appender.append("t", CHUNK, None, 1, None, None, None) is not None
-    while core.appender.append("t", CHUNK, None, 0, None, None, None) is not None:
-        pass
-    record = core.wait_in_line(CHUNK, partition=0)
-    core.lines.serve()
-    batches = {batch.queue.topic_partition.partition: batch for batch in core.drain()}
-
-    core.refuse(batches[0], pause_s=1.0)
-    core.acknowledge(batches[1])
-    core.lines.serve()
-
-    assert not record.is_waiting

@@ -5,7 +5,14 @@ from collections.abc import Callable
 
 import pytest
 
-from aioproducer import InvalidPartitionError, KafkaError, MetadataNotReadyError, Partitioner, Producer, partition_for_key
+from aioproducer import (
+    InvalidPartitionError,
+    KafkaError,
+    MetadataNotReadyError,
+    Partitioner,
+    Producer,
+    partition_for_key,
+)
 from aioproducer.core.cluster import Cluster
 from aioproducer.testing import ApiKey, FakeCluster
 from tests.fakes.virtual_cluster import ClusterLoop, in_virtual_time

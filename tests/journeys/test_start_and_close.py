@@ -98,37 +98,6 @@ async def test_start_cancelled_cleans_everything(one_broker: FakeCluster) -> Non
     assert collect() == []
 
 
-async def test_start_that_is_ready_as_its_caller_is_cancelled_is_closed(one_broker: FakeCluster) -> None:
-    """Nobody holds it: the body of `async with` never begins, and nobody would end it."""
-    producer = Producer(one_broker.bootstrap_servers)
-    entering = asyncio.create_task(producer.__aenter__())
-    await asyncio.sleep(0)
-    starting = producer._starting  # noqa: SLF001  # the one moment that matters
-    assert starting is not None
-    starting.add_done_callback(lambda _: entering.cancel())
-    await asyncio.wait([entering])
-
-    assert entering.cancelled()
-    assert await left_behind(one_broker) == (0, {})
-    assert collect() == []
-
-
-async def test_start_that_is_ready_is_left_to_those_who_have_it(one_broker: FakeCluster) -> None:
-    """One of two is cancelled in the turn in which both would have it; the other one's goes on."""
-    producer = Producer(one_broker.bootstrap_servers)
-    first, second = asyncio.create_task(producer.start()), asyncio.create_task(producer.start())
-    await asyncio.sleep(0)
-    starting = producer._starting  # noqa: SLF001  # as above
-    assert starting is not None
-    starting.add_done_callback(lambda _: second.cancel())
-
-    assert await first is producer
-    await asyncio.wait([second])
-    assert second.cancelled()
-    await producer.send("orders", b"v")
-    await producer.close()
-
-
 async def test_start_in_time_by_the_callers_timeout(one_broker: FakeCluster) -> None:
     """asyncio.timeout works as ever."""
     one_broker.faults.stall(METADATA)

@@ -12,6 +12,7 @@ from tests.mutants.own_native import OWN_NATIVE
 from tests.mutants.own_shell import OWN_SHELL
 from tests.mutants.own_transactions import OWN_TRANSACTIONS
 from tests.mutants.times_and_looks import TIMES_AND_LOOKS
+from tests.mutants.unseen_in_corners import UNSEEN_IN_CORNERS
 from tests.mutants.unseen_in_pace import UNSEEN_IN_PACE
 from tests.mutants.unseen_in_transactions import UNSEEN_IN_TRANSACTIONS
 from tests.mutants.waiting_and_memory import WAITING_AND_MEMORY
@@ -29,4 +30,5 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     *ENDS_AND_EDGES,
     *TIMES_AND_LOOKS,
     *NEWS_OF_CLUSTERS,
+    *UNSEEN_IN_CORNERS,
 )

@@ -1,0 +1,238 @@
+"""Bugs in corners where neither the simulation nor a test looked when they were first tried; now tests do."""
+
+from tests.mutants.mutant import Change, Mutant
+
+
+def _mutant(name: str, breaks: str, tests: str, *changes: Change) -> Mutant:
+    return Mutant(name=name, breaks=breaks, tests=(tests,), changes=changes)
+
+
+UNSEEN_IN_CORNERS = (
+    _mutant(
+        "node_keeps_its_old_port",
+        "a node that listens at another port is looked for at the old one",
+        "tests/network/test_node_links.py",
+        Change(
+            "network/node_links.py", "(node.host, node.port) == (other.host, other.port)\n", "node.host == other.host\n"
+        ),
+    ),
+    _mutant(
+        "bootstrap_for_ever",
+        "AGE: after a new beginning only the bootstrap addresses are asked, for ever",
+        "tests/network/test_rebootstrap.py",
+        Change(
+            "network/node_links.py", ("        self._asks_known = True\n        for node_id"), "        for node_id"
+        ),
+    ),
+    _mutant(
+        "doubts_lost_with_a_failed_refresh",
+        "I10: lower epochs of a topic made again are not believed at the first refusal",
+        "tests/network/test_metadata_refresher.py",
+        Change(
+            "network/metadata_refresher.py",
+            "        suspected = frozenset(self._suspected)\n",
+            "        suspected, self._suspected = frozenset(self._suspected), set()\n",
+        ),
+    ),
+    _mutant(
+        "quiet_time_counts_as_stall",
+        "acks=0: what is written after a quiet time closes a connection that is busy",
+        "tests/network/test_connection_acks_0.py",
+        Change(
+            "network/outgoing_stream.py",
+            ("        if not self._unwritten:\n            self._moved_at = max(self._moved_at, now)\n"),
+            "",
+        ),
+    ),
+    _mutant(
+        "looks_rarely_for_ever",
+        "acks=0: after one slow moment every end is told late",
+        "tests/network/test_connection_acks_0.py",
+        Change(
+            "network/outgoing_stream.py",
+            "            self._gone, self._poll_delay_s = gone, _FIRST_POLL_S\n",
+            "            self._gone = gone\n",
+        ),
+    ),
+    _mutant(
+        "older_features_believed",
+        "a broker that is behind turns transactions back to their older protocol",
+        "tests/network/test_cluster_features.py",
+        Change(
+            "network/environment.py", "        if found.epoch >= self.newest.epoch:\n", "        if found.epoch >= 0:\n"
+        ),
+    ),
+    _mutant(
+        "patience_of_the_one_before",
+        "I10: who leaves for good after another who did keeps the turn",
+        "tests/journeys/test_transaction_left_alone.py",
+        Change(
+            "transactions/endings.py",
+            ("        self._stop_patience()\n        self._ending = None\n"),
+            "        self._ending = None\n",
+        ),
+    ),
+    _mutant(
+        "abandoned_after_it_failed",
+        "I10: a transaction that has failed and is abandoned stays open",
+        "tests/journeys/test_transaction_left_alone.py",
+        Change(
+            "transactions/endings.py",
+            "        if self._manager.state in {_STATE.IN_TRANSACTION, _STATE.ABORTABLE_ERROR}:\n",
+            "        if self._manager.state is _STATE.IN_TRANSACTION:\n",
+        ),
+    ),
+    _mutant(
+        "offset_zero_is_nothing",
+        "a group that has committed the beginning is told that it has committed nothing",
+        "tests/journeys/test_transaction_requests_lost.py",
+        Change(
+            "transactions/committed_offsets.py",
+            "            if fetched.offset != NO_OFFSET:\n",
+            "            if fetched.offset > 0:\n",
+        ),
+    ),
+    _mutant(
+        "lost_question_ends_the_call",
+        "one lost connection ends a question for committed offsets",
+        "tests/journeys/test_transaction_requests_lost.py",
+        Change(
+            "transactions/committed_offsets.py",
+            ("            except BrokerConnectionError as error:\n                attempts.last = error\n"),
+            ("            except BrokerConnectionError:\n                raise\n"),
+        ),
+    ),
+    _mutant(
+        "closed_batch_told_again",
+        "a partitioner is told of each closed batch with every record",
+        "tests/journeys/test_serializers_and_partitioners.py",
+        Change(
+            "preparation.py",
+            "closed, self._closed_batches = self._closed_batches, {}  #",
+            "closed = self._closed_batches.copy()  #",
+        ),
+    ),
+    _mutant(
+        "lost_attempt_forgotten",
+        "C3: what was lost on the wire is not written, if no version is common any more",
+        "tests/test_sender_errors.py",
+        Change(
+            "sender.py",
+            "    return Outcome.UNKNOWN if batch.maybe_written else Outcome.NOT_WRITTEN\n",
+            "    return Outcome.NOT_WRITTEN\n",
+        ),
+    ),
+    _mutant(
+        "used_up_epochs_wake_nobody",
+        "I20: no other id is asked for before the next record",
+        "tests/test_sender.py",
+        Change("sender.py", " or self._lines.records or self._identity.is_missing:\n", " or self._lines.records:\n"),
+    ),
+    _mutant(
+        "zero_id_beside_a_known_one",
+        "I10: a topic whose id is not known is named by none",
+        "tests/test_produce_request.py",
+        Change(
+            "produce_request.py", "if NO_TOPIC_ID in self._names else", "if self._names.keys() == {NO_TOPIC_ID} else"
+        ),
+    ),
+    _mutant(
+        "tidied_heap_is_no_heap",
+        "I20: timers come late after many were cancelled",
+        "tests/core/test_timer_heap.py",
+        Change(
+            "core/timer_heap.py",
+            ("            heapify(self._heap)\n            self._cancelled = 0\n"),
+            "            self._cancelled = 0\n",
+        ),
+    ),
+    _mutant(
+        "bulk_looks_once",
+        "C1: records that are on their way still are told as delivered",
+        "tests/journeys/test_results_of_many.py",
+        Change("bulk_delivery.py", "while pending := [delivery for", "if pending := [delivery for"),
+    ),
+    _mutant(
+        "bulk_given_up_has_looked",
+        "I19: what a wait for many that was given up did not see is never told",
+        "tests/journeys/test_results_of_many.py",
+        Change(
+            "bulk_delivery.py",
+            "                    delivery.remove_done_callback(_nothing)",
+            "                    delivery.done()",
+        ),
+    ),
+    _mutant(
+        "unknown_offset_is_an_offset",
+        "C6: offsets of which no broker told one begin before the log",
+        "tests/journeys/test_results_of_many.py",
+        Change("bulk_delivery.py", "    if home.base_offset < 0 or found.first < 0:\n", "    if found.first < -1:\n"),
+    ),
+    _mutant(
+        "refusal_holds_a_forgotten_topic",
+        "I10: a record refused for itself after a long pause keeps all later ones back",
+        "tests/journeys/test_idle_producer.py",
+        Change(
+            "admission.py",
+            (
+                "        try:\n"
+                "            return self._try_append(record)\n"
+                "        finally:\n"
+                "            slots.held += 1\n"
+            ),
+            ("        delivery = self._try_append(record)\n        slots.held += 1\n        return delivery\n"),
+        ),
+    ),
+    _mutant(
+        "stuck_to_what_is_gone",
+        "CRASH: a keyless record goes to a partition behind the last",
+        "tests/core/test_partitions_renewed.py",
+        Change("core/partitions_in_use.py", "            topic.stick_to(-1)\n", ""),
+    ),
+    _mutant(
+        "held_up_loses_its_turn",
+        "I20: memory that comes back as a partition is refused is not offered to who waits for it",
+        "tests/core/test_memory_lines.py",
+        Change(
+            "core/memory_lines.py",
+            ("        heappush(rivals, (call_order, next(self._number), place))\n        return True"),
+            "        return True",
+        ),
+    ),
+    _mutant(
+        "copy_beyond_the_bound",
+        "I15: the copy of a shared chunk is allocated beside all that is free",
+        "tests/core/test_shared_chunks.py",
+        Change(
+            "core/buffer_pool.py",
+            ("        if payer != _UNPACKING:\n            self._shrink_free_lists(self.unallocated_bytes - size)\n"),
+            "",
+        ),
+    ),
+    _mutant(
+        "unpacked_needs_room_inside",
+        "a part that was unpacked beside a full buffer is not compressed again",
+        "tests/core/test_shared_chunks.py",
+        Change("core/buffer_pool.py", "is_full = payer != _UNPACKING and self.lent_bytes", "is_full = self.lent_bytes"),
+    ),
+    _mutant(
+        "last_holder_is_one_of_several",
+        "the last part of a batch is not compressed again in a full buffer",
+        "tests/core/test_shared_chunks.py",
+        Change("core/buffer_pool.py", "        if holders > 1 or (holders and chunk.exports):", "        if holders:"),
+    ),
+    _mutant(
+        "large_records_never_fill",
+        "batches of large records stay as small as they once had to be",
+        "tests/core/test_batch_limits.py",
+        Change("core/batch_limits.py", " or uncompressed * (records + 1) > self.of(topic) * records\n", "\n"),
+    ),
+    _mutant(
+        "ready_and_given_up",
+        "I23: a producer that was ready as its caller was cancelled stays open",
+        "tests/journeys/test_start_given_up.py",
+        Change(
+            "lifetime.py", ("            await self.close(0)\n        else:\n"), ("            pass\n        else:\n")
+        ),
+    ),
+)
