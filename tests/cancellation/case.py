@@ -100,6 +100,8 @@ class Case:
             is_over = target.ends or (target.starts and strike.ending.error is not None) or is_stopped
             if not is_over:
                 await self._go_on(scene)
+            elif target.starts and not is_stopped:
+                await scene.check_nothing_stays()  # nobody has it who could close it
             await close_quietly(scene.producer)
             await self._check_end(scene)
             if is_over:

@@ -130,6 +130,12 @@ class Scene:
             numbers = [int(value.split(b".")[0]) for value in log if value.endswith(PAD)]
             assert numbers == sorted(numbers), "records are out of order"
 
+    async def check_nothing_stays(self) -> None:
+        """I23, where nobody waits for it: what was begun has ended by itself, soon."""
+        async with asyncio.timeout(QUIET_S):
+            while self.cluster.connections or background_tasks():  # noqa: ASYNC110  # as below
+                await asyncio.sleep(0.01)
+
     async def check_nothing_left(self) -> None:
         """I23: no task, no connection."""
         async with asyncio.timeout(QUIET_S):
