@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from aioproducer import KafkaError
+from aioproducer.core.buffer_pool import SMALLEST_CHUNK
 from aioproducer.protocol.error_codes import ErrorCode
 from tests.simulation.faults import RETRIABLE
 from tests.simulation.history import End, Story, Violation
@@ -74,6 +75,8 @@ def _recovered_at(plan: Plan, healed_at: float) -> float:
     burst = 2 * (plan.burst + 1)  # of `send_many`, all to one partition
     at_once = min(plan.records, max(plan.records / plan.partitions, burst))
     round_trip_s = 2 * (plan.latency_s + plan.jitter_s + plan.beat_s) + plan.replication_delay_s
+    if plan.number("buffer_memory") < 2 * SMALLEST_CHUNK:  # one batch at a time has memory, of whatever partition
+        window, at_once = 1, min(plan.records, plan.clients * burst)
     if window == 1 and at_once * round_trip_s > plan.number("delivery_timeout_ms") / 1000:
         return math.inf  # one batch at a time, perhaps of one record: the last in line may be too many
     return healed_at + plan.number("request_timeout_ms") / 1000 + RECOVERY_S
