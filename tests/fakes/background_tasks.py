@@ -2,6 +2,8 @@
 
 import asyncio
 
+from aioproducer.testing import FakeCluster
+
 
 def background_tasks() -> dict[str, asyncio.Task[object]]:
     """Tasks by kind ("sender", "metadata", "supervisor", ...), of whichever producer runs."""
@@ -11,3 +13,12 @@ def background_tasks() -> dict[str, asyncio.Task[object]]:
         for name, task in named.items()
         if name.startswith("aioproducer-")
     }
+
+
+async def left_behind(cluster: FakeCluster) -> tuple[int, dict[str, object]]:
+    """Connections and tasks, once the sockets had their turn."""
+    for _ in range(20):
+        if not cluster.connections:
+            break
+        await asyncio.sleep(0.005)
+    return cluster.connections, {**background_tasks()}

@@ -14,22 +14,13 @@ from aioproducer import (
     UndeliveredError,
 )
 from aioproducer.testing import ApiKey, FakeCluster, Where
-from tests.fakes.background_tasks import background_tasks
+from tests.fakes.background_tasks import background_tasks, left_behind
 from tests.fakes.wrong_servers import dead_port, server_that_says
 from tests.produced import produce_requests, values
 
 PRODUCE = Where(api=ApiKey.PRODUCE)
 METADATA = Where(api=ApiKey.METADATA)
 FORBIDDEN = 29
-
-
-async def left_behind(cluster: FakeCluster) -> tuple[int, dict[str, object]]:
-    """Connections and tasks, once the sockets had their turn."""
-    for _ in range(20):
-        if not cluster.connections:
-            break
-        await asyncio.sleep(0.005)
-    return cluster.connections, {**background_tasks()}
 
 
 def collect() -> list[str]:

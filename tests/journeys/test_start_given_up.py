@@ -4,7 +4,7 @@ import asyncio
 
 from aioproducer import Producer
 from aioproducer.testing import FakeCluster
-from tests.fakes.background_tasks import background_tasks
+from tests.fakes.background_tasks import left_behind
 
 
 async def test_start_that_is_ready_as_its_caller_is_cancelled_is_closed(one_broker: FakeCluster) -> None:
@@ -18,8 +18,7 @@ async def test_start_that_is_ready_as_its_caller_is_cancelled_is_closed(one_brok
     await asyncio.wait([entering])
 
     assert entering.cancelled()
-    await asyncio.sleep(0.05)  # the broker has to notice
-    assert (one_broker.connections, background_tasks()) == (0, {})
+    assert await left_behind(one_broker) == (0, {})
 
 
 async def test_start_that_is_ready_is_left_to_those_who_have_it(one_broker: FakeCluster) -> None:
