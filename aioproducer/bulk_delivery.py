@@ -141,11 +141,8 @@ class BulkDelivery:
         while pending := [delivery for delivery in self._ends() if not delivery.done()]:
             for delivery in pending:
                 delivery.add_done_callback(_nothing)  # which ends its linger, one batch after another
-            try:
-                await asyncio.wait(pending)  # in any order; a batch may be split meanwhile
-            finally:
-                for delivery in pending:
-                    delivery.remove_done_callback(_nothing)  # who gives up has not looked: a flush still tells
+                delivery.remove_done_callback(_nothing)  # who gives up has not looked: a flush still tells
+            await asyncio.wait(pending)  # in any order; a batch may be split meanwhile
         return self._result()
 
     def _ends(self) -> Iterator[Delivery]:

@@ -133,7 +133,8 @@ class Producer(ProducerLifetime, RecordVerbs, TransactionalVerbs):
 
         member, places = group_of(group), partitions_of_group(partitions)
         running = self._open_running()
-        asking = CommittedOffsets(running.client, retry_backoff(self._config, self._random), running.calls)
+        backoff = retry_backoff(self._config, self._random)
+        asking = CommittedOffsets(running.client, running.metadata, backoff=backoff, calls=running.calls)
         return await asking.fetch(member.group_id, places, timeout_s=self._config.max_block_ms / 1000)
 
     # Looking

@@ -134,7 +134,7 @@ class BufferPool:
         `buffer_memory` is for. A chunk that others hold too stays until they give it back, so there must be room.
 
         Returns:
-            None: others hold the chunk, and there is no room for a second one now.
+            None: others, or a transport, hold the chunk, and there is no room for a second one now.
         """
         holders = self._holders.get(chunk, 0)
         if holders > 1 or (holders and chunk.exports):  # of those who held it, a transport may still

@@ -2,7 +2,7 @@
 
     FindCoordinator ──▶ OffsetFetch, stable ──▶ offsets
           ▲                   │ UNSTABLE_OFFSET_COMMIT: a transaction is open over one of them: a pause, again
-          └── not the coordinator any more, connection lost: a pause, again
+          └── not the coordinator any more, not a node that metadata names, connection lost: a pause, again
 
 Source: ConsumerCoordinator.fetchCommittedOffsets in Apache Kafka; KIP-447.
 """
@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
 
 from aioproducer.errors import BrokerConnectionError, BrokerError, KafkaError, TransactionTimeoutError
 from aioproducer.protocol.error_codes import ErrorCode
@@ -32,12 +33,16 @@ from aioproducer.protocol.transaction_messages import (
 from aioproducer.records import OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from aioproducer.core.retry_backoff import ExponentialBackoff
+    from aioproducer.network.metadata_refresher import MetadataRefresher
     from aioproducer.network.network_client import NetworkClient
     from aioproducer.network.question import Answer
     from aioproducer.open_calls import OpenCalls
+    from aioproducer.protocol.messages import Api
+
+AnswerT = TypeVar("AnswerT", CoordinatorAnswer, OffsetsAnswer)
 
 Offsets = dict[TopicPartition, OffsetAndMetadata | None]
 
@@ -54,13 +59,17 @@ class CommittedOffsets:
     """Asks the coordinators of groups.
 
     Args:
-        client: knows the nodes.
+        client: sends.
+        metadata: knows the nodes; told when one cannot be reached.
         backoff: between attempts.
         calls: end with the producer.
     """
 
-    def __init__(self, client: NetworkClient, backoff: ExponentialBackoff, calls: OpenCalls) -> None:
+    def __init__(
+        self, client: NetworkClient, metadata: MetadataRefresher, *, backoff: ExponentialBackoff, calls: OpenCalls
+    ) -> None:
         self._client = client
+        self._metadata = metadata
         self._backoff = backoff
         self._calls = calls
 
@@ -97,6 +106,7 @@ class CommittedOffsets:
                 return await self._fetch(group_id, partitions)
             except BrokerConnectionError as error:
                 attempts.last = error
+                self._metadata.request_update("coordinator_unreachable")
             except BrokerError as error:
                 if not error.retriable:
                     raise
@@ -112,16 +122,16 @@ class CommittedOffsets:
             BrokerConnectionError: no answer.
             KafkaError: there will be none.
         """
-        found = await self._client.request(
+        found = await self._ask(
             FIND_COORDINATOR,
             lambda version: encode_find_coordinator_request(version, group_id, CoordinatorType.GROUP),
-            lambda answer: _read_coordinator(answer, group_id),
+            lambda answer: decode_find_coordinator_response(answer.version, answer.payload, key=group_id),
         )
         _check(found.error_code, group_id)
-        answer = await self._client.request(
+        answer = await self._ask(
             OFFSET_FETCH,
             lambda _: encode_offset_fetch_request(group_id, partitions, require_stable=True),
-            _read_offsets,
+            lambda answer: decode_offset_fetch_response(answer.payload),
             node_id=found.node_id,
         )
         _check(answer.error_code, group_id)
@@ -133,17 +143,31 @@ class CommittedOffsets:
                 committed[place] = OffsetAndMetadata(fetched.offset, fetched.metadata)
         return _of_each(partitions, committed)
 
+    async def _ask(
+        self,
+        api: Api,
+        build: Callable[[int], bytes],
+        decode: Callable[[Answer], AnswerT],
+        *,
+        node_id: int | None = None,
+    ) -> AnswerT:
+        """Ask a node, or any; who no longer speaks the version that was agreed on is connected to anew."""
+        from_node, decoded = await self._client.request(api, build, partial(self._read, decode), node_id=node_id)
+        row = ErrorCode.of(decoded.error_code)
+        if row is not None and row.renegotiate:
+            text = f"the broker no longer speaks this version of {api.name}: versions are agreed on anew"
+            self._client.disconnect(from_node, BrokerConnectionError(text), at_once=False)
+        return decoded
+
+    def _read(self, decode: Callable[[Answer], AnswerT], answer: Answer) -> tuple[int, AnswerT]:
+        decoded = decode(answer)
+        # A pause begins now: the sender may have its turn before the task that waits for this answer.
+        self._client.throttle(answer.node_id, decoded.throttle_time_ms, asyncio.get_running_loop().time())
+        return answer.node_id, decoded
+
 
 def _of_each(partitions: Collection[TopicPartition], committed: Mapping[TopicPartition, OffsetAndMetadata]) -> Offsets:
     return {partition: committed.get(partition) for partition in partitions}
-
-
-def _read_coordinator(answer: Answer, group_id: str) -> CoordinatorAnswer:
-    return decode_find_coordinator_response(answer.version, answer.payload, key=group_id)
-
-
-def _read_offsets(answer: Answer) -> OffsetsAnswer:
-    return decode_offset_fetch_response(answer.payload)
 
 
 def _check(code: int, group_id: str) -> None:
@@ -157,7 +181,6 @@ def _check(code: int, group_id: str) -> None:
     row = ErrorCode.of(code)
     hint = "; grant Describe on the group" if row is ErrorCode.GROUP_AUTHORIZATION_FAILED else ""
     words = f"error {code}" if row is None else f"{row.name}: {row.meaning}"
-    error = BrokerError.of(
-        code, f"offsets of group {group_id!r}: {words}{hint}", retriable=row is not None and row.retriable
-    )
+    passes = row is not None and (row.retriable or row.renegotiate)
+    error = BrokerError.of(code, f"offsets of group {group_id!r}: {words}{hint}", retriable=passes)
     raise error

@@ -158,8 +158,8 @@ UNSEEN_IN_CORNERS = (
         "tests/journeys/test_results_of_many.py",
         Change(
             "bulk_delivery.py",
-            "                    delivery.remove_done_callback(_nothing)",
-            "                    delivery.done()",
+            "                delivery.remove_done_callback(_nothing)",
+            "                delivery.done()",
         ),
     ),
     _mutant(
