@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from aioproducer.errors import BrokerConnectionError, BrokerError, KafkaError, TransactionTimeoutError
+from aioproducer.errors import BrokerConnectionError, BrokerError, KafkaError, ProtocolError, TransactionTimeoutError
 from aioproducer.protocol.error_codes import ErrorCode
 from aioproducer.protocol.offset_fetch import (
     NO_OFFSET,
@@ -33,7 +33,7 @@ from aioproducer.protocol.transaction_messages import (
 from aioproducer.records import OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection
 
     from aioproducer.core.retry_backoff import ExponentialBackoff
     from aioproducer.network.metadata_refresher import MetadataRefresher
@@ -135,13 +135,13 @@ class CommittedOffsets:
             node_id=found.node_id,
         )
         _check(answer.error_code, group_id)
-        committed: dict[TopicPartition, OffsetAndMetadata] = {}
+        committed: Offsets = {}
         for fetched in answer.offsets:
             _check(fetched.error_code, group_id)
-            if fetched.offset != NO_OFFSET:
-                place = TopicPartition(fetched.topic, fetched.partition)
-                committed[place] = OffsetAndMetadata(fetched.offset, fetched.metadata)
-        return _of_each(partitions, committed)
+            is_committed = fetched.offset != NO_OFFSET
+            place = TopicPartition(fetched.topic, fetched.partition)
+            committed[place] = OffsetAndMetadata(fetched.offset, fetched.metadata) if is_committed else None
+        return _of_each(partitions, committed, group_id)
 
     async def _ask(
         self,
@@ -166,8 +166,18 @@ class CommittedOffsets:
         return answer.node_id, decoded
 
 
-def _of_each(partitions: Collection[TopicPartition], committed: Mapping[TopicPartition, OffsetAndMetadata]) -> Offsets:
-    return {partition: committed.get(partition) for partition in partitions}
+def _of_each(partitions: Collection[TopicPartition], committed: Offsets, group_id: str) -> Offsets:
+    """Return what was asked for.
+
+    Raises:
+        ProtocolError: the answer leaves some of it out; whoever took that for "nothing" would read all of it again.
+    """
+    try:
+        return {partition: committed[partition] for partition in partitions}
+    except KeyError as error:
+        (left_out,) = error.args
+        text = f"offsets of group {group_id!r}: the coordinator has answered without a word on {left_out}"
+        raise ProtocolError(text) from None
 
 
 def _check(code: int, group_id: str) -> None:

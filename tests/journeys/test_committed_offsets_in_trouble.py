@@ -5,10 +5,13 @@ from dataclasses import replace
 
 import pytest
 
-from aioproducer import Producer, TopicPartition
+from aioproducer import OffsetAndMetadata, Producer, TopicPartition
+from aioproducer.protocol.offset_fetch import OffsetsAnswer, decode_offset_fetch_response
 from aioproducer.testing import ApiKey, FakeCluster, Where
 from aioproducer.testing.model.coordinators import CoordinatorKind
 from aioproducer.testing.model.version_profiles import profile_named
+from aioproducer.transactions import committed_offsets
+from tests.fakes.transactional_cluster import producer_of
 from tests.fakes.virtual_cluster import in_virtual_time
 
 PLACE = TopicPartition("t", 0)
@@ -60,3 +63,20 @@ async def test_broker_that_was_exchanged_for_an_older_one(api: ApiKey) -> None:
 
         assert await producer.committed_offsets("g", [PLACE]) == {PLACE: None}
         assert producer.statistics().connections_created > connections_before
+
+
+@in_virtual_time
+async def test_partition_that_the_answer_leaves_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is not said to have nothing committed, or a consumer would read everything again: it is asked for again."""
+    decoded = iter((lambda answer: answer._replace(offsets=[]), lambda answer: answer))
+
+    def decode(payload: memoryview) -> OffsetsAnswer:
+        return next(decoded)(decode_offset_fetch_response(payload))
+
+    async with FakeCluster(1, topics={"t": 1}) as cluster, producer_of(cluster) as producer:
+        async with producer.transaction() as transaction:
+            await transaction.send_offsets({PLACE: 1544}, "g")
+        monkeypatch.setattr(committed_offsets, "decode_offset_fetch_response", decode)
+
+        assert await producer.committed_offsets("g", [PLACE]) == {PLACE: OffsetAndMetadata(1544)}
+        assert next(decoded, None) is None
