@@ -9,6 +9,7 @@ Source: the topic map of RecordAccumulator, and BuiltInPartitioner, in Apache Ka
 from __future__ import annotations
 
 from collections import Counter
+from itertools import chain
 from typing import TYPE_CHECKING, Final, Protocol
 
 from aioproducer._native.append import PartitionSlot, TopicSlots
@@ -185,6 +186,11 @@ class PartitionsInUse:
     def queues(self) -> list[PartitionQueue]:
         """Every partition in use."""
         return [slot.queue for topic in self.topics.values() for slot in topic.slots]
+
+    def is_any_on_wire(self) -> bool:
+        """Whether an attempt has no answer yet, to whatever partition: also to one that its topic has no longer."""
+        gone = (slot.queue for slot in self._gone.values())
+        return any(queue.on_wire for queue in chain(self.queues(), gone))
 
     def is_forgotten(self, topic: str) -> bool:
         """Whether a topic has partitions here that are no longer followed."""

@@ -112,7 +112,7 @@ class TransactionRecords:
 
     def is_off_the_wire(self) -> bool:
         """Whether every attempt was answered, or its connection closed."""
-        return not any(queue.on_wire for queue in self._accumulator.partitions.queues())
+        return not self._accumulator.partitions.is_any_on_wire()
 
     def offer(self, queues: Iterable[PartitionQueue]) -> None:
         """Let partitions be sent to that could not before."""

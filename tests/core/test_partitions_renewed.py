@@ -43,6 +43,20 @@ def test_partition_that_stuck_and_is_gone_is_no_place_any_more() -> None:
     assert delivery.home.topic_partition.partition in {0, 1}
 
 
+def test_partition_that_is_gone_is_on_the_wire_until_the_answer() -> None:
+    """A transaction's end must not overtake what may still be written, should the topic get as many again."""
+    core = CoreParts(leaders=(1, 1))
+    core.send(partition=1)
+    core.open_batches.close_all()
+    (batch,) = core.drain()
+    core.accumulator.update_cluster(cluster_of((1,), topic_id=bytes(15) + b"x"))
+    partitions = core.accumulator.partitions
+
+    assert (partitions.is_any_on_wire(), batch.queue in partitions.queues()) == (True, False)
+    batch.queue.take_from_wire(batch)
+    assert not partitions.is_any_on_wire()
+
+
 def test_topic_made_again_while_metadata_had_forgotten_it_is_another_topic() -> None:
     """Else the keys that belonged to partitions which are gone would never be delivered again."""
     partitions, moves = in_use()
