@@ -107,6 +107,7 @@ class Settlement:
             maybe_written=batch.maybe_written,
             is_first_unresolved=answer is None or not answer.error_code or batch.queue.is_first_unresolved(batch),
             successor_acked=identity.last_acked_order > batch.order,
+            is_behind_gap=identity.is_changing,
             repeats_offset=answer is not None
             and batch.is_stamped
             and identity.has_seen(answer.base_offset, batch, log_append_time=answer.log_append_time),
@@ -153,18 +154,19 @@ class Settlement:
     def _retry(self, batch: ProducerBatch, outcome: Retry, now: float) -> None:
         batch.maybe_written = batch.maybe_written or outcome.maybe_written
         self.counts.records_retried += batch.count
-        batch.put_off += outcome.is_soon
+        batch.put_off += outcome.is_soon or outcome.is_consequence
         if outcome.loses_producer_id:
             self._identity.discard(batch.identity.producer_id)
         if outcome.changes_epoch:
             batch.queue.identity.begin_change()
         if outcome.refresh_metadata:
             self._refresh_metadata(topic_of(batch))
-        leader_moved = batch.queue.leader_id not in {None, batch.node_id}
         is_soon = outcome.is_soon and batch.attempts <= SOON_AT_MOST
         backoff = self._soon if is_soon else self._backoff
-        pause_s = 0.0 if leader_moved else backoff.delay_s(batch.attempts - 1)
-        self._accumulator.put_back(batch, not_before=now + pause_s, is_soon=is_soon)
+        failures = batch.attempts - (0 if outcome.is_soon else batch.put_off)
+        leader_moved = batch.queue.leader_id not in {None, batch.node_id}
+        pause_s = 0.0 if leader_moved or outcome.is_consequence else backoff.delay_s(failures - 1)
+        self._accumulator.put_back(batch, not_before=now + pause_s, is_healthy=is_soon or outcome.is_consequence)
 
     def take_back(self, batch: ProducerBatch, now: float) -> None:
         """Queue a batch again that was drained and could not be handed to a transport: there was no attempt."""

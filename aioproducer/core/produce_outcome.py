@@ -40,7 +40,7 @@ class BatchFacts(NamedTuple):
     """What is known of the batch when the answer comes."""
 
     attempts: int
-    """This one included, those left out that the broker put off for a moment."""
+    """This one included, those left out that were put off for no fault of the batch's."""
     records: int
     maybe_written: bool = False
     """An earlier attempt may have been appended."""
@@ -48,6 +48,8 @@ class BatchFacts(NamedTuple):
     """No earlier batch of the partition that has a sequence is without an end."""
     successor_acked: bool = False
     """A later batch of the partition is in the log."""
+    is_behind_gap: bool = False
+    """A batch before it has ended without being written, and the partition is to take another epoch for it."""
     repeats_offset: bool = False
     """The answer is that to a copy of an earlier batch: its offset and its time, on the same connection."""
     max_timestamp: int = -1
@@ -71,6 +73,8 @@ class Retry(NamedTuple):
     refresh_metadata: bool = False
     is_soon: bool = False
     """What the broker is busy with is over in a moment."""
+    is_consequence: bool = False
+    """It was refused because one before it was: it waits for that one, and for nothing else."""
     changes_epoch: bool = False
     """The partition must take a new epoch first."""
     loses_producer_id: bool = False
@@ -169,14 +173,21 @@ def _sequence_error(row: ErrorCode, answer: PartitionAnswer, facts: BatchFacts, 
             return Complete(NO_OFFSET, answer.log_append_time, answer.log_start_offset)
         return Fail(Outcome.UNKNOWN, int(row), _reason(row, answer))
     maybe_written = facts.maybe_written or answer.base_offset != NO_OFFSET
-    if row is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and not facts.is_first_unresolved and may_retry:
-        return Retry(maybe_written=maybe_written)
+    is_out_of_order = row is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    if is_out_of_order and not facts.is_first_unresolved:
+        return Retry(maybe_written=maybe_written, is_consequence=True)
     loses_producer_id = row is ErrorCode.UNKNOWN_PRODUCER_ID
     cannot_restamp = maybe_written or facts.successor_acked or policy.is_transactional
-    if row is ErrorCode.INVALID_PRODUCER_EPOCH or cannot_restamp or not may_retry:
+    is_consequence = is_out_of_order and facts.is_behind_gap
+    if row is ErrorCode.INVALID_PRODUCER_EPOCH or cannot_restamp or not (may_retry or is_consequence):
         outcome = Outcome.UNKNOWN if maybe_written else Outcome.NOT_WRITTEN
         return Fail(outcome, int(row), _reason(row, answer), loses_producer_id=loses_producer_id)
-    return Retry(maybe_written=False, changes_epoch=True, loses_producer_id=loses_producer_id)
+    return Retry(
+        maybe_written=False,
+        changes_epoch=True,
+        loses_producer_id=loses_producer_id,
+        is_consequence=is_consequence,
+    )
 
 
 def _too_large_or_refused(

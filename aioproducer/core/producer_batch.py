@@ -127,7 +127,7 @@ class ProducerBatch:
         self.identity: BatchIdentity = NO_IDENTITY
         self.attempts = 0
         self.attempts_before = 0  # of the batch that this one is a part of; they use up no `retries`, either
-        self.put_off = 0  # attempts of those that a broker had no time for; they use up no `retries`
+        self.put_off = 0  # attempts of those that failed for no fault of the batch's; they use up no `retries`
         self.maybe_written = False
         self.not_before = 0.0
         self.sent_at = 0.0  # monotonic seconds of the last attempt

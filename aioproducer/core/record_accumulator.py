@@ -154,17 +154,17 @@ class RecordAccumulator:
 
     # Coming back
 
-    def put_back(self, batch: ProducerBatch, *, not_before: float, is_soon: bool = False) -> None:
+    def put_back(self, batch: ProducerBatch, *, not_before: float, is_healthy: bool = False) -> None:
         """Queue a batch that was on the wire for another attempt.
 
         Args:
             batch: the batch.
             not_before: when; monotonic seconds.
-            is_soon: in a moment: keyless records go on into the same partition.
+            is_healthy: nothing is wrong with the partition: keyless records go on into it.
         """
         batch.not_before = not_before
         batch.queue.put_back(batch)
-        if not is_soon:  # else a transaction that waits for markers would write to one partition more each time
+        if not is_healthy:  # else a transaction that waits for markers would write to one partition more each time
             self.partitions.note_failure(batch.queue)
         self._timers.schedule(not_before, partial(self._backoff_over, batch.queue))
 

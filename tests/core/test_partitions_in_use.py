@@ -203,7 +203,7 @@ def test_keyless_records_stay_in_a_partition_that_takes_them_in_a_moment() -> No
     core = CoreParts(leaders=(1,) * 10, linger_s=0.0)
     first = partition_of(core.send(partition=None))
 
-    core.refuse(core.drain()[0], pause_s=0.02, is_soon=True)
+    core.refuse(core.drain()[0], pause_s=0.02, is_healthy=True)
 
     assert partition_of(core.send(partition=None)) == first
 

@@ -162,13 +162,13 @@ def test_row_of_the_reference_says_what_the_batch_is(code: int) -> None:
 )
 @pytest.mark.parametrize("base_offset", [-1, 0, 7])
 def test_every_known_code_ends_or_goes_on_whatever_is_known_of_the_batch(policy: Policy, base_offset: int) -> None:
-    """Success only for 0 and a copy; with no attempt left nothing is sent again as it was but a predecessor's wait."""
+    """Success only for 0 and a copy; with no attempt left nothing is sent again but what waits for a predecessor."""
     for code, facts in product(range(-1, 134), ALL_FACTS):
         decided = decide(answer(code, base_offset=base_offset, records=((0, None),)), facts, policy)
 
         assert isinstance(decided, ProduceOutcome)
         assert not isinstance(decided, Complete) or code in {0, 46}
-        assert not isinstance(decided, Retry) or facts.attempts <= policy.retries
+        assert not isinstance(decided, Retry) or facts.attempts <= policy.retries or decided.is_consequence
         assert not isinstance(decided, Split | Refuse) or facts.records > 1
 
 
@@ -316,12 +316,15 @@ def test_out_of_order_waits_for_the_predecessor() -> None:
     """It says that one is missing, and one is still without an end."""
     later = BatchFacts(attempts=1, records=5, is_first_unresolved=False)
 
-    assert decide(answer(45), later, IDEMPOTENT) == Retry(maybe_written=False)
+    assert decide(answer(45), later, IDEMPOTENT) == Retry(maybe_written=False, is_consequence=True)
 
 
-def test_out_of_order_of_the_first_changes_the_epoch() -> None:
-    """The log lost something, or a restart shrank what the broker remembers."""
-    assert decide(answer(45), FIRST, IDEMPOTENT) == Retry(maybe_written=False, changes_epoch=True)
+@pytest.mark.parametrize("is_behind_gap", [False, True])
+def test_out_of_order_of_the_first_changes_the_epoch(*, is_behind_gap: bool) -> None:
+    """The log lost something, or a restart shrank what the broker remembers; behind a gap it needs no explanation."""
+    expected = Retry(maybe_written=False, changes_epoch=True, is_consequence=is_behind_gap)
+
+    assert decide(answer(45), FIRST._replace(is_behind_gap=is_behind_gap), IDEMPOTENT) == expected
 
 
 def test_out_of_order_of_an_ambiguous_batch_is_the_end() -> None:

@@ -164,13 +164,13 @@ class CoreParts:
         self.accumulator.offer(batch.queue)
 
     def refuse(
-        self, batch: ProducerBatch, *, maybe_written: bool = False, pause_s: float = 0.0, is_soon: bool = False
+        self, batch: ProducerBatch, *, maybe_written: bool = False, pause_s: float = 0.0, is_healthy: bool = False
     ) -> None:
         """Have a batch on the wire tried again, as the settlement does."""
         batch.queue.take_from_wire(batch)
         batch.queue.identity.doubt()
         batch.maybe_written = batch.maybe_written or maybe_written
-        self.accumulator.put_back(batch, not_before=self.now + pause_s, is_soon=is_soon)
+        self.accumulator.put_back(batch, not_before=self.now + pause_s, is_healthy=is_healthy)
         self.accumulator.offer(batch.queue)
 
 

@@ -142,6 +142,29 @@ async def test_record_that_is_too_large_alone_fails_and_its_neighbours_do_not() 
         assert after.offset == 4
 
 
+@in_virtual_time
+async def test_those_behind_a_record_that_is_too_large_wait_for_it_alone() -> None:
+    """What was on the wire behind it is refused as out of order: with a pause of its own for each, all would pile up."""
+    async with (
+        FakeCluster(1, auto_create_topics=False) as cluster,
+        Producer(
+            cluster.bootstrap_servers, linger_ms=0, delivery_timeout_ms=2_000, request_timeout_ms=1_000
+        ) as producer,
+    ):
+        small_topic(cluster)
+        cluster.faults.delay(0.02, PRODUCE, times=None)
+        await producer.send("orders", b"first")
+        deliveries = []
+        for number in range(2_000):
+            deliveries.append(producer.send("orders", b"x" * 3_000 if number % 20 == 0 else b"%04d" % number))
+            await asyncio.sleep(0.002)
+        results = await asyncio.gather(*deliveries, return_exceptions=True)
+
+        failed = [number for number, each in enumerate(results) if isinstance(each, BaseException)]
+        assert failed == list(range(0, 2_000, 20))
+        assert producer.statistics().records_retried > 1_000
+
+
 @pytest.mark.parametrize("code", [32, 87])
 @in_virtual_time
 async def test_refused_records_fail_alone(code: int) -> None:

@@ -25,7 +25,10 @@ SPREAD: Final = 0.8
 FEW: Final = frozenset(int(code) for code in ErrorCode if code.few_retries)
 """Codes that a broker gives again and again: the bytes are bad, or the version is."""
 
-COUNTED: Final = FEW | {int(ErrorCode.CONCURRENT_TRANSACTIONS)}
+BEHIND: Final = int(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+"""What is said of a batch because one before it was refused: it may follow that one without a pause."""
+
+COUNTED: Final = FEW | {int(ErrorCode.CONCURRENT_TRANSACTIONS), BEHIND}
 """Codes that change how often a batch may be sent."""
 
 MOVING: Final = frozenset(("F11", "F12", "F13", "F14", "F21", "F22", "outage", "lies", "F25"))
@@ -62,6 +65,8 @@ class ResendWatch:
         self._in_request: dict[Key, dict[int, tuple[object, ...]]] = {}  # unanswered batches, by partition
         self._bad: dict[Key, list[tuple[object, ...]]] = {}  # batches in answers that have not arrived
         self._put_off: dict[Key, list[tuple[object, ...]]] = {}  # such batches, to be sent again in a moment
+        self._held_up: dict[Key, list[tuple[object, ...]]] = {}  # such batches, refused because of one before them
+        self._may_follow: set[tuple[object, ...]] = set()  # those of them that have not been sent again
         self._allowed: Counter[tuple[object, ...]] = Counter()  # attempts beyond `retries`: brokers had no time
         self._ended: set[tuple[object, ...]] = set()
 
@@ -70,11 +75,15 @@ class ResendWatch:
         count = self._attempts[batch] = self._attempts.get(batch, 0) + 1
         if batch in self._ended:
             self._history.violated("RETRIES", f"attempt {count} of {batch}, which was refused for good")
-        if count > 1 and self._grows:
-            self._look_at_growth(batch, count - 1, now)
+        may_follow = batch in self._may_follow
+        self._may_follow.discard(batch)
+        if count > 1 and self._grows and not may_follow:
+            self._look_at_growth(batch, count - 1 - self._allowed[batch], now)
         self._last[batch] = now
         if self._most is not None and count > self._most + self._allowed[batch]:
             self._history.violated("RETRIES", f"attempt {count} of {batch}, of {self._most} allowed")
+        if may_follow:
+            return
         lately = self._lately.setdefault((*batch, node), deque(maxlen=AT_ONCE))
         self._look_at_pace(lately, self._batch_pause_s, now, what=f"attempts of {batch} at node {node}")
 
@@ -87,6 +96,8 @@ class ResendWatch:
         batch = self._in_request.get(key, {}).get(partition)
         if batch is not None and code == ErrorCode.CONCURRENT_TRANSACTIONS:
             self._put_off.setdefault(key, []).append(batch)
+        if batch is not None and code == BEHIND:
+            self._held_up.setdefault(key, []).append(batch)
         if batch is not None and code in FEW and self._attempts[batch] > FEW_RETRIES:
             self._bad.setdefault(key, []).append(batch)
 
@@ -96,8 +107,9 @@ class ResendWatch:
         bad = self._bad.pop(key, ())
         if is_heard and self.is_told_all:
             self._ended.update(bad)
-        for batch in self._put_off.pop(key, ()):
-            self._allowed[batch] += 1
+        held_up = self._held_up.pop(key, ())
+        self._may_follow.update(held_up)
+        self._allowed.update((*held_up, *self._put_off.pop(key, ())))
 
     def _look_at_growth(self, batch: tuple[object, ...], failures: int, now: float) -> None:
         pause_s = SPREAD * min(self._first_ms << min(failures - 1, 20), self._most_ms) / 1000
