@@ -57,7 +57,7 @@ class Admission:
         return self._stand_in_line(taken, is_counted=True).delivery if isinstance(taken, PreparedRecord) else taken
 
     async def enqueue(self, given: PreparedRecord) -> Delivery:
-        """Append a record, waiting in line if need be; cancelled meanwhile, the record is withdrawn.
+        """Append a record, waiting in line if need be; cancelled while it waits, the record is withdrawn.
 
         Raises:
             MetadataTimeoutError: the topic is still unknown after `max_block_ms`.
@@ -218,7 +218,7 @@ class Admission:
         """Wait until a record has left its line.
 
         Raises:
-            CancelledError: the caller gave up; the record is withdrawn.
+            CancelledError: the caller gave up; the record is withdrawn, or goes on if it had its room by then.
         """
         if not record.is_waiting:
             return
@@ -226,11 +226,13 @@ class Admission:
         record.on_left = lambda: None if left.done() else left.set_result(None)
         try:
             await left
-        except asyncio.CancelledError:
+        except asyncio.CancelledError as cancelled:
             if self._running.lines.withdraw(record):
                 text = f"the record for topic {record.topic!r} was withdrawn: its caller was cancelled while it waited"
                 error = KafkaError(text, topic=record.topic, partition=record.partition, outcome=Outcome.NOT_WRITTEN)
                 self._running.completion.withdraw(record.result, error)
+            elif record.result.error is None:
+                cancelled.add_note(f"aioproducer: the record for topic {record.topic!r} had been accepted by then")
             self._running.wake()  # whoever stood behind it may fit where it did not
             raise
 

@@ -101,7 +101,7 @@ class RecordVerbs(EnqueueVerb):
         """Send, and wait for the acknowledgement; arguments and errors as `send`.
 
         A true coroutine function, for `create_task`, `start_soon` and `run_coroutine_threadsafe`. Cancelled while
-        the record still waits for metadata or memory, it withdraws it.
+        the record still waits for metadata or memory, it withdraws it; one that had its room goes on.
         """
         delivery = await self.enqueue(
             topic,

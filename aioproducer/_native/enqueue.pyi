@@ -21,7 +21,8 @@ class EnqueueVerb:
     ) -> Coroutine[object, None, Delivery]:
         """Accept a record as soon as its topic is known and there is room; arguments and errors as `send`.
 
-        First come, first served. Cancelled while it waits, it withdraws the record, which is then not written. A
+        First come, first served. Cancelled while it waits, it withdraws the record, which is then not written. One
+        that had its room by then goes on, though the call has not returned: `CancelledError` has a note that says so. A
         record that need not wait is accepted by the call itself.
 
         Returns:

@@ -96,7 +96,8 @@ cdef class EnqueueVerb:
                 on_delivery=None):
         """Accept a record as soon as its topic is known and there is room; arguments and errors as `send`.
 
-        First come, first served. Cancelled while it waits, it withdraws the record, which is then not written. A
+        First come, first served. Cancelled while it waits, it withdraws the record, which is then not written. One
+        that had its room by then goes on, though the call has not returned: `CancelledError` has a note that says so. A
         record that need not wait is accepted by the call itself, even if the event loop gets a turn before it returns.
 
         Returns:

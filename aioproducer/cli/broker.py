@@ -11,8 +11,10 @@ import typer
 
 from aioproducer.broker import BrokerStartError, KafkaCluster, MissingToolError
 from aioproducer.broker.free_ports import free_ports, is_free
+from aioproducer.cli.exit_codes import EXIT_FAILED
 from aioproducer.cli.kafka_version import require_kafka
 from aioproducer.cli.running import run_until_signal, usage_error
+from aioproducer.cli.standard_streams import discard, tell
 
 TOPIC_PATTERN = re.compile(r"(?!\.{1,2}(:|$))(?P<name>[A-Za-z0-9._-]{1,249})(:(?P<partitions>[0-9]{1,20}))?")
 DEFAULT_PARTITIONS = 4
@@ -61,7 +63,7 @@ def broker(
         async with _running(cluster):
             if kafka is not None:
                 await _make_topics(cluster.bootstrap_servers, topics, replicas=min(3, nodes))
-            print(_invitation(cluster.bootstrap_servers, next(iter(topics), "demo")), flush=True)
+            _say(_invitation(cluster.bootstrap_servers, next(iter(topics), "demo")))
             await anyio.sleep_forever()
 
     try:
@@ -70,6 +72,26 @@ def broker(
         usage_error(missing.missing)
     except (BrokerStartError, OSError) as failed:
         usage_error(str(failed))
+    except _UnreadError as unread:
+        tell(f"aioproducer: standard output: {unread}")
+        sys.exit(EXIT_FAILED)
+
+
+class _UnreadError(Exception):
+    """Nobody can learn where the cluster listens; says why."""
+
+
+def _say(text: str) -> None:
+    """Print the invitation.
+
+    Raises:
+        _UnreadError: standard output takes no more.
+    """
+    try:
+        print(text, flush=True)
+    except OSError as error:
+        discard(sys.stdout)
+        raise _UnreadError(error.strerror or str(error)) from None
 
 
 @contextlib.asynccontextmanager

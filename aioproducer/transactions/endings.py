@@ -258,14 +258,24 @@ class TransactionEndings:
         manager, ending = self._manager, self._ending
         is_over = manager.has_ended or manager.error is not None
         if ending is not None and not ending.is_done and is_over:
-            ending.end(self._error_of(ending))
+            error = self._error_of(ending)
+            ending.end(error)
             if manager.error is None:
                 self.counts.note(ending, self._loop.time())
+            if manager.error is None or self._tells_all(ending, error):
                 self._records.forget_failures()
         if ending is not None and not self.refusals.is_open:
             self._give_turn(ending)
         if self._is_abandoned and manager.state is _STATE.ABORTABLE_ERROR:
             self._begin_abort()
+
+    def _tells_all(self, ending: Ending, error: KafkaError | None) -> bool:
+        """Whether who waits for an end learns from its error what became of the records: none of them counts.
+
+        A close that told of them once more would hide it.
+        """
+        is_fatal = self._manager.state is _STATE.FATAL_ERROR
+        return is_fatal and error is self._manager.error and not ending.is_left
 
     def _error_of(self, ending: Ending) -> KafkaError | None:
         """What an ending ends in; with a word on it, if a commit may have been done before the producer failed."""

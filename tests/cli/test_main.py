@@ -1,5 +1,6 @@
 """The entry point: finds the subcommand, and says which extra is missing."""
 
+import os
 import re
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from typer.main import get_command
 import aioproducer
 from aioproducer.cli.main import command_line
 
+COMMAND = [sys.executable, "-m", "aioproducer"]
 WITHOUT = "import sys; sys.modules[{library!r}] = None; from aioproducer.cli.main import app; app()"
 
 CLI = Path(aioproducer.__file__).parent / "cli"
@@ -44,6 +46,31 @@ def test_command_runs_as_a_module() -> None:
     ended = subprocess.run([sys.executable, "-m", "aioproducer", "--version"], capture_output=True, check=False)
 
     assert (ended.returncode, ended.stdout) == (0, f"aioproducer {aioproducer.__version__}\n".encode())
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="only Linux has a file that is always full")
+@pytest.mark.parametrize("unbuffered", ["", "1"], ids=["buffered", "unbuffered"])
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["produce", "--help"], ["broker", "--port", "0"]])
+def test_full_standard_output_is_one_line(arguments: list[str], unbuffered: str) -> None:
+    """As on a full disk; it says what is full, in place of a page of our own code."""
+    environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+    with open("/dev/full", "w", encoding="utf-8") as full:
+        ended = subprocess.run(
+            [*COMMAND, *arguments], stdout=full, stderr=subprocess.PIPE, env=environment, text=True, check=False
+        )
+
+    lines = [line for line in ended.stderr.splitlines() if not line.startswith("starting ")]
+    assert (ended.returncode, lines) == (1, ["aioproducer: standard output: No space left on device"])
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="only Linux has a file that is always full")
+@pytest.mark.parametrize("arguments", [["nosuch"], ["produce"], ["broker", "--nodes", "0"]])
+def test_full_standard_error_changes_no_exit_code(arguments: list[str]) -> None:
+    """A script that was asked wrongly learns it all the same."""
+    with open("/dev/full", "w", encoding="utf-8") as full:
+        ended = subprocess.run([*COMMAND, *arguments], stderr=full, check=False)
+
+    assert ended.returncode == 2
 
 
 @pytest.mark.parametrize("command", ["produce", "tail", "bench"])

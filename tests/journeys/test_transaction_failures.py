@@ -311,3 +311,20 @@ async def test_producer_that_a_leader_calls_fenced_is_told_so_by_every_call(rele
                 await call()
         with pytest.raises(ProducerFencedError):
             await producer.send("t", b"again", partition=0)
+
+
+@on_every_release
+@in_virtual_time
+async def test_close_of_a_fenced_producer_does_not_tell_of_records_again(release: Release) -> None:
+    """The end of their transaction has; in a `finally`, it hid the ProducerFencedError that the program ended with."""
+    async with cluster_of(release) as cluster:
+        producer = await producer_of(cluster).start()
+        with pytest.raises(TransactionAbortableError):
+            async with producer.transaction() as transaction:
+                await transaction.send("t", b"a", partition=0)
+                async with producer_of(cluster):
+                    await transaction.enqueue("t", b"b", partition=0)
+        with pytest.raises(ProducerFencedError):
+            await producer.begin_transaction()
+
+        await producer.close()
