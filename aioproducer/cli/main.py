@@ -39,7 +39,8 @@ def app() -> None:
 def _run(commands: "Typer") -> None:
     """Run the command; a standard stream that takes no more is one line, where that can be said.
 
-    Commands tell of whatever else fails themselves.
+    Raises:
+        OSError: another one; commands tell of those themselves.
     """
     try:
         try:

@@ -16,7 +16,7 @@ async def test_enqueue_cancelled_behind_its_line_says_that_the_record_goes_on() 
             producer.enqueue("t", b"v", on_delivery=lambda metadata, error: told.append((metadata, error)))
         )
         await asyncio.sleep(0)
-        while producer.statistics().records_waiting:
+        while producer.statistics().records_waiting:  # noqa: ASYNC110  # it must be seen in the very turn
             await asyncio.sleep(0)
         calling.cancel()
         with pytest.raises(asyncio.CancelledError) as cancelled:

@@ -15,6 +15,9 @@ from aioproducer.cli.main import command_line
 COMMAND = [sys.executable, "-m", "aioproducer"]
 WITHOUT = "import sys; sys.modules[{library!r}] = None; from aioproducer.cli.main import app; app()"
 
+FULL = Path("/dev/full")
+only_where_one_is_full = pytest.mark.skipif(not FULL.exists(), reason="only Linux has a file that is always full")
+
 CLI = Path(aioproducer.__file__).parent / "cli"
 
 
@@ -48,13 +51,13 @@ def test_command_runs_as_a_module() -> None:
     assert (ended.returncode, ended.stdout) == (0, f"aioproducer {aioproducer.__version__}\n".encode())
 
 
-@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="only Linux has a file that is always full")
+@only_where_one_is_full
 @pytest.mark.parametrize("unbuffered", ["", "1"], ids=["buffered", "unbuffered"])
 @pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["produce", "--help"], ["broker", "--port", "0"]])
 def test_full_standard_output_is_one_line(arguments: list[str], unbuffered: str) -> None:
     """As on a full disk; it says what is full, in place of a page of our own code."""
     environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
-    with open("/dev/full", "w", encoding="utf-8") as full:
+    with FULL.open("w", encoding="utf-8") as full:
         ended = subprocess.run(
             [*COMMAND, *arguments], stdout=full, stderr=subprocess.PIPE, env=environment, text=True, check=False
         )
@@ -63,11 +66,11 @@ def test_full_standard_output_is_one_line(arguments: list[str], unbuffered: str)
     assert (ended.returncode, lines) == (1, ["aioproducer: standard output: No space left on device"])
 
 
-@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="only Linux has a file that is always full")
+@only_where_one_is_full
 @pytest.mark.parametrize("arguments", [["nosuch"], ["produce"], ["broker", "--nodes", "0"]])
 def test_full_standard_error_changes_no_exit_code(arguments: list[str]) -> None:
     """A script that was asked wrongly learns it all the same."""
-    with open("/dev/full", "w", encoding="utf-8") as full:
+    with FULL.open("w", encoding="utf-8") as full:
         ended = subprocess.run([*COMMAND, *arguments], stderr=full, check=False)
 
     assert ended.returncode == 2

@@ -144,7 +144,7 @@ async def test_record_that_is_too_large_alone_fails_and_its_neighbours_do_not() 
 
 @in_virtual_time
 async def test_those_behind_a_record_that_is_too_large_wait_for_it_alone() -> None:
-    """What was on the wire behind it is refused as out of order: with a pause of its own for each, all would pile up."""
+    """What was on the wire behind it is refused as out of order: with a pause of its own for each, all piled up."""
     async with (
         FakeCluster(1, auto_create_topics=False) as cluster,
         Producer(

@@ -319,11 +319,14 @@ async def test_close_of_a_fenced_producer_does_not_tell_of_records_again(release
     """The end of their transaction has; in a `finally`, it hid the ProducerFencedError that the program ended with."""
     async with cluster_of(release) as cluster:
         producer = await producer_of(cluster).start()
+        await producer.begin_transaction()
+        await producer.send("t", b"a", partition=0)
+        async with producer_of(cluster):
+            await producer.enqueue("t", b"b", partition=0)
         with pytest.raises(TransactionAbortableError):
-            async with producer.transaction() as transaction:
-                await transaction.send("t", b"a", partition=0)
-                async with producer_of(cluster):
-                    await transaction.enqueue("t", b"b", partition=0)
+            await producer.commit_transaction()
+        with pytest.raises(ProducerFencedError):
+            await producer.abort_transaction()
         with pytest.raises(ProducerFencedError):
             await producer.begin_transaction()
 

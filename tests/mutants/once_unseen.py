@@ -74,7 +74,7 @@ ONCE_UNSEEN = (
         ("D9", "D1"),
         Change(
             "settlement.py",
-            "        pause_s = 0.0 if leader_moved else backoff.delay_s(batch.attempts - 1)\n",
+            "        pause_s = 0.0 if leader_moved or outcome.is_consequence else backoff.delay_s(failures - 1)\n",
             "        pause_s = 0.0\n",
         ),
     ),

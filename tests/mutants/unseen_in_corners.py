@@ -88,8 +88,8 @@ UNSEEN_IN_CORNERS = (
         "tests/journeys/test_transaction_requests_lost.py",
         Change(
             "transactions/committed_offsets.py",
-            "            if fetched.offset != NO_OFFSET:\n",
-            "            if fetched.offset > 0:\n",
+            "            is_committed = fetched.offset != NO_OFFSET\n",
+            "            is_committed = fetched.offset > 0\n",
         ),
     ),
     _mutant(
@@ -233,6 +233,42 @@ UNSEEN_IN_CORNERS = (
         "tests/journeys/test_start_given_up.py",
         Change(
             "lifetime.py", ("            await self.close(0)\n        else:\n"), ("            pass\n        else:\n")
+        ),
+    ),
+    _mutant(
+        "refused_for_another_pauses",
+        "records behind one that is too large wait out a pause each, and expire",
+        "tests/journeys/test_large_and_refused_records.py",
+        Change("settlement.py", "0.0 if leader_moved or outcome.is_consequence else", "0.0 if leader_moved else"),
+    ),
+    _mutant(
+        "refused_behind_a_gap_pauses",
+        "records behind one that has left a gap wait out a pause each, and expire",
+        "tests/journeys/test_large_and_refused_records.py",
+        Change("settlement.py", "            is_behind_gap=identity.is_changing,\n", ""),
+    ),
+    _mutant(
+        "gone_is_off_the_wire",
+        "I13: under V1 an abort overtakes a batch of a partition that its topic has no longer",
+        "tests/core/test_partitions_renewed.py",
+        Change("core/partitions_in_use.py", "chain(self.queues(), gone)", "self.queues()"),
+    ),
+    _mutant(
+        "fenced_is_told_twice",
+        "a close hides the error that a fenced producer ends with",
+        "tests/journeys/test_transaction_failures.py",
+        Change(
+            "transactions/endings.py",
+            "if manager.error is None or self._tells_all(ending, error)",
+            "if manager.error is None",
+        ),
+    ),
+    _mutant(
+        "accepted_is_not_said",
+        "who cancels a call behind its line never learns that the record goes on",
+        "tests/cancellation/test_behind_the_line.py",
+        Change(
+            "admission.py", "            elif record.result.error is None:\n", "            elif record.result.done:\n"
         ),
     ),
 )

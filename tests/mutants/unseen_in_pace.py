@@ -121,7 +121,7 @@ UNSEEN_IN_PACE = (
         ("D1", "D9"),
         Change(
             "settlement.py",
-            "backoff.delay_s(batch.attempts - 1)\n        self._acc",
+            "backoff.delay_s(failures - 1)\n        self._acc",
             "backoff.delay_s(0)\n        self._acc",
         ),
     ),
