@@ -286,4 +286,12 @@ class ReadyWatch:
 def _is_moving(place: object) -> bool:
     """Whether batches of a partition, or of any of a topic's, are about to give memory back."""
     slots = place.slots if isinstance(place, TopicSlots) else [place]
-    return any(slot.queue.is_moving for slot in slots if isinstance(slot, PartitionSlot))
+    return any(_moves(slot.queue) for slot in slots if isinstance(slot, PartitionSlot))
+
+
+def _moves(queue: PartitionQueue) -> bool:
+    """Whether a partition has closed batches, a leader, and has seen no attempt of the first of them fail."""
+    first = next(iter((*queue.on_wire, *queue.queued)), None)
+    if first is None or queue.leader_id is None:
+        return False
+    return first.attempts <= (1 if queue.on_wire else 0)

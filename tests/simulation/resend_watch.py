@@ -9,8 +9,6 @@ pause is twice as long as the one before. What repetition is unlikely to change 
 from collections import Counter, deque
 from typing import Final
 
-from aioproducer.core.produce_outcome import FEW_RETRIES
-from aioproducer.core.request_pacing import SOON_MS
 from aioproducer.protocol.error_codes import ErrorCode
 from tests.simulation.history import History
 from tests.simulation.plan import Plan
@@ -21,6 +19,12 @@ AT_ONCE: Final = 3
 SPREAD: Final = 0.8
 """Of a pause, what chance leaves of it at least."""
 
+
+FEW_RETRIES: Final = 3
+"""Attempts of what a broker refuses by one of `FEW`; the next refusal ends it."""
+
+SOON_MS: Final = 1
+"""The first pause where a broker may say CONCURRENT_TRANSACTIONS."""
 
 FEW: Final = frozenset(int(code) for code in ErrorCode if code.few_retries)
 """Codes that a broker gives again and again: the bytes are bad, or the version is."""
@@ -54,7 +58,7 @@ class ResendWatch:
         self._most = plan.number("retries") + 1 if "retries" in options else None
         pause_ms = min(plan.number("retry_backoff_ms"), plan.number("retry_backoff_max_ms"))
         may_be_busy = plan.family.is_transactional or "codes" in plan.enabled
-        self._batch_pause_s = SPREAD * (min(SOON_MS[0], pause_ms) if may_be_busy else pause_ms) / 1000
+        self._batch_pause_s = SPREAD * (min(SOON_MS, pause_ms) if may_be_busy else pause_ms) / 1000
         self._pause_s = SPREAD * pause_ms / 1000
         self._attempts: dict[tuple[object, ...], int] = {}
         self._asked_for_id: deque[float] = deque(maxlen=AT_ONCE)
