@@ -1,10 +1,12 @@
-"""What is left of a batch that was taken apart, once its parts have ended."""
+"""What is left of a batch that was taken apart, once its parts have ended; when batches are sent again, and counted."""
 
 from aioproducer import Delivery, KafkaError
 from tests.fakes.scripted_sender import ScriptedSender
 
+NOT_LEADER = 6
 TOO_LARGE = 10
 FORBIDDEN = 29
+CONCURRENT_TRANSACTIONS = 51
 
 
 def split(script: ScriptedSender, *, records: int) -> None:
@@ -67,6 +69,53 @@ def test_part_was_handed_over_as_often_as_the_batch_that_it_was_in() -> None:
         script.answer(1, {0: TOO_LARGE})
 
     assert attempts_of(refused[0]) == 2
+
+
+def test_part_of_a_part_was_handed_over_as_often_as_both_together() -> None:
+    """All that was tried is told, and not only what the last split knew of."""
+    script = ScriptedSender(retries=0)
+    refused = [script.core.send(b"v" * 100) for _ in range(4)]
+    script.turn()
+    for _ in range(3):
+        script.answer(1, {0: TOO_LARGE})
+
+    assert attempts_of(refused[0]) == 3
+
+
+def test_every_batch_that_is_taken_apart_is_counted() -> None:
+    """Parts of parts too: who looks at the number sets `batch_size` by it."""
+    script = ScriptedSender()
+    split(script, records=4)
+    script.answer(1, {0: TOO_LARGE})
+
+    assert script.settlement.counts.batches_split == 2
+
+
+def test_every_record_of_a_batch_that_is_sent_again_is_counted() -> None:
+    """Kafka's record-retry-total, and not the number of batches."""
+    script = ScriptedSender()
+    for _ in range(7):
+        script.core.send(b"v")
+    script.turn()
+
+    script.answer(1, {0: NOT_LEADER})
+
+    assert script.settlement.counts.records_retried == 7
+
+
+def test_what_is_not_over_in_a_moment_is_asked_for_at_the_ordinary_pace() -> None:
+    """A partition whose markers never come would otherwise be asked for fifty times a second, for ever."""
+    script = ScriptedSender()
+    script.core.send(b"v")
+    for _ in range(51):
+        script.turn(seconds=0.02)
+        assert script.in_flight() == 1
+        script.answer(1, {0: CONCURRENT_TRANSACTIONS})
+
+    script.turn(seconds=0.9)
+    assert script.in_flight() == 0
+    script.turn(seconds=0.2)
+    assert script.in_flight() == 1
 
 
 def attempts_of(delivery: Delivery) -> int | None:

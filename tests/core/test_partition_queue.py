@@ -313,6 +313,18 @@ def test_oldest_batch_is_the_one_whose_deadline_comes_first() -> None:
     assert queue.oldest() is queue.open_batch
 
 
+def test_partition_is_held_up_from_its_first_failure_on() -> None:
+    """What is on the wire for the first time is about to give its memory back."""
+    core, queue, batches = with_batches(1)
+    send_next(core)
+    assert (queue.is_held_up, queue.is_moving) == (False, True)
+
+    core.refuse(batches[0])
+    send_next(core)
+
+    assert (queue.is_held_up, queue.is_moving) == (True, False)
+
+
 def test_partition_shows_how_much_is_where() -> None:
     """In one line."""
     core, queue, _ = with_batches(3)

@@ -5,7 +5,6 @@ from itertools import product
 import pytest
 
 from aioproducer.core.produce_outcome import (
-    FEW_RETRIES,
     BatchFacts,
     Complete,
     Fail,
@@ -261,8 +260,7 @@ def test_unknown_server_error_is_repeated_only_where_a_copy_does_no_harm() -> No
 @pytest.mark.parametrize("code", [2, 35])
 def test_what_repetition_is_unlikely_to_change_is_repeated_a_few_times_only(code: int) -> None:
     """A corrupt batch is more likely our own defect than the moment; a version is agreed on anew each time."""
-    last = BatchFacts(attempts=FEW_RETRIES, records=1)
-    over = BatchFacts(attempts=FEW_RETRIES + 1, records=1)
+    last, over = BatchFacts(attempts=3, records=1), BatchFacts(attempts=4, records=1)
 
     assert isinstance(decide(answer(code), last, IDEMPOTENT), Retry)
     assert outcome_of(decide(answer(code), over, IDEMPOTENT)) is Outcome.NOT_WRITTEN

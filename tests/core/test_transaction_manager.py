@@ -13,7 +13,7 @@ from aioproducer.errors import (
 from aioproducer.protocol.transaction_messages import (
     CoordinatorAnswer,
 )
-from tests.fakes.transaction_scene import LOST, OFFSETS, READERS, Scene, State
+from tests.fakes.transaction_scene import LOST, OFFSETS, READERS, Scene, State, on_both
 
 # Identity
 
@@ -86,6 +86,23 @@ def test_pauses_grow_with_every_failure_and_start_anew_after_a_success() -> None
     scene.do("InitProducerId")
 
     assert pauses == [0.1, 0.2, 0.4, 0.8, 1.0, 1.0]
+
+
+@on_both()
+def test_pauses_of_a_request_that_was_refused_in_the_end_are_not_those_of_the_next(version: int) -> None:
+    """The abort that follows would begin with the longest."""
+    scene = Scene(version=version).begun(0)
+    scene.send_offsets(OFFSETS, READERS)
+    for _ in range(5):
+        scene.do("TxnOffsetCommit", 14)
+        scene.pass_time(1)
+    scene.do("TxnOffsetCommit", 30)
+    scene.manager.abort()
+    scene.manager.flushed()
+
+    scene.do("EndTxn", 14)
+
+    assert scene.manager.pacing.next_at - scene.now == pytest.approx(0.1)
 
 
 @pytest.mark.parametrize("code", [15, 16])

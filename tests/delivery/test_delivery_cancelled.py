@@ -1,6 +1,7 @@
 """What cancelling means: it ends a wait, or a handle; the record goes on."""
 
 import asyncio
+import contextvars
 import gc
 
 import anyio
@@ -124,6 +125,22 @@ async def test_cancel_is_asyncios(producer: Producer, one_broker: FakeCluster) -
     one_broker.faults.remove(stall)
     await producer.flush()
     assert one_broker.end_offset("orders", 0) == 1
+
+
+async def test_cancel_calls_back_in_the_context_that_was_given(producer: Producer, one_broker: FakeCluster) -> None:
+    """As the end of a delivery does: there the user keeps the name of a request, or its trace."""
+    name = contextvars.ContextVar("name", default="nobody")
+    seen: list[str] = []
+    context = contextvars.copy_context()
+    context.run(name.set, "caller")
+    one_broker.faults.stall(PRODUCE)
+    delivery = producer.send("orders", b"v")
+    delivery.add_done_callback(lambda _: seen.append(name.get()), context=context)
+
+    delivery.cancel()
+    await asyncio.sleep(0)
+
+    assert seen == ["caller"]
 
 
 async def test_cancel_of_the_handle_reaches_all_awaiters(producer: Producer, one_broker: FakeCluster) -> None:

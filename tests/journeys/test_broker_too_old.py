@@ -43,6 +43,24 @@ async def test_broker_that_is_too_old_is_refused_at_once(produce: tuple[int, int
     assert loop.time() - began < 5
 
 
+@in_virtual_time
+async def test_brokers_that_are_all_too_old_are_each_asked_once() -> None:
+    """Time heals no version: the start does not go on until `max_block_ms`."""
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, ClusterLoop)
+    spoken = ((PRODUCE, 0, 2), (METADATA, 0, 13), (API_VERSIONS, 0, 4))
+    for host in ("one", "two"):
+        loop.servers[host, 9092] = lambda: ScriptedBroker(answer_metadata, spoken=spoken)
+    producer = Producer("one:9092,two:9092")
+    began = loop.time()
+
+    with pytest.raises(UnsupportedVersionError, match=r"too old|does not"):
+        await producer.start()
+    await producer.close(0)
+
+    assert loop.time() - began < 5
+
+
 async def start_and_send(producer: Producer) -> None:
     """Whichever of them fails."""
     await producer.start()

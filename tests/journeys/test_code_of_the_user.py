@@ -199,6 +199,19 @@ async def test_interceptor_sees_a_records_whole_life(one_broker: FakeCluster) ->
     assert values(one_broker, "orders") == [b"v"]
 
 
+async def test_interceptor_hears_which_partition_refused_a_record_that_named_none(one_broker: FakeCluster) -> None:
+    """What the key has chosen, it cannot know."""
+    noting = Noting()
+    async with Producer(one_broker.bootstrap_servers, interceptors=[noting]) as producer:
+        one_broker.faults.error(FORBIDDEN, PRODUCE)
+        with pytest.raises(KafkaError) as refused:
+            await producer.send("orders", b"v", key=b"k")
+
+    assert refused.value.partition in {0, 1, 2}
+    place = TopicPartition("orders", refused.value.partition)
+    assert noting.told == [(place, refused.type, (("seen", b"1"),)), "closed"]
+
+
 @pytest.mark.parametrize("verb", VERBS)
 async def test_interceptor_hears_of_a_refusal_before_the_topic_is_known(one_broker: FakeCluster, verb: str) -> None:
     """Also where a partitioner of the user's waits for the topic, so that nothing has been appended."""

@@ -65,6 +65,19 @@ async def test_broker_that_was_exchanged_for_an_older_one(api: ApiKey) -> None:
         assert producer.statistics().connections_created > connections_before
 
 
+@pytest.mark.parametrize("api", [ApiKey.FIND_COORDINATOR, ApiKey.OFFSET_FETCH])
+@in_virtual_time
+async def test_version_that_is_refused_is_agreed_on_anew(api: ApiKey) -> None:
+    """Also by a broker that does not hang up: on the old connection it would be asked in the old version for ever."""
+    async with FakeCluster(1, topics={"t": 1}) as cluster, Producer(cluster.bootstrap_servers) as producer:
+        await producer.committed_offsets("g", [PLACE])
+        connections_before = producer.statistics().connections_created
+        cluster.faults.error(35, Where(api=api), times=1)
+
+        assert await producer.committed_offsets("g", [PLACE]) == {PLACE: None}
+        assert producer.statistics().connections_created > connections_before
+
+
 @in_virtual_time
 async def test_partition_that_the_answer_leaves_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is not said to have nothing committed, or a consumer would read everything again: it is asked for again."""
@@ -80,3 +93,16 @@ async def test_partition_that_the_answer_leaves_out(monkeypatch: pytest.MonkeyPa
 
         assert await producer.committed_offsets("g", [PLACE]) == {PLACE: OffsetAndMetadata(1544)}
         assert next(decoded, None) is None
+
+
+@in_virtual_time
+async def test_coordinator_that_stays_busy_is_asked_ever_more_slowly() -> None:
+    """A group whose transaction stays open for minutes is no reason to ask ten times a second."""
+    async with FakeCluster(1, topics={"t": 1}) as cluster, Producer(cluster.bootstrap_servers) as producer:
+        busy = cluster.faults.error(14, Where(api=ApiKey.OFFSET_FETCH), times=None)
+        asking = asyncio.ensure_future(producer.committed_offsets("g", [PLACE]))
+        await asyncio.sleep(20)
+        cluster.faults.remove(busy)
+
+        assert await asking == {PLACE: None}
+        assert sum(each.api is ApiKey.OFFSET_FETCH for each in cluster.requests) < 40

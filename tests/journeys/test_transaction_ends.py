@@ -8,6 +8,7 @@ import asyncio
 import pytest
 
 from aioproducer import (
+    BrokerError,
     Outcome,
     ProducerFencedError,
     TransactionAbortableError,
@@ -16,6 +17,7 @@ from aioproducer import (
 from tests.fakes.transactional_cluster import (
     ADD_PARTITIONS,
     END_TXN,
+    FIRST,
     V2_RELEASE,
     Release,
     asked,
@@ -140,6 +142,26 @@ async def test_v2_abort_that_a_coordinator_mistakes_for_a_copy_ends_all_the_same
         cluster.faults.error(90, END_TXN)
         await producer.abort_transaction()
         await one_more(producer, cluster)
+
+
+@pytest.mark.parametrize("code", [47, 90])
+@in_virtual_time
+async def test_v2_abort_of_who_was_called_outdated_before_asks_for_no_other_identity(code: int) -> None:
+    """A leader has seen a newer epoch, so the refusal is no mistake: to ask would fence whoever took over."""
+    async with cluster_of(V2_RELEASE) as cluster:
+        producer = await producer_of(cluster).start()
+        await producer.begin_transaction()
+        await producer.send("t", b"v", partition=0)
+        cluster.faults.error(47, FIRST)
+        cluster.faults.error(code, END_TXN)
+        with pytest.raises(BrokerError):
+            await producer.send("t", b"w", partition=0)
+
+        with pytest.raises(ProducerFencedError):
+            await producer.abort_transaction()
+        await producer.close(0)
+
+        assert asked(cluster).count("INIT_PRODUCER_ID") == 1
 
 
 @on_v1

@@ -15,6 +15,7 @@ from aioproducer import (
 )
 from aioproducer.testing import ApiKey, Where
 from tests.fakes.transactional_cluster import (
+    INIT,
     V1_RELEASE,
     V2_RELEASE,
     Release,
@@ -270,6 +271,22 @@ async def test_close_aborts_an_open_transaction_on_the_broker(release: Release) 
 
         assert asked(cluster)[-1] == "END_TXN"
         assert committed(cluster) == []
+        assert cluster.last_stable_offset("t", 0) == cluster.end_offset("t", 0)
+
+
+@in_virtual_time
+async def test_close_waits_for_the_new_identity_where_that_ends_the_transaction() -> None:
+    """The abort was refused, and InitProducerId does it: without, readers would wait for the time-out after all."""
+    async with cluster_of(V2_RELEASE) as cluster:
+        producer = await producer_of(cluster).start()
+        await producer.begin_transaction()
+        await producer.send("t", b"v", partition=0)
+        cluster.faults.error(47, END_TXN)
+        cluster.faults.delay(1.0, INIT)
+
+        await producer.close()
+
+        assert asked(cluster)[-1] == "INIT_PRODUCER_ID"
         assert cluster.last_stable_offset("t", 0) == cluster.end_offset("t", 0)
 
 

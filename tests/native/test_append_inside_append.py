@@ -1,6 +1,8 @@
 """Code of the user that runs inside an append, in a finalizer or a log handler, may itself send."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+
+import pytest
 
 from aioproducer._native.append import PartitionSlot
 from aioproducer._native.delivery import Delivery
@@ -53,7 +55,7 @@ def test_record_sent_inside_an_append_waits_in_line_and_both_are_whole() -> None
 class SendsWhenRead(bytearray):
     """A header's value that sends when somebody wants its bytes, as a finalizer may at any allocation."""
 
-    def __init__(self, inside: SendsInside) -> None:
+    def __init__(self, inside: Callable[[], None]) -> None:
         super().__init__(b"not yet")
         self.inside = inside
 
@@ -78,6 +80,25 @@ def test_record_sent_while_headers_are_read_waits_in_line_and_both_are_whole() -
     assert records.count(b"inner") == len(inside.sent) == 1
     assert written in records
     assert size >= len(written)
+
+
+def test_second_record_sent_while_headers_are_read_waits_like_the_first() -> None:
+    """The first was measured, as what waits is; the append that both are in goes on all the same."""
+    core = CoreParts(leaders=(1, 1))
+    answers: list[Delivery | None] = []
+
+    def send() -> None:
+        inner = [("inner", b"i" * 70)]
+        answers.append(core.appender.append("t", b"inner", None, 1, None, inner, None))
+        core.appender.measure("t", b"inner", None, 1, None, inner)
+
+    headers = [("first", b"f" * 50), ("one", SendsWhenRead(send)), ("two", SendsWhenRead(send))]
+    assert core.appender.append("t", b"outer", None, 0, None, headers, None) is not None
+    core.flush()
+
+    [records] = records_of(core)
+    assert set(answers) == {None}
+    assert b"".join((b"\x06", b"\x0afirst\x64", b"f" * 50, b"\x06one\x64", bytes(50), b"\x06two\x64")) in records
 
 
 def test_record_sent_while_another_is_measured_leaves_its_size() -> None:
@@ -122,3 +143,22 @@ def test_line_is_empty_afterwards() -> None:
     assert isinstance(slot, PartitionSlot)
     assert slot.line == 0
     assert core.appender.append("t", b"next", None, 0, None, None, None) is not None
+
+
+def test_record_that_cannot_be_placed_leaves_its_line_as_it_was() -> None:
+    """Later records would be appended before it."""
+    core = CoreParts()
+    core.wait_in_line(b"first")
+    slot = core.queue().slot
+    line = slot.line
+
+    def fails() -> None:
+        raise MemoryError
+
+    core.on_clock = fails
+    with pytest.raises(MemoryError):
+        core.appender.place("t", b"first", None, 0, 0, None)
+    core.on_clock = lambda: None
+
+    assert slot.line == line == 1
+    assert core.appender.append("t", b"later", None, 0, None, None, None) is None

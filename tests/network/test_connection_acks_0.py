@@ -188,3 +188,49 @@ def test_choked_transport_takes_no_request() -> None:
         return [choked, connection.can_send], len(wakes)
 
     assert run(story()) == ([False, True], 1)
+
+
+def test_acks_0_keeps_its_connection_in_use() -> None:
+    """Nothing comes back that would show it: by answers alone it was idle while it was written to."""
+
+    async def story() -> tuple[bool, int]:
+        settings = NetworkSettings(request_timeout_ms=1000, connections_max_idle_ms=5000)
+        pair = await connected(settings=settings)
+        ends = Ends()
+        for number in range(20):
+            pair.connection.send(ends.request(str(number), acks=0))
+            await asyncio.sleep(1)
+        return pair.connection.is_open, len(ends.all)
+
+    assert run(story()) == (True, 20)
+
+
+def test_acks_0_that_leaves_byte_by_byte_is_not_idle() -> None:
+    """A slow network may take longer for it than an unused connection is kept."""
+
+    async def story() -> tuple[bool, int]:
+        settings = NetworkSettings(request_timeout_ms=30_000, connections_max_idle_ms=1000)
+        pair = await connected(settings=settings)
+        pair.transport.is_stuck = True
+        pair.connection.send(Ends().request("a", acks=0, body=bytes(100)))
+        for _ in range(40):
+            await asyncio.sleep(1)
+            pair.transport.flush(1)
+        return pair.connection.is_open, pair.connection.in_flight
+
+    assert run(story()) == (True, 1)
+
+
+def test_bytes_that_nobody_answers_are_counted_too() -> None:
+    """All that a connection has written, its handshake included."""
+
+    async def story() -> tuple[int, int]:
+        pair = await connected()
+        for acks in (0, -1):
+            pair.connection.send(Ends().request("a", acks=acks, body=bytes(5000)))
+        await asyncio.sleep(0)
+        return pair.environment.counters.bytes_out, pair.transport.written
+
+    counted, written = run(story())
+
+    assert counted == written > 10_000

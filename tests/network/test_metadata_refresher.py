@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from aioproducer.core.cluster import Cluster, PartitionView
+from aioproducer.core.cluster import Cluster, Node, PartitionView
 from aioproducer.errors import MetadataTimeoutError, UnsupportedVersionError
 from aioproducer.network.metadata_refresher import MetadataSettings
 from aioproducer.records import TopicPartition
@@ -289,6 +289,23 @@ def test_leader_hint_is_published() -> None:
             return refresher.cluster.leader_of("a", 0), len(seen)
 
     assert run(story()) == (2, 1)
+
+
+def test_node_that_a_hint_names_first_can_be_connected_to() -> None:
+    """It leads from now on, and the next metadata may be minutes away."""
+
+    async def story() -> list[tuple[str, int]]:
+        answers = Answers([(0, "a", ID, [(1, 5)])])
+        async with refreshing(answers) as (refresher, network):
+            refresher.add_topic("a", network.loop.time())
+            await asyncio.sleep(1)
+            hints = {TopicPartition("a", 0): PartitionView(2, 6)}
+            refresher.apply_leader_hints(hints, topic_ids={"a": ID}, endpoints=[Node(2, "other", 9093)])
+            network.client.connect(2)
+            await asyncio.sleep(0.1)
+            return [(host, port) for _, host, port in network.loop.connects[1:]]
+
+    assert run(story()) == [("other", 9093)]
 
 
 def test_broker_down_is_asked_ever_more_slowly() -> None:

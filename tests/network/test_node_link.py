@@ -55,3 +55,24 @@ def test_attempt_that_was_called_off_is_no_reason_not_to_try_again(turns: int) -
         return is_connecting, is_open, text
 
     assert run(story()) == (False, True, "<NodeLink bootstrap broker seed:9092 not connected failures=0>")
+
+
+@pytest.mark.parametrize("is_lost, failures", [(False, 1), (True, 0)], ids=["never made", "made and lost"])
+def test_connection_that_was_not_made_counts_as_failed_once(*, is_lost: bool, failures: int) -> None:
+    """One that was made and lost later is counted as closed, and not here too."""
+
+    async def story() -> int:
+        surroundings, broker = environment(), ScriptedBroker()
+        if is_lost:
+            virtual_loop().servers["seed", 9092] = lambda: broker
+        link = NodeLink(Node(-1, "seed", 9092), surroundings, lambda _: None)
+        link.connect()
+        await asyncio.sleep(1)
+        if is_lost:
+            broker.transport.close()
+            await asyncio.sleep(1)
+        assert link.failures == 1
+        await link.close(BrokerConnectionError("done"))
+        return surroundings.counters.connection_failures
+
+    assert run(story()) == failures

@@ -201,6 +201,16 @@ def test_record_errors_are_read_however_many_are_alike(version: int) -> None:
     assert answer.record_errors == tuple(enumerate(reasons))
 
 
+def test_record_errors_end_where_their_number_says() -> None:
+    """Those without a word are as long as what follows them, and look the same."""
+    rows = b"".join(struct.pack(">ixx", index) for index in (0, 2))
+    partition = struct.pack(">ihqqq", 0, 87, -1, -1, -1) + b"\x03" + rows + b"\x00\x00"
+
+    (answer,) = decode_produce_response(9, whole_answer(9, partition)).partitions
+
+    assert (answer.record_errors, answer.error_message) == (((0, None), (2, None)), None)
+
+
 def test_fields_of_newer_brokers_are_passed_over() -> None:
     """Behind the error of a record, where the tag means nothing here."""
     partition = struct.pack(">ihqqq", 0, 87, -1, -1, -1) + b"\x02" + struct.pack(">i", 5) + b"\x04bad\x01\x07\x02xy"

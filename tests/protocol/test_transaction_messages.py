@@ -297,6 +297,18 @@ def test_txn_offset_commit_request_is_what_kafka_describes(version: int) -> None
         assert (entity.generation_id, entity.member_id, entity.group_instance_id) == (4, "member-1", "static-1")
 
 
+@pytest.mark.parametrize("version", range(3, 6))
+def test_member_without_an_instance_id_names_none(version: int) -> None:
+    """An empty one is an id, of a static member that no group knows."""
+    member = ConsumerGroupMetadata("readers", 4, "member-1")
+    offsets = {TopicPartition("a", 1): OffsetAndMetadata(2**40)}
+    data = encode_txn_offset_commit_request(version, identity=IDENTITY, member=member, offsets=offsets)
+
+    entity = read_by_kio("txn_offset_commit", "TxnOffsetCommitRequest", version=version, data=data)
+
+    assert (entity.member_id, entity.group_instance_id) == ("member-1", None)
+
+
 @pytest.mark.parametrize("version", range(6))
 def test_txn_offset_commit_answer_is_read(version: int) -> None:
     """One code a partition."""

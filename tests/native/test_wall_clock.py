@@ -1,0 +1,17 @@
+"""The time that a record gets which is given none."""
+
+import time
+
+from aioproducer._native.append import RecordAppender
+from tests.fakes.core_parts import CoreParts, refuse
+
+
+def test_wall_clock_counts_milliseconds() -> None:
+    """Consumers look records up by it, and brokers delete by it; within a second it must not run slower."""
+    appender = RecordAppender(CoreParts().open_batches, refuse=refuse, batch_size=16_384, max_record_size=100_000)
+    seen: set[int] = set()
+
+    while len(seen) < 3:
+        before = time.time_ns() // 1_000_000
+        seen.add(now := appender.wall_clock_ms())
+        assert before <= now <= time.time_ns() // 1_000_000
