@@ -13,8 +13,10 @@ from tests.mutants.own_shell import OWN_SHELL
 from tests.mutants.own_transactions import OWN_TRANSACTIONS
 from tests.mutants.times_and_looks import TIMES_AND_LOOKS
 from tests.mutants.unseen_in_corners import UNSEEN_IN_CORNERS
+from tests.mutants.unseen_in_counts import UNSEEN_IN_COUNTS
 from tests.mutants.unseen_in_pace import UNSEEN_IN_PACE
 from tests.mutants.unseen_in_transactions import UNSEEN_IN_TRANSACTIONS
+from tests.mutants.unseen_in_waits import UNSEEN_IN_WAITS
 from tests.mutants.waiting_and_memory import WAITING_AND_MEMORY
 
 MUTANTS: Final[tuple[Mutant, ...]] = (
@@ -31,4 +33,6 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     *TIMES_AND_LOOKS,
     *NEWS_OF_CLUSTERS,
     *UNSEEN_IN_CORNERS,
+    *UNSEEN_IN_COUNTS,
+    *UNSEEN_IN_WAITS,
 )
