@@ -6,7 +6,6 @@ from dataclasses import replace
 import pytest
 
 from aioproducer import Producer
-from aioproducer.core.produce_outcome import FEW_RETRIES
 from aioproducer.errors import BrokerError, Outcome
 from aioproducer.testing import ApiKey, FakeCluster, Where
 from aioproducer.testing.model.version_profiles import profile_named
@@ -69,7 +68,7 @@ async def test_broker_that_lists_what_it_refuses_is_asked_a_few_times() -> None:
         cluster.faults.remove(fault)
 
         assert (raised.value.code, raised.value.outcome) == (35, Outcome.NOT_WRITTEN)
-        assert len(versions(cluster)) == 1 + FEW_RETRIES
+        assert len(versions(cluster)) == 1 + 3
         assert (await producer.send("orders", b"w")).offset == 0
 
 

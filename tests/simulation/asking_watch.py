@@ -7,7 +7,6 @@ A request that is done makes the next pause the first again.
 
 from typing import Final
 
-from aioproducer.core.request_pacing import SOON_AT_MOST, SOON_MS
 from aioproducer.protocol.error_codes import ErrorCode
 from aioproducer.testing import ApiKey
 from tests.simulation.history import History
@@ -32,6 +31,12 @@ SPREAD: Final = (0.8, 1.2)
 
 SLACK_S: Final = 0.05
 """Timers, and the pause after markers."""
+
+SOON_MS: Final = (1, 20)
+"""The first and the longest pause where the last transaction is not over yet."""
+
+SOON_AT_MOST: Final = 50
+"""Attempts after such pauses; then those of the options follow."""
 
 _FIRST: Final = frozenset((int(ApiKey.FIND_COORDINATOR), int(ApiKey.DESCRIBE_TRANSACTIONS)))
 """What is asked ahead of another request, whose attempts are counted."""
