@@ -248,12 +248,6 @@ UNSEEN_IN_CORNERS = (
         Change("settlement.py", "            is_behind_gap=identity.is_changing,\n", ""),
     ),
     _mutant(
-        "gone_is_off_the_wire",
-        "I13: under V1 an abort overtakes a batch of a partition that its topic has no longer",
-        "tests/core/test_partitions_renewed.py",
-        Change("core/partitions_in_use.py", "chain(self.queues(), gone)", "self.queues()"),
-    ),
-    _mutant(
         "fenced_is_told_twice",
         "a close hides the error that a fenced producer ends with",
         "tests/journeys/test_transaction_failures.py",

@@ -19,7 +19,6 @@ AT_ONCE: Final = 3
 SPREAD: Final = 0.8
 """Of a pause, what chance leaves of it at least."""
 
-
 FEW_RETRIES: Final = 3
 """Attempts of what a broker refuses by one of `FEW`; the next refusal ends it."""
 
