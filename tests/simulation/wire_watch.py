@@ -51,6 +51,7 @@ _HEARD: Final = frozenset(
 """Whose answers may ask for a pause; that of the handshake comes before anybody may pause."""
 
 _IDLE: Final = "connections_max_idle_ms"
+_NO_PAUSE: Final = (0.0, 0, 0)
 _TICK_S: Final = 0.001
 _LATE_S: Final = 0.01
 """By so much a connection may be closed late: a timer's tick, and the turns of the loop that follow it."""
@@ -190,7 +191,7 @@ class WireWatch:
         now = self._clock()
         if not asked:
             self._oldest_since[number] = now
-            if now - self._used.get(number, now) > self._max_idle_s + _LATE_S:
+            if now - self._used_until(transport, now) > self._max_idle_s + _LATE_S:
                 self.violated("IDLE", f"connection {number} is used after {now - self._used[number]:.3f} s")
         self._used[number] = now
         if api != _PRODUCE:
@@ -218,9 +219,14 @@ class WireWatch:
         if self._is_recording:
             self._history.note("producer", "%s v%d to node %d", _NAMES[api], version, transport.node.number)
 
+    def _used_until(self, transport: SimulatedTransport, now: float) -> float:
+        """When a connection was used last; one whose node had asked for a pause is looked at a time-out after that."""
+        until, connection, _ = self._pauses.get(transport.node.number, _NO_PAUSE)
+        return max(self._used.get(transport.number, now), until if connection == transport.number else 0.0)
+
     def _is_pause(self, transport: SimulatedTransport, api: int) -> bool:
         """Whether a node was to be left alone; who hears it on a bootstrap connection does not know whose it is."""
-        until, connection, told_by = self._pauses.get(transport.node.number, (0.0, 0, 0))
+        until, connection, told_by = self._pauses.get(transport.node.number, _NO_PAUSE)
         is_known = api == told_by == _PRODUCE or connection == transport.number
         return is_known and api != _HANDSHAKE and until > self._clock()
 
