@@ -139,10 +139,14 @@ class BulkDelivery:
 
     async def _wait(self) -> BulkResult:
         while pending := [delivery for delivery in self._ends() if not delivery.done()]:
+            all_done = _AllDone(len(pending), asyncio.get_running_loop())
             for delivery in pending:
-                delivery.add_done_callback(_nothing)  # which ends its linger, one batch after another
-                delivery.remove_done_callback(_nothing)  # who gives up has not looked: a flush still tells
-            await asyncio.wait(pending)  # in any order; a batch may be split meanwhile
+                delivery.add_done_callback(all_done)  # which ends its linger, one batch after another
+            try:
+                await all_done.reached  # in any order; a batch may be split meanwhile
+            finally:
+                for delivery in pending:
+                    delivery.remove_done_callback(all_done)
         return self._result()
 
     def _ends(self) -> Iterator[Delivery]:
@@ -379,5 +383,18 @@ def _count(
         offsets[place] = OffsetRange(min(found.first, first), max(found.last, last), records)
 
 
-def _nothing(_: object) -> None:
-    """Wait for a delivery, and for nothing of it."""
+class _AllDone:
+    """Is called with each of several deliveries, and looks at none: who gives up the wait has learnt of no failure."""
+
+    __slots__ = ("_left", "reached")
+    counts_as_look: Final = False
+
+    def __init__(self, deliveries: int, loop: asyncio.AbstractEventLoop) -> None:
+        self._left = deliveries
+        self.reached = loop.create_future()
+
+    def __call__(self, _: Delivery) -> None:
+        """Count one."""
+        self._left -= 1
+        if not self._left and not self.reached.done():
+            self.reached.set_result(None)

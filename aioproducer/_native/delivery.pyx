@@ -177,7 +177,7 @@ cdef wake_delivery(Delivery delivery, BatchResult result):
         return
     callbacks, followers.callbacks = followers.callbacks, None
     for callback, context in callbacks or ():
-        looked = True
+        looked = looked or result.error is None or getattr(callback, "counts_as_look", True)
         result.loop.call_soon(callback, delivery, context=context)
     if looked:
         delivery.look(result)

@@ -57,7 +57,7 @@ def broker(
     cluster = _embedded(ports, topics) if kafka is None else KafkaCluster(kafka, nodes=nodes, ports=ports)
 
     async def serve() -> None:
-        print(f"starting {_what(kafka, nodes)} ...", file=sys.stderr, flush=True)
+        tell(f"starting {_what(kafka, nodes)} ...")
         if kafka is None:
             await anyio.to_thread.run_sync(_load_message_classes)
         async with _running(cluster):

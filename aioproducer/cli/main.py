@@ -40,15 +40,18 @@ def _run(commands: "Typer") -> None:
     """Run the command; a standard stream that takes no more is one line, where that can be said.
 
     Raises:
+        SystemExit: always, with its code.
         OSError: another one; commands tell of those themselves.
     """
     try:
         try:
             commands()
-        finally:
+        except SystemExit:
             sys.stdout.flush()
+            raise
+        sys.stdout.flush()
     except OSError as error:
-        if error.errno not in _TAKES_NO_MORE:
+        if error.errno not in _TAKES_NO_MORE or error.filename is not None:
             raise
         discard(sys.stdout)
         if not isinstance(error, BrokenPipeError):
@@ -58,7 +61,8 @@ def _run(commands: "Typer") -> None:
 
 def _exit_code_meant(error: OSError) -> int:
     """What it ends with: 2 where it was asked wrongly and could not say so."""
-    meant = getattr(error.__context__, "exit_code", EXIT_FAILED)  # of Click's own errors
+    behind = error.__context__
+    meant = behind.code if isinstance(behind, SystemExit) else getattr(behind, "exit_code", None)  # of Click's errors
     return meant if isinstance(meant, int) and meant else EXIT_FAILED
 
 

@@ -49,7 +49,7 @@ class BatchFacts(NamedTuple):
     successor_acked: bool = False
     """A later batch of the partition is in the log."""
     is_behind_gap: bool = False
-    """A batch before it has ended without being written, and the partition is to take another epoch for it."""
+    """A batch before it has ended unacknowledged, and the partition is to take another epoch for it."""
     repeats_offset: bool = False
     """The answer is that to a copy of an earlier batch: its offset and its time, on the same connection."""
     max_timestamp: int = -1

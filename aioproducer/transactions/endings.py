@@ -173,8 +173,18 @@ class TransactionEndings:
             await self._waits.join(ending, deadline)
         finally:
             ending.is_left = ending.is_left or not ending.is_told
+            if ending.is_told:
+                self._forget_what_was_told(ending)
             if not self.is_open(ending.number):
                 self._give_turn(ending)
+
+    def _forget_what_was_told(self, ending: Ending) -> None:
+        """Let no close tell again what the end of a transaction has told with which the producer ends.
+
+        In a `finally`, it would hide that error. After a commit that may have been done, it tells more.
+        """
+        if self._manager.state is _STATE.FATAL_ERROR and ending.error is self._manager.error:
+            self._records.forget_failures()
 
     def _give_turn(self, ending: Ending) -> None:
         """Let the next one begin, once the end of this one was told.
@@ -258,24 +268,14 @@ class TransactionEndings:
         manager, ending = self._manager, self._ending
         is_over = manager.has_ended or manager.error is not None
         if ending is not None and not ending.is_done and is_over:
-            error = self._error_of(ending)
-            ending.end(error)
+            ending.end(self._error_of(ending))
             if manager.error is None:
                 self.counts.note(ending, self._loop.time())
-            if manager.error is None or self._tells_all(ending, error):
                 self._records.forget_failures()
         if ending is not None and not self.refusals.is_open:
             self._give_turn(ending)
         if self._is_abandoned and manager.state is _STATE.ABORTABLE_ERROR:
             self._begin_abort()
-
-    def _tells_all(self, ending: Ending, error: KafkaError | None) -> bool:
-        """Whether who waits for an end learns from its error what became of the records: none of them counts.
-
-        A close that told of them once more would hide it.
-        """
-        is_fatal = self._manager.state is _STATE.FATAL_ERROR
-        return is_fatal and error is self._manager.error and not ending.is_left
 
     def _error_of(self, ending: Ending) -> KafkaError | None:
         """What an ending ends in; with a word on it, if a commit may have been done before the producer failed."""

@@ -6,11 +6,13 @@ import sys
 import pytest
 
 from aioproducer import Producer, TopicPartition, UndeliveredError
+from aioproducer.partitioners import partition_for_key
 from aioproducer.testing import ApiKey, FakeCluster, Where
 from tests.produced import values
 
 PRODUCE = Where(api=ApiKey.PRODUCE)
 FORBIDDEN = 29
+NOT_ENOUGH_REPLICAS = 19
 DUPLICATE = 46
 
 
@@ -31,6 +33,28 @@ async def test_failures_after_a_wait_that_was_given_up_are_raised_by_flush(
     one_broker.faults.remove(stall)
 
     with pytest.raises(UndeliveredError, match="2 records were not delivered"):
+        await producer.flush()
+
+
+async def test_failure_before_a_wait_for_others_was_given_up_is_raised_by_flush(
+    producer: Producer, one_broker: FakeCluster
+) -> None:
+    """What waits for all of them is called with the one that has failed, and nobody has looked at that."""
+    keys = [
+        next(key for key in map(b"%d".__mod__, range(99)) if partition_for_key(key, 3) == place) for place in (0, 1)
+    ]
+    one_broker.faults.error(FORBIDDEN, Where(api=ApiKey.PRODUCE, topic="orders", partition=0))
+    busy = one_broker.faults.error(
+        NOT_ENOUGH_REPLICAS, Where(api=ApiKey.PRODUCE, topic="orders", partition=1), times=None
+    )
+    bulk = await producer.send_many("orders", [b"a", b"b"], keys=keys)
+    waiting = asyncio.ensure_future(bulk)
+    while not producer.statistics().records_failed:  # noqa: ASYNC110  # nothing tells without a look
+        await asyncio.sleep(0.001)
+    waiting.cancel()
+    one_broker.faults.remove(busy)
+
+    with pytest.raises(UndeliveredError, match="1 record was not delivered"):
         await producer.flush()
 
 

@@ -15,10 +15,12 @@ from aioproducer import (
     TopicAuthorizationError,
     TransactionAbortableError,
     TransactionAbortedError,
+    UndeliveredError,
 )
 from aioproducer.testing import ApiKey, Where
 from tests.fakes.transactional_cluster import (
     ADD_PARTITIONS,
+    END_TXN,
     FIRST,
     PRODUCE,
     V2_RELEASE,
@@ -331,3 +333,22 @@ async def test_close_of_a_fenced_producer_does_not_tell_of_records_again(release
             await producer.begin_transaction()
 
         await producer.close()
+
+
+@on_v1
+@in_virtual_time
+async def test_close_tells_of_records_whose_transaction_ended_unheard(release: Release) -> None:
+    """Nobody waited for its end, and so nobody has learned that the producer was fenced, either."""
+    async with cluster_of(release) as cluster:
+        producer = await producer_of(cluster).start()
+        await producer.begin_transaction()
+        await producer.send("t", b"a", partition=0)
+        cluster.faults.error(29, PRODUCE)
+        await producer.enqueue("t", b"b", partition=0)
+        await asyncio.sleep(1)
+        cluster.faults.error(90, END_TXN, times=None)
+        producer.transaction_in_hand().abandon()
+        await asyncio.sleep(5)
+
+        with pytest.raises(UndeliveredError):
+            await producer.close()

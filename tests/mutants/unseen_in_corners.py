@@ -158,8 +158,8 @@ UNSEEN_IN_CORNERS = (
         "tests/journeys/test_results_of_many.py",
         Change(
             "bulk_delivery.py",
-            "                delivery.remove_done_callback(_nothing)",
-            "                delivery.done()",
+            "    counts_as_look: Final = False\n",
+            "    counts_as_look: Final = True\n",
         ),
     ),
     _mutant(
@@ -253,8 +253,8 @@ UNSEEN_IN_CORNERS = (
         "tests/journeys/test_transaction_failures.py",
         Change(
             "transactions/endings.py",
-            "if manager.error is None or self._tells_all(ending, error)",
-            "if manager.error is None",
+            "            if ending.is_told:\n                self._forget_what_was_told(ending)\n",
+            "",
         ),
     ),
     _mutant(

@@ -86,7 +86,7 @@ class MarkerWriter:
         for topic_name, index in entry.partitions:
             if topic_name == OFFSETS_TOPIC:
                 job.offsets_partitions.append(index)
-            elif (topic := self._topics.named(topic_name)) is not None:
+            elif (topic := self._topics.named(topic_name)) is not None and index < len(topic.partitions):
                 job.missing[topic.partitions[index]] = topic
         if self._settings.marker_delay_s > 0:
             self._schedule.at(now + self._settings.marker_delay_s, job.start)
