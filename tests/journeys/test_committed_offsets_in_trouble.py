@@ -1,7 +1,6 @@
 """Asking how far a group has come while brokers come, are busy, or are exchanged for older ones."""
 
 import asyncio
-from dataclasses import replace
 
 import pytest
 
@@ -9,7 +8,6 @@ from aioproducer import OffsetAndMetadata, Producer, TopicPartition
 from aioproducer.protocol.offset_fetch import OffsetsAnswer, decode_offset_fetch_response
 from aioproducer.testing import ApiKey, FakeCluster, Where
 from aioproducer.testing.model.coordinators import CoordinatorKind
-from aioproducer.testing.model.version_profiles import profile_named
 from aioproducer.transactions import committed_offsets
 from tests.fakes.transactional_cluster import producer_of
 from tests.fakes.virtual_cluster import in_virtual_time
@@ -24,7 +22,6 @@ async def test_coordinator_that_metadata_has_not_named_yet() -> None:
         await cluster.kill(2)
         await asyncio.sleep(20)
         async with Producer(cluster.bootstrap_servers) as producer:
-            assert 2 in cluster.model.brokers
             await cluster.restart(2)
             await asyncio.sleep(5)
             cluster.move_coordinator("g", 2, kind=CoordinatorKind.GROUP)
@@ -49,20 +46,6 @@ async def test_pause_that_the_answer_asks_for(api: ApiKey) -> None:
 
         statistics = producer.statistics()
         assert (statistics.connections_closed - closed_before, statistics.records_retried) == (0, 0)
-
-
-@pytest.mark.parametrize("api", [ApiKey.FIND_COORDINATOR, ApiKey.OFFSET_FETCH])
-@in_virtual_time
-async def test_broker_that_was_exchanged_for_an_older_one(api: ApiKey) -> None:
-    """35 UNSUPPORTED_VERSION: it is connected to anew, and what it speaks is asked."""
-    async with FakeCluster(1, topics={"t": 1}) as cluster, Producer(cluster.bootstrap_servers) as producer:
-        await producer.committed_offsets("g", [PLACE])
-        connections_before = producer.statistics().connections_created
-        cluster.model.settings = replace(cluster.model.settings, profile=profile_named("2.8"))
-        cluster.faults.error(35, Where(api=api), times=1)
-
-        assert await producer.committed_offsets("g", [PLACE]) == {PLACE: None}
-        assert producer.statistics().connections_created > connections_before
 
 
 @pytest.mark.parametrize("api", [ApiKey.FIND_COORDINATOR, ApiKey.OFFSET_FETCH])
