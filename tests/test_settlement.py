@@ -1,11 +1,14 @@
 """What is left of a batch that was taken apart, once its parts have ended; when batches are sent again, and counted."""
 
+import pytest
+
 from aioproducer import Delivery, KafkaError
 from tests.fakes.scripted_sender import ScriptedSender
 
 NOT_LEADER = 6
 TOO_LARGE = 10
 FORBIDDEN = 29
+OUT_OF_ORDER = 45
 CONCURRENT_TRANSACTIONS = 51
 
 
@@ -116,6 +119,29 @@ def test_what_is_not_over_in_a_moment_is_asked_for_at_the_ordinary_pace() -> Non
     assert script.in_flight() == 0
     script.turn(seconds=0.2)
     assert script.in_flight() == 1
+
+
+@pytest.mark.parametrize("others", [1, 3])
+def test_batch_refused_for_the_one_before_it_has_all_its_retries_left(others: int) -> None:
+    """What was the fault of another is not counted against it; its own failures are."""
+    script = ScriptedSender(retries=1)
+    script.confirm()
+    script.core.send(b"not allowed")
+    script.turn()
+    waiting = []
+    for _ in range(others):
+        waiting.append(script.core.send(b"v"))
+        script.turn()
+    script.answer(1, {0: FORBIDDEN})
+    for _ in waiting:
+        script.answer(1, {0: OUT_OF_ORDER})
+
+    script.answer(1, {0: NOT_LEADER})
+    script.turn(seconds=1)
+    assert (waiting[0].done(), script.in_flight()) == (False, 1)
+    script.answer(1, {0: NOT_LEADER})
+
+    assert attempts_of(waiting[0]) == 3
 
 
 def attempts_of(delivery: Delivery) -> int | None:

@@ -242,6 +242,12 @@ UNSEEN_IN_CORNERS = (
         Change("settlement.py", "0.0 if leader_moved or outcome.is_consequence else", "0.0 if leader_moved else"),
     ),
     _mutant(
+        "refused_for_another_uses_up_retries",
+        "records behind one that was refused have fewer retries left",
+        "tests/test_settlement.py",
+        Change("settlement.py", "+= outcome.is_soon or outcome.is_consequence", "+= outcome.is_soon"),
+    ),
+    _mutant(
         "refused_behind_a_gap_pauses",
         "records behind one that has left a gap wait out a pause each, and expire",
         "tests/journeys/test_large_and_refused_records.py",
