@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from aioproducer.errors import BrokerConnectionError, BrokerError, KafkaError, Outcome, UnsupportedVersionError
+from aioproducer.errors import BrokerError, KafkaError, Outcome, UnsupportedVersionError
 from aioproducer.protocol.error_codes import ErrorCode
 from aioproducer.protocol.messages import (
     INIT_PRODUCER_ID,
@@ -82,25 +82,13 @@ class ProducerIdSource:
 
     async def _fetch(self) -> bool:
         try:
-            node_id, answer = await self._client.request(
-                INIT_PRODUCER_ID, encode_init_producer_id_request, self._decode
-            )
+            answer = await self._client.request(INIT_PRODUCER_ID, encode_init_producer_id_request, _read)
         except UnsupportedVersionError:
             raise
         except KafkaError as error:
             self._log.debug("producer_id_not_fetched", reason=str(error))
             return False
-        code = ErrorCode.of(answer.error_code)
-        if code is not None and code.renegotiate:
-            text = "the broker no longer speaks this version of InitProducerId: versions are agreed on anew"
-            self._client.disconnect(node_id, BrokerConnectionError(text), at_once=False)
         return self._take(answer)
-
-    def _decode(self, answer: Answer) -> tuple[int, ProducerIdAnswer]:
-        decoded = decode_init_producer_id_response(answer.version, answer.payload)
-        # A pause begins now: the sender may have its turn before the task that waits for this answer.
-        self._client.throttle(answer.node_id, decoded.throttle_time_ms, asyncio.get_running_loop().time())
-        return answer.node_id, decoded
 
     def _take(self, answer: ProducerIdAnswer) -> bool:
         code = ErrorCode.of(answer.error_code)
@@ -117,3 +105,7 @@ class ProducerIdSource:
             self._on_refused(error)
         self._log.debug("producer_id_refused", code=answer.error_code)
         return False
+
+
+def _read(answer: Answer) -> ProducerIdAnswer:
+    return decode_init_producer_id_response(answer.version, answer.payload)

@@ -17,17 +17,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from aioproducer.core.cluster import Node, PartitionView
-from aioproducer.core.produce_outcome import NO_OFFSET, Complete, Fail, Policy, Retry, decide, decide_lost
+from aioproducer.core.produce_outcome import NO_OFFSET, Complete, Fail, Policy, decide, decide_lost
 from aioproducer.core.producer_batch import BatchState
 from aioproducer.core.timer_heap import TICK_S
-from aioproducer.errors import (
-    BrokerConnectionError,
-    BrokerError,
-    KafkaError,
-    Outcome,
-    ProtocolError,
-    UnsupportedVersionError,
-)
+from aioproducer.errors import BrokerError, KafkaError, Outcome, ProtocolError, UnsupportedVersionError
 from aioproducer.network.outgoing_request import OutgoingRequest
 from aioproducer.produce_request import ProduceRequest
 from aioproducer.protocol.error_codes import ErrorCode
@@ -284,8 +277,6 @@ class Sender:
     def _answered(self, request: ProduceRequest, payload: memoryview, now: float) -> None:
         # What decoding raises closes the connection, and `_lost` follows.
         response = decode_produce_response(request.version, payload)
-        if response.throttle_time_ms:
-            self._client.throttle(request.node_id, response.throttle_time_ms, now)
         self._guard(request, partial(self._apply, request, response, now))
 
     def _guard(self, request: ProduceRequest, step: Callable[[], None]) -> None:
@@ -300,6 +291,7 @@ class Sender:
     def _apply(self, request: ProduceRequest, response: ProduceResponse, now: float) -> None:
         answers = request.answers(response)
         hints: dict[TopicPartition, PartitionView] = {}
+        has_to_be_heeded = response.throttle_time_ms > 0  # asked here, and not of a method: it nearly never has
         for batch in request.batches:
             answer = answers.get(batch.queue.topic_partition)
             if answer is None or answer.base_offset < NO_OFFSET:
@@ -308,13 +300,13 @@ class Sender:
                 self._client.disconnect(request.node_id, batch.last_error)
             elif answer.error_code:
                 batch.last_error = _error_of(batch, answer)
+                has_to_be_heeded = True
                 if answer.leader_id >= 0:
                     hints[batch.queue.topic_partition] = PartitionView(answer.leader_id, answer.leader_epoch)
             outcome = decide(answer, self._settlement.facts(batch, answer), self._policy)
             self._settlement.apply(batch, outcome, now)
-            if isinstance(outcome, Retry) and outcome.renegotiate:
-                text = f"node {request.node_id} no longer speaks Produce {request.version}: versions are agreed on anew"
-                self._client.disconnect(request.node_id, BrokerConnectionError(text), at_once=False)
+        if has_to_be_heeded:
+            self._client.heed(request.node_id, response, api=PRODUCE, now=now)
         if hints:  # all at once: there may be thousands
             endpoints = [Node(node_id, *endpoint) for node_id, endpoint in response.nodes.items()]
             self._metadata.apply_leader_hints(hints, topic_ids=request.topic_ids, endpoints=endpoints)

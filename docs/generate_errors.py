@@ -162,7 +162,7 @@ def _retry(code: ErrorCode, retry: Retry) -> str:
         return f"sent again under a new {'producer id' if retry.loses_producer_id else 'epoch of the partition'}"
     if retry.refresh_metadata:
         return "metadata is refreshed, sent again"
-    if retry.renegotiate:
+    if code.renegotiate:
         return f"versions are agreed on anew, sent again, {FEW_RETRIES} times at most"
     return f"sent again, {FEW_RETRIES} times at most" if code.few_retries else "sent again"
 

@@ -79,8 +79,6 @@ class Retry(NamedTuple):
     """The partition must take a new epoch first."""
     loses_producer_id: bool = False
     """The producer must take a new id first."""
-    renegotiate: bool = False
-    """The node must be connected to anew first: it no longer speaks the version that was agreed on."""
 
 
 class Split(NamedTuple):
@@ -137,7 +135,6 @@ def decide(  # noqa: PLR0911  # one return for each kind of answer
             maybe_written=ambiguous,
             refresh_metadata=row.refresh_metadata,
             is_soon=row is ErrorCode.CONCURRENT_TRANSACTIONS,
-            renegotiate=row.renegotiate,
         )
     # Without idempotence there is no identity to be lost: each record is refused for itself.
     return Fail(outcome, int(row), _reason(row, answer), is_fatal=row.fatal and policy.is_idempotent)

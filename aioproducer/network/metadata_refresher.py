@@ -26,7 +26,6 @@ from aioproducer.core.cluster import NO_LEADER, Cluster, MetadataAnswer, Node, P
 from aioproducer.core.retry_backoff import ExponentialBackoff, RandomSource
 from aioproducer.errors import (
     AuthenticationError,
-    BrokerConnectionError,
     BrokerError,
     KafkaError,
     MetadataTimeoutError,
@@ -34,7 +33,6 @@ from aioproducer.errors import (
 )
 from aioproducer.network.environment import EventLog
 from aioproducer.network.network_client import NetworkClient
-from aioproducer.network.question import Answer
 from aioproducer.protocol.error_codes import ErrorCode
 from aioproducer.protocol.messages import METADATA, decode_metadata_response, encode_metadata_request
 from aioproducer.records import TopicPartition
@@ -238,20 +236,14 @@ class MetadataRefresher:
             lambda version: encode_metadata_request(
                 version, topics, allow_auto_topic_creation=self._settings.allow_auto_topic_creation
             ),
-            self._decode,
+            lambda reply: decode_metadata_response(reply.version, reply.payload, from_node=reply.node_id),
         )
         if code := _refusal(answer):
-            raise self._refused(code, answer.from_node)
+            raise self._refused(code)
         if not any(node.is_valid for node in answer.nodes):
             raise BrokerError("a broker answered Metadata without naming a broker to connect to", retriable=True)
         self._suspected -= suspected
         self._merge(answer, topics, suspected)
-
-    def _decode(self, answer: Answer) -> MetadataAnswer:
-        decoded = decode_metadata_response(answer.version, answer.payload, from_node=answer.node_id)
-        # A pause begins now: the sender may have its turn before the task that waits for this answer.
-        self._client.throttle(decoded.from_node, decoded.throttle_time_ms, asyncio.get_running_loop().time())
-        return decoded
 
     def _topics_to_ask(self) -> list[str]:
         # What is asked for while the request is under way is wanted anew.
@@ -303,13 +295,10 @@ class MetadataRefresher:
         for listener in self._listeners:
             listener(cluster)
 
-    def _refused(self, code: int, node_id: int) -> BrokerError:
+    def _refused(self, code: int) -> BrokerError:
         if code == ErrorCode.REBOOTSTRAP_REQUIRED:
             self._begin_anew("a broker asked for it")
         known = ErrorCode.of(code)
-        if known is not None and known.renegotiate:
-            text = "the broker no longer speaks this version of Metadata: versions are agreed on anew"
-            self._client.disconnect(node_id, BrokerConnectionError(text), at_once=False)
         name = known.name if known is not None else "a code newer than this client"
         return BrokerError.of(code, f"Metadata was refused: {name} ({code})", retriable=True)
 
@@ -357,5 +346,5 @@ def _is_passing(view: TopicView) -> bool:
 
 def _refusal(answer: MetadataAnswer) -> int:
     """Return the code of an answer that says nothing else; a version is refused topic by topic where that must be."""
-    codes = {view.error_code for view in answer.topics} & {ErrorCode.UNSUPPORTED_VERSION}
-    return answer.error_code or next(iter(codes), 0)
+    is_version = ErrorCode.UNSUPPORTED_VERSION in answer.error_codes
+    return answer.error_code or (ErrorCode.UNSUPPORTED_VERSION if is_version else ErrorCode.NONE)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import TypeVar
 
 from aioproducer.core.cluster import Cluster, Node
 from aioproducer.core.retry_backoff import RandomSource
@@ -26,11 +25,10 @@ from aioproducer.network.node_choice import NodeChoice
 from aioproducer.network.node_link import NodeLink
 from aioproducer.network.node_links import NodeLinks
 from aioproducer.network.outgoing_request import OutgoingRequest
-from aioproducer.network.question import Answer, Question
+from aioproducer.network.question import Answer, Question, ResponseT
 from aioproducer.protocol.api_versions import NO_FEATURES
 from aioproducer.protocol.messages import PRODUCE, Api
-
-AnswerT = TypeVar("AnswerT")
+from aioproducer.protocol.response import Response
 
 
 class NetworkClient:  # noqa: PLR0904  # what is asked of a node, of any node, and of all
@@ -102,18 +100,11 @@ class NetworkClient:  # noqa: PLR0904  # what is asked of a node, of any node, a
         if link is not None:
             link.connect()
 
-    def disconnect(self, node_id: int, error: KafkaError, *, at_once: bool = True) -> None:
-        """Close a node's connection; `connect` makes another.
-
-        Args:
-            node_id: whose.
-            error: why.
-            at_once: its requests are lost a little later, from the loop; False: it takes no further request, and
-                closes once those that it has are answered.
-        """
+    def disconnect(self, node_id: int, error: KafkaError) -> None:
+        """Close a node's connection; its requests are lost a little later, from the loop. `connect` makes another."""
         link = self._links.get(node_id)
         if link is not None:
-            link.disconnect(error, at_once=at_once)
+            link.disconnect(error)
 
     def produce_version(self, node_id: int, at_most: int = PRODUCE.max_version) -> int:
         """Return the highest version of Produce that a connected node speaks.
@@ -132,11 +123,11 @@ class NetworkClient:  # noqa: PLR0904  # what is asked of a node, of any node, a
         """
         self._connection(node_id).send(request)
 
-    def throttle(self, node_id: int, throttle_ms: int, now: float) -> None:
-        """Send a node nothing for a while, as its answer asks; at most a minute (KIP-219)."""
+    def heed(self, node_id: int, response: Response, *, api: Api, now: float) -> None:
+        """Do what a node's answer to a request of `send` asks of the way to it; `request` does so by itself."""
         link = self._links.get(node_id)
         if link is not None:
-            link.throttle(throttle_ms, now)
+            link.heed(response, api, now)
 
     def requests_in_flight(self) -> dict[int, int]:
         """Return how many requests have not ended, by the id of each node that metadata names."""
@@ -157,12 +148,12 @@ class NetworkClient:  # noqa: PLR0904  # what is asked of a node, of any node, a
         self,
         api: Api,
         build: Callable[[int], bytes],
-        decode: Callable[[Answer], AnswerT],
+        decode: Callable[[Answer], ResponseT],
         *,
         node_id: int | None = None,
         at_most: int | None = None,
-    ) -> AnswerT:
-        """Ask a broker, connecting to it if need be, and wait for its answer.
+    ) -> ResponseT:
+        """Ask a broker, connecting to it if need be, and wait for its answer, which is heeded as it is read.
 
         Every reachable node gets one attempt to connect, with its back-off; the answer is waited for as long as
         `request_timeout_ms`, and others are asked meanwhile if any may answer. Cancelling gives up the wait; the
@@ -180,12 +171,12 @@ class NetworkClient:  # noqa: PLR0904  # what is asked of a node, of any node, a
             UnsupportedVersionError: the broker does not speak this request.
         """
 
-        def ask(link: NodeLink) -> Awaitable[AnswerT]:
+        def ask(link: NodeLink) -> Awaitable[ResponseT]:
             if link.connection is None:
                 raise BrokerConnectionError(f"{link} was lost")
             version = link.connection.versions.highest_common(api, at_most=at_most)
-            question = Question(self._environment, decode)
-            link.connection.send(question.outgoing(api, version, node_id=lambda: link.node.id, body=build(version)))
+            question = Question(self._environment, link, decode)
+            link.connection.send(question.outgoing(api, version, build(version)))
             return question.answer
 
         if node_id is None:

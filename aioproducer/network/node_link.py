@@ -28,6 +28,9 @@ from aioproducer.core.retry_backoff import ExponentialBackoff
 from aioproducer.errors import AuthenticationError, BrokerConnectionError, KafkaError, UnsupportedVersionError
 from aioproducer.network.connection import BrokerConnection, IdleConnectionError
 from aioproducer.network.environment import NetworkEnvironment, Timer
+from aioproducer.protocol.error_codes import RENEGOTIATE
+from aioproducer.protocol.messages import Api
+from aioproducer.protocol.response import Response
 
 LONGEST_THROTTLE_MS: Final = 60_000
 """A broker may ask for a pause, not for the end of the producer."""
@@ -125,17 +128,18 @@ class NodeLink:
         else:
             self._start(0.0)
 
-    def throttle(self, throttle_ms: int, now: float) -> None:
-        """Send nothing for a while, as the broker asks; what it has been sent already waits with it."""
-        if throttle_ms <= 0:
-            return
-        if self._throttle_timer is not None:
-            self._throttle_timer.cancel()
-        self.is_throttled = True
-        until = now + min(throttle_ms, LONGEST_THROTTLE_MS) / 1000
-        self._throttle_timer = self._environment.schedule(until, self._end_throttle)
-        if self.connection is not None:
-            self.connection.pause_until(until)
+    def heed(self, response: Response, api: Api, now: float) -> None:
+        """Do what an answer asks of the way to its node, whatever it says to whoever asked.
+
+        A pause (KIP-219), and a new connection on which versions are agreed on anew; the old one takes no further
+        request, and closes once those on it are answered. To be called where the answer is read: the sender may have
+        its turn before a task that waits for the answer.
+        """
+        if response.throttle_time_ms > 0:
+            self._throttle(response.throttle_time_ms, now)
+        if self.connection is not None and not RENEGOTIATE.isdisjoint(response.error_codes):
+            text = f"the broker no longer speaks this version of {api.name}: versions are agreed on anew"
+            self.connection.retire(BrokerConnectionError(text))
 
     def become(self, node: Node) -> None:
         """Take a connection made to a bootstrap address over for the node that metadata says listens there."""
@@ -149,14 +153,10 @@ class NodeLink:
         if self.connection is not None:
             self.connection.retire(IdleConnectionError("no longer needed"))
 
-    def disconnect(self, error: KafkaError, *, at_once: bool = True) -> None:
-        """Close the connection, if any: at once, or as soon as no request is in flight."""
-        if self.connection is None:
-            return
-        if at_once:
+    def disconnect(self, error: KafkaError) -> None:
+        """Close the connection, if any."""
+        if self.connection is not None:
             self.connection.close(error)
-        else:
-            self.connection.retire(error)
 
     async def close(self, error: KafkaError) -> None:
         """Close everything, and wait until it is."""
@@ -271,6 +271,16 @@ class NodeLink:
         log = self._environment.log
         write = log.warning if self._failures_in_a_row == 1 else log.debug  # once for each time that it goes down
         write("broker_connection_failed", node_id=self.node.id, reason=str(error), failures=self._failures_in_a_row)
+
+    def _throttle(self, throttle_ms: int, now: float) -> None:
+        """Send nothing for a while, as the broker asks; what it has been sent already waits with it."""
+        if self._throttle_timer is not None:
+            self._throttle_timer.cancel()
+        self.is_throttled = True
+        until = now + min(throttle_ms, LONGEST_THROTTLE_MS) / 1000
+        self._throttle_timer = self._environment.schedule(until, self._end_throttle)
+        if self.connection is not None:
+            self.connection.pause_until(until)
 
     def _end_throttle(self, _now: float) -> None:
         self._throttle_timer = None

@@ -8,10 +8,12 @@ from typing import Generic, NamedTuple, TypeVar
 
 from aioproducer.errors import KafkaError
 from aioproducer.network.environment import NetworkEnvironment
+from aioproducer.network.node_link import NodeLink
 from aioproducer.network.outgoing_request import OutgoingRequest
 from aioproducer.protocol.messages import Api
+from aioproducer.protocol.response import Response
 
-AnswerT = TypeVar("AnswerT")
+ResponseT = TypeVar("ResponseT", bound=Response)
 
 
 class Answer(NamedTuple):
@@ -23,33 +25,36 @@ class Answer(NamedTuple):
     payload: memoryview
 
 
-class Question(Generic[AnswerT]):
-    """Turns the callbacks of one request into a future.
+class Question(Generic[ResponseT]):
+    """Turns the callbacks of one request into a future, and has its answer heeded, whoever still waits for it.
 
     Args:
         environment: for the loop, and to wake the sender: an answered request leaves room for another.
+        link: the way to whoever is asked; says who answers, by the time it does: a bootstrap address becomes a node
+            when metadata says so.
         decode: reads the answer; what it raises closes the connection, as the connection says.
     """
 
-    def __init__(self, environment: NetworkEnvironment, decode: Callable[[Answer], AnswerT]) -> None:
-        self.answer: asyncio.Future[AnswerT] = environment.loop.create_future()
+    def __init__(self, environment: NetworkEnvironment, link: NodeLink, decode: Callable[[Answer], ResponseT]) -> None:
+        self.answer: asyncio.Future[ResponseT] = environment.loop.create_future()
         self._wake = environment.wake
+        self._link = link
         self._decode = decode
 
-    def outgoing(self, api: Api, version: int, *, node_id: Callable[[], int], body: bytes) -> OutgoingRequest:
+    def outgoing(self, api: Api, version: int, body: bytes) -> OutgoingRequest:
         """Return the request to be sent.
 
         Args:
             api: which request.
             version: agreed on.
-            node_id: tells who answers, by the time it does: a bootstrap address becomes a node when metadata says so.
             body: of the request, in that version.
         """
 
-        def on_response(payload: memoryview, _now: float) -> None:
-            answer = self._decode(Answer(node_id(), version, payload))
+        def on_response(payload: memoryview, now: float) -> None:
+            response = self._decode(Answer(self._link.node.id, version, payload))
+            self._link.heed(response, api, now)
             if not self.answer.done():
-                self.answer.set_result(answer)
+                self.answer.set_result(response)
             self._wake()
 
         return OutgoingRequest(

@@ -255,3 +255,6 @@ class ErrorCode(IntEnum):
 
 
 _BY_CODE: Final[dict[int, ErrorCode]] = {int(row): row for row in ErrorCode}
+
+RENEGOTIATE: Final = frozenset(row for row in ErrorCode if row.renegotiate)
+"""Codes after which the connection is good for nothing new: versions must be agreed on anew."""

@@ -18,7 +18,7 @@ Source: the JSON descriptions of the messages in Apache Kafka 4.3.
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
 from typing import Final, NamedTuple
@@ -130,6 +130,11 @@ class MetadataAnswer(NamedTuple):
     error_code: int = 0
     throttle_time_ms: int = 0
 
+    @property
+    def error_codes(self) -> Collection[int]:
+        """Of the answer and of its topics: brokers that have no code for the whole refuse a version topic by topic."""
+        return {self.error_code, *(view.error_code for view in self.topics)}
+
 
 class ProducerIdAnswer(NamedTuple):
     """The answer to InitProducerId."""
@@ -139,6 +144,11 @@ class ProducerIdAnswer(NamedTuple):
     producer_id: int
     """-1 with an error."""
     producer_epoch: int
+
+    @property
+    def error_codes(self) -> Collection[int]:
+        """The only one."""
+        return (self.error_code,)
 
 
 def encode_api_versions_request(version: int, *, software_version: str) -> bytes:

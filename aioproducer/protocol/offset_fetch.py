@@ -12,7 +12,7 @@ Source: OffsetFetchRequest.json of Apache Kafka 4.3; KIP-447.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Final, NamedTuple
 
 from aioproducer.protocol.messages import Api
@@ -45,6 +45,11 @@ class OffsetsAnswer(NamedTuple):
     throttle_time_ms: int
     error_code: int
     offsets: list[FetchedOffset]
+
+    @property
+    def error_codes(self) -> Collection[int]:
+        """Of the answer and of its partitions."""
+        return {self.error_code, *(offset.error_code for offset in self.offsets)}
 
 
 def encode_offset_fetch_request(group_id: str, partitions: Iterable[tuple[str, int]], *, require_stable: bool) -> bytes:

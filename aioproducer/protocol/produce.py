@@ -31,7 +31,7 @@ Source: ProduceRequest.json and ProduceResponse.json of Apache Kafka 4.3, KIP-46
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import lru_cache, partial
 from itertools import takewhile
 from typing import Final, NamedTuple, TypeAlias
@@ -120,6 +120,11 @@ class ProduceResponse(NamedTuple):
     partitions: list[PartitionAnswer]
     nodes: dict[int, NodeEndpoint]
     """By node id; empty unless the answer names new leaders."""
+
+    @property
+    def error_codes(self) -> Collection[int]:
+        """One for each partition."""
+        return [answer.error_code for answer in self.partitions]
 
 
 def request_is_flexible(version: int) -> bool:

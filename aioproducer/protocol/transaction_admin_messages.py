@@ -13,7 +13,7 @@ Source: the JSON descriptions of the messages in Apache Kafka 4.3; KIP-664 (tool
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -54,6 +54,12 @@ class TransactionsAnswer(NamedTuple):
     error_code: int
     unknown_state_filters: list[str]
     transactions: list[ListedTransaction]
+    throttle_time_ms: int = 0
+
+    @property
+    def error_codes(self) -> Collection[int]:
+        """The only one."""
+        return (self.error_code,)
 
 
 class TransactionDescription(NamedTuple):
@@ -71,6 +77,11 @@ class TransactionDescription(NamedTuple):
     """(topic, partition) pairs that belong to the open transaction."""
     throttle_time_ms: int = 0
     """Of the whole answer."""
+
+    @property
+    def error_codes(self) -> Collection[int]:
+        """The only one."""
+        return (self.error_code,)
 
 
 class ActiveProducer(NamedTuple):
@@ -93,6 +104,26 @@ class PartitionProducers(NamedTuple):
     partition: int
     error_code: int
     producers: list[ActiveProducer]
+
+
+class ProducersAnswer(NamedTuple):
+    """The answer to DescribeProducers."""
+
+    throttle_time_ms: int
+    partitions: list[PartitionProducers]
+
+    @property
+    def error_codes(self) -> Collection[int]:
+        """One for each partition."""
+        return [partition.error_code for partition in self.partitions]
+
+
+class MarkersAnswer(NamedTuple):
+    """The answer to WriteTxnMarkers, a request of brokers to each other: they do not throttle it."""
+
+    error_codes: list[int]
+    """One for each partition."""
+    throttle_time_ms: int = 0
 
 
 class TransactionMarker(NamedTuple):
@@ -131,8 +162,7 @@ def decode_list_transactions_response(version: int, payload: bytes | memoryview)
 
 
 def _transactions(reader: ResponseReader) -> TransactionsAnswer:
-    reader.int32()  # throttle time
-    error_code = reader.int16()
+    throttle_time_ms, error_code = reader.int32(), reader.int16()
     unknown = [reader.string() or "" for _ in range(reader.array_length())]
     transactions = []
     for _ in range(reader.array_length()):
@@ -140,7 +170,7 @@ def _transactions(reader: ResponseReader) -> TransactionsAnswer:
         transactions.append(ListedTransaction(transactional_id, producer_id, reader.string() or ""))
         reader.skip_tagged_fields()
     reader.skip_tagged_fields()
-    return TransactionsAnswer(error_code, unknown, transactions)
+    return TransactionsAnswer(error_code, unknown, transactions, throttle_time_ms)
 
 
 # Describing
@@ -209,7 +239,7 @@ def encode_describe_producers_request(partitions: Iterable[tuple[str, int]]) -> 
     return _topics(partitions) + NO_TAGGED_FIELDS
 
 
-def decode_describe_producers_response(payload: bytes | memoryview) -> list[PartitionProducers]:
+def decode_describe_producers_response(payload: bytes | memoryview) -> ProducersAnswer:
     """Read who writes; version 0.
 
     Raises:
@@ -218,15 +248,15 @@ def decode_describe_producers_response(payload: bytes | memoryview) -> list[Part
     return decode("DescribeProducers v0", payload, flexible=True, read=_producers)
 
 
-def _producers(reader: ResponseReader) -> list[PartitionProducers]:
-    reader.int32()  # throttle time
+def _producers(reader: ResponseReader) -> ProducersAnswer:
+    throttle_time_ms = reader.int32()
     found: list[PartitionProducers] = []
     for _ in range(reader.array_length()):
         topic = reader.string() or ""
         found += [_partition_producers(reader, topic) for _ in range(reader.array_length())]
         reader.skip_tagged_fields()
     reader.skip_tagged_fields()
-    return found
+    return ProducersAnswer(throttle_time_ms, found)
 
 
 def _partition_producers(reader: ResponseReader, topic: str) -> PartitionProducers:
@@ -259,7 +289,7 @@ def encode_write_txn_markers_request(marker: TransactionMarker) -> bytes:
     )
 
 
-def decode_write_txn_markers_response(payload: bytes | memoryview) -> list[int]:
+def decode_write_txn_markers_response(payload: bytes | memoryview) -> MarkersAnswer:
     """Read the code of each partition; version 1.
 
     Raises:
@@ -268,7 +298,7 @@ def decode_write_txn_markers_response(payload: bytes | memoryview) -> list[int]:
     return decode("WriteTxnMarkers v1", payload, flexible=True, read=_marker_codes)
 
 
-def _marker_codes(reader: ResponseReader) -> list[int]:
+def _marker_codes(reader: ResponseReader) -> MarkersAnswer:
     codes: list[int] = []
     for _ in range(reader.array_length()):
         _int64(reader)  # producer id
@@ -280,7 +310,7 @@ def _marker_codes(reader: ResponseReader) -> list[int]:
     reader.skip_tagged_fields()
     if not codes:
         raise IndexError("it says nothing of any partition")
-    return codes
+    return MarkersAnswer(codes)
 
 
 def _marker_code(reader: ResponseReader) -> int:

@@ -61,6 +61,11 @@ class CoordinatorAnswer(NamedTuple):
     host: str
     port: int
 
+    @property
+    def error_codes(self) -> Collection[int]:
+        """The only one."""
+        return (self.error_code,)
+
 
 class PartitionResult(NamedTuple):
     """What became of one partition of a request."""
@@ -76,12 +81,22 @@ class PartitionsAnswer(NamedTuple):
     throttle_time_ms: int
     results: list[PartitionResult]
 
+    @property
+    def error_codes(self) -> Collection[int]:
+        """One for each partition."""
+        return [result.error_code for result in self.results]
+
 
 class CodeAnswer(NamedTuple):
     """An answer that is no more than a code."""
 
     throttle_time_ms: int
     error_code: int
+
+    @property
+    def error_codes(self) -> Collection[int]:
+        """The only one."""
+        return (self.error_code,)
 
 
 class EndTxnAnswer(NamedTuple):
@@ -92,6 +107,11 @@ class EndTxnAnswer(NamedTuple):
     producer_id: int = -1
     """Of the next transaction; -1 before version 5, and with an error."""
     producer_epoch: int = -1
+
+    @property
+    def error_codes(self) -> Collection[int]:
+        """The only one."""
+        return (self.error_code,)
 
 
 # FindCoordinator

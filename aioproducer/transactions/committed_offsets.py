@@ -11,21 +11,18 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from aioproducer.errors import BrokerConnectionError, BrokerError, KafkaError, ProtocolError, TransactionTimeoutError
 from aioproducer.protocol.error_codes import ErrorCode
 from aioproducer.protocol.offset_fetch import (
     NO_OFFSET,
     OFFSET_FETCH,
-    OffsetsAnswer,
     decode_offset_fetch_response,
     encode_offset_fetch_request,
 )
 from aioproducer.protocol.transaction_messages import (
     FIND_COORDINATOR,
-    CoordinatorAnswer,
     CoordinatorType,
     decode_find_coordinator_response,
     encode_find_coordinator_request,
@@ -33,16 +30,12 @@ from aioproducer.protocol.transaction_messages import (
 from aioproducer.records import OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Collection
 
     from aioproducer.core.retry_backoff import ExponentialBackoff
     from aioproducer.network.metadata_refresher import MetadataRefresher
     from aioproducer.network.network_client import NetworkClient
-    from aioproducer.network.question import Answer
     from aioproducer.open_calls import OpenCalls
-    from aioproducer.protocol.messages import Api
-
-AnswerT = TypeVar("AnswerT", CoordinatorAnswer, OffsetsAnswer)
 
 Offsets = dict[TopicPartition, OffsetAndMetadata | None]
 
@@ -122,16 +115,16 @@ class CommittedOffsets:
             BrokerConnectionError: no answer.
             KafkaError: there will be none.
         """
-        found = await self._ask(
+        found = await self._client.request(
             FIND_COORDINATOR,
             lambda version: encode_find_coordinator_request(version, group_id, CoordinatorType.GROUP),
-            lambda answer: decode_find_coordinator_response(answer.version, answer.payload, key=group_id),
+            lambda reply: decode_find_coordinator_response(reply.version, reply.payload, key=group_id),
         )
         _check(found.error_code, group_id)
-        answer = await self._ask(
+        answer = await self._client.request(
             OFFSET_FETCH,
             lambda _: encode_offset_fetch_request(group_id, partitions, require_stable=True),
-            lambda answer: decode_offset_fetch_response(answer.payload),
+            lambda reply: decode_offset_fetch_response(reply.payload),
             node_id=found.node_id,
         )
         _check(answer.error_code, group_id)
@@ -142,28 +135,6 @@ class CommittedOffsets:
             place = TopicPartition(fetched.topic, fetched.partition)
             committed[place] = OffsetAndMetadata(fetched.offset, fetched.metadata) if is_committed else None
         return _of_each(partitions, committed, group_id)
-
-    async def _ask(
-        self,
-        api: Api,
-        build: Callable[[int], bytes],
-        decode: Callable[[Answer], AnswerT],
-        *,
-        node_id: int | None = None,
-    ) -> AnswerT:
-        """Ask a node, or any; who no longer speaks the version that was agreed on is connected to anew."""
-        from_node, decoded = await self._client.request(api, build, partial(self._read, decode), node_id=node_id)
-        row = ErrorCode.of(decoded.error_code)
-        if row is not None and row.renegotiate:
-            text = f"the broker no longer speaks this version of {api.name}: versions are agreed on anew"
-            self._client.disconnect(from_node, BrokerConnectionError(text), at_once=False)
-        return decoded
-
-    def _read(self, decode: Callable[[Answer], AnswerT], answer: Answer) -> tuple[int, AnswerT]:
-        decoded = decode(answer)
-        # A pause begins now: the sender may have its turn before the task that waits for this answer.
-        self._client.throttle(answer.node_id, decoded.throttle_time_ms, asyncio.get_running_loop().time())
-        return answer.node_id, decoded
 
 
 def _of_each(partitions: Collection[TopicPartition], committed: Offsets, group_id: str) -> Offsets:

@@ -5,13 +5,12 @@ Source: Sender.maybeSendAndPollTransactionalRequest in Apache Kafka.
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING
 
 from aioproducer.core.transaction_manager import FIRST_V2
-from aioproducer.core.transaction_requests import codes_of, places_with
+from aioproducer.core.transaction_requests import places_with
 from aioproducer.core.transaction_states import TransactionState
-from aioproducer.errors import BrokerConnectionError, KafkaError, UnsupportedVersionError
+from aioproducer.errors import KafkaError, UnsupportedVersionError
 from aioproducer.produce_request import ProduceTransaction
 from aioproducer.protocol.error_codes import ErrorCode
 from aioproducer.protocol.transaction_messages import ADD_PARTITIONS_TO_TXN
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
     from aioproducer.logs import EventLog
     from aioproducer.network.metadata_refresher import MetadataRefresher
     from aioproducer.network.network_client import NetworkClient
-    from aioproducer.network.question import Answer
 
 
 class _CalledOffError(KafkaError):
@@ -99,10 +97,10 @@ class Coordinators:
             return content
 
         try:
-            node_id, answer = await self._client.request(
+            answer = await self._client.request(
                 request.api,
                 body,
-                partial(self._read, request),
+                lambda reply: request.decode(reply.version, reply.payload),
                 node_id=self.manager.node_of(request),
                 at_most=request.at_most,
             )
@@ -116,7 +114,7 @@ class Coordinators:
             self._metadata.request_update("coordinator_unreachable")
             self.manager.unanswered(request, error, was_sent=was_sent, now=self._clock())
         else:
-            self._take(request, node_id, answer)
+            self._take(request, answer)
 
     def _check_wanted(self, asked_in: TransactionState, *, speaks_v2: bool) -> None:
         """Call a request off that waited for a connection, if it would not be asked now.
@@ -130,20 +128,11 @@ class Coordinators:
         if self.manager.state not in {asked_in, TransactionState.COMMITTING}:  # an abort may be wanted instead
             raise _CalledOffError("the transaction took another turn while this waited for a connection")
 
-    def _take(self, request: TransactionRequest, node_id: int, answer: TransactionAnswer) -> None:
-        if ErrorCode.UNSUPPORTED_VERSION in codes_of(request, answer):
-            text = f"the broker no longer speaks this version of {request.api.name}: versions are agreed on anew"
-            self._client.disconnect(node_id, BrokerConnectionError(text), at_once=False)
+    def _take(self, request: TransactionRequest, answer: TransactionAnswer) -> None:
         if request.api is ADD_PARTITIONS_TO_TXN:  # nothing is sent to them before, so no leader will say it
             for place in places_with(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, request, answer):
                 self._metadata.request_update("partition_unknown", topic=place.topic)
         self.manager.answered(request, answer, self._clock())
-
-    def _read(self, request: TransactionRequest, answer: Answer) -> tuple[int, TransactionAnswer]:
-        decoded = request.decode(answer.version, answer.payload)
-        # A pause begins now: the sender may have its turn before the task that waits for this answer.
-        self._client.throttle(answer.node_id, decoded.throttle_time_ms, self._clock())
-        return answer.node_id, decoded
 
     def __repr__(self) -> str:
         """Show what decides."""

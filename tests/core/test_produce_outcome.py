@@ -266,9 +266,9 @@ def test_what_repetition_is_unlikely_to_change_is_repeated_a_few_times_only(code
     assert outcome_of(decide(answer(code), over, IDEMPOTENT)) is Outcome.NOT_WRITTEN
 
 
-def test_version_that_is_refused_is_agreed_on_anew() -> None:
-    """The node may be another one than it was when the connection was made."""
-    assert decide(answer(35), FIRST, PLAIN) == Retry(maybe_written=False, renegotiate=True)
+def test_batch_in_a_version_that_is_refused_is_sent_again() -> None:
+    """The node may be another one than it was when the connection was made; the network agrees on versions anew."""
+    assert decide(answer(35), FIRST, PLAIN) == Retry(maybe_written=False)
 
 
 def test_not_leader_with_an_offset_is_certain_under_acks_1() -> None:

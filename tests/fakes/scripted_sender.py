@@ -19,6 +19,9 @@ from aioproducer.network.metadata_refresher import MetadataRefresher
 from aioproducer.network.network_client import NetworkClient
 from aioproducer.network.outgoing_request import OutgoingRequest
 from aioproducer.protocol.compression import CompressionType
+from aioproducer.protocol.error_codes import RENEGOTIATE
+from aioproducer.protocol.messages import Api
+from aioproducer.protocol.response import Response
 from aioproducer.records import TopicPartition
 from aioproducer.sealing import Sealing
 from aioproducer.sender import Sender, SendPath
@@ -91,13 +94,16 @@ class ScriptedClient:
             raise self.send_error
         self.requests[node_id].append(request)
 
-    def throttle(self, node_id: int, throttle_ms: int, now: float) -> None:  # noqa: ARG002
-        """Note it."""
-        self.throttled.append((node_id, throttle_ms))
+    def heed(self, node_id: int, response: Response, *, api: Api, now: float) -> None:  # noqa: ARG002
+        """Note what there is to heed."""
+        if response.throttle_time_ms:
+            self.throttled.append((node_id, response.throttle_time_ms))
+        if not RENEGOTIATE.isdisjoint(response.error_codes):
+            self.retired.append(node_id)
 
-    def disconnect(self, node_id: int, error: KafkaError, *, at_once: bool = True) -> None:  # noqa: ARG002
+    def disconnect(self, node_id: int, error: KafkaError) -> None:  # noqa: ARG002
         """Note it."""
-        (self.disconnected if at_once else self.retired).append(node_id)
+        self.disconnected.append(node_id)
 
 
 class ScriptedMetadata:

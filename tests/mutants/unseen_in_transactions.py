@@ -220,16 +220,6 @@ UNSEEN_IN_TRANSACTIONS = (
             "        self._is_renewing = self._is_doubted = False\n",
         ),
     ),
-    _mutant(
-        "transactional_throttle_ignored",
-        "KIP-219: coordinators that ask for a pause get none",
-        ("D10",),
-        Change(
-            "transactions/coordinators.py",
-            "        self._client.throttle(answer.node_id, decoded.throttle_time_ms, self._clock())\n",
-            "",
-        ),
-    ),
     Mutant(
         name="offsets_not_added_under_version_1",
         breaks="EXCUSE: on version 1, offsets of a group that the transaction does not have",

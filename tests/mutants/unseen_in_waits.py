@@ -140,12 +140,9 @@ UNSEEN_IN_WAITS = (
         "KIP-219: a broker that asks for a pause with its answer on offsets gets none",
         COMMITTED_OFFSETS,
         Change(
-            "transactions/committed_offsets.py",
-            (
-                "        self._client.throttle(answer.node_id, decoded.throttle_time_ms, "
-                "asyncio.get_running_loop().time())\n"
-            ),
-            "",
+            "network/node_link.py",
+            "            self._throttle(response.throttle_time_ms, now)\n",
+            "            del now\n",
         ),
     ),
     _mutant(
@@ -153,8 +150,8 @@ UNSEEN_IN_WAITS = (
         "a broker that was exchanged for an older one is asked for offsets in vain",
         COMMITTED_OFFSETS,
         Change(
-            "transactions/committed_offsets.py",
-            "            self._client.disconnect(from_node, BrokerConnectionError(text), at_once=False)\n",
+            "network/node_link.py",
+            "            self.connection.retire(BrokerConnectionError(text))\n",
             "            del text\n",
         ),
     ),

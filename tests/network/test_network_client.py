@@ -244,7 +244,8 @@ def test_throttled_node_is_not_ready_until_its_pause_is_over() -> None:
         network.client.update_nodes(cluster_of(Node(1, "a", 1)))
         network.client.connect(1)
         await until(network, lambda: bool(network.client.ready_connection(1)))
-        network.client.throttle(1, 2**31 - 1, network.loop.time())
+        asks_for_a_pause = ProducerIdAnswer(2**31 - 1, 0, -1, -1)
+        network.client.heed(1, asks_for_a_pause, api=INIT_PRODUCER_ID, now=network.loop.time())
         seen = [bool(network.client.ready_connection(1))]
         for pause_s in (59.0, 1.1):
             await asyncio.sleep(pause_s)

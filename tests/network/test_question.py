@@ -1,13 +1,51 @@
 """Requests whose answers are waited for."""
 
 import asyncio
+import struct
 
 from aioproducer.core.cluster import Cluster, Node
 from aioproducer.network.connection import IdleConnectionError
-from aioproducer.protocol.messages import INIT_PRODUCER_ID, MetadataAnswer, encode_init_producer_id_request
+from aioproducer.network.question import Answer
+from aioproducer.protocol.messages import (
+    INIT_PRODUCER_ID,
+    MetadataAnswer,
+    decode_init_producer_id_response,
+    encode_init_producer_id_request,
+)
 from tests.fakes.network import client_on
 from tests.fakes.scripted_broker import Heard, ScriptedBroker
 from tests.fakes.virtual_loop import run
+
+
+def who_answered(answer: Answer) -> MetadataAnswer:
+    """An answer that says nothing but whose it is."""
+    return MetadataAnswer(answer.node_id, (), ())
+
+
+def test_version_that_is_refused_ends_the_connection_though_nobody_waits_for_the_answer_any_more() -> None:
+    """On it, whoever asks next would be refused as well."""
+
+    async def story() -> int:
+        network = client_on()
+
+        def give_up_and_refuse(broker: ScriptedBroker, heard: Heard) -> None:
+            asking.cancel()
+            broker.answer(heard, struct.pack(">ihqhB", 0, 35, -1, -1, 0))
+
+        network.loop.servers["seed", 9092] = lambda: ScriptedBroker(give_up_and_refuse)
+        asking = asyncio.create_task(
+            network.client.request(
+                INIT_PRODUCER_ID,
+                encode_init_producer_id_request,
+                lambda answer: decode_init_producer_id_response(answer.version, answer.payload),
+            )
+        )
+        await asyncio.sleep(1)
+        closed = network.client.counters.connections_closed
+        await network.client.close()
+        return closed
+
+    assert run(story()) == 1
 
 
 def test_answer_names_the_node_that_the_bootstrap_broker_has_become() -> None:
@@ -22,11 +60,9 @@ def test_answer_names_the_node_that_the_bootstrap_broker_has_become() -> None:
             broker.answer(heard, b"")
 
         network.loop.servers["seed", 9092] = lambda: ScriptedBroker(name_and_answer)
-        node_id = await network.client.request(
-            INIT_PRODUCER_ID, encode_init_producer_id_request, lambda answer: answer.node_id
-        )
+        answer = await network.client.request(INIT_PRODUCER_ID, encode_init_producer_id_request, who_answered)
         await network.client.close()
-        return node_id
+        return answer.from_node
 
     assert run(story()) == 5
 
@@ -42,10 +78,10 @@ def test_only_node_is_connected_to_again_when_its_connection_closes_as_it_is_ask
         await asyncio.sleep(1)
         network.client.disconnect(1, IdleConnectionError("unused"))  # and nothing has heard of it yet
         async with asyncio.timeout(100):
-            node_id = await network.client.request(
-                INIT_PRODUCER_ID, encode_init_producer_id_request, lambda answer: answer.node_id, node_id=1
+            answer = await network.client.request(
+                INIT_PRODUCER_ID, encode_init_producer_id_request, who_answered, node_id=1
             )
         await network.client.close()
-        return node_id
+        return answer.from_node
 
     assert run(story()) == 1

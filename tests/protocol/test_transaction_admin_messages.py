@@ -203,7 +203,7 @@ def test_describe_producers() -> None:
 
     entity = read(schema("describe_producers", 0, "request").DescribeProducersRequest, data)
     assert [(topic.name, topic.partition_indexes) for topic in entity.topics] == [("a", (0, 2)), ("b", (7,))]
-    assert found == [
+    assert found.partitions == [
         PartitionProducers("a", 0, 0, [ActiveProducer(4000, 3, 9, 1_700_000_000_000, 2, 17)]),
         PartitionProducers("a", 2, 6, []),
     ]
@@ -217,12 +217,12 @@ def test_write_txn_markers() -> None:
     topic = made.WritableTxnMarkerTopicResult(name="a", partitions=(partition,))
     answer = made.WriteTxnMarkersResponse(markers=(made.WritableTxnMarkerResult(producer_id=4000, topics=(topic,)),))
 
-    codes = decode_write_txn_markers_response(written(answer))
+    markers = decode_write_txn_markers_response(written(answer))
 
     (marker,) = read(schema("write_txn_markers", 1, "request").WriteTxnMarkersRequest, data).markers
     assert (marker.producer_id, marker.producer_epoch, marker.transaction_result) == (4000, 3, False)
     assert (marker.coordinator_epoch, marker.topics[0].name, marker.topics[0].partition_indexes) == (2, "a", (5,))
-    assert codes == [47]
+    assert markers.error_codes == [47]
 
 
 def test_marker_that_no_partition_has_answered_is_not_written() -> None:

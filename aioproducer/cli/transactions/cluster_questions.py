@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from random import Random
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic
 
 from aioproducer.core.cluster import Cluster
 from aioproducer.core.retry_backoff import ExponentialBackoff
@@ -13,7 +13,7 @@ from aioproducer.errors import BrokerConnectionError, BrokerError, KafkaError
 from aioproducer.logs import event_log
 from aioproducer.network.environment import NetworkSettings, Timer
 from aioproducer.network.network_client import NetworkClient
-from aioproducer.network.question import Answer
+from aioproducer.network.question import Answer, ResponseT
 from aioproducer.protocol.error_codes import ErrorCode
 from aioproducer.protocol.messages import (
     METADATA,
@@ -31,8 +31,6 @@ from aioproducer.protocol.transaction_messages import (
 )
 from aioproducer.version import VERSION
 
-AnswerT = TypeVar("AnswerT")
-
 CLIENT_ID: Final = "aioproducer-txn"
 REQUEST_TIMEOUT_MS: Final = 5_000
 PAUSES_MS: Final = (50, 500)
@@ -40,15 +38,15 @@ PAUSES_MS: Final = (50, 500)
 
 
 @dataclass(frozen=True, slots=True)
-class Inquiry(Generic[AnswerT]):
+class Inquiry(Generic[ResponseT]):
     """A question to one broker."""
 
     api: Api
     body: Callable[[int], bytes]
     """Makes the request in a version."""
-    read: Callable[[Answer], AnswerT]
+    read: Callable[[Answer], ResponseT]
     """Reads the answer; may raise ProtocolError alone."""
-    check: Callable[[AnswerT], None]
+    check: Callable[[ResponseT], None]
     """Raises what the answer refuses; a `BrokerError` that is retriable has it asked again."""
 
 
@@ -98,7 +96,7 @@ class ClusterQuestions:
         self._client.update_nodes(self.cluster)
         return self.cluster
 
-    async def of_node(self, node_id: int, inquiry: Inquiry[AnswerT]) -> AnswerT:
+    async def of_node(self, node_id: int, inquiry: Inquiry[ResponseT]) -> ResponseT:
         """Ask one broker, which `look` has found.
 
         Raises:
@@ -106,19 +104,19 @@ class ClusterQuestions:
         """
         return await self._until_answered(lambda: self._ask(node_id, inquiry))
 
-    async def of_coordinator(self, transactional_id: str, inquiry: Inquiry[AnswerT]) -> AnswerT:
+    async def of_coordinator(self, transactional_id: str, inquiry: Inquiry[ResponseT]) -> ResponseT:
         """Ask the coordinator of a transactional id, whoever that is at the time.
 
         Raises:
             KafkaError: no answer in time, or a refusal.
         """
 
-        async def ask() -> AnswerT:
+        async def ask() -> ResponseT:
             return await self._ask(await self._coordinator(transactional_id), inquiry)
 
         return await self._until_answered(ask)
 
-    async def _ask(self, node_id: int, inquiry: Inquiry[AnswerT]) -> AnswerT:
+    async def _ask(self, node_id: int, inquiry: Inquiry[ResponseT]) -> ResponseT:
         answer = await self._client.request(inquiry.api, inquiry.body, inquiry.read, node_id=node_id)
         inquiry.check(answer)
         return answer
@@ -136,7 +134,7 @@ class ClusterQuestions:
             await self.look()
         return found.node_id
 
-    async def _until_answered(self, ask: Callable[[], Awaitable[AnswerT]]) -> AnswerT:
+    async def _until_answered(self, ask: Callable[[], Awaitable[ResponseT]]) -> ResponseT:
         """Ask again where that may help, until the time is over; then raise the last error.
 
         Raises:
@@ -149,7 +147,7 @@ class ClusterQuestions:
         except TimeoutError:
             raise KafkaError(": ".join([f"no answer in {self._timeout_s:g} s", *map(str, why[-1:])])) from None
 
-    async def _ask_again(self, ask: Callable[[], Awaitable[AnswerT]], why: list[KafkaError]) -> AnswerT:
+    async def _ask_again(self, ask: Callable[[], Awaitable[ResponseT]], why: list[KafkaError]) -> ResponseT:
         while True:
             try:
                 return await ask()
@@ -200,7 +198,7 @@ def raise_refusal(code: int, what: str) -> None:
     if code == ErrorCode.NONE:
         return
     row = ErrorCode.of(code)
-    is_passing = row is not None and (row.retriable or row is ErrorCode.CONCURRENT_TRANSACTIONS)
+    is_passing = row is not None and (row.retriable or row.renegotiate)
     words = f"error {code}" if row is None else f"{row.name}: {row.meaning}"
     error = BrokerError.of(code, f"{what}: {words}", retriable=is_passing)
     raise error

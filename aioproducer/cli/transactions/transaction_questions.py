@@ -20,7 +20,9 @@ from aioproducer.protocol.transaction_admin_messages import (
     LIST_TRANSACTIONS,
     WRITE_TXN_MARKERS,
     ListedTransaction,
+    MarkersAnswer,
     PartitionProducers,
+    ProducersAnswer,
     TransactionDescription,
     TransactionMarker,
     decode_describe_producers_response,
@@ -137,11 +139,11 @@ class Transactions:
             if leader is not None:
                 by_leader.setdefault(leader, []).append((topic, partition))
         answers = await asyncio.gather(*(self._producers_on(leader, led) for leader, led in by_leader.items()))
-        return sorted(found for answer in answers for found in answer)
+        return sorted(found for answer in answers for found in answer.partitions)
 
-    async def _producers_on(self, leader: int, led: Sequence[tuple[str, int]]) -> list[PartitionProducers]:
-        def check(found: list[PartitionProducers]) -> None:
-            for partition in found:
+    async def _producers_on(self, leader: int, led: Sequence[tuple[str, int]]) -> ProducersAnswer:
+        def check(found: ProducersAnswer) -> None:
+            for partition in found.partitions:
                 raise_refusal(partition.error_code, f"producers of {partition.topic}[{partition.partition}]")
 
         inquiry = Inquiry(
@@ -229,8 +231,8 @@ class Transactions:
         raise NoSuchTransactionError(f"no open transaction begins at offset {start_offset} of {topic}[{partition}]")
 
     async def _write(self, leader: int, marker: TransactionMarker) -> None:
-        def check(codes: list[int]) -> None:
-            for code in codes:
+        def check(answer: MarkersAnswer) -> None:
+            for code in answer.error_codes:
                 raise_refusal(code, f"marker in {marker.topic}[{marker.partition}]")
 
         inquiry = Inquiry(
