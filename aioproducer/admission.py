@@ -198,7 +198,7 @@ class Admission:
         return record
 
     def _append_among_old_partitions(self, record: PreparedRecord) -> Delivery | None:
-        """Place a record that cannot wait by what was known of a topic that nobody used for long; None: not so.
+        """Place a record that cannot wait in the partitions known before its topic was forgotten; None: it cannot be.
 
         To refuse it would be to refuse the first record after every long pause.
         """

@@ -255,9 +255,9 @@ async def append_all(
 
     Raises:
         IllegalStateError: the producer takes nothing any more, and had taken nothing of these.
-        KafkaError: as `TypeError`.
-        TypeError: `rows` raised it.
-        ValueError: as `TypeError`.
+        KafkaError: `rows` itself raised it; an error of one row is in the result.
+        TypeError: `rows` itself raised it.
+        ValueError: `rows` itself raised it.
     """
     rest = iter(rows)
     many = BulkAppend(appender, str.__str__(topic), rest)  # of a `StrEnum`, its text
@@ -384,7 +384,7 @@ def _count(
 
 
 class _AllDone:
-    """Is called with each of several deliveries, and looks at none: who gives up the wait has learnt of no failure."""
+    """Counts deliveries as they end, and looks at none: who gives up the wait has seen no failure."""
 
     __slots__ = ("_left", "reached")
     counts_as_look: Final = False

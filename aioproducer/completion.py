@@ -126,7 +126,7 @@ class Completion:
         self.fail_result(batch.result, detailed, count=batch.count, generation=batch.generation)
         self._generations.leave(batch.generation)
 
-    def fail_result(  # of which records, and who knows
+    def fail_result(
         self, result: BatchResult, error: KafkaError, *, count: int, generation: int, is_raised: bool = False
     ) -> None:
         """Fail `count` records that share a result; for those that never joined a batch, too.
@@ -181,7 +181,7 @@ class Completion:
             result.wake()  # whatever a callback did, nobody may wait for ever
 
 
-def tell(  # noqa: PLR0917  # is given to `call_soon`
+def tell(  # noqa: PLR0917  # what the user's callback takes, and where to say that it raised
     callback: OnDelivery, metadata: RecordMetadata | None, error: KafkaError | None, log: EventLog
 ) -> bool:
     """Call an `on_delivery` of the user's; False: it raised, as with a wrong signature, and has told nobody."""

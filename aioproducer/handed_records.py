@@ -1,4 +1,4 @@
-"""Records that one caller gives for many others, none of whom may wait for another's.
+"""Records that one task passes on for many callers, none of whom may be held up by another's.
 
 As `Producer.enqueue`, but a record that must wait for its topic or for memory is left standing in line, as that of a
 `send` is, within the same bounds. So the next can be given. The failure of one that stood in line is raised by nobody's

@@ -46,7 +46,7 @@ def check_timeout(timeout: object) -> None:
 
     Raises:
         TypeError: not a number.
-        ValueError: negative, not a number of the float kind, or an int beyond all floats.
+        ValueError: negative, NaN, or an int too large for a float.
     """
     if timeout is None:
         return

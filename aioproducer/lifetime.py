@@ -59,7 +59,7 @@ class ProducerLifetime:
         _ALIVE.add(self)
 
     def use_sources(self, *, random: Random, wall_clock: Callable[[], int]) -> Self:
-        """Take chance and the time of day from elsewhere: with a loop in virtual time, every run is the same.
+        """Use other sources of chance and of the time of day: with a loop in virtual time, every run is the same.
 
         Args:
             random: of jitter and partition choice.

@@ -1,4 +1,4 @@
-"""Copies of what a caller may change as soon as a call has returned that hands it to another thread."""
+"""Copies of arguments that the caller may change once the call that hands them to another thread has returned."""
 
 from __future__ import annotations
 

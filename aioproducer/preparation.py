@@ -70,7 +70,10 @@ class PreparedRecord(NamedTuple):
 
 
 class _OnDelivery:
-    """What is called for a record that interceptors saw; that they are told is no look of the user's at a failure."""
+    """What is called for a record that interceptors saw.
+
+    Telling them of a failure does not count as the user having seen it.
+    """
 
     __slots__ = ("_tell", "counts_as_look")
 

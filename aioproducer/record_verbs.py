@@ -191,7 +191,7 @@ class RecordVerbs(EnqueueVerb):
     ) -> BulkDelivery:
         """Enqueue one record for each row; as `send_many` otherwise. Needs the extra `arrow`; no serializer runs.
 
-        For the same reason a producer that has serializers does not ask an `enqueue` of its subclass.
+        So on a producer with serializers an `enqueue` that a subclass has made its own is not called either.
 
         Args:
             topic: of all records.

@@ -68,8 +68,8 @@ class Sender:
         policy: of the producer.
         path: see there.
         loop: for time and sleep.
-        request_timeout_ms: two thirds of it are what a broker may wait for replicas: an answer must not come just
-            after the connection was given up.
+        request_timeout_ms: for two thirds of it a broker may wait for replicas, so that its answer comes before the
+            connection is given up.
         ask_producer_id: called when records wait for a producer id.
         transaction: says which one batches belong to; None: the producer has no transactional id.
     """

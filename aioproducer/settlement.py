@@ -262,8 +262,9 @@ class Settlement:
     def renew(self, queue: PartitionQueue, exists: bool) -> None:  # noqa: FBT001  # a listener's shape
         """Go on with a partition of a topic that was deleted and made again.
 
-        What may be written is gone with the old log or is in the new one: it ends. What was never sent goes on, unless
-        its partition no longer exists: under a new identity if the old log had any batch of the present one.
+        A batch that may have been written fails: it is gone with the old log, or in the new one, and nobody can tell.
+        What was never sent goes on, unless its partition no longer exists: under a new identity if the old log had any
+        batch of the present one.
         """
         now = self._clock()
         text = "the topic was deleted and made again"
@@ -328,7 +329,7 @@ class Settlement:
 
 
 def _size_of(batch: ProducerBatch) -> str:
-    """Its bytes; a topic that is kept in another codec is limited by what the broker packs it to."""
+    """Its bytes; a topic with a codec of its own limits the size that the broker has compressed it to."""
     packed = f"{batch.wire_size} bytes"
     return f"{packed} ({batch.uncompressed_wire_size} uncompressed)" if batch.compression else packed
 

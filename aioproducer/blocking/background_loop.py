@@ -89,8 +89,8 @@ class BackgroundLoop:
                 finally:
                     self._is_stopped = True  # also if the user's code ended it from within
         finally:
-            # A call that was about to be made as the user's code ended the loop is one that it never comes to: either
-            # it is among these, or its thread sees that the loop has ended.
+            # The loop never runs a call that was being handed over as it ended: it is either among these, or its
+            # thread sees that the loop has ended.
             self._is_stopped = self._has_ended = True
             for cancel in list(self._unanswered):
                 cancel()

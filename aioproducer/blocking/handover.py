@@ -340,7 +340,7 @@ class Handover:
 
         Args:
             undelivered: what it did not deliver.
-            outside_too: also those that belonged to no transaction, whose end is not for them to spoil.
+            outside_too: also those that belonged to no transaction, and must not fail a commit.
         """
         errors, failed = self._refused_in_transaction.take()
         if outside_too:

@@ -25,11 +25,11 @@ from aioproducer.core.buffer_pool import SMALLEST_CHUNK
 
 SMALLEST_LIMIT: Final = SMALLEST_CHUNK // 2
 RATIO_RISE: Final = 0.05
-"""At least, when batches compress worse than believed."""
+"""The ratio rises by at least this when a batch compresses worse than assumed."""
 RATIO_FALL: Final = 0.005
-"""At most, a batch, when they compress better."""
+"""It falls by at most this with each batch that compresses better."""
 STEPS: Final = 32
-"""The budget rises by this part of the way, a full batch that was acknowledged."""
+"""Each full batch that is acknowledged raises the budget by one of so many steps to what was refused."""
 NEAR: Final = 16
 """The search is over when no more than this part, or a record, lies between what was acknowledged and refused."""
 FULL_BEFORE_ANOTHER_TRY: Final = 1000

@@ -1,8 +1,8 @@
 """Copies of requests that went unanswered, and what waits for those that would do harm.
 
-Most are refused for their old epoch, and that is all. Two are not so harmless. One of InitProducerId aborts the open
-transaction and fences this producer. One of TxnOffsetCommit is refused too, but the coordinator of groups of Kafka 3.9
-forgets what is pending of the same producer id with it: the open transaction would be committed without its offsets.
+Most are refused for their old epoch, and that is all. Two are not so harmless. A late InitProducerId aborts the open
+transaction and fences this producer. A late TxnOffsetCommit is refused, but Kafka 3.9's group coordinator then drops
+the pending offsets of the same producer id: the open transaction would be committed without them.
 
 Either does so only at the node that it was sent to, while that is the coordinator; any other refuses it without a look.
 So where another node has answered in the end, because the first one died, nothing waits. Else the next transaction
@@ -35,7 +35,7 @@ class LateCopies:
         """When, by coordinator and node."""
 
     def unanswered(self, request: TransactionRequest, node_id: int | None, now: float, *, is_v2: bool) -> None:
-        """Note that a request was given up; a first InitProducerId fences whoever has the id, there is no waiting."""
+        """Note that a request was given up; not a first InitProducerId, which fences whoever has the id anyway."""
         is_renewal = request.api is INIT_PRODUCER_ID and request.subject is not None
         if node_id is not None and (is_renewal or (request.api is TXN_OFFSET_COMMIT and not is_v2)):
             self._given_up.setdefault(request.coordinator, {})[node_id] = now

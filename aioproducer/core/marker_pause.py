@@ -21,8 +21,8 @@ LONGEST_S: Final = 0.010
 """With more than this the pause costs about as much as it saves."""
 
 FAST_S: Final = 0.005
-"""What an answer that did not wait takes, as long as nothing is known: the very first one may have taken thrice that,
-and every later one may have waited.
+"""What an answer that did not wait is assumed to take until one is known: the first is no guide, it may take three
+times as long, and each later one may have waited.
 """
 
 EASED: Final = 0.99
@@ -30,8 +30,8 @@ EASED: Final = 0.99
 
 SHORTEST_REST: Final = 16
 LONGEST_REST: Final = 1_000
-"""Transactions without a pause after one that would have become too long: twice as many each time, and fewer again the
-longer it does not. A broker that has just been started takes long for its first hundreds, and gets on much faster then.
+"""How many transactions go without a pause once it would have passed `LONGEST_S`: twice as many each time, and fewer
+again the longer it does not. A broker just started takes long for its first hundreds, and is much faster then.
 """
 
 

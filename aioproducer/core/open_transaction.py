@@ -71,7 +71,10 @@ class OpenTransaction:
         self.is_open_again, self._was_ended_again = False, True
 
     def is_broken_promise(self, code: int, *, is_v2: bool, is_abort: bool) -> bool:
-        """Whether an end finds no transaction of which the coordinator knew, and V1 cannot say why, or is committed."""
+        """Whether EndTxn was refused for want of a transaction that there should be.
+
+        The coordinator had been told of it, and V1 gives no reason; or a commit of it was sent before this abort.
+        """
         is_known_to_v1 = self.is_known and not is_v2
         return code == ErrorCode.INVALID_TXN_STATE and (is_known_to_v1 or (is_abort and self.is_commit_sent))
 

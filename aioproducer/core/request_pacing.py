@@ -12,7 +12,7 @@ SOON_MS: Final = (1, 20)
 
 
 SOON_AT_MOST: Final = 50
-"""Attempts at this pace; then, after a second, it was no moment, and the longest of the ordinary pauses follow."""
+"""How many attempts are made at this pace, a second in all; whatever takes longer is asked at the ordinary pace."""
 
 
 class RequestPacing:

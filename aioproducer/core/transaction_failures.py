@@ -84,7 +84,7 @@ def consequence_of(
 
 
 def is_refused_unseen(request: TransactionRequest, code: int) -> bool:
-    """Tell whether what a coordinator knows of the transaction has heard nothing of a request: no right to make it.
+    """Tell whether a request was refused for a missing right before it changed what the coordinator knows.
 
     Partitions are added all or none. Offsets are not committed so: those of other topics may have been.
 

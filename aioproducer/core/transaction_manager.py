@@ -100,7 +100,7 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
         self._move_to(TransactionState.INITIALIZING)
 
     def begin(self, transaction_version: int) -> bool:
-        """Begin a transaction, if READY; False: an epoch must be had first, for the protocol or cluster is another.
+        """Begin a transaction, if READY; False: the protocol or the cluster is another, and an epoch is fetched first.
 
         Args:
             transaction_version: the level that the cluster has finalized.

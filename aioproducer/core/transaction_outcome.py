@@ -1,9 +1,9 @@
 """What an error code means in the answer to a request of a transaction: one row for each request and code.
 
-The only place that looks at error codes of these answers. A code that has no row of its own is retried where the
-table of all codes (`protocol/error_codes.py`) calls it retriable; else it ends the transaction, or, where there is
-no transaction that could be aborted, the producer. No code is taken for success but NONE, save where nothing but a
-description is asked for, and none is waited for without end in silence.
+What a code means by itself; what follows from it for the transaction is in `transaction_failures.py`. A code without a
+row of its own is retried where the table of all codes (`protocol/error_codes.py`) calls it retriable; else it ends the
+transaction, or, where there is no transaction that could be aborted, the producer. Only NONE counts as success, but
+for DescribeTransactions, and no code is retried for ever without a word.
 
 Source: the TxnRequestHandlers of TransactionManager in Apache Kafka; KIP-360, KIP-588, KIP-890, KIP-1050.
 """

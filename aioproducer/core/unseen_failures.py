@@ -3,9 +3,8 @@
 A failure is raised by every flush that was waiting for its record, else by the next one. What is kept between
 flushes is bounded: the last hundred failed batches, and a count of the records of those before.
 
-The count does not know which records it stands for. So past a hundred failed batches that two flushes waited for, the
-count in the error may tell some of those older ones twice: when one flush raised them and the other, cancelled, leaves
-its own count to the next. It never tells fewer than failed.
+Past a hundred failed batches only a count is kept, which does not know its records: those that two flushes waited for
+are counted twice if one flush raised them and the other was cancelled. The count is never too small.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Asks what any broker can answer, and does not wait for one that stands still while another could.
 
 A broker may be stopped, or busy for half a minute with what is before the question on its connection; nothing tells
-that from an answer that is just about to come. So who has not answered within a second is no longer waited for alone:
-the next broker is asked beside it, and the first answer counts.
+that from an answer that is just about to come. So after a second without an answer the next broker is asked as well,
+and the first answer counts.
 
 Source: Kafka's clients know a stalled connection only by `request.timeout.ms`, and then ask elsewhere; KIP-899 and
 KIP-1102 begin anew where no broker can be reached at all.

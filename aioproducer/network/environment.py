@@ -91,7 +91,7 @@ class NetworkCounters:
 
 @dataclass(slots=True)
 class ClusterFeatures:
-    """What the cluster has agreed on, as the newest of the brokers' words has it."""
+    """The cluster's finalized features, by the newest report of any broker."""
 
     newest: FinalizedFeatures = NO_FEATURES
     transaction_version: int = 0

@@ -193,7 +193,7 @@ class NetworkClient:  # noqa: PLR0904  # what is asked of a node, of any node, a
         self._links.update(cluster.nodes)
 
     def cluster_changed(self, node_id: int) -> None:
-        """Note that a node belongs to another cluster than those before: what it has agreed on is what counts."""
+        """Note that the addresses lead to another cluster: only this node's finalized features count from now on."""
         link = self._links.get(node_id)
         connection = link.connection if link is not None else None
         self._environment.features.replace(connection.versions.features if connection is not None else NO_FEATURES)

@@ -27,7 +27,7 @@ _FIRST_POLL_S: Final = 0.001
 _SLOWEST_POLL_S: Final = 0.1
 _CHEAPER_THAN_A_VECTOR: Final = 4 * 1024
 _CHEAPER_THAN_MANY_CALLS: Final = 64 * 1024
-"""Requests of so many bytes are copied into one piece: a larger one is written in those that it comes in."""
+"""A request of up to so many bytes is copied into one piece; a larger one is written piece by piece."""
 
 
 class OutgoingStream:

@@ -1,10 +1,12 @@
 """`FakeCluster`: Kafka brokers inside this process, over real TCP, for tests and demos.
 
-async with FakeCluster(3, topics={"orders": 6}) as cluster:
-async with Producer(cluster.bootstrap_servers) as producer:
-await producer.send("orders", b"...")
-await cluster.kill(1)
-assert cluster.records("orders", 0)
+As in:
+
+    async with FakeCluster(3, topics={"orders": 6}) as cluster:
+        async with Producer(cluster.bootstrap_servers) as producer:
+            await producer.send("orders", b"...")
+        await cluster.kill(1)
+        assert cluster.records("orders", 0)
 """
 
 import asyncio

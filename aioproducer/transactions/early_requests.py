@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from aioproducer.core.open_batches import OpenBatches
 
 PART_OF_BATCH: Final = 4
-"""Open batches are worth a request when they have one part in so many of `batch_size` on average, and `LEAST_BYTES`."""
+"""Open batches are worth a request when they hold `batch_size` / `PART_OF_BATCH` on average, and `LEAST_BYTES`."""
 
 LEAST_BYTES: Final = 16_384
 """Kafka's own `batch.size`."""

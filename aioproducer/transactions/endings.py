@@ -179,9 +179,9 @@ class TransactionEndings:
                 self._give_turn(ending)
 
     def _forget_what_was_told(self, ending: Ending) -> None:
-        """Let no close tell again what the end of a transaction has told with which the producer ends.
+        """Keep `close` from raising the records' failures too, if the producer failed with the error just raised.
 
-        In a `finally`, it would hide that error. After a commit that may have been done, it tells more.
+        In a `finally` they would hide it. After a commit that may have been done they are kept: they say more.
         """
         if self._manager.state is _STATE.FATAL_ERROR and ending.error is self._manager.error:
             self._records.forget_failures()
@@ -278,7 +278,7 @@ class TransactionEndings:
             self._begin_abort()
 
     def _error_of(self, ending: Ending) -> KafkaError | None:
-        """What an ending ends in; with a word on it, if a commit may have been done before the producer failed."""
+        """The error of an ending, or None; it says so if a commit may have been done before the producer failed."""
         error, is_fatal = self._manager.error, self._manager.state is _STATE.FATAL_ERROR
         if error is None or not (ending.is_commit and is_fatal and self._manager.is_commit_in_doubt):
             return error

@@ -1,8 +1,8 @@
 """Time, and one alarm, finer than an event loop's.
 
-The pause between two transactions is half a millisecond where brokers are near. asyncio keeps timers in milliseconds,
-uvloop its clock too, which is as old as the turn of the loop besides: with these such a pause was too short as often
-as it was too long by as much as itself (docs/explanation/transactions.md).
+The pause between two transactions is half a millisecond where brokers are near. asyncio's timers count whole
+milliseconds; so does uvloop's clock, which besides moves only once a turn of the loop. With either, the pause was cut
+short as often as it was doubled (docs/explanation/transactions.md).
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class FineTime:
 
     @property
     def grain_s(self) -> float:
-        """No alarm keeps less; what is left of a wait when it is less than half of that is no wait."""
+        """The shortest wait that an alarm can keep; a rest of less than half of it is not waited for."""
         return FINE_GRAIN_S if self._is_fine else TICK_S
 
     def ring_at(self, when: float, now: float, callback: Callable[[], None]) -> None:

@@ -39,7 +39,7 @@ class TransactionParts:
         log: bound to the client id.
     """
 
-    def __init__(  # all that it takes from the other parts
+    def __init__(
         self,
         config: ProducerConfig,
         *,

@@ -36,7 +36,7 @@ class TransactionRecords:
         flushes: wait for all of them.
     """
 
-    def __init__(  # where records can be
+    def __init__(
         self,
         *,
         appender: RecordAppender,
@@ -78,7 +78,7 @@ class TransactionRecords:
         """Take records; they may go early while `is_idle` says that no request is on its way."""
         self._appender.closed = False
         open_batches = self._accumulator.open_batches
-        if open_batches.lingers:  # else they go whenever the loop has a turn, and are the larger the fewer it has
+        if open_batches.lingers:  # else they go at every turn of the loop anyway
             EarlyRequests(self._appender, open_batches, is_idle)
 
     def close(self) -> int:

@@ -101,7 +101,7 @@ class TransactionRunner:
         self._wanted.set()
 
     def _set_alarm(self, looked_at: float) -> None:
-        """Look again when the pause is over that was not over at `looked_at`; it may be by now, and then at once."""
+        """Look again when the pause that still ran at `looked_at` is over; at once, if it is over by now."""
         if (next_at := self._manager.next_at(looked_at)) > looked_at:
             self._time.ring_at(next_at, looked_at, self.wake)
         else:

@@ -98,7 +98,7 @@ class TransactionTurns:
                 return
 
     def pass_on(self) -> None:
-        """Give back what is held for a transaction that is over: who begins anew asks for its end no more."""
+        """Give the turn back if its transaction is over: whoever begins another will not ask for that end again."""
         held = self._holder
         if held is not None and held.transaction is not None and self.is_over(held.transaction):
             self.give(held)
