@@ -68,7 +68,7 @@ class Admission:
             await self._let_sender_work()
             return taken
         waiting = self._stand_in_line(taken, is_counted=False)
-        waiting.is_raised = True
+        waiting.is_raised_by_its_call = True
         await self._leaving(waiting)
         if waiting.delivery.done() and (error := waiting.delivery.exception()) is not None:
             raise error
@@ -117,7 +117,7 @@ class Admission:
         running = self._running
         result = running.new_result()
         generation = running.generations.current
-        running.completion.fail_result(result, error, count=count, generation=generation, is_raised=not is_open())
+        running.completion.fail_result(result, error, count=count, generation=generation, fails_transaction=is_open())
         return result
 
     async def _let_sender_work(self) -> None:

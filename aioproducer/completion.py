@@ -127,7 +127,7 @@ class Completion:
         self._generations.leave(batch.generation)
 
     def fail_result(
-        self, result: BatchResult, error: KafkaError, *, count: int, generation: int, is_raised: bool = False
+        self, result: BatchResult, error: KafkaError, *, count: int, generation: int, fails_transaction: bool = True
     ) -> None:
         """Fail `count` records that share a result; for those that never joined a batch, too.
 
@@ -136,9 +136,9 @@ class Completion:
             error: of all of them.
             count: how many.
             generation: of flushes.
-            is_raised: their call raises it.
+            fails_transaction: whether one that is open must be aborted for them: not if their call raises it.
         """
-        if not is_raised:
+        if fails_transaction:
             self.on_failure(error)
         self.counts.records_failed += count
         result.fail(error, count)
@@ -150,7 +150,8 @@ class Completion:
 
     def fail_waiting(self, record: WaitingRecord, error: KafkaError) -> None:
         """Fail a record that never joined a batch."""
-        self.fail_result(record.result, error, count=1, generation=record.generation, is_raised=record.is_raised)
+        is_told = record.is_raised_by_its_call
+        self.fail_result(record.result, error, count=1, generation=record.generation, fails_transaction=not is_told)
 
     def filter(self, result: BatchResult, error: KafkaError) -> None:
         """Fail a record that an interceptor dropped; no flush raises that."""
@@ -207,10 +208,9 @@ def error_of_refused(error: BaseException) -> KafkaError:
 
 def deadline_error(batch: ProducerBatch, timeout_s: float, why: str) -> DeliveryTimeoutError:
     """The error of a batch that was not acknowledged in time; `why` says what it was waiting for."""
-    is_unknown = batch.is_unresolved
     attempts = batch.attempts_before + batch.attempts
     message = f"not acknowledged within delivery_timeout_ms={round(timeout_s * 1000)} after {attempts} attempts: {why}"
-    return DeliveryTimeoutError(message, outcome=Outcome.UNKNOWN if is_unknown else Outcome.NOT_WRITTEN)
+    return DeliveryTimeoutError(message, outcome=batch.outcome)
 
 
 def _refuse_coroutine(answer: object) -> None:

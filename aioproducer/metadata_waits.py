@@ -54,7 +54,7 @@ class MetadataWaits:
         code = self._metadata.topic_refusal(topic)
         if code is None:
             return None
-        text = f"topic {topic!r}: {code.name}: {code.meaning}"
+        text = f"topic {topic!r}: {ErrorCode.in_words(code)}"
         return BrokerError.of(int(code), text, topic=topic, outcome=Outcome.NOT_WRITTEN)
 
     def topic_trouble(self, topic: str) -> KafkaError | None:
@@ -62,11 +62,9 @@ class MetadataWaits:
         if self._metadata.last_error is not None:
             return self._metadata.last_error
         code = self._metadata.topic_error(topic)
-        row = ErrorCode.of(code)
-        if row is ErrorCode.NONE:
+        if code == ErrorCode.NONE:
             return None
-        said = f"a code newer than this client ({code})" if row is None else f"{row.name}: {row.meaning}"
-        return BrokerError.of(code, f"brokers answer {said}", retriable=True, topic=topic)
+        return BrokerError.of(code, f"brokers answer {ErrorCode.in_words(code)}", retriable=True, topic=topic)
 
     def __repr__(self) -> str:
         """Show how many wait."""

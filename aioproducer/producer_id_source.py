@@ -98,7 +98,7 @@ class ProducerIdSource:
             self._on_assigned()
             return True
         if code is not None and code.fatal:
-            text = f"no producer id: {code.name}: {code.meaning}; grant it, or set enable_idempotence=False"
+            text = f"no producer id: {ErrorCode.in_words(code)}; grant it, or set enable_idempotence=False"
             error = BrokerError.of(answer.error_code, text, outcome=Outcome.NOT_WRITTEN)
             if code is not ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
                 raise error

@@ -345,8 +345,8 @@ class Sender:
         error = self._client.last_error(node_id)
         if error is None and batch.last_error is not None:
             return f"the last attempt failed: {batch.last_error}"
-        is_in = batch.queue.identity.is_in_transaction
-        why = "it was busy with earlier requests" if is_in else "the coordinator has not taken the partition yet"
+        is_in = batch.queue.identity.is_send_allowed
+        why = "it was busy with earlier requests" if is_in else "the partition is not part of the transaction yet"
         return f"node {node_id} could not be sent to ({error or why})"
 
     def __repr__(self) -> str:
@@ -355,13 +355,13 @@ class Sender:
 
 
 def _outcome_before(batch: ProducerBatch) -> Outcome:
+    """What the attempts before this one, which was never made, have left; not `batch.outcome`: it is on the wire."""
     return Outcome.UNKNOWN if batch.maybe_written else Outcome.NOT_WRITTEN
 
 
 def _error_of(batch: ProducerBatch, answer: PartitionAnswer) -> BrokerError:
     """What a node has just said of a batch that may be sent again."""
     place, code = batch.queue.topic_partition, ErrorCode.of(answer.error_code)
-    what = f"{code.name}: {code.meaning}" if code is not None else f"unknown error {answer.error_code}"
-    text = f"{place.topic}-{place.partition}: {what}"
+    text = f"{place.topic}-{place.partition}: {ErrorCode.in_words(answer.error_code)}"
     is_retriable = code is not None and code.retriable
     return BrokerError.of(answer.error_code, text, retriable=is_retriable, topic=place.topic, partition=place.partition)

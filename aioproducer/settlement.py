@@ -275,8 +275,7 @@ class Settlement:
             ended = [batch for batch in (*queue.on_wire, *queue.queued) if not batch.is_abandoned]
             text += " without the record's partition"
         for batch in ended:
-            outcome = Outcome.UNKNOWN if batch.is_unresolved else Outcome.NOT_WRITTEN
-            self._give_up(batch, KafkaError(text, outcome=outcome), now)
+            self._give_up(batch, KafkaError(text, outcome=batch.outcome), now)
         if ended or queue.on_wire or queue.identity.is_bound_to_log:
             queue.identity.forget_log()
             self.on_log_lost(queue)
@@ -295,8 +294,7 @@ class Settlement:
         """Fail all that was accepted and has no end: the producer closes, or something it needs has died."""
         for batch in self._accumulator.unfinished():
             if not batch.is_abandoned:
-                outcome = Outcome.UNKNOWN if batch.is_unresolved else Outcome.NOT_WRITTEN
-                self._give_up(batch, error.with_details(outcome=outcome), now)
+                self._give_up(batch, error.with_details(outcome=batch.outcome), now)
 
     def fail_unstamped(self, error: KafkaError) -> None:
         """Fail what was never sent under a sequence: there is no producer id for it."""

@@ -123,7 +123,7 @@ def decide(  # noqa: PLR0911  # one return for each kind of answer
         return _written(answer, facts)
     row = ErrorCode.of(answer.error_code)
     if row is None:
-        return Fail(Outcome.UNKNOWN, answer.error_code, "an error code this client does not know")
+        return Fail(Outcome.UNKNOWN, answer.error_code, ErrorCode.in_words(answer.error_code))
     ambiguous = not (row.not_written and (answer.base_offset == NO_OFFSET or policy.acks == 1))
     if row.sequence:
         return _sequence_error(row, answer, facts, policy=policy)

@@ -30,6 +30,7 @@ from aioproducer.core.record_batch_header import (
     BatchTimes,
     encode_header,
 )
+from aioproducer.errors import Outcome
 
 if TYPE_CHECKING:
     from aioproducer._native.append import RecordBatchBuilder
@@ -185,6 +186,11 @@ class ProducerBatch:
         if self.state is BatchState.ON_WIRE:
             return True
         return self.maybe_written and self.state is not BatchState.DONE
+
+    @property
+    def outcome(self) -> Outcome:
+        """What may be said of its records, should it end now."""
+        return Outcome.UNKNOWN if self.is_unresolved else Outcome.NOT_WRITTEN
 
     @property
     def wire_size(self) -> int:

@@ -113,8 +113,11 @@ class PartitionIdentity:  # noqa: PLR0904  # what is asked of a partition's iden
         return not self.is_changing and (self.producer_id is not None or not self._producer.is_missing)
 
     @property
-    def is_in_transaction(self) -> bool:
-        """Whether it was added to the open transaction; without a transactional id there is nothing to wait for."""
+    def is_send_allowed(self) -> bool:
+        """Whether batches may go: with a transactional id, whether it was added to the open transaction.
+
+        Source: TransactionManager.isSendToPartitionAllowed.
+        """
         return True
 
     @property

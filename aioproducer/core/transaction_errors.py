@@ -83,12 +83,10 @@ def answered_error(
     places = places_with(code, request, answer)
     where = f" for {_listed(places)}" if places else ""
     topic, partition = places[0] if len(places) == 1 else (None, None)
-    if row is None:
-        text = f"{request.api.name}{where}: unknown error {code}"
-        return BrokerError.of(code, text, topic=topic, partition=partition)
-    hint = f"; {_HINTS[row]}" if row in _HINTS else ""
-    text = f"{request.api.name} of {request.coordinator.key!r}{where}: {row.name}: {row.meaning}{hint}"
-    return BrokerError.of(code, text, retriable=row.retriable, topic=topic, partition=partition)
+    hint = f"; {_HINTS[row]}" if row is not None and row in _HINTS else ""
+    text = f"{request.api.name} of {request.coordinator.key!r}{where}: {ErrorCode.in_words(code)}{hint}"
+    is_retriable = row is not None and row.retriable
+    return BrokerError.of(code, text, retriable=is_retriable, topic=topic, partition=partition)
 
 
 def _listed(places: Sequence[TopicPartition]) -> str:

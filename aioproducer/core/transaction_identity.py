@@ -91,19 +91,19 @@ class TransactionalPartitionIdentity(PartitionIdentity):
         self._has_lost_log = False
 
     @property
-    def is_in_transaction(self) -> bool:
+    def is_send_allowed(self) -> bool:
         """Whether it was added to the open transaction."""
         return self._transaction == self._shared.transaction
 
     @property
     def can_stamp(self) -> bool:
         """Whether a batch can be given a sequence now: the coordinator must know of the partition before."""
-        return self.is_in_transaction and not self.is_changing
+        return self.is_send_allowed and not self.is_changing
 
     @property
     def is_bound_to_log(self) -> bool:
         """Whether a new log cannot take its place: not while the open transaction has nothing in it."""
-        return not self.is_in_transaction or self._reached != NOWHERE
+        return not self.is_send_allowed or self._reached != NOWHERE
 
     @property
     def has_lost_log(self) -> bool:
@@ -136,7 +136,7 @@ class TransactionalPartitionIdentity(PartitionIdentity):
     def acknowledge(self, batch: ProducerBatch, base_offset: int, now: float, *, log_append_time: int = -1) -> None:
         """Note that a batch is in the log."""
         super().acknowledge(batch, base_offset, now, log_append_time=log_append_time)
-        if not self.is_in_transaction or not self._is_of_this(batch):
+        if not self.is_send_allowed or not self._is_of_this(batch):
             return  # an abort does not wait: it is of a transaction before
         self._reach(batch, base_offset)
         if self._shared.first_answer_s is None and batch.attempts == 1:

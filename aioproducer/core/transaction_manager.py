@@ -153,7 +153,7 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
 
     def use(self, queue: PartitionQueue, now: float) -> bool:
         """Note that a partition has a record of the transaction; True: it may be sent at once."""
-        if self.state not in _OPEN or queue.identity.is_in_transaction or queue in self._joining:
+        if self.state not in _OPEN or queue.identity.is_send_allowed or queue in self._joining:
             return False
         if self.is_v2 and self._marker_pause.is_over(now):
             self._join([queue])

@@ -23,13 +23,13 @@ KEPT: Final = MAX_SUB_ERRORS
 class FailedBatch:
     """A failed batch, and who will raise it: several flushes may have waited for it."""
 
-    __slots__ = ("holders", "is_raised", "result")
+    __slots__ = ("holders", "result", "was_raised")
 
     def __init__(self, result: BatchResult) -> None:
         """Be held by nobody."""
         self.result = result
         self.holders = 0
-        self.is_raised = False
+        self.was_raised = False
 
 
 class FailedBatches:
@@ -75,7 +75,7 @@ class FailedBatches:
         count = self._uncounted + sum(result.unseen() for result in unseen)
         found = [result.error for result in unseen] if unseen else [self._example]
         for batch in self._batches:
-            batch.is_raised = True
+            batch.was_raised = True
         self._batches, self._uncounted, self._counted_alone, self._example = [], 0, 0, None
         errors = [error.fresh() for error in found if error is not None][-KEPT:]
         return UndeliveredError.of(errors, count=count) if count and errors else None
@@ -85,7 +85,7 @@ class FailedBatches:
         alone = []
         for batch in self._batches:
             batch.holders -= 1
-            if not batch.is_raised and not batch.holders:
+            if not batch.was_raised and not batch.holders:
                 batch.holders = 1
                 alone.append(batch)
         self._batches = alone

@@ -25,7 +25,7 @@ class WaitingRecord:
         "headers",
         "held",
         "is_counted",
-        "is_raised",
+        "is_raised_by_its_call",
         "key",
         "line",
         "on_left",
@@ -64,7 +64,7 @@ class WaitingRecord:
         self.generation = 0
         self.call_order = 0
         self.is_counted = False
-        self.is_raised = False
+        self.is_raised_by_its_call = False
         self.line: WaitingLine | None = None
         self.on_left: Callable[[], None] | None = None
 

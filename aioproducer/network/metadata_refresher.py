@@ -298,9 +298,7 @@ class MetadataRefresher:
     def _refused(self, code: int) -> BrokerError:
         if code == ErrorCode.REBOOTSTRAP_REQUIRED:
             self._begin_anew("a broker asked for it")
-        known = ErrorCode.of(code)
-        name = known.name if known is not None else "a code newer than this client"
-        return BrokerError.of(code, f"Metadata was refused: {name} ({code})", retriable=True)
+        return BrokerError.of(code, f"Metadata was refused: {ErrorCode.in_words(code)}", retriable=True)
 
     def _note_failure(self, error: KafkaError) -> None:
         self.last_error = error

@@ -59,6 +59,12 @@ class ErrorCode(IntEnum):
         """Return the row of a code from the wire, or None for a code newer than this table."""
         return _BY_CODE.get(code)
 
+    @classmethod
+    def in_words(cls, code: int) -> str:
+        """Return a code from the wire as texts of errors say it: name and meaning."""
+        row = cls.of(code)
+        return f"{row.name}: {row.meaning}" if row is not None else f"a code newer than this client ({code})"
+
     @property
     def retriable(self) -> bool:
         """Whether the same request may succeed later."""

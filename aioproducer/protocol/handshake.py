@@ -88,9 +88,8 @@ def _checked(answer: ApiVersionsAnswer) -> ApiVersionsAnswer:
     if answer.error_code == 0:
         return answer
     known = ErrorCode.of(answer.error_code)
-    name = known.name if known is not None else "a code newer than this client"
     raise BrokerError.of(
         answer.error_code,
-        f"the broker does not say which requests it speaks: {name} ({answer.error_code})",
+        f"the broker does not say which requests it speaks: {ErrorCode.in_words(answer.error_code)}",
         retriable=known is not None and known.retriable,
     )

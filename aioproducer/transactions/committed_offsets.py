@@ -161,7 +161,7 @@ def _check(code: int, group_id: str) -> None:
         return
     row = ErrorCode.of(code)
     hint = "; grant Describe on the group" if row is ErrorCode.GROUP_AUTHORIZATION_FAILED else ""
-    words = f"error {code}" if row is None else f"{row.name}: {row.meaning}"
-    passes = row is not None and (row.retriable or row.renegotiate)
-    error = BrokerError.of(code, f"offsets of group {group_id!r}: {words}{hint}", retriable=passes)
-    raise error
+    is_passing = row is not None and (row.retriable or row.renegotiate)
+    text = f"offsets of group {group_id!r}: {ErrorCode.in_words(code)}{hint}"
+    refusal = BrokerError.of(code, text, retriable=is_passing)
+    raise refusal

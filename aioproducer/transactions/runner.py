@@ -125,7 +125,7 @@ class TransactionRunner:
 
     def _log_lost(self, queue: PartitionQueue) -> None:
         """What the transaction had written to the partition is gone: it would be committed without it."""
-        if queue.identity.is_in_transaction:
+        if queue.identity.is_send_allowed:
             topic = queue.topic_partition.topic
             text = f"topic {topic!r} was deleted and made again, or lost its end: records of the transaction are gone"
             self._record_failed(KafkaError(text, topic=topic, partition=queue.topic_partition.partition))

@@ -390,7 +390,7 @@ def test_no_sequence_is_ever_given_twice(steps: list[tuple[int, int | None]]) ->
 def test_batch_that_failed_changes_the_epoch_of_its_partition(verb: str) -> None:
     """Without a transactional id a partition is always in what there is to be in."""
     partition = PartitionIdentity(producer_of())
-    assert partition.is_in_transaction
+    assert partition.is_send_allowed
     batch = batch_of(partition.stamp(1))
 
     getattr(partition, verb)(batch)

@@ -369,7 +369,7 @@ def test_code_that_nobody_knows_is_told_as_it_is() -> None:
     scene.manager.use(scene.queue(), scene.now)
     scene.do("AddPartitionsToTxn", 12_345)
 
-    assert "AddPartitionsToTxn for t-0: unknown error 12345" in str(scene.manager.error)
+    assert "for t-0: a code newer than this client (12345)" in str(scene.manager.error)
 
 
 def test_offsets_that_come_through_after_an_abort_are_nobodys() -> None:

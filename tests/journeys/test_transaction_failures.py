@@ -127,7 +127,7 @@ async def test_record_whose_partition_the_coordinator_does_not_take_says_so_at_i
     ):
         cluster.faults.error(51, ADD_PARTITIONS, times=None)
         await producer.begin_transaction()
-        with pytest.raises(DeliveryTimeoutError, match="the coordinator has not taken the partition yet"):
+        with pytest.raises(DeliveryTimeoutError, match="the partition is not part of the transaction yet"):
             await producer.send("t", b"a", partition=0)
         cluster.faults.clear()
         await producer.abort_transaction()

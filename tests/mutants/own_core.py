@@ -296,7 +296,7 @@ OWN_CORE = (
         changes=(
             Change(
                 "core/produce_outcome.py",
-                '        return Fail(Outcome.UNKNOWN, answer.error_code, "an error code this client does not know")\n',
+                "        return Fail(Outcome.UNKNOWN, answer.error_code, ErrorCode.in_words(answer.error_code))\n",
                 "        return _written(answer, facts)\n",
             ),
         ),

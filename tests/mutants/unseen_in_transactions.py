@@ -148,7 +148,7 @@ UNSEEN_IN_TRANSACTIONS = (
         ("D10",),
         Change(
             "core/transaction_manager.py",
-            "        if self.state not in _OPEN or queue.identity.is_in_transaction or queue in self._joining:\n",
+            "        if self.state not in _OPEN or queue.identity.is_send_allowed or queue in self._joining:\n",
             "        if self.state not in _OPEN:\n",
         ),
     ),

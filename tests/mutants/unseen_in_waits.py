@@ -85,7 +85,7 @@ UNSEEN_IN_WAITS = (
         "tests/journeys/test_transaction_calls_given_up.py",
         Change(
             "completion.py",
-            "        if not is_raised:\n            self.on_failure(error)\n",
+            "        if fails_transaction:\n            self.on_failure(error)\n",
             "        self.on_failure(error)\n",
         ),
     ),

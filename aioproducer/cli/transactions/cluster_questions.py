@@ -199,6 +199,5 @@ def raise_refusal(code: int, what: str) -> None:
         return
     row = ErrorCode.of(code)
     is_passing = row is not None and (row.retriable or row.renegotiate)
-    words = f"error {code}" if row is None else f"{row.name}: {row.meaning}"
-    error = BrokerError.of(code, f"{what}: {words}", retriable=is_passing)
-    raise error
+    refusal = BrokerError.of(code, f"{what}: {ErrorCode.in_words(code)}", retriable=is_passing)
+    raise refusal
