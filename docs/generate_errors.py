@@ -60,7 +60,7 @@ Every error of a record carries an `outcome`.
 It claims no more than the broker has proved.
 
 {outcomes}
-An answer speaks of its own attempt, the outcome of the whole record.
+An answer speaks only of its own attempt; the outcome is about the record as a whole.
 Once an attempt of a batch went unanswered, or was answered in a way that does not exclude the write,
 the batch is in doubt until a broker reports success:
 a later "not written" cannot take that back, since the earlier attempt may still have been written.

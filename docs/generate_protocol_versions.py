@@ -12,6 +12,7 @@ from typing import Final
 from aioproducer.errors import UnsupportedVersionError
 from aioproducer.protocol.api_versions import ApiVersions
 from aioproducer.protocol.messages import API_VERSIONS, INIT_PRODUCER_ID, METADATA, PRODUCE, Api
+from aioproducer.protocol.offset_fetch import OFFSET_FETCH
 from aioproducer.protocol.offset_messages import TXN_OFFSET_COMMIT
 from aioproducer.protocol.transaction_admin_messages import DESCRIBE_TRANSACTIONS
 from aioproducer.protocol.transaction_messages import (
@@ -35,6 +36,7 @@ APIS: Final = (
     TXN_OFFSET_COMMIT,
     END_TXN,
     DESCRIBE_TRANSACTIONS,
+    OFFSET_FETCH,
 )
 
 _INTRODUCTION = """\
@@ -42,7 +44,7 @@ _INTRODUCTION = """\
 
 # Protocol versions
 
-The producer sends four kinds of requests, and six more for transactions.
+The producer sends four kinds of requests, and seven more for transactions.
 For each it agrees with each broker, when it connects, on the highest version that both speak.
 Nothing is to be configured, and brokers of several versions in one cluster are fine.
 
@@ -61,6 +63,7 @@ _PURPOSES: Final = {
     TXN_OFFSET_COMMIT: "offsets that become valid with a transaction",
     END_TXN: "commit or abort",
     DESCRIBE_TRANSACTIONS: "whether a successor has a transaction open, before an identity in doubt is renewed",
+    OFFSET_FETCH: "where a group stands, for `committed_offsets`",
 }
 
 _BETWEEN = """

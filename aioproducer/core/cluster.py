@@ -44,7 +44,7 @@ _NOT_DESCRIBED: Final = PartitionView()
 _COUNT: Final = -1
 """Stands in `doubts` for the number of a partition: it is how many there are that is in doubt."""
 SAME_BROKER_S: Final = 1.0
-"""A broker that reports a lower leader epoch for so long is not behind: news of a leader travel in milliseconds."""
+"""A broker that reports a lower leader epoch for so long is not behind: news of a leader travels in milliseconds."""
 
 
 class _Doubt(NamedTuple):

@@ -1,4 +1,4 @@
-"""The few requests besides Produce that a producer sends, and what it reads of their answers.
+"""The requests besides Produce that every producer sends, and what it reads of their answers.
 
     ApiVersions      0-4    which versions of which requests the broker speaks
     Metadata         4-13   nodes, topics, leaders
