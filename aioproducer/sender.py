@@ -153,8 +153,7 @@ class Sender:
         deadlines = self._accumulator.deadlines
         for queue in deadlines.take_due():
             self._accumulator.close_overdue(queue, now)
-            for batch in deadlines.overdue(queue, now):
-                self._settlement.expire(batch, now)
+            self._settlement.expire(queue, deadlines.overdue(queue, now), now)
             deadlines.watch_again(queue)
 
     async def _sleep_until(self, when: float | None) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from aioproducer.core.open_batches import AccumulatorSettings
 from aioproducer.core.produce_outcome import Policy
@@ -16,13 +16,25 @@ from aioproducer.version import VERSION
 if TYPE_CHECKING:
     from aioproducer.config import ProducerConfig
 
+BATCHES_IN_BUFFER: Final = 16
+"""Of the full size, at least. With fewer, no partition may wait for the memory of a whole batch, which the others would
+miss, and batches take what scraps come back: small ones, each of which costs a request's work.
+"""
+
+SMALL_BATCH: Final = 16_384
+"""Kafka's own `batch.size`: below it, a buffer may have as few as four."""
+
 
 def accumulator_settings(config: ProducerConfig) -> AccumulatorSettings:
-    """Batching. No batch takes more than a quarter of the buffer, no record more than three quarters."""
-    max_record_size = min(config.max_request_size, config.buffer_memory // 4 * 3)
+    """Batching. No batch of several records takes more than a quarter of the buffer, or a sixteenth if it is large.
+
+    No record takes more than three quarters.
+    """
+    buffer = config.buffer_memory
+    max_record_size = min(config.max_request_size, buffer // 4 * 3)
     limited_by_request = max_record_size == config.max_request_size
     return AccumulatorSettings(
-        batch_size=min(config.batch_size, config.buffer_memory // 4),
+        batch_size=min(config.batch_size, buffer // 4, max(buffer // BATCHES_IN_BUFFER, SMALL_BATCH)),
         max_record_size=max_record_size,
         max_record_option="max_request_size" if limited_by_request else "buffer_memory",
         linger_s=config.linger_ms / 1000,

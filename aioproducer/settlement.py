@@ -208,7 +208,7 @@ class Settlement:
 
     def _replace(self, batch: ProducerBatch, parts: list[ProducerBatch]) -> None:
         batch.move_to(BatchState.DONE)
-        batch.queue.parts += len(parts) - (1 if batch.is_part else 0)
+        batch.queue.parts += sum(part.keeps_sequences for part in parts) - batch.keeps_sequences
         for part in parts:
             batch.queue.insert(part)
 
@@ -249,7 +249,7 @@ class Settlement:
             self._completion.release(batch)
 
     def _end_part(self, batch: ProducerBatch) -> None:
-        if batch.is_part:
+        if batch.keeps_sequences:
             batch.queue.parts -= 1
 
     def _settle(self, queue: PartitionQueue, now: float) -> None:
@@ -285,23 +285,32 @@ class Settlement:
 
     # Ends without an answer
 
-    def expire(self, batch: ProducerBatch, now: float) -> None:
-        """Fail a batch at its deadline; one on the wire stays the wire's until its answer or the connection's loss."""
-        self._accumulator.partitions.note_failure(batch.queue)
-        self._give_up(batch, deadline_error(batch, self._delivery_timeout_s, self._explain(batch)), now)
+    def expire(self, queue: PartitionQueue, overdue: Sequence[ProducerBatch], now: float) -> None:
+        """Fail batches of a partition at their deadline.
+
+        One on the wire stays the wire's until its answer or the connection's loss.
+        """
+        for batch in overdue:
+            self._accumulator.partitions.note_failure(queue)
+            self._give_up(batch, deadline_error(batch, self._delivery_timeout_s, self._explain(batch)), now)
+        self._settle(queue, now)
 
     def fail_everything(self, error: KafkaError, now: float) -> None:
         """Fail all that was accepted and has no end: the producer closes, or something it needs has died."""
-        for batch in self._accumulator.unfinished():
-            if not batch.is_abandoned:
-                self._give_up(batch, error.with_details(outcome=batch.outcome), now)
+        for queue, batches in self._accumulator.unfinished():
+            for batch in batches:
+                if not batch.is_abandoned:
+                    self._give_up(batch, error.with_details(outcome=batch.outcome), now)
+            self._settle(queue, now)
 
     def fail_unstamped(self, error: KafkaError) -> None:
         """Fail what was never sent under a sequence: there is no producer id for it."""
         now = self._clock()
-        for batch in self._accumulator.unfinished():
-            if not batch.is_stamped:
-                self._give_up(batch, error, now)
+        for queue, batches in self._accumulator.unfinished():
+            for batch in batches:
+                if not batch.is_stamped:
+                    self._give_up(batch, error, now)
+            self._settle(queue, now)
 
     def rescue(self, batches: Sequence[ProducerBatch], defect: Exception, now: float) -> None:
         """After a defect of our own: fail those of its batches that it left nowhere, so that nobody waits for ever."""
@@ -313,8 +322,7 @@ class Settlement:
                 self._completion.fail(batch, KafkaError(text, outcome=Outcome.UNKNOWN), now)
 
     def _give_up(self, batch: ProducerBatch, error: KafkaError, now: float) -> None:
-        if batch.state is BatchState.DONE:
-            return  # it was overtaken, and the end of the last unresolved one before it has ended it too
+        """End a batch for its callers; `_settle` its partition after the last: that looks at all that is queued."""
         if batch.state is BatchState.ON_WIRE:
             batch.is_abandoned = True
             self._completion.fail(batch, error, now)
@@ -323,7 +331,6 @@ class Settlement:
             return
         batch.queue.remove(batch)
         self._fail(batch, error, now)
-        self._settle(batch.queue, now)
 
 
 def _size_of(batch: ProducerBatch) -> str:

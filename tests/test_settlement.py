@@ -1,8 +1,12 @@
 """What is left of a batch that was taken apart, once its parts have ended; when batches are sent again, and counted."""
 
+from collections import deque
+from collections.abc import Iterator
+
 import pytest
 
 from aioproducer import Delivery, KafkaError
+from aioproducer.core.producer_batch import ProducerBatch
 from tests.fakes.scripted_sender import ScriptedSender
 
 NOT_LEADER = 6
@@ -142,6 +146,55 @@ def test_batch_refused_for_the_one_before_it_has_all_its_retries_left(others: in
     script.answer(1, {0: NOT_LEADER})
 
     assert attempts_of(waiting[0]) == 3
+
+
+def test_what_refused_records_leave_pipelines() -> None:
+    """Each part has sequences of its own, and nothing left to be found out about it."""
+    script = ScriptedSender()
+    script.confirm()
+    for _ in range(12):
+        script.core.send(b"v")
+    script.turn()
+    script.answer(1, {0: [1, 3, 5, 7, 9, 11]})
+    assert script.in_flight() == 1  # under a new epoch: the first is to say that the leader takes it
+    script.answer(1, {0: (0, 1)})
+
+    assert script.in_flight() == 5
+
+
+class LookedAt(deque[ProducerBatch]):
+    """Batches, and how often somebody has gone through them."""
+
+    looks = 0
+
+    def __iter__(self) -> Iterator[ProducerBatch]:
+        """Count, and go through them."""
+        self.looks += 1
+        return super().__iter__()
+
+
+@pytest.mark.parametrize("ends", ["deadline", "failure", "close"])
+def test_long_queue_ends_in_one_go(ends: str) -> None:
+    """Nobody goes through it for each batch: the loop would stand still for seconds."""
+    script = ScriptedSender(delivery_timeout_s=10, batch_size=200)
+    script.confirm()
+    waiting = [script.core.send(b"v" * 150) for _ in range(300)]
+    script.turn()
+    script.answer(1, {0: FORBIDDEN})  # the partition is to take another epoch as soon as nothing is on the wire
+    queue = script.core.queue()
+    queue.queued = queued = LookedAt(queue.queued)
+    assert len(queued) > 200
+
+    if ends == "deadline":
+        script.turn(seconds=10)
+    elif ends == "failure":
+        script.settlement.fail_unstamped(KafkaError("no id"))
+    else:
+        script.settlement.fail_everything(KafkaError("closed"), script.core.now)
+    script.loop.run()
+
+    assert sum(delivery.done() for delivery in waiting) > 200
+    assert queued.looks < 20
 
 
 def attempts_of(delivery: Delivery) -> int | None:

@@ -115,6 +115,7 @@ class BatchSplitter:
             part.is_sealed = not was_compressed  # what did not get smaller as a whole will not in parts
         if keeps_sequences:
             for part, each in zip(parts, ranges, strict=True):
+                part.keeps_sequences = True
                 part.identity = _identity_from(batch, each.first)
         batch.result.move([(each.first, part.result, 0) for each, part in zip(ranges, parts, strict=True)])
         self._generations.leave(batch.generation)

@@ -68,7 +68,7 @@ class PartitionQueue:  # noqa: PLR0904  # what is asked of a partition is asked 
         self.open_batch: ProducerBatch | None = None
         self.queued: deque[ProducerBatch] = deque()
         self.on_wire: list[ProducerBatch] = []
-        self.parts = 0
+        self.parts = 0  # that keep their sequences, and have no end yet
         self.next_order = 0
         self.is_offered = False
         self.open_timer: Timer | None = None

@@ -83,6 +83,7 @@ class ProducerBatch:
         "is_part",
         "is_ready",
         "is_sealed",
+        "keeps_sequences",
         "last_error",
         "maybe_written",
         "node_id",
@@ -136,7 +137,8 @@ class ProducerBatch:
         self.node_id: int | None = None
         self.is_ready = False
         self.is_sealed = False
-        self.is_part = False
+        self.is_part = False  # of a batch that was taken apart: its chunk is others' too
+        self.keeps_sequences = False  # such a part, under the sequence numbers that its records had in the batch
         self.is_abandoned = False
         self.last_error: KafkaError | None = None
         self._builder: RecordBatchBuilder | None = None

@@ -178,10 +178,10 @@ class RecordAccumulator:
         if queue.open_batch is not None and self.deadlines.is_over(queue.open_batch, now):
             self.open_batches.close(queue)
 
-    def unfinished(self) -> list[ProducerBatch]:
-        """Every batch that was accepted and has no end, after closing the open ones."""
+    def unfinished(self) -> list[tuple[PartitionQueue, list[ProducerBatch]]]:
+        """Every batch that was accepted and has no end, by partition, after closing the open ones."""
         self.open_batches.close_all()
-        return [batch for queue in self.partitions.queues() for batch in (*queue.on_wire, *queue.queued)]
+        return [(queue, [*queue.on_wire, *queue.queued]) for queue in self.partitions.queues()]
 
     def __repr__(self) -> str:
         """Show what is ready."""

@@ -34,8 +34,10 @@ VERSION = 8
 
 MAX_IN_FLIGHT = 5
 
-Said = tuple[int, int] | int
-"""What a node answers for a partition: error code, or error code and base offset."""
+Said = tuple[int, int] | int | list[int]
+"""What a node answers for a partition: error code, or error code and base offset, or which records it refuses."""
+
+INVALID_RECORD = 87
 
 
 ArgumentsT = TypeVarTuple("ArgumentsT")
@@ -244,6 +246,9 @@ def response(said: dict[int, Said], *, throttle_ms: int = 0) -> bytes:
     """The answer to Produce 8 for partitions of topic t."""
     body = struct.pack(">ih1si", 1, 1, b"t", len(said))
     for partition, each in said.items():
-        code, base_offset = each if isinstance(each, tuple) else (each, -1)
-        body += struct.pack(">ihqqqih", partition, code, base_offset, -1, 0, 0, -1)
+        refused = each if isinstance(each, list) else []
+        code_alone = each if isinstance(each, int) else INVALID_RECORD
+        code, base_offset = each if isinstance(each, tuple) else (code_alone, -1)
+        body += struct.pack(">ihqqqi", partition, code, base_offset, -1, 0, len(refused))
+        body += b"".join(struct.pack(">ih", index, -1) for index in refused) + struct.pack(">h", -1)
     return body + struct.pack(">i", throttle_ms)

@@ -266,3 +266,20 @@ async def test_records_for_anywhere_and_for_a_partition_do_not_wait_for_each_oth
         await broker.producer.flush()
 
         assert [record.value for record in broker.cluster.records("orders", 0)] == [b"first", *values]
+
+
+@in_virtual_time
+async def test_batches_are_large_in_a_small_buffer() -> None:
+    """Also where only `buffer_memory` was made smaller: they do not take what scraps come back."""
+    async with (
+        FakeCluster(1, topics={"orders": 1}) as cluster,
+        Producer(cluster.bootstrap_servers, buffer_memory=1_048_576) as producer,
+    ):
+        await producer.send("orders", b"first")
+        cluster.faults.delay(0.005, PRODUCE, times=None)
+        for _ in range(40_000):
+            await producer.enqueue("orders", bytes(100))
+        await producer.flush()
+        statistics = producer.statistics()
+
+    assert statistics.batch_bytes / statistics.batches_sent > 1_048_576 / 32

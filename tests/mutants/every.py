@@ -11,6 +11,7 @@ from tests.mutants.own_core import OWN_CORE
 from tests.mutants.own_native import OWN_NATIVE
 from tests.mutants.own_shell import OWN_SHELL
 from tests.mutants.own_transactions import OWN_TRANSACTIONS
+from tests.mutants.slow_but_right import SLOW_BUT_RIGHT
 from tests.mutants.times_and_looks import TIMES_AND_LOOKS
 from tests.mutants.unseen_in_corners import UNSEEN_IN_CORNERS
 from tests.mutants.unseen_in_counts import UNSEEN_IN_COUNTS
@@ -35,4 +36,5 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     *UNSEEN_IN_CORNERS,
     *UNSEEN_IN_COUNTS,
     *UNSEEN_IN_WAITS,
+    *SLOW_BUT_RIGHT,
 )

@@ -169,8 +169,8 @@ OWN_SHELL = (
         changes=(
             Change(
                 "core/record_accumulator.py",
-                "for batch in (*queue.on_wire, *queue.queued)]",
-                "for batch in queue.queued]",
+                "[*queue.on_wire, *queue.queued]",
+                "[*queue.queued]",
             ),
         ),
     ),

@@ -223,7 +223,7 @@ def _check_lingering(
 
 def _check_parts(queue: PartitionQueue, violated: Callable[[str, str], None], place: str) -> None:
     """I7: with one too many it never pipelines again, with one too few it does too soon."""
-    parts = sum(batch.is_part for batch in (*queue.queued, *queue.on_wire))
+    parts = sum(batch.keeps_sequences for batch in (*queue.queued, *queue.on_wire))
     if queue.parts != parts:
         violated("I7", f"{place}: {queue.parts} parts of split batches are counted, there are {parts}")
 
