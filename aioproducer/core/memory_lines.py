@@ -11,9 +11,9 @@ Source: the `waiters` of BufferPool in Apache Kafka, whose only line is for all 
 from __future__ import annotations
 
 from functools import partial
-from heapq import heapify, heappop, heappush, heapreplace
+from heapq import heapify, heappop, heappush
 from itertools import count
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 from aioproducer._native.append import PartitionSlot, TopicSlots
 from aioproducer.core.waiting_line import WaitingLine, WaitingRecord
@@ -29,8 +29,11 @@ if TYPE_CHECKING:
 Place = PartitionSlot | TopicSlots
 """What a line is for: a partition, or any partition of a topic."""
 
-Rival = int | PartitionSlot | TopicSlots | None
-"""Who competes for memory: the leaders of partitions, partitions that are held up, topics whose records go anywhere."""
+HELD_UP: Final = "held up"
+"""The rival that stands for all partitions that are held up: none is lent a reserve, so one attempt says it for all."""
+
+Rival = int | TopicSlots | Literal["held up"] | None
+"""Who competes for memory: leaders of partitions (None: those without one), and topics whose records go anywhere."""
 
 PARTITIONS_TRIED: Final = 16
 """For a record that may go anywhere, each time memory has come back."""
@@ -113,23 +116,25 @@ class MemoryLines:
     # Serving
 
     def serve(self) -> None:
-        """Place as many records as memory allows, earliest call first."""
+        """Place as many records as memory allows, earliest call first.
+
+        Every turn does this while anybody waits, so it makes one attempt in vain a rival, and not one a line.
+        """
+        self._release_recovered()
         self._open_batches.keep_common_memory(is_kept=False)
         rivals = [(fronts[0][0], next(self._number), rival) for rival, fronts in self._fronts.items()]
         heapify(rivals)
         while rivals:
-            _, number, rival = rivals[0]
-            if self._part_from_held_up(rival, rivals):
-                continue
+            call_order, _, rival = heappop(rivals)
+            if rival not in self._fronts or self._fronts[rival][0][0] != call_order:
+                continue  # it has another first by now, which was let compete
             place = self._fronts[rival][0][2]
-            if not self._serve_front(rival):
+            if (name := _rival_of(place)) != rival:
+                self._rename_front(rival, name)
+            elif not self._serve_front(rival):
                 self._open_batches.keep_common_memory(is_kept=True)  # for the first who got nothing
-                heappop(rivals)
                 continue
-            if rival in self._fronts:
-                heapreplace(rivals, (self._fronts[rival][0][0], number, rival))
-            else:
-                heappop(rivals)
+            self._let_compete(rival, rivals)
             if place in self._lines and (name := _rival_of(place)) != rival:
                 self._let_compete(name, rivals)
         self.note_shortage()
@@ -150,24 +155,33 @@ class MemoryLines:
         for place, line in list(self._lines.items()):
             self._show_front(place, line)
 
-    def _part_from_held_up(self, rival: Rival, rivals: list[tuple[int, int, Rival]]) -> bool:
-        """Let a partition that is held up compete for itself, so that others of its node do not stand behind it."""
-        call_order, _, place = self._fronts[rival][0]
-        if rival is place or rival is None or _rival_of(place) is not place:
-            return False
-        heappop(self._fronts[rival])
-        self._fronts[place] = [(call_order, id(place), place)]
-        if self._fronts[rival]:
-            heapreplace(rivals, (self._fronts[rival][0][0], next(self._number), rival))
-        else:
+    def _release_recovered(self) -> None:
+        """Have partitions that are held up no more compete under their leaders again, who have reserves.
+
+        Looked for each time, because nobody tells: one that has recovered must not stand behind others that have not.
+        """
+        fronts = self._fronts.get(HELD_UP, ())
+        recovered = [front for front in fronts if _rival_of(front[2]) != HELD_UP]
+        if not recovered:
+            return
+        self._fronts[HELD_UP] = [front for front in fronts if _rival_of(front[2]) == HELD_UP]
+        heapify(self._fronts[HELD_UP])
+        self._drop_if_empty(HELD_UP)
+        for front in recovered:
+            heappush(self._fronts.setdefault(_rival_of(front[2]), []), front)
+
+    def _rename_front(self, rival: Rival, name: Rival) -> None:
+        """Have the first of a rival compete under another name: it is held up now, and must not stop its node."""
+        heappush(self._fronts.setdefault(name, []), heappop(self._fronts[rival]))
+        self._drop_if_empty(rival)
+
+    def _drop_if_empty(self, rival: Rival) -> None:
+        if not self._fronts[rival]:
             del self._fronts[rival]
-            heappop(rivals)
-        heappush(rivals, (call_order, next(self._number), place))
-        return True
 
     def _let_compete(self, rival: Rival, rivals: list[tuple[int, int, Rival]]) -> None:
-        """Have a line go on under the name it has now: its partition is held up no more, or has another leader."""
-        if all(rival != other for _, _, other in rivals):
+        """Have the first of a rival tried, if it has one: it is another than when the serving began."""
+        if rival in self._fronts:
             heappush(rivals, (self._fronts[rival][0][0], next(self._number), rival))
 
     def _serve_front(self, rival: Rival) -> bool:
@@ -179,8 +193,7 @@ class MemoryLines:
         if record is not None and record.call_order == call_order and not self._place(record, place):
             return False
         heappop(fronts)
-        if not fronts:
-            del self._fronts[rival]
+        self._drop_if_empty(rival)
         self._show_front(place, line)
         return True
 
@@ -230,4 +243,4 @@ def _rival_of(place: Place) -> Rival:
     if isinstance(place, TopicSlots):
         return place
     queue = place.queue
-    return place if queue.is_held_up and queue.leader_id is not None else queue.leader_id
+    return HELD_UP if queue.is_held_up and queue.leader_id is not None else queue.leader_id

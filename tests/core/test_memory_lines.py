@@ -204,6 +204,46 @@ def test_partition_that_is_held_up_while_it_waits_alone_goes_on_afterwards() -> 
     assert queue.placed == [held_up, later]
 
 
+def held_up_lines(partitions: int, first: bytes) -> tuple[Queue, list[WaitingRecord]]:
+    """One record waiting for each of some partitions of node 1, all held up; the common memory is taken."""
+    core = CoreParts(leaders=(1,) * partitions, memory=4 * (partitions + 1) * 1024, batch_size=1024)
+    for partition in range(partitions):
+        core.send(CHUNK, partition=partition)
+    core.flush()
+    for batch in core.drain():
+        core.refuse(batch)
+    while core.appender.append("t", CHUNK, None, 0, None, None, None) is not None:
+        pass
+    queue = Queue(core)
+    return queue, [queue.join(partition=each, value=CHUNK if each else first) for each in range(partitions)]
+
+
+@pytest.mark.parametrize("partitions", [2, 50])
+def test_waiting_in_vain_costs_the_same_for_however_many_partitions_are_held_up(
+    partitions: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each turn tries whoever waits: were it each of them, a thousand would leave no time for anything else."""
+    queue, _ = held_up_lines(partitions, CHUNK)
+    asked: list[int] = []
+    monkeypatch.setattr(queue.core.pool, "try_lend", lambda size, *_, **__: asked.append(size))
+
+    queue.lines.serve()
+
+    assert len(asked) == 2  # as much as is sensible, and as little as is possible
+
+
+def test_partition_that_has_recovered_does_not_wait_behind_one_that_has_not() -> None:
+    """Its node has a reserve, of which one that is held up gets nothing."""
+    queue, [stuck, recovered] = held_up_lines(2, CHUNK * 3)
+    queue.lines.serve()
+    core = queue.core
+    core.acknowledge(next(batch for batch in core.drain() if batch.queue is core.queue(1)))
+
+    queue.lines.serve()
+
+    assert (stuck.is_waiting, queue.placed) == (True, [recovered])
+
+
 # Shortage
 
 

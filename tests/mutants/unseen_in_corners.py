@@ -195,9 +195,21 @@ UNSEEN_IN_CORNERS = (
         "tests/core/test_memory_lines.py",
         Change(
             "core/memory_lines.py",
-            ("        heappush(rivals, (call_order, next(self._number), place))\n        return True"),
-            "        return True",
+            "(name := _rival_of(place)) != rival:\n                self._let_compete(name, rivals)\n",
+            "(name := _rival_of(place)) != rival:\n                pass\n",
         ),
+    ),
+    _mutant(
+        "every_held_up_partition_is_tried",
+        "I27: partitions that are held up, and have records that wait for memory, take all time of the loop",
+        "tests/core/test_memory_lines.py",
+        Change("core/memory_lines.py", "    return HELD_UP if queue", "    return place if queue"),
+    ),
+    _mutant(
+        "recovered_is_not_looked_for",
+        "I20: a partition that has recovered waits behind another that has not",
+        "tests/core/test_memory_lines.py",
+        Change("core/memory_lines.py", "        self._release_recovered()\n", ""),
     ),
     _mutant(
         "copy_beyond_the_bound",
