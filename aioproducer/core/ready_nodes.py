@@ -13,7 +13,7 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping
 
     from aioproducer.core.partition_queue import PartitionQueue
 
@@ -24,7 +24,7 @@ class ReadyNodes:
     def __init__(self) -> None:
         """Start with nothing ready."""
         self._by_node: dict[int, OrderedDict[PartitionQueue, None]] = {}
-        self._leaderless: dict[PartitionQueue, None] = {}
+        self._leaderless: dict[str, OrderedDict[PartitionQueue, None]] = {}
 
     def offer(self, queue: PartitionQueue) -> None:
         """Put a partition at the end of its leader's queue, unless it stands there already."""
@@ -32,7 +32,7 @@ class ReadyNodes:
             return
         queue.is_offered = True
         if queue.leader_id is None:
-            self._leaderless[queue] = None
+            self._leaderless.setdefault(queue.topic_partition.topic, OrderedDict())[queue] = None
         else:
             self._of(queue.leader_id)[queue] = None
 
@@ -59,7 +59,10 @@ class ReadyNodes:
             return
         queue.is_offered = False
         if queue.leader_id is None:
-            del self._leaderless[queue]
+            topic = queue.topic_partition.topic
+            del self._leaderless[topic][queue]
+            if not self._leaderless[topic]:
+                del self._leaderless[topic]
         else:
             del self._by_node[queue.leader_id][queue]
 
@@ -79,11 +82,11 @@ class ReadyNodes:
         return len(self._by_node.get(node_id, ()))
 
     @property
-    def leaderless(self) -> Collection[PartitionQueue]:
-        """Partitions that have something to send and nobody to send it to."""
-        return self._leaderless.keys()
+    def leaderless(self) -> Mapping[str, Collection[PartitionQueue]]:
+        """Partitions that have something to send and nobody to send it to, by topic."""
+        return self._leaderless
 
     def __repr__(self) -> str:
         """Show how many partitions are ready at which node."""
         counts = {node_id: len(ready) for node_id, ready in self._by_node.items() if ready}
-        return f"<ReadyNodes {counts} leaderless={len(self._leaderless)}>"
+        return f"<ReadyNodes {counts} leaderless={sum(map(len, self._leaderless.values()))}>"

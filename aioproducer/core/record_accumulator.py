@@ -80,18 +80,19 @@ class RecordAccumulator:
             self.offer(queue)
 
     def withdraw_idle(self) -> None:
-        """Withdraw partitions without a leader that have nothing to send any more.
+        """Withdraw partitions without a leader that have nothing to send any more, until no topic begins with one.
 
-        Nobody drains them, so they would be asked about for ever.
+        Nobody drains them, so they would be asked about for ever. A topic is asked about for the sake of one partition,
+        so the others are not looked at: every turn does this, and there may be thousands.
         """
-        idle = [queue for queue in self.ready.leaderless if queue.first_sendable() is None]
-        for queue in idle:
-            self.ready.withdraw(queue)
+        for queues in list(self.ready.leaderless.values()):
+            while (queue := next(iter(queues), None)) is not None and queue.first_sendable() is None:
+                self.ready.withdraw(queue)
 
     @property
     def leaderless_topics(self) -> set[str]:
         """Topics of partitions that were offered, and that nobody leads as far as metadata says."""
-        return {queue.topic_partition.topic for queue in self.ready.leaderless}
+        return set(self.ready.leaderless)
 
     # Draining
 

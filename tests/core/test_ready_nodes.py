@@ -88,7 +88,7 @@ def test_partition_without_a_leader_is_remembered() -> None:
 
     ready.offer(lost)
 
-    assert (list(ready.leaderless), ready.node_ids) == ([lost], [])
+    assert (list(ready.leaderless["t"]), ready.node_ids) == ([lost], [])
 
 
 def test_withdrawn_partition_stands_nowhere() -> None:

@@ -200,6 +200,16 @@ UNSEEN_IN_CORNERS = (
         ),
     ),
     _mutant(
+        "every_leaderless_partition_is_looked_at",
+        "I27: records of other topics pay for thousands of partitions that have no leader",
+        "tests/core/test_leaderless_partitions.py",
+        Change(
+            "core/record_accumulator.py",
+            "            while (queue := next(iter(queues), None)) is not None and queue.first_sendable() is None:\n",
+            "            for queue in [queue for queue in queues if queue.first_sendable() is None]:\n",
+        ),
+    ),
+    _mutant(
         "every_held_up_partition_is_tried",
         "I27: partitions that are held up, and have records that wait for memory, take all time of the loop",
         "tests/core/test_memory_lines.py",

@@ -226,8 +226,8 @@ WAITING_AND_MEMORY = (
         changes=(
             Change(
                 "core/record_accumulator.py",
-                "        for queue in idle:\n            self.ready.withdraw(queue)\n",
-                "",
+                "and queue.first_sendable() is None:\n                self.ready.withdraw(queue)\n",
+                "and queue.first_sendable() is None:\n                break\n",
             ),
         ),
     ),
