@@ -29,6 +29,7 @@ from typing import Final, NamedTuple, TypeVar
 
 from aioproducer.protocol.messages import NO_EPOCH, NO_LEADER, MetadataAnswer, Node, PartitionView, TopicView
 from aioproducer.protocol.produce import NO_TOPIC_ID
+from aioproducer.records import TopicPartition
 
 __all__ = ["NO_EPOCH", "NO_LEADER", "Cluster", "MetadataAnswer", "Node", "PartitionView", "TopicView"]
 
@@ -125,43 +126,46 @@ class Cluster:
             doubts=MappingProxyType(doubts),
         )
 
-    def with_leader_hint(
+    def with_leader_hints(
         self,
-        topic: str,
-        partition: int,
+        hints: Mapping[TopicPartition, PartitionView],
         *,
-        topic_id: bytes,
-        leader: PartitionView,
+        topic_ids: Mapping[str, bytes],
         endpoints: Iterable[Node] = (),
     ) -> Cluster:
-        """Return the cluster after a broker named a partition's new leader in a produce answer.
+        """Return the cluster after a broker named new leaders of partitions in a produce answer.
 
         Args:
-            topic: its name.
-            partition: its number.
-            topic_id: of the topic when the produce was sent. If that was deleted and made again meanwhile, the hint
+            hints: who leads, and since which epoch, by partition.
+            topic_ids: of their topics when the produce was sent. If one was deleted and made again meanwhile, a hint
                 is about the old one, and its epoch would outlive every true one of the new.
-            leader: who leads, and since which epoch.
             endpoints: nodes that metadata may not have named yet.
 
         Returns:
-            This very cluster if the hint is not newer than what is known, or about another topic of that name, or its
-            node is neither known nor among the endpoints.
+            This very cluster if no hint counts. One does not that is not newer than what is known, or about another
+            topic of that name, or whose node is neither known nor among the endpoints.
 
         Source: KIP-951; Metadata.updatePartitionLeadership in Apache Kafka, which does not look at the topic's id.
         """
-        view = self.topics.get(topic)
-        if view is None or view.topic_id != topic_id or not 0 <= partition < len(view.partitions):
+        nodes = {**self.nodes, **{node.id: node for node in endpoints if node.is_valid}}
+        changed: dict[str, list[PartitionView]] = {}
+        for (topic, partition), leader in hints.items():
+            view = self.topics.get(topic)
+            if view is None or view.topic_id != topic_ids[topic] or not 0 <= partition < len(view.partitions):
+                continue
+            if leader.leader_epoch <= view.partitions[partition].leader_epoch:
+                continue
+            if leader.leader_id not in nodes:
+                continue
+            if topic not in changed:
+                changed[topic] = list(view.partitions)  # once, however many hints there are: both may be thousands
+            changed[topic][partition] = leader
+        if not changed:
             return self
-        if leader.leader_epoch <= view.partitions[partition].leader_epoch:
-            return self
-        nodes = dict(self.nodes)
-        nodes.update((node.id, node) for node in endpoints if node.is_valid)
-        if leader.leader_id not in nodes:
-            return self
-        partitions = (*view.partitions[:partition], leader, *view.partitions[partition + 1 :])
-        topics = {**self.topics, topic: view._replace(partitions=partitions)}
-        return replace(self, nodes=MappingProxyType(nodes), topics=MappingProxyType(topics))
+        views = {
+            topic: self.topics[topic]._replace(partitions=tuple(partitions)) for topic, partitions in changed.items()
+        }
+        return replace(self, nodes=MappingProxyType(nodes), topics=MappingProxyType({**self.topics, **views}))
 
     def without_topics(self, names: Collection[str]) -> Cluster:
         """Return the cluster without some topics; for those no longer in use."""

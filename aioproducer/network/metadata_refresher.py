@@ -152,11 +152,7 @@ class MetadataRefresher:
             topic_ids: of their topics when the produce was sent.
             endpoints: nodes that metadata may not have named yet.
         """
-        cluster, nodes = self.cluster, tuple(endpoints)
-        for (topic, partition), leader in hints.items():
-            cluster = cluster.with_leader_hint(
-                topic, partition, topic_id=topic_ids[topic], leader=leader, endpoints=nodes
-            )
+        cluster = self.cluster.with_leader_hints(hints, topic_ids=topic_ids, endpoints=endpoints)
         if cluster is not self.cluster:
             self._publish(cluster)
 

@@ -1,5 +1,7 @@
 """What old news may and may not do to what is known."""
 
+from collections.abc import Sequence
+
 import pytest
 
 from aioproducer.core.cluster import (
@@ -13,6 +15,7 @@ from aioproducer.core.cluster import (
     TopicView,
 )
 from aioproducer.protocol.produce import NO_TOPIC_ID
+from aioproducer.records import TopicPartition
 
 ID, OTHER_ID = b"1" * 16, b"2" * 16
 NODES = tuple(Node(number, f"host{number}", 9092) for number in (1, 2, 3))
@@ -301,12 +304,25 @@ class TestWithoutTopicIds:
         assert cluster.merge(answer(seen((3, 6), topic_id=NO_TOPIC_ID)), 3.0).doubts == {}
 
 
+def _hinted(
+    cluster: Cluster,
+    leader: PartitionView,
+    *,
+    topic: str = "a",
+    partition: int = 0,
+    topic_id: bytes = ID,
+    endpoints: Sequence[Node] = (),
+) -> Cluster:
+    hints = {TopicPartition(topic, partition): leader}
+    return cluster.with_leader_hints(hints, topic_ids={topic: topic_id}, endpoints=endpoints)
+
+
 class TestLeaderHint:
     """What a produce answer says about a new leader (KIP-951)."""
 
     def test_newer_one_is_taken(self) -> None:
         """The other partitions stay."""
-        cluster = knowing(seen((1, 5), (1, 5))).with_leader_hint("a", 1, topic_id=ID, leader=PartitionView(2, 6))
+        cluster = _hinted(knowing(seen((1, 5), (1, 5))), PartitionView(2, 6), partition=1)
 
         assert [cluster.leader_of("a", number) for number in (0, 1)] == [1, 2]
 
@@ -314,9 +330,7 @@ class TestLeaderHint:
         """A broker that metadata has not named yet."""
         cluster = knowing(seen((1, 5)))
 
-        hinted = cluster.with_leader_hint(
-            "a", 0, topic_id=ID, leader=PartitionView(9, 6), endpoints=[Node(9, "new", 1)]
-        )
+        hinted = _hinted(cluster, PartitionView(9, 6), endpoints=[Node(9, "new", 1)])
 
         assert hinted.leader_of("a", 0) == 9
 
@@ -338,16 +352,25 @@ class TestLeaderHint:
         """Not newer, nowhere to go, or about nothing known: the very same cluster."""
         cluster = knowing(seen((1, 5)))
 
-        hinted = cluster.with_leader_hint(topic, partition, topic_id=ID, leader=leader, endpoints=endpoints)
+        assert _hinted(cluster, leader, topic=topic, partition=partition, endpoints=endpoints) is cluster
 
-        assert hinted is cluster
+    def test_each_of_many_counts_by_itself(self) -> None:
+        """One that is old, or leads nowhere, takes nothing from the others; topics without news stay the same."""
+        cluster = knowing(seen((1, 5), (1, 5), (1, 5), (1, 5)), TopicView("b", OTHER_ID, (PartitionView(1, 0),)))
+        leaders = (PartitionView(2, 6), PartitionView(2, 5), PartitionView(9, 6), PartitionView(3, 6))
+        hints = {TopicPartition("a", number): leader for number, leader in enumerate(leaders)}
+
+        hinted = cluster.with_leader_hints(hints, topic_ids={"a": ID})
+
+        assert [hinted.leader_of("a", number) for number in range(4)] == [2, 1, 1, 3]
+        assert hinted.topics["b"] is cluster.topics["b"]
 
     @pytest.mark.parametrize("topic_id", [OTHER_ID, NO_TOPIC_ID])
     def test_topic_that_is_gone_says_nothing_of_its_successor(self, topic_id: bytes) -> None:
         """Its epoch is higher than those that the new one will have for long: no metadata could undo it."""
         cluster = knowing(seen((1, 0)))
 
-        assert cluster.with_leader_hint("a", 0, topic_id=topic_id, leader=PartitionView(2, 9)) is cluster
+        assert _hinted(cluster, PartitionView(2, 9), topic_id=topic_id) is cluster
 
 
 def test_forgotten_topics_are_gone() -> None:

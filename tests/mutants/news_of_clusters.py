@@ -130,8 +130,8 @@ NEWS_OF_CLUSTERS = (
         changes=(
             Change(
                 "core/cluster.py",
-                "        if view is None or view.topic_id != topic_id or not 0 <= partition",
-                "        if view is None or not 0 <= partition",
+                "            if view is None or view.topic_id != topic_ids[topic] or not 0 <= partition",
+                "            if view is None or not 0 <= partition",
             ),
         ),
     ),

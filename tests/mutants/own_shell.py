@@ -127,7 +127,8 @@ OWN_SHELL = (
         changes=(
             Change(
                 "core/cluster.py",
-                "        if leader.leader_epoch <= view.partitions[partition].leader_epoch:\n            return self\n",
+                "            if leader.leader_epoch <= view.partitions[partition].leader_epoch:\n"
+                "                continue\n",
                 "",
             ),
         ),

@@ -293,4 +293,19 @@ UNSEEN_IN_CORNERS = (
             "admission.py", "            elif record.result.error is None:\n", "            elif record.result.done:\n"
         ),
     ),
+    _mutant(
+        "hints_one_by_one",
+        "all partitions of a topic are copied for each leader that an answer names",
+        "tests/network/test_leader_hints.py",
+        Change(
+            "network/metadata_refresher.py",
+            "        cluster = self.cluster.with_leader_hints(hints, topic_ids=topic_ids, endpoints=endpoints)\n",
+            (
+                "        cluster, nodes = self.cluster, tuple(endpoints)\n"
+                "        for place, leader in hints.items():\n"
+                "            hint = {place: leader}\n"
+                "            cluster = cluster.with_leader_hints(hint, topic_ids=topic_ids, endpoints=nodes)\n"
+            ),
+        ),
+    ),
 )

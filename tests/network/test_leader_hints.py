@@ -1,0 +1,38 @@
+"""What taking the leaders costs that a produce answer names (KIP-951): there may be thousands in one answer."""
+
+from typing import Any
+
+from aioproducer.core.cluster import Cluster, MetadataAnswer, Node, PartitionView, TopicView
+from aioproducer.records import TopicPartition
+from tests.fakes.metadata_refreshing import ID, Answers, refreshing
+from tests.fakes.virtual_loop import run
+
+NODES = tuple(Node(number, f"host{number}", 9092) for number in (1, 2))
+
+
+class _CountedView(TopicView):
+    """A topic's view that counts how often one like it is made, with a copy of all its partitions."""
+
+    copies = 0
+
+    def _replace(self, **changes: Any) -> TopicView:
+        type(self).copies += 1
+        return super()._replace(**changes)
+
+
+def test_partitions_of_a_topic_are_copied_once_for_all_hints_of_an_answer() -> None:
+    """A broker that gives up a thousand leaders says so in one answer, and the loop stands still meanwhile."""
+    count = 1000
+    view = _CountedView("a", ID, (PartitionView(1, 5),) * count, 0)
+
+    async def story() -> Cluster:
+        async with refreshing(Answers()) as (refresher, _):
+            refresher.cluster = Cluster.empty().merge(MetadataAnswer(1, NODES, (view,), "cluster", 1), 1.0)
+            hints = {TopicPartition("a", number): PartitionView(2, 6) for number in range(count)}
+            refresher.apply_leader_hints(hints, topic_ids={"a": ID})
+            return refresher.cluster
+
+    cluster = run(story())
+
+    assert {cluster.leader_of("a", number) for number in range(count)} == {2}
+    assert _CountedView.copies == 1
