@@ -6,11 +6,11 @@ while a node is tried in vain. There is never more than one under way. Requests 
 refresh.
 
 A topic that is new here is asked for alone; everything else asks for all topics in use. A topic not used for
-`metadata_max_idle_ms` is forgotten. Between two refreshes lies `retry_backoff_ms`, growing while they fail or while a
-topic stays in error: a topic made on first use is answered with "unknown" first, and is there a moment later. Unless
-the last one has failed, a topic that is new ends the pause.
+`metadata_max_idle_ms` is forgotten. Between two refreshes lies `retry_backoff_ms`, growing while one is wanted after
+the other and they fail, bring nothing new, or leave a topic in error: a topic made on first use is answered with
+"unknown" first, and is there a moment later. Unless the last one has failed, a topic that is new ends the pause.
 
-Source: Metadata, ProducerMetadata and NetworkClient.DefaultMetadataUpdater in Apache Kafka; KIP-526, KIP-951,
+Source: Metadata, ProducerMetadata and NetworkClient.DefaultMetadataUpdater in Apache Kafka; KIP-526, KIP-580, KIP-951,
 KIP-1102.
 """
 
@@ -89,7 +89,7 @@ class MetadataRefresher:
         self._wanted = asyncio.Event()
         self._wanted.set()  # the first refresh needs no one to ask for it
         self._is_new_topic = asyncio.Event()  # ends the pause between two refreshes
-        self._attempts = 0  # in a row that did not bring all that was wanted
+        self._attempts = 0  # in a row that failed or did not help; a rest, in which nobody wants one, ends the row
         self._asking_since = math.inf  # the first attempt after the last good answer
         self._last_full = 0.0
         self._listeners: list[Callable[[Cluster], None]] = []
@@ -199,6 +199,8 @@ class MetadataRefresher:
 
     async def _wait_until_wanted(self) -> None:
         clock, client = asyncio.get_running_loop().time, self._client
+        if not self._wanted.is_set():
+            self._attempts = 0  # what comes next, be it the age, is no repetition
         while not self._wanted.is_set():
             left_s = self._last_full + self._settings.metadata_max_age_ms / 1000 - clock()
             wait_s = min(left_s, WHILE_AWAY_S) if client.has_failed_node() else left_s
@@ -265,8 +267,10 @@ class MetadataRefresher:
         self.last_error = None
         self.refreshes += 1
         self._asking_since = math.inf
-        self._ask_again(asked, views)
         before, cluster = self.cluster, self.cluster.merge(answer._replace(topics=views), now, suspected=suspected)
+        has_news = (cluster.topics, cluster.nodes) != (before.topics, before.nodes)
+        is_all_there = not self._ask_again(asked, views)
+        self._attempts = 0 if has_news and is_all_there else self._attempts + 1
         has_changed = before.cluster_id not in {None, cluster.cluster_id}
         if has_changed:
             self._client.cluster_changed(answer.from_node)  # before its connection becomes another node's
@@ -276,14 +280,14 @@ class MetadataRefresher:
             self.request_update("cluster_changed")  # what was asked for may have been one topic
         self._end_first_answers(None)
 
-    def _ask_again(self, asked: list[str], views: tuple[TopicView, ...]) -> None:
+    def _ask_again(self, asked: list[str], views: tuple[TopicView, ...]) -> bool:
         # A topic in a passing error, or left out, is asked for again by itself; others wait for someone to ask.
         seen = {view.name for view in views if not _is_passing(view)}
         again = {topic for topic in asked if topic not in seen and topic in self._topics}
-        self._attempts = self._attempts + 1 if again else 0
         if again:
             self._urgent |= again
             self._wanted.set()
+        return bool(again)
 
     def _publish(self, cluster: Cluster) -> None:
         self.cluster = cluster

@@ -177,12 +177,12 @@ ENDS_AND_EDGES = (
     Mutant(
         name="metadata_pause_never_shrinks",
         breaks="I10: after trouble metadata is asked for once a second for ever",
-        tests=("tests/network/test_metadata_refresher.py",),
+        tests=("tests/network/test_metadata_pauses.py",),
         changes=(
             Change(
                 "network/metadata_refresher.py",
-                "        self._attempts = self._attempts + 1 if again else 0\n",
-                "        self._attempts += 1 if again else 0\n",
+                "        self._attempts = 0 if has_news and is_all_there else self._attempts + 1\n",
+                "        self._attempts += 0 if has_news and is_all_there else 1\n",
             ),
         ),
     ),

@@ -308,4 +308,24 @@ UNSEEN_IN_CORNERS = (
             ),
         ),
     ),
+    _mutant(
+        "metadata_without_news_ten_times_a_second",
+        "metadata that brings nothing new is asked for without growing pauses while partitions are refused",
+        "tests/network/test_metadata_pauses.py",
+        Change(
+            "network/metadata_refresher.py",
+            "        self._attempts = 0 if has_news and is_all_there else self._attempts + 1\n",
+            "        self._attempts = 0 if is_all_there else self._attempts + 1\n",
+        ),
+    ),
+    _mutant(
+        "age_of_metadata_counts_as_repetition",
+        "after quiet hours the second refresh that somebody wants waits for a second",
+        "tests/network/test_metadata_pauses.py",
+        Change(
+            "network/metadata_refresher.py",
+            "        if not self._wanted.is_set():\n            self._attempts = 0 ",
+            "        if not self._wanted.is_set():\n            pass ",
+        ),
+    ),
 )

@@ -148,42 +148,6 @@ def test_forbidden_topic_is_not_asked_for_again_by_itself() -> None:
     assert after == before + 1
 
 
-def test_requests_for_updates_are_joined() -> None:
-    """A thousand wishes in a second are about ten refreshes, one at a time."""
-
-    async def story() -> int:
-        answers = Answers()
-        async with refreshing(answers) as (refresher, _):
-            await refresher.first_answer(5)
-            for _ in range(1000):
-                refresher.request_update("not_leader")
-                await asyncio.sleep(0.001)
-            return len(answers.asked)
-
-    assert 8 <= run(story()) <= 14
-
-
-def test_pauses_are_short_again_once_all_topics_are_known() -> None:
-    """They had grown to a second; a leader that moves then is to be found sooner."""
-
-    async def story() -> tuple[int, int]:
-        unknown: Topics = [(3, "a", bytes(16), [])]
-        answers = Answers(*[unknown] * 8, [(0, "a", ID, [(1, 0)])])
-        async with refreshing(answers) as (refresher, network):
-            refresher.add_topic("a", network.loop.time())
-            await asyncio.sleep(60)
-            before = len(answers.asked)
-            for _ in range(1000):
-                refresher.request_update("not_leader")
-                await asyncio.sleep(0.001)
-            return before, len(answers.asked) - before
-
-    before, after = run(story())
-
-    assert before == 9
-    assert 8 <= after <= 14
-
-
 def test_never_two_refreshes_at_once() -> None:
     """A broker that takes its time is not asked again meanwhile."""
 

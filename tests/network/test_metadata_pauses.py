@@ -1,0 +1,96 @@
+"""How long the pauses between two refreshes of metadata are, on a virtual network."""
+
+import asyncio
+from itertools import pairwise
+
+from aioproducer.network.metadata_refresher import MetadataRefresher, MetadataSettings
+from tests.fakes.metadata_refreshing import ID, Answers, Topics, refreshing
+from tests.fakes.virtual_loop import run
+
+
+async def _wish(refresher: MetadataRefresher, *, for_s: float) -> None:
+    """As producers do of whom many partitions are refused: somebody wishes for metadata all the time."""
+    for _ in range(round(for_s * 1000)):
+        refresher.request_update("not_leader")
+        await asyncio.sleep(0.001)
+
+
+def _pauses(answers: Answers) -> list[float]:
+    times = [at for at, _ in answers.asked]
+    return [round(after - before, 2) for before, after in pairwise(times)]
+
+
+def test_requests_for_updates_are_joined() -> None:
+    """A thousand wishes in a second are a few refreshes, ever further apart: the answers bring nothing new."""
+
+    async def story() -> int:
+        answers = Answers()
+        async with refreshing(answers) as (refresher, _):
+            await refresher.first_answer(5)
+            await _wish(refresher, for_s=1)
+            return len(answers.asked)
+
+    assert 4 <= run(story()) <= 6
+
+
+def test_answers_without_news_are_asked_for_once_a_second() -> None:
+    """However many partitions are refused, and for however long; every broker of a large cluster hears of it."""
+
+    async def story() -> int:
+        answers = Answers([(0, "a", ID, [(1, 5)])])
+        async with refreshing(answers) as (refresher, network):
+            refresher.add_topic("a", network.loop.time())
+            await _wish(refresher, for_s=60)
+            return len(answers.asked)
+
+    assert 50 <= run(story()) <= 80
+
+
+def test_pause_is_short_again_after_news() -> None:
+    """A leader has moved: others may have, and what was wrong may be over."""
+
+    async def story() -> list[float]:
+        before: Topics = [(0, "a", ID, [(1, 5), (1, 5)])]
+        answers = Answers([], *[before] * 8, [(0, "a", ID, [(1, 6), (1, 5)])])
+        async with refreshing(answers) as (refresher, network):
+            await refresher.first_answer(5)
+            refresher.add_topic("a", network.loop.time())
+            await _wish(refresher, for_s=10)
+            return _pauses(answers)
+
+    pauses = run(story())
+    assert pauses[8] > 0.7
+    assert pauses[9] < 0.15
+
+
+def test_pauses_are_short_again_once_all_topics_are_known() -> None:
+    """They had grown to a second; a leader that moves then is to be found sooner."""
+
+    async def story() -> list[float]:
+        unknown: Topics = [(3, "a", bytes(16), [])]
+        answers = Answers(*[unknown] * 8, [(0, "a", ID, [(1, 0)])])
+        async with refreshing(answers) as (refresher, network):
+            refresher.add_topic("a", network.loop.time())
+            await _wish(refresher, for_s=10)
+            return _pauses(answers)
+
+    pauses = run(story())
+    assert pauses[7] > 0.7
+    assert pauses[8] < 0.15
+
+
+def test_refreshes_for_their_age_make_no_pause_long() -> None:
+    """They bring nothing new, as a rule; the first wish after them is heard at once, and the second soon."""
+
+    async def story() -> list[float]:
+        answers = Answers([(0, "a", ID, [(1, 5)])])
+        async with refreshing(answers, MetadataSettings(metadata_max_age_ms=5000)) as (refresher, network):
+            refresher.add_topic("a", network.loop.time())
+            await asyncio.sleep(62)
+            await _wish(refresher, for_s=0.15)
+            return _pauses(answers)
+
+    *_, by_age, first, second = run(story())
+    assert by_age == 5.0
+    assert first < 5.0
+    assert second < 0.15
