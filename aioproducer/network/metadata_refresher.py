@@ -86,8 +86,7 @@ class MetadataRefresher:
         self._urgent: set[str] = set()  # to be asked for alone
         self._suspected: set[str] = set()  # a produce was refused: lower epochs may be true (see Cluster)
         self._is_full_wanted = True
-        self._wanted = asyncio.Event()
-        self._wanted.set()  # the first refresh needs no one to ask for it
+        self._is_to_look = asyncio.Event()  # whether a refresh is wanted, or a node tried in vain
         self._is_new_topic = asyncio.Event()  # ends the pause between two refreshes
         self._attempts = 0  # in a row that failed or did not help; a rest, in which nobody wants one, ends the row
         self._asking_since = math.inf  # the first attempt after the last good answer
@@ -96,6 +95,7 @@ class MetadataRefresher:
         self._first_answers: list[asyncio.Future[None]] = []
         # Others may lead its partitions by now. Once for each failure: what waits for that node does not ask again.
         client.on_node_failed = partial(self.request_update, "node_failed")
+        client.on_node_tried_again = self._is_to_look.set
 
     # What the producer and the sender ask for
 
@@ -110,7 +110,7 @@ class MetadataRefresher:
         """
         if topic not in self._topics or self.topic_error(topic):
             self._urgent.add(topic)
-            self._wanted.set()
+            self._is_to_look.set()
         if topic not in self._topics:
             self._is_new_topic.set()
         self._topics[topic] = now
@@ -136,7 +136,7 @@ class MetadataRefresher:
         if not self._is_full_wanted:
             self._log.debug("metadata_update_requested", reason=reason)
         self._is_full_wanted = True
-        self._wanted.set()
+        self._is_to_look.set()
 
     def apply_leader_hints(
         self,
@@ -199,18 +199,21 @@ class MetadataRefresher:
 
     async def _wait_until_wanted(self) -> None:
         clock, client = asyncio.get_running_loop().time, self._client
-        if not self._wanted.is_set():
+        if not self._is_wanted():
             self._attempts = 0  # what comes next, be it the age, is no repetition
-        while not self._wanted.is_set():
+        while not self._is_wanted():
+            self._is_to_look.clear()
             left_s = self._last_full + self._settings.metadata_max_age_ms / 1000 - clock()
-            wait_s = min(left_s, WHILE_AWAY_S) if client.has_failed_node() else left_s
+            wait_s = min(left_s, WHILE_AWAY_S) if client.tries_in_vain() else left_s
             try:
                 async with asyncio.timeout(wait_s):
-                    await self._wanted.wait()
+                    await self._is_to_look.wait()
             except TimeoutError:
-                if wait_s == left_s or client.has_failed_node(is_wanted=True):
+                if wait_s == left_s or client.tries_in_vain():
                     self._is_full_wanted = True
-                    return
+
+    def _is_wanted(self) -> bool:
+        return self._is_full_wanted or bool(self._urgent)
 
     async def _pause(self) -> None:
         delay_s = self._backoff.delay_s(max(0, self._attempts - 1))
@@ -245,7 +248,6 @@ class MetadataRefresher:
 
     def _topics_to_ask(self) -> list[str]:
         # What is asked for while the request is under way is wanted anew.
-        self._wanted.clear()
         self._is_new_topic.clear()
         urgent, self._urgent = self._urgent & self._topics.keys(), set()
         if not self._is_full_wanted:
@@ -284,9 +286,7 @@ class MetadataRefresher:
         # A topic in a passing error, or left out, is asked for again by itself; others wait for someone to ask.
         seen = {view.name for view in views if not _is_passing(view)}
         again = {topic for topic in asked if topic not in seen and topic in self._topics}
-        if again:
-            self._urgent |= again
-            self._wanted.set()
+        self._urgent |= again
         return bool(again)
 
     def _publish(self, cluster: Cluster) -> None:
@@ -304,7 +304,6 @@ class MetadataRefresher:
         self.last_error = error
         self._attempts += 1
         self._is_full_wanted = True
-        self._wanted.set()
         self._log.debug("metadata_update_failed", reason=str(error), attempts=self._attempts)
         if isinstance(error, _FOR_GOOD):
             self._end_first_answers(error)

@@ -64,6 +64,8 @@ class NetworkClient:  # noqa: PLR0904  # what is asked of a node, of any node, a
         self.counters = NetworkCounters()
         self.on_node_failed: Callable[[], None] = lambda: None
         """Called on the loop when a node that metadata names could not be connected to, or its connection was lost."""
+        self.on_node_tried_again: Callable[[], None] = lambda: None
+        """Called when an attempt to connect to a node that has failed is wanted: it may hang; must be cheap."""
         self._bootstrap = tuple(Node(-1 - index, host, port) for index, (host, port) in enumerate(bootstrap))
         self._make_environment = partial(
             NetworkEnvironment,
@@ -79,7 +81,12 @@ class NetworkClient:  # noqa: PLR0904  # what is asked of a node, of any node, a
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Take the loop. Nothing is connected until someone asks for it."""
         self._environment = self._make_environment(loop=loop)
-        self._links = NodeLinks(self._bootstrap, self._environment, on_failed=lambda: self.on_node_failed())  # noqa: PLW0108  # set later
+        self._links = NodeLinks(
+            self._bootstrap,
+            self._environment,
+            on_failed=lambda: self.on_node_failed(),  # noqa: PLW0108  # set later
+            on_tried_again=lambda: self.on_node_tried_again(),  # noqa: PLW0108  # set later
+        )
         self._choice = NodeChoice(self._links, self._environment)
         self._any_broker = AnyBroker(self._choice, self._environment)
 
@@ -138,9 +145,9 @@ class NetworkClient:  # noqa: PLR0904  # what is asked of a node, of any node, a
         link = self._links.get(node_id)
         return link.last_error if link is not None else None
 
-    def has_failed_node(self, *, is_wanted: bool = False) -> bool:
-        """Tell whether a node that metadata names has failed; if `is_wanted`, one that is being tried again."""
-        return self._links.has_failed(is_wanted=is_wanted)
+    def tries_in_vain(self) -> bool:
+        """Tell whether a node that metadata names has failed, and is being tried again."""
+        return self._links.tries_in_vain()
 
     # Any node
 

@@ -58,6 +58,8 @@ class NodeLink:
         self.retry_at = 0.0
         """No attempt begins before; monotonic seconds."""
         self.is_throttled = False
+        self.on_tried_again: Callable[[], None] = lambda: None
+        """Called when `connect` begins after a failure, be it with a pause."""
         self.failures = 0
         """Attempts and connections that failed, ever."""
         self._environment = environment
@@ -73,11 +75,9 @@ class NodeLink:
         self._task: asyncio.Task[None] | None = None
         self._timer: Timer | None = None
         self._throttle_timer: Timer | None = None
-        self._failures_in_a_row = 0
-        self._attempts = 0
+        self._failures_in_a_row = self._attempts = 0
         self._is_closed = False
-        self._missing = ""
-        """What the attempt that is under way waits for; for the error if its time runs out."""
+        self._missing = ""  # what the attempt that is under way waits for; for the error if its time runs out
 
     @property
     def place(self) -> tuple[str, int]:
@@ -127,6 +127,8 @@ class NodeLink:
             self._timer = self._environment.schedule(self.retry_at, self._start)
         else:
             self._start(0.0)
+        if self.has_failed:
+            self.on_tried_again()
 
     def heed(self, response: Response, api: Api, now: float) -> None:
         """Do what an answer asks of the way to its node, whatever it says to whoever asked.

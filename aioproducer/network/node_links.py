@@ -24,13 +24,20 @@ class NodeLinks:
         bootstrap: nodes with negative ids.
         environment: shared by all links.
         on_failed: called when a node that metadata names could not be connected to, or its connection was lost.
+        on_tried_again: called when an attempt to connect to a node that has failed is wanted.
     """
 
     def __init__(
-        self, bootstrap: Sequence[Node], environment: NetworkEnvironment, *, on_failed: Callable[[], None]
+        self,
+        bootstrap: Sequence[Node],
+        environment: NetworkEnvironment,
+        *,
+        on_failed: Callable[[], None],
+        on_tried_again: Callable[[], None],
     ) -> None:
         self._environment = environment
         self._on_failed = on_failed
+        self._on_tried_again = on_tried_again
         self._links: dict[int, NodeLink] = {}
         self._leaving: set[NodeLink] = set()  # not in `_links` any more, requests still in flight
         self._asks_known = True
@@ -60,9 +67,9 @@ class NodeLinks:
         """Return the links to the bootstrap addresses; none after `close`."""
         return [] if self._is_closed else [link for link in self._links.values() if link.node.id < 0]
 
-    def has_failed(self, *, is_wanted: bool) -> bool:
-        """Tell whether a node that metadata names has failed; if `is_wanted`, one that is being tried again."""
-        return any(link.has_failed and (link.is_connecting or not is_wanted) for link in self.known())
+    def tries_in_vain(self) -> bool:
+        """Tell whether a node that metadata names has failed, and is being tried again."""
+        return any(link.has_failed and link.is_connecting for link in self.known())
 
     def update(self, nodes: Mapping[int, Node]) -> None:
         """Take the nodes that metadata names, by id."""
@@ -102,7 +109,8 @@ class NodeLinks:
         await asyncio.gather(*(link.close(error) for link in (*self._links.values(), *self._leaving)))
 
     def _add(self, node: Node) -> None:
-        self._links[node.id] = NodeLink(node, self._environment, self._note_change)
+        link = self._links[node.id] = NodeLink(node, self._environment, self._note_change)
+        link.on_tried_again = self._on_tried_again
 
     def _adopt_or_add(self, node: Node) -> None:
         for link in self._links.values():

@@ -73,7 +73,7 @@ ENDS_AND_EDGES = (
             Change(
                 "network/metadata_refresher.py",
                 "        self._suspected -= suspected\n",
-                "        self._suspected -= suspected\n        self._wanted.clear()\n",
+                "        self._suspected -= suspected\n        self._is_full_wanted, self._urgent = False, set()\n",
             ),
         ),
     ),

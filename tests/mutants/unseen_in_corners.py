@@ -324,8 +324,24 @@ UNSEEN_IN_CORNERS = (
         "tests/network/test_metadata_pauses.py",
         Change(
             "network/metadata_refresher.py",
-            "        if not self._wanted.is_set():\n            self._attempts = 0 ",
-            "        if not self._wanted.is_set():\n            pass ",
+            "        if not self._is_wanted():\n            self._attempts = 0 ",
+            "        if not self._is_wanted():\n            pass ",
         ),
+    ),
+    _mutant(
+        "lost_node_wakes_an_idle_producer",
+        "AGE: a producer wakes once a second for ever after a broker has closed a connection that nobody needs",
+        "tests/network/test_metadata_while_nodes_fail.py",
+        Change(
+            "network/node_links.py",
+            "any(link.has_failed and link.is_connecting for link in self.known())",
+            "any(link.has_failed for link in self.known())",
+        ),
+    ),
+    _mutant(
+        "node_tried_again_wakes_nobody",
+        "while a node that was lost long ago is tried in vain, metadata is as old as the attempt",
+        "tests/network/test_metadata_while_nodes_fail.py",
+        Change("network/node_link.py", "        if self.has_failed:\n            self.on_tried_again()\n", ""),
     ),
 )

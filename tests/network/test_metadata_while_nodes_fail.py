@@ -50,3 +50,49 @@ def test_metadata_is_asked_for_while_an_attempt_to_connect_hangs() -> None:
     failed, asked = run(story())
     assert failed <= 5
     assert 15 <= asked <= 25
+
+
+def test_node_that_is_lost_and_wanted_by_nobody_wakes_nobody() -> None:
+    """A broker closes a connection that is not used: in the hour after, metadata grows old twelve times, and is all."""
+
+    async def story() -> tuple[int, int]:
+        answers = Answers(nodes=((1, "seed", 9092), (2, "other", 9092)))
+        async with refreshing(answers) as (refresher, network):
+            network.loop.servers["other", 9092] = ScriptedBroker
+            await refresher.first_answer(5)
+            network.client.connect(2)
+            await asyncio.sleep(1)
+            network.client.disconnect(2, BrokerConnectionError("idle for too long"))
+            await asyncio.sleep(1)
+            turns, asked = network.loop.turns, len(answers.asked)
+            await asyncio.sleep(3600)
+            return network.loop.turns - turns, len(answers.asked) - asked
+
+    turns, asked = run(story())
+    assert asked == 12
+    assert turns < 400
+
+
+def test_node_that_was_lost_long_ago_is_a_reason_to_ask_once_it_is_tried_in_vain() -> None:
+    """Its attempt hangs, and metadata is minutes old."""
+
+    async def story() -> list[int]:
+        answers = Answers(nodes=((1, "seed", 9092), (2, "other", 9092)))
+        async with refreshing(answers) as (refresher, network):
+            network.loop.servers["other", 9092] = ScriptedBroker
+            await refresher.first_answer(5)
+            network.client.connect(2)
+            await asyncio.sleep(1)
+            network.client.disconnect(2, BrokerConnectionError("idle for too long"))
+            await asyncio.sleep(60)
+            network.loop.black_holes.add("other")
+            counts = [len(answers.asked)]
+            network.client.connect(2)
+            for wait_s in (0.9, 0.4):  # the attempt takes longer
+                await asyncio.sleep(wait_s)
+                counts.append(len(answers.asked))
+            return counts
+
+    before, during, after = run(story())
+    assert during == before
+    assert after == before + 1
