@@ -112,7 +112,8 @@ class ProducerConfig:
 
     linger_ms: Annotated[int, Whole(0, INT64_MAX)] = 5
     """How long a batch waits for more records, in ms. An awaited record does not wait:
-    its batch leaves at the end of this turn of the event loop."""
+    its batch leaves at the end of this turn of the event loop. When one has waited so long,
+    the others that wait for its broker go with it, in the same request."""
 
     batch_size: Annotated[int, Whole(0)] = 262_144
     """The size at which a batch is full, in bytes; 0: one record a batch.

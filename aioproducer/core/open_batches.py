@@ -4,15 +4,17 @@ This is what the native `RecordAppender` asks, once a batch: room for a record, 
 begins with a small chunk and grows by factors of four up to its limit, each chunk lent before it is used. Where there
 is no memory to grow, the next record waits for it if batches of its partition are about to give some back, because a
 small batch costs as much work as a large one; else the batch is closed, not failed. It becomes ready when its linger
-is over, when someone awaits one of its records, early in a large transaction (`transactions/early_requests.py`), or at
-once while memory is short; it is closed when it is full, when it is drained, by a flush, and when its oldest record is
-a tenth of `delivery.timeout.ms` old, so that no record's deadline is far from its batch's.
+is over, or that of another one for its node, as in Kafka, when someone awaits one of its records, early in a large
+transaction (`transactions/early_requests.py`), or at once while memory is short; it is closed when it is full, when it
+is drained, by a flush, and when its oldest record is a tenth of `delivery.timeout.ms` old, so that no record's deadline
+is far from its batch's.
 
 Source: the append side of RecordAccumulator in Apache Kafka, without its locks.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
@@ -80,7 +82,7 @@ class OpenBatches:  # noqa: PLR0904  # each asked from one place, of one diction
         offer: called with a partition that may have something to send now.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0915  # one line a fact
         self,
         settings: AccumulatorSettings,
         surroundings: Surroundings,
@@ -98,11 +100,13 @@ class OpenBatches:  # noqa: PLR0904  # each asked from one place, of one diction
         self.partitions = partitions
         self._deadlines = deadlines
         self._offer = offer
-        self._open: dict[PartitionQueue, None] = {}
+        self._lingering: defaultdict[int | None, dict[PartitionQueue, None]] = defaultdict(dict)  # not ready, by leader
+        self._open: dict[PartitionQueue, dict[PartitionQueue, None]] = {}  # each with those that it joined there
         self.limits = BatchLimits(settings.batch_size)
         """Of topics of which a broker has refused a batch as too large."""
         self._records_closed = 0
         self._closing_age_s = settings.delivery_timeout_s / 10
+        self._linger_s = min(settings.linger_s, self._closing_age_s)
         self.memory_is_short = False
         """Records wait for memory: what is opened is ready at once."""
         self.may_use_common = True
@@ -245,7 +249,7 @@ class OpenBatches:  # noqa: PLR0904  # each asked from one place, of one diction
         try:
             batch = self._begin(queue, chunk, limit)
         except MemoryError:
-            self._open.pop(queue, None)
+            self._open.pop(queue, {}).pop(queue, None)
             self._pool.give_back(chunk)
             raise
         self._arm_timers(queue, batch)
@@ -258,7 +262,8 @@ class OpenBatches:  # noqa: PLR0904  # each asked from one place, of one diction
         builder = RecordBatchBuilder(chunk, result, max(limit - HEADER_SIZE, 0))
         batch.write_with(builder)
         queue.next_order += ORDER_STEP
-        self._open[queue] = None
+        self._open[queue] = lingering = self._lingering[queue.leader_id]
+        lingering[queue] = None
         batch.generation = self._generations.enter()
         queue.open_batch, queue.slot.builder = batch, builder
         if self.on_opened is not None:
@@ -271,7 +276,7 @@ class OpenBatches:  # noqa: PLR0904  # each asked from one place, of one diction
         return self._pool.try_lend(size, node_id, may_use_common=self.may_use_common)
 
     def _arm_timers(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
-        if self._settings.linger_s <= 0 or self.memory_is_short:
+        if self._linger_s <= 0 or self.memory_is_short:
             self._make_ready(queue, batch)
         self._watch(queue, batch)
         self._deadlines.watch(batch)
@@ -291,7 +296,7 @@ class OpenBatches:  # noqa: PLR0904  # each asked from one place, of one diction
 
     def note_closed(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
         """Forget an open batch that was closed; the next of its partition begins as large as it became."""
-        self._open.pop(queue, None)
+        self._open.pop(queue, {}).pop(queue, None)
         queue.last_size = batch.size
         self._records_closed += batch.count
 
@@ -342,6 +347,7 @@ class OpenBatches:  # noqa: PLR0904  # each asked from one place, of one diction
     def _make_ready(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
         if not batch.is_ready:
             batch.is_ready = True
+            self._open[queue].pop(queue, None)
             self._offer(queue)
 
     def _wanted(self, result: BatchResult) -> None:
@@ -355,7 +361,7 @@ class OpenBatches:  # noqa: PLR0904  # each asked from one place, of one diction
 
         One timer a partition: one that is due earlier stays, and looks at whatever batch is open then.
         """
-        age = self._closing_age_s if batch.is_ready else min(self._settings.linger_s, self._closing_age_s)
+        age = self._closing_age_s if batch.is_ready else self._linger_s
         when = batch.called_at + age
         if queue.open_timer is not None:
             if queue.open_timer.when <= when:
@@ -368,12 +374,18 @@ class OpenBatches:  # noqa: PLR0904  # each asked from one place, of one diction
         batch = queue.open_batch
         if batch is None:
             return
+        if not batch.is_ready and now >= batch.called_at + self._linger_s:
+            self._make_ready_with_others(queue)
         if now >= batch.called_at + self._closing_age_s:
             self.close(queue)
-            return
-        if now >= batch.called_at + self._settings.linger_s:
-            self._make_ready(queue, batch)
-        self._watch(queue, batch)
+        else:
+            self._watch(queue, batch)
+
+    def _make_ready_with_others(self, queue: PartitionQueue) -> None:
+        """Make all ready that linger for the same node: at a moment of its own, each would take a request."""
+        for each in [*self._open[queue]]:
+            assert each.open_batch is not None, "closed without a note of it"
+            self._make_ready(each, each.open_batch)
 
     def __repr__(self) -> str:
         """Show how many are open."""

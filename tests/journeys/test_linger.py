@@ -4,7 +4,7 @@ import asyncio
 from functools import partial
 
 from aioproducer import Producer
-from aioproducer.testing import FakeCluster
+from aioproducer.testing import ApiKey, FakeCluster
 from tests.fakes.virtual_cluster import in_virtual_time
 
 SOON_S = 10
@@ -59,3 +59,21 @@ async def test_records_of_one_turn_leave_in_one_batch_although_awaited(cluster: 
         await asyncio.gather(*(producer.send("orders", b"x", partition=0) for _ in range(100)))
 
         assert producer.statistics().batches_sent == 1
+
+
+@in_virtual_time
+async def test_partitions_with_a_trickle_each_share_their_requests() -> None:
+    """A hundred of them, and a request to each node a linger: not one for each batch."""
+    async with (
+        FakeCluster(2, topics={"orders": 100}, replication_factor=1) as cluster,
+        Producer(cluster.bootstrap_servers, linger_ms=50) as producer,
+    ):
+        await producer.partitions_for("orders")
+        for number in range(1_000):
+            await producer.enqueue("orders", b"x", partition=number * 37 % 100)
+            await asyncio.sleep(0.001)
+        await producer.flush()
+        requests = sum(request.api is ApiKey.PRODUCE for request in cluster.requests)
+
+        assert producer.statistics().batches_sent > 900
+        assert requests <= 2 * (1_000 // 50 + 1)

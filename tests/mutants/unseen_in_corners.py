@@ -276,6 +276,12 @@ UNSEEN_IN_CORNERS = (
         Change("settlement.py", "            is_behind_gap=identity.is_changing,\n", ""),
     ),
     _mutant(
+        "lingers_end_one_by_one",
+        "each partition with a trickle takes a request of its own",
+        "tests/journeys/test_linger.py",
+        Change("core/open_batches.py", "for each in [*self._open[queue]]:", "for each in (queue,):"),
+    ),
+    _mutant(
         "fenced_is_told_twice",
         "a close hides the error that a fenced producer ends with",
         "tests/journeys/test_transaction_failures.py",

@@ -14,8 +14,8 @@ UNSEEN_IN_PACE = (
         ("D1", "D2"),
         Change(
             "core/open_batches.py",
-            "        if self._settings.linger_s <= 0 or self.memory_is_short:\n",
-            "        if self._settings.linger_s >= 0 or self.memory_is_short:\n",
+            "        if self._linger_s <= 0 or self.memory_is_short:\n",
+            "        if self._linger_s >= 0 or self.memory_is_short:\n",
         ),
     ),
     _mutant(
@@ -24,14 +24,15 @@ UNSEEN_IN_PACE = (
         ("D1", "D2"),
         Change(
             "core/open_batches.py",
-            "        if now >= batch.called_at + self._settings.linger_s:\n            self._make",
-            "        if now >= batch.called_at + self._settings.linger_s / 2:\n            self._make",
+            "min(settings.linger_s, self._closing_age_s)",
+            "min(settings.linger_s / 2, self._closing_age_s)",
         ),
-        Change(
-            "core/open_batches.py",
-            "min(self._settings.linger_s, self._closing_age_s)",
-            "min(self._settings.linger_s / 2, self._closing_age_s)",
-        ),
+    ),
+    _mutant(
+        "linger_of_one_node_for_all",
+        "LINGER: batches for other nodes go too early",
+        ("D1", "D2"),
+        Change("core/open_batches.py", "self._lingering[queue.leader_id]", "self._lingering[None]"),
     ),
     _mutant(
         "batches_closed_young",

@@ -1,7 +1,8 @@
 """Looks at what goes out early: LINGER, a batch that nothing hurries waits out its linger, for the sake of others.
 
 What hurries a batch: it is full, somebody awaits it, a flush or a close runs, records wait for memory or find none, or
-it holds records that waited and are so much older than what would come next.
+it holds records that waited and are so much older than what would come next; or the linger of another one is over that
+was opened for the same leader: then it must go along.
 FULL: one that counts as full is nearly that.
 """
 
@@ -20,8 +21,8 @@ TICK_S: Final = 0.001
 OVERHEAD: Final = 1_000
 """Bytes that a record has beside its value, and its batch before it, at most."""
 
-CLOSING_AGE: Final = 0.1
-"""Of the delivery time-out: a batch takes no records that are so much younger than its oldest."""
+CLOSING_AGES: Final = 10
+"""In the delivery time-out: a batch takes no records that are so much younger than its oldest."""
 
 
 class LingerWatch:
@@ -37,12 +38,14 @@ class LingerWatch:
         self._open_batches = open_batches
         self._violated = violated
         settings = open_batches._settings  # noqa: SLF001  # invariants are about what is inside
-        self._linger_s = min(settings.linger_s, settings.delivery_timeout_s * CLOSING_AGE)
+        self._linger_s = min(settings.linger_s, settings.delivery_timeout_s / CLOSING_AGES)
         self._hurried: set[ProducerBatch] = set()
+        self._opened_for: dict[PartitionQueue, int | None] = {}  # leaders; of open batches
         self._batch_size = settings.batch_size
         self._longest_record = longest_value + OVERHEAD
         for name in ("_begin", "adopt", "_close_full", "close_all", "hurry", "close_if_apart", "make_room"):
             setattr(open_batches, name, self._around(getattr(open_batches, name), name))
+        open_batches._look = self._around_look(open_batches._look)  # type: ignore[method-assign]  # noqa: SLF001  # as above
 
     def drained(self, batches: Sequence[ProducerBatch], now: float) -> None:
         """Look at batches as they are put into a request."""
@@ -61,11 +64,28 @@ class LingerWatch:
             done = step(*arguments)
             if self._open_batches.memory_is_short:
                 self._hurried.update(self._all())
+            if name == "_begin":
+                self._opened_for[done.queue] = done.queue.leader_id
             if name == "make_room" and not done:
                 self._note_patience(arguments[0].queue)
             return done
 
         return stepped
+
+    def _around_look(self, look: Callable[[PartitionQueue, float], None]) -> Callable[[PartitionQueue, float], None]:
+        """What ends a linger, noting who goes along, and that nobody is left who should."""
+
+        def looked(queue: PartitionQueue, now: float) -> None:
+            batch = queue.open_batch
+            is_over = batch is not None and not batch.is_ready and now >= batch.called_at + self._linger_s
+            leader = self._opened_for.get(queue)
+            company = [each for each in self._all() if is_over and self._opened_for[each.queue] == leader]
+            self._hurried.update(company)
+            look(queue, now)
+            if not all(each.is_ready for each in company):
+                self._violated("LINGER", f"one of {company} stays, although the linger of {batch!r} was over")
+
+        return looked
 
     def _note(self, name: str, arguments: tuple[Any, ...]) -> None:
         if name in {"close_all", "hurry", "adopt"}:

@@ -1,0 +1,102 @@
+"""When the linger of one batch is over, the others for its node go with it, and nobody else's."""
+
+from tests.fakes.core_parts import CoreParts, values
+
+LEADERS = (1, 2, 1, 2, 1)
+
+
+def offered(core: CoreParts) -> list[int]:
+    """The partitions that have something to send."""
+    return [number for number in range(len(LEADERS)) if core.queue(number).is_offered]
+
+
+def opened_in_turn(**settings: float) -> CoreParts:
+    """A batch in a partition each millisecond; the linger of the first is over a millisecond later."""
+    core = CoreParts(leaders=LEADERS, **{"linger_s": 0.005} | settings)
+    for number in range(len(LEADERS)):
+        core.send(partition=number)
+        core.pass_time(0.00099)
+    return core
+
+
+def test_batches_for_a_node_go_when_the_linger_of_the_first_is_over() -> None:
+    """One request for all of them, in place of one each; no request of another node is hurried."""
+    core = opened_in_turn()
+
+    core.pass_time(0.0001)
+
+    assert offered(core) == [0, 2, 4]
+
+
+def test_node_gets_one_request_a_linger_however_many_partitions_it_leads() -> None:
+    """Each batch is opened behind the last request, so the linger of none of them is over before it may be."""
+    core = CoreParts(leaders=[1] * 50, linger_s=0.0505)
+    requests = 0
+    for turn in range(1010):
+        core.send(partition=turn * 7 % 50)
+        core.pass_time(0.001)
+        drained = core.drain()
+        requests += bool(drained)
+        for batch in drained:
+            core.acknowledge(batch)
+
+    assert requests == 1010 // 51
+
+
+def test_batch_that_goes_along_takes_records_until_it_is_drained() -> None:
+    """As each batch that is ready does."""
+    core = opened_in_turn()
+    core.pass_time(0.0001)
+    core.send(partition=2)
+
+    assert values(core.drain()) == [1, 2, 1]
+
+
+def test_awaited_or_full_batch_takes_no_other_along() -> None:
+    """They come often, and each would cut the others short."""
+    core = opened_in_turn(batch_size=1024)
+    core.send(bytes(2000), partition=0)
+    core.send(partition=1).add_done_callback(lambda _: None)
+
+    assert offered(core) == [0, 1]
+
+
+def test_linger_of_a_batch_that_is_ready_already_takes_no_other_along() -> None:
+    """It was awaited before, and stays where no broker takes it: it does not go now either."""
+    core = opened_in_turn()
+    core.send(partition=0).add_done_callback(lambda _: None)
+
+    core.pass_time(0.0001)
+
+    assert offered(core) == [0]
+
+
+def test_batch_that_was_closed_is_not_taken_along() -> None:
+    """Nor is the next one of its partition, before its node has another linger that ends."""
+    core = opened_in_turn()
+    core.open_batches.close(core.queue(2))
+    [closed] = core.drain()
+
+    core.pass_time(0.0001)
+
+    assert (closed.queue, offered(core)) == (core.queue(2), [0, 4])
+
+
+def test_linger_that_the_age_of_a_batch_cuts_takes_others_along_too() -> None:
+    """A tenth of `delivery.timeout.ms` is the longest one that is kept."""
+    core = opened_in_turn(linger_s=60, delivery_timeout_s=0.05)
+
+    core.pass_time(0.0001)
+
+    assert offered(core) == [0, 2, 4]
+
+
+def test_moved_partition_goes_with_those_of_the_leader_it_was_opened_for() -> None:
+    """To its new one, and at the latest when its own linger is over."""
+    core = opened_in_turn()
+    core.lead((1, 2, 2, 2, 1), epoch=1)
+
+    core.pass_time(0.0001)
+
+    assert offered(core) == [0, 2, 4]
+    assert (len(core.drain(1)), len(core.drain(2))) == (2, 1)
