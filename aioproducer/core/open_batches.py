@@ -146,7 +146,7 @@ class OpenBatches:  # noqa: PLR0904  # each asked from one place, of one diction
 
     def choose_partition(self, topic: TopicSlots) -> int:
         """Choose the next sticky partition of keyless records."""
-        return self.partitions.choose(topic)
+        return self.partitions.choose(topic, self._clock())
 
     def unknown_partition(self, topic: TopicSlots, partition: int) -> NoReturn:
         """Refuse a partition number that the topic does not have, as far as is known.
@@ -299,6 +299,8 @@ class OpenBatches:  # noqa: PLR0904  # each asked from one place, of one diction
         self._open.pop(queue, {}).pop(queue, None)
         queue.last_size = batch.size
         self._records_closed += batch.count
+        if self.on_opened is None:  # a transaction would pay for each partition more
+            self.partitions.note_batch(queue, self._clock())
 
     @property
     def count(self) -> int:
@@ -361,8 +363,7 @@ class OpenBatches:  # noqa: PLR0904  # each asked from one place, of one diction
 
         One timer a partition: one that is due earlier stays, and looks at whatever batch is open then.
         """
-        age = self._closing_age_s if batch.is_ready else self._linger_s
-        when = batch.called_at + age
+        when = batch.called_at + (self._closing_age_s if batch.is_ready else self._linger_s)
         if queue.open_timer is not None:
             if queue.open_timer.when <= when:
                 return
@@ -370,8 +371,7 @@ class OpenBatches:  # noqa: PLR0904  # each asked from one place, of one diction
         queue.open_timer = self._timers.schedule(when, partial(self._look, queue))
 
     def _look(self, queue: PartitionQueue, now: float) -> None:
-        queue.open_timer = None
-        batch = queue.open_batch
+        queue.open_timer, batch = None, queue.open_batch
         if batch is None:
             return
         if not batch.is_ready and now >= batch.called_at + self._linger_s:

@@ -25,6 +25,11 @@ if TYPE_CHECKING:
 
 
 _PARTITIONS_LOOKED_AT: Final = 64
+
+_LONGEST_CHOICE_S: Final = 0.1
+"""Seconds that keyless records go to one partition, though no batch's worth: that takes minutes where all are awaited.
+More than a fast sender needs for a batch, and than most answers take."""
+
 _DRAWS: Final = 8
 """At random, before all partitions of a topic are looked at for one that has a leader."""
 
@@ -69,6 +74,7 @@ class PartitionsInUse:
         self._cluster_id: str | None = None
         self._led: Counter[int] = Counter()
         self._last_chosen: dict[str, PartitionSlot] = {}
+        self._chosen_at: dict[str, float] = {}
         self.on_renewed: Callable[[PartitionQueue, bool], None] = _nothing
         """Called with each partition of a topic that was deleted and made again, and whether it still exists."""
 
@@ -202,12 +208,17 @@ class PartitionsInUse:
 
     # Choosing
 
-    def choose(self, topic: TopicSlots) -> int:
+    def choose(self, topic: TopicSlots, now: float) -> int:
         """Choose a partition for the next keyless records: the shorter queue of two at random, leaders known first.
 
         Kafka weighs all partitions by queue length (KIP-794); two at random have nearly the same effect without a
         look at all of them.
+
+        Args:
+            topic: of the records.
+            now: monotonic seconds.
         """
+        self._chosen_at[topic.topic] = now
         first, second = (self._random_queue(topic) for _ in range(2))
         if self._is_adaptive and second.backlog < first.backlog:
             return second.topic_partition.partition
@@ -240,6 +251,16 @@ class PartitionsInUse:
         """Remember where a record went that might have gone anywhere; the next ones follow it."""
         self._last_chosen[topic.topic] = slot
         topic.stick_to(slot.partition)
+        self._chosen_at.pop(topic.topic, None)
+
+    def note_batch(self, queue: PartitionQueue, now: float) -> None:
+        """Note that a batch was closed: if the choice is adaptive, and no longer fresh, the next one goes elsewhere.
+
+        Records that are awaited all wait for a node that answers slowly, and leave it no queue that would tell.
+        """
+        chosen_at = self._chosen_at.setdefault(queue.topic_partition.topic, now)
+        if self._is_adaptive and now >= chosen_at + _LONGEST_CHOICE_S:
+            self._leave(queue)
 
     def note_failure(self, queue: PartitionQueue) -> None:
         """Have the next keyless records choose anew, if the choice is adaptive: elsewhere queues are shorter.

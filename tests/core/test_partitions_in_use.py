@@ -16,7 +16,7 @@ from tests.fakes.partitions_followed import in_use
 
 def chosen(partitions: PartitionsInUse, topic: TopicSlots, times: int = 200) -> Counter[int]:
     """How often each partition was chosen."""
-    return Counter(partitions.choose(topic) for _ in range(times))
+    return Counter(partitions.choose(topic, 0.0) for _ in range(times))
 
 
 # Following metadata
@@ -325,3 +325,42 @@ def test_topic_of_which_nothing_changed_costs_nothing() -> None:
     fresh = partitions.update(Cluster(nodes=known.nodes, topics=MappingProxyType({**known.topics, "u": other})))
 
     assert (fresh, moves.seen) == (["u"], [(0, 1), (0, 2)])
+
+
+def places_of_a_trickle(core: CoreParts) -> list[int]:
+    """Where keyless records go that are called 60 ms apart, and leave at once."""
+    places = []
+    for _ in range(4):
+        places.append(partition_of(core.send(partition=None)))
+        core.pass_time(0.060)
+        for batch in core.drain():
+            core.acknowledge(batch)
+    return places
+
+
+def test_choice_ends_with_a_batch_after_a_tenth_of_a_second() -> None:
+    """A batch's worth of bytes would take this trickle minutes, all of them in one partition."""
+    first, second, third, fourth = places_of_a_trickle(CoreParts(leaders=[1] * 50, linger_s=0))
+
+    assert (first, third) == (second, fourth)
+    assert first != third
+
+
+def test_choice_ends_by_bytes_alone_where_it_is_not_adaptive_and_in_transactions() -> None:
+    """As it was asked to; and each partition more would be one more to end the transaction in."""
+    plain = CoreParts(leaders=[1] * 50, linger_s=0, is_adaptive=False)
+    transactional = CoreParts(leaders=[1] * 50, linger_s=0)
+    transactional.open_batches.on_opened = lambda _: None
+
+    assert [len(set(places_of_a_trickle(core))) for core in (plain, transactional)] == [1, 1]
+
+
+def test_choice_that_is_old_ends_no_batch_before_its_linger() -> None:
+    """Batches are as full as they would be: the next one goes elsewhere, not the next record."""
+    core = CoreParts(leaders=[1] * 50, linger_s=0.3)
+    places = set()
+    for _ in range(4):
+        places.add(partition_of(core.send(partition=None)))
+        core.pass_time(0.060)
+
+    assert len(places) == 1

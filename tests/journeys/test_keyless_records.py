@@ -31,6 +31,13 @@ async def awaited_one_by_one(producer: Producer) -> list[int | None]:
     return partitions
 
 
+async def awaited_until(producer: Producer, ends_at: float) -> None:
+    """Send one record after another, as a request handler does."""
+    while asyncio.get_running_loop().time() < ends_at:
+        await producer.send("orders", b"v" * 100)
+        await asyncio.sleep(0.005)
+
+
 @pytest.mark.parametrize("is_adaptive", [True, False])
 @in_virtual_time
 async def test_one_record_waits_for_a_leader_and_the_others_go_elsewhere(*, is_adaptive: bool) -> None:
@@ -104,3 +111,22 @@ async def test_transaction_that_waits_for_markers_stays_in_its_partition() -> No
             partitions = {(await delivery).partition for delivery in deliveries}
 
         assert len(partitions) == 1
+
+
+@pytest.mark.parametrize("is_adaptive, least, most", [(True, 5_000, 50_000), (False, 200, 2_000)])
+@in_virtual_time
+async def test_awaited_records_do_not_stay_with_a_node_that_is_slow(
+    *, is_adaptive: bool, least: int, most: int
+) -> None:
+    """They all wait for it, so its queue is as short as the others: only time tells."""
+    async with (
+        FakeCluster(3, topics={"orders": PARTITIONS}, replication_factor=1) as cluster,
+        with_choices_of_its_own(
+            Producer(cluster.bootstrap_servers, partitioner_adaptive_partitioning_enable=is_adaptive)
+        ) as producer,
+    ):
+        cluster.faults.delay(0.2, Where(api=ApiKey.PRODUCE, node_id=1), times=None)
+        ends_at = asyncio.get_running_loop().time() + 20
+        await asyncio.gather(*(awaited_until(producer, ends_at) for _ in range(20)))
+
+        assert least < producer.statistics().records_acknowledged < most

@@ -282,6 +282,12 @@ UNSEEN_IN_CORNERS = (
         Change("core/open_batches.py", "for each in [*self._open[queue]]:", "for each in (queue,):"),
     ),
     _mutant(
+        "choice_ends_by_bytes_only",
+        "awaited keyless records stay with a slow node for a batch's worth of bytes",
+        "tests/journeys/test_keyless_records.py",
+        Change("core/partitions_in_use.py", "now >= chosen_at + _LONGEST_CHOICE_S", "False"),
+    ),
+    _mutant(
         "fenced_is_told_twice",
         "a close hides the error that a fenced producer ends with",
         "tests/journeys/test_transaction_failures.py",
