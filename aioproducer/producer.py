@@ -80,6 +80,9 @@ class Producer(ProducerLifetime, RecordVerbs, TransactionalVerbs):
 
         A `bytearray`, a `memoryview` and headers are copied; what a serializer takes must not change before the end.
 
+        A thread that never waits for its futures is not held back, and can fill the memory of the process: wait for
+        them now and then, or use a `BlockingProducer`, whose calls wait for room.
+
         Raises:
             IllegalStateError: not started.
         """

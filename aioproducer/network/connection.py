@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import enum
+import math
 from collections.abc import Callable, Mapping
 from operator import attrgetter
 from typing import Final, cast
@@ -38,6 +39,9 @@ class ConnectionState(enum.Enum):
     READY = "ready"
     CLOSED = "closed"
 
+
+_SHORTEST_WATCH_S: Final = 0.1
+"""Between two looks at the clock, however short `connections_max_idle_ms` is."""
 
 TRANSITIONS: Final[Mapping[ConnectionState, frozenset[ConnectionState]]] = {
     ConnectionState.HANDSHAKING: frozenset((ConnectionState.READY, ConnectionState.CLOSED)),
@@ -89,6 +93,8 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
         self._state = ConnectionState.HANDSHAKING
         self._spoiled: list[OutgoingRequest] = []  # answered with bytes that cannot be read: to be lost
         self._request_timeout_s = settings.request_timeout_ms / 1000
+        idle_s = settings.connections_max_idle_ms / 1000 if settings.connections_max_idle_ms >= 0 else math.inf
+        self._look_again_s = max(min(self._request_timeout_s, idle_s), _SHORTEST_WATCH_S)
         self._max_in_flight = settings.max_in_flight
         self._oldest_since = 0.0  # when the request that is the oldest became it, or a pause was over
         self._last_used = loop.time()
@@ -143,7 +149,7 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
         request.sent_at = self._last_used = now
         self._environment.counters.requests += 1
         self._stream.send(request, pieces, now)
-        self._watch(now + self._request_timeout_s)
+        self._watch(now + self._look_again_s)
 
     def close(self, error: KafkaError) -> None:
         """Close at once. Requests are lost a little later, from the loop; a second call does nothing."""
@@ -161,7 +167,9 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take the transport, and begin the handshake."""
         self._transport = cast("asyncio.Transport", transport)
-        self._stream = OutgoingStream(self._environment, self._transport, self._close_stalled)
+        self._stream = OutgoingStream(
+            self._environment, self._transport, on_all_written=self._close_if_drained, on_stall=self._close_stalled
+        )
         self._environment.counters.connections_created += 1
         self._send_step(next(self._handshake))
 
@@ -293,7 +301,7 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
 
     def _watch(self, deadline: float) -> None:
         # A timer that is due before the deadline stays: it looks again when it fires. So a connection that is
-        # busy sets one timer a request_timeout, not one a request.
+        # busy sets one timer a time-out, the shorter of the two, not one a request.
         if self._watch_timer is not None:
             if self._watch_at <= deadline:
                 return
@@ -308,14 +316,14 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
             text = f"no answer within request_timeout_ms={settings.request_timeout_ms}"
             self._close_at(self._oldest_since + self._request_timeout_s, now, BrokerConnectionError(text))
         elif self._stream.unwritten:  # the stream itself closes what does not move
-            self._watch(now + self._request_timeout_s)
+            self._watch(now + self._look_again_s)
         elif settings.connections_max_idle_ms >= 0:
             text = f"unused for connections_max_idle_ms={settings.connections_max_idle_ms}"
             self._close_at(self._last_used + settings.connections_max_idle_ms / 1000, now, IdleConnectionError(text))
 
     def _close_at(self, deadline: float, now: float, error: KafkaError) -> None:
         if now < deadline:
-            self._watch(deadline)
+            self._watch(min(deadline, now + self._look_again_s))
         else:
             self.close(error)
 

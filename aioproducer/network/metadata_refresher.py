@@ -276,6 +276,7 @@ class MetadataRefresher:
         has_changed = before.cluster_id not in {None, cluster.cluster_id}
         if has_changed:
             self._client.cluster_changed(answer.from_node)  # before its connection becomes another node's
+        self._client.end_rebootstrap()
         self._publish(cluster)
         if has_changed:
             self._log.warning("cluster_changed", cluster_id=cluster.cluster_id, before=before.cluster_id)

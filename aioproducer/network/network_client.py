@@ -209,6 +209,10 @@ class NetworkClient:  # noqa: PLR0904  # what is asked of a node, of any node, a
         """Ask only the bootstrap addresses until metadata comes from one of them (KIP-1102)."""
         self._links.forget_known()
 
+    def end_rebootstrap(self) -> None:
+        """Ask the nodes that metadata names again: it has come. What a Produce says of new leaders is no such news."""
+        self._links.ask_known()
+
     def _connection(self, node_id: int) -> BrokerConnection:
         link = self._links.get(node_id)
         if link is None or link.connection is None:

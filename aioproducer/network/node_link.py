@@ -46,6 +46,8 @@ class NodeLink:
             sent to again after a throttle.
     """
 
+    _throttled_until = 0.0
+
     def __init__(self, node: Node, environment: NetworkEnvironment, on_change: Callable[[NodeLink], None]) -> None:
         settings = environment.settings
         self.node = node
@@ -275,11 +277,16 @@ class NodeLink:
         write("broker_connection_failed", node_id=self.node.id, reason=str(error), failures=self._failures_in_a_row)
 
     def _throttle(self, throttle_ms: int, now: float) -> None:
-        """Send nothing for a while, as the broker asks; what it has been sent already waits with it."""
-        if self._throttle_timer is not None:
-            self._throttle_timer.cancel()
-        self.is_throttled = True
+        """Send nothing for a while, as the broker asks; what it has been sent already waits with it.
+
+        A shorter pause does not end a longer one. Source: ClusterConnectionStates.throttle.
+        """
         until = now + min(throttle_ms, LONGEST_THROTTLE_MS) / 1000
+        if self._throttle_timer is not None:
+            if until <= self._throttled_until:
+                return
+            self._throttle_timer.cancel()
+        self.is_throttled, self._throttled_until = True, until
         self._throttle_timer = self._environment.schedule(until, self._end_throttle)
         if self.connection is not None:
             self.connection.pause_until(until)

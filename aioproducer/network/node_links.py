@@ -75,7 +75,6 @@ class NodeLinks:
         """Take the nodes that metadata names, by id."""
         if not nodes:
             return
-        self._asks_known = True
         for node_id, link in list(self._links.items()):
             if node_id >= 0 and not _is_same_place(nodes.get(node_id), link.node):
                 self._let_go(link)
@@ -83,13 +82,17 @@ class NodeLinks:
             if node.id not in self._links:
                 self._adopt_or_add(node)
         for link in self._links.values():
-            if link.node.id < 0:
+            if link.node.id < 0 and self._asks_known:
                 link.retire()
 
     def forget_known(self) -> None:
-        """Ask only the bootstrap addresses until the next `update`."""
+        """Ask only the bootstrap addresses until `ask_known`."""
         self._asks_known = False
         self._announce()
+
+    def ask_known(self) -> None:
+        """Ask the nodes that metadata names, as at first."""
+        self._asks_known = True
 
     async def wait_for_change(self, timeout_s: float) -> None:
         """Wait until some link is connected, failed or lost, or the time is over."""

@@ -46,6 +46,7 @@ class OutgoingStream:
         "_in_one_piece",
         "_is_poll_due_soon",
         "_moved_at",
+        "_on_all_written",
         "_on_stall",
         "_poll_delay_s",
         "_poll_timer",
@@ -55,10 +56,16 @@ class OutgoingStream:
     )
 
     def __init__(
-        self, environment: NetworkEnvironment, transport: asyncio.Transport, on_stall: Callable[[str], None]
+        self,
+        environment: NetworkEnvironment,
+        transport: asyncio.Transport,
+        *,
+        on_all_written: Callable[[], None],
+        on_stall: Callable[[str], None],
     ) -> None:
         self._environment = environment
         self._transport = transport
+        self._on_all_written = on_all_written
         self._on_stall = on_stall
         self._handed = 0  # position behind the last byte given to the transport
         self._gone = 0  # position behind the last byte that had left it, when last looked at
@@ -114,6 +121,8 @@ class OutgoingStream:
                 on_written()
         if self._unwritten:
             self._poll_later(now)
+        else:
+            self._on_all_written()
 
     def take_unwritten(self) -> list[OutgoingRequest]:
         """Stop: remove and return what has not ended, oldest first."""

@@ -22,10 +22,8 @@ ENDS_AND_EDGES = (
         changes=(
             Change(
                 "network/node_link.py",
-                "        if self._throttle_timer is not None:\n"
-                "            self._throttle_timer.cancel()\n"
-                "        self.is_throttled = True\n",
-                "        self.is_throttled = True\n",
+                "            self._throttle_timer.cancel()\n        self.is_throttled, self",
+                "        self.is_throttled, self",
             ),
         ),
     ),

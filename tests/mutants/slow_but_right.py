@@ -26,6 +26,36 @@ SLOW_BUT_RIGHT = (
         Change("settlement.py", "        if batch.keeps_sequences:\n", "        if batch.is_part:\n"),
     ),
     _mutant(
+        "idle_below_the_request_timeout_is_not_seen",
+        "an idle connection lives on for request_timeout_ms, and a load balancer's limit is passed",
+        "tests/network/test_connection_times.py",
+        Change(
+            "network/connection.py", "max(min(self._request_timeout_s, idle_s), _SH", "max(self._request_timeout_s, _SH"
+        ),
+    ),
+    _mutant(
+        "retired_without_answers_stays",
+        "a connection to a node that has left stays open where acks=0",
+        "tests/network/test_connection_times.py",
+        Change("network/outgoing_stream.py", "        else:\n            self._on_all_written()\n", ""),
+    ),
+    _mutant(
+        "shorter_pause_ends_the_longer",
+        "KIP-219: a node is sent to before the pause is over that it has asked for",
+        "tests/network/test_connection_times.py",
+        Change("network/node_link.py", "            if until <= self._throttled_until:\n                return\n", ""),
+    ),
+    _mutant(
+        "hint_ends_the_rebootstrap",
+        "KIP-1102: who begins anew asks the old nodes again once a produce names a leader",
+        "tests/network/test_rebootstrap.py",
+        Change(
+            "network/node_links.py",
+            "        for node_id, link in list(",
+            "        self._asks_known = True\n        for node_id, link in list(",
+        ),
+    ),
+    _mutant(
         "settled_after_each_end",
         "a long queue that reaches its deadline is gone through once for each batch",
         "tests/test_settlement.py",

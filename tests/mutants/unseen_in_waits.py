@@ -58,7 +58,7 @@ UNSEEN_IN_WAITS = (
             "network/connection.py",
             (
                 "        elif self._stream.unwritten:  # the stream itself closes what does not move\n"
-                "            self._watch(now + self._request_timeout_s)\n"
+                "            self._watch(now + self._look_again_s)\n"
             ),
             "",
         ),

@@ -2,8 +2,10 @@
 
 import asyncio
 
+from aioproducer.core.cluster import PartitionView
 from aioproducer.network.metadata_refresher import MetadataSettings
-from tests.fakes.metadata_refreshing import Answers, refreshing
+from aioproducer.records import TopicPartition
+from tests.fakes.metadata_refreshing import ID, Answers, refreshing
 from tests.fakes.scripted_broker import ScriptedBroker
 from tests.fakes.virtual_loop import run
 
@@ -109,3 +111,22 @@ def test_nodes_are_asked_again_once_the_bootstrap_addresses_have_named_them() ->
 
     before, after = run(story())
     assert after > before > 1
+
+
+def test_rebootstrap_goes_on_when_a_produce_names_a_leader() -> None:
+    """It says nothing of the cluster that the addresses lead to."""
+
+    async def story() -> tuple[list[int], list[int]]:
+        answers = Answers([(0, "t", ID, [(1, 0)])], nodes=((1, "a", 1), (2, "b", 1)))
+        async with refreshing(answers) as (refresher, network):
+            refresher.add_topic("t", network.loop.time())
+            await refresher.first_answer(5)
+            await asyncio.sleep(1)
+            network.client.rebootstrap()
+            refresher.apply_leader_hints({TopicPartition("t", 0): PartitionView(2, 5)}, topic_ids={"t": ID})
+            asked = [link.node.id for link in network.client._links.candidates()]  # noqa: SLF001  # no other way to see it
+            refresher.request_update("test")
+            await asyncio.sleep(2)
+            return asked, [link.node.id for link in network.client._links.candidates()]  # noqa: SLF001  # as above
+
+    assert run(story()) == ([-1], [1, 2])
