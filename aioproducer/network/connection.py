@@ -314,16 +314,17 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
         settings = self._environment.settings
         if self._conversation.in_flight:
             text = f"no answer within request_timeout_ms={settings.request_timeout_ms}"
-            self._close_at(self._oldest_since + self._request_timeout_s, now, BrokerConnectionError(text))
+            too_late = self._oldest_since + self._request_timeout_s
+            self._close_at(too_late, now, BrokerConnectionError(text), look_at=now + self._look_again_s)
         elif self._stream.unwritten:  # the stream itself closes what does not move
             self._watch(now + self._look_again_s)
         elif settings.connections_max_idle_ms >= 0:
             text = f"unused for connections_max_idle_ms={settings.connections_max_idle_ms}"
             self._close_at(self._last_used + settings.connections_max_idle_ms / 1000, now, IdleConnectionError(text))
 
-    def _close_at(self, deadline: float, now: float, error: KafkaError) -> None:
+    def _close_at(self, deadline: float, now: float, error: KafkaError, *, look_at: float = math.inf) -> None:
         if now < deadline:
-            self._watch(min(deadline, now + self._look_again_s))
+            self._watch(min(deadline, look_at))
         else:
             self.close(error)
 

@@ -28,10 +28,8 @@ OWN_SHELL = (
         changes=(
             Change(
                 "network/connection.py",
-                "            self._close_at(self._oldest_since + self._request_timeout_s, now, "
-                "BrokerConnectionError(text))\n",
-                "            self._close_at(self._last_used + 60 * self._request_timeout_s, now, "
-                "BrokerConnectionError(text))\n",
+                "too_late = self._oldest_since + self._request_timeout_s\n",
+                "too_late = self._last_used + 60 * self._request_timeout_s\n",
             ),
         ),
     ),
