@@ -24,6 +24,7 @@ from aioproducer import (
 from aioproducer.testing import ApiKey, FakeCluster, Where
 from tests.fakes.background_tasks import background_tasks
 from tests.fakes.log_capture import LogCapture
+from tests.fakes.virtual_cluster import in_virtual_time
 from tests.fakes.wrong_servers import (
     HTTP_ANSWER,
     HUGE_FRAME,
@@ -186,13 +187,16 @@ async def test_answers_that_always_lack_the_partition_end_at_the_deadline(one_br
     assert isinstance(caught.value.last_broker_error, ProtocolError)
 
 
-async def test_what_the_broker_said_last_is_part_of_the_deadlines_error(one_broker: FakeCluster) -> None:
+@in_virtual_time
+async def test_what_the_broker_said_last_is_part_of_the_deadlines_error() -> None:
     """Its code, in the text and as an attribute."""
-    one_broker.faults.error(NOT_ENOUGH_REPLICAS, PRODUCE, times=None)
-    producer = Producer(one_broker.bootstrap_servers, delivery_timeout_ms=300, request_timeout_ms=100)
-    async with producer:
+    async with (
+        FakeCluster(1, topics={"orders": 1}) as cluster,
+        Producer(cluster.bootstrap_servers, delivery_timeout_ms=300, request_timeout_ms=100) as producer,
+    ):
+        cluster.faults.error(NOT_ENOUGH_REPLICAS, PRODUCE, times=None)
         with pytest.raises(DeliveryTimeoutError, match="NOT_ENOUGH_REPLICAS") as caught:
-            await in_time(2, producer.send("orders", b"v"))
+            await producer.send("orders", b"v")
 
     assert caught.value.outcome is Outcome.NOT_WRITTEN
     assert isinstance(caught.value.last_broker_error, NotEnoughReplicasError)
