@@ -125,8 +125,7 @@ class WireWatch:
         self._is_transactional = plan.family.is_transactional
         self._resends = ResendWatch(history, plan)
         self._used: dict[int, float] = {}  # connection -> when a request or an answer was the last on it
-        longest_ms = max(plan.number(_IDLE), plan.number("request_timeout_ms")) if _IDLE in plan.options else math.inf
-        self._max_idle_s = longest_ms / 1000  # it is looked at when a request would have been too late
+        self._max_idle_s = plan.number(_IDLE) / 1000 if _IDLE in plan.options else math.inf
         self._metadata_in_flight: dict[tuple[int, int], float] = {}  # -> when it was asked
         self._appended: dict[tuple[int, int], bool] = {}  # (connection, correlation id) -> every batch is in a log
         self._throttles: dict[tuple[int, int], int] = {}  # ms that the answer to a request asks to pause
