@@ -1,13 +1,16 @@
-"""When callers are told: not while the sender is in the middle of its own work."""
+"""When callers are told: not while the sender is in the middle of its own work; and what they are told then."""
 
 from collections.abc import Callable
 
 import pytest
 
-from aioproducer import KafkaError, RecordMetadata
+from aioproducer import Delivery, KafkaError, RecordMetadata
+from aioproducer.core.unseen_failures import KEPT
 from tests.fakes.scripted_sender import ScriptedSender
 
 Told = list[RecordMetadata | KafkaError | None]
+
+NOT_LEADER = 6
 
 
 def acknowledge(script: ScriptedSender) -> None:
@@ -53,3 +56,50 @@ def test_no_callback_runs_inside_the_senders_own_step(end: Callable[[ScriptedSen
     assert told == []
     script.loop.run()
     assert len(told) == 1
+
+
+def sent_twice() -> tuple[ScriptedSender, Delivery]:
+    """A record whose first attempt was refused after four seconds, and its second is on the wire after five."""
+    script = ScriptedSender(delivery_timeout_s=10)
+    delivery = script.core.send(b"v")
+    script.turn()
+    script.turn(seconds=4)
+    script.answer(1, {0: NOT_LEADER})
+    script.turn(seconds=1)
+    assert script.in_flight() == 1
+    return script, delivery
+
+
+def test_error_tells_the_time_since_the_call_and_not_since_the_last_attempt() -> None:
+    """What a caller compares with `delivery_timeout_ms`."""
+    script, delivery = sent_twice()
+    refuse(script)
+    script.loop.run()
+
+    error = delivery.exception()
+    assert isinstance(error, KafkaError)
+    assert error.elapsed_s == pytest.approx(5)
+
+
+def test_latency_is_that_of_the_delivery_and_not_of_its_last_attempt() -> None:
+    """A retry is part of what the caller waits for."""
+    script, _ = sent_twice()
+    acknowledge(script)
+
+    assert script.latency.quantile_s(1.0) == pytest.approx(5, rel=0.07)
+
+
+def test_failures_nobody_looks_at_are_bounded_for_as_long_as_they_come() -> None:
+    """Not after the first hundred alone."""
+    script = ScriptedSender()
+    for _ in range(3 * KEPT):
+        script.core.send(b"v")
+        script.turn()
+        refuse(script)
+        script.loop.run()
+
+    flush = script.completion.unseen.begin_flush(script.core.generations.close())
+    assert len(flush) <= KEPT + 1
+    error = flush.take_error()
+    assert error is not None
+    assert error.count == 3 * KEPT

@@ -3,16 +3,37 @@
 import asyncio
 import random
 import struct
+from collections import deque
+from collections.abc import Callable
+
+import pytest
 
 from aioproducer.core.producer_identity import ProducerIdentity
 from aioproducer.core.retry_backoff import ExponentialBackoff
-from aioproducer.errors import KafkaError
+from aioproducer.network.network_client import NetworkClient
 from aioproducer.producer_id_source import ProducerIdSource
+from tests.fakes.event_log import EventList
 from tests.fakes.network import client_on
 from tests.fakes.scripted_broker import SPOKEN, Heard, ScriptedBroker
 from tests.fakes.virtual_loop import run
 
 FIRST_BOOTSTRAP_NODE = -1
+NOT_THERE_YET = 14
+
+
+def source_of(
+    client: NetworkClient, identity: ProducerIdentity, *, on_assigned: Callable[[], None] = lambda: None
+) -> ProducerIdSource:
+    """One that pauses for 0.1 s after the first failure, and for 10 s at most."""
+    backoff = ExponentialBackoff(100, 10_000, 0.0, random=random.Random(1))
+    return ProducerIdSource(
+        client,
+        identity,
+        backoff,
+        on_assigned=on_assigned,
+        on_refused=lambda error: pytest.fail(str(error)),
+        log=EventList(),
+    )
 
 
 def test_pause_begins_with_the_id() -> None:
@@ -27,14 +48,10 @@ def test_pause_begins_with_the_id() -> None:
         network.loop.servers["seed", 9092] = lambda: ScriptedBroker(answer, spoken=(*SPOKEN[:-1], (22, 0, 1)))
         identity = ProducerIdentity(is_enabled=True)
         is_paused: list[bool] = []
-        refused: list[KafkaError] = []
-        source = ProducerIdSource(
+        source = source_of(
             network.client,
             identity,
-            ExponentialBackoff(100, 1000, random=random.Random(1)),
             on_assigned=lambda: is_paused.append(not network.client.ready_connection(FIRST_BOOTSTRAP_NODE)),
-            on_refused=refused.append,
-            log=network.log,
         )
         source.ask()
         task = asyncio.create_task(source.run())
@@ -47,3 +64,32 @@ def test_pause_begins_with_the_id() -> None:
         return identity.producer_id, *is_paused, is_ready
 
     assert run(story()) == (7, True, True)
+
+
+def test_each_id_is_asked_for_with_pauses_of_its_own() -> None:
+    """What the one before took so long to get says nothing of the next."""
+    codes = deque([NOT_THERE_YET] * 6 + [0, NOT_THERE_YET, 0])
+    asked: list[float] = []
+
+    def answer(broker: ScriptedBroker, heard: Heard) -> None:
+        asked.append(asyncio.get_running_loop().time())
+        code = codes.popleft()
+        broker.answer(heard, struct.pack(">ihqh", 0, code, -1 if code else 7, -1 if code else 0), header=b"")
+
+    async def story() -> float:
+        network = client_on()
+        network.loop.servers["seed", 9092] = lambda: ScriptedBroker(answer, spoken=(*SPOKEN[:-1], (22, 0, 1)))
+        identity = ProducerIdentity(is_enabled=True)
+        source = source_of(network.client, identity)
+        source.ask()
+        task = asyncio.create_task(source.run())
+        await asyncio.sleep(30)
+        identity.discard(7)
+        source.ask()
+        await asyncio.sleep(30)
+        task.cancel()
+        await asyncio.wait((task,))
+        await network.client.close()
+        return asked[8] - asked[7]
+
+    assert run(story()) == pytest.approx(0.1, abs=0.02)

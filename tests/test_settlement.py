@@ -7,6 +7,8 @@ import pytest
 
 from aioproducer import Delivery, KafkaError
 from aioproducer.core.producer_batch import ProducerBatch
+from aioproducer.core.transaction_identity import TransactionalIdentity
+from aioproducer.protocol.compression import CompressionType
 from tests.fakes.scripted_sender import ScriptedSender
 
 NOT_LEADER = 6
@@ -14,6 +16,7 @@ TOO_LARGE = 10
 FORBIDDEN = 29
 OUT_OF_ORDER = 45
 CONCURRENT_TRANSACTIONS = 51
+UNKNOWN_PRODUCER_ID = 59
 
 
 def split(script: ScriptedSender, *, records: int) -> None:
@@ -98,6 +101,36 @@ def test_every_batch_that_is_taken_apart_is_counted() -> None:
     assert script.settlement.counts.batches_split == 2
 
 
+def test_batch_that_could_not_be_taken_apart_is_not_counted() -> None:
+    """There was no room to unpack it: it failed."""
+    script = ScriptedSender(compression=CompressionType.GZIP)
+    pool = script.core.pool
+    deliveries = [script.core.send(b"v" * 100) for _ in range(2)]
+    script.turn()
+    while pool.try_lend(1, 1) is not None:
+        pass
+    while pool.lend_for_unpacking(100, 1) is not None:
+        pass
+
+    script.answer(1, {0: TOO_LARGE})
+
+    assert "no room to unpack it" in str(deliveries[0].exception())
+    assert script.settlement.counts.batches_split == 0
+
+
+def test_part_that_fails_tells_what_the_whole_was_refused_with() -> None:
+    """It had no attempt of its own."""
+    script = ScriptedSender(delivery_timeout_s=10)
+    last = [script.core.send(b"v" * 100) for _ in range(2)][-1]
+    script.turn()
+    script.answer(1, {0: TOO_LARGE})
+    script.turn(seconds=10)
+
+    error = last.exception()
+    assert isinstance(error, KafkaError)
+    assert "MESSAGE_TOO_LARGE" in str(error.last_broker_error)
+
+
 def test_every_record_of_a_batch_that_is_sent_again_is_counted() -> None:
     """Kafka's record-retry-total, and not the number of batches."""
     script = ScriptedSender()
@@ -160,6 +193,52 @@ def test_what_refused_records_leave_pipelines() -> None:
     script.answer(1, {0: (0, 1)})
 
     assert script.in_flight() == 5
+
+
+def test_what_is_left_of_a_refused_batch_goes_under_a_new_epoch() -> None:
+    """Its sequences were never written: those behind them would be out of order, and with no retries left, fail."""
+    script = ScriptedSender()
+    script.confirm()
+    for _ in range(3):
+        script.core.send(b"v" * 100)
+    script.turn()
+    script.answer(1, {0: [0]})
+
+    (batch,) = script.core.queue().on_wire
+    assert (batch.count, batch.identity.epoch, batch.identity.base_sequence) == (2, 1, 0)
+
+
+def test_answer_about_an_id_that_was_left_does_not_end_the_new_one() -> None:
+    """Many partitions hear of it one after another; each would have another id asked for."""
+    script = ScriptedSender(leaders=[1, 2])
+    for partition in (0, 1):
+        script.core.send(b"v", partition=partition)
+    script.turn()
+    script.answer(1, {0: UNKNOWN_PRODUCER_ID})
+    assert script.core.identity.is_missing
+    script.core.identity.assign(8, 0)
+
+    script.answer(2, {1: UNKNOWN_PRODUCER_ID})
+
+    assert script.core.identity.producer_id == 8
+
+
+def test_late_acknowledgement_of_a_batch_that_was_given_up_leaves_no_gap() -> None:
+    """Its sequences are in the log: a transactional producer needs no other epoch for them."""
+    script = ScriptedSender(delivery_timeout_s=10)
+    shared = TransactionalIdentity()
+    shared.assign(7, 0)
+    shared.begin_transaction(pipelines_at_once=False)
+    queue = script.core.queue()
+    queue.identity = shared.of_partition()
+    queue.identity.join_transaction()
+    script.core.send(b"v")
+    script.turn()
+    script.turn(seconds=10)
+    assert script.in_flight() == 1
+    script.answer(1, {0: (0, 5)})
+
+    assert not shared.needs_epoch
 
 
 class LookedAt(deque[ProducerBatch]):

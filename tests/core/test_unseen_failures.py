@@ -117,6 +117,16 @@ def test_failure_that_all_flushes_left_behind_is_raised_once(batches: int) -> No
     assert unseen.begin_flush(3).take_error() is None
 
 
+def test_failure_outlives_any_number_of_cancelled_flushes() -> None:
+    """Each leaves it to the next, and none has raised it."""
+    unseen = UnseenFailures()
+    unseen.record(failed_batch(), 0)
+    for generation in range(3):
+        unseen.end_flush(unseen.begin_flush(generation))
+
+    assert unseen.begin_flush(3).take_error() is not None
+
+
 def test_failure_that_was_looked_at_is_not_raised() -> None:
     """By its delivery's exception, here."""
     unseen = UnseenFailures()

@@ -52,6 +52,18 @@ def test_records_of_a_topic_that_stays_unknown_fail_in_time() -> None:
     assert len(core.timers) == 0
 
 
+@pytest.mark.parametrize("topic", ["t", "nowhere"], ids=["memory", "metadata"])
+def test_error_of_who_waited_in_vain_tells_for_how_long(topic: str) -> None:
+    """As that of a batch does."""
+    core = full()
+    core.wait_in_line(topic=topic)
+
+    core.pass_time(60)
+
+    [(_, error)] = core.failed
+    assert error.elapsed_s == pytest.approx(60)
+
+
 def not_in_line(core: CoreParts, size: int, *, topic: str = "t") -> WaitingRecord:
     """A record that would wait, and does not yet."""
     record = core.wait_in_line(bytes(size), topic=topic)

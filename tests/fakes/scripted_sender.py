@@ -70,6 +70,7 @@ class ScriptedClient:
         self.throttled: list[tuple[int, int]] = []
         self.disconnected: list[int] = []
         self.retired: list[int] = []
+        self.version = VERSION
         self.version_error: KafkaError | None = None
         self.send_error: KafkaError | None = None
 
@@ -88,7 +89,7 @@ class ScriptedClient:
         """All nodes speak the same."""
         if self.version_error is not None:
             raise self.version_error
-        return min(VERSION, at_most)
+        return min(self.version, at_most)
 
     def send(self, node_id: int, request: OutgoingRequest) -> None:
         """Keep it for the test."""
@@ -160,7 +161,8 @@ class ScriptedSender:
         self.log = EventList()
         loop = loop or cast("asyncio.AbstractEventLoop", self.loop)
         core = self.core
-        self.completion = Completion(loop, core.pool, core.generations, latency=LatencyHistogram(), log=self.log)
+        self.latency = LatencyHistogram()
+        self.completion = Completion(loop, core.pool, core.generations, latency=self.latency, log=self.log)
         self.refreshed: list[str] | None = []
         self.settlement = Settlement(
             accumulator=core.accumulator,
@@ -180,7 +182,8 @@ class ScriptedSender:
 
     def _make_sender(self, loop: asyncio.AbstractEventLoop, policy: Policy) -> Sender:
         core = self.core
-        sealing = Sealing(loop, core.accumulator, codec=CompressionType.NONE, level=None, wake=_nothing, log=self.log)
+        codec = CompressionType(core.settings.compression)
+        sealing = Sealing(loop, core.accumulator, codec=codec, level=None, wake=_nothing, log=self.log)
         path = SendPath(
             accumulator=core.accumulator,
             lines=core.lines,
