@@ -127,6 +127,16 @@ def test_interceptors_that_let_a_dropped_record_pass_are_told() -> None:
     assert heard == [(b"1", -1, f"an interceptor dropped the record for topic {RECORD.topic!r}", RECORD.headers)]
 
 
+def test_interceptor_is_told_of_a_dropped_record_for_partition_0() -> None:
+    """-1 is for those that have none yet."""
+    heard: list[object] = []
+    chain = InterceptorChain([AppendsToValue(b"1", heard), Drops()], ListLog())
+
+    chain.on_send(dataclasses.replace(RECORD, partition=0))
+
+    assert heard == [(b"1", 0, f"an interceptor dropped the record for topic {RECORD.topic!r}", RECORD.headers)]
+
+
 @pytest.mark.parametrize("broken", [Fails(), ReturnsBytes()])
 def test_failing_on_send_is_skipped(broken: ProducerInterceptor) -> None:
     """The record goes on as it was given to the one that failed."""

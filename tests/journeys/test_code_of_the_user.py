@@ -199,6 +199,16 @@ async def test_interceptor_sees_a_records_whole_life(one_broker: FakeCluster) ->
     assert values(one_broker, "orders") == [b"v"]
 
 
+async def test_interceptor_hears_of_a_record_that_was_refused_for_partition_0(one_broker: FakeCluster) -> None:
+    """-1 is for those that named none."""
+    noting = Noting()
+    async with Producer(one_broker.bootstrap_servers, interceptors=[noting]) as producer:
+        with pytest.raises(RecordTooLargeError):
+            producer.send("orders", b"x" * 2_000_000, partition=0)
+
+    assert noting.told == [(TopicPartition("orders", 0), RecordTooLargeError, (("seen", b"1"),)), "closed"]
+
+
 async def test_interceptor_hears_which_partition_refused_a_record_that_named_none(one_broker: FakeCluster) -> None:
     """What the key has chosen, it cannot know."""
     noting = Noting()
@@ -279,14 +289,17 @@ async def test_failing_interceptor_is_logged_once_and_skipped(one_broker: FakeCl
     assert noting.told[-1] == "closed"
 
 
+class Dropping(ProducerInterceptor):
+    """Drops some records."""
+
+    def on_send(self, record: ProducerRecord) -> ProducerRecord | None:
+        """Look at its value."""
+        return None if record.value == b"drop" else record
+
+
 @pytest.mark.parametrize("verb", VERBS)
 async def test_dropped_record_is_an_error_of_its_own(one_broker: FakeCluster, verb: str) -> None:
     """By the delivery; not sent, counted, and not raised by flush."""
-
-    class Dropping(ProducerInterceptor):
-        def on_send(self, record: ProducerRecord) -> ProducerRecord | None:
-            return None if record.value == b"drop" else record
-
     async with Producer(one_broker.bootstrap_servers, interceptors=[Dropping()]) as producer:
         with pytest.raises(RecordFilteredError, match="'orders'") as caught:
             await give(producer, verb, "orders", b"drop")
@@ -297,6 +310,14 @@ async def test_dropped_record_is_an_error_of_its_own(one_broker: FakeCluster, ve
         await producer.send("orders", b"keep")
 
     assert values(one_broker, "orders") == [b"keep"]
+
+
+async def test_dropped_record_keeps_the_time_0(one_broker: FakeCluster) -> None:
+    """The beginning of 1970 is a time that was given."""
+    async with Producer(one_broker.bootstrap_servers, interceptors=[Dropping()]) as producer:
+        delivery = producer.send("orders", b"drop", timestamp=0)
+
+        assert delivery.timestamp == 0
 
 
 async def test_interceptor_that_returns_nonsense_is_skipped(one_broker: FakeCluster) -> None:

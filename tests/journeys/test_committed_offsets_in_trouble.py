@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from aioproducer import OffsetAndMetadata, Producer, TopicPartition
+from aioproducer import OffsetAndMetadata, Producer, TopicPartition, TransactionTimeoutError
 from aioproducer.protocol.offset_fetch import OffsetsAnswer, decode_offset_fetch_response
 from aioproducer.testing import ApiKey, FakeCluster, Where
 from aioproducer.testing.model.coordinators import CoordinatorKind
@@ -13,6 +13,7 @@ from tests.fakes.transactional_cluster import producer_of
 from tests.fakes.virtual_cluster import in_virtual_time
 
 PLACE = TopicPartition("t", 0)
+UNSTABLE = 88
 
 
 @in_virtual_time
@@ -89,3 +90,17 @@ async def test_coordinator_that_stays_busy_is_asked_ever_more_slowly() -> None:
 
         assert await asking == {PLACE: None}
         assert sum(each.api is ApiKey.OFFSET_FETCH for each in cluster.requests) < 40
+
+
+@in_virtual_time
+async def test_time_out_names_what_the_coordinator_has_answered() -> None:
+    """A transaction that stays open is another matter than a broker that is away."""
+    async with (
+        FakeCluster(1, topics={"t": 1}) as cluster,
+        Producer(cluster.bootstrap_servers, max_block_ms=2000) as producer,
+    ):
+        cluster.faults.error(UNSTABLE, Where(api=ApiKey.OFFSET_FETCH), times=None)
+        with pytest.raises(TransactionTimeoutError, match="UNSTABLE_OFFSET_COMMIT") as late:
+            await producer.committed_offsets("g", [PLACE])
+
+    assert late.value.last_broker_error is not None

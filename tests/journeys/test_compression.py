@@ -7,11 +7,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from aioproducer import Producer
+from aioproducer import MessageTooLargeError, Producer
 from aioproducer.testing import ApiKey, FakeCluster, Where
 
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 RECORDS = 3000
+TOO_LARGE = 10
 
 
 def values() -> list[bytes]:
@@ -156,6 +157,37 @@ async def test_batch_that_compression_makes_larger_is_sent_as_it_is() -> None:
             assert cluster.records("orders", 0)[0].value == value
 
     assert sizes == [sizes[0]] * len(CODECS)
+
+
+@pytest.mark.parametrize("size", [1_000, 100_000], ids=["on the loop", "in a thread"])
+async def test_batch_whose_compression_fails_goes_as_it_is(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a thread as on the loop."""
+
+    def fails(*_: object) -> bytes:
+        raise MemoryError
+
+    monkeypatch.setattr("aioproducer.sealing.compress", fails)
+    async with (
+        FakeCluster(1, topics={"orders": 1}) as cluster,
+        Producer(cluster.bootstrap_servers, compression_type="gzip") as producer,
+    ):
+        async with asyncio.timeout(5):
+            await producer.send("orders", bytes(size))
+        assert [record.value for record in cluster.records("orders", 0)] == [bytes(size)]
+
+
+async def test_size_of_a_record_that_is_too_large_is_that_on_the_wire() -> None:
+    """That is what the broker's limit is compared with."""
+    async with (
+        FakeCluster(1, topics={"orders": 1}) as cluster,
+        Producer(cluster.bootstrap_servers, compression_type="gzip") as producer,
+    ):
+        cluster.faults.error(TOO_LARGE, Where(api=ApiKey.PRODUCE), times=None)
+        with pytest.raises(MessageTooLargeError) as raised:
+            await producer.send("orders", bytes(50_000))
+
+    assert raised.value.size_bytes is not None
+    assert raised.value.size_bytes < 10_000
 
 
 async def test_two_compressed_batches_take_the_place_of_many(cluster: FakeCluster) -> None:

@@ -1,6 +1,7 @@
 """What `send_many` tells of its records: when, how often, and nothing that is not known."""
 
 import asyncio
+import gc
 import sys
 
 import pytest
@@ -34,6 +35,20 @@ async def test_failures_after_a_wait_that_was_given_up_are_raised_by_flush(
 
     with pytest.raises(UndeliveredError, match="2 records were not delivered"):
         await producer.flush()
+
+
+async def test_waits_that_were_given_up_leave_nothing_behind(producer: Producer, one_broker: FakeCluster) -> None:
+    """A program that looks every second, for minutes."""
+    one_broker.faults.stall(PRODUCE)
+    bulk = await producer.send_many("orders", [b"a", b"b"], partition=0)
+    for _ in range(20):
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.001):
+                await bulk
+    gc.collect()
+
+    left = sum(type(each).__name__ == "_AllDone" for each in gc.get_objects())
+    assert left <= 1  # the last one's error has a frame that knows it
 
 
 async def test_failure_before_a_wait_for_others_was_given_up_is_raised_by_flush(

@@ -6,13 +6,14 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from aioproducer import BufferTimeoutError, ProducerOptions, TransactionTimeoutError
+from aioproducer import BufferTimeoutError, ProducerClosedError, ProducerOptions, TransactionTimeoutError
 from aioproducer.transactions.waits import TransactionWaits
 from tests.fakes.transactional_cluster import (
     END_TXN,
     INIT,
     PRODUCE,
     V1_RELEASE,
+    V2_RELEASE,
     Release,
     cluster_of,
     committed,
@@ -20,6 +21,8 @@ from tests.fakes.transactional_cluster import (
     producer_of,
 )
 from tests.fakes.virtual_cluster import in_virtual_time
+
+INVALID_PRODUCER_EPOCH = 47
 
 
 async def in_vain(waits: TransactionWaits) -> None:
@@ -88,6 +91,28 @@ async def test_begin_that_waits_for_late_copies_keeps_its_time() -> None:
             await asyncio.wait_for(producer.begin_transaction(), 60)
 
         assert loop.time() - began == pytest.approx(4, abs=0.1)
+
+
+@in_virtual_time
+async def test_begin_that_waits_for_the_last_transaction_ends_as_soon_as_the_producer_closes() -> None:
+    """Not when closing has come to its end, which may take as long as it is given."""
+    async with cluster_of(V2_RELEASE) as cluster:
+        producer = await producer_of(cluster).start()
+        await producer.begin_transaction()
+        await producer.send("t", b"v", partition=0)
+        cluster.faults.error(INVALID_PRODUCER_EPOCH, END_TXN)
+        stalled = cluster.faults.stall(INIT)
+        aborting = asyncio.create_task(producer.abort_transaction())
+        await asyncio.sleep(1)
+        beginning = asyncio.create_task(producer.begin_transaction())
+        await asyncio.sleep(1)
+        closing = asyncio.create_task(producer.close(20))
+        await asyncio.sleep(1)
+
+        assert (aborting.done(), closing.done()) == (False, False)
+        assert isinstance(beginning.exception(), ProducerClosedError)
+        cluster.faults.remove(stalled)
+        await asyncio.wait((aborting, closing))
 
 
 @on_every_release

@@ -12,8 +12,10 @@ from aioproducer import (
     Outcome,
     ProducerFencedError,
     TransactionAbortableError,
+    TransactionAbortedError,
     TransactionalIdAuthorizationError,
 )
+from aioproducer.testing import ApiKey, Where
 from tests.fakes.transactional_cluster import (
     ADD_PARTITIONS,
     END_TXN,
@@ -213,3 +215,22 @@ async def test_partition_that_is_being_added_does_not_stop_the_others(release: R
             await slow
 
         assert committed(cluster) == [b"a", b"b", b"c"]
+
+
+@in_virtual_time
+async def test_record_that_is_given_up_with_a_failed_transaction_says_why_that_failed() -> None:
+    """Also where its caller aborts in the very turn in which another record fails."""
+    async with cluster_of(V2_RELEASE) as cluster, producer_of(cluster) as producer:
+        cluster.faults.error(29, FIRST)
+        cluster.faults.error(19, Where(api=ApiKey.PRODUCE, topic="t", partition=1), times=None)
+        await producer.begin_transaction()
+        producer.send("t", b"v", partition=0)
+        waiting = producer.send("t", b"v", partition=1)
+        while not producer.statistics().records_failed:  # noqa: ASYNC110  # it must be seen in the very turn
+            await asyncio.sleep(0)
+        assert not waiting.done()
+        await producer.abort_transaction()
+
+        error = waiting.exception()
+        assert isinstance(error, TransactionAbortedError)
+        assert isinstance(error.__cause__, TransactionAbortableError)

@@ -57,6 +57,23 @@ async def test_record_that_failed_unseen_fails_the_commit(release: Release, code
         await one_more(producer, cluster)
 
 
+@in_virtual_time
+async def test_commit_that_failed_is_not_counted_as_one() -> None:
+    """Nor is its time: the broker has not said that it is committed."""
+    async with cluster_of(V2_RELEASE) as cluster, producer_of(cluster) as producer:
+        cluster.faults.error(29, FIRST)
+        await producer.begin_transaction()
+        producer.send("t", b"v", partition=0)
+        with pytest.raises(TransactionAbortableError):
+            await producer.commit_transaction()
+        statistics = producer.statistics()
+        assert (statistics.transactions_committed, statistics.commit_total_s) == (0, 0.0)
+
+        await producer.abort_transaction()
+        statistics = producer.statistics()
+        assert (statistics.transactions_committed, statistics.transactions_aborted) == (0, 1)
+
+
 @on_v1
 @in_virtual_time
 async def test_topic_that_is_too_new_for_the_coordinator_costs_no_transaction(release: Release) -> None:

@@ -17,6 +17,7 @@ from aioproducer import (
 from aioproducer.testing import FakeCluster
 from aioproducer.transactions.turns import TransactionTurns
 from tests.fakes.transactional_cluster import (
+    INIT,
     V2_RELEASE,
     cluster_of,
     committed,
@@ -103,6 +104,26 @@ async def test_cancelled_while_it_waits_for_its_turn_leaves_the_line() -> None:
 
         assert [isinstance(result, asyncio.CancelledError) for result in results] == [False, True, False, False]
         assert committed(cluster) == [b"0", b"2", b"3"]
+
+
+@pytest.mark.parametrize("wait", [False, True])
+@in_virtual_time
+async def test_begin_that_is_cancelled_gives_its_turn_back(wait: bool) -> None:  # noqa: FBT001  # a parameter of the test
+    """While it waits for its identity it has its turn: the next one would never begin."""
+    async with cluster_of(V2_RELEASE) as cluster:
+        stalled = cluster.faults.stall(INIT)
+        producer = producer_of(cluster)
+        await producer.start(wait=False)
+        beginning = asyncio.create_task(producer.begin_transaction(wait=wait))
+        await asyncio.sleep(1)
+        beginning.cancel()
+        await asyncio.wait((beginning,))
+        cluster.faults.remove(stalled)
+
+        async with asyncio.timeout(120):
+            await producer.begin_transaction()
+            await producer.abort_transaction()
+        await producer.close()
 
 
 async def _begun_and_never_ended(producer: Producer) -> list[asyncio.Future[None]]:
