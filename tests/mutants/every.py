@@ -15,6 +15,7 @@ from tests.mutants.slow_but_right import SLOW_BUT_RIGHT
 from tests.mutants.times_and_looks import TIMES_AND_LOOKS
 from tests.mutants.unseen_in_corners import UNSEEN_IN_CORNERS
 from tests.mutants.unseen_in_counts import UNSEEN_IN_COUNTS
+from tests.mutants.unseen_in_endings import UNSEEN_IN_ENDINGS
 from tests.mutants.unseen_in_pace import UNSEEN_IN_PACE
 from tests.mutants.unseen_in_transactions import UNSEEN_IN_TRANSACTIONS
 from tests.mutants.unseen_in_waits import UNSEEN_IN_WAITS
@@ -37,4 +38,5 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     *UNSEEN_IN_COUNTS,
     *UNSEEN_IN_WAITS,
     *SLOW_BUT_RIGHT,
+    *UNSEEN_IN_ENDINGS,
 )
