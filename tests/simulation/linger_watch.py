@@ -43,7 +43,8 @@ class LingerWatch:
         self._opened_for: dict[PartitionQueue, int | None] = {}  # leaders; of open batches
         self._batch_size = settings.batch_size
         self._longest_record = longest_value + OVERHEAD
-        for name in ("_begin", "adopt", "_close_full", "close_all", "hurry", "close_if_apart", "make_room"):
+        steps = ("_begin", "adopt", "_close_full", "close_all", "hurry", "close_if_apart", "make_room")
+        for name in (*steps, "_make_ready_with_others"):
             setattr(open_batches, name, self._around(getattr(open_batches, name), name))
         open_batches._look = self._around_look(open_batches._look)  # type: ignore[method-assign]  # noqa: SLF001  # as above
 
@@ -79,8 +80,7 @@ class LingerWatch:
             batch = queue.open_batch
             is_over = batch is not None and not batch.is_ready and now >= batch.called_at + self._linger_s
             leader = self._opened_for.get(queue)
-            company = [each for each in self._all() if is_over and self._opened_for[each.queue] == leader]
-            self._hurried.update(company)
+            company = [each for each in self._all() if is_over and self._opened_for.get(each.queue) == leader]
             look(queue, now)
             if not all(each.is_ready for each in company):
                 self._violated("LINGER", f"one of {company} stays, although the linger of {batch!r} was over")
@@ -90,6 +90,9 @@ class LingerWatch:
     def _note(self, name: str, arguments: tuple[Any, ...]) -> None:
         if name in {"close_all", "hurry", "adopt"}:
             self._hurried.update(self._all())
+        elif name == "_make_ready_with_others":  # by whatever timer: some are older than this watch
+            leader = self._opened_for.get(arguments[0])
+            self._hurried.update(each for each in self._all() if self._opened_for.get(each.queue) == leader)
         elif name in {"_close_full", "close_if_apart"}:
             target = arguments[0]
             queue: PartitionQueue = target if name == "_close_full" else target.queue

@@ -125,7 +125,8 @@ class WireWatch:
         self._is_transactional = plan.family.is_transactional
         self._resends = ResendWatch(history, plan)
         self._used: dict[int, float] = {}  # connection -> when a request or an answer was the last on it
-        self._max_idle_s = plan.number(_IDLE) / 1000 if _IDLE in plan.options else math.inf
+        unread_ms = 0 if self._is_answered else plan.number("request_timeout_ms")  # what is not read keeps it in use
+        self._max_idle_s = max(plan.number(_IDLE), unread_ms) / 1000 if _IDLE in plan.options else math.inf
         self._metadata_in_flight: dict[tuple[int, int], float] = {}  # -> when it was asked
         self._appended: dict[tuple[int, int], bool] = {}  # (connection, correlation id) -> every batch is in a log
         self._throttles: dict[tuple[int, int], int] = {}  # ms that the answer to a request asks to pause
