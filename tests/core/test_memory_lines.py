@@ -204,13 +204,13 @@ def test_partition_that_is_held_up_while_it_waits_alone_goes_on_afterwards() -> 
     assert queue.placed == [held_up, later]
 
 
-def held_up_lines(partitions: int, first: bytes) -> tuple[Queue, list[WaitingRecord]]:
-    """One record waiting for each of some partitions of node 1, all held up; the common memory is taken."""
-    core = CoreParts(leaders=(1,) * partitions, memory=4 * (partitions + 1) * 1024, batch_size=1024)
+def held_up_lines(partitions: int, first: bytes, node_id: int = 1) -> tuple[Queue, list[WaitingRecord]]:
+    """One record waiting for each of some partitions of a node, all held up; the common memory is taken."""
+    core = CoreParts(leaders=(node_id,) * partitions, memory=4 * (partitions + 1) * 1024, batch_size=1024)
     for partition in range(partitions):
         core.send(CHUNK, partition=partition)
     core.flush()
-    for batch in core.drain():
+    for batch in core.drain(node_id):
         core.refuse(batch)
     while core.appender.append("t", CHUNK, None, 0, None, None, None) is not None:
         pass
@@ -232,12 +232,13 @@ def test_waiting_in_vain_costs_the_same_for_however_many_partitions_are_held_up(
     assert len(asked) == 2  # as much as is sensible, and as little as is possible
 
 
-def test_partition_that_has_recovered_does_not_wait_behind_one_that_has_not() -> None:
+@pytest.mark.parametrize("node_id", [0, 1])
+def test_partition_that_has_recovered_does_not_wait_behind_one_that_has_not(node_id: int) -> None:
     """Its node has a reserve, of which one that is held up gets nothing."""
-    queue, [stuck, recovered] = held_up_lines(2, CHUNK * 3)
+    queue, [stuck, recovered] = held_up_lines(2, CHUNK * 3, node_id)
     queue.lines.serve()
     core = queue.core
-    core.acknowledge(next(batch for batch in core.drain() if batch.queue is core.queue(1)))
+    core.acknowledge(next(batch for batch in core.drain(node_id) if batch.queue is core.queue(1)))
 
     queue.lines.serve()
 

@@ -99,10 +99,13 @@ def test_gap_is_known_to_all(shared: TransactionalIdentity, queue: PartitionQueu
     assert shared.needs_epoch
 
 
-def test_batch_of_an_older_identity_stops_nobody(shared: TransactionalIdentity, queue: PartitionQueue) -> None:
-    """Its epoch is over."""
+@pytest.mark.parametrize("later", [(77, 4), (78, 3)], ids=["another epoch", "another id"])
+def test_batch_of_an_older_identity_stops_nobody(
+    shared: TransactionalIdentity, queue: PartitionQueue, later: tuple[int, int]
+) -> None:
+    """Its epoch is over; those of another id begin anew, and may be the same."""
     batch = sent_by(queue)
-    shared.assign(77, 4)
+    shared.assign(*later)
     shared.transaction += 1
     queue.identity.join_transaction()
 

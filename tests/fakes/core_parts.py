@@ -30,7 +30,7 @@ TOPIC_ID = bytes(range(16))
 def cluster_of(leaders: Sequence[int], *, topic: str = "t", epoch: int = 0, topic_id: bytes = TOPIC_ID) -> Cluster:
     """One topic whose partitions are led by these nodes, -1 for none."""
     partitions = tuple(PartitionView(leader, epoch) for leader in leaders)
-    nodes = {node_id: Node(node_id, f"host{node_id}", 9092) for node_id in range(1, 10)}
+    nodes = {node_id: Node(node_id, f"host{node_id}", 9092) for node_id in range(10)}
     view = TopicView(topic, topic_id, partitions, 0)
     return Cluster(nodes=MappingProxyType(nodes), topics=MappingProxyType({topic: view}))
 
@@ -54,6 +54,7 @@ class CoreParts:
         self.identity = ProducerIdentity(is_enabled=bool(settings.pop("idempotent", True)))
         if self.identity.is_enabled:
             self.identity.assign(7, 0)
+        ignore_keys = bool(settings.pop("ignore_keys", False))
         self.settings = _settings(settings)
         self.pool = BufferPool(memory, self.settings.batch_size, on_return=lambda: None)
         self.accumulator = RecordAccumulator(self.settings, self._surroundings())
@@ -65,6 +66,7 @@ class CoreParts:
             batch_size=self.settings.batch_size,
             max_record_size=self.settings.max_record_size,
             wall_clock=lambda: int(self.now * 1000),
+            ignore_keys=ignore_keys,
         )
         self.appender.open()
         self.lines = WaitingLines(

@@ -162,3 +162,18 @@ def test_record_that_cannot_be_placed_leaves_its_line_as_it_was() -> None:
 
     assert slot.line == line == 1
     assert core.appender.append("t", b"later", None, 0, None, None, None) is None
+
+
+def test_record_that_joins_a_line_while_its_first_is_placed_is_counted() -> None:
+    """Else the line of its partition looks empty while somebody stands in it, and is never empty afterwards."""
+    core = CoreParts()
+    core.wait_in_line(b"first")
+    inside = SendsInside(core)
+    core.on_clock = inside
+    core.lines.serve()
+    core.on_clock = lambda: None
+    core.lines.serve()
+
+    assert len(inside.sent) == 1
+    assert (core.lines.records, core.queue().slot.line) == (0, 0)
+    assert core.appender.append("t", b"next", None, 0, None, None, None) is not None

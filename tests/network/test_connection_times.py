@@ -88,3 +88,16 @@ def test_shorter_pause_does_not_end_a_longer_one() -> None:
         return ready
 
     assert run(story()) == [False, False, True]
+
+
+def test_connection_that_is_closed_waits_for_nothing() -> None:
+    """Its timer would keep it, and wake the sender, when its last request would have been too late."""
+
+    async def story() -> int:
+        pair = await connected()
+        pair.connection.send(Ends().request("a"))
+        pair.connection.close(BrokerConnectionError("enough"))
+        await pair.connection.closed
+        return len(pair.environment.timers)
+
+    assert run(story()) == 0

@@ -94,3 +94,22 @@ def test_refreshes_for_their_age_make_no_pause_long() -> None:
     assert by_age == 5.0
     assert first < 5.0
     assert second < 0.15
+
+
+def test_new_topic_does_not_end_the_pause_after_a_failure() -> None:
+    """A program that sends to ever new topics would ask brokers that cannot answer without a pause."""
+
+    async def story() -> int:
+        answers = Answers()
+        async with refreshing(answers) as (refresher, network):
+            await refresher.first_answer(5)
+            answers.nodes = ()  # an answer of no use
+            refresher.request_update("test")
+            await asyncio.sleep(1)
+            before = len(answers.asked)
+            for number in range(100):
+                refresher.add_topic(f"t{number}", network.loop.time())
+                await asyncio.sleep(0.01)
+            return len(answers.asked) - before
+
+    assert run(story()) < 10

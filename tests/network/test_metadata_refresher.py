@@ -319,6 +319,27 @@ def test_lower_epoch_of_a_suspected_topic_is_believed_though_a_refresh_has_faile
     assert run(story()) == [7, 3]
 
 
+def test_lower_epoch_is_old_news_again_once_a_suspected_topic_was_described() -> None:
+    """What the refused produce was about is known by then."""
+
+    async def story() -> list[int]:
+        there: Topics = [(0, "a", bytes(16), [(1, 7)])]
+        answers = Answers([], there, there, [(0, "a", bytes(16), [(1, 3)])])
+        async with refreshing(answers) as (refresher, network):
+            await refresher.first_answer(5)
+            refresher.add_topic("a", network.loop.time())
+            epochs = []
+            for topic in ("a", None):
+                await asyncio.sleep(2)
+                refresher.request_update("test", topic=topic)
+                await asyncio.sleep(2)
+                epochs.append(refresher.cluster.topics["a"].partitions[0].leader_epoch)
+        assert len(answers.asked) == 4
+        return epochs
+
+    assert run(story()) == [7, 7]
+
+
 def test_another_cluster_at_the_same_address_is_told_and_asked_for_all_topics() -> None:
     """The answer that showed it may have been about one topic alone; librdkafka's test 0121 wants the warning."""
 

@@ -142,3 +142,39 @@ def test_next_attempt_begins_with_the_next_address() -> None:
         return [host for _, host, _ in network.loop.connects]
 
     assert run(story()) == ["10.0.0.1", "10.0.0.2"]
+
+
+def test_bootstrap_addresses_are_not_asked_while_one_node_can_be_reached() -> None:
+    """Only when all have failed (KIP-899): whoever is behind those addresses has been left for good reasons."""
+
+    async def story() -> list[int]:
+        network = client_on()
+        network.loop.servers["a", 1], network.loop.servers["b", 1] = HangsUp, ScriptedBroker
+        name_nodes(network, Node(1, "a", 1), Node(2, "b", 1))
+        network.client.connect(1)
+        network.client.connect(2)
+        await asyncio.sleep(0.5)
+        assert network.client.last_error(1) is not None
+        candidates = [link.node.id for link in network.client._links.candidates()]  # noqa: SLF001  # whom it asks is chance
+        await network.client.close()
+        return candidates
+
+    assert run(story()) == [1, 2]
+
+
+def test_errors_of_a_node_name_it_though_its_connection_was_a_bootstrap_address() -> None:
+    """Its number is what metadata and logs of brokers call it by."""
+
+    async def story() -> list[str]:
+        network = client_on()
+        network.loop.servers["seed", 9092] = ScriptedBroker
+        [seed] = network.client._links.candidates()  # noqa: SLF001  # no broker needs to answer for this
+        seed.connect()
+        await asyncio.sleep(1)
+        name_nodes(network, Node(5, "seed", 9092))
+        ends = Ends()
+        network.client.send(5, ends.request("lost"))
+        await network.client.close()
+        return [str(error) for error in ends.errors()]
+
+    assert run(story()) == ["broker 5 at seed:9092: the producer was closed"]

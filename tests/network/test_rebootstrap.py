@@ -2,12 +2,14 @@
 
 import asyncio
 
-from aioproducer.core.cluster import PartitionView
+from aioproducer.core.cluster import Node, PartitionView
 from aioproducer.network.metadata_refresher import MetadataSettings
 from aioproducer.records import TopicPartition
 from tests.fakes.metadata_refreshing import ID, Answers, refreshing
+from tests.fakes.network import client_on
 from tests.fakes.scripted_broker import ScriptedBroker
 from tests.fakes.virtual_loop import run
+from tests.network.test_network_client import cluster_of, producer_id, until
 
 
 def test_rebootstrap_when_a_broker_asks_for_it() -> None:
@@ -130,3 +132,25 @@ def test_rebootstrap_goes_on_when_a_produce_names_a_leader() -> None:
             return asked, [link.node.id for link in network.client._links.candidates()]  # noqa: SLF001  # as above
 
     assert run(story()) == ([-1], [1, 2])
+
+
+def test_who_waits_for_a_broker_asks_the_bootstrap_addresses_as_soon_as_it_may() -> None:
+    """Not when the next second is over."""
+
+    async def story() -> float:
+        network = client_on()
+        network.loop.servers["seed", 9092] = ScriptedBroker
+        network.loop.servers["slow", 1] = lambda: ScriptedBroker(greets=False)
+        network.client.update_nodes(cluster_of(Node(1, "slow", 1)))
+        asking = asyncio.create_task(producer_id(network))
+        await asyncio.sleep(0.01)
+        began = network.loop.time()
+        network.client.rebootstrap()
+        await until(network, lambda: len(network.loop.connects) > 1)
+        took_s = network.loop.time() - began
+        asking.cancel()
+        await asyncio.wait((asking,))
+        await network.client.close()
+        return took_s
+
+    assert run(story()) < 0.1

@@ -1,0 +1,47 @@
+"""Who waits for a delivery: those who gave up are forgotten, and the others are told in their own context."""
+
+import asyncio
+import weakref
+from contextvars import ContextVar, copy_context
+
+from aioproducer._native.delivery import Delivery
+from tests.native.test_delivery import awaited, result_of
+
+NAME = ContextVar("NAME", default="nobody")
+
+
+def look_and_give_up(delivery: Delivery) -> "weakref.ref[asyncio.Future[None]]":
+    """Begin to await a delivery, and return what was waited for."""
+    waiter = next(iter(delivery.__await__()))
+    waiter.cancel()
+    return weakref.ref(waiter)
+
+
+async def test_waiters_that_gave_up_are_not_kept() -> None:
+    """Polling with time-outs would keep one for each look, for as long as the record is on its way."""
+    delivery = awaited().delivery(0, 0)
+    given_up = [look_and_give_up(delivery) for _ in range(100)]
+
+    assert sum(waiter() is not None for waiter in given_up) == 1
+
+
+async def test_callback_that_is_added_to_what_is_done_runs_in_its_context() -> None:
+    """As one that was added before."""
+    result, told = awaited(), list[str]()
+    delivery = result.delivery(0, 0)
+    result.complete(0, -1, 0, 1)
+    context = copy_context()
+    context.run(NAME.set, "given")
+
+    delivery.add_done_callback(lambda _: told.append(NAME.get()), context=context)
+    await asyncio.sleep(0)
+
+    assert told == ["given"]
+
+
+def test_delivery_whose_callbacks_were_all_removed_has_nobody_who_waits() -> None:
+    """It would end the linger of the batch that its record gets a place in."""
+    delivery = result_of().delivery(0, 0)
+    delivery.add_done_callback(print)
+
+    assert (delivery.remove_done_callback(print), delivery.has_waiters()) == (1, False)
