@@ -13,6 +13,7 @@ from tests.mutants.own_shell import OWN_SHELL
 from tests.mutants.own_transactions import OWN_TRANSACTIONS
 from tests.mutants.slow_but_right import SLOW_BUT_RIGHT
 from tests.mutants.times_and_looks import TIMES_AND_LOOKS
+from tests.mutants.unseen_at_zero import UNSEEN_AT_ZERO
 from tests.mutants.unseen_in_corners import UNSEEN_IN_CORNERS
 from tests.mutants.unseen_in_counts import UNSEEN_IN_COUNTS
 from tests.mutants.unseen_in_endings import UNSEEN_IN_ENDINGS
@@ -37,6 +38,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     *UNSEEN_IN_CORNERS,
     *UNSEEN_IN_COUNTS,
     *UNSEEN_IN_WAITS,
+    *UNSEEN_AT_ZERO,
     *SLOW_BUT_RIGHT,
     *UNSEEN_IN_ENDINGS,
 )
