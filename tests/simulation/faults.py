@@ -125,7 +125,7 @@ def stale_metadata(nemesis: Nemesis, chance: Random) -> None:
     """F11: leaders move, and some brokers do not know it for a while."""
     partitions = nemesis.model.partitions()
     present = {partition: (partition.leader, partition.leader_epoch) for partition in partitions}
-    for number in range(1, nemesis.plan.brokers + 1):
+    for number in nemesis.plan.nodes:
         if chance.random() < 0.5:
             broker = nemesis.model.brokers[number]
             broker.stale_leaders = present
@@ -162,7 +162,7 @@ def elect(nemesis: Nemesis, partition: Partition) -> None:
 
 def crash(nemesis: Nemesis, chance: Random) -> None:
     """F13: a broker dies, or shuts down in order, and comes back with its log."""
-    number = chance.randint(1, nemesis.plan.brokers)
+    number = chance.choice(nemesis.plan.nodes)
     if number not in nemesis.model.live_nodes() or len(nemesis.model.live_nodes()) == 1 < nemesis.plan.brokers:
         return
     nemesis.model.kill(number, nemesis.now, clean=chance.random() < 0.5)

@@ -10,6 +10,7 @@ from random import Random
 
 from aioproducer import KafkaError, Producer, UndeliveredError
 from aioproducer.core.buffer_pool import SMALLEST_CHUNK
+from aioproducer.testing.model.broker import Broker
 from aioproducer.testing.model.cluster import ModelCluster
 from aioproducer.testing.model.settings import ClusterSettings
 from aioproducer.testing.model.topics import TopicRequest
@@ -90,6 +91,7 @@ class Run:
             random=Random(f"cluster-{plan.seed}"),
             wake=lambda: loop.network.wake_soon(),  # noqa: PLW0108  # the network is not there yet
         )
+        model.brokers = {number: Broker(number, model) for number in plan.nodes}
         model.observe = self._watch.observe
         loop.network = SimulatedNetwork(loop, model, Random(f"network-{plan.seed}"), self._watch)
         loop.network.beat_s = plan.beat_s

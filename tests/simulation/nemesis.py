@@ -114,7 +114,7 @@ class Nemesis:
 
     def node(self, chance: Random) -> Node:
         """Any node."""
-        return self.network.nodes[chance.randint(1, self.plan.brokers)]
+        return self.network.nodes[chance.choice(self.plan.nodes)]
 
     def partition(self, chance: Random) -> Partition | None:
         """Any partition there is now; None while there is no topic."""

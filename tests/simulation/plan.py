@@ -16,6 +16,9 @@ CALM_SEEDS = 16
 APPEND_TIME = 0.15
 """Of the topics so many have `message.timestamp.type=LogAppendTime`; not those that are made again, which lose it."""
 
+FROM_ZERO = 0.25
+"""In so many runs the ids of the nodes begin at 0, as they may, and else at 1."""
+
 SMALL_BATCH = 500
 """Bytes; most batches of fewer have a single record."""
 
@@ -93,6 +96,14 @@ class Plan:
     schedule: str = "fifo"
     """Who goes first where asyncio leaves it open: as in asyncio, or "pct"."""
 
+    first_node: int = 1
+    """The lowest id of a node."""
+
+    @property
+    def nodes(self) -> range:
+        """Ids of the nodes."""
+        return range(self.first_node, self.first_node + self.brokers)
+
     @property
     def is_idempotent(self) -> bool:
         """Whether the producer is."""
@@ -152,7 +163,12 @@ def draw_plan(family_name: str, seed: int, *, schedule: str = "fifo") -> Plan:
     plan = _usual_plan(family_name, seed, schedule)
     trouble = rare_trouble(plan.family, seed) if plan.enabled else ()
     strikes = tuple(_rare_strike(fault, plan) for fault in trouble)
-    return dataclasses.replace(plan, enabled=(*plan.enabled, *trouble), strikes=(*plan.strikes, *strikes))
+    return dataclasses.replace(
+        plan,
+        enabled=(*plan.enabled, *trouble),
+        strikes=(*plan.strikes, *strikes),
+        first_node=0 if Random(f"first-id-{family_name}-{seed}").random() < FROM_ZERO else 1,
+    )
 
 
 def _usual_plan(family_name: str, seed: int, schedule: str) -> Plan:
