@@ -77,22 +77,26 @@ class LingerWatch:
         """What ends a linger, noting who goes along, and that nobody is left who should."""
 
         def looked(queue: PartitionQueue, now: float) -> None:
-            batch = queue.open_batch
-            is_over = batch is not None and not batch.is_ready and now >= batch.called_at + self._linger_s
-            leader = self._opened_for.get(queue)
-            company = [each for each in self._all() if is_over and self._opened_for.get(each.queue) == leader]
+            company = self._company(queue, now)
             look(queue, now)
             if not all(each.is_ready for each in company):
-                self._violated("LINGER", f"one of {company} stays, although the linger of {batch!r} was over")
+                self._violated("LINGER", f"one of {company} stays, although the linger in {queue!r} was over")
 
         return looked
+
+    def _company(self, queue: PartitionQueue, now: float) -> list[ProducerBatch]:
+        """The open batches that go with that of a partition, if its linger is over."""
+        batch = queue.open_batch
+        if batch is None or batch.is_ready or now < batch.called_at + self._linger_s:
+            return []
+        leader = self._opened_for.get(queue)
+        return [each for each in self._all() if self._opened_for.get(each.queue) == leader]
 
     def _note(self, name: str, arguments: tuple[Any, ...]) -> None:
         if name in {"close_all", "hurry", "adopt"}:
             self._hurried.update(self._all())
         elif name == "_make_ready_with_others":  # by whatever timer: some are older than this watch
-            leader = self._opened_for.get(arguments[0])
-            self._hurried.update(each for each in self._all() if self._opened_for.get(each.queue) == leader)
+            self._hurried.update(self._company(arguments[0], self._open_batches._clock()))  # noqa: SLF001  # as above
         elif name in {"_close_full", "close_if_apart"}:
             target = arguments[0]
             queue: PartitionQueue = target if name == "_close_full" else target.queue
