@@ -245,6 +245,28 @@ def test_partition_that_has_recovered_does_not_wait_behind_one_that_has_not(node
     assert (stuck.is_waiting, queue.placed) == (True, [recovered])
 
 
+def test_earlier_one_that_is_held_up_now_goes_before_those_who_were() -> None:
+    """It competes with them from this serving on, and none of them is served in its place."""
+    core = CoreParts(leaders=(1, 1), memory=8 * 1024, batch_size=1024)
+    for partition in (0, 1):
+        core.send(CHUNK, partition=partition)
+    core.flush()
+    batches = {batch.queue.topic_partition.partition: batch for batch in core.drain()}
+    while core.appender.append("t", CHUNK, None, 0, None, None, None) is not None:
+        pass
+    queue = Queue(core)
+    first = queue.join(partition=0)
+    core.refuse(batches[1])
+    second = queue.join(partition=1)
+    core.refuse(batches[0])
+    queue.lines.serve()
+    assert queue.placed == []
+
+    queue.free(2)
+
+    assert queue.placed == [first, second]
+
+
 # Shortage
 
 

@@ -10,6 +10,7 @@ from aioproducer.core.partition_queue import PartitionQueue
 from aioproducer.core.producer_batch import TRANSITIONS, BatchState, ProducerBatch
 from aioproducer.core.producer_identity import PartitionIdentity, ProducerIdentity
 from aioproducer.core.record_batch_header import HEADER_SIZE, NO_IDENTITY, BatchIdentity, BatchTimes
+from aioproducer.errors import Outcome
 from aioproducer.records import TopicPartition
 from tests.fakes.core_parts import CoreParts
 from tests.reference.record_batch import Record, decode_batch, encode_records
@@ -160,3 +161,15 @@ def test_batch_shows_where_it_is_and_never_what_is_in_it() -> None:
         "<ProducerBatch TopicPartition(topic='t', partition=0) order=0 on_wire records=1 attempts=1 "
         "identity=(7, 0, 0) maybe_written=False>"
     )
+
+
+def test_outcome_is_unknown_while_the_log_may_hold_the_batch() -> None:
+    """On the wire, and behind an attempt that nobody has answered."""
+    queued, sent, again = batch_in(BatchState.QUEUED), batch_in(BatchState.ON_WIRE), batch_in(BatchState.QUEUED)
+    again.maybe_written = True
+
+    assert [batch.outcome for batch in (queued, sent, again)] == [
+        Outcome.NOT_WRITTEN,
+        Outcome.UNKNOWN,
+        Outcome.UNKNOWN,
+    ]

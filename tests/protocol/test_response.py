@@ -1,0 +1,60 @@
+"""What every answer tells whoever carries it: how long to pause, and its error codes, wherever it has them."""
+
+import pytest
+
+from aioproducer.protocol.messages import MetadataAnswer, ProducerIdAnswer, TopicView
+from aioproducer.protocol.offset_fetch import FetchedOffset, OffsetsAnswer
+from aioproducer.protocol.produce import PartitionAnswer, ProduceResponse
+from aioproducer.protocol.response import Response
+from aioproducer.protocol.transaction_admin_messages import (
+    MarkersAnswer,
+    PartitionProducers,
+    ProducersAnswer,
+    TransactionDescription,
+    TransactionsAnswer,
+)
+from aioproducer.protocol.transaction_messages import (
+    CodeAnswer,
+    CoordinatorAnswer,
+    EndTxnAnswer,
+    PartitionResult,
+    PartitionsAnswer,
+)
+
+ODD = 35
+PAUSE_MS = 7
+ID = bytes(16)
+
+
+def refused_partition(partition: int, code: int) -> PartitionAnswer:
+    """What Produce answers for one."""
+    return PartitionAnswer("t", None, partition, code, -1, -1, -1, (), None, -1, -1)
+
+
+ANSWERS: tuple[Response, ...] = (
+    MetadataAnswer(1, (), (), error_code=ODD, throttle_time_ms=PAUSE_MS),
+    MetadataAnswer(
+        1, (), (TopicView("a", bytes(16), ()), TopicView("t", bytes(16), (), ODD)), throttle_time_ms=PAUSE_MS
+    ),
+    ProducerIdAnswer(PAUSE_MS, ODD, -1, -1),
+    ProduceResponse(PAUSE_MS, [refused_partition(0, 0), refused_partition(1, ODD)], {}),
+    CoordinatorAnswer(PAUSE_MS, ODD, -1, "", -1),
+    PartitionsAnswer(PAUSE_MS, [PartitionResult("t", 0, 0), PartitionResult("t", 1, ODD)]),
+    CodeAnswer(PAUSE_MS, ODD),
+    EndTxnAnswer(PAUSE_MS, ODD),
+    OffsetsAnswer(PAUSE_MS, ODD, []),
+    OffsetsAnswer(PAUSE_MS, 0, [FetchedOffset("t", 0, 5, "", 0), FetchedOffset("t", 1, -1, "", ODD)]),
+    TransactionsAnswer(ODD, [], [], PAUSE_MS),
+    TransactionDescription(ODD, "id", "", 0, -1, -1, -1, [], PAUSE_MS),
+    ProducersAnswer(PAUSE_MS, [PartitionProducers("t", 0, ODD, [])]),
+    MarkersAnswer([0, ODD], PAUSE_MS),
+)
+
+
+@pytest.mark.parametrize(
+    "answer", ANSWERS, ids=[f"{number}-{type(each).__name__}" for number, each in enumerate(ANSWERS)]
+)
+def test_answer_tells_its_pause_and_each_of_its_codes(answer: Response) -> None:
+    """Also one of many topics or partitions: whoever carries it looks no further."""
+    assert answer.throttle_time_ms == PAUSE_MS
+    assert ODD in answer.error_codes
