@@ -9,10 +9,12 @@ import pytest
 
 from aioproducer.config import ProducerConfig
 from aioproducer.config.option_kinds import OptionalWhole, Whole
+from aioproducer.core.buffer_pool import BufferPool
 from aioproducer.errors import ConfigurationError
 from aioproducer.interceptors import ProducerInterceptor
 from aioproducer.partitioners import RoundRobinPartitioner
 from aioproducer.serializers import StringSerializer
+from aioproducer.settings import accumulator_settings
 
 
 def config(**options: object) -> ProducerConfig:
@@ -258,3 +260,11 @@ def test_replace_may_change_the_servers() -> None:
 
     assert result.bootstrap_servers == ("other:9092",)
     assert result.linger_ms == 3
+
+
+@pytest.mark.parametrize("buffer_memory", [262_144, 300_001, 1_048_576, 33_554_432])
+def test_buffer_of_some_size_has_room_for_whole_batches(buffer_memory: int) -> None:
+    """What the settings allow a batch is what the pool can keep together for one, or all would be small."""
+    batch_size = accumulator_settings(config(buffer_memory=buffer_memory)).batch_size
+
+    assert BufferPool(buffer_memory, batch_size, on_return=lambda: None).is_roomy

@@ -5,6 +5,7 @@ import asyncio
 from aioproducer.errors import BrokerConnectionError
 from aioproducer.network.metadata_refresher import MetadataSettings
 from tests.fakes.metadata_refreshing import Answers, refreshing
+from tests.fakes.network import ClientAndNetwork
 from tests.fakes.scripted_broker import ScriptedBroker
 from tests.fakes.virtual_loop import run
 
@@ -52,17 +53,22 @@ def test_metadata_is_asked_for_while_an_attempt_to_connect_hangs() -> None:
     assert 15 <= asked <= 25
 
 
+async def lose_unused_node(network: ClientAndNetwork) -> None:
+    """Connect to node 2, which is up, and have it close what nobody uses."""
+    network.loop.servers["other", 9092] = ScriptedBroker
+    network.client.connect(2)
+    await asyncio.sleep(1)
+    network.client.disconnect(2, BrokerConnectionError("idle for too long"))
+
+
 def test_node_that_is_lost_and_wanted_by_nobody_wakes_nobody() -> None:
     """A broker closes a connection that is not used: in the hour after, metadata grows old twelve times, and is all."""
 
     async def story() -> tuple[int, int]:
         answers = Answers(nodes=((1, "seed", 9092), (2, "other", 9092)))
         async with refreshing(answers) as (refresher, network):
-            network.loop.servers["other", 9092] = ScriptedBroker
             await refresher.first_answer(5)
-            network.client.connect(2)
-            await asyncio.sleep(1)
-            network.client.disconnect(2, BrokerConnectionError("idle for too long"))
+            await lose_unused_node(network)
             await asyncio.sleep(1)
             turns, asked = network.loop.turns, len(answers.asked)
             await asyncio.sleep(3600)
@@ -79,11 +85,8 @@ def test_node_that_was_lost_long_ago_is_a_reason_to_ask_once_it_is_tried_in_vain
     async def story() -> list[int]:
         answers = Answers(nodes=((1, "seed", 9092), (2, "other", 9092)))
         async with refreshing(answers) as (refresher, network):
-            network.loop.servers["other", 9092] = ScriptedBroker
             await refresher.first_answer(5)
-            network.client.connect(2)
-            await asyncio.sleep(1)
-            network.client.disconnect(2, BrokerConnectionError("idle for too long"))
+            await lose_unused_node(network)
             await asyncio.sleep(60)
             network.loop.black_holes.add("other")
             counts = [len(answers.asked)]
