@@ -1,7 +1,7 @@
-"""Takes records that were prepared: into a batch at once, into a waiting line, or not at all.
+"""Takes records that one native call could not append: into a batch after all, into a waiting line, or not at all.
 
-What the producer's verbs do when one native append is not the whole story: the topic is unknown, memory is short,
-others of the partition wait already, or the user's own code ran first.
+The topic is unknown, memory is short, or others of the partition wait already. The user's own code has run by then:
+in the call itself, once per record.
 
 Source: KafkaProducer.doSend in Apache Kafka, which blocks its caller instead.
 """
@@ -11,16 +11,18 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from aioproducer._native.delivery import Delivery
+from aioproducer._native.record_pipeline import PreparedRecord
 from aioproducer.core.waiting_line import WaitingRecord
-from aioproducer.errors import BufferFullError, KafkaError, MetadataNotReadyError, Outcome, RecordFilteredError
-from aioproducer.preparation import NO_SERIALIZERS, PreparedRecord
+from aioproducer.errors import BufferFullError, KafkaError, MetadataNotReadyError, Outcome
 from aioproducer.records import normalize_headers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
     from aioproducer._native.append import Headers
-    from aioproducer._native.delivery import BatchResult, Delivery
+    from aioproducer._native.delivery import BatchResult, OnDelivery
+    from aioproducer._native.record_pipeline import RecordPipeline
     from aioproducer.running_producer import RunningProducer
 
 
@@ -29,7 +31,7 @@ class Admission:
 
     Args:
         running: the parts of a producer that runs.
-        check: called before each record is looked at, which for `enqueue` is when it is awaited; raises if the way
+        check: called before each record is appended, which for `enqueue` is when it is awaited; raises if the way
             in is closed.
     """
 
@@ -40,34 +42,59 @@ class Admission:
     @property
     def runs_code_of_the_user(self) -> bool:
         """Whether records meet interceptors, serializers or a partitioner on their way in."""
-        return self._running.preparation.is_needed
+        return self._running.pipeline.has_hooks
+
+    @property
+    def pipeline(self) -> RecordPipeline:
+        """What runs the user's code and appends records."""
+        return self._running.pipeline
 
     @property
     def runs_serializers(self) -> bool:
         """Whether keys or values are serialized on their way in."""
         return self._running.preparation.has_serializers
 
-    def send(self, given: PreparedRecord) -> Delivery:
+    def take(  # noqa: PLR0917  # the arguments of an append
+        self,
+        topic: str,
+        value: object,
+        key: object,
+        partition: int | None,
+        timestamp: int | None,
+        headers: Headers | None,
+        on_delivery: OnDelivery | None,
+    ) -> Delivery | PreparedRecord:
+        """Run the user's code, if there is any, and append the record then; else keep the arguments for later."""
+        arguments = (topic, value, key, partition, timestamp, headers, on_delivery)
+        return self.pipeline.take(*arguments) if self.pipeline.has_hooks else PreparedRecord(*arguments)
+
+    def send(self, record: PreparedRecord) -> Delivery:
         """Append a record, or let it wait in line within the bounds of records nobody waits for.
 
         Raises:
             BufferFullError: those bounds are reached.
         """
-        taken = self._take(given)
-        return self._stand_in_line(taken, is_counted=True).delivery if isinstance(taken, PreparedRecord) else taken
+        delivery = self._try_append(record)
+        return self._stand_in_line(record, is_counted=True).delivery if delivery is None else delivery
 
-    async def enqueue(self, given: PreparedRecord) -> Delivery:
+    async def enqueue(self, taken: Delivery | PreparedRecord) -> Delivery:
         """Append a record, waiting in line if need be; cancelled while it waits, the record is withdrawn.
+
+        Args:
+            taken: a record that is to be appended, or the delivery of one that was.
 
         Raises:
             MetadataTimeoutError: the topic is still unknown after `max_block_ms`.
             BufferTimeoutError: no room within `max_block_ms`.
         """
-        taken = self._take(given)
-        if not isinstance(taken, PreparedRecord):
+        delivery = self._try_append(taken) if isinstance(taken, PreparedRecord) else taken
+        if delivery is not None:
             await self._let_sender_work()
-            return taken
-        waiting = self._stand_in_line(taken, is_counted=False)
+            return delivery
+        return await self._wait_in_line(taken)
+
+    async def _wait_in_line(self, record: PreparedRecord) -> Delivery:
+        waiting = self._stand_in_line(record, is_counted=False)
         waiting.is_raised_by_its_call = True
         await self._leaving(waiting)
         if waiting.delivery.done() and (error := waiting.delivery.exception()) is not None:
@@ -84,23 +111,21 @@ class Admission:
         headers: Headers | None,
     ) -> Coroutine[object, None, Delivery]:
         """As `enqueue`, for what is bytes already, whatever serializers the producer has."""
-        given = PreparedRecord(topic, value, key, partition, timestamp, headers, None, serializers=NO_SERIALIZERS)
-        return self.enqueue(given)
+        return self.enqueue(self.pipeline.take_bytes(topic, value, key, partition, timestamp, headers, None))
 
-    def send_nowait(self, given: PreparedRecord) -> Delivery:
+    def send_nowait(self, record: PreparedRecord) -> Delivery:
         """Append a record without waiting for anything.
 
         Raises:
             MetadataNotReadyError: the topic is not known yet; it is being asked for.
             BufferFullError: no room, or others wait for it.
         """
-        taken = self._take(given)
-        if not isinstance(taken, PreparedRecord):
-            return taken
-        delivery = self._append_among_old_partitions(taken)
+        delivery = self._try_append(record)
         if delivery is None:
-            error = self._why_not_now(taken)
-            self._running.preparation.refused(taken, error)
+            delivery = self._append_among_old_partitions(record)
+        if delivery is None:
+            error = self._why_not_now(record)
+            self._running.preparation.refused_later(record, error)
             raise error
         return delivery
 
@@ -126,43 +151,22 @@ class Admission:
             self._running.appender.pause_wanted = False
             await asyncio.sleep(0)
 
-    def _take(self, given: PreparedRecord) -> Delivery | PreparedRecord:
-        """Append a record, or return what has to wait, prepared."""
-        record = self._prepare(given)
-        if record is None:
-            return self._filtered(given)
-        delivery = self._try_append(record)
-        return record if delivery is None else delivery
-
-    def _prepare(self, given: PreparedRecord) -> PreparedRecord | None:
-        if self._check is not None:
-            self._check()
-        running = self._running
-        if running.appender.closed or not running.appender.on_loop_thread():
-            running.refuse()
-        if type(given.topic) is not str and isinstance(given.topic, str):  # a StrEnum: the native append takes it for
-            given = given._replace(topic=str.__str__(given.topic))  # a topic that it does not know
-        is_needed = running.preparation.is_needed or given.serializers is not None
-        return running.preparation.prepare(given) if is_needed else given
-
     def _try_append(self, record: PreparedRecord) -> Delivery | None:
-        if record.choose_partition is not None:  # the topic is unknown, and its partitions with it
-            return None
-        try:
-            return self._running.appender.append(*record[:7])
-        except Exception as error:
-            self._running.preparation.refused(record, error)
-            raise
-
-    def _filtered(self, given: PreparedRecord) -> Delivery:
+        """Append a record if it need not wait."""
         running = self._running
-        result = running.new_result()
-        timestamp = -1 if given.timestamp is None else given.timestamp
-        if given.on_delivery is not None:
-            result.add_callback(0, timestamp, given.on_delivery)
-        text = f"an interceptor dropped the record for topic {given.topic!r}"
-        running.completion.filter(result, RecordFilteredError(text, topic=given.topic, outcome=Outcome.NOT_WRITTEN))
-        return result.delivery(0, timestamp)
+        try:
+            if self._check is not None:
+                self._check()
+            if running.appender.closed or not running.appender.on_loop_thread():
+                running.refuse()
+            if record.choose_partition is not None:
+                if running.metadata.cluster.partition_count(record.topic) is None:
+                    return None
+                record.choose()
+            return record.append_to(running.appender)
+        except Exception as error:
+            running.preparation.refused_later(record, error)
+            raise
 
     def _stand_in_line(self, given: PreparedRecord, *, is_counted: bool) -> WaitingRecord:
         running = self._running
@@ -179,7 +183,7 @@ class Admission:
             if check_room is not None:
                 check_room(record)
         except Exception as error:
-            self._running.preparation.refused(given, error)
+            self._running.preparation.refused_later(given, error)
             raise
         return record
 
@@ -194,7 +198,7 @@ class Admission:
         record.value, record.key, record.headers = value, key, headers
         record.partition, record.choose_partition = given.partition, given.choose_partition
         if given.on_delivery is not None:
-            result.add_callback(0, timestamp, given.on_delivery)
+            result.add_callback(0, timestamp, given.on_delivery, given.context)
         return record
 
     def _append_among_old_partitions(self, record: PreparedRecord) -> Delivery | None:

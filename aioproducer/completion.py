@@ -173,10 +173,10 @@ class Completion:
 
     def _tell(self, result: BatchResult) -> None:
         try:
-            for index, timestamp, callback in result.take_callbacks():
+            for index, timestamp, callback, context in result.take_callbacks():
                 if result.error is None:
-                    tell(callback, result.metadata_of(index, timestamp), None, self._log)
-                elif tell(callback, None, result.error.fresh(), self._log):
+                    context.run(tell, callback, result.metadata_of(index, timestamp), None, self._log)
+                elif context.run(tell, callback, None, result.error.fresh(), self._log):
                     result.note_look_of(callback, index)
         finally:
             result.wake()  # whatever a callback did, nobody may wait for ever

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from aioproducer._native.record_pipeline import PreparedRecord
 from aioproducer.admission import Admission
-from aioproducer.preparation import PreparedRecord
 from aioproducer.record_verbs import RecordVerbs
 
 if TYPE_CHECKING:
@@ -57,13 +57,9 @@ class HandedRecords(RecordVerbs):
 class _HandedAdmission(Admission):
     """The way in that leaves a record standing in line."""
 
-    async def enqueue(self, given: PreparedRecord) -> Delivery:
-        """Append a record or let it stand in line; waits for it only while too many stand there."""
-        taken = self._take(given)
-        if not isinstance(taken, PreparedRecord):
-            await self._let_sender_work()
-            return taken
-        waiting = self._waiting(taken)
+    async def _wait_in_line(self, record: PreparedRecord) -> Delivery:
+        """Let a record stand in line; waits for it only while too many stand there."""
+        waiting = self._waiting(record)
         has_room = self._running.lines.has_room(waiting.size)
         self._running.stand_in_line(waiting, is_counted=has_room)
         if not has_room:

@@ -13,7 +13,8 @@ from asyncio import CancelledError
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from aioproducer.errors import Outcome, RecordFilteredError
+from aioproducer._native.record_pipeline import InterceptorLoop
+from aioproducer.errors import KafkaError, Outcome, RecordFilteredError
 from aioproducer.records import Headers, ProducerRecord, RecordMetadata, TopicPartition
 
 _METHODS = ("on_send", "on_acknowledgement", "on_error", "close")
@@ -66,7 +67,7 @@ class WarningLog(Protocol):
         ...
 
 
-class InterceptorChain:
+class InterceptorChain(InterceptorLoop):
     """Calls interceptors in order, and keeps their failures from everybody else.
 
     Args:
@@ -75,16 +76,14 @@ class InterceptorChain:
     """
 
     def __init__(self, interceptors: Sequence[ProducerInterceptor], log: WarningLog) -> None:
-        self._interceptors = tuple(interceptors)
+        self._listeners = [(place, each) for place, each in enumerate(interceptors) if _listens(each)]
+        super().__init__(interceptors, listens=bool(self._listeners))
         self._log = log
         self._logged: set[tuple[int, str]] = set()  # (place in the chain, method)
         self._failures = 0
 
-    def __len__(self) -> int:
-        return len(self._interceptors)
-
     def __repr__(self) -> str:
-        names = ", ".join(type(each).__name__ for each in self._interceptors)
+        names = ", ".join(type(each).__name__ for each in self.interceptors)
         return f"InterceptorChain([{names}], failures={self._failures})"
 
     @property
@@ -92,51 +91,57 @@ class InterceptorChain:
         """How often an interceptor raised, or returned what is no record."""
         return self._failures
 
-    def on_send(self, record: ProducerRecord) -> ProducerRecord | None:
-        """Pass the record through the chain.
+    def note_end(
+        self, topic: str, headers: Headers, metadata: RecordMetadata | None, error: KafkaError | None
+    ) -> None:
+        """Notify the interceptors of what became of a record.
 
-        Returns:
-            The record to send, or `None` if an interceptor dropped it. A failing interceptor
-            counts as if it had returned the record it was given.
+        Args:
+            topic: of the record.
+            headers: as the last interceptor left them.
+            metadata: None if the record failed.
+            error: None if the record was delivered.
         """
-        current = record
-        for place, interceptor in enumerate(self._interceptors):
-            try:
-                answer = _checked_record(interceptor.on_send(current))
-            except (Exception, CancelledError) as error:  # noqa: BLE001  # the user's own code, whatever it raises
-                self._note_failure(place, "on_send", error)
-                continue
-            if answer is None:
-                self._tell_of_drop(place, current)
-                return None
-            current = answer
-        return current
+        if metadata is not None:
+            self.on_acknowledgement(metadata, headers)
+        elif error is not None:
+            partition = -1 if error.partition is None else error.partition
+            self.on_error(TopicPartition(topic, partition), error, headers)
 
     def on_acknowledgement(self, metadata: RecordMetadata, headers: Headers = ()) -> None:
         """Tell every interceptor that a record is delivered."""
-        self._tell("on_acknowledgement", lambda each: each.on_acknowledgement(metadata, headers))
+        for place, interceptor in self._listeners:
+            try:
+                interceptor.on_acknowledgement(metadata, headers)
+            except (Exception, CancelledError) as error:  # noqa: BLE001  # as in `on_send`
+                self._note_failure(place, "on_acknowledgement", error)
 
-    def on_error(self, topic_partition: TopicPartition, error: Exception, headers: Headers = ()) -> None:
-        """Tell every interceptor that a record failed."""
-        self._tell("on_error", lambda each: each.on_error(topic_partition, error, headers))
+    def on_error(
+        self, topic_partition: TopicPartition, error: Exception, headers: Headers = (), *, upto: int | None = None
+    ) -> None:
+        """Tell every interceptor, or those before the place `upto`, that a record failed."""
+        for place, interceptor in self._listeners:
+            if upto is not None and place >= upto:
+                break
+            try:
+                interceptor.on_error(topic_partition, error, headers)
+            except (Exception, CancelledError) as raised:  # noqa: BLE001  # as in `on_send`
+                self._note_failure(place, "on_error", raised)
 
     def close(self) -> None:
         """Close every interceptor."""
-        self._tell("close", lambda each: each.close())
+        for place, interceptor in enumerate(self.interceptors):
+            try:
+                interceptor.close()
+            except (Exception, CancelledError) as error:  # noqa: BLE001  # as in `on_send`
+                self._note_failure(place, "close", error)
 
-    def _tell_of_drop(self, place: int, record: ProducerRecord) -> None:
+    def _note_drop(self, place: int, record: ProducerRecord) -> None:
         """Tell those who let a record pass that the one at `place` did not; those behind it never saw it."""
         text = f"an interceptor dropped the record for topic {record.topic!r}"
         error = RecordFilteredError(text, topic=record.topic, outcome=Outcome.NOT_WRITTEN)
         topic_partition = TopicPartition(record.topic, -1 if record.partition is None else record.partition)
-        self._tell("on_error", lambda each: each.on_error(topic_partition, error, record.headers), upto=place)
-
-    def _tell(self, method: str, call: Callable[[ProducerInterceptor], None], *, upto: int | None = None) -> None:
-        for place, interceptor in enumerate(self._interceptors[:upto]):
-            try:
-                call(interceptor)
-            except (Exception, CancelledError) as error:  # noqa: BLE001  # as in on_send
-                self._note_failure(place, method, error)
+        self.on_error(topic_partition, error, record.headers, upto=place)
 
     def _note_failure(self, place: int, method: str, error: BaseException) -> None:
         self._failures += 1
@@ -145,7 +150,7 @@ class InterceptorChain:
         self._logged.add((place, method))
         self._log.warning(
             "interceptor_failed",
-            interceptor=type(self._interceptors[place]).__name__,
+            interceptor=type(self.interceptors[place]).__name__,
             method=method,
             error=f"{type(error).__name__}: {error}",
             note="its later failures are counted, not logged",
@@ -178,7 +183,8 @@ def _check_interceptor(name: str, interceptor: object) -> None:
             raise TypeError(f"{name}.{method} must not be async: nobody would await it")
 
 
-def _checked_record(answer: object) -> ProducerRecord | None:
-    if answer is None or isinstance(answer, ProducerRecord):
-        return answer
-    raise TypeError(f"on_send must return a ProducerRecord or None, not {type(answer).__name__}")
+def _listens(interceptor: ProducerInterceptor) -> bool:
+    """Whether an interceptor has an `on_acknowledgement` or `on_error` of its own: the base class does nothing."""
+    inherited = {ProducerInterceptor.on_acknowledgement, ProducerInterceptor.on_error}
+    methods = (interceptor.on_acknowledgement, interceptor.on_error)
+    return not all(getattr(method, "__func__", None) in inherited for method in methods)

@@ -1,9 +1,7 @@
-"""What happens to a record before the append, when the producer has code of the user's to run.
+"""What the native pipeline of a producer with interceptors, serializers or a partitioner asks for rarely.
 
-    interceptors ──► serializers ──► partitioner
-
-A producer without any of them never comes here. A failing interceptor is skipped; a failing serializer or
-partitioner is the error of that call, before anything was accepted.
+`_native/record_pipeline.pyx` runs these hooks. Here is what follows when one of them fails, drops a record, or is to
+be notified.
 
 Source: KafkaProducer.doSend in Apache Kafka.
 """
@@ -12,162 +10,85 @@ from __future__ import annotations
 
 from asyncio import CancelledError
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple, cast
+from typing import TYPE_CHECKING
 
-from aioproducer.errors import InvalidPartitionError, Outcome
+from aioproducer._native.delivery import BatchResult
+from aioproducer._native.record_pipeline import RecordPipeline
+from aioproducer.errors import InvalidPartitionError, Outcome, RecordFilteredError
 from aioproducer.partitioners import check_choice
-from aioproducer.records import (
-    ProducerRecord,
-    TopicPartition,
-    check_callback,
-    check_payload,
-    check_topic_name,
-    normalize_headers,
-)
+from aioproducer.records import TopicPartition
 from aioproducer.serializers import bind_serializer
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Callable
 
-    from aioproducer._native.append import Headers
-    from aioproducer._native.delivery import OnDelivery
+    from aioproducer._native.append import RecordAppender
+    from aioproducer._native.bound_serializer import BoundSerializer
+    from aioproducer._native.delivery import Delivery, OnDelivery
+    from aioproducer._native.record_pipeline import PreparedRecord
+    from aioproducer.completion import Completion
+    from aioproducer.config import ProducerConfig
     from aioproducer.core.cluster import Cluster
-    from aioproducer.errors import KafkaError
     from aioproducer.interceptors import InterceptorChain
     from aioproducer.logs import EventLog
-    from aioproducer.partitioners import Partitioner
-    from aioproducer.records import RecordMetadata
-    from aioproducer.serializers import BoundSerializer, SerializerArgument
-
-
-class Serializers(NamedTuple):
-    """What turns key and value into bytes; None: they are bytes already."""
-
-    key: BoundSerializer | None
-    value: BoundSerializer | None
-
-
-NO_SERIALIZERS: Final = Serializers(None, None)
-"""Of a record that is bytes already, whatever the producer has."""
-
-
-class PreparedRecord(NamedTuple):
-    """The arguments of the append, in its order, and a partition that is chosen once the topic is known.
-
-    Before `prepare`, key and value are whatever the caller gave.
-    """
-
-    topic: str
-    value: object
-    key: object
-    partition: int | None
-    timestamp: int | None
-    headers: Headers | None
-    on_delivery: OnDelivery | None
-    choose_partition: Callable[[], int] | None = None
-    serializers: Serializers | None = None
-    """In the place of the producer's, for a record whose types were given with its topic."""
-
-
-class _OnDelivery:
-    """What is called for a record that interceptors saw.
-
-    Telling them of a failure does not count as the user having seen it.
-    """
-
-    __slots__ = ("_tell", "counts_as_look")
-
-    def __init__(
-        self, tell: Callable[[RecordMetadata | None, KafkaError | None], object], *, counts_as_look: bool
-    ) -> None:
-        self._tell = tell
-        self.counts_as_look = counts_as_look
-
-    def __call__(self, metadata: RecordMetadata | None, error: KafkaError | None) -> object:
-        """Pass on what became of the record; returns what the user's callback does, a coroutine by mistake."""
-        return self._tell(metadata, error)
+    from aioproducer.network.metadata_refresher import MetadataRefresher
+    from aioproducer.serializers import SerializerArgument
 
 
 class Preparation:
     """The user's code around a record.
 
     Args:
+        config: has the serializers and the partitioner.
         interceptors: may be empty.
-        key_serializer: None takes bytes.
-        value_serializer: None takes bytes.
-        partitioner: None leaves the choice to the native append.
-        cluster: what is known now.
-        log: of what the partitioner does wrong besides choosing.
+        metadata: has the cluster that is shown to the partitioner.
+        completion: ends records that an interceptor drops.
+        loop: of the producer.
+        log: gets what the partitioner raises besides choosing.
     """
 
     def __init__(
         self,
+        config: ProducerConfig,
         interceptors: InterceptorChain,
         *,
-        key_serializer: SerializerArgument | None,
-        value_serializer: SerializerArgument | None,
-        partitioner: Partitioner | None,
-        cluster: Callable[[], Cluster],
+        metadata: MetadataRefresher,
+        completion: Completion,
+        loop: asyncio.AbstractEventLoop,
         log: EventLog,
     ) -> None:
         self._interceptors = interceptors
-        self._serializers = Serializers(
-            _bound("key_serializer", key_serializer), _bound("value_serializer", value_serializer)
+        self._serializers = (
+            _bound("key_serializer", config.key_serializer),
+            _bound("value_serializer", config.value_serializer),
         )
-        self._partitioner = partitioner
-        self._cluster = cluster
+        self._partitioner = partitioner = config.partitioner
+        self._metadata = metadata
+        self._completion = completion
+        self._loop = loop
         self._log = log
-        on_new_batch = getattr(partitioner, "on_new_batch", None)
-        self._on_new_batch: Callable[[str, Cluster, int], object] | None = on_new_batch
-        self._closed_batches: dict[str, int] = {}  # topic -> partition of its last batch that was closed
-        self.has_serializers = bool(key_serializer or value_serializer)
-        self.is_needed = bool(len(interceptors) or key_serializer or value_serializer or partitioner)
-        """Whether there is anything to run."""
+        self._on_new_batch: Callable[[str, Cluster, int], object] | None = getattr(partitioner, "on_new_batch", None)
+        self.closed_batches: dict[str, int] = {}
+        """Topic -> partition of its last closed batch that the partitioner is not yet notified of."""
 
-    def prepare(self, record: PreparedRecord) -> PreparedRecord | None:
-        """Run the user's code on a record whose key and value are still the caller's.
+    def pipeline(self, appender: RecordAppender) -> RecordPipeline:
+        """Return what runs the user's code on records and appends them."""
+        key_serializer, value_serializer = self._serializers
+        return RecordPipeline(
+            appender,
+            self,
+            self._metadata,
+            interceptors=self._interceptors,
+            key_serializer=key_serializer,
+            value_serializer=value_serializer,
+            partitioner=self._partitioner,
+        )
 
-        Returns:
-            What to append; None: an interceptor dropped the record.
-
-        Raises:
-            SerializationError: a serializer failed.
-            InvalidPartitionError: the partitioner failed, or returned what is no partition.
-        """
-        check_topic_name(record.topic)
-        check_callback(record.on_delivery)
-        if len(self._interceptors):
-            intercepted = self._intercept(record)
-            if intercepted is None:
-                return None
-            record = intercepted
-        try:
-            return self._serialize(record)
-        except Exception as error:
-            self.refused(record, error)
-            raise
-
-    def _serialize(self, record: PreparedRecord) -> PreparedRecord:
-        key, value = record.key, record.value
-        serializers = self._serializers if record.serializers is None else record.serializers
-        if serializers.key is not None:
-            key = serializers.key(record.topic, key)
-        if serializers.value is not None:
-            value = serializers.value(record.topic, value)
-        prepared = record._replace(key=key, value=value)
-        if self._partitioner is None or record.partition is not None:
-            return prepared
-        choose = partial(self._choose, self._partitioner, record, prepared)
-        if self._cluster().partition_count(record.topic) is None:
-            return prepared._replace(choose_partition=choose)
-        return prepared._replace(partition=choose())
-
-    def refused(self, record: PreparedRecord, error: Exception) -> None:
-        """Tell the interceptors of a record that they saw and that failed at the call."""
-        if len(self._interceptors):
-            partition = -1 if record.partition is None else record.partition
-            headers = record.headers if isinstance(record.headers, tuple) else ()  # others were never taken
-            self._interceptors.on_error(TopicPartition(record.topic, partition), error, headers)
+    @property
+    def has_serializers(self) -> bool:
+        """Whether keys or values are serialized."""
+        return self._serializers != (None, None)
 
     @property
     def interceptor_failures(self) -> int:
@@ -181,78 +102,63 @@ class Preparation:
         if callable(close):
             self._guard("close", close)
 
-    def _intercept(self, record: PreparedRecord) -> PreparedRecord | None:
-        headers = normalize_headers(record.headers)
-        answer = self._interceptors.on_send(
-            ProducerRecord(
-                record.topic,
-                record.value,
-                key=record.key,
-                partition=record.partition,
-                timestamp=record.timestamp,
-                headers=headers,
-            )
-        )
-        if answer is None:
-            return None
-        tell = partial(self._tell, answer, record.on_delivery)
-        on_delivery = _OnDelivery(tell, counts_as_look=record.on_delivery is not None)
-        return PreparedRecord(
-            str.__str__(answer.topic),  # as of a StrEnum that the caller gave: the append knows topics by plain text
-            answer.value,
-            answer.key,
-            answer.partition,
-            answer.timestamp,
-            answer.headers,
-            on_delivery,
-            serializers=record.serializers,
-        )
+    # Interceptors
 
-    def _tell(  # noqa: PLR0917  # bound before a user's callback sees the rest
-        self,
-        record: ProducerRecord,
-        on_delivery: OnDelivery | None,
-        metadata: RecordMetadata | None,
-        error: KafkaError | None,
-    ) -> object:
-        if metadata is not None:
-            self._interceptors.on_acknowledgement(metadata, record.headers)
-        elif error is not None:
-            partition = -1 if error.partition is None else error.partition
-            self._interceptors.on_error(TopicPartition(record.topic, partition), error, record.headers)
-        return None if on_delivery is None else on_delivery(metadata, error)
+    def dropped(self, topic: str, timestamp: int | None, on_delivery: OnDelivery | None) -> Delivery:
+        """Return the delivery of a record that an interceptor dropped; it fails, and no flush raises that."""
+        result = BatchResult(self._loop, None)
+        time_of_record = -1 if timestamp is None else timestamp
+        if on_delivery is not None:
+            result.add_callback(0, time_of_record, on_delivery)
+        text = f"an interceptor dropped the record for topic {topic!r}"
+        self._completion.filter(result, RecordFilteredError(text, topic=topic, outcome=Outcome.NOT_WRITTEN))
+        return result.delivery(0, time_of_record)
 
-    def _choose(self, partitioner: Partitioner, record: PreparedRecord, prepared: PreparedRecord) -> int:
-        cluster = self._cluster()
-        check_payload("key", prepared.key)
-        check_payload("value", prepared.value)
-        key_bytes, value_bytes = cast("bytes | None", prepared.key), cast("bytes | None", prepared.value)
-        self._tell_of_closed_batches()
-        count = cluster.partition_count(record.topic) or 0
+    def refused(self, topic: str, partition: int | None, headers: object, error: Exception) -> None:
+        """Notify the interceptors of a record that they let pass and that failed at its call."""
+        place = TopicPartition(topic, -1 if partition is None else partition)
+        self._interceptors.on_error(place, error, headers if isinstance(headers, tuple) else ())
+
+    def refused_later(self, record: PreparedRecord, error: Exception) -> None:
+        """Do as `refused` for a record that had to wait, in the context of its call."""
+        if record.context is not None and self._interceptors.listens:
+            record.context.run(self.refused, record.topic, record.partition, record.headers, error)
+
+    # The partitioner
+
+    def checked_choice(self, choice: object, topic: str, partitions: int) -> int:
+        """Return a choice that is an int of another type, such as an enum, as a plain one.
+
+        Raises:
+            InvalidPartitionError: the choice is not a partition of the topic.
+        """
         try:
-            choice = partitioner.partition(record.topic, record.key, key_bytes, record.value, value_bytes, cluster)
-            return check_choice(partitioner, choice, topic=record.topic, partition_count=count)
-        except (Exception, CancelledError) as error:
-            text = str(error)
-            if not isinstance(error, ValueError) or type(partitioner).__name__ not in text:
-                text = f"{type(partitioner).__name__}.partition failed: {type(error).__name__}: {error}"
-            raise InvalidPartitionError(text, topic=record.topic, outcome=Outcome.NOT_WRITTEN) from error
+            return check_choice(self._partitioner, choice, topic=topic, partition_count=partitions)
+        except ValueError as error:
+            raise InvalidPartitionError(str(error), topic=topic, outcome=Outcome.NOT_WRITTEN) from error
+
+    def partitioner_failed(self, topic: str, error: BaseException) -> InvalidPartitionError:
+        """Return the error to raise for what the partitioner raised."""
+        text = f"{type(self._partitioner).__name__}.partition failed: {type(error).__name__}: {error}"
+        return InvalidPartitionError(text, topic=topic, outcome=Outcome.NOT_WRITTEN)
 
     def batch_closed(self, topic_partition: TopicPartition) -> None:
         """Note that the next records of a topic may go elsewhere.
 
-        The partitioner learns it before its next choice, not here: this runs inside an append, where code of the
-        user's that sends another record would write into the one at hand.
+        The partitioner is notified before its next choice, not here: this runs inside an append, where code of the
+        user's that sends another record would write into the one being appended.
         """
         if self._on_new_batch is not None:
-            self._closed_batches[topic_partition.topic] = topic_partition.partition
+            self.closed_batches[topic_partition.topic] = topic_partition.partition
 
-    def _tell_of_closed_batches(self) -> None:
-        if not self._closed_batches or self._on_new_batch is None:
+    def notify_of_closed_batches(self) -> None:
+        """Call the partitioner's `on_new_batch` for the batches closed since the last call."""
+        if self._on_new_batch is None:
             return
-        closed, self._closed_batches = self._closed_batches, {}  # it may send, and so close others
+        closed = self.closed_batches.copy()
+        self.closed_batches.clear()  # before the calls: they may send, and so close other batches
         for topic, partition in closed.items():
-            self._guard("on_new_batch", partial(self._on_new_batch, topic, self._cluster(), partition))
+            self._guard("on_new_batch", partial(self._on_new_batch, topic, self._metadata.cluster, partition))
 
     def _guard(self, method: str, call: Callable[[], object]) -> None:
         """Let nothing that the partitioner does besides choosing keep the producer from its work."""

@@ -1,7 +1,7 @@
 """The verbs that take records: of a producer, and of the handle of an open transaction.
 
 `send` is the table of contents of a record's journey (docs/explanation/life_of_a_record.md): the user's own code
-around it (`preparation.py`), one native append (`_native/append.pyx`), or a place in a waiting line
+around it (`_native/record_pipeline.pyx`), one native append (`_native/append.pyx`), or a place in a waiting line
 (`core/waiting_lines.py`). What happens then is the business of `running_producer.py` and below.
 
 Source: KafkaProducer in Apache Kafka.
@@ -12,11 +12,12 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, overload
 
+from aioproducer._native.delivery import Delivery
 from aioproducer._native.enqueue import EnqueueVerb
+from aioproducer._native.record_pipeline import PreparedRecord
 from aioproducer.arrow_columns import ArrowRecords, ColumnNames
 from aioproducer.bulk_delivery import BulkDelivery, append_all, enqueue_all, rows_of
 from aioproducer.coroutine_functions import mark_as_coroutine_functions
-from aioproducer.preparation import PreparedRecord
 from aioproducer.records import normalize_headers
 from aioproducer.topic import Topic, TopicRecords
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
     from aioproducer._native.append import Headers
     from aioproducer._native.append_many import Row
-    from aioproducer._native.delivery import Delivery, OnDelivery
+    from aioproducer._native.delivery import OnDelivery
     from aioproducer.admission import Admission
     from aioproducer.bulk_delivery import EnqueueRow
     from aioproducer.records import RecordMetadata
@@ -34,14 +35,14 @@ if TYPE_CHECKING:
     from aioproducer.type_serializers import TypeOrSerializer
 
     AppendArguments = tuple[str, object, object, int | None, int | None, Headers | None, OnDelivery | None]
-    Append = Callable[[*AppendArguments], Delivery | None]
+    Append = Callable[[*AppendArguments], Delivery | PreparedRecord | None]
 
 
 class RecordVerbs(EnqueueVerb):
     """What accepts records; whether it does at the moment is for whoever inherits to say."""
 
     _append: Append
-    """The native append; or what stands for it, and says why nothing can be appended, or appends nothing."""
+    """The native append, or the pipeline in front of it where there are hooks; or what raises why nothing is taken."""
 
     # Sending
 
@@ -80,12 +81,11 @@ class RecordVerbs(EnqueueVerb):
         """
         if headers is not None and not isinstance(headers, (list, tuple)):
             headers = normalize_headers(headers)
-        delivery = self._append(topic, value, key, partition, timestamp, headers, on_delivery)
-        if delivery is not None:
-            return delivery
-        return self._open_admission().send(
-            PreparedRecord(topic, value, key, partition, timestamp, headers, on_delivery)
-        )
+        taken = self._append(topic, value, key, partition, timestamp, headers, on_delivery)
+        if type(taken) is Delivery:
+            return taken
+        record = taken or PreparedRecord(topic, value, key, partition, timestamp, headers, on_delivery)
+        return self._open_admission().send(record)
 
     async def send_and_wait(  # noqa: PLR0913  # as send
         self,
@@ -134,10 +134,10 @@ class RecordVerbs(EnqueueVerb):
         """
         if headers is not None and not isinstance(headers, (list, tuple)):
             headers = normalize_headers(headers)
-        delivery = self._append(topic, value, key, partition, timestamp, headers, on_delivery)
-        if delivery is not None:
-            return delivery
-        record = PreparedRecord(topic, value, key, partition, timestamp, headers, on_delivery)
+        taken = self._append(topic, value, key, partition, timestamp, headers, on_delivery)
+        if type(taken) is Delivery:
+            return taken
+        record = taken or PreparedRecord(topic, value, key, partition, timestamp, headers, on_delivery)
         return self._open_admission().send_nowait(record)
 
     async def send_many(
@@ -255,7 +255,16 @@ class RecordVerbs(EnqueueVerb):
 
     def topic_of(self, records: TopicRecords[KeyT, ValueT]) -> Topic[KeyT, ValueT]:
         """As `topic`, of what its records have in common."""
-        return Topic(records, self, admission=self._open_admission, enqueue_each=self._enqueue_each)
+        has_own_verbs = any(
+            getattr(type(self), verb) is not getattr(RecordVerbs, verb) for verb in ("send", "enqueue", "send_nowait")
+        )
+        return Topic(
+            records,
+            self,
+            admission=self._open_admission,
+            enqueue_each=self._enqueue_each,
+            asks_producer=has_own_verbs,
+        )
 
     # What whoever inherits says
 
@@ -278,11 +287,9 @@ class RecordVerbs(EnqueueVerb):
 
     def _attach(self, running: RunningProducer) -> None:
         """Take records from now on."""
-        if running.preparation.is_needed:
-            self._append = _prepare_first
-            return
-        self._append = running.appender.append
-        self._enqueue_natively(running.appender)
+        pipeline = running.pipeline
+        self._append = pipeline.take if pipeline.has_hooks else running.appender.append
+        self._enqueue_natively(pipeline)
 
     def _detach(self) -> None:
         """Take none any more, until attached again: every call asks `_open_admission`, which says why."""
@@ -294,7 +301,11 @@ class RecordVerbs(EnqueueVerb):
         self._open_running().refuse()
 
     def _enqueue_slowly(self, *arguments: *AppendArguments) -> Coroutine[object, None, Delivery]:
-        return self._open_admission().enqueue(PreparedRecord(*arguments))
+        admission = self._open_admission()
+        return admission.enqueue(admission.take(*arguments))
+
+    def _enqueue_prepared(self, record: PreparedRecord) -> Coroutine[object, None, Delivery]:
+        return self._open_admission().enqueue(record)
 
     async def _enqueue_rows(self, topic: str, rows: Iterable[Row], enqueue: EnqueueRow) -> BulkDelivery:
         """Enqueue rows natively, unless code of the user's is to see each: a subclass's own verb is such code."""
@@ -324,10 +335,6 @@ class RecordVerbs(EnqueueVerb):
         headers: Headers | None,
     ) -> Coroutine[object, None, Delivery]:
         return self.enqueue(topic, value, key=key, partition=partition, timestamp=timestamp, headers=headers)
-
-
-def _prepare_first(*_: object) -> None:
-    """Stands for the append of a producer whose records go through the user's code first."""
 
 
 mark_as_coroutine_functions(RecordVerbs.send, RecordVerbs.enqueue)

@@ -14,8 +14,9 @@ import inspect
 import json
 from asyncio import CancelledError
 from collections.abc import Callable, Iterable
-from typing import Final, Never, Protocol, TypeAlias, TypeVar, cast
+from typing import Final, Never, Protocol, TypeAlias, TypeVar
 
+from aioproducer._native.bound_serializer import BoundSerializer
 from aioproducer.errors import Outcome, SerializationError
 
 ValueT_contra = TypeVar("ValueT_contra", contravariant=True)
@@ -39,9 +40,6 @@ class Serializer(Protocol[ValueT_contra]):
 
 SerializerArgument: TypeAlias = Serializer[Never] | Callable[[Never], bytes | None]
 """What `key_serializer` and `value_serializer` accept: an object with `serialize`, or a function."""
-
-BoundSerializer: TypeAlias = Callable[[str, object], bytes | None]
-"""A checked serializer: (topic, value) to bytes; raises nothing but `SerializationError`."""
 
 
 class BytesSerializer:
@@ -70,7 +68,7 @@ class StringSerializer:
 
     def __init__(self, encoding: str = "utf-8") -> None:
         try:
-            self._encoding = codecs.lookup(encoding).name
+            self.encoding = codecs.lookup(encoding).name
         except LookupError as error:
             raise ValueError(f"StringSerializer: there is no text encoding {encoding!r}") from error
 
@@ -83,10 +81,10 @@ class StringSerializer:
         """
         if not isinstance(value, str):
             raise TypeError(f"expected str, not {type(value).__name__}")
-        return value.encode(self._encoding)
+        return value.encode(self.encoding)
 
     def __repr__(self) -> str:
-        return f"StringSerializer({self._encoding!r})"
+        return f"StringSerializer({self.encoding!r})"
 
 
 class JsonSerializer:
@@ -182,28 +180,23 @@ def bind_serializer(option: str, serializer: SerializerArgument) -> BoundSeriali
     """
     check_serializer(option, serializer)
     name = f"{option} {_name_of(serializer)}"
-    serialize = _with_topic(serializer)
 
-    def bound(topic: str, value: object) -> bytes | None:
-        if value is None:
-            return None
-        try:
-            result = serialize(topic, value)
-        except (Exception, CancelledError) as error:
-            text = f"{name} failed for topic {topic!r}: {type(error).__name__}: {error}"
-            raise SerializationError(text, topic=topic, outcome=Outcome.NOT_WRITTEN) from error
-        if result is None or isinstance(result, bytes):
+    def failed(topic: str, error: BaseException) -> SerializationError:
+        text = f"{name} failed for topic {topic!r}: {type(error).__name__}: {error}"
+        return SerializationError(text, topic=topic, outcome=Outcome.NOT_WRITTEN)
+
+    def checked(topic: str, result: object) -> bytes:
+        if isinstance(result, bytes):
             return result
         raise SerializationError(_wrong_result(name, result), topic=topic, outcome=Outcome.NOT_WRITTEN)
 
-    return bound
-
-
-def _with_topic(serializer: SerializerArgument) -> Callable[[str, object], object]:
-    if hasattr(serializer, "serialize"):
-        return cast("Callable[[str, object], object]", serializer.serialize)
-    function = cast("Callable[[object], object]", serializer)
-    return lambda _topic, value: function(value)
+    return BoundSerializer(
+        getattr(serializer, "serialize", serializer),
+        takes_topic=hasattr(serializer, "serialize"),
+        is_utf8=type(serializer) is StringSerializer and serializer.encoding == "utf-8",
+        failed=failed,
+        checked=checked,
+    )
 
 
 def _wrong_result(name: str, result: object) -> str:

@@ -2,16 +2,17 @@
 
 The verbs are the producer's own. What the handle adds is that type checkers know what goes into the topic, that
 everything else is refused at the call, and that the bytes are derived from the types. Its records go the way of all
-records: interceptors, serializers, partitioner (`preparation.py`), then the append.
+records: interceptors, serializers, partitioner, append (`_native/record_pipeline.pyx`).
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypedDict, TypeVar
 
+from aioproducer._native.delivery import Delivery
+from aioproducer._native.typed_topic import TypedVerbs
 from aioproducer.bulk_delivery import rows_of
 from aioproducer.coroutine_functions import mark_as_coroutine_functions
-from aioproducer.preparation import PreparedRecord, Serializers
 from aioproducer.records import check_topic_name, normalize_headers
 
 if TYPE_CHECKING:
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
 
     from aioproducer._native.append import Headers
     from aioproducer._native.append_many import Row
-    from aioproducer._native.delivery import Delivery, OnDelivery
+    from aioproducer._native.delivery import OnDelivery
+    from aioproducer._native.record_pipeline import PreparedRecord, RecordPipeline
     from aioproducer.admission import Admission
     from aioproducer.bulk_delivery import BulkDelivery, EnqueueRow
     from aioproducer.record_verbs import RecordVerbs
@@ -27,6 +29,17 @@ if TYPE_CHECKING:
 
 KeyT = TypeVar("KeyT")
 ValueT = TypeVar("ValueT")
+
+
+class RecordInBytes(TypedDict):
+    """The arguments of a producer's verb, without the topic."""
+
+    value: object
+    key: object
+    partition: int | None
+    timestamp: int | None
+    headers: Headers | None
+    on_delivery: OnDelivery | None
 
 
 class TopicRecords(Generic[KeyT, ValueT]):
@@ -47,78 +60,51 @@ class TopicRecords(Generic[KeyT, ValueT]):
 
         check_topic_name(name)
         self.name = name
-        self._key = part_type("key", key)
-        self._value = part_type("value", value)
-        self._headers = normalize_headers(headers)
-        self._serializers = Serializers(self._key.serialize, self._value.serialize)
+        self.key = part_type("key", key)
+        self.value = part_type("value", value)
+        self.headers = normalize_headers(headers)
 
-    def check(self, value: ValueT | None, key: KeyT | None) -> None:
+    def check(self, value: object, key: object) -> None:
         """Refuse what is not of the topic's types.
 
         Raises:
             TypeError: names the argument and what is allowed.
         """
-        self._value.check("value", value, self.name)
-        self._key.check("key", key, self.name)
+        self.value.check("value", value, self.name)
+        self.key.check("key", key, self.name)
 
     def serialized(self, value: ValueT | None, key: KeyT | None) -> tuple[object, object]:
         """Return the bytes of value and key.
 
         Raises:
-            TypeError: as `check`.
             SerializationError: a serializer failed.
         """
-        return self._value.bytes_of("value", value, self.name), self._key.bytes_of("key", key, self.name)
-
-    def record(
-        self,
-        value: ValueT | None,
-        *,
-        key: KeyT | None,
-        partition: int | None,
-        timestamp: int | None,
-        headers: Headers | None,
-        on_delivery: OnDelivery | None,
-    ) -> PreparedRecord:
-        """Put a record together.
-
-        Raises:
-            TypeError: key or value is not of the topic's types.
-        """
-        self.check(value, key)
-        return PreparedRecord(
-            self.name,
-            value,
-            key,
-            partition,
-            timestamp,
-            self.headers_with(headers),
-            on_delivery,
-            serializers=self._serializers,
-        )
+        return self.value.bytes_of(value, self.name), self.key.bytes_of(key, self.name)
 
     def headers_with(self, headers: Headers | None) -> Headers | None:
         """Put the topic's headers before a record's own."""
         if headers is None:
-            return self._headers or None
-        return (*self._headers, *normalize_headers(headers))
+            return self.headers or None
+        return (*self.headers, *normalize_headers(headers))
 
     def __repr__(self) -> str:
-        key, value = (part.name or "a serializer's" for part in (self._key, self._value))
+        key, value = (part.name or "a serializer's" for part in (self.key, self.value))
         return f"{self.name!r} key={key} value={value}"
 
 
-class Topic(Generic[KeyT, ValueT]):
+class Topic(TypedVerbs[KeyT, ValueT], Generic[KeyT, ValueT]):
     """A topic of a producer; made by `Producer.topic`. As good as its producer: it holds no records itself.
 
-    Where a producer runs no other code of the user's, its own verb gets the bytes; else the record goes the longer
-    way, with its serializers, so that interceptors and partitioner see the objects.
+    Its records go through the producer's pipeline with the topic's serializers, so interceptors and partitioner see
+    the objects. Only where a subclass of the producer has verbs of its own, and no other code of the user's runs,
+    these verbs are called, with bytes.
 
     Args:
         records: what they have in common.
         producer: whose topic it is.
-        admission: the longer way in, of a producer that runs; raises otherwise.
+        admission: for records that have to wait; raises where the producer takes none.
         enqueue_each: enqueues many records, one after another.
+        asks_producer: the producer's class has verbs of its own.
     """
 
     def __init__(
@@ -128,7 +114,9 @@ class Topic(Generic[KeyT, ValueT]):
         *,
         admission: Callable[[], Admission],
         enqueue_each: Callable[[Iterable[Row], EnqueueRow], Awaitable[BulkDelivery]],
+        asks_producer: bool,
     ) -> None:
+        super().__init__(producer, records, asks_producer=asks_producer)
         self._records = records
         self._producer = producer
         self._admission = admission
@@ -154,22 +142,13 @@ class Topic(Generic[KeyT, ValueT]):
         Raises:
             TypeError: key or value is not of the topic's types; else as `Producer.send`.
         """
-        admission = self._admission()
-        if admission.runs_code_of_the_user:
-            return admission.send(
-                self._records.record(
-                    value, key=key, partition=partition, timestamp=timestamp, headers=headers, on_delivery=on_delivery
-                )
-            )
-        value_bytes, key_bytes = self._records.serialized(value, key)
+        taken = self._take(value, key, partition, timestamp, headers, on_delivery)
+        if type(taken) is Delivery:
+            return taken
+        if taken is not None:
+            return self._admission().send(taken)
         return self._producer.send(
-            self._records.name,
-            value_bytes,
-            key=key_bytes,
-            partition=partition,
-            timestamp=timestamp,
-            headers=self._records.headers_with(headers),
-            on_delivery=on_delivery,
+            self.name, **self._in_bytes(value, key, partition, timestamp, headers, on_delivery)
         )
 
     async def send_and_wait(
@@ -192,39 +171,6 @@ class Topic(Generic[KeyT, ValueT]):
         )
         return await delivery
 
-    def enqueue(
-        self,
-        value: ValueT | None = None,
-        *,
-        key: KeyT | None = None,
-        partition: int | None = None,
-        timestamp: int | None = None,
-        headers: Headers | None = None,
-        on_delivery: OnDelivery | None = None,
-    ) -> Coroutine[object, None, Delivery]:
-        """As `Producer.enqueue`.
-
-        Raises:
-            TypeError: key or value is not of the topic's types; else as `Producer.enqueue`.
-        """
-        admission = self._admission()
-        if admission.runs_code_of_the_user:
-            return admission.enqueue(
-                self._records.record(
-                    value, key=key, partition=partition, timestamp=timestamp, headers=headers, on_delivery=on_delivery
-                )
-            )
-        value_bytes, key_bytes = self._records.serialized(value, key)
-        return self._producer.enqueue(
-            self._records.name,
-            value_bytes,
-            key=key_bytes,
-            partition=partition,
-            timestamp=timestamp,
-            headers=self._records.headers_with(headers),
-            on_delivery=on_delivery,
-        )
-
     def send_nowait(
         self,
         value: ValueT | None = None,
@@ -240,22 +186,13 @@ class Topic(Generic[KeyT, ValueT]):
         Raises:
             TypeError: key or value is not of the topic's types; else as `Producer.send_nowait`.
         """
-        admission = self._admission()
-        if admission.runs_code_of_the_user:
-            return admission.send_nowait(
-                self._records.record(
-                    value, key=key, partition=partition, timestamp=timestamp, headers=headers, on_delivery=on_delivery
-                )
-            )
-        value_bytes, key_bytes = self._records.serialized(value, key)
+        taken = self._take(value, key, partition, timestamp, headers, on_delivery)
+        if type(taken) is Delivery:
+            return taken
+        if taken is not None:
+            return self._admission().send_nowait(taken)
         return self._producer.send_nowait(
-            self._records.name,
-            value_bytes,
-            key=key_bytes,
-            partition=partition,
-            timestamp=timestamp,
-            headers=self._records.headers_with(headers),
-            on_delivery=on_delivery,
+            self.name, **self._in_bytes(value, key, partition, timestamp, headers, on_delivery)
         )
 
     async def send_many(
@@ -283,6 +220,45 @@ class Topic(Generic[KeyT, ValueT]):
     ) -> Coroutine[object, None, Delivery]:
         given: tuple[ValueT | None, KeyT | None] = (value, key)  # type: ignore[assignment]  # `enqueue` checks them
         return self.enqueue(given[0], key=given[1], partition=partition, timestamp=timestamp, headers=headers)
+
+    def _open_pipeline(self) -> RecordPipeline:
+        return self._admission().pipeline
+
+    def _enqueue_slowly(  # noqa: PLR0917  # the arguments of a verb
+        self,
+        taken: PreparedRecord | None,
+        value: ValueT | None,
+        key: KeyT | None,
+        partition: int | None,
+        timestamp: int | None,
+        headers: Headers | None,
+        on_delivery: OnDelivery | None,
+    ) -> Coroutine[object, None, Delivery]:
+        if taken is not None:
+            return self._admission().enqueue(taken)
+        return self._producer.enqueue(
+            self.name, **self._in_bytes(value, key, partition, timestamp, headers, on_delivery)
+        )
+
+    def _in_bytes(  # noqa: PLR0917  # the arguments of a verb
+        self,
+        value: ValueT | None,
+        key: KeyT | None,
+        partition: int | None,
+        timestamp: int | None,
+        headers: Headers | None,
+        on_delivery: OnDelivery | None,
+    ) -> RecordInBytes:
+        """Return the arguments for a verb of the producer's class."""
+        value_bytes, key_bytes = self._records.serialized(value, key)
+        return {
+            "value": value_bytes,
+            "key": key_bytes,
+            "partition": partition,
+            "timestamp": timestamp,
+            "headers": self._records.headers_with(headers),
+            "on_delivery": on_delivery,
+        }
 
     async def partitions_for(self) -> list[int]:
         """As `Producer.partitions_for`."""

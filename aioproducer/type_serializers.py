@@ -36,7 +36,7 @@ from uuid import UUID
 from aioproducer.serializers import JsonSerializer, Serializer, SerializerArgument, StringSerializer, bind_serializer
 
 if TYPE_CHECKING:
-    from aioproducer.serializers import BoundSerializer
+    from aioproducer._native.bound_serializer import BoundSerializer
 
 PartT = TypeVar("PartT")
 
@@ -71,18 +71,13 @@ class PartType(NamedTuple):
             return
         raise TypeError(f"{argument} for topic {topic!r} must be {self.name} or None, not {type(part).__name__}")
 
-    def bytes_of(self, argument: str, part: object, topic: str) -> object:
-        """Check and serialize, at once.
+    def bytes_of(self, part: object, topic: str) -> object:
+        """Serialize a part that was checked; None stays None.
 
         Raises:
-            TypeError: as `check`.
             SerializationError: the serializer failed.
         """
-        if part is None:
-            return None
-        if self.types is not None and not isinstance(part, self.types):
-            self.check(argument, part, topic)
-        return part if self.serialize is None else self.serialize(topic, part)
+        return part if part is None or self.serialize is None else self.serialize(topic, part)
 
 
 def part_type(argument: str, given: object) -> PartType:

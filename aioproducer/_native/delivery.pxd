@@ -16,9 +16,10 @@ cdef class BatchResult:
     cdef set seen                            # positions of records whose failure somebody looked at; None = none
     cdef public object on_wanted             # called once with self, when the first waiter comes; or None
     cdef list waiting                        # Deliveries of this batch that have waiters or callbacks
-    cdef list callbacks                      # (index, timestamp, on_delivery) in record order
+    cdef list callbacks                      # (index, timestamp, on_delivery, context of its call) in record order
     cdef list parts                          # after a move: (first index here, BatchResult, index there)
 
+    cpdef add_callback(self, int index, int64_t timestamp, callback, context=*)
     cdef void want(self)
     cdef void note_seen(self, int index)
 

@@ -1,6 +1,7 @@
 """What a caller holds of a record, and what all records of a batch share."""
 
 import asyncio
+import contextvars
 from collections.abc import Callable
 from typing import TypeAlias
 
@@ -53,8 +54,13 @@ class BatchResult:
     """Called once, when the first waiter comes."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, topic_partition: TopicPartition | None) -> None: ...
-    def add_callback(self, index: int, timestamp: int, callback: OnDelivery) -> None:
-        """Keep the `on_delivery` of record `index`; its timestamp is in ms."""
+    def add_callback(
+        self, index: int, timestamp: int, callback: OnDelivery, context: contextvars.Context | None = None
+    ) -> None:
+        """Keep the `on_delivery` of record `index` and the context to call it in; its timestamp is in ms.
+
+        Without a context, a copy of the current one is taken.
+        """
     def delivery(self, index: int, timestamp: int) -> Delivery:
         """A handle for record `index`; its timestamp is in ms."""
     def complete(self, base_offset: int, log_append_time: int, log_start_offset: int, count: int) -> None:
@@ -66,8 +72,8 @@ class BatchResult:
     @property
     def has_callbacks(self) -> bool:
         """Whether there are `on_delivery` callbacks to call."""
-    def take_callbacks(self) -> list[tuple[int, int, OnDelivery]]:
-        """The (index, timestamp, on_delivery) of this batch, oldest first; the second call gives none."""
+    def take_callbacks(self) -> list[tuple[int, int, OnDelivery, contextvars.Context]]:
+        """The (index, timestamp, on_delivery, context) of this batch, oldest first; the second call gives none."""
     def note_look_of(self, callback: OnDelivery, index: int) -> None:
         """A callback was told of record `index` and did not raise: if it failed, somebody has looked."""
     def metadata_of(self, index: int, timestamp: int) -> RecordMetadata:

@@ -9,13 +9,13 @@ Offsets and timestamps are computed when somebody asks.
 alone: `asyncio.timeout` and cancel scopes cancel the future that a task waits on.
 """
 
-import contextvars
-
 cimport cython
 
 from aioproducer.records import RecordMetadata
 
-cdef object copy_context = contextvars.copy_context
+cdef extern from "Python.h":
+    object PyContext_CopyCurrent()
+
 
 
 cdef class BatchResult:
@@ -32,10 +32,10 @@ cdef class BatchResult:
 
     # Filling
 
-    def add_callback(self, int index, int64_t timestamp, callback):
+    cpdef add_callback(self, int index, int64_t timestamp, callback, context=None):
         if self.callbacks is None:
             self.callbacks = []
-        self.callbacks.append((index, timestamp, callback))
+        self.callbacks.append((index, timestamp, callback, PyContext_CopyCurrent() if context is None else context))
 
     def delivery(self, int index, int64_t timestamp):
         return new_delivery(self, index, timestamp)
@@ -103,9 +103,9 @@ cdef class BatchResult:
         waiting, self.waiting = self.waiting, None
         callbacks, self.callbacks = self.callbacks, None
         if callbacks is not None:
-            for index, timestamp, callback in callbacks:
+            for index, timestamp, callback, context in callbacks:
                 first, result, there = find_part(parts, index)
-                result.add_callback(index - first + there, timestamp, callback)
+                result.add_callback(index - first + there, timestamp, callback, context)
         if waiting is not None:
             for delivery in waiting:
                 delivery._registered = False
@@ -272,7 +272,7 @@ cdef class Delivery:
         cdef BatchResult result = self.settle()
         cdef Followers followers
         if context is None:
-            context = copy_context()
+            context = PyContext_CopyCurrent()
         if self._cancelled or result.done:
             if not self._cancelled:
                 self.look(result)

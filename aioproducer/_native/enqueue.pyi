@@ -2,8 +2,9 @@
 
 from collections.abc import Coroutine
 
-from aioproducer._native.append import Headers, RecordAppender
+from aioproducer._native.append import Headers
 from aioproducer._native.delivery import Delivery, OnDelivery
+from aioproducer._native.record_pipeline import PreparedRecord, RecordPipeline
 
 class EnqueueVerb:
     """What `Producer` inherits `enqueue` from."""
@@ -32,8 +33,10 @@ class EnqueueVerb:
             MetadataTimeoutError: the topic is still unknown after `max_block_ms`.
             BufferTimeoutError: no room within `max_block_ms`.
         """
-    def _enqueue_natively(self, appender: RecordAppender | None) -> None:
-        """From now on records go to this appender first; None: all of them take the slow way."""
+    def _enqueue_natively(self, pipeline: RecordPipeline | None) -> None:
+        """Give records to this pipeline first; None has all of them take the slow way."""
+    def _enqueue_prepared(self, record: PreparedRecord, /) -> Coroutine[object, None, Delivery]:
+        """Return what `enqueue` returns for a record whose hooks have run, and which has to wait."""
     def _enqueue_slowly(
         self,
         topic: str,
@@ -45,4 +48,4 @@ class EnqueueVerb:
         on_delivery: OnDelivery | None,
         /,
     ) -> Coroutine[object, None, Delivery]:
-        """What `enqueue` returns for a record that must wait, or that goes through the user's code first."""
+        """Return what `enqueue` returns for a record without hooks that has to wait, and where none are taken."""

@@ -16,6 +16,7 @@ from cpython.ref cimport Py_INCREF
 
 from aioproducer._native.append cimport RecordAppender
 from aioproducer._native.delivery cimport Delivery
+from aioproducer._native.record_pipeline cimport RecordPipeline
 
 from aioproducer.records import normalize_headers
 
@@ -36,9 +37,6 @@ cdef extern from "Python.h":
 @cython.final
 @cython.no_gc  # only a frame that awaits it holds one
 cdef class Accepted:
-
-    cdef Delivery _delivery
-    cdef bint _pause                         # let the loop run once before going on
 
     def send(self, value):
         return self.__next__()
@@ -62,7 +60,7 @@ cdef class Accepted:
         raise StopIteration(self._delivery)
 
 
-cdef inline Accepted new_accepted(RecordAppender appender, Delivery delivery):
+cdef Accepted new_accepted(RecordAppender appender, Delivery delivery):
     cdef Accepted accepted = Accepted.__new__(Accepted)
     accepted._delivery = delivery
     accepted._pause = appender.pause_wanted
@@ -87,10 +85,9 @@ cdef PySendResult go_on(PyObject* self, PyObject* value, PyObject** result) noex
 cdef class EnqueueVerb:
     """What `Producer` inherits `enqueue` from."""
 
-    cdef RecordAppender _appender            # None: every record takes the slow way
-
-    def _enqueue_natively(self, RecordAppender appender):
-        self._appender = appender
+    def _enqueue_natively(self, RecordPipeline pipeline):
+        self._pipeline = pipeline
+        self._appender = None if pipeline is None or pipeline.has_hooks else pipeline.appender
 
     def enqueue(self, topic, value=None, *, key=None, partition=None, timestamp=None, headers=None,
                 on_delivery=None):
@@ -109,12 +106,21 @@ cdef class EnqueueVerb:
         """
         cdef RecordAppender appender = self._appender
         cdef Delivery delivery
+        cdef object taken
         if headers is not None and type(headers) is not list and type(headers) is not tuple:
             headers = normalize_headers(headers)
         if appender is not None:
             delivery = appender.append(topic, value, key, partition, timestamp, headers, on_delivery)
             if delivery is not None:
                 return new_accepted(appender, delivery)
+        elif self._pipeline is not None:
+            taken = self._pipeline.run(
+                topic, value, key, partition, timestamp, headers, on_delivery,
+                self._pipeline.key_serializer, self._pipeline.value_serializer,
+            )
+            if type(taken) is Delivery:
+                return new_accepted(self._pipeline.appender, <Delivery>taken)
+            return self._enqueue_prepared(taken)
         return self._enqueue_slowly(topic, value, key, partition, timestamp, headers, on_delivery)
 
 

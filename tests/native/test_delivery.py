@@ -1,6 +1,7 @@
 """One result a batch; each record's handle reads its own offset and timestamp of it, wherever the batch moved."""
 
 import asyncio
+import contextvars
 from collections.abc import Callable
 
 import pytest
@@ -142,7 +143,7 @@ def test_failure_given_to_a_callback_is_seen() -> None:
     result.add_callback(1, 0, print)
     result.fail(KafkaError("no"), 3)
 
-    assert [index for index, _, _ in result.take_callbacks()] == [1]
+    assert [index for index, *_ in result.take_callbacks()] == [1]
     assert (result.unseen(), result.take_callbacks()) == (3, [])
     result.note_look_of(print, 1)
 
@@ -273,17 +274,28 @@ def test_records_of_a_split_batch_read_the_result_of_their_part() -> None:
     assert (first.unseen(), second.unseen()) == (0, 0)
 
 
+CALL: contextvars.ContextVar[str] = contextvars.ContextVar("call")
+
+
+def taken_from(result: BatchResult) -> list[tuple[int, int, object, str | None]]:
+    """The callbacks of a result, with what their contexts say."""
+    return [(index, at, callback, context.get(CALL)) for index, at, callback, context in result.take_callbacks()]
+
+
 def test_callbacks_of_a_moved_batch_move_with_their_records() -> None:
     """To the positions that these have now."""
     batch, first, second = result_of(), result_of(), result_of()
     for index in range(4):
-        batch.add_callback(index, 1_000 + index, print)
+        context = contextvars.copy_context()
+        context.run(CALL.set, str(index))
+        batch.add_callback(index, 1_000 + index, print, context)
 
     batch.move([(0, first, 5), (3, second, 0)])
 
     assert batch.take_callbacks() == []
-    assert first.take_callbacks() == [(5, 1_000, print), (6, 1_001, print), (7, 1_002, print)]
-    assert second.take_callbacks() == [(0, 1_003, print)]
+    assert taken_from(first) == [(5, 1_000, print, "0"), (6, 1_001, print, "1"), (7, 1_002, print, "2")]
+    assert taken_from(second) == [(0, 1_003, print, "3")]
+
 
 
 def test_whoever_waits_for_a_moved_record_wants_its_new_batch() -> None:

@@ -1,0 +1,11 @@
+"""A serializer of the user's, checked and ready to be called."""
+
+
+cdef class BoundSerializer:
+    cdef object _function                    # of the value, or of topic and value
+    cdef bint _takes_topic
+    cdef bint _is_utf8                       # `str` is encoded here instead of by a call
+    cdef object _failed                      # (topic, error) -> the SerializationError to raise
+    cdef object _checked                     # (topic, result that is not plain bytes) -> result, or raises
+
+    cdef object serialize(self, topic, value)

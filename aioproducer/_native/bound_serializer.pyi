@@ -1,0 +1,36 @@
+"""A serializer of the user's, checked and ready to be called."""
+
+from collections.abc import Callable
+
+from aioproducer.errors import SerializationError
+
+class BoundSerializer:
+    """A function of (topic, value) that returns bytes or None, and raises nothing but `SerializationError`.
+
+    None is not serialized: it stays None.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., object],
+        *,
+        takes_topic: bool,
+        is_utf8: bool,
+        failed: Callable[[str, BaseException], SerializationError],
+        checked: Callable[[str, object], bytes | None],
+    ) -> None:
+        """Bind a serializer.
+
+        Args:
+            function: of the value, or of topic and value.
+            takes_topic: whether it takes the topic.
+            is_utf8: whether it encodes `str` as UTF-8, which is then done without calling it.
+            failed: returns the error to raise for what the function raised.
+            checked: returns a result that is a subclass of bytes; raises for any other.
+        """
+    def __call__(self, topic: str, value: object, /) -> bytes | None:
+        """Return the bytes of a key or a value.
+
+        Raises:
+            SerializationError: the function raised, or returned neither bytes nor None.
+        """

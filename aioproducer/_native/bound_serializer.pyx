@@ -1,0 +1,36 @@
+# cython: language_level=3
+"""A serializer of the user's, checked and ready to be called: one call of the user's own function per key or value."""
+
+from asyncio import CancelledError
+
+cdef extern from "Python.h":
+    bytes PyUnicode_AsUTF8String(object text)
+
+
+cdef class BoundSerializer:
+
+    def __cinit__(self, function, *, bint takes_topic, bint is_utf8, failed, checked):
+        self._function = function
+        self._takes_topic = takes_topic
+        self._is_utf8 = is_utf8
+        self._failed = failed
+        self._checked = checked
+
+    cdef object serialize(self, topic, value):
+        """Returns bytes or None; `value` is not None."""
+        cdef object result
+        try:
+            if self._is_utf8 and type(value) is str:
+                return PyUnicode_AsUTF8String(value)
+            if self._takes_topic:
+                result = self._function(topic, value)
+            else:
+                result = self._function(value)
+        except (Exception, CancelledError) as error:
+            raise self._failed(topic, error) from error
+        if type(result) is bytes or result is None:
+            return result
+        return self._checked(topic, result)
+
+    def __call__(self, topic, value):
+        return None if value is None else self.serialize(topic, value)

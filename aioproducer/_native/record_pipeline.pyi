@@ -1,0 +1,171 @@
+"""The user's code around a record, and the append behind it."""
+
+import contextvars
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from aioproducer._native.append import Headers, RecordAppender
+from aioproducer._native.bound_serializer import BoundSerializer
+from aioproducer._native.delivery import Delivery, OnDelivery
+from aioproducer.core.cluster import Cluster
+from aioproducer.errors import KafkaError
+from aioproducer.interceptors import ProducerInterceptor
+from aioproducer.partitioners import Partitioner
+from aioproducer.records import ProducerRecord
+
+class PreparedRecord:
+    """The arguments of an append that has to wait, after the user's code has run."""
+
+    topic: str
+    value: object
+    """Bytes; or, where no serializer ran, what the append checks."""
+    key: object
+    partition: int | None
+    timestamp: int | None
+    headers: Headers | None
+    on_delivery: OnDelivery | None
+    context: contextvars.Context | None
+    """Of the call; None where no code of the user's runs later."""
+    choose_partition: Callable[[], int] | None
+    """Asks the partitioner, once the topic is known; None: the record has its partition, or needs none."""
+
+    def __init__(
+        self,
+        topic: str,
+        value: object,
+        key: object,
+        partition: int | None,
+        timestamp: int | None,
+        headers: Headers | None,
+        on_delivery: OnDelivery | None,
+        *,
+        context: contextvars.Context | None = None,
+        choose_partition: Callable[[], int] | None = None,
+    ) -> None:
+        """Keep the arguments, and the current context if there is an `on_delivery`.
+
+        Raises:
+            TypeError, ValueError: no topic can have that name.
+        """
+    def append_to(self, appender: RecordAppender) -> Delivery | None:
+        """Append the record, in the context of its call; None: it has to wait."""
+    def choose(self) -> None:
+        """Have the partitioner choose, if it has not; the topic must be known.
+
+        Raises:
+            InvalidPartitionError: the partitioner failed, or returned what is not a partition.
+        """
+
+class InterceptorLoop:
+    """Passes records through interceptors."""
+
+    interceptors: tuple[ProducerInterceptor, ...]
+    listens: bool
+    """Whether one of them wants to know what becomes of records."""
+
+    def __init__(self, interceptors: Sequence[ProducerInterceptor], *, listens: bool) -> None: ...
+    def on_send(self, record: ProducerRecord, /) -> ProducerRecord | None:
+        """Pass the record through the chain.
+
+        Returns:
+            The record to send, or None if an interceptor dropped it. A failing interceptor counts as if it had
+            returned the record it was given.
+        """
+    def __len__(self) -> int: ...
+
+class Preparation(Protocol):
+    """What the pipeline asks for rarely."""
+
+    closed_batches: dict[str, int]
+    """Topic -> partition of its last batch that was closed, until the partitioner is notified."""
+
+    def refused(self, topic: str, partition: int | None, headers: object, error: Exception, /) -> None:
+        """Notify the interceptors of a record that failed at its call."""
+    def dropped(self, topic: str, timestamp: int | None, on_delivery: OnDelivery | None, /) -> Delivery:
+        """Return the delivery of a record that an interceptor dropped."""
+    def notify_of_closed_batches(self) -> None:
+        """Tell the partitioner of the batches closed since the last call."""
+    def partitioner_failed(self, topic: str, error: BaseException, /) -> KafkaError:
+        """Return the error to raise for what the partitioner raised."""
+    def checked_choice(self, choice: object, topic: str, partitions: int, /) -> int:
+        """Return a choice that is an int of another type; raises for one that is not a partition."""
+
+class Metadata(Protocol):
+    """Where the partitioner's cluster comes from."""
+
+    @property
+    def cluster(self) -> Cluster:
+        """The brokers and topics known now."""
+
+class RecordPipeline:
+    """Runs the user's code on a record and appends it.
+
+    Args:
+        appender: gets the bytes.
+        preparation: what happens rarely.
+        metadata: has the current cluster.
+        interceptors: may be empty.
+        key_serializer: None takes bytes.
+        value_serializer: None takes bytes.
+        partitioner: None leaves the choice to the appender.
+    """
+
+    appender: RecordAppender
+    has_hooks: bool
+    """Whether there are interceptors, serializers or a partitioner."""
+    key_serializer: BoundSerializer | None
+    value_serializer: BoundSerializer | None
+
+    def __init__(
+        self,
+        appender: RecordAppender,
+        preparation: Preparation,
+        metadata: Metadata,
+        *,
+        interceptors: InterceptorLoop,
+        key_serializer: BoundSerializer | None,
+        value_serializer: BoundSerializer | None,
+        partitioner: Partitioner | None,
+    ) -> None: ...
+    def take(
+        self,
+        topic: str,
+        value: object,
+        key: object,
+        partition: int | None,
+        timestamp: int | None,
+        headers: Headers | None,
+        on_delivery: OnDelivery | None,
+        /,
+    ) -> Delivery | PreparedRecord:
+        """Run the hooks, each once, and append the record.
+
+        Returns:
+            The delivery; or, if the record has to wait, what to append later. A record that an interceptor dropped
+            has a delivery that has failed.
+
+        Raises:
+            TypeError, ValueError: an argument.
+            SerializationError: a serializer failed.
+            InvalidPartitionError: the partitioner failed, or returned what is not a partition.
+        """
+    def take_bytes(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        partition: int | None,
+        timestamp: int | None,
+        headers: Headers | None,
+        on_delivery: OnDelivery | None,
+        /,
+    ) -> Delivery | PreparedRecord:
+        """As `take`, without the serializers: key and value are bytes."""
+    def choose(
+        self, topic: str, key: object, key_bytes: bytes | None, value: object, value_bytes: bytes | None, /
+    ) -> int:
+        """Ask the partitioner; the topic is known.
+
+        Raises:
+            InvalidPartitionError: it failed, or returned what is not a partition.
+        """

@@ -1,0 +1,68 @@
+"""The verbs of a typed topic: types are checked and serialized on the way into the producer's own pipeline."""
+
+from collections.abc import Coroutine
+from typing import Generic, TypeVar
+
+from aioproducer._native.append import Headers
+from aioproducer._native.delivery import Delivery, OnDelivery
+from aioproducer._native.enqueue import EnqueueVerb
+from aioproducer._native.record_pipeline import PreparedRecord, RecordPipeline
+from aioproducer.topic import TopicRecords
+
+KeyT = TypeVar("KeyT")
+ValueT = TypeVar("ValueT")
+
+class TypedVerbs(Generic[KeyT, ValueT]):
+    """What `Topic` inherits `enqueue` from.
+
+    Args:
+        producer: gets the records.
+        records: their types and serializers.
+        asks_producer: the producer's class has verbs of its own, which get the bytes where there are no hooks.
+    """
+
+    def __init__(self, producer: EnqueueVerb, records: TopicRecords[KeyT, ValueT], *, asks_producer: bool) -> None: ...
+    def enqueue(
+        self,
+        value: ValueT | None = None,
+        *,
+        key: KeyT | None = None,
+        partition: int | None = None,
+        timestamp: int | None = None,
+        headers: Headers | None = None,
+        on_delivery: OnDelivery | None = None,
+    ) -> Coroutine[object, None, Delivery]:
+        """As `Producer.enqueue`.
+
+        Raises:
+            TypeError: key or value is not of the topic's types; else as `Producer.enqueue`.
+        """
+    def _take(
+        self,
+        value: ValueT | None,
+        key: KeyT | None,
+        partition: int | None,
+        timestamp: int | None,
+        headers: Headers | None,
+        on_delivery: OnDelivery | None,
+        /,
+    ) -> Delivery | PreparedRecord | None:
+        """Check the types, run serializers and hooks, and append the record.
+
+        Returns:
+            The delivery; a record that has to wait; or None if the producer's own verb is to be called.
+        """
+    def _open_pipeline(self) -> RecordPipeline:
+        """Return the producer's pipeline; raises where no records are taken."""
+    def _enqueue_slowly(
+        self,
+        taken: PreparedRecord | None,
+        value: ValueT | None,
+        key: KeyT | None,
+        partition: int | None,
+        timestamp: int | None,
+        headers: Headers | None,
+        on_delivery: OnDelivery | None,
+        /,
+    ) -> Coroutine[object, None, Delivery]:
+        """Return what `enqueue` returns for a record that has to wait, or that the producer's own verb gets."""

@@ -1,0 +1,66 @@
+# cython: language_level=3
+"""The verbs of a typed topic: types are checked and serialized on the way into the producer's own pipeline."""
+
+from types import GenericAlias
+
+cimport cython
+
+from aioproducer._native.delivery cimport Delivery
+from aioproducer._native.enqueue cimport EnqueueVerb, new_accepted
+from aioproducer._native.record_pipeline cimport RecordPipeline
+
+from aioproducer.records import normalize_headers
+
+
+cdef inline bint is_of(part, tuple types) except -1:
+    return part is None or types is None or type(part) is types[0] or isinstance(part, types)
+
+
+@cython.auto_pickle(False)
+cdef class TypedVerbs:
+
+    def __init__(self, EnqueueVerb producer not None, records, *, bint asks_producer):
+        key, value = records.key, records.value
+        self._verbs = producer
+        self._asks_producer = asks_producer
+        self._records = records
+        self._topic = str.__str__(records.name)  # of a StrEnum, its text
+        self._headers = records.headers or None
+        self._key_types, self._key_serializer = key.types, key.serialize
+        self._value_types, self._value_serializer = value.types, value.serialize
+
+    @classmethod
+    def __class_getitem__(cls, parameters):
+        return GenericAlias(cls, parameters)
+
+    cdef object _give(self, value, key, partition, timestamp, headers, on_delivery):
+        """A Delivery, or a PreparedRecord that has to wait."""
+        cdef RecordPipeline pipeline = self._verbs._pipeline
+        if pipeline is None:
+            pipeline = self._open_pipeline()  # raises where no records are taken
+        if not (is_of(value, self._value_types) and is_of(key, self._key_types)):
+            self._records.check(value, key)
+        if headers is None:
+            headers = self._headers
+        else:
+            headers = normalize_headers(headers) if self._headers is None else self._records.headers_with(headers)
+        if self._asks_producer and not pipeline.has_hooks:
+            return None
+        return pipeline.run(
+            self._topic, value, key, partition, timestamp, headers, on_delivery,
+            self._key_serializer, self._value_serializer,
+        )
+
+    def _take(self, value, key, partition, timestamp, headers, on_delivery):
+        return self._give(value, key, partition, timestamp, headers, on_delivery)
+
+    def enqueue(self, value=None, *, key=None, partition=None, timestamp=None, headers=None, on_delivery=None):
+        """As `Producer.enqueue`.
+
+        Raises:
+            TypeError: key or value is not of the topic's types; else as `Producer.enqueue`.
+        """
+        cdef object taken = self._give(value, key, partition, timestamp, headers, on_delivery)
+        if type(taken) is Delivery:
+            return new_accepted((<RecordPipeline>self._verbs._pipeline).appender, <Delivery>taken)
+        return self._enqueue_slowly(taken, value, key, partition, timestamp, headers, on_delivery)
