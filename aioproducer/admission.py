@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from aioproducer._native.record_pipeline import RecordPipeline
     from aioproducer.running_producer import RunningProducer
 
+    AppendArguments = tuple[str, object, object, int | None, int | None, Headers | None, OnDelivery | None]
+
 
 class Admission:
     """The way in.
@@ -42,30 +44,20 @@ class Admission:
     @property
     def runs_code_of_the_user(self) -> bool:
         """Whether records meet interceptors, serializers or a partitioner on their way in."""
-        return self._running.pipeline.has_hooks
+        return self.pipeline.has_hooks
 
     @property
     def pipeline(self) -> RecordPipeline:
         """What runs the user's code and appends records."""
-        return self._running.pipeline
+        return self._running.preparation.pipeline
 
     @property
     def runs_serializers(self) -> bool:
         """Whether keys or values are serialized on their way in."""
-        return self._running.preparation.has_serializers
+        return self.pipeline.key_serializer is not None or self.pipeline.value_serializer is not None
 
-    def take(  # noqa: PLR0917  # the arguments of an append
-        self,
-        topic: str,
-        value: object,
-        key: object,
-        partition: int | None,
-        timestamp: int | None,
-        headers: Headers | None,
-        on_delivery: OnDelivery | None,
-    ) -> Delivery | PreparedRecord:
+    def take(self, *arguments: *AppendArguments) -> Delivery | PreparedRecord:
         """Run the user's code, if there is any, and append the record then; else keep the arguments for later."""
-        arguments = (topic, value, key, partition, timestamp, headers, on_delivery)
         return self.pipeline.take(*arguments) if self.pipeline.has_hooks else PreparedRecord(*arguments)
 
     def send(self, record: PreparedRecord) -> Delivery:
@@ -87,11 +79,13 @@ class Admission:
             MetadataTimeoutError: the topic is still unknown after `max_block_ms`.
             BufferTimeoutError: no room within `max_block_ms`.
         """
-        delivery = self._try_append(taken) if isinstance(taken, PreparedRecord) else taken
-        if delivery is not None:
-            await self._let_sender_work()
-            return delivery
-        return await self._wait_in_line(taken)
+        if isinstance(taken, PreparedRecord):
+            delivery = self._try_append(taken)
+            if delivery is None:
+                return await self._wait_in_line(taken)
+            taken = delivery
+        await self._let_sender_work()
+        return taken
 
     async def _wait_in_line(self, record: PreparedRecord) -> Delivery:
         waiting = self._stand_in_line(record, is_counted=False)

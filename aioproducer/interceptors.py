@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import inspect
 from asyncio import CancelledError
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 from aioproducer._native.record_pipeline import InterceptorLoop
@@ -91,7 +91,7 @@ class InterceptorChain(InterceptorLoop):
         """How often an interceptor raised, or returned what is no record."""
         return self._failures
 
-    def note_end(
+    def note_end(  # noqa: PLR0917  # called natively
         self, topic: str, headers: Headers, metadata: RecordMetadata | None, error: KafkaError | None
     ) -> None:
         """Notify the interceptors of what became of a record.

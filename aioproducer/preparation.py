@@ -8,6 +8,7 @@ Source: KafkaProducer.doSend in Apache Kafka.
 
 from __future__ import annotations
 
+import asyncio
 from asyncio import CancelledError
 from functools import partial
 from typing import TYPE_CHECKING
@@ -20,7 +21,6 @@ from aioproducer.records import TopicPartition
 from aioproducer.serializers import bind_serializer
 
 if TYPE_CHECKING:
-    import asyncio
     from collections.abc import Callable
 
     from aioproducer._native.append import RecordAppender
@@ -42,9 +42,9 @@ class Preparation:
     Args:
         config: has the serializers and the partitioner.
         interceptors: may be empty.
+        appender: gets the bytes.
         metadata: has the cluster that is shown to the partitioner.
         completion: ends records that an interceptor drops.
-        loop: of the producer.
         log: gets what the partitioner raises besides choosing.
     """
 
@@ -53,42 +53,29 @@ class Preparation:
         config: ProducerConfig,
         interceptors: InterceptorChain,
         *,
+        appender: RecordAppender,
         metadata: MetadataRefresher,
         completion: Completion,
-        loop: asyncio.AbstractEventLoop,
         log: EventLog,
     ) -> None:
         self._interceptors = interceptors
-        self._serializers = (
-            _bound("key_serializer", config.key_serializer),
-            _bound("value_serializer", config.value_serializer),
-        )
         self._partitioner = partitioner = config.partitioner
         self._metadata = metadata
         self._completion = completion
-        self._loop = loop
         self._log = log
         self._on_new_batch: Callable[[str, Cluster, int], object] | None = getattr(partitioner, "on_new_batch", None)
         self.closed_batches: dict[str, int] = {}
         """Topic -> partition of its last closed batch that the partitioner is not yet notified of."""
-
-    def pipeline(self, appender: RecordAppender) -> RecordPipeline:
-        """Return what runs the user's code on records and appends them."""
-        key_serializer, value_serializer = self._serializers
-        return RecordPipeline(
+        self.pipeline = RecordPipeline(
             appender,
             self,
-            self._metadata,
-            interceptors=self._interceptors,
-            key_serializer=key_serializer,
-            value_serializer=value_serializer,
-            partitioner=self._partitioner,
+            metadata,
+            interceptors=interceptors,
+            key_serializer=_bound("key_serializer", config.key_serializer),
+            value_serializer=_bound("value_serializer", config.value_serializer),
+            partitioner=partitioner,
         )
-
-    @property
-    def has_serializers(self) -> bool:
-        """Whether keys or values are serialized."""
-        return self._serializers != (None, None)
+        """Runs the user's code on records and appends them."""
 
     @property
     def interceptor_failures(self) -> int:
@@ -106,7 +93,7 @@ class Preparation:
 
     def dropped(self, topic: str, timestamp: int | None, on_delivery: OnDelivery | None) -> Delivery:
         """Return the delivery of a record that an interceptor dropped; it fails, and no flush raises that."""
-        result = BatchResult(self._loop, None)
+        result = BatchResult(asyncio.get_running_loop(), None)
         time_of_record = -1 if timestamp is None else timestamp
         if on_delivery is not None:
             result.add_callback(0, time_of_record, on_delivery)
@@ -114,7 +101,9 @@ class Preparation:
         self._completion.filter(result, RecordFilteredError(text, topic=topic, outcome=Outcome.NOT_WRITTEN))
         return result.delivery(0, time_of_record)
 
-    def refused(self, topic: str, partition: int | None, headers: object, error: Exception) -> None:
+    def refused(  # noqa: PLR0917  # called natively
+        self, topic: str, partition: int | None, headers: object, error: Exception
+    ) -> None:
         """Notify the interceptors of a record that they let pass and that failed at its call."""
         place = TopicPartition(topic, -1 if partition is None else partition)
         self._interceptors.on_error(place, error, headers if isinstance(headers, tuple) else ())

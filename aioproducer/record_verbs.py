@@ -27,14 +27,13 @@ if TYPE_CHECKING:
     from aioproducer._native.append import Headers
     from aioproducer._native.append_many import Row
     from aioproducer._native.delivery import OnDelivery
-    from aioproducer.admission import Admission
+    from aioproducer.admission import Admission, AppendArguments
     from aioproducer.bulk_delivery import EnqueueRow
     from aioproducer.records import RecordMetadata
     from aioproducer.running_producer import RunningProducer
     from aioproducer.topic import KeyT, ValueT
     from aioproducer.type_serializers import TypeOrSerializer
 
-    AppendArguments = tuple[str, object, object, int | None, int | None, Headers | None, OnDelivery | None]
     Append = Callable[[*AppendArguments], Delivery | PreparedRecord | None]
 
 
@@ -287,7 +286,7 @@ class RecordVerbs(EnqueueVerb):
 
     def _attach(self, running: RunningProducer) -> None:
         """Take records from now on."""
-        pipeline = running.pipeline
+        pipeline = running.preparation.pipeline
         self._append = pipeline.take if pipeline.has_hooks else running.appender.append
         self._enqueue_natively(pipeline)
 

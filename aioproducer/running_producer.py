@@ -123,15 +123,7 @@ class RunningProducer:
         self.producer_ids = self._make_producer_ids(backoff)
         self.transactions = self._make_transactions(backoff)
         self.sender = self._make_sender()
-        self.preparation = Preparation(
-            config,
-            interceptors,
-            metadata=self.metadata,
-            completion=self.completion,
-            loop=self.loop,
-            log=log,
-        )
-        self.pipeline = self.preparation.pipeline(self.appender)
+        self.preparation = self._make_preparation(interceptors)
         self._supervisor = Supervisor(lifecycle.name, self.fail)
 
     def _make_accumulator(self, batching: AccumulatorSettings, random: random.Random) -> RecordAccumulator:
@@ -167,6 +159,16 @@ class RunningProducer:
             limits=waiting_limits(self._config),
             on_failed=self.completion.fail_waiting,
             trouble=self.metadata_waits.topic_trouble,
+        )
+
+    def _make_preparation(self, interceptors: InterceptorChain) -> Preparation:
+        return Preparation(
+            self._config,
+            interceptors,
+            appender=self.appender,
+            metadata=self.metadata,
+            completion=self.completion,
+            log=self._log,
         )
 
     def _make_settlement(self, backoff: ExponentialBackoff) -> Settlement:

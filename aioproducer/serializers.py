@@ -12,7 +12,6 @@ from __future__ import annotations
 import codecs
 import inspect
 import json
-from asyncio import CancelledError
 from collections.abc import Callable, Iterable
 from typing import Final, Never, Protocol, TypeAlias, TypeVar
 

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from aioproducer.record_verbs import RecordVerbs
     from aioproducer.records import RecordMetadata
 
+    TypedArguments = tuple[object, object, int | None, int | None, Headers | None, OnDelivery | None]
+
 KeyT = TypeVar("KeyT")
 ValueT = TypeVar("ValueT")
 
@@ -73,7 +75,7 @@ class TopicRecords(Generic[KeyT, ValueT]):
         self.value.check("value", value, self.name)
         self.key.check("key", key, self.name)
 
-    def serialized(self, value: ValueT | None, key: KeyT | None) -> tuple[object, object]:
+    def serialized(self, value: object, key: object) -> tuple[object, object]:
         """Return the bytes of value and key.
 
         Raises:
@@ -147,9 +149,7 @@ class Topic(TypedVerbs[KeyT, ValueT], Generic[KeyT, ValueT]):
             return taken
         if taken is not None:
             return self._admission().send(taken)
-        return self._producer.send(
-            self.name, **self._in_bytes(value, key, partition, timestamp, headers, on_delivery)
-        )
+        return self._producer.send(self.name, **self._in_bytes(value, key, partition, timestamp, headers, on_delivery))
 
     async def send_and_wait(
         self,
@@ -224,32 +224,16 @@ class Topic(TypedVerbs[KeyT, ValueT], Generic[KeyT, ValueT]):
     def _open_pipeline(self) -> RecordPipeline:
         return self._admission().pipeline
 
-    def _enqueue_slowly(  # noqa: PLR0917  # the arguments of a verb
-        self,
-        taken: PreparedRecord | None,
-        value: ValueT | None,
-        key: KeyT | None,
-        partition: int | None,
-        timestamp: int | None,
-        headers: Headers | None,
-        on_delivery: OnDelivery | None,
+    def _enqueue_slowly(
+        self, taken: PreparedRecord | None, *arguments: *TypedArguments
     ) -> Coroutine[object, None, Delivery]:
         if taken is not None:
             return self._admission().enqueue(taken)
-        return self._producer.enqueue(
-            self.name, **self._in_bytes(value, key, partition, timestamp, headers, on_delivery)
-        )
+        return self._producer.enqueue(self.name, **self._in_bytes(*arguments))
 
-    def _in_bytes(  # noqa: PLR0917  # the arguments of a verb
-        self,
-        value: ValueT | None,
-        key: KeyT | None,
-        partition: int | None,
-        timestamp: int | None,
-        headers: Headers | None,
-        on_delivery: OnDelivery | None,
-    ) -> RecordInBytes:
+    def _in_bytes(self, *arguments: *TypedArguments) -> RecordInBytes:
         """Return the arguments for a verb of the producer's class."""
+        value, key, partition, timestamp, headers, on_delivery = arguments
         value_bytes, key_bytes = self._records.serialized(value, key)
         return {
             "value": value_bytes,

@@ -12,7 +12,7 @@ class BoundSerializer:
 
     def __init__(
         self,
-        function: Callable[..., object],
+        function: object,
         *,
         takes_topic: bool,
         is_utf8: bool,

@@ -3,13 +3,14 @@
 import asyncio
 import contextvars
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import TypeAlias, final
 
 from aioproducer.errors import KafkaError
 from aioproducer.records import RecordMetadata, TopicPartition
 
 OnDelivery: TypeAlias = Callable[[RecordMetadata | None, KafkaError | None], object]
 
+@final
 class Delivery(asyncio.Future[RecordMetadata]):
     """The handle of one record: done when the broker answered for it, or when it failed for good.
 

@@ -17,7 +17,6 @@ cdef extern from "Python.h":
     object PyContext_CopyCurrent()
 
 
-
 cdef class BatchResult:
 
     def __cinit__(self, loop, topic_partition):

@@ -187,8 +187,9 @@ cdef InterceptedOnDelivery new_intercepted(chain, topic, headers, on_delivery):
 
 cdef class RecordPipeline:
 
-    def __cinit__(self, RecordAppender appender not None, preparation, metadata, *, InterceptorLoop interceptors not None,
-                  BoundSerializer key_serializer, BoundSerializer value_serializer, partitioner):
+    def __cinit__(self, RecordAppender appender not None, preparation, metadata, *,
+                  InterceptorLoop interceptors not None, BoundSerializer key_serializer,
+                  BoundSerializer value_serializer, partitioner):
         self.appender = appender
         self._preparation = preparation
         self._closed_batches = preparation.closed_batches

@@ -9,10 +9,10 @@ from aioproducer._native.enqueue import EnqueueVerb
 from aioproducer._native.record_pipeline import PreparedRecord, RecordPipeline
 from aioproducer.topic import TopicRecords
 
-KeyT = TypeVar("KeyT")
-ValueT = TypeVar("ValueT")
+_KeyT = TypeVar("_KeyT")
+_ValueT = TypeVar("_ValueT")
 
-class TypedVerbs(Generic[KeyT, ValueT]):
+class TypedVerbs(Generic[_KeyT, _ValueT]):
     """What `Topic` inherits `enqueue` from.
 
     Args:
@@ -21,12 +21,14 @@ class TypedVerbs(Generic[KeyT, ValueT]):
         asks_producer: the producer's class has verbs of its own, which get the bytes where there are no hooks.
     """
 
-    def __init__(self, producer: EnqueueVerb, records: TopicRecords[KeyT, ValueT], *, asks_producer: bool) -> None: ...
+    def __init__(
+        self, producer: EnqueueVerb, records: TopicRecords[_KeyT, _ValueT], *, asks_producer: bool
+    ) -> None: ...
     def enqueue(
         self,
-        value: ValueT | None = None,
+        value: _ValueT | None = None,
         *,
-        key: KeyT | None = None,
+        key: _KeyT | None = None,
         partition: int | None = None,
         timestamp: int | None = None,
         headers: Headers | None = None,
@@ -39,8 +41,8 @@ class TypedVerbs(Generic[KeyT, ValueT]):
         """
     def _take(
         self,
-        value: ValueT | None,
-        key: KeyT | None,
+        value: _ValueT | None,
+        key: _KeyT | None,
         partition: int | None,
         timestamp: int | None,
         headers: Headers | None,
@@ -57,8 +59,8 @@ class TypedVerbs(Generic[KeyT, ValueT]):
     def _enqueue_slowly(
         self,
         taken: PreparedRecord | None,
-        value: ValueT | None,
-        key: KeyT | None,
+        value: _ValueT | None,
+        key: _KeyT | None,
         partition: int | None,
         timestamp: int | None,
         headers: Headers | None,

@@ -64,8 +64,8 @@ ONCE_UNSEEN = (
         ("D1", "D2"),
         Change(
             "completion.py",
-            "            for index, timestamp, callback in result.take_callbacks():\n",
-            "            for index, timestamp, callback in reversed(result.take_callbacks()):\n",
+            "            for index, timestamp, callback, context in result.take_callbacks():\n",
+            "            for index, timestamp, callback, context in reversed(result.take_callbacks()):\n",
         ),
     ),
     _mutant(

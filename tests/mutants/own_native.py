@@ -94,9 +94,9 @@ OWN_NATIVE = (
         changes=(
             Change(
                 "_native/delivery.pyx",
-                "                result.add_callback(index - first + there, timestamp, callback)\n",
+                "                result.add_callback(index - first + there, timestamp, callback, context)\n",
                 "                if first == 0:\n"
-                "                    result.add_callback(index - first + there, timestamp, callback)\n",
+                "                    result.add_callback(index - first + there, timestamp, callback, context)\n",
             ),
         ),
     ),

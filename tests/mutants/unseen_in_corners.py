@@ -108,8 +108,8 @@ UNSEEN_IN_CORNERS = (
         "tests/journeys/test_serializers_and_partitioners.py",
         Change(
             "preparation.py",
-            "closed, self._closed_batches = self._closed_batches, {}  #",
-            "closed = self._closed_batches.copy()  #",
+            "        self.closed_batches.clear()  # before",
+            "        # before",
         ),
     ),
     _mutant(

@@ -96,9 +96,9 @@ UNSEEN_IN_COUNTS = (
         "an interceptor is not told which partition has refused a record",
         "tests/journeys/test_code_of_the_user.py",
         Change(
-            "preparation.py",
+            "interceptors.py",
             "partition = -1 if error.partition is None else error.partition\n",
-            "partition = -1 if record.partition is None else record.partition\n",
+            "partition = -1\n",
         ),
     ),
     _mutant(

@@ -171,9 +171,9 @@ OF_FAILURES = (
         "the delivery of a record that an interceptor dropped has no timestamp where 0 was given",
         "tests/journeys/test_code_of_the_user.py",
         Change(
-            "admission.py",
-            "timestamp = -1 if given.timestamp is None else given.timestamp",
-            "timestamp = given.timestamp or -1",
+            "preparation.py",
+            "time_of_record = -1 if timestamp is None else timestamp",
+            "time_of_record = timestamp or -1",
         ),
     ),
     _mutant(
@@ -182,8 +182,8 @@ OF_FAILURES = (
         "tests/journeys/test_code_of_the_user.py",
         Change(
             "preparation.py",
-            "partition = -1 if record.partition is None else record.partition",
-            "partition = record.partition or -1",
+            "TopicPartition(topic, -1 if partition is None else partition)",
+            "TopicPartition(topic, partition or -1)",
         ),
     ),
     _mutant(

@@ -297,7 +297,6 @@ def test_callbacks_of_a_moved_batch_move_with_their_records() -> None:
     assert taken_from(second) == [(0, 1_003, print, "3")]
 
 
-
 def test_whoever_waits_for_a_moved_record_wants_its_new_batch() -> None:
     """And only that one; the old one tells nobody any more."""
     batch, first, second = result_of(), result_of(), result_of()

@@ -41,7 +41,7 @@ class Passing(ProducerInterceptor):
 class First:
     """A partitioner that chooses partition 0."""
 
-    def partition(  # noqa: PLR0917  # Kafka's signature
+    def partition(  # Kafka's signature
         self,
         topic: str,
         key: object,
@@ -146,9 +146,7 @@ async def _enqueue_with_headers(producer: Producer, job: Job, records: int) -> N
     topic, value = job.topic, job.value.decode()
     (first, trace), (second, source) = HEADERS
     for _ in range(records):
-        await producer.enqueue(
-            topic, value, key=KEY, headers=[(first, trace.encode()), (second, source.encode())]
-        )
+        await producer.enqueue(topic, value, key=KEY, headers=[(first, trace.encode()), (second, source.encode())])
 
 
 async def _enqueue_dumped(producer: Producer, job: Job, records: int) -> None:
