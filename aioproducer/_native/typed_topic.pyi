@@ -1,18 +1,15 @@
 """The verbs of a typed topic: types are checked and serialized on the way into the producer's own pipeline."""
 
 from collections.abc import Coroutine
-from typing import Generic, TypeVar
+from typing import Generic
 
 from aioproducer._native.append import Headers
 from aioproducer._native.delivery import Delivery, OnDelivery
 from aioproducer._native.enqueue import EnqueueVerb
 from aioproducer._native.record_pipeline import PreparedRecord, RecordPipeline
-from aioproducer.topic import TopicRecords
+from aioproducer.topic import KeyT, TopicRecords, ValueT
 
-_KeyT = TypeVar("_KeyT")
-_ValueT = TypeVar("_ValueT")
-
-class TypedVerbs(Generic[_KeyT, _ValueT]):
+class TypedVerbs(Generic[KeyT, ValueT]):
     """What `Topic` inherits `enqueue` from.
 
     Args:
@@ -21,14 +18,12 @@ class TypedVerbs(Generic[_KeyT, _ValueT]):
         asks_producer: the producer's class has verbs of its own, which get the bytes where there are no hooks.
     """
 
-    def __init__(
-        self, producer: EnqueueVerb, records: TopicRecords[_KeyT, _ValueT], *, asks_producer: bool
-    ) -> None: ...
+    def __init__(self, producer: EnqueueVerb, records: TopicRecords[KeyT, ValueT], *, asks_producer: bool) -> None: ...
     def enqueue(
         self,
-        value: _ValueT | None = None,
+        value: ValueT | None = None,
         *,
-        key: _KeyT | None = None,
+        key: KeyT | None = None,
         partition: int | None = None,
         timestamp: int | None = None,
         headers: Headers | None = None,
@@ -41,8 +36,8 @@ class TypedVerbs(Generic[_KeyT, _ValueT]):
         """
     def _take(
         self,
-        value: _ValueT | None,
-        key: _KeyT | None,
+        value: ValueT | None,
+        key: KeyT | None,
         partition: int | None,
         timestamp: int | None,
         headers: Headers | None,
@@ -59,8 +54,8 @@ class TypedVerbs(Generic[_KeyT, _ValueT]):
     def _enqueue_slowly(
         self,
         taken: PreparedRecord | None,
-        value: _ValueT | None,
-        key: _KeyT | None,
+        value: ValueT | None,
+        key: KeyT | None,
         partition: int | None,
         timestamp: int | None,
         headers: Headers | None,
