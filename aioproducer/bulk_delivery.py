@@ -211,7 +211,7 @@ def rows_of(
     """Put the rows of a call together; what is one for all stands in each.
 
     Raises:
-        TypeError: one value, or one key, where many are expected.
+        TypeError: one value, or one key, where many are expected; a mapping or a set, which is no list of them.
         ValueError: when it turns out that there are not as many keys as values.
     """
     _check_column("values", values)
@@ -224,6 +224,11 @@ def rows_of(
 def _check_column(name: str, column: object) -> None:
     if isinstance(column, (str, bytes, bytearray, memoryview)) or not isinstance(column, Iterable):
         raise TypeError(f"{name} must be an iterable of {name}, one for each record, got {type(column).__name__}")
+    kind = type(column).__name__
+    if isinstance(column, Mapping):  # its keys alone would be sent
+        raise TypeError(f"{name} must be an iterable of {name}, not a {kind}: pass values=d.values(), keys=d.keys()")
+    if isinstance(column, (set, frozenset)):  # results are by position, and a set has none
+        raise TypeError(f"{name} must be in order, not a {kind}: pass a list")
 
 
 def _pairs(values: Iterable[object], keys: Iterable[object]) -> Iterator[tuple[object, object]]:

@@ -157,7 +157,7 @@ class RecordVerbs(EnqueueVerb):
 
         Args:
             topic: of all records.
-            values: as `value` of `send`; taken once, in order.
+            values: as `value` of `send`; any iterable in order, taken once: not a mapping, not a set.
             keys: as `key` of `send`, one for each value; None is no keys.
             partition: of all records.
             timestamp: of all records.
@@ -167,14 +167,15 @@ class RecordVerbs(EnqueueVerb):
             What to await for counts, offsets and errors; it need not be.
 
         Raises:
+            TypeError: values or keys are not many, or a mapping or set; nothing was given.
             ValueError: not as many keys as values; the records before were given.
             MetadataTimeoutError: the topic is still unknown after `max_block_ms`; nothing was given.
             IllegalStateError: as `send`; nothing was given.
         """
-        await self.partitions_for(topic)
         rows = rows_of(
             values, keys, partition=partition, timestamp=timestamp, headers=normalize_headers(headers) or None
         )
+        await self.partitions_for(topic)
         return await self._enqueue_rows(topic, rows, partial(self._enqueue_row, topic))
 
     async def send_arrow(  # noqa: PLR0913  # one for each part of a record

@@ -10,12 +10,15 @@ Source: org.apache.kafka.common.serialization.Serializer.
 from __future__ import annotations
 
 import codecs
+import contextlib
 import inspect
 import json
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Final, Never, Protocol, TypeAlias, TypeVar
 
 from aioproducer._native.bound_serializer import BoundSerializer
+from aioproducer._native.plain_json import PlainJson
 from aioproducer.errors import Outcome, SerializationError
 
 ValueT_contra = TypeVar("ValueT_contra", contravariant=True)
@@ -89,11 +92,16 @@ class StringSerializer:
 class JsonSerializer:
     """Encodes a value as compact JSON in UTF-8.
 
+    Uses orjson or msgspec if one of them is installed: the bytes are the same as without. Values that these libraries
+    would write in other bytes, or would take where Python's `json` does not, are left to `json`.
+
     Args:
         default: called with what JSON has no word for (a `datetime`, a dataclass), returns
             something it has; without one such a value is an error.
         sort_keys: equal dicts become equal bytes whatever their order; wanted for keys, which
             choose the partition by their bytes.
+
+    `default` may be called twice for the same value.
     """
 
     def __init__(self, *, default: Callable[[object], object] | None = None, sort_keys: bool = False) -> None:
@@ -104,6 +112,8 @@ class JsonSerializer:
             default=default,
             sort_keys=sort_keys,
         )
+        encode = _fast_encoder(sort_keys=sort_keys)
+        self._plain = None if encode is None else PlainJson(encode, default)
 
     def serialize(self, _topic: str, value: object, /) -> bytes:
         """Return the value's JSON.
@@ -112,6 +122,9 @@ class JsonSerializer:
             TypeError: a part of the value has no JSON; says where in the value it is.
             ValueError: a circular value, NaN or infinity, text that is no Unicode; likewise.
         """
+        encoded = None if self._plain is None else self._plain(value)
+        if encoded is not None:
+            return encoded
         try:
             return self._encoder.encode(value).encode()
         except (TypeError, ValueError) as error:
@@ -139,6 +152,19 @@ class JsonSerializer:
             return [("", self._encoder.default(value))]
         except Exception:  # noqa: BLE001  # it has no parts: it is the one
             return []
+
+
+def _fast_encoder(*, sort_keys: bool) -> Callable[[object], bytes] | None:
+    """Return how the fastest library that is installed encodes plain values; None if none is."""
+    with contextlib.suppress(ImportError):
+        import orjson  # noqa: PLC0415  # optional
+
+        return partial(orjson.dumps, option=orjson.OPT_SORT_KEYS if sort_keys else None)
+    with contextlib.suppress(ImportError):
+        from msgspec.json import Encoder  # noqa: PLC0415  # optional
+
+        return Encoder(order="sorted" if sort_keys else None).encode
+    return None
 
 
 def check_serializer(option: str, serializer: object) -> None:

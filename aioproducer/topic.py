@@ -205,9 +205,9 @@ class Topic(TypedVerbs[KeyT, ValueT], Generic[KeyT, ValueT]):
         headers: Headers | None = None,
     ) -> BulkDelivery:
         """As `Producer.send_many`; one that is not of the topic's types keeps no other back, it is in the result."""
-        await self.partitions_for()
         pairs = None if headers is None else normalize_headers(headers)
         rows = rows_of(values, keys, partition=partition, timestamp=timestamp, headers=pairs)
+        await self.partitions_for()
         return await self._enqueue_each(rows, self._enqueue_row)
 
     def _enqueue_row(  # noqa: PLR0917  # as it stands in a row

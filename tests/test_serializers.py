@@ -1,9 +1,18 @@
 """Serializers give bytes or a SerializationError that names them."""
 
+import enum
 import functools
+import sys
+import uuid
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
+from aioproducer._native.plain_json import PlainJson
 from aioproducer.errors import Outcome, SerializationError
 from aioproducer.serializers import (
     BytesSerializer,
@@ -155,3 +164,141 @@ def test_json_error_goes_through_default() -> None:
         serializer("t", [Box(1), Box(float("nan"))])
     with pytest.raises(SerializationError, match=r"failed for topic 't': KeyError: 1j$"):
         serializer("t", [Box(1j)])
+
+
+JSON_LEAVES = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.integers(-(2**65), 2**65)
+    | st.floats()
+    | st.floats(1e-5, 1e-3)
+    | st.floats(1e15, 1e17)
+    | st.text(st.characters(), max_size=8)
+)
+JSON_NAMES = st.text(st.characters(), max_size=4) | st.integers() | st.none() | st.booleans() | st.floats()
+JSON_VALUES = st.recursive(
+    JSON_LEAVES,
+    lambda parts: (
+        st.lists(parts, max_size=4)
+        | st.lists(parts, max_size=4).map(tuple)
+        | st.dictionaries(st.text(max_size=4), parts, max_size=4)
+        | st.dictionaries(JSON_NAMES, parts, max_size=3)
+    ),
+)
+LIBRARIES = ("orjson", "msgspec")
+
+
+def json_serializer(
+    *libraries: str, sort_keys: bool = False, default: Callable[[object], object] | None = None
+) -> JsonSerializer:
+    """A serializer that finds no other library than these."""
+    with pytest.MonkeyPatch.context() as patch:
+        for missing in {"orjson", "msgspec"}.difference(libraries):
+            patch.setitem(sys.modules, missing, None)
+            patch.setitem(sys.modules, f"{missing}.json", None)
+        return JsonSerializer(sort_keys=sort_keys, default=default)
+
+
+def outcome(serializer: JsonSerializer, value: object) -> object:
+    """The bytes of a value, or the error's text."""
+    try:
+        return serializer.serialize("t", value)
+    except Exception as error:  # noqa: BLE001  # whichever it is, it is compared
+        return repr(error)
+
+
+def by_type(part: object) -> object:
+    """What stands for objects without JSON; marked, as no library would write them by itself.
+
+    Raises:
+        TypeError: for other objects.
+    """
+    if isinstance(part, Point):
+        return ["point", asdict(part)]
+    if isinstance(part, uuid.UUID | enum.Enum | set | bytes):
+        return f"{type(part).__name__} by default"
+    raise TypeError("nothing stands for it")
+
+
+@dataclass
+class Point:
+    """A dataclass."""
+
+    x: float
+
+
+class Colour(enum.Enum):
+    """An enum of text."""
+
+    RED = "red"
+
+
+class Level(enum.IntEnum):
+    """A number to `json`."""
+
+    HIGH = 3
+
+
+@pytest.mark.parametrize("sort_keys", [False, True])
+@pytest.mark.parametrize("library", LIBRARIES)
+@given(value=JSON_VALUES)
+@example(value=[1e16, 1e-5, 9.999999999999999e-05, 1e-4, 9999999999999998.0, -0.0, 5e-324, 1.7976931348623157e308])
+@example(value=[2**63, 2**64 - 1, 2**64, -(2**63), -(2**63) - 1])
+@example(value={"\uffff": 1, "\U0001f600": 2, "a": 3, "B": 4, "\x7f": 5, "": 6})
+def test_json_is_the_same_by_a_fast_library(library: str, value: object, *, sort_keys: bool) -> None:
+    """Byte for byte, and refused with the same words, which say where in the value."""
+    fast, slow = json_serializer(library, sort_keys=sort_keys), json_serializer(sort_keys=sort_keys)
+
+    assert outcome(fast, value) == outcome(slow, value)
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+@pytest.mark.parametrize("default", [None, by_type])
+def test_json_of_objects_is_the_same_by_a_fast_library(
+    library: str, default: Callable[[object], object] | None
+) -> None:
+    """What libraries take natively, and `json` does not, goes by `default` or is refused, as without them."""
+    fast, slow = json_serializer(library, default=default), json_serializer(default=default)
+    circular: list[object] = []
+    circular.append(circular)
+    deep: object = 0
+    for _ in range(150):
+        deep = [deep]
+    values: list[object] = [
+        {"point": Point(1.5), "far": Point(1e300)},
+        {"none": Point(float("nan"))},
+        [uuid.UUID(int=5), Colour.RED, Level.HIGH, {1, 2}, b"bytes"],
+        {Colour.RED: 1},
+        {Level.HIGH: 1, True: 2},
+        OrderedDict(b=1, a=2),
+        [object()],
+        {"lines": [{"price": 1}, {"price": 1j}]},
+        circular,
+        deep,
+        '\u2028 \x00\x1f\x7f"\\/ \b\f\n\r\t',
+        "\ud800",
+    ]
+
+    assert [outcome(fast, value) for value in values] == [outcome(slow, value) for value in values]
+
+
+def test_json_uses_the_fast_library() -> None:
+    """Else the others show nothing: a value that only the library is given."""
+    calls: list[object] = []
+    encoder = PlainJson(lambda value: calls.append(value) or b"fast", None)  # type: ignore[func-returns-value]
+
+    assert encoder({"a": [1, 2.5, "x", None, True]}) == b"fast"
+    assert encoder({"a": [1e300]}) is None
+    assert calls == [{"a": [1, 2.5, "x", None, True]}]
+    for library in LIBRARIES:
+        assert json_serializer(library)._plain is not None  # noqa: SLF001  # which way it went shows nowhere else
+    assert json_serializer()._plain is None  # noqa: SLF001
+
+
+def test_json_leaves_the_value_as_it_was() -> None:
+    """What stands for its parts is put into a copy."""
+    value = {"points": [Point(1.0), 2], "rest": 3}
+
+    assert JsonSerializer(default=by_type).serialize("t", value) == b'{"points":[["point",{"x":1.0}],2],"rest":3}'
+    assert value == {"points": [Point(1.0), 2], "rest": 3}
