@@ -16,7 +16,8 @@ from aioproducer._native.delivery import Delivery
 from aioproducer._native.enqueue import EnqueueVerb
 from aioproducer._native.record_pipeline import PreparedRecord
 from aioproducer.arrow_columns import ArrowRecords, ColumnNames
-from aioproducer.bulk_delivery import BulkDelivery, append_all, enqueue_all, rows_of
+from aioproducer.bulk_delivery import BulkDelivery, append_all, enqueue_all
+from aioproducer.bulk_rows import rows_of
 from aioproducer.coroutine_functions import mark_as_coroutine_functions
 from aioproducer.records import normalize_headers
 from aioproducer.topic import Topic, TopicRecords

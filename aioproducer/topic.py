@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Generic, TypedDict, TypeVar
 
 from aioproducer._native.delivery import Delivery
 from aioproducer._native.typed_topic import TypedVerbs
-from aioproducer.bulk_delivery import rows_of
+from aioproducer.bulk_rows import rows_of
 from aioproducer.coroutine_functions import mark_as_coroutine_functions
 from aioproducer.records import check_topic_name, normalize_headers
 

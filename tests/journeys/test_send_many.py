@@ -2,14 +2,13 @@
 
 import asyncio
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from enum import StrEnum
 
 import pyarrow as pa
 import pytest
 
 from aioproducer import (
-    BlockingProducer,
     BulkResult,
     Delivery,
     JsonSerializer,
@@ -151,50 +150,6 @@ async def test_those_not_tried_are_counted(one_broker: FakeCluster) -> None:
 
         with pytest.raises(UndeliveredError, match=f"{500 - bulk.accepted} records were not delivered"):
             await small.flush()
-
-
-@pytest.mark.parametrize("column", ["values", b"keys", None, 5], ids=str)
-@pytest.mark.parametrize("name", ["values", "keys"])
-async def test_what_is_no_column_is_refused_at_the_call(producer: Producer, name: str, column: object) -> None:
-    """A text is a column of letters otherwise, each of them refused."""
-    if name == "keys" and column is None:
-        return
-    columns: dict[str, object] = {"values": [b"v"], name: column}
-    with pytest.raises(TypeError, match=f"{name} must be an iterable of {name}, one for each record, got"):
-        await producer.send_many("orders", **columns)  # type: ignore[arg-type]
-
-    await producer.flush()
-
-
-@pytest.mark.parametrize("column", [{b"a": 1}, {}, {b"a"}, frozenset()], ids=str)
-@pytest.mark.parametrize("name", ["values", "keys"])
-async def test_mapping_or_set_is_no_column(one_broker: FakeCluster, name: str, column: Iterable[bytes]) -> None:
-    """The keys of a dict alone would be sent, and results are by position, which a set has not; of every face."""
-    columns: dict[str, Iterable[bytes]] = {"values": [b"v"], name: column}
-    text = rf"^{name} must be .*, not a {type(column).__name__}: pass"
-    async with Producer(one_broker.bootstrap_servers) as producer:
-        with pytest.raises(TypeError, match=text):
-            await producer.send_many("orders", **columns)
-        with pytest.raises(TypeError, match=text):
-            await producer.topic("orders", value=bytes).send_many(**columns)
-
-    def send_blocking() -> None:
-        with BlockingProducer(one_broker.bootstrap_servers) as blocking:
-            with pytest.raises(TypeError, match=text):
-                blocking.send_many("orders", **columns)
-            with pytest.raises(TypeError, match=text):
-                blocking.topic("orders", value=bytes).send_many(**columns)
-
-    await asyncio.to_thread(send_blocking)
-    assert values(one_broker, "orders") == []
-
-
-async def test_views_of_a_dict_are_columns(producer: Producer, one_broker: FakeCluster) -> None:
-    """They are in order, and as long as each other."""
-    table = {b"k1": b"v1", b"k2": b"v2"}
-    await (await producer.send_many("orders", table.values(), keys=table.keys(), partition=0))
-
-    assert [(record.key, record.value) for record in one_broker.records("orders", 0)] == list(table.items())
 
 
 async def test_awaiting_does_not_wait_out_the_linger(one_broker: FakeCluster) -> None:

@@ -6,6 +6,10 @@ from dataclasses import dataclass, field
 from time import perf_counter, process_time
 from typing import Self
 
+KEY = "customer-1234"
+TEXT_HEADERS = (("trace", "0af7651916cd43dd8448eb211c80319c"), ("source", "bench"))
+"""Of records that are text; the client encodes them."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:

@@ -13,7 +13,7 @@ from aioproducer.broker.prerequisites import java_program
 LIBRARIES = ("aioproducer", "uvloop", "confluent-kafka", "aiokafka", "kafka-python")
 """Distributions whose versions matter."""
 
-MODULE_OF = {"confluent-kafka": "confluent_kafka", "aiokafka": "aiokafka", "kafka-python": "kafka"}
+MODULE_OF = {"confluent-kafka": "confluent_kafka", "aiokafka": "aiokafka", "kafka-python": "kafka", "orjson": "orjson"}
 """Peer -> the module whose presence says that it is installed."""
 
 

@@ -11,6 +11,7 @@ class Sizes:
     enqueue_records: dict[str, int]
     """By the client's name: each gets what keeps it busy for about the same time."""
 
+    hook_records: int
     warmup_records: int
     java_warmup_records: int
     """More, because the JVM compiles what it finds hot while it runs."""
@@ -54,6 +55,7 @@ FULL = Sizes(
         "aiokafka, no results": 150_000,
         "kafka-python": 60_000,
     },
+    hook_records=1_000_000,
     warmup_records=5_000,
     java_warmup_records=600_000,
     broker_warmup_records=10_000_000,
@@ -83,6 +85,7 @@ QUICK = Sizes(
         "aiokafka, no results": 10_000,
         "kafka-python": 4_000,
     },
+    hook_records=20_000,
     warmup_records=1_000,
     java_warmup_records=20_000,
     broker_warmup_records=200_000,

@@ -2,19 +2,16 @@
 
 from collections.abc import Awaitable, Callable
 
-import orjson
 import uvloop
 
 from aioproducer import Producer, ProducerInterceptor, ProducerOptions, ProducerRecord, StringSerializer
 from aioproducer.cli.benchmark.clients.ours import configuration
-from aioproducer.cli.benchmark.job import Job, Outcome, Stopwatch, as_text
+from aioproducer.cli.benchmark.job import KEY, TEXT_HEADERS, Job, Outcome, Stopwatch, as_text
 from aioproducer.core.cluster import Cluster
 
 Loop = Callable[[Producer, Job, int], Awaitable[None]]
 """Enqueues so many records."""
 
-KEY = "customer-1234"
-HEADERS = (("trace", "0af7651916cd43dd8448eb211c80319c"), ("source", "bench"))
 ORDER: dict[str, object] = {
     "id": 1234567,
     "customer": "customer-1234",
@@ -98,6 +95,8 @@ def json_by_caller(job: Job) -> Outcome:
 
 def json_by_serializer(job: Job) -> Outcome:
     """A dict, and orjson as the serializer."""
+    import orjson  # noqa: PLC0415  # not everywhere
+
     return _run(_enqueue_dict, job, value_serializer=orjson.dumps)
 
 
@@ -115,7 +114,7 @@ def _run(loop: Loop, job: Job, **options: object) -> Outcome:
             return stopwatch.figures(job.records)
 
     figures = uvloop.run(main())
-    return Outcome(job.warmup_records + job.records, figures, as_text(settings))
+    return Outcome(job.warmup_records + job.records, figures, as_text(dict(configuration(job))))
 
 
 async def _enqueue_bytes(producer: Producer, job: Job, records: int) -> None:
@@ -144,12 +143,14 @@ async def _enqueue_to_topic(producer: Producer, job: Job, records: int) -> None:
 
 async def _enqueue_with_headers(producer: Producer, job: Job, records: int) -> None:
     topic, value = job.topic, job.value.decode()
-    (first, trace), (second, source) = HEADERS
+    (first, trace), (second, source) = TEXT_HEADERS
     for _ in range(records):
         await producer.enqueue(topic, value, key=KEY, headers=[(first, trace.encode()), (second, source.encode())])
 
 
 async def _enqueue_dumped(producer: Producer, job: Job, records: int) -> None:
+    import orjson  # noqa: PLC0415  # not everywhere
+
     topic = job.topic
     for _ in range(records):
         await producer.enqueue(topic, orjson.dumps(ORDER))

@@ -6,6 +6,7 @@ from aioproducer.cli.benchmark.bench_run import Bench
 from aioproducer.cli.benchmark.report import ScenarioReport
 from aioproducer.cli.benchmark.scenarios.copying import copying
 from aioproducer.cli.benchmark.scenarios.enqueue import enqueue
+from aioproducer.cli.benchmark.scenarios.hooks import hooks
 from aioproducer.cli.benchmark.scenarios.import_time import import_time
 from aioproducer.cli.benchmark.scenarios.latency import latency
 from aioproducer.cli.benchmark.scenarios.loop_lag import loop_lag
@@ -16,6 +17,7 @@ from aioproducer.cli.benchmark.scenarios.transactions import transactions
 
 SCENARIOS: Mapping[str, Callable[[Bench], Awaitable[ScenarioReport]]] = {
     "enqueue": enqueue,
+    "hooks": hooks,
     "tasks": tasks,
     "latency": latency,
     "transactions": transactions,
