@@ -218,7 +218,7 @@ def bind_serializer(option: str, serializer: SerializerArgument) -> BoundSeriali
     return BoundSerializer(
         getattr(serializer, "serialize", serializer),
         takes_topic=hasattr(serializer, "serialize"),
-        is_utf8=type(serializer) is StringSerializer and serializer.encoding == "utf-8",
+        is_utf8=serializer is str.encode or (type(serializer) is StringSerializer and serializer.encoding == "utf-8"),
         failed=failed,
         checked=checked,
     )

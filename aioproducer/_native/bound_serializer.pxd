@@ -1,6 +1,9 @@
 """A serializer of the user's, checked and ready to be called."""
 
+cimport cython
 
+
+@cython.final
 cdef class BoundSerializer:
     cdef object _function                    # of the value, or of topic and value
     cdef bint _takes_topic

@@ -3,8 +3,13 @@
 
 from asyncio import CancelledError
 
+from cpython.bytes cimport PyBytes_FromStringAndSize
+
 cdef extern from "Python.h":
     bytes PyUnicode_AsUTF8String(object text)
+    bint PyUnicode_IS_COMPACT_ASCII(object text)
+    unsigned char* PyUnicode_1BYTE_DATA(object text)
+    Py_ssize_t PyUnicode_GET_LENGTH(object text)
 
 
 cdef class BoundSerializer:
@@ -19,6 +24,8 @@ cdef class BoundSerializer:
     cdef object serialize(self, topic, value):
         """Returns bytes or None; `value` is not None."""
         cdef object result
+        if self._is_utf8 and type(value) is str and PyUnicode_IS_COMPACT_ASCII(value):
+            return PyBytes_FromStringAndSize(<const char*>PyUnicode_1BYTE_DATA(value), PyUnicode_GET_LENGTH(value))
         try:
             if self._is_utf8 and type(value) is str:
                 return PyUnicode_AsUTF8String(value)

@@ -1,5 +1,7 @@
 """The user's code around a record, and the append behind it."""
 
+cimport cython
+
 from aioproducer._native.append cimport RecordAppender
 from aioproducer._native.bound_serializer cimport BoundSerializer
 
@@ -23,6 +25,7 @@ cdef class InterceptorLoop:
     cpdef object on_send(self, record)
 
 
+@cython.final
 cdef class RecordPipeline:
     cdef readonly RecordAppender appender
     cdef readonly bint has_hooks             # interceptors, serializers or a partitioner

@@ -215,6 +215,7 @@ cdef class RecordPipeline:
         """The Delivery of a record that was appended, or dropped; a PreparedRecord if it has to wait."""
         cdef object record
         cdef object sent
+        cdef Delivery delivery
         self.appender.check_open()
         if type(topic) is not str and isinstance(topic, str):
             topic = str.__str__(topic)       # of a StrEnum
@@ -233,6 +234,15 @@ cdef class RecordPipeline:
                 partition, timestamp = sent.partition, sent.timestamp
             if self._interceptors.listens:
                 on_delivery = new_intercepted(self._interceptors, topic, headers, on_delivery)
+        elif self._partitioner is None:      # nothing between a serializer and the append, and no one to notify
+            if key_serializer is not None and key is not None:
+                key = key_serializer.serialize(topic, key)
+            if value_serializer is not None and value is not None:
+                value = value_serializer.serialize(topic, value)
+            delivery = self.appender.append(topic, value, key, partition, timestamp, headers, on_delivery)
+            if delivery is not None:
+                return delivery
+            return PreparedRecord(topic, value, key, partition, timestamp, headers, on_delivery)
         return self._append(
             topic, value, key, partition, timestamp, headers, on_delivery, key_serializer, value_serializer
         )

@@ -1,17 +1,19 @@
 """Any arguments to any verb: a record in the log, or an error at the call and nothing sent; the next record goes."""
 
 import asyncio
+import dataclasses
 import enum
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from aioproducer import Producer
+from aioproducer import BytesSerializer, Producer, ProducerInterceptor, ProducerRecord, RecordMetadata
+from aioproducer.records import Headers
 from aioproducer.testing import FakeCluster
 from tests.fakes.virtual_cluster import ClusterLoop
 from tests.produced import produce_requests, values
@@ -30,6 +32,48 @@ class Topic(enum.StrEnum):
 
 class Text(bytes):
     """Bytes, and more."""
+
+
+class Replacing(ProducerInterceptor):
+    """Returns an equal record, another object."""
+
+    def on_send(self, record: ProducerRecord) -> ProducerRecord:
+        """Copy it."""
+        return dataclasses.replace(record)
+
+
+class Passing(ProducerInterceptor):
+    """Returns the record itself, and listens to what becomes of it."""
+
+    def __init__(self) -> None:
+        self.ends = 0
+
+    def on_send(self, record: ProducerRecord) -> ProducerRecord:
+        """Return it."""
+        return record
+
+    def on_acknowledgement(self, metadata: RecordMetadata, headers: Headers) -> None:
+        """Count."""
+        del metadata, headers
+        self.ends += 1
+
+
+class First:
+    """A partitioner."""
+
+    def partition(self, *_: object) -> int:
+        """Choose the first."""
+        return 0
+
+
+HOOKS: dict[str, Callable[[], dict[str, object]]] = {
+    "none": dict,
+    "serializers": lambda: {"key_serializer": BytesSerializer(), "value_serializer": BytesSerializer()},
+    "partitioner": lambda: {"partitioner": First()},
+    "interceptors": lambda: {"interceptors": [Replacing(), Passing()]},
+    "interceptor that is silent": lambda: {"interceptors": [Replacing()]},
+}
+"""Code of the user's that leaves every record as it is: with it, the same is refused and the same is sent."""
 
 
 class Call(NamedTuple):
@@ -204,10 +248,10 @@ async def check_call(producer: Producer, cluster: FakeCluster, call: Call) -> No
     assert produce_requests(cluster) == requests + 1
 
 
-async def story(given: Sequence[Call]) -> None:
+async def story(given: Sequence[Call], hooks: Mapping[str, object]) -> None:
     """One producer, all calls. Kafka 3.9 takes any time of a record."""
     async with FakeCluster(1, topics={"t": PARTITIONS}, auto_create_topics=False, profile="3.9.1") as cluster:
-        producer = await Producer(cluster.bootstrap_servers).start()
+        producer = await Producer(cluster.bootstrap_servers, **hooks).start()  # type: ignore[arg-type]  # of HOOKS
         await producer.partitions_for("t")
         for call in given:
             await check_call(producer, cluster, without_callback(call))
@@ -223,8 +267,8 @@ def without_callback(call: Call) -> Call:
 
 @pytest.mark.slow
 @settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
-@given(given=st.lists(calls(), min_size=5, max_size=25))
-def test_any_call_sends_its_record_or_nothing(given: list[Call]) -> None:
+@given(given=st.lists(calls(), min_size=5, max_size=25), hooks=st.sets(st.sampled_from(sorted(HOOKS)), max_size=3))
+def test_any_call_sends_its_record_or_nothing(given: list[Call], hooks: set[str]) -> None:
     """The rules as documented decide which."""
     with asyncio.Runner(loop_factory=ClusterLoop) as runner:
-        runner.run(story(given))
+        runner.run(story(given, {name: value for hook in sorted(hooks) for name, value in HOOKS[hook]().items()}))

@@ -59,7 +59,7 @@ class Drafts:
         self._number = number
         self._chance = chance
         self._with_faults = plan.user_faults
-        self._has_serializer = plan.options.get("value_serializer") is not None
+        self._has_serializer = plan.has_serializer
         high = min(plan.family.value_size[1], plan.number("buffer_memory") // 16)
         self._smallest = plan.family.value_size[0]
         self._largest = max(self._smallest, high)

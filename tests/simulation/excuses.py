@@ -89,14 +89,14 @@ def _is_excused(story: Story, plan: Plan) -> bool:
         "DeliveryTimeoutError": _is_late(story, plan),
         "ProducerClosedError": plan.family.closes_early,
         "BrokerConnectionError": plan.acks == 0 or plan.gives_up_early,
-        "RecordFilteredError": plan.has_interceptor,
+        "RecordFilteredError": plan.has_interceptor and plan.user_faults,
         **dict.fromkeys(ALWAYS_ALLOWED, True),
     }
     by_text = {
         "withdrawn": story.was_given_up,
         "deleted and made again": "F21" in plan.enabled,
         "a later batch was acknowledged": plan.is_idempotent,
-        "the partitioner failed": plan.has_partitioner,
+        "the partitioner failed": plan.has_partitioner and plan.user_faults,
     }
     if kind in by_kind:
         return by_kind[kind]

@@ -74,7 +74,7 @@ class Run:
         self._watch = self._make_watch()
         self._network = self._make_network()
         self._nemesis = Nemesis(plan, self._network, self._keeper, history)
-        self._interceptor = UsersInterceptor(Random(f"interceptor-{plan.seed}"))
+        self._interceptor = UsersInterceptor(Random(f"interceptor-{plan.seed}"), errs=plan.user_faults)
         self._producer = self._make_producer()
         self._load = Workload(plan, self._producer, history, topic=TOPIC, on_beat=self._network.on_beat)
         self._watchman = Watchman(self._producer, self._load, loop)
@@ -120,10 +120,11 @@ class Run:
     def _make_producer(self) -> Producer:
         hosts = [f"{node.host}:{PORT}" for node in self._network.nodes.values()]
         options = dict(self._plan.options)
-        if self._plan.user_faults and self._plan.seed % 3 == 0:
+        if self._plan.has_serializer:
             options["value_serializer"] = serialize
         if self._plan.has_partitioner:
-            options["partitioner"] = UsersPartitioner(Random(f"partitioner-{self._plan.seed}"))
+            chance = Random(f"partitioner-{self._plan.seed}")
+            options["partitioner"] = UsersPartitioner(chance, errs=self._plan.user_faults)
         if self._plan.has_interceptor:
             options["interceptors"] = [self._interceptor]
         servers = [f"{BOOTSTRAP_NAME}:{PORT}"] if self._plan.uses_bootstrap_name else hosts

@@ -125,14 +125,24 @@ class Plan:
         return LONGEST_PAUSE * self.number("request_timeout_ms") / 1000 if "F19" in self.enabled else 0.0
 
     @property
+    def has_sound_hooks(self) -> bool:
+        """Whether the user has code around each record that never fails, drops a record, or changes one."""
+        return not self.user_faults and self.seed % 4 == 2
+
+    @property
+    def has_serializer(self) -> bool:
+        """Whether the user's own serializer is called for each value."""
+        return self.has_sound_hooks or (self.user_faults and self.seed % 3 == 0)
+
+    @property
     def has_partitioner(self) -> bool:
         """Whether the user's own partitioner says where records go that do not."""
-        return self.user_faults and self.seed % 4 == 1
+        return (self.has_sound_hooks and self.seed % 8 == 2) or (self.user_faults and self.seed % 4 == 1)
 
     @property
     def has_interceptor(self) -> bool:
-        """Whether the user's own interceptor sees all records, and drops some."""
-        return self.user_faults and self.seed % 8 == 3
+        """Whether the user's own interceptor sees all records, and drops some if the user makes faults."""
+        return self.has_sound_hooks or (self.user_faults and self.seed % 8 == 3)
 
     @property
     def acks(self) -> int:

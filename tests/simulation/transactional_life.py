@@ -14,6 +14,7 @@ from aioproducer.testing.model.committed_records import committed_records
 from aioproducer.testing.model.settings import ClusterSettings
 from aioproducer.testing.model.topics import TopicRequest
 from tests.simulation.coordinator_faults import TRANSACTIONAL_ID
+from tests.simulation.drafts import serialize
 from tests.simulation.faults import TOPIC
 from tests.simulation.history import History, Violation
 from tests.simulation.life import Run, Verdict
@@ -105,6 +106,8 @@ class TransactionalRun(Run):
             "transaction_timeout_ms": self._transaction_timeout_ms,
             "max_block_ms": 60_000,
         }
+        if self._plan.has_sound_hooks:
+            options |= {"value_serializer": serialize, "interceptors": [self._interceptor]}
         hosts = [f"{node.host}:{PORT}" for node in self._network.nodes.values()]
         producer = Producer(hosts, client_id="simulated", **options)  # type: ignore[arg-type]  # drawn
         self._numbers[producer] = self._lives

@@ -1,4 +1,4 @@
-"""An interceptor of the user's own: it drops records now and then, and fails in each of its methods."""
+"""An interceptor of the user's own: it may drop records now and then, and fail in each of its methods."""
 
 from collections.abc import Callable
 from random import Random
@@ -15,16 +15,18 @@ class UsersInterceptor(ProducerInterceptor):
 
     Args:
         chance: the run's.
+        errs: whether it drops records and fails.
     """
 
-    def __init__(self, chance: Random) -> None:
+    def __init__(self, chance: Random, *, errs: bool = True) -> None:
         self._chance = chance
+        self._errs = errs
         self._passed = 0
         self._told = 0
 
     def on_send(self, record: ProducerRecord) -> ProducerRecord | None:
         """Drop a record, or let it pass."""
-        if self._chance.random() < _DROPS:
+        if self._errs and self._chance.random() < _DROPS:
             return None
         self._passed += 1
         self._fail()
@@ -48,5 +50,5 @@ class UsersInterceptor(ProducerInterceptor):
             violated("I2", f"the interceptor let {self._passed} records pass, and was told of {self._told} ends")
 
     def _fail(self) -> None:
-        if self._chance.random() < _FAILS:
+        if self._errs and self._chance.random() < _FAILS:
             raise RuntimeError("the caller's own interceptor fails")

@@ -1,4 +1,4 @@
-"""A partitioner of the user's own: it puts records anywhere, fails now and then, and names partitions that are not."""
+"""A partitioner of the user's own: it puts records anywhere, and may fail or name partitions that do not exist."""
 
 from random import Random
 
@@ -13,10 +13,12 @@ class UsersPartitioner:
 
     Args:
         chance: the run's.
+        errs: whether it fails.
     """
 
-    def __init__(self, chance: Random) -> None:
+    def __init__(self, chance: Random, *, errs: bool) -> None:
         self._chance = chance
+        self._errs = errs
 
     def partition(  # noqa: PLR0917  # Kafka's signature
         self,
@@ -27,15 +29,15 @@ class UsersPartitioner:
         value_bytes: bytes | None,
         cluster: Cluster,
     ) -> int:
-        """Return a partition, or the number behind the last.
+        """Return a partition; the number behind the last now and then, if it errs.
 
         Raises:
-            RuntimeError: now and then.
+            RuntimeError: now and then, if it errs.
         """
         del key, key_bytes, value, value_bytes
         count = cluster.partition_count(topic)
         assert count is not None, "the partitioner was asked before the topic was known"
-        dice = self._chance.random()
+        dice = self._chance.random() if self._errs else 1.0
         if dice < _FAILS:
             raise RuntimeError("the caller's own partitioner fails")
         return count if dice < _FAILS + _NAMES_NONE else self._chance.randrange(count)
