@@ -22,7 +22,11 @@ from typing import TYPE_CHECKING
 from aioproducer._native.delivery import BatchResult, Delivery
 from aioproducer._native.memory import Chunk
 from aioproducer._native.renumber import record_starts, renumber_records
+from aioproducer.errors import SerializationError
+from aioproducer.interceptors import ProducerInterceptor
+from aioproducer.records import ProducerRecord
 from tests.fakes.core_parts import CoreParts
+from tests.fakes.pipelines import pipeline_of
 
 if TYPE_CHECKING:
     from aioproducer._native.append import Headers
@@ -71,6 +75,32 @@ def append_with_headers(path: Path) -> None:
 def append_with_callback(path: Path) -> None:
     """It is kept by the batch."""
     path.send(b"v", on_delivery=print)
+
+
+class Passing(ProducerInterceptor):
+    """Returns every record, and listens to what becomes of it."""
+
+    def on_send(self, record: ProducerRecord) -> ProducerRecord:
+        """Return it."""
+        return record
+
+    def on_error(self, topic_partition: object, error: Exception, headers: object) -> None:
+        """Listen."""
+
+
+def append_through_hooks(path: Path) -> None:
+    """An interceptor that listens, and a serializer; what the serializer could not allocate is its failure.
+
+    Raises:
+        MemoryError: also where it is the cause of a SerializationError.
+    """
+    pipeline = pipeline_of(path.parts, interceptors=[Passing()], serializer=bytes.upper)
+    try:
+        delivery = pipeline.take("t", b"v" * 100, b"k", 0, None, [("name", b"x")], print)
+    except SerializationError as error:
+        raise MemoryError from error
+    assert isinstance(delivery, Delivery)
+    path.accepted.append(delivery)
 
 
 def append_that_grows_the_batch(path: Path) -> None:
@@ -123,6 +153,7 @@ STEPS: list[Callable[[Path], None]] = [
     append,
     append_with_headers,
     append_with_callback,
+    append_through_hooks,
     append_that_grows_the_batch,
     append_that_fills_the_batch,
     append_of_a_large_record,
@@ -132,7 +163,7 @@ STEPS: list[Callable[[Path], None]] = [
 ]
 
 
-INTO_AN_OPEN_BATCH = (append, append_with_headers, append_with_callback)
+INTO_AN_OPEN_BATCH = (append, append_with_headers, append_with_callback, append_through_hooks)
 """Steps that are one native call; their accounts hold whatever small object cannot be made."""
 
 

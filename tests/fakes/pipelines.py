@@ -1,0 +1,77 @@
+"""A native pipeline over the core of a producer, with hooks and without an event loop."""
+
+from collections.abc import Sequence
+
+from aioproducer._native.delivery import Delivery
+from aioproducer._native.record_pipeline import RecordPipeline
+from aioproducer.core.cluster import Cluster
+from aioproducer.errors import InvalidPartitionError
+from aioproducer.interceptors import InterceptorChain, ProducerInterceptor
+from aioproducer.partitioners import Partitioner
+from aioproducer.serializers import SerializerArgument, bind_serializer
+from tests.fakes.core_parts import CoreParts, cluster_of
+
+
+class NoLog:
+    """Keeps nothing."""
+
+    def warning(self, event: str, **fields: object) -> None:
+        """Drop an event."""
+
+
+class PlainPreparation:
+    """What the pipeline asks for rarely; knows the topic `t` with two partitions."""
+
+    def __init__(self) -> None:
+        self.closed_batches: dict[str, int] = {}
+        self.refusals: list[str] = []
+        self.cluster: Cluster = cluster_of((1, 1))
+
+    def refused(self, topic: str, _partition: object, _headers: object, error: Exception) -> None:
+        """Note the error of a record that failed at its call."""
+        self.refusals.append(f"{topic}: {type(error).__name__}")
+
+    def dropped(self, topic: str, _timestamp: object, _on_delivery: object) -> Delivery:
+        """Not reached.
+
+        Raises:
+            AssertionError: always.
+        """
+        raise AssertionError(topic)
+
+    def notify_of_closed_batches(self) -> None:
+        """Not reached."""
+
+    def partitioner_failed(self, topic: str, error: BaseException) -> InvalidPartitionError:
+        """Return the error of a partitioner that raised."""
+        return InvalidPartitionError(f"{topic}: {error}")
+
+    def checked_choice(self, choice: object, topic: str, _partitions: int) -> int:
+        """Not reached.
+
+        Raises:
+            AssertionError: always.
+        """
+        raise AssertionError(choice, topic)
+
+
+def pipeline_of(
+    core: CoreParts,
+    *,
+    interceptors: Sequence[ProducerInterceptor] = (),
+    serializer: SerializerArgument | None = None,
+    partitioner: Partitioner | None = None,
+    preparation: PlainPreparation | None = None,
+) -> RecordPipeline:
+    """Return a pipeline into the core; the serializer is of keys and of values."""
+    preparation = preparation or PlainPreparation()
+    bound = None if serializer is None else bind_serializer("serializer", serializer)
+    return RecordPipeline(
+        core.appender,
+        preparation,
+        preparation,
+        interceptors=InterceptorChain(interceptors, NoLog()),
+        key_serializer=bound,
+        value_serializer=bound,
+        partitioner=partitioner,
+    )
