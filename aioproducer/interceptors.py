@@ -24,7 +24,7 @@ class ProducerInterceptor:
     """Base class: every method does nothing. Override what is of interest.
 
     The methods run on the event loop, in the order of the records: they must be quick and must
-    not be `async`.
+    not be `async`. They see the context (`contextvars`) of the call that gave the record.
     """
 
     def on_send(self, record: ProducerRecord) -> ProducerRecord | None:
@@ -34,7 +34,8 @@ class ProducerInterceptor:
         `RecordFilteredError`, and so do the interceptors before this one; later ones do not see it.
 
         Args:
-            record: as the caller gave it; make a changed copy with `dataclasses.replace`.
+            record: as the caller gave it; make a changed copy with `dataclasses.replace`. Returning this very object
+                costs least.
         """
         return record
 

@@ -69,7 +69,8 @@ class RecordVerbs(EnqueueVerb):
             partition: instead of the key's or a chosen one.
             timestamp: ms since the epoch; None is now.
             headers: (str, bytes | None) pairs.
-            on_delivery: called with (metadata, None) or (None, error), in record order; never ends the linger.
+            on_delivery: called with (metadata, None) or (None, error), in record order and in the caller's context;
+                never ends the linger.
 
         Raises:
             TypeError, ValueError: an argument; names it and what is allowed.
