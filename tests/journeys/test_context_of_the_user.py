@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from aioproducer import Producer, ProducerInterceptor, ProducerRecord, RecordTooLargeError, Topic
+from aioproducer import NoTransactionError, Producer, ProducerInterceptor, ProducerRecord, RecordTooLargeError, Topic
 from aioproducer.testing import ApiKey, FakeCluster, Where
 from tests.produced import give
 
@@ -218,3 +218,42 @@ async def test_callbacks_of_interceptors_that_do_not_listen_are_not_kept(one_bro
         delivery = producer.send("orders", b"v", partition=0)
         assert not delivery.home.has_callbacks
         await delivery
+
+
+async def test_cancelled_wait_withdraws_a_record_whose_hooks_have_run(one_broker: FakeCluster) -> None:
+    """The interceptors are notified of its end, in the context of the call; it is not written."""
+    notes = Notes()
+    async with notes.producer(one_broker) as producer:
+        enqueuing = asyncio.ensure_future(in_request("7", lambda: producer.enqueue("missing", "v")))  # type: ignore[call-overload]
+        await asyncio.sleep(0)
+        enqueuing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await enqueuing
+        await producer.flush()
+        assert producer.statistics().records_waiting == 0
+
+    assert notes.seen == [("on_send", "7"), ("serializer", "7"), ("on_error", "7")]
+
+
+async def test_topic_that_becomes_known_before_the_await_takes_the_record(cluster: FakeCluster) -> None:
+    """The partitioner, which could not choose at the call, chooses then."""
+    notes = Notes()
+    async with notes.producer(cluster, max_block_ms=2_000) as producer:
+        enqueuing = in_request("7", lambda: producer.enqueue("appears", "v"))
+        await producer.partitions_for("appears")
+        delivery = await enqueuing  # type: ignore[misc]
+        assert (await delivery).partition == 0
+
+    assert notes.seen == [(hook, "7") for hook in ALL[:-1]]
+
+
+async def test_record_awaited_after_its_transaction_is_refused(one_broker: FakeCluster) -> None:
+    """Its hooks ran at the call, so its interceptors are notified."""
+    notes = Notes()
+    async with notes.producer(one_broker, transactional_id="worker") as producer:
+        async with producer.transaction() as txn:
+            enqueuing = in_request("7", lambda: txn.enqueue("missing", "v"))
+        with pytest.raises(NoTransactionError):
+            await enqueuing  # type: ignore[misc]
+
+    assert notes.seen == [("on_send", "7"), ("serializer", "7"), ("on_error", "7")]

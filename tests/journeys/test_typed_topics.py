@@ -3,11 +3,13 @@
 import asyncio
 import contextlib
 import inspect
+from collections.abc import Coroutine
 from dataclasses import dataclass
 
 import pytest
 
 from aioproducer import (
+    Delivery,
     IllegalStateError,
     JsonSerializer,
     KafkaError,
@@ -179,6 +181,37 @@ async def test_interceptors_and_partitioner_see_the_object(one_broker: FakeClust
     assert metadata.partition == 2
     assert sees.intercepted == [Order(7)]
     assert sees.partitioned == [(Order(7), b'{"id":7}')]
+
+
+@pytest.mark.parametrize("verb", ["send", "send_and_wait", "enqueue", "send_nowait"])
+async def test_verbs_of_a_subclass_get_the_bytes(one_broker: FakeCluster, verb: str) -> None:
+    """A producer whose class has verbs of its own is asked; wrong types do not reach it."""
+    given: list[object] = []
+
+    class Own(Producer):
+        def send(self, topic: str, value: object = None, **options: object) -> Delivery:
+            given.append(value)
+            return super().send(topic, value, **options)  # type: ignore[arg-type]
+
+        def enqueue(self, topic: str, value: object = None, **options: object) -> Coroutine[object, None, Delivery]:
+            given.append(value)
+            return super().enqueue(topic, value, **options)  # type: ignore[arg-type]
+
+        def send_nowait(self, topic: str, value: object = None, **options: object) -> Delivery:
+            given.append(value)
+            return super().send_nowait(topic, value, **options)  # type: ignore[arg-type]
+
+    async with Own(one_broker.bootstrap_servers) as producer:
+        orders = producer.topic("orders", value=Order)
+        await orders.partitions_for()
+        done = await getattr(orders, verb)(Order(7))
+        if verb == "enqueue":
+            await done
+        with pytest.raises(TypeError, match="must be Order or None, not int"):
+            await getattr(orders, verb)(7)
+
+    assert given == [b'{"id":7}']
+    assert values(one_broker, "orders") == given
 
 
 async def test_handle_may_be_made_before_the_start(one_broker: FakeCluster) -> None:
