@@ -220,7 +220,7 @@ def test_unknown_option_is_refused_with_the_nearest(name: str, message: str) -> 
         ("sasl_mechanism", "SASL is not supported in this version"),
         ("sasl_plain_password", "SASL is not supported in this version"),
         ("metric.reporters", "metrics are read with Producer.statistics()"),
-        ("partitioner.class", "pass an object as partitioner="),
+        ("partitioner.class", "partitioner must be an object with partition("),
         ("loop", "the producer binds to the running event loop at start"),
     ],
 )
@@ -239,7 +239,7 @@ def test_options_may_have_kafkas_spelling() -> None:
 
 def test_option_in_both_spellings_is_refused() -> None:
     """Which of the two was meant?"""
-    with pytest.raises(ConfigurationError, match=r"linger_ms is given twice, as 'linger_ms' and 'linger.ms'"):
+    with pytest.raises(ConfigurationError, match=r"linger_ms is given twice, as 'linger.ms' and 'linger_ms'"):
         config(**{"linger.ms": 20, "linger_ms": 20})
 
 

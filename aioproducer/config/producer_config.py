@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from functools import cache
 from itertools import count
+from os import PathLike
 from typing import Annotated, ClassVar, Final, Self, Unpack, cast, get_type_hints
 
-from aioproducer.config import rules
+from aioproducer.config import java_classes, rules
 from aioproducer.config.bootstrap_servers import parse_bootstrap_servers
 from aioproducer.config.option_kinds import (
     INT64_MAX,
@@ -25,9 +26,10 @@ from aioproducer.config.option_kinds import (
     TransactionalId,
     Whole,
 )
-from aioproducer.config.option_names import check_properties, in_python_spelling
+from aioproducer.config.option_names import check_properties, in_python_spelling, python_name
 from aioproducer.config.producer_options import ProducerOptions
-from aioproducer.errors import ConfigurationTypeError
+from aioproducer.config.properties_file import read_properties
+from aioproducer.errors import ConfigurationError, ConfigurationTypeError
 from aioproducer.interceptors import ProducerInterceptor, check_interceptors
 from aioproducer.partitioners import Partitioner, check_partitioner
 from aioproducer.serializers import SerializerArgument, check_serializer
@@ -39,7 +41,7 @@ _AS_THEY_ARE: Final = object()
 
 
 def _serializer(option: str) -> Plugin:
-    return Plugin(_SERIALIZER, lambda given: check_serializer(option, given))
+    return Plugin(_SERIALIZER, lambda given: check_serializer(option, given), classes=java_classes.SERIALIZERS)
 
 
 @dataclass(frozen=True, slots=True, init=False, repr=False)
@@ -75,7 +77,11 @@ class ProducerConfig:
 
     partitioner: Annotated[
         Partitioner | None,
-        Plugin("an object with partition(topic, key, key_bytes, value, value_bytes, cluster)", check_partitioner),
+        Plugin(
+            "an object with partition(topic, key, key_bytes, value, value_bytes, cluster)",
+            check_partitioner,
+            classes=java_classes.PARTITIONERS,
+        ),
     ] = None
     """Chooses partitions instead of Kafka's own rule: by the murmur2 hash of the key,
     or, without a key, one partition after another for a batch's worth of bytes each.
@@ -89,7 +95,8 @@ class ProducerConfig:
     """Spread records with a key as those without one. Their order is then not kept by key."""
 
     interceptors: Annotated[
-        tuple[ProducerInterceptor, ...], Plugin("a list of ProducerInterceptor", check_interceptors, nothing=())
+        tuple[ProducerInterceptor, ...],
+        Plugin("a list of ProducerInterceptor", check_interceptors, nothing=(), classes=java_classes.INTERCEPTORS),
     ] = ()
     """See every record before it is sent, and what became of it."""
 
@@ -254,11 +261,12 @@ class ProducerConfig:
 
     @classmethod
     def from_kafka_properties(cls, properties: Mapping[str, object]) -> Self:
-        """Return the configuration that a property file means: `{"linger.ms": "5"}`.
+        """Return the configuration that Kafka's properties mean: `{"linger.ms": "5"}`.
 
         Args:
             properties: names in either spelling; texts are read as Kafka reads them, other
-                values are taken as they are.
+                values are taken as they are. Kafka's serializers and partitioners may be
+                given by the names of their Java classes.
 
         Raises:
             ConfigurationError: as the constructor; also a text that cannot be read, or an option
@@ -274,7 +282,33 @@ class ProducerConfig:
             name: option_kinds()[name].parse(name, value) if isinstance(value, str) else value
             for name, value in named.items()
         }
+        if java_classes.ignores_keys(named.get("partitioner")):
+            parsed["partitioner_ignore_keys"] = True
         return cls(bootstrap_servers=bootstrap_servers, **cast("ProducerOptions", parsed))
+
+    @classmethod
+    def from_properties_file(cls, path: str | PathLike[str]) -> Self:
+        r"""Return the configuration of a Java property file, such as Kafka's `producer.properties`.
+
+        The file is read as `java.util.Properties.load` reads it: comments, separators, continued
+        lines, `\uXXXX`. Text that is not ASCII is UTF-8 or, where it cannot be, ISO-8859-1; Java
+        takes it for ISO-8859-1 always.
+
+        Args:
+            path: of the file.
+
+        Raises:
+            ConfigurationError: as `from_kafka_properties`; says in which line.
+            ConfigurationTypeError: likewise.
+            OSError: the file cannot be read.
+        """
+        properties = read_properties(path)
+        try:
+            return cls.from_kafka_properties({name: found.value for name, found in properties.items()})
+        except ConfigurationError as error:
+            lines = [found.line for name, found in properties.items() if python_name(name) == error.option]
+            where = f"{path}, line {max(lines)}" if lines else f"{path}"
+            raise type(error)(f"{where}: {error}", option=error.option) from error
 
     def replace(self, *, bootstrap_servers: object = _AS_THEY_ARE, **options: Unpack[ProducerOptions]) -> Self:
         """Return a configuration with some options changed, and what follows from them.
