@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import struct
 from numbers import Real
-from typing import Final, NoReturn, TypeAlias
+from typing import NoReturn, TypeAlias
 from uuid import UUID
+
+from aioproducer.shown_values import shown
 
 Number: TypeAlias = float
 """A float or an int, by PEP 484's numeric tower; numpy's numbers are accepted at run time."""
-
-_SHOWN_CHARACTERS: Final = 40
 
 
 class _Whole:
@@ -43,7 +43,7 @@ class _Whole:
         if isinstance(value, bool) or not hasattr(value, "__index__"):
             raise TypeError(f"expected int, not {type(value).__name__}")
         bits = 8 * self._struct.size
-        raise ValueError(f"{_shown(value)} is not a Java {self._java}: -2**{bits - 1} to 2**{bits - 1} - 1")
+        raise ValueError(f"{shown(value)} is not a Java {self._java}: -2**{bits - 1} to 2**{bits - 1} - 1")
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}()"
@@ -89,7 +89,7 @@ class _Floating:
         try:
             return self._struct.pack(value)
         except (OverflowError, struct.error):
-            text = f"{_shown(value)} is not a Java {self._java}: -{self._largest} to {self._largest}"
+            text = f"{shown(value)} is not a Java {self._java}: -{self._largest} to {self._largest}"
             raise ValueError(text) from None
 
     def __repr__(self) -> str:
@@ -164,11 +164,3 @@ class VoidSerializer:
 def _check_real(value: object) -> None:
     if isinstance(value, bool) or not isinstance(value, Real):
         raise TypeError(f"expected float, not {type(value).__name__}")
-
-
-def _shown(value: object) -> str:
-    try:
-        text = str(value)
-    except ValueError:  # more digits than Python converts
-        return "the number"
-    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}..."

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Self, TypeAlias
 
 from aioproducer.errors import IllegalStateError
+from aioproducer.shown_values import shown
 
 Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
 """A record's headers: names may repeat, order is kept, `None` is a null value."""
@@ -223,7 +224,7 @@ def check_partition(partition: object) -> None:
         text = f"partition must be an int or None, not {_kind(partition)}"
         raise TypeError(text)
     if not 0 <= partition <= MAX_PARTITION:
-        text = f"partition must be between 0 and {MAX_PARTITION}, not {partition}"
+        text = f"partition must be between 0 and {MAX_PARTITION}, not {shown(partition)}"
         raise ValueError(text)
 
 
@@ -243,7 +244,7 @@ def check_timestamp(timestamp: object) -> None:
         )
         raise TypeError(text)
     if not 0 <= timestamp <= MAX_TIMESTAMP_MS:
-        text = f"timestamp must be between 0 and {MAX_TIMESTAMP_MS} ms, not {timestamp}"
+        text = f"timestamp must be between 0 and {MAX_TIMESTAMP_MS} ms, not {shown(timestamp)}"
         raise ValueError(text)
 
 

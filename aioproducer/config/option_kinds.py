@@ -11,6 +11,7 @@ from typing import Final, NoReturn, Protocol
 
 from aioproducer.config.worker_names import fill_in
 from aioproducer.errors import ConfigurationError, ConfigurationTypeError
+from aioproducer.shown_values import shown
 
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
@@ -20,7 +21,6 @@ _SECURED = frozenset({"SSL", "SASL_PLAINTEXT", "SASL_SSL"})
 _MAX_STRING_BYTES = 32767  # a string's length is an int16 on the wire
 
 _MAX_DIGITS = 19  # of INT64_MAX
-_SHOWN_CHARACTERS: Final = 100
 _NO_CLASSES: Final[Mapping[str, Callable[[], object]]] = {}
 
 
@@ -318,19 +318,11 @@ def _refuse_type(name: str, value: object, wanted: str) -> NoReturn:
     raise ConfigurationTypeError(f"{name} must be {wanted}, not {type(value).__name__} ({shown(value)})", option=name)
 
 
-def shown(value: object) -> str:
-    """Return a value's repr for a message, cut to 100 characters."""
-    try:
-        text = repr(value)
-    except Exception:  # noqa: BLE001  # a repr of the user's, or an int of more digits than Python converts
-        return f"an object of type {type(value).__name__} that cannot be shown"
-    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}..."
-
-
 def _parse_whole(name: str, text: str, allowed: str) -> int:
     digits = text.strip()
     if not _WHOLE_NUMBER.fullmatch(digits):
         refuse_value(name, text, "a whole number")
-    if len(digits.lstrip("+-0")) > _MAX_DIGITS:  # int() would refuse thousands of digits with an error of its own
+    significant = digits.lstrip("+-").lstrip("0") or "0"
+    if len(significant) > _MAX_DIGITS:  # int() would refuse thousands of digits with an error of its own
         refuse_value(name, text, allowed)
-    return int(digits)
+    return -int(significant) if digits.startswith("-") else int(significant)

@@ -29,6 +29,7 @@ from aioproducer.config.option_kinds import (
 from aioproducer.config.option_names import check_properties, in_python_spelling, python_name
 from aioproducer.config.producer_options import ProducerOptions
 from aioproducer.config.properties_file import read_properties
+from aioproducer.core.buffer_pool import SMALLEST_CHUNK
 from aioproducer.errors import ConfigurationError, ConfigurationTypeError
 from aioproducer.interceptors import ProducerInterceptor, check_interceptors
 from aioproducer.partitioners import Partitioner, check_partitioner
@@ -63,7 +64,7 @@ class ProducerConfig:
     bootstrap_servers: tuple[str, ...]
     """The brokers to ask first, as `"host:port,host:port"` or a sequence of `"host:port"`;
     one is enough to find the cluster, two or three survive the death of one.
-    An IPv6 address needs brackets: `[::1]:9092`."""
+    An IPv6 address needs brackets: `[::1]:9092`. A server given twice counts once, as in Kafka."""
 
     client_id: Annotated[str, ClientId()] = ""
     """The producer's name in logs, metrics, and the brokers' logs and quotas.
@@ -132,9 +133,10 @@ class ProducerConfig:
     """The largest request, and the largest record before compression, in bytes.
     The broker has a limit of its own, `message.max.bytes`, for a batch after compression."""
 
-    buffer_memory: Annotated[int, Whole(1, INT64_MAX)] = 33_554_432
+    buffer_memory: Annotated[int, Whole(SMALLEST_CHUNK, INT64_MAX)] = 33_554_432
     """The bytes that batches may take until they are answered. When they are taken, `enqueue` waits,
-    `send` waits in line, and `send_nowait` raises `BufferFullError`."""
+    the record of `send` waits, and `send_nowait` raises `BufferFullError`. One record may take three quarters of it.
+    The smallest value is that of one batch, which Kafka does not ask for."""
 
     max_waiting_records: Annotated[int, Whole(0)] = 65_536
     """How many records that nobody awaits may wait in line for metadata or memory;
