@@ -89,8 +89,8 @@ class ProducerConfig:
     It is a Python call a record; Kafka's rule is native."""
 
     partitioner_adaptive_partitioning_enable: Annotated[bool, Flag()] = True
-    """Records without a key go rather to partitions with a shorter queue, so that a slow broker gets fewer,
-    and, outside of transactions, on to another one with the first batch after 100 ms."""
+    """Records without a key are more likely to go to partitions with a shorter queue, so that a slow broker gets
+    fewer. Outside of transactions they also move on to another partition with the first batch after 100 ms."""
 
     partitioner_ignore_keys: Annotated[bool, Flag()] = False
     """Spread records with a key as those without one. Their order is then not kept by key."""
@@ -99,12 +99,12 @@ class ProducerConfig:
         tuple[ProducerInterceptor, ...],
         Plugin("a list of ProducerInterceptor", check_interceptors, nothing=(), classes=java_classes.INTERCEPTORS),
     ] = ()
-    """See every record before it is sent, and what became of it."""
+    """Called with every record before it is sent, and with its outcome."""
 
     acks: Annotated[int, Acks()] = rules.ACKS_ALL
     """How many brokers must have a record before it counts as delivered:
-    `"all"` (or -1) those in sync, 1 the leader alone, 0 none: then nothing is known of the record but that its
-    bytes have left."""
+    `"all"` (or -1) those in sync, 1 the leader alone, 0 none: then it is known only
+    that the record was written to the socket."""
 
     enable_idempotence: Annotated[bool, Flag()] = True
     """Resend without duplicates and without changing the order.
@@ -139,8 +139,8 @@ class ProducerConfig:
     The smallest value is that of one batch, which Kafka does not ask for."""
 
     max_waiting_records: Annotated[int, Whole(0)] = 65_536
-    """How many records that nobody awaits may wait in line for metadata or memory;
-    past it `send` raises `BufferFullError`. Not an option of Kafka, whose `send` blocks its thread."""
+    """How many unawaited records may wait for metadata or memory;
+    beyond it `send` raises `BufferFullError`. Not an option of Kafka, whose `send` blocks its thread."""
 
     max_waiting_bytes: Annotated[int, OptionalWhole(0, INT64_MAX)] = -1
     """How many bytes those records may have. `None`: a quarter of `buffer_memory`. Not an option of Kafka."""
@@ -167,7 +167,7 @@ class ProducerConfig:
 
     request_timeout_ms: Annotated[int, Whole(1)] = 30_000
     """How long a broker may take to answer a request, in ms.
-    Then its connection is closed, and what was on it is sent again."""
+    Then its connection is closed, and its unanswered requests are sent again."""
 
     close_timeout_ms: Annotated[int, Whole(0, INT64_MAX)] = 30_000
     """How long leaving `async with` waits for what is not delivered yet, in ms.
@@ -193,7 +193,7 @@ class ProducerConfig:
     """The longest such time, in ms. Not given, it is at least `socket_connection_setup_timeout_ms`."""
 
     connections_max_idle_ms: Annotated[int, Whole(1, INT64_MAX)] = 540_000
-    """A connection on which nothing happened for so long is closed, in ms.
+    """The time after which an unused connection is closed, in ms.
     Below the brokers' own ten minutes, so that ours is the end that closes."""
 
     send_buffer_bytes: Annotated[int, Whole(-1)] = 131_072
@@ -203,16 +203,16 @@ class ProducerConfig:
     """The socket's receive buffer, in bytes; -1 leaves it to the operating system."""
 
     metadata_max_age_ms: Annotated[int, Whole(1, INT64_MAX)] = 300_000
-    """After so long the cluster is asked again for leaders and partitions, in ms, even if nothing failed."""
+    """The time after which leaders and partitions are fetched again, in ms, even if nothing failed."""
 
     metadata_max_idle_ms: Annotated[int, Whole(5_000, INT64_MAX)] = 300_000
-    """A topic without a record for so long is forgotten, in ms, and asked for again when needed."""
+    """The time after which a topic without records is forgotten, in ms; it is fetched again when needed."""
 
     metadata_recovery_rebootstrap_trigger_ms: Annotated[int, Whole(0, INT64_MAX)] = 300_000
-    """When no broker answered for so long, in ms, the bootstrap servers are asked again (KIP-1102)."""
+    """The time without any response after which the bootstrap servers are tried again, in ms (KIP-1102)."""
 
     security_protocol: Annotated[str, SecurityProtocol()] = "PLAINTEXT"
-    """How brokers are spoken to."""
+    """The protocol of the connections to brokers."""
 
     transactional_id: Annotated[str | None, TransactionalId()] = None
     """The name under which a producer's transactions survive its restart; with it, every record belongs to one.
