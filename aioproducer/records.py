@@ -59,6 +59,10 @@ class RecordMetadata(NamedTuple):
     log_start_offset: int
     """The oldest offset the partition still had; -1 when the broker did not say."""
 
+    def __repr__(self) -> str:
+        shown_fields = (name for name in self._fields if name != "topic_partition")  # it repeats the first two
+        return f"RecordMetadata({', '.join(f'{name}={getattr(self, name)!r}' for name in shown_fields)})"
+
 
 class OffsetAndMetadata(NamedTuple):
     """How far a consumer group has come in a partition; equal, as a tuple, to aiokafka's."""
@@ -107,7 +111,9 @@ class ConsumerGroupMetadata:
         if not isinstance(self.generation_id, int) or isinstance(self.generation_id, bool):
             raise TypeError(f"generation_id must be an int, not {_kind(self.generation_id)}")
         if not NO_GENERATION <= self.generation_id <= MAX_GENERATION:
-            text = f"generation_id must be between {NO_GENERATION} and {MAX_GENERATION}, not {self.generation_id}"
+            text = (
+                f"generation_id must be between {NO_GENERATION} and {MAX_GENERATION}, not {shown(self.generation_id)}"
+            )
             raise ValueError(text)
         if not self.group_id:
             raise ValueError("group_id must not be empty: offsets are committed for a group")
