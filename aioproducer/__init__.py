@@ -50,6 +50,16 @@ from aioproducer.errors import (
     UnsupportedVersionError,
 )
 from aioproducer.interceptors import ProducerInterceptor
+from aioproducer.java_serializers import (
+    BooleanSerializer,
+    DoubleSerializer,
+    FloatSerializer,
+    IntegerSerializer,
+    LongSerializer,
+    ShortSerializer,
+    UUIDSerializer,
+    VoidSerializer,
+)
 from aioproducer.metrics import ProducerStatistics
 from aioproducer.partitioners import Partitioner, RoundRobinPartitioner, partition_for_key
 from aioproducer.producer import Producer
@@ -71,6 +81,7 @@ __all__ = [
     "BackgroundTaskDiedError",
     "BlockingProducer",
     "BlockingTopic",
+    "BooleanSerializer",
     "BrokerConnectionError",
     "BrokerError",
     "BufferFullError",
@@ -84,13 +95,17 @@ __all__ = [
     "ConsumerGroupMetadata",
     "Delivery",
     "DeliveryTimeoutError",
+    "DoubleSerializer",
+    "FloatSerializer",
     "GroupAuthorizationError",
     "IllegalStateError",
+    "IntegerSerializer",
     "InvalidPartitionError",
     "InvalidRecordError",
     "InvalidTopicError",
     "JsonSerializer",
     "KafkaError",
+    "LongSerializer",
     "MessageTooLargeError",
     "MetadataNotReadyError",
     "MetadataTimeoutError",
@@ -115,6 +130,7 @@ __all__ = [
     "RoundRobinPartitioner",
     "SerializationError",
     "Serializer",
+    "ShortSerializer",
     "StringSerializer",
     "TlsError",
     "Topic",
@@ -126,8 +142,10 @@ __all__ = [
     "TransactionError",
     "TransactionTimeoutError",
     "TransactionalIdAuthorizationError",
+    "UUIDSerializer",
     "UndeliveredError",
     "UnsupportedVersionError",
+    "VoidSerializer",
     "__version__",
     "partition_for_key",
 ]

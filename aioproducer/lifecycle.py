@@ -137,7 +137,10 @@ class Lifecycle:
             KafkaError: the cause, once failed.
         """
         if self.is_forked:
-            text = f"producer {self.name!r} was made before a fork: its connections belong to the parent; make one here"
+            text = (
+                f"producer {self.name!r} was made before a fork: its connections belong to the parent; "
+                "create a new producer in this process"
+            )
             raise IllegalStateError(text)
         if self.state in {ProducerState.NEW, ProducerState.STARTING}:
             text = f"producer {self.name!r} is not started: use `async with Producer(...)`, or await producer.start()"

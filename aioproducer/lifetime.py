@@ -167,7 +167,8 @@ class ProducerLifetime:
             error = failed.take_error()
         except TimeoutError:
             left = running.generations.unfinished
-            raise TimeoutError(f"flush: unfinished after {timeout} s: {left}, batches and waiting records") from None
+            text = f"flush: {left} batches and waiting records not yet acknowledged after {timeout} s"
+            raise TimeoutError(text) from None
         finally:
             running.completion.unseen.end_flush(failed)
         if error is not None:

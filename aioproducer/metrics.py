@@ -79,6 +79,7 @@ class ProducerStatistics:
     """
 
     client_id: str
+    """The producer's name: `client_id` of its configuration, or the generated one."""
 
     records_sent: int = 0
     """Accepted into a batch. Kafka: record-send-total, which counts at the request."""
@@ -87,7 +88,7 @@ class ProducerStatistics:
     """Delivered: the broker said so, or with `acks=0` the bytes have left."""
 
     records_failed: int = 0
-    """Kafka: record-error-total."""
+    """Records that failed, in a batch or while they waited for one. Kafka: record-error-total."""
 
     records_retried: int = 0
     """Records of batches that were sent again. Kafka: record-retry-total."""
@@ -108,7 +109,7 @@ class ProducerStatistics:
     """Batches acknowledged."""
 
     batches_split: int = 0
-    """Kafka: batch-split-total."""
+    """Batches that a broker refused as too large, and that were divided and sent again. Kafka: batch-split-total."""
 
     batch_bytes: int = 0
     """Bytes of acknowledged batches, compressed as they were sent."""
@@ -132,10 +133,10 @@ class ProducerStatistics:
     """
 
     requests_sent: int = 0
-    """Kafka: request-total."""
+    """Requests handed to a connection, of all kinds. Kafka: request-total."""
 
     responses_received: int = 0
-    """Kafka: response-total."""
+    """Responses read from brokers, to requests of all kinds. Kafka: response-total."""
 
     request_latency_total_s: float = 0.0
     """Seconds from handing a request over to its answer, summed over `responses_received`.
@@ -144,25 +145,25 @@ class ProducerStatistics:
     """
 
     requests_in_flight: int = 0
-    """Kafka: requests-in-flight."""
+    """Requests that are not answered yet, of all kinds and to all brokers. Kafka: requests-in-flight."""
 
     requests_in_flight_by_node: Mapping[int, int] = field(default_factory=dict)
     """node_id -> requests on the wire, of all kinds."""
 
     bytes_sent: int = 0
-    """Kafka: outgoing-byte-total."""
+    """Bytes written to all brokers. Kafka: outgoing-byte-total."""
 
     bytes_received: int = 0
-    """Kafka: incoming-byte-total."""
+    """Bytes read from all brokers. Kafka: incoming-byte-total."""
 
     connections: int = 0
     """Open now. Kafka: connection-count."""
 
     connections_created: int = 0
-    """Kafka: connection-creation-total."""
+    """Connections that were opened since the start. Kafka: connection-creation-total."""
 
     connections_closed: int = 0
-    """Kafka: connection-close-total."""
+    """Connections that were closed since the start, by either side. Kafka: connection-close-total."""
 
     connection_failures: int = 0
     """Attempts to connect that did not end in a connection that can be used."""

@@ -13,6 +13,7 @@ from aioproducer.records import (
     check_text,
     check_topic_name,
 )
+from aioproducer.shown_values import shown
 
 OffsetArgument: TypeAlias = int | tuple[int, str]
 """The next offset to read, alone or with a text for the group's coordinator to keep."""
@@ -91,7 +92,7 @@ def _offset(given: object, place: object) -> OffsetAndMetadata:
         text = f"the offset of {place} must be an int, or (int, str), not {type(given).__name__}"
         raise TypeError(text)
     if not 0 <= offset <= _MAX_OFFSET:
-        text = f"the offset of {place} must be between 0 and {_MAX_OFFSET}, not {offset}"
+        text = f"the offset of {place} must be between 0 and {_MAX_OFFSET}, not {shown(offset)}"
         raise ValueError(text)
     check_text(f"the metadata of {place}", metadata)
     return OffsetAndMetadata(offset, metadata)

@@ -53,7 +53,7 @@ class Producer(ProducerLifetime, RecordVerbs, TransactionalVerbs):
         **options: Kafka's names with `_` for `.`; see docs/reference/configuration.md.
 
     Raises:
-        ConfigurationError: an option cannot be so; before any I/O.
+        ConfigurationError: an option is invalid; before any I/O.
     """
 
     def __init__(
@@ -100,7 +100,10 @@ class Producer(ProducerLifetime, RecordVerbs, TransactionalVerbs):
         return asyncio.run_coroutine_threadsafe(sending, self._running.loop)
 
     def handed(self) -> HandedRecords:
-        """Return the verbs for one who gives records for many others; may be made before the start."""
+        """Return a sender for `BlockingProducer`; usable before `start()`.
+
+        Its `enqueue` never blocks on one record's topic or memory.
+        """
         return HandedRecords(self._open_running, partitions_of=self.partitions_for)
 
     async def partitions_for(self, topic: str) -> list[int]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Self, TypeAlias
 
 from aioproducer.errors import IllegalStateError
+from aioproducer.shown_values import shown
 
 Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
 """A record's headers: names may repeat, order is kept, `None` is a null value."""
@@ -57,6 +58,10 @@ class RecordMetadata(NamedTuple):
 
     log_start_offset: int
     """The oldest offset the partition still had; -1 when the broker did not say."""
+
+    def __repr__(self) -> str:
+        shown_fields = (name for name in self._fields if name != "topic_partition")  # it repeats the first two
+        return f"RecordMetadata({', '.join(f'{name}={getattr(self, name)!r}' for name in shown_fields)})"
 
 
 class OffsetAndMetadata(NamedTuple):
@@ -106,7 +111,9 @@ class ConsumerGroupMetadata:
         if not isinstance(self.generation_id, int) or isinstance(self.generation_id, bool):
             raise TypeError(f"generation_id must be an int, not {_kind(self.generation_id)}")
         if not NO_GENERATION <= self.generation_id <= MAX_GENERATION:
-            text = f"generation_id must be between {NO_GENERATION} and {MAX_GENERATION}, not {self.generation_id}"
+            text = (
+                f"generation_id must be between {NO_GENERATION} and {MAX_GENERATION}, not {shown(self.generation_id)}"
+            )
             raise ValueError(text)
         if not self.group_id:
             raise ValueError("group_id must not be empty: offsets are committed for a group")
@@ -223,7 +230,7 @@ def check_partition(partition: object) -> None:
         text = f"partition must be an int or None, not {_kind(partition)}"
         raise TypeError(text)
     if not 0 <= partition <= MAX_PARTITION:
-        text = f"partition must be between 0 and {MAX_PARTITION}, not {partition}"
+        text = f"partition must be between 0 and {MAX_PARTITION}, not {shown(partition)}"
         raise ValueError(text)
 
 
@@ -243,7 +250,7 @@ def check_timestamp(timestamp: object) -> None:
         )
         raise TypeError(text)
     if not 0 <= timestamp <= MAX_TIMESTAMP_MS:
-        text = f"timestamp must be between 0 and {MAX_TIMESTAMP_MS} ms, not {timestamp}"
+        text = f"timestamp must be between 0 and {MAX_TIMESTAMP_MS} ms, not {shown(timestamp)}"
         raise ValueError(text)
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import date, datetime, time
 from decimal import Decimal
 from enum import Enum
@@ -47,6 +47,16 @@ _ALLOWED: Final = (
     "bytes, str, UUID, dict, list, a TypedDict, a dataclass, a pydantic model or a msgspec Struct, "
     "an object with serialize(topic, value), or a function of the value that returns bytes"
 )
+
+
+_TEXT: Final = "lambda number: str(number).encode()"
+_NUMBERS: Final[Mapping[type, str]] = {
+    int: f"LongSerializer() or IntegerSerializer(), as Java's, or {_TEXT}",
+    float: f"DoubleSerializer() or FloatSerializer(), as Java's, or {_TEXT}",
+    bool: f"BooleanSerializer(), as Java's, or {_TEXT}",
+    Decimal: _TEXT,
+}
+"""Type of number -> what to write instead."""
 
 
 class PartType(NamedTuple):
@@ -130,8 +140,8 @@ def _refusal(argument: str, given: object) -> TypeError:
     if get_args(given):
         shown = str(given)
         hint = "; give the type alone, None is allowed with every type" if NoneType in get_args(given) else ""
-    elif given in {int, float, bool, Decimal}:
-        hint = f"; for a number say which bytes are meant, {argument}=lambda number: str(number).encode()"
+    elif isinstance(given, type) and given in _NUMBERS:
+        hint = f"; for a number say which bytes are meant: {argument}={_NUMBERS[given]}"
     return TypeError(f"{argument} must be one of {_ALLOWED}; not {shown}{hint}")
 
 

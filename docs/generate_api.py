@@ -58,7 +58,9 @@ _CHAPTERS: Final = {
         "aioproducer",
         [
             *("ProducerInterceptor", "ProducerRecord", "Serializer", "BytesSerializer", "StringSerializer"),
-            *("JsonSerializer", "Partitioner", "RoundRobinPartitioner", "partition_for_key"),
+            *("JsonSerializer", "IntegerSerializer", "LongSerializer", "ShortSerializer", "FloatSerializer"),
+            *("DoubleSerializer", "BooleanSerializer", "UUIDSerializer", "VoidSerializer"),
+            *("Partitioner", "RoundRobinPartitioner", "partition_for_key"),
         ],
     ),
     "For tests: aioproducer.testing": (
@@ -244,7 +246,7 @@ def _head(definition: ast.ClassDef, kind: type) -> str:
     ]
     if constructors and kind.__name__ not in _MADE_FOR_USERS and not issubclass(kind, BaseException):
         return "class " + _signature(constructors[0]).removeprefix("def ").replace("__init__", kind.__name__, 1)
-    bases = ", ".join(map(ast.unparse, definition.bases))
+    bases = ", ".join(base for base in map(ast.unparse, definition.bases) if not base.startswith("_"))
     return f"class {kind.__name__}({bases})" if bases else f"class {kind.__name__}"
 
 

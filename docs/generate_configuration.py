@@ -29,14 +29,54 @@ Producer("localhost:9092", linger_ms=20, compression_type="zstd")
 ```
 
 Names are Kafka's with `_` for `.`, so Kafka's own documentation holds for them too;
-a dict may use Kafka's spelling, and a property file is read by
-`ProducerConfig.from_kafka_properties({"linger.ms": "20"})`.
+a dict may use Kafka's spelling, as in `ProducerConfig.from_kafka_properties({"linger.ms": "20"})`.
 Defaults are those of Kafka 4.x but for `batch_size`.
 All values are checked in the constructor, before any I/O: a wrong one raises `ConfigurationError`
 (a `ValueError`), one of the wrong type or an unknown name `ConfigurationTypeError` (also a `TypeError`).
 Times are whole milliseconds, sizes bytes.
 
 Kafka changes some values because of others; so does this, and `ProducerConfig.adjustments` says which and why.
+
+## Property files
+
+`ProducerConfig.from_properties_file(path)` reads the configuration file of a Java producer:
+
+```properties
+bootstrap.servers=localhost:9092
+compression.type=zstd
+value.serializer=org.apache.kafka.common.serialization.StringSerializer
+partitioner.class=org.apache.kafka.clients.producer.RoundRobinPartitioner
+```
+
+<!--
+```python
+from pathlib import Path
+from tempfile import mkdtemp
+
+path = Path(mkdtemp()) / "producer.properties"
+path.write_text("bootstrap.servers=localhost:9092\\n"
+                "value.serializer=org.apache.kafka.common.serialization.StringSerializer\\n")
+```
+-->
+
+```python
+from aioproducer import Producer, ProducerConfig
+
+config = ProducerConfig.from_properties_file(path)
+async with Producer(config.replace(client_id="billing")) as producer:
+    await producer.send("orders", "tea")
+```
+
+- The file is read as `java.util.Properties.load` reads it.
+  Text beyond ASCII is UTF-8 or, where it is not valid UTF-8, ISO-8859-1.
+  Java takes it for ISO-8859-1 always: where the same file configures a Java program too, write `\\u00e9`.
+- Kafka's own serializers (but for `ListSerializer`) and partitioners are taken by the names of their Java classes.
+  Other classes cannot be loaded: leave them out, and pass an object to `replace`.
+- Options that do not exist here are refused, unless their value asks for what is done anyway,
+  such as `enable.metrics.push=false`, `client.dns.lookup=use_all_dns_ips` or `metadata.recovery.strategy=rebootstrap`.
+- For names of librdkafka's, aiokafka's and kafka-python's, the error names the option to use,
+  or says why there is none.
+- Errors name the file, the line and the option. Values of options that are refused, perhaps passwords, are not shown.
 """
 
 _NOT_KAFKAS = frozenset({"close_timeout_ms", "max_waiting_records", "max_waiting_bytes"})

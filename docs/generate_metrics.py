@@ -52,7 +52,7 @@ def render() -> str:
 def _row(name: str, kind: str, text: str) -> str:
     match = _KAFKA.search(text)
     kafka = f"`{match['name']}`{match['rest']}" if match else ""
-    said = _KAFKA.sub("", text).strip() or ("As Kafka's." if kafka else "Of the configuration.")
+    said = _KAFKA.sub("", text).strip()
     return f"| `{name}` | `{kind.replace('|', chr(92) + '|')}` | {said} | {kafka} |\n"
 
 

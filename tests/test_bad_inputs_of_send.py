@@ -17,6 +17,7 @@ from aioproducer import (
     TopicAuthorizationError,
     UndeliveredError,
 )
+from aioproducer.shown_values import shown
 from aioproducer.testing import ApiKey, FakeCluster, Where
 from tests.produced import VERBS, give, produce_requests, values
 
@@ -94,6 +95,9 @@ BAD_RECORDS = [
     ({"partition": 99}, ValueError, r"partition.*99"),
     ({"partition": 2**31}, ValueError, "partition"),
     ({"partition": 2**70}, ValueError, "partition"),
+    ({"partition": 10**5000}, ValueError, r"partition must be below 2\*\*31, got a number of 16610 bits"),
+    ({"partition": -(10**5000)}, ValueError, "partition must be 0 or more, or None"),
+    ({"partition": [10**5000]}, TypeError, "partition"),
     ({"partition": 0.0}, TypeError, "partition"),
     ({"partition": "0"}, TypeError, "partition"),
     ({"partition": True}, TypeError, "partition"),
@@ -105,6 +109,7 @@ BAD_RECORDS = [
     ({"timestamp": -1}, ValueError, "timestamp"),
     ({"timestamp": 2**63}, ValueError, "timestamp"),
     ({"timestamp": 2**70}, ValueError, "timestamp"),
+    ({"timestamp": 10**5000}, ValueError, "timestamp must be .*, got a number of 16610 bits"),
     ({"timestamp": "1"}, TypeError, "timestamp"),
     ({"timestamp": 1.5}, TypeError, "timestamp"),
     ({"timestamp": math.nan}, TypeError, "timestamp"),
@@ -141,7 +146,10 @@ BAD_RECORDS = [
 
 def name_of(value: object) -> str | None:
     """A short test id, the same in every process."""
-    return re.sub(" at 0x[0-9a-f]+", "", repr(value))[:40] if isinstance(value, dict) else None
+    if not isinstance(value, dict):
+        return None
+    text = ", ".join(f"{name!r}: {shown(part)}" for name, part in value.items())
+    return re.sub(" at 0x[0-9a-f]+", "", f"{{{text}}}")[:40]
 
 
 @pytest.mark.parametrize("verb", VERBS)

@@ -114,11 +114,11 @@ def test_longest_delivery_timeout_covers_any_linger() -> None:
 
 
 @pytest.mark.parametrize(
-    "given, expected", [({}, 250), ({"max_waiting_bytes": None}, 250), ({"max_waiting_bytes": 7}, 7)]
+    "given, expected", [({}, 500), ({"max_waiting_bytes": None}, 500), ({"max_waiting_bytes": 7}, 7)]
 )
 def test_max_waiting_bytes_is_a_quarter_of_the_buffer(given: dict[str, object], expected: int) -> None:
     """Unless given."""
-    assert config(buffer_memory=1000, **given).max_waiting_bytes == expected
+    assert config(buffer_memory=2000, **given).max_waiting_bytes == expected
 
 
 def test_kinds_of_options_with_the_same_range_are_not_equal() -> None:

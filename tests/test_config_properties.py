@@ -43,6 +43,16 @@ def test_kafka_properties_are_read() -> None:
         ({"linger.ms": "5.0"}, "linger_ms must be a whole number, not '5.0'"),
         ({"linger.ms": "1_000"}, "linger_ms must be a whole number, not '1_000'"),
         ({"linger.ms": "-5"}, "linger_ms must be between 0 and"),
+        ({"linger.ms": "9" * 5000}, "linger_ms must be between 0 and 9223372036854775807, not '999"),
+        ({"linger.ms": "-" + "9" * 5000}, "linger_ms must be between 0 and"),
+        ({"compression.gzip.level": "1" * 5000}, "compression_gzip_level must be -1, or 1 to 9, not '111"),
+        ({"max.waiting.bytes": "1" * 5000}, "max_waiting_bytes must be between 0 and"),
+        ({"linger.ms": "1e400"}, "linger_ms must be a whole number, not '1e400'"),
+        ({"linger.ms": "inf"}, "linger_ms must be a whole number, not 'inf'"),
+        ({"linger.ms": "[5]"}, "linger_ms must be a whole number, not '[5]'"),
+        ({"linger.ms": [5]}, "linger_ms must be an int, not list ([5])"),
+        ({"linger.ms": ""}, "linger_ms must be a whole number, not ''"),
+        ({"buffer.memory": "1000"}, "buffer_memory must be between 1024 and"),
         ({"compression.gzip.level": "x"}, "compression_gzip_level must be a whole number, not 'x'"),
         ({"enable.idempotence": "yes"}, "enable_idempotence must be true or false, not 'yes'"),
         ({"acks": "2"}, 'acks must be "all", -1, 1 or 0'),
@@ -73,6 +83,13 @@ def test_what_is_no_properties_is_a_type_error(properties: object, message: str)
     """Which is a configuration error too."""
     with pytest.raises(ConfigurationTypeError, match=re.escape(message)):
         ProducerConfig.from_kafka_properties(properties)  # type: ignore[arg-type]
+
+
+def test_number_with_thousands_of_leading_zeros_is_read() -> None:
+    """Java reads it too; Python's int() has a limit of its own."""
+    config = ProducerConfig.from_kafka_properties({"bootstrap.servers": "h:1", "linger.ms": "+" + "0" * 5000 + "7"})
+
+    assert config.linger_ms == 7
 
 
 def test_kafka_name_is_the_name_with_dots() -> None:

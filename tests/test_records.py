@@ -174,6 +174,15 @@ def test_record_metadata_equals_aiokafkas() -> None:
     assert ours._fields == theirs._fields
 
 
+def test_record_metadata_is_shown_without_repetition() -> None:
+    """Topic and partition stand in it twice as fields, once as text."""
+    metadata = RecordMetadata("t", 3, TopicPartition("t", 3), 42, 1000, 0, 7)
+
+    assert repr(metadata) == (
+        "RecordMetadata(topic='t', partition=3, offset=42, timestamp=1000, timestamp_type=0, log_start_offset=7)"
+    )
+
+
 def test_producer_record_normalizes_headers() -> None:
     """Whatever iterable was given, the record holds a tuple."""
     record = ProducerRecord("t", b"v", headers=[["a", b"1"]])  # type: ignore[arg-type]

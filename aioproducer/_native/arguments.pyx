@@ -3,6 +3,8 @@
 
 from libc.stdint cimport int64_t
 
+from aioproducer.shown_values import shown
+
 cdef int64_t MAX_INT64 = 0x7FFFFFFFFFFFFFFF
 
 
@@ -36,11 +38,11 @@ cdef Py_ssize_t as_partition(partition) except -2:
         return -1
     number = as_int(partition)
     if number is None:
-        raise TypeError(f"partition must be an int or None, got {type(partition).__name__} ({partition!r})")
+        raise TypeError(f"partition must be an int or None, got {type(partition).__name__} ({shown(partition)})")
     if number < 0:
-        raise ValueError(f"partition must be 0 or more, or None to have it chosen, got {number}")
+        raise ValueError(f"partition must be 0 or more, or None to have it chosen, got {shown(number)}")
     if number > 0x7FFFFFFF:
-        raise ValueError(f"partition must be below 2**31, got {number}")
+        raise ValueError(f"partition must be below 2**31, got {shown(number)}")
     return number
 
 
@@ -48,10 +50,10 @@ cdef int64_t as_timestamp(timestamp) except -2:
     number = as_int(timestamp)
     if number is None:
         raise TypeError(
-            f"timestamp must be an int of milliseconds since the epoch, got {type(timestamp).__name__} ({timestamp!r})"
+            f"timestamp must be an int of milliseconds since the epoch, got {type(timestamp).__name__} ({shown(timestamp)})"
         )
     if number < 0 or number > MAX_INT64:
-        raise ValueError(f"timestamp must be 0..2**63-1 milliseconds since the epoch, got {number}")
+        raise ValueError(f"timestamp must be 0..2**63-1 milliseconds since the epoch, got {shown(number)}")
     return number
 
 

@@ -165,7 +165,10 @@ class BackgroundLoop:
             ProducerClosedError: closed before it was started.
         """
         if self._process_id not in {0, os.getpid()}:
-            text = "the producer was started before a fork: its thread and connections are the parent's; make one here"
+            text = (
+                "the producer was started before a fork: its thread and connections are the parent's; "
+                "create a new producer in this process"
+            )
             raise IllegalStateError(text)
         if self._loop is None and self._is_stopped:
             raise ProducerClosedError("the producer was closed; make a new one")
@@ -173,7 +176,7 @@ class BackgroundLoop:
             text = "the producer is not started: use `with BlockingProducer(...)`, or call start()"
             raise IllegalStateError(text)
         if self.is_current_thread:
-            text = "a callback runs on the producer's own thread, where waiting for it would be for ever"
+            text = "a callback runs on the producer's own thread, where waiting for it would deadlock"
             raise IllegalStateError(text)
         return self._loop
 

@@ -54,7 +54,7 @@ class BlockingProducer(BlockingTransactions):
         **options: as for `Producer`.
 
     Raises:
-        ConfigurationError: an option cannot be so; before any I/O.
+        ConfigurationError: an option is invalid; before any I/O.
     """
 
     def __init__(

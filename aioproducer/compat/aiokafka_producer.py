@@ -94,7 +94,7 @@ class AIOKafkaProducer(TransactionVerbs):
         sasl_oauth_token_provider: as above.
 
     Raises:
-        ConfigurationError: a `ValueError`; an option cannot be so, or is not supported yet.
+        ConfigurationError: a `ValueError`; an option is invalid, or is not supported yet.
     """
 
     def __init__(  # noqa: PLR0913  # aiokafka's signature

@@ -19,22 +19,19 @@ _NO_COMMA = re.compile(r"[;|\s]")
 
 
 def parse_bootstrap_servers(given: object) -> tuple[tuple[str, int], ...]:
-    """Return the (host, port) pairs in the order given; IPv6 hosts without their brackets.
+    """Return the (host, port) pairs in the order given, each once; IPv6 hosts without their brackets.
 
     Args:
         given: `"a:9092,b:9092"`, or a sequence of `"a:9092"`.
 
     Raises:
         ConfigurationTypeError: neither, or an item that is no `str`.
-        ConfigurationError: none at all, one twice, or one that is no `host:port`.
+        ConfigurationError: none at all, or one that is no `host:port`.
     """
     servers = [_parse_server(server) for server in _split(given)]
     if not servers:
         _refuse("bootstrap_servers is empty; give at least one host:port, such as 'localhost:9092'")
-    for server in servers:
-        if servers.count(server) > 1:
-            _refuse(f"bootstrap_servers names {server[0]}:{server[1]} twice")
-    return tuple(servers)
+    return tuple(dict.fromkeys(servers))
 
 
 def _split(given: object) -> list[str]:

@@ -6,12 +6,12 @@ Every field of `ProducerConfig` is annotated with one of these. `accept` checks 
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import NoReturn, Protocol
+from dataclasses import dataclass, field
+from typing import Final, NoReturn, Protocol
 
 from aioproducer.config.worker_names import fill_in
 from aioproducer.errors import ConfigurationError, ConfigurationTypeError
-from aioproducer.serializers import BytesSerializer, StringSerializer
+from aioproducer.shown_values import shown
 
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
@@ -20,13 +20,8 @@ _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]+")
 _SECURED = frozenset({"SSL", "SASL_PLAINTEXT", "SASL_SSL"})
 _MAX_STRING_BYTES = 32767  # a string's length is an int16 on the wire
 
-# What property files of Java programs name, and what does the same here.
-_JAVA_SERIALIZERS: Mapping[str, Callable[[], object]] = {
-    "org.apache.kafka.common.serialization.ByteArraySerializer": BytesSerializer,
-    "org.apache.kafka.common.serialization.ByteBufferSerializer": BytesSerializer,
-    "org.apache.kafka.common.serialization.BytesSerializer": BytesSerializer,
-    "org.apache.kafka.common.serialization.StringSerializer": StringSerializer,
-}
+_MAX_DIGITS = 19  # of INT64_MAX
+_NO_CLASSES: Final[Mapping[str, Callable[[], object]]] = {}
 
 
 class OptionKind(Protocol):
@@ -77,7 +72,7 @@ class Whole:
 
     def parse(self, name: str, text: str) -> int:
         """Read decimal digits."""
-        return _parse_whole(name, text)
+        return _parse_whole(name, text, f"between {self.minimum} and {self.maximum}")
 
 
 class OptionalWhole(Whole):
@@ -105,7 +100,7 @@ class GzipLevel:
 
     def parse(self, name: str, text: str) -> int:
         """Read decimal digits."""
-        return _parse_whole(name, text)
+        return _parse_whole(name, text, self.allowed)
 
 
 class Flag:
@@ -273,6 +268,8 @@ class Plugin:
     """Raises TypeError, with a message that names the option."""
     nothing: object = None
     """What `None` means."""
+    classes: Mapping[str, Callable[[], object]] = field(default_factory=lambda: _NO_CLASSES)
+    """Java's class name in a property file -> makes the object that does the same."""
 
     def accept(self, name: str, value: object) -> object:
         """Return the object.
@@ -289,15 +286,16 @@ class Plugin:
         return tuple(value) if isinstance(value, list) else value
 
     def parse(self, name: str, text: str) -> object:
-        """Refuse: there is no object that a text could name, but for a few of Kafka's serializers.
+        """Return the object that does what the Java class of this name does.
 
         Raises:
-            ConfigurationError: any other text.
+            ConfigurationError: no such class is known here.
         """
-        make = _JAVA_SERIALIZERS.get(text.strip()) if name.endswith("_serializer") else None
+        make = self.classes.get(text.strip())
         if make is None:
             raise ConfigurationError(
-                f"{name}={text!r}: a class name cannot be loaded here; pass the object: {self.allowed}", option=name
+                f"{name}={shown(text)}: a class name cannot be loaded here; pass the object: {self.allowed}",
+                option=name,
             )
         return make()
 
@@ -313,15 +311,18 @@ def refuse_value(name: str, value: object, allowed: str) -> NoReturn:
     Raises:
         ConfigurationError: always.
     """
-    raise ConfigurationError(f"{name} must be {allowed}, not {value!r}", option=name)
+    raise ConfigurationError(f"{name} must be {allowed}, not {shown(value)}", option=name)
 
 
 def _refuse_type(name: str, value: object, wanted: str) -> NoReturn:
-    raise ConfigurationTypeError(f"{name} must be {wanted}, not {type(value).__name__} ({value!r})", option=name)
+    raise ConfigurationTypeError(f"{name} must be {wanted}, not {type(value).__name__} ({shown(value)})", option=name)
 
 
-def _parse_whole(name: str, text: str) -> int:
+def _parse_whole(name: str, text: str, allowed: str) -> int:
     digits = text.strip()
     if not _WHOLE_NUMBER.fullmatch(digits):
         refuse_value(name, text, "a whole number")
-    return int(digits)
+    significant = digits.lstrip("+-").lstrip("0") or "0"
+    if len(significant) > _MAX_DIGITS:  # int() would refuse thousands of digits with an error of its own
+        refuse_value(name, text, allowed)
+    return -int(significant) if digits.startswith("-") else int(significant)

@@ -1,35 +1,17 @@
 """Option names: Kafka's spelling and ours, and what to say of a name that is no option here."""
 
 from collections.abc import Collection, Mapping
-from typing import NoReturn
+from typing import Final, NoReturn
 
+from aioproducer.config.foreign_names import ALIASES, REPLACEMENTS, is_without_effect, reason_against
 from aioproducer.errors import ConfigurationError, ConfigurationTypeError
 
-# Options of Kafka that a name or prefix begins with, and why there are none of them here.
-_NOT_HERE: Mapping[str, str] = {
-    "ssl_": "TLS is not supported in this version",
-    "sasl_": "SASL is not supported in this version",
-    "security_providers": "it names Java classes",
-    "transaction_two_phase_commit_enable": "two-phase commit is not supported in this version",
-    "client_dns_lookup": "all addresses of a name are tried, as Kafka's default does",
-    "client_rack": "rack-aware partitioning is not supported in this version",
-    "bootstrap_resolve_timeout_ms": "names are resolved at start, within max_block_ms",
-    "buffer_memory_allocation_strategy": "batches always grow on demand",
-    "partitioner_class": "pass an object as partitioner=",
-    "partitioner_availability_timeout_ms": "partitions without a leader are avoided, without a time-out to set",
-    "partitioner_rack_aware": "rack-aware partitioning is not supported in this version",
-    "interceptor_classes": "pass objects as interceptors=",
-    "metadata_recovery_strategy": "the producer always bootstraps again, as Kafka's default does",
-    "metadata_cluster_check_enable": "it is not supported in this version",
-    "enable_metrics_push": "metrics are read with Producer.statistics(), never pushed to brokers",
-    "metric_reporters": "metrics are read with Producer.statistics()",
-    "metrics_": "metrics are read with Producer.statistics(), which keeps totals only",
-    "auto_include_jmx_reporter": "there is no JMX here",
-    "config_providers": "they are Java classes",
-    # of other Python clients
-    "loop": "the producer binds to the running event loop at start",
-    "api_version": "versions are negotiated with each broker",
+_LEVELS: Final[Mapping[str, str]] = {
+    "gzip": "compression_gzip_level, -1 or 1 to 9",
+    "lz4": "compression_lz4_level, 1 to 17",
+    "zstd": "compression_zstd_level, -131072 to 22",
 }
+"""Codec -> its option and range; librdkafka has one `compression.level` for all."""
 
 
 def check_properties(properties: object) -> None:
@@ -46,6 +28,8 @@ def check_properties(properties: object) -> None:
 def in_python_spelling(options: Mapping[str, object], known: Collection[str]) -> dict[str, object]:
     """Return the options under their Python names, `linger_ms` for `linger.ms`.
 
+    An option of Kafka's whose value asks for what is done anyway, `enable.metrics.push=false`, is left out.
+
     Args:
         options: names in either spelling.
         known: the names of all options, in Python spelling.
@@ -55,16 +39,26 @@ def in_python_spelling(options: Mapping[str, object], known: Collection[str]) ->
         ConfigurationTypeError: a name that is no text, or no option here; says why, or which is nearest.
     """
     result: dict[str, object] = {}
+    spelled: dict[str, str] = {}
     for given, value in options.items():
         if not isinstance(given, str):
             raise ConfigurationTypeError(f"the name of an option must be a str, not {type(given).__name__} ({given!r})")
-        name = given.replace(".", "_")
+        name = python_name(given)
         if name not in known:
-            _refuse_name(given, name, known)
+            if is_without_effect(name, value):
+                continue
+            _refuse_name(given, known, options)
         if name in result:
-            raise ConfigurationError(f"{name} is given twice, as {name!r} and {kafka_name(name)!r}", option=name)
+            raise ConfigurationError(f"{name} is given twice, as {spelled[name]!r} and {given!r}", option=name)
         result[name] = value
+        spelled[name] = given
     return result
+
+
+def python_name(name: str) -> str:
+    """Return an option's name as it is spelled here, from either spelling."""
+    name = name.replace(".", "_")
+    return ALIASES.get(name, name)
 
 
 def kafka_name(name: str) -> str:
@@ -72,14 +66,31 @@ def kafka_name(name: str) -> str:
     return name.replace("_", ".")
 
 
-def _refuse_name(given: str, name: str, known: Collection[str]) -> NoReturn:
-    for prefix, reason in _NOT_HERE.items():
-        if name == prefix or (prefix.endswith("_") and name.startswith(prefix)):
-            raise ConfigurationTypeError(f"aioproducer has no option {given!r}: {reason}", option=name)
+def _refuse_name(given: str, known: Collection[str], options: Mapping[str, object]) -> NoReturn:
+    name = python_name(given)
+    if name == "compression_level":
+        raise ConfigurationTypeError(f"there is no option {given!r}; use {_level_options(options)}", option=name)
+    if name in REPLACEMENTS:
+        ours, note = REPLACEMENTS[name]
+        text = f"there is no option {given!r}; use {_spelled_like(given, ours)!r}{note and f', {note}'}"
+        raise ConfigurationTypeError(text, option=name)
+    reason = reason_against(name)
+    if reason is not None:
+        raise ConfigurationTypeError(f"aioproducer has no option {given!r}: {reason}", option=name)
     from difflib import get_close_matches  # noqa: PLC0415  # only for what is wrong
 
     nearest = get_close_matches(name.lower(), known, n=1, cutoff=0.6)
     if not nearest:
         raise ConfigurationTypeError(f"there is no option {given!r}", option=name)
-    meant = kafka_name(nearest[0]) if "." in given else nearest[0]
+    meant = _spelled_like(given, nearest[0])
     raise ConfigurationTypeError(f"there is no option {given!r}; did you mean {meant!r}?", option=name)
+
+
+def _spelled_like(given: str, name: str) -> str:
+    return kafka_name(name) if "." in given else name
+
+
+def _level_options(given: Mapping[str, object]) -> str:
+    codec = given.get("compression_type", given.get("compression.type"))
+    level = _LEVELS.get(codec) if isinstance(codec, str) else None
+    return level or "; ".join(_LEVELS.values())

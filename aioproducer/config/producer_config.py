@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from functools import cache
 from itertools import count
+from os import PathLike
 from typing import Annotated, ClassVar, Final, Self, Unpack, cast, get_type_hints
 
-from aioproducer.config import rules
+from aioproducer.config import java_classes, rules
 from aioproducer.config.bootstrap_servers import parse_bootstrap_servers
 from aioproducer.config.option_kinds import (
     INT64_MAX,
@@ -25,9 +26,11 @@ from aioproducer.config.option_kinds import (
     TransactionalId,
     Whole,
 )
-from aioproducer.config.option_names import check_properties, in_python_spelling
+from aioproducer.config.option_names import check_properties, in_python_spelling, python_name
 from aioproducer.config.producer_options import ProducerOptions
-from aioproducer.errors import ConfigurationTypeError
+from aioproducer.config.properties_file import read_properties
+from aioproducer.core.buffer_pool import SMALLEST_CHUNK
+from aioproducer.errors import ConfigurationError, ConfigurationTypeError
 from aioproducer.interceptors import ProducerInterceptor, check_interceptors
 from aioproducer.partitioners import Partitioner, check_partitioner
 from aioproducer.serializers import SerializerArgument, check_serializer
@@ -39,7 +42,7 @@ _AS_THEY_ARE: Final = object()
 
 
 def _serializer(option: str) -> Plugin:
-    return Plugin(_SERIALIZER, lambda given: check_serializer(option, given))
+    return Plugin(_SERIALIZER, lambda given: check_serializer(option, given), classes=java_classes.SERIALIZERS)
 
 
 @dataclass(frozen=True, slots=True, init=False, repr=False)
@@ -61,7 +64,7 @@ class ProducerConfig:
     bootstrap_servers: tuple[str, ...]
     """The brokers to ask first, as `"host:port,host:port"` or a sequence of `"host:port"`;
     one is enough to find the cluster, two or three survive the death of one.
-    An IPv6 address needs brackets: `[::1]:9092`."""
+    An IPv6 address needs brackets: `[::1]:9092`. A server given twice counts once, as in Kafka."""
 
     client_id: Annotated[str, ClientId()] = ""
     """The producer's name in logs, metrics, and the brokers' logs and quotas.
@@ -75,28 +78,33 @@ class ProducerConfig:
 
     partitioner: Annotated[
         Partitioner | None,
-        Plugin("an object with partition(topic, key, key_bytes, value, value_bytes, cluster)", check_partitioner),
+        Plugin(
+            "an object with partition(topic, key, key_bytes, value, value_bytes, cluster)",
+            check_partitioner,
+            classes=java_classes.PARTITIONERS,
+        ),
     ] = None
     """Chooses partitions instead of Kafka's own rule: by the murmur2 hash of the key,
     or, without a key, one partition after another for a batch's worth of bytes each.
     It is a Python call a record; Kafka's rule is native."""
 
     partitioner_adaptive_partitioning_enable: Annotated[bool, Flag()] = True
-    """Records without a key go rather to partitions with a shorter queue, so that a slow broker gets fewer,
-    and, outside of transactions, on to another one with the first batch after 100 ms."""
+    """Records without a key are more likely to go to partitions with a shorter queue, so that a slow broker gets
+    fewer. Outside of transactions they also move on to another partition with the first batch after 100 ms."""
 
     partitioner_ignore_keys: Annotated[bool, Flag()] = False
     """Spread records with a key as those without one. Their order is then not kept by key."""
 
     interceptors: Annotated[
-        tuple[ProducerInterceptor, ...], Plugin("a list of ProducerInterceptor", check_interceptors, nothing=())
+        tuple[ProducerInterceptor, ...],
+        Plugin("a list of ProducerInterceptor", check_interceptors, nothing=(), classes=java_classes.INTERCEPTORS),
     ] = ()
-    """See every record before it is sent, and what became of it."""
+    """Called with every record before it is sent, and with its outcome."""
 
     acks: Annotated[int, Acks()] = rules.ACKS_ALL
     """How many brokers must have a record before it counts as delivered:
-    `"all"` (or -1) those in sync, 1 the leader alone, 0 none: then nothing is known of the record but that its
-    bytes have left."""
+    `"all"` (or -1) those in sync, 1 the leader alone, 0 none: then it is known only
+    that the record was written to the socket."""
 
     enable_idempotence: Annotated[bool, Flag()] = True
     """Resend without duplicates and without changing the order.
@@ -125,13 +133,14 @@ class ProducerConfig:
     """The largest request, and the largest record before compression, in bytes.
     The broker has a limit of its own, `message.max.bytes`, for a batch after compression."""
 
-    buffer_memory: Annotated[int, Whole(1, INT64_MAX)] = 33_554_432
+    buffer_memory: Annotated[int, Whole(SMALLEST_CHUNK, INT64_MAX)] = 33_554_432
     """The bytes that batches may take until they are answered. When they are taken, `enqueue` waits,
-    `send` waits in line, and `send_nowait` raises `BufferFullError`."""
+    the record of `send` waits, and `send_nowait` raises `BufferFullError`. One record may take three quarters of it.
+    The smallest value is that of one batch, which Kafka does not ask for."""
 
     max_waiting_records: Annotated[int, Whole(0)] = 65_536
-    """How many records that nobody awaits may wait in line for metadata or memory;
-    past it `send` raises `BufferFullError`. Not an option of Kafka, whose `send` blocks its thread."""
+    """How many unawaited records may wait for metadata or memory;
+    beyond it `send` raises `BufferFullError`. Not an option of Kafka, whose `send` blocks its thread."""
 
     max_waiting_bytes: Annotated[int, OptionalWhole(0, INT64_MAX)] = -1
     """How many bytes those records may have. `None`: a quarter of `buffer_memory`. Not an option of Kafka."""
@@ -158,7 +167,7 @@ class ProducerConfig:
 
     request_timeout_ms: Annotated[int, Whole(1)] = 30_000
     """How long a broker may take to answer a request, in ms.
-    Then its connection is closed, and what was on it is sent again."""
+    Then its connection is closed, and its unanswered requests are sent again."""
 
     close_timeout_ms: Annotated[int, Whole(0, INT64_MAX)] = 30_000
     """How long leaving `async with` waits for what is not delivered yet, in ms.
@@ -184,7 +193,7 @@ class ProducerConfig:
     """The longest such time, in ms. Not given, it is at least `socket_connection_setup_timeout_ms`."""
 
     connections_max_idle_ms: Annotated[int, Whole(1, INT64_MAX)] = 540_000
-    """A connection on which nothing happened for so long is closed, in ms.
+    """The time after which an unused connection is closed, in ms.
     Below the brokers' own ten minutes, so that ours is the end that closes."""
 
     send_buffer_bytes: Annotated[int, Whole(-1)] = 131_072
@@ -194,16 +203,16 @@ class ProducerConfig:
     """The socket's receive buffer, in bytes; -1 leaves it to the operating system."""
 
     metadata_max_age_ms: Annotated[int, Whole(1, INT64_MAX)] = 300_000
-    """After so long the cluster is asked again for leaders and partitions, in ms, even if nothing failed."""
+    """The time after which leaders and partitions are fetched again, in ms, even if nothing failed."""
 
     metadata_max_idle_ms: Annotated[int, Whole(5_000, INT64_MAX)] = 300_000
-    """A topic without a record for so long is forgotten, in ms, and asked for again when needed."""
+    """The time after which a topic without records is forgotten, in ms; it is fetched again when needed."""
 
     metadata_recovery_rebootstrap_trigger_ms: Annotated[int, Whole(0, INT64_MAX)] = 300_000
-    """When no broker answered for so long, in ms, the bootstrap servers are asked again (KIP-1102)."""
+    """The time without any response after which the bootstrap servers are tried again, in ms (KIP-1102)."""
 
     security_protocol: Annotated[str, SecurityProtocol()] = "PLAINTEXT"
-    """How brokers are spoken to."""
+    """The protocol of the connections to brokers."""
 
     transactional_id: Annotated[str | None, TransactionalId()] = None
     """The name under which a producer's transactions survive its restart; with it, every record belongs to one.
@@ -254,11 +263,12 @@ class ProducerConfig:
 
     @classmethod
     def from_kafka_properties(cls, properties: Mapping[str, object]) -> Self:
-        """Return the configuration that a property file means: `{"linger.ms": "5"}`.
+        """Return the configuration that Kafka's properties mean: `{"linger.ms": "5"}`.
 
         Args:
             properties: names in either spelling; texts are read as Kafka reads them, other
-                values are taken as they are.
+                values are taken as they are. Kafka's serializers and partitioners may be
+                given by the names of their Java classes.
 
         Raises:
             ConfigurationError: as the constructor; also a text that cannot be read, or an option
@@ -274,7 +284,33 @@ class ProducerConfig:
             name: option_kinds()[name].parse(name, value) if isinstance(value, str) else value
             for name, value in named.items()
         }
+        if java_classes.ignores_keys(named.get("partitioner")):
+            parsed["partitioner_ignore_keys"] = True
         return cls(bootstrap_servers=bootstrap_servers, **cast("ProducerOptions", parsed))
+
+    @classmethod
+    def from_properties_file(cls, path: str | PathLike[str]) -> Self:
+        r"""Return the configuration of a Java property file, such as Kafka's `producer.properties`.
+
+        The file is read as `java.util.Properties.load` reads it: comments, separators, continued
+        lines, `\uXXXX`. Text that is not ASCII is UTF-8 or, where it cannot be, ISO-8859-1; Java
+        takes it for ISO-8859-1 always.
+
+        Args:
+            path: of the file.
+
+        Raises:
+            ConfigurationError: as `from_kafka_properties`; says in which line.
+            ConfigurationTypeError: likewise.
+            OSError: the file cannot be read.
+        """
+        properties = read_properties(path)
+        try:
+            return cls.from_kafka_properties({name: found.value for name, found in properties.items()})
+        except ConfigurationError as error:
+            lines = [found.line for name, found in properties.items() if python_name(name) == error.option]
+            where = f"{path}, line {max(lines)}" if lines else f"{path}"
+            raise type(error)(f"{where}: {error}", option=error.option) from error
 
     def replace(self, *, bootstrap_servers: object = _AS_THEY_ARE, **options: Unpack[ProducerOptions]) -> Self:
         """Return a configuration with some options changed, and what follows from them.

@@ -19,7 +19,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from aioproducer.core.memory_lines import MemoryLines
 from aioproducer.core.waiting_line import WaitingLine, WaitingRecord
-from aioproducer.errors import BufferFullError, BufferTimeoutError, KafkaError, MetadataTimeoutError, Outcome
+from aioproducer.errors import (
+    BrokerError,
+    BufferFullError,
+    BufferTimeoutError,
+    KafkaError,
+    MetadataTimeoutError,
+    Outcome,
+)
+from aioproducer.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -309,6 +317,8 @@ def still_unknown(topic: str, bound: str, trouble: KafkaError | None) -> Metadat
         trouble: what was heard last.
     """
     why = "no broker has named its partitions yet" if trouble is None else str(trouble)
+    if isinstance(trouble, BrokerError) and trouble.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        why = f"{why}; does the topic exist? Automatic creation (auto.create.topics.enable) seems to be off"
     message = f"topic {topic!r} is still unknown after {bound}: {why}"
     return MetadataTimeoutError(message, topic=topic, last_broker_error=trouble)
 

@@ -2,7 +2,9 @@
 
 import asyncio
 import contextlib
-from typing import Self
+from typing import Literal, Self
+
+import pytest
 
 from aioproducer import (
     BufferFullError,
@@ -10,9 +12,11 @@ from aioproducer import (
     InvalidPartitionError,
     Outcome,
     Producer,
+    RecordTooLargeError,
     UndeliveredError,
 )
-from aioproducer.testing import ApiKey, FakeCluster, Fault, Where
+from aioproducer.config.producer_config import option_kinds
+from aioproducer.testing import ApiKey, ErrorCode, FakeCluster, Fault, Where
 from tests.fakes.virtual_cluster import in_virtual_time
 
 PRODUCE = Where(api=ApiKey.PRODUCE)
@@ -283,3 +287,25 @@ async def test_batches_are_large_in_a_small_buffer() -> None:
         statistics = producer.statistics()
 
     assert statistics.batch_bytes / statistics.batches_sent > 1_048_576 / 32
+
+
+@pytest.mark.parametrize("nodes, compression", [(1, "none"), (3, "lz4")])
+@in_virtual_time
+async def test_smallest_buffer_is_large_enough(nodes: int, compression: Literal["none", "lz4"]) -> None:
+    """What the constructor accepts, a send works with: many records, a retry, and the largest record."""
+    smallest = option_kinds()["buffer_memory"].allowed.partition(" ")[0]
+    async with (
+        FakeCluster(nodes, topics={"orders": 3}) as cluster,
+        Producer(cluster.bootstrap_servers, buffer_memory=int(smallest), compression_type=compression) as producer,
+    ):
+        cluster.faults.error(ErrorCode.NOT_LEADER_OR_FOLLOWER, PRODUCE)
+
+        sent = [await producer.enqueue("orders", b"x" * 100, partition=n % 3) for n in range(30)]
+        await asyncio.gather(*sent)
+        await producer.send("orders", b"x" * (int(smallest) // 4 * 3 - 93))
+        with pytest.raises(
+            RecordTooLargeError, match=f"more than the {int(smallest) // 4 * 3} bytes that buffer_memory"
+        ):
+            await producer.send("orders", b"x" * int(smallest))
+
+    assert sum(cluster.end_offset("orders", n) for n in range(3)) == 31

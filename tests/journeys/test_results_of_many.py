@@ -2,13 +2,18 @@
 
 import asyncio
 import gc
+import itertools
 import sys
+from collections.abc import Iterator
+from typing import Literal
 
+import pyarrow as pa
 import pytest
 
-from aioproducer import Producer, TopicPartition, UndeliveredError
+from aioproducer import BulkDelivery, BulkResult, OffsetRange, Producer, TopicPartition, UndeliveredError
 from aioproducer.partitioners import partition_for_key
-from aioproducer.testing import ApiKey, FakeCluster, Where
+from aioproducer.testing import ApiKey, ErrorCode, FakeCluster, Where
+from tests.fakes.virtual_cluster import in_virtual_time
 from tests.produced import values
 
 PRODUCE = Where(api=ApiKey.PRODUCE)
@@ -96,3 +101,151 @@ async def test_offsets_are_not_told_where_a_broker_has_not_told_all(
 
     assert result.offsets == {TopicPartition("orders", 0): (-1, -1, 2)}
     assert len(values(one_broker, "orders")) == 2
+
+
+# What a result says against what stands in the logs
+
+
+def row(position: int) -> bytes:
+    """A value of some size that holds its position in the call."""
+    return b"%06d" % position + bytes(40 + position * 7 % 160)
+
+
+def positions_in_logs(cluster: FakeCluster) -> dict[TopicPartition, dict[int, int]]:
+    """Each partition's records of the call: position in the call -> offset; records of others are left out."""
+    found: dict[TopicPartition, dict[int, int]] = {}
+    for partition in range(3):
+        records = cluster.records("orders", partition)
+        own = [record for record in records if record.value is not None and record.value[:6].isdigit()]
+        offsets = {int(record.value[:6]): record.offset for record in own if record.value is not None}
+        assert len(offsets) == len(own), "a record was written twice"
+        if offsets:
+            found[TopicPartition("orders", partition)] = offsets
+    return found
+
+
+def check_result(result: BulkResult, cluster: FakeCluster, count: int) -> None:
+    """Compare a result with the logs: every record is in the range of its partition, or in the errors by position."""
+    logged = positions_in_logs(cluster)
+    expected = {
+        place: OffsetRange(min(offsets.values()), max(offsets.values()), len(offsets))
+        for place, offsets in logged.items()
+    }
+    written = sorted(itertools.chain.from_iterable(logged.values()))
+    assert result.offsets == expected
+    assert result.delivered == len(written)
+    assert list(result.errors) == sorted(set(range(count)) - set(written))
+    for offsets in logged.values():
+        assert list(offsets) == sorted(offsets), "records of a partition keep the order of the call"
+
+
+async def give_many(producer: Producer, form: str, count: int) -> BulkDelivery:
+    """Give rows to partitions in turn, by their keys, or without any, in either form of the call."""
+    rows = [row(position) for position in range(count)]
+    keys = [None if position % 5 == 0 else b"%d" % (position % 11) for position in range(count)]
+    if form == "table":
+        return await producer.send_arrow("orders", pa.table({"value": rows, "key": pa.array(keys, pa.binary())}))
+    if form == "typed":
+        return await producer.topic("orders", key=bytes, value=bytes).send_many(rows, keys=keys)
+    return await producer.send_many("orders", rows, keys=keys)
+
+
+async def send_others(producer: Producer, count: int | None = None) -> None:
+    """Send records of another caller, to each partition in turn; without a count until cancelled."""
+    for number in itertools.count() if count is None else range(count):
+        await producer.enqueue("orders", b"other", partition=number % 3)
+        if count is None:
+            await asyncio.sleep(0.001)
+
+
+@pytest.mark.parametrize("form", ["values", "table", "typed"])
+@pytest.mark.parametrize("compression", ["none", "lz4"])
+@in_virtual_time
+async def test_result_is_true_when_memory_is_short(form: str, compression: Literal["none", "lz4"]) -> None:
+    """Most records wait for room, batches are small, some are sent again, and others' records lie between."""
+    async with FakeCluster(2, topics={"orders": 3}) as cluster:
+        cluster.faults.error(ErrorCode.NOT_LEADER_OR_FOLLOWER, PRODUCE, skip=5, times=3)
+        cluster.faults.error(ErrorCode.NOT_ENOUGH_REPLICAS, PRODUCE, skip=12, times=2)
+        async with Producer(
+            cluster.bootstrap_servers, buffer_memory=8_192, batch_size=1_500, compression_type=compression
+        ) as producer:
+            await send_others(producer, 3)  # so that the first batches do not begin with records of the call
+            others = asyncio.create_task(send_others(producer))
+            bulk = await give_many(producer, form, 1_500)
+            await send_others(producer, 3)
+            result = await bulk
+            others.cancel()
+            await asyncio.wait([others])
+
+        assert (bulk.accepted, result.failed) == (1_500, 0)
+        check_result(result, cluster, 1_500)
+
+
+@pytest.mark.parametrize("form", ["values", "table", "typed"])
+@in_virtual_time
+async def test_result_is_true_when_batches_are_split(form: str) -> None:
+    """A broker refuses what is too large for its topic; the parts are sent again."""
+    async with FakeCluster(1, auto_create_topics=False) as cluster:
+        cluster.create_topic("orders", 3, configs={"max.message.bytes": "1100"})
+        async with Producer(cluster.bootstrap_servers, buffer_memory=65_536) as producer:
+            result = await (await give_many(producer, form, 900))
+            assert producer.statistics().batches_split > 0
+
+        check_result(result, cluster, 900)
+
+
+@pytest.mark.parametrize("form", ["values", "table", "typed"])
+@in_virtual_time
+async def test_result_is_true_when_some_batches_fail(form: str) -> None:
+    """What is in the errors is in no log, and what is not is; the ranges have no record that failed."""
+    async with FakeCluster(1, topics={"orders": 3}) as cluster:
+        for partition, skip in ((0, 0), (1, 2), (2, 5)):
+            refused = Where(api=ApiKey.PRODUCE, topic="orders", partition=partition)
+            cluster.faults.error(ErrorCode.TOPIC_AUTHORIZATION_FAILED, refused, skip=skip, times=2)
+        async with Producer(
+            cluster.bootstrap_servers, buffer_memory=8_192, batch_size=1_500, max_in_flight_requests_per_connection=1
+        ) as producer:
+            result = await (await give_many(producer, form, 600))
+
+        assert 0 < result.failed < 600
+        check_result(result, cluster, 600)
+
+
+@pytest.mark.parametrize("given", [1, 150, 299])
+@in_virtual_time
+async def test_result_is_true_when_the_producer_is_closed_meanwhile(given: int) -> None:
+    """Records behind the close are errors by their own positions."""
+    async with FakeCluster(1, topics={"orders": 3}) as cluster:
+        producer = await Producer(cluster.bootstrap_servers, buffer_memory=8_192, batch_size=1_500).start()
+        closing = []
+
+        def rows() -> Iterator[bytes]:
+            for position in range(300):
+                if position == given:
+                    closing.append(asyncio.ensure_future(producer.close()))
+                yield row(position)
+
+        result = await (await producer.send_many("orders", rows()))
+        await closing[0]
+
+        check_result(result, cluster, 300)
+
+
+@pytest.mark.parametrize("form", ["values", "table", "typed"])
+@in_virtual_time
+async def test_call_cancelled_in_the_middle_has_sent_a_beginning_of_its_rows(form: str) -> None:
+    """No row is left out, and none is sent twice."""
+    async with FakeCluster(1, topics={"orders": 3}) as cluster:
+        stall = cluster.faults.stall(PRODUCE)
+        async with Producer(cluster.bootstrap_servers, buffer_memory=65_536, batch_size=4_096) as producer:
+            giving = asyncio.create_task(give_many(producer, form, 3_000))
+            while not producer.statistics().records_waiting:  # noqa: ASYNC110  # it has no event
+                await asyncio.sleep(0.01)
+            giving.cancel()
+            await asyncio.wait([giving])
+            cluster.faults.remove(stall)
+
+        written = sorted(itertools.chain.from_iterable(positions_in_logs(cluster).values()))
+        assert giving.cancelled()
+        assert 0 < len(written) < 3_000
+        assert written == list(range(len(written)))

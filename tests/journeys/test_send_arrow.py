@@ -161,6 +161,61 @@ async def test_chunks_and_slices_keep_their_rows(producer: Producer, one_broker:
     assert values(one_broker, "orders") == [text.encode() for text in numbers[15:4_915]]
 
 
+WINDOW = 1024
+"""Rows that are read at a time."""
+
+
+def shaped(table: pa.Table, shape: str) -> pa.Table | pa.RecordBatch | pa.RecordBatchReader:
+    """The same rows as one batch, as chunks around the window's size, as a slice, or as a stream."""
+    if shape == "batch":
+        return (
+            table.combine_chunks().to_batches()[0] if table.num_rows else pa.RecordBatch.from_pylist([], table.schema)
+        )
+    if shape == "slice":
+        others = table.slice(0, 3)
+        return pa.concat_tables([others, table, others]).combine_chunks().slice(len(others), len(table))
+    sizes = [0, 1, WINDOW - 1, 0, WINDOW, WINDOW + 1]
+    pieces, start = [], 0
+    for size in [*sizes, len(table)]:
+        pieces.append(table.slice(start, size))
+        start += size
+    if shape == "chunks":
+        return pa.concat_tables(pieces)
+    batches = [batch for piece in pieces for batch in piece.combine_chunks().to_batches()]
+    empty = pa.RecordBatch.from_pylist([], table.schema)
+    return pa.RecordBatchReader.from_batches(table.schema, [empty, *batches, empty])
+
+
+@pytest.mark.parametrize("rows", [0, 1, WINDOW - 1, WINDOW, WINDOW + 1, 2 * WINDOW - 1, 2 * WINDOW, 2 * WINDOW + 1])
+@pytest.mark.parametrize("shape", ["batch", "slice", "chunks", "stream"])
+async def test_every_row_is_sent_at_the_edges_of_windows(  # noqa: PLR0917  # fixtures, and the parts of a row
+    producer: Producer, one_broker: FakeCluster, shape: str, rows: int
+) -> None:
+    """With all its parts; nulls at each edge stay where they are."""
+    edges = {0, 1, WINDOW - 1, WINDOW, WINDOW + 1, 2 * WINDOW - 1, 2 * WINDOW, rows - 1}
+    expected = [
+        (None, b"k%d" % row, 7, ()) if row in edges else (b"v%d" % row, None, row, (("h", b"%d" % row),))
+        for row in range(rows)
+    ]
+    columns = list(zip(*expected, strict=True)) or [(), (), (), ()]
+    table = pa.table(
+        {
+            "value": pa.array(columns[0], pa.binary()),
+            "key": pa.array(columns[1], pa.binary()),
+            "timestamp": pa.array(columns[2], pa.int64()),
+            "headers": pa.array([row or None for row in columns[3]], pa.map_(pa.string(), pa.binary())),
+            "partition": pa.array([0] * rows, pa.int32()),
+        }
+    )
+
+    result = await sent(producer, shaped(table, shape))
+
+    records = one_broker.records("orders", 0)
+    assert [(record.value, record.key, record.timestamp, tuple(record.headers)) for record in records] == expected
+    ranges = {TopicPartition("orders", 0): OffsetRange(0, rows - 1, rows)} if rows else {}
+    assert result == BulkResult(rows, ranges, {})
+
+
 class Exported:
     """Something that is not pyarrow's, and exports itself as Arrow: as polars, pandas and DuckDB do."""
 

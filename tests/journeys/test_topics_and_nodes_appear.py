@@ -46,6 +46,21 @@ async def test_topic_that_cannot_be_made_yet_is_waited_for(code: int) -> None:
 
 
 @in_virtual_time
+async def test_topic_that_does_not_exist_is_asked_about() -> None:
+    """Where brokers do not create topics, a mistyped name is the likely cause."""
+    async with (
+        FakeCluster(1, topics={"orders": 1}, auto_create_topics=False) as cluster,
+        Producer(cluster.bootstrap_servers, max_block_ms=3_000) as producer,
+    ):
+        wanted = r"'order' is still unknown after max_block_ms=3000: .*does the topic exist\? Automatic creation"
+
+        with pytest.raises(MetadataTimeoutError, match=wanted):
+            await producer.send("order", b"x")
+        with pytest.raises(MetadataTimeoutError, match=wanted):
+            await producer.partitions_for("order")
+
+
+@in_virtual_time
 async def test_code_that_nobody_knows_is_told_as_a_number() -> None:
     """Brokers have described the topic: in words of a later Kafka."""
     async with (

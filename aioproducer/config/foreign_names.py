@@ -1,0 +1,225 @@
+"""Option names of Java's producer and of other clients that are no options here: what to use, or why there is none.
+
+Names are in Python spelling, `message_timeout_ms` for `message.timeout.ms`. Names that exist here too, such as
+`linger.ms`, are not listed.
+
+Source: org.apache.kafka.clients.producer.ProducerConfig of Kafka 3.9 to 4.4, librdkafka's CONFIGURATION.md,
+confluent_kafka.Producer, aiokafka.AIOKafkaProducer, kafka.KafkaProducer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+ALIASES: Final[Mapping[str, str]] = {"partitioner_class": "partitioner", "interceptor_classes": "interceptors"}
+"""Kafka's names of options that have another name here."""
+
+REPLACEMENTS: Final[Mapping[str, tuple[str, str]]] = {
+    # librdkafka
+    "metadata_broker_list": ("bootstrap_servers", ""),
+    "message_timeout_ms": ("delivery_timeout_ms", ""),
+    "request_required_acks": ("acks", ""),
+    "message_max_bytes": ("max_request_size", ""),
+    "max_in_flight": ("max_in_flight_requests_per_connection", ""),
+    "queue_buffering_max_ms": ("linger_ms", ""),
+    "queue_buffering_max_kbytes": ("buffer_memory", "in bytes"),
+    "queue_buffering_max_messages": ("buffer_memory", "in bytes; records are not counted"),
+    "queue_buffering_backpressure_threshold": ("max_in_flight_requests_per_connection", ""),
+    "batch_num_messages": ("batch_size", "in bytes; records are not counted"),
+    "message_send_max_retries": ("retries", ""),
+    "compression_codec": ("compression_type", ""),
+    "topic_metadata_refresh_interval_ms": ("metadata_max_age_ms", ""),
+    "topic_metadata_refresh_fast_interval_ms": ("retry_backoff_ms", ""),
+    "topic_metadata_propagation_max_ms": ("max_block_ms", ""),
+    "socket_timeout_ms": ("request_timeout_ms", ""),
+    "socket_send_buffer_bytes": ("send_buffer_bytes", ""),
+    "socket_receive_buffer_bytes": ("receive_buffer_bytes", ""),
+    "api_version_request_timeout_ms": ("socket_connection_setup_timeout_ms", ""),
+    "partitioner_cb": ("partitioner", ""),
+    # aiokafka, kafka-python
+    "max_batch_size": ("batch_size", ""),
+    "bootstrap_timeout_ms": ("max_block_ms", ""),
+    "api_version_auto_timeout_ms": ("socket_connection_setup_timeout_ms", ""),
+}
+"""Name elsewhere -> (the option here, what differs)."""
+
+_TLS: Final = "TLS is not supported in this version"
+_SASL: Final = "SASL is not supported in this version"
+_STATISTICS: Final = "metrics are read with Producer.statistics()"
+_ON_DELIVERY: Final = "outcomes are awaited, or given to the on_delivery of each call"
+_LOGGING: Final = 'events go to structlog or to logging.getLogger("aioproducer")'
+_VERSIONS: Final = "versions are negotiated with each broker"
+_SOCKETS: Final = "sockets are opened by the event loop"
+_UNKNOWN_TOPICS: Final = "an unknown topic is asked for again until max_block_ms is over"
+_CONSUMER: Final = "it is an option of consumers"
+
+REASONS: Final[Mapping[str, str]] = {
+    # Kafka
+    "auto_include_jmx_reporter": "there is no JMX here",
+    "bootstrap_resolve_timeout_ms": "names are resolved at start, within max_block_ms",
+    "buffer_memory_allocation_strategy": "batches always grow on demand",
+    "client_dns_lookup": "all addresses of a name are tried, as Kafka's default does",
+    "client_rack": "rack-aware partitioning is not supported in this version",
+    "config_providers": "they are Java classes",
+    "enable_metrics_push": "metrics are read with Producer.statistics(), never pushed to brokers",
+    "key_serializer_encoding": "pass key_serializer=StringSerializer(encoding)",
+    "metadata_cluster_check_enable": "it is not supported in this version",
+    "metadata_recovery_strategy": "the producer always bootstraps again, as Kafka's default does",
+    "metric_reporters": _STATISTICS,
+    "metrics_num_samples": "metrics are read with Producer.statistics(), which keeps totals only",
+    "metrics_recording_level": "metrics are read with Producer.statistics(), which has no levels",
+    "metrics_sample_window_ms": "metrics are read with Producer.statistics(), which keeps totals only",
+    "partitioner_availability_timeout_ms": "partitions without a leader are avoided, without a time-out to set",
+    "partitioner_rack_aware": "rack-aware partitioning is not supported in this version",
+    "security_providers": "it names Java classes",
+    "serializer_encoding": "pass key_serializer and value_serializer as StringSerializer(encoding)",
+    "transaction_two_phase_commit_enable": "two-phase commit is not supported in this version",
+    "value_serializer_encoding": "pass value_serializer=StringSerializer(encoding)",
+    # librdkafka
+    "allow_auto_create_topics": "the broker's auto.create.topics.enable decides",
+    "api_version_fallback_ms": _VERSIONS,
+    "api_version_request": _VERSIONS,
+    "background_event_cb": "callbacks run on the event loop",
+    "broker_address_family": "all addresses of a name are tried, of both families",
+    "broker_address_ttl": "names are resolved at each connection",
+    "broker_version_fallback": _VERSIONS,
+    "builtin_features": "all codecs are always there",
+    "closesocket_cb": _SOCKETS,
+    "connect_cb": _SOCKETS,
+    "debug": 'set the level of logging.getLogger("aioproducer") to DEBUG',
+    "default_topic_conf": "options are the same for all topics",
+    "delivery_report_only_error": _ON_DELIVERY,
+    "dr_cb": _ON_DELIVERY,
+    "dr_msg_cb": _ON_DELIVERY,
+    "enable_gapless_guarantee": "a failed record does not stop the others; use a transaction for all or none",
+    "enable_random_seed": "Python's random module is used",
+    "enable_sasl_oauthbearer_unsecure_jwt": _SASL,
+    "enable_ssl_certificate_verification": _TLS,
+    "enabled_events": "there is no event queue; callbacks run on the event loop",
+    "error_cb": _LOGGING,
+    "https_ca_location": _TLS,
+    "https_ca_pem": _TLS,
+    "internal_termination_signal": "it has no thread to end at exit; close() ends the producer",
+    "log_cb": _LOGGING,
+    "log_connection_close": _LOGGING,
+    "log_level": _LOGGING,
+    "log_queue": _LOGGING,
+    "log_thread_name": _LOGGING,
+    "message_copy_max_bytes": "records are copied once, into their batch",
+    "msg_order_cmp": "records of a partition keep the order of the calls",
+    "oauthbearer_token_refresh_cb": _SASL,
+    "opaque": "the on_delivery of a call can hold what belongs to its record",
+    "open_cb": "the producer opens no files",
+    "plugin_library_paths": "pass objects as interceptors=",
+    "produce_offset_report": "every result has its offset",
+    "queuing_strategy": "records of a partition keep the order of the calls",
+    "receive_message_max_bytes": "the largest response is fixed",
+    "reconnect_backoff_jitter_ms": "reconnect_backoff_ms has a jitter of 20 %, as in Kafka",
+    "resolve_cb": "names are resolved by the event loop",
+    "socket_blocking_max_ms": "no thread waits in a socket",
+    "socket_cb": _SOCKETS,
+    "socket_keepalive_enable": "keep-alive is always on",
+    "socket_max_fails": "a connection is closed at its first request that times out",
+    "socket_nagle_disable": "TCP_NODELAY is always set",
+    "statistics_interval_ms": _STATISTICS,
+    "stats_cb": _STATISTICS,
+    "sticky_partitioning_linger_ms": "a partition is left after a batch's worth of bytes, as in Kafka",
+    "throttle_cb": "throttling by brokers is applied, without a callback",
+    "topic_blacklist": "only topics that records are sent to are asked for",
+    "topic_metadata_refresh_fast_cnt": _UNKNOWN_TOPICS,
+    "topic_metadata_refresh_sparse": "only topics that records are sent to are asked for",
+    # confluent-kafka
+    "default_topic_config": "options are the same for all topics",
+    "logger": _LOGGING,
+    "oauth_cb": _SASL,
+    "on_delivery": _ON_DELIVERY,
+    # aiokafka, kafka-python
+    "api_version": _VERSIONS,
+    "bootstrap_topics_filter": "only topics that records are sent to are asked for",
+    "kafka_client": "the producer makes its own connections",
+    "loop": "the producer binds to the running event loop at start",
+    "metrics_enabled": "metrics are always kept, and read with Producer.statistics()",
+    "proxy_url": "proxies are not supported",
+    "selector": _SOCKETS,
+    "sock_chunk_buffer_count": _SOCKETS,
+    "sock_chunk_bytes": _SOCKETS,
+    "socket_options": "TCP_NODELAY and keep-alive are always set; see send_buffer_bytes and receive_buffer_bytes",
+    "socks5_proxy": "proxies are not supported",
+    # consumers
+    "check_crcs": _CONSUMER,
+    "consume_cb": _CONSUMER,
+    "coordinator_query_interval_ms": _CONSUMER,
+    "enable_auto_commit": _CONSUMER,
+    "enable_auto_offset_store": _CONSUMER,
+    "enable_partition_eof": _CONSUMER,
+    "exclude_internal_topics": _CONSUMER,
+    "heartbeat_interval_ms": _CONSUMER,
+    "isolation_level": _CONSUMER,
+    "key_deserializer": _CONSUMER,
+    "max_partition_fetch_bytes": _CONSUMER,
+    "max_poll_interval_ms": _CONSUMER,
+    "max_poll_records": _CONSUMER,
+    "partition_assignment_strategy": _CONSUMER,
+    "queued_max_messages_kbytes": _CONSUMER,
+    "queued_min_messages": _CONSUMER,
+    "rebalance_cb": _CONSUMER,
+    "session_timeout_ms": _CONSUMER,
+    "value_deserializer": _CONSUMER,
+}
+"""Name elsewhere -> why there is no such option here."""
+
+PREFIXES: Final[Mapping[str, str]] = {
+    "ssl_": _TLS,
+    "sasl_": _SASL,
+    "auto_commit_": _CONSUMER,
+    "auto_offset_": _CONSUMER,
+    "consume_": _CONSUMER,
+    "fetch_": _CONSUMER,
+    "group_": _CONSUMER,
+    "offset_": _CONSUMER,
+    "share_": _CONSUMER,
+}
+"""Beginning of names elsewhere -> why there are no such options here."""
+
+WITHOUT_EFFECT: Final[Mapping[str, str]] = {
+    "auto_include_jmx_reporter": "false",
+    "buffer_memory_allocation_strategy": "incremental",
+    "client_dns_lookup": "use_all_dns_ips",
+    "client_rack": "",
+    "config_providers": "",
+    "enable_metrics_push": "false",
+    "key_serializer_encoding": "utf-8",
+    "metadata_cluster_check_enable": "false",
+    "metadata_recovery_strategy": "rebootstrap",
+    "metric_reporters": "",
+    "metrics_recording_level": "info",
+    "partitioner_availability_timeout_ms": "0",
+    "partitioner_rack_aware": "false",
+    "security_providers": "",
+    "serializer_encoding": "utf-8",
+    "transaction_two_phase_commit_enable": "false",
+    "value_serializer_encoding": "utf-8",
+}
+"""Kafka's name -> the value that asks for what is done anyway, in lower case. It is accepted, and changes nothing."""
+
+
+def is_without_effect(name: str, value: object) -> bool:
+    """Return whether the option with this value asks for what is done anyway."""
+    wanted = WITHOUT_EFFECT.get(name)
+    if wanted is None:
+        return False
+    if value is None or value in ([], ()):
+        return not wanted
+    return isinstance(value, str | int) and str(value).strip().lower() == wanted
+
+
+def reason_against(name: str) -> str | None:
+    """Return why there is no option of this name of Kafka's or another client's; None for other names."""
+    reason = REASONS.get(name)
+    if reason is None:
+        return next((text for prefix, text in PREFIXES.items() if name.startswith(prefix)), None)
+    accepted = WITHOUT_EFFECT.get(name)
+    if accepted is None:
+        return reason
+    return f"{reason}; only {accepted!r} is accepted, which changes nothing"
