@@ -60,14 +60,16 @@ _ANY_COORDINATOR: Final[Mapping[ErrorCode, Verdict]] = {
     _E.UNSUPPORTED_VERSION: Verdict.RETRY,
     _E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: Verdict.FATAL,
     _E.CLUSTER_AUTHORIZATION_FAILED: Verdict.FATAL,
+    # An id that has expired: InitProducerId would give any producer a new identity, also a fenced one (KAFKA-18019).
+    _E.TRANSACTIONAL_ID_NOT_FOUND: Verdict.FATAL,
+    _E.INVALID_PRODUCER_ID_MAPPING: Verdict.FATAL,
+    _E.UNKNOWN_PRODUCER_ID: Verdict.FATAL,
     _E.PRODUCER_FENCED: Verdict.FATAL,
 }
 
 _IN_TRANSACTION: Final[Mapping[ErrorCode, Verdict]] = {
     **_ANY_COORDINATOR,
     _E.INVALID_PRODUCER_EPOCH: Verdict.RENEW,
-    _E.INVALID_PRODUCER_ID_MAPPING: Verdict.FATAL,  # KAFKA-18019
-    _E.UNKNOWN_PRODUCER_ID: Verdict.FATAL,
     _E.GROUP_AUTHORIZATION_FAILED: Verdict.ABORTABLE,
     _E.TOPIC_AUTHORIZATION_FAILED: Verdict.ABORTABLE,
     _E.INVALID_TXN_STATE: Verdict.ABORTABLE,
@@ -95,7 +97,6 @@ _ROWS: Final[Mapping[int, Mapping[ErrorCode, Verdict]]] = {
     },
     DESCRIBE_TRANSACTIONS.key: {
         **_ANY_COORDINATOR,
-        _E.TRANSACTIONAL_ID_NOT_FOUND: Verdict.FATAL,  # InitProducerId would give any producer a new identity
         _E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: Verdict.DONE,  # the next request is refused for it, if it matters
     },
     ADD_PARTITIONS_TO_TXN.key: _ADDING,

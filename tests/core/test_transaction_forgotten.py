@@ -23,7 +23,7 @@ ADDS, COMMITS_OFFSETS, ENDS = ("AddPartitionsToTxn", "AddOffsetsToTxn"), ("TxnOf
 TABLE: Final[Mapping[tuple[tuple[str, ...], tuple[str, ...]], Mapping[int, State]]] = {
     (ADDS, ("TV0", "TV1")): {47: ABORTABLE, 48: FATAL, 49: FATAL, 59: FATAL, 90: FATAL, 120: ABORTABLE},
     (COMMITS_OFFSETS, ("TV0", "TV1", "TV2")): {
-        25: ABORTABLE,  # as which Kafka 3.9's group coordinator passes 49 on
+        25: ABORTABLE,  # as which older group coordinators pass 49 on
         47: ABORTABLE,
         48: FATAL,
         49: FATAL,
@@ -84,7 +84,7 @@ def test_answer_leads_to_the_state_of_the_table(name: str, code: int, version: s
     assert state is not FATAL or scene.asked() is None
 
 
-@pytest.mark.parametrize("name, code, version, state", [row for row in ROWS if row[1] in {49, 59}])
+@pytest.mark.parametrize("name, code, version, state", [row for row in ROWS if row[1] in FORGOTTEN])
 def test_unknown_identity_has_one_error(name: str, code: int, version: str, state: State) -> None:  # noqa: PLR0917
     """The error says what to do, and which setting of the brokers is behind it."""
     scene = at(name, VERSIONS[version])
