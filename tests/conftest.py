@@ -5,7 +5,7 @@ import contextlib
 import functools
 import gc
 import signal
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
@@ -81,9 +81,11 @@ def kafka_thread() -> Iterator[ThreadPoolExecutor]:
         yield thread
 
 
-def running_kafka(release: str, thread: ThreadPoolExecutor, *, nodes: int = 1) -> Iterator[KafkaCluster]:
+def running_kafka(
+    release: str, thread: ThreadPoolExecutor, *, nodes: int = 1, properties: Mapping[str, str] | None = None
+) -> Iterator[KafkaCluster]:
     """A running cluster of real Apache Kafka."""
-    kafka = real_cluster(release, nodes=nodes)
+    kafka = real_cluster(release, nodes=nodes, properties=properties)
     thread.submit(lambda: asyncio.run(kafka.start())).result()
     yield kafka
     thread.submit(lambda: asyncio.run(kafka.stop())).result()

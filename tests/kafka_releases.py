@@ -32,9 +32,14 @@ def profile_of(release: str) -> VersionProfile:
     return replace(profile, finalized_features=finalized)
 
 
-def real_cluster(release: str, *, nodes: int = 1) -> KafkaCluster:
-    """A real cluster, not started yet."""
-    return KafkaCluster(version_of_release(release), nodes=nodes, properties=PROPERTIES, features=RELEASES[release])
+def real_cluster(release: str, *, nodes: int = 1, properties: Mapping[str, str] | None = None) -> KafkaCluster:
+    """A real cluster, not started yet; `properties` of its nodes come on top of `PROPERTIES`."""
+    return KafkaCluster(
+        version_of_release(release),
+        nodes=nodes,
+        properties={**PROPERTIES, **(properties or {})},
+        features=RELEASES[release],
+    )
 
 
 def fixture_of_release(release: str) -> str:

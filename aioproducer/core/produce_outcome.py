@@ -137,7 +137,10 @@ def decide(  # noqa: PLR0911  # one return for each kind of answer
             is_soon=row is ErrorCode.CONCURRENT_TRANSACTIONS,
         )
     # Without idempotence there is no identity to be lost: each record is refused for itself.
-    return Fail(outcome, int(row), _reason(row, answer), is_fatal=row.fatal and policy.is_idempotent)
+    is_fatal = (row.fatal and policy.is_idempotent) or (
+        row is ErrorCode.INVALID_PRODUCER_ID_MAPPING and policy.is_transactional
+    )
+    return Fail(outcome, int(row), _reason(row, answer), is_fatal=is_fatal)
 
 
 def decide_lost(facts: BatchFacts, policy: Policy) -> ProduceOutcome:

@@ -17,6 +17,11 @@ if TYPE_CHECKING:
 FENCED_CODES: Final = frozenset((ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH))
 """Where nothing can be aborted any more, both say that the producer has lost its identity."""
 
+FORGOTTEN_CODES: Final = frozenset(
+    (ErrorCode.INVALID_PRODUCER_ID_MAPPING, ErrorCode.UNKNOWN_PRODUCER_ID, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
+)
+"""From a coordinator they say that it does not know the identity: it cannot tell whether the producer was fenced."""
+
 NAMED: Final = 5
 """Partitions that an error names; of more it says how many."""
 
@@ -48,6 +53,20 @@ def fenced_error(transactional_id: str) -> ProducerFencedError:
     return ProducerFencedError(text)
 
 
+def forgotten_error(transactional_id: str) -> BrokerError:
+    """Return the error of a producer whose identity the coordinator has no record of.
+
+    Fatal since KAFKA-18019: a successor may have had the transactional id before it expired, and committed.
+    """
+    text = (
+        f"transactional_id {transactional_id!r}: INVALID_PRODUCER_ID_MAPPING: the brokers do not know this producer's "
+        "identity any more (idle for longer than transactional.id.expiration.ms, or it is another cluster) and cannot "
+        "tell whether a newer producer has used the transactional id since; this producer cannot go on: close it, and "
+        "create a new one, which continues from what is committed"
+    )
+    return BrokerError.of(ErrorCode.INVALID_PRODUCER_ID_MAPPING, text)
+
+
 def end_unknown_error(error: KafkaError) -> KafkaError:
     """The error of a commit that nobody can say the end of any more; `error` is what ended the producer."""
     text = "an answer to the commit is missing: whether the transaction is committed is not known"
@@ -66,9 +85,17 @@ def late_error(transactional_id: str) -> KafkaError:
 
 
 def fatal_error(error: KafkaError, transactional_id: str | None) -> KafkaError:
-    """The error of every call of a producer that has failed with `error`; who was fenced is told so in one way."""
-    is_fenced = isinstance(error, BrokerError) and error.code in FENCED_CODES
-    return fenced_error(transactional_id) if is_fenced and transactional_id is not None else error
+    """Return the error of every call of a producer that has failed with `error`.
+
+    Args:
+        error: as a request or a record met it.
+        transactional_id: None without transactions. With it, a lost identity has one error whichever request met it.
+    """
+    if transactional_id is None or not isinstance(error, BrokerError):
+        return error
+    if error.code in FENCED_CODES:
+        return fenced_error(transactional_id)
+    return forgotten_error(transactional_id) if error.code in FORGOTTEN_CODES else error
 
 
 def answered_error(
@@ -78,6 +105,8 @@ def answered_error(
     row = ErrorCode.of(code)
     if row is ErrorCode.PRODUCER_FENCED:
         return fenced_error(transactional_id)
+    if row in FORGOTTEN_CODES:
+        return forgotten_error(transactional_id)
     if row is ErrorCode.INVALID_PRODUCER_EPOCH:
         return BrokerError.of(code, f"{request.api.name} of {request.coordinator.key!r}: {_OTHER_EPOCH}")
     places = places_with(code, request, answer)

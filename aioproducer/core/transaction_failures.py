@@ -8,7 +8,7 @@ from __future__ import annotations
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Final
 
-from aioproducer.core.transaction_errors import FENCED_CODES
+from aioproducer.core.transaction_errors import FENCED_CODES, FORGOTTEN_CODES
 from aioproducer.core.transaction_outcome import Verdict
 from aioproducer.core.transaction_states import TransactionState
 from aioproducer.protocol.error_codes import ErrorCode
@@ -64,7 +64,7 @@ def consequence_of(
         is_v2: of the transaction.
     """
     is_end, is_abort = request.api is END_TXN, state is TransactionState.ABORTING
-    if is_end and state is TransactionState.INITIALIZING:
+    if is_end and state is TransactionState.INITIALIZING and code not in FORGOTTEN_CODES:
         return Consequence.GO_ON
     if is_end and is_v2 and code in FENCED_CODES:
         if not is_abort:

@@ -39,7 +39,7 @@ class Verdict(IntEnum):
     ABORTABLE = 4
     """The transaction must be aborted."""
     RENEW = 5
-    """The identity is not the coordinator's any more: InitProducerId with it decides whether it can be had again."""
+    """The coordinator has another epoch: InitProducerId with the identity decides whether it can be had again."""
     FATAL = 6
 
 
@@ -60,20 +60,25 @@ _ANY_COORDINATOR: Final[Mapping[ErrorCode, Verdict]] = {
     _E.UNSUPPORTED_VERSION: Verdict.RETRY,
     _E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: Verdict.FATAL,
     _E.CLUSTER_AUTHORIZATION_FAILED: Verdict.FATAL,
+    # An id that has expired: InitProducerId would give any producer a new identity, also a fenced one (KAFKA-18019).
+    _E.TRANSACTIONAL_ID_NOT_FOUND: Verdict.FATAL,
+    _E.INVALID_PRODUCER_ID_MAPPING: Verdict.FATAL,
+    _E.UNKNOWN_PRODUCER_ID: Verdict.FATAL,
     _E.PRODUCER_FENCED: Verdict.FATAL,
 }
 
 _IN_TRANSACTION: Final[Mapping[ErrorCode, Verdict]] = {
     **_ANY_COORDINATOR,
     _E.INVALID_PRODUCER_EPOCH: Verdict.RENEW,
-    _E.INVALID_PRODUCER_ID_MAPPING: Verdict.RENEW,
-    _E.UNKNOWN_PRODUCER_ID: Verdict.RENEW,
     _E.GROUP_AUTHORIZATION_FAILED: Verdict.ABORTABLE,
     _E.TOPIC_AUTHORIZATION_FAILED: Verdict.ABORTABLE,
     _E.INVALID_TXN_STATE: Verdict.ABORTABLE,
     _E.TRANSACTION_ABORTABLE: Verdict.ABORTABLE,
     _E.OPERATION_NOT_ATTEMPTED: Verdict.ABORTABLE,
 }
+
+_ADDING: Final[Mapping[ErrorCode, Verdict]] = {**_IN_TRANSACTION, _E.INVALID_TXN_STATE: Verdict.FATAL}
+"""Only EndTxn can be refused for the state of a transaction that an abort brings in order."""
 
 _ROWS: Final[Mapping[int, Mapping[ErrorCode, Verdict]]] = {
     FIND_COORDINATOR.key: {
@@ -92,13 +97,12 @@ _ROWS: Final[Mapping[int, Mapping[ErrorCode, Verdict]]] = {
     },
     DESCRIBE_TRANSACTIONS.key: {
         **_ANY_COORDINATOR,
-        _E.TRANSACTIONAL_ID_NOT_FOUND: Verdict.DONE,
         _E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: Verdict.DONE,  # the next request is refused for it, if it matters
     },
-    ADD_PARTITIONS_TO_TXN.key: _IN_TRANSACTION,
-    ADD_OFFSETS_TO_TXN.key: _IN_TRANSACTION,
+    ADD_PARTITIONS_TO_TXN.key: _ADDING,
+    ADD_OFFSETS_TO_TXN.key: _ADDING,
     TXN_OFFSET_COMMIT.key: {
-        **_IN_TRANSACTION,
+        **_ADDING,
         _E.REQUEST_TIMED_OUT: Verdict.REFIND,
         _E.ILLEGAL_GENERATION: Verdict.ABORTABLE,
         _E.UNKNOWN_MEMBER_ID: Verdict.ABORTABLE,

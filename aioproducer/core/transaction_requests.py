@@ -12,6 +12,7 @@ from functools import partial
 from typing import Final, NamedTuple, TypeAlias
 
 from aioproducer.errors import UnsupportedVersionError
+from aioproducer.protocol.error_codes import ErrorCode
 from aioproducer.protocol.messages import (
     INIT_PRODUCER_ID,
     Api,
@@ -63,6 +64,10 @@ TXN_OFFSET_COMMIT_V1: Final = 4
 _FIRST_INIT_WITH_IDENTITY: Final = 3
 _FIRST_COMMIT_WITH_MEMBER: Final = 3
 """Kafka 2.5 (KIP-360, KIP-447)."""
+
+
+_FIRST_USED_UP_EPOCH: Final = 2**15 - 2
+"""From this epoch on a coordinator that knows the identity answers another producer id, too."""
 
 
 class Coordinator(NamedTuple):
@@ -198,11 +203,25 @@ class OffsetsToSend:
 
 
 def codes_of(request: TransactionRequest, answer: TransactionAnswer) -> list[int]:
-    """Return the codes of an answer: one, or one for each partition; one that was left out counts as -1."""
+    """Return the codes of an answer: one, or one per partition; a partition that was left out counts as -1.
+
+    A coordinator that does not know an identity answers InitProducerId with a new producer id and no error, also to a
+    producer that was fenced (TransactionCoordinator.isValidProducerId). That counts as INVALID_PRODUCER_ID_MAPPING.
+    """
+    if isinstance(answer, ProducerIdAnswer) and _is_new_identity(request, answer):
+        return [ErrorCode.INVALID_PRODUCER_ID_MAPPING]
     if not isinstance(answer, PartitionsAnswer):
         return [answer.error_code]
     found = {(result.topic, result.partition): result.error_code for result in answer.results}
     return [found.get(place, -1) for place in _places(request)]
+
+
+def _is_new_identity(request: TransactionRequest, answer: ProducerIdAnswer) -> bool:
+    """Tell whether an identity was asked to be renewed, and another one was given."""
+    asked = request.subject
+    if answer.error_code or not isinstance(asked, TransactionIdentity):
+        return False
+    return answer.producer_id != asked.producer_id and asked.producer_epoch < _FIRST_USED_UP_EPOCH
 
 
 def places_with(code: int, request: TransactionRequest, answer: TransactionAnswer) -> list[TopicPartition]:

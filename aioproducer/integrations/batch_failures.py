@@ -11,6 +11,7 @@ from typing import Final
 
 from aioproducer.errors import (
     AuthorizationError,
+    BrokerError,
     IllegalStateError,
     InvalidPartitionError,
     InvalidRecordError,
@@ -24,6 +25,7 @@ from aioproducer.errors import (
     UndeliveredError,
     UnsupportedVersionError,
 )
+from aioproducer.protocol.error_codes import ErrorCode
 
 RECORD_ERRORS: Final = (RecordTooLargeError, InvalidRecordError, SerializationError, InvalidPartitionError)
 """The same record will fail the same way, however often it is tried."""
@@ -71,13 +73,18 @@ def meaning_of(error: BaseException) -> Meaning:
     if not isinstance(error, KafkaError):
         return Meaning.RECORD  # the user's own code
     causes = list(_causes(error))
-    if any(isinstance(cause, FATAL_ERRORS) for cause in causes):
+    if any(isinstance(cause, FATAL_ERRORS) or _is_of_forgotten_id(cause) for cause in causes):
         return Meaning.FATAL
     if isinstance(error, TransactionError) and not isinstance(error, ABORTABLE):
         return Meaning.FATAL
     if any(isinstance(cause, RECORD_ERRORS) for cause in causes):
         return Meaning.RECORD
     return Meaning.PASSING
+
+
+def _is_of_forgotten_id(cause: BaseException) -> bool:
+    """Tell whether the brokers do not know the producer any more, which ends it."""
+    return isinstance(cause, BrokerError) and cause.code == ErrorCode.INVALID_PRODUCER_ID_MAPPING
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:

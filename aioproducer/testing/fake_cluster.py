@@ -52,6 +52,7 @@ class FakeClusterOptions(TypedDict, total=False):
     producer_ids_load_s: float
     transaction_version: int
     transaction_max_timeout_s: float
+    transactional_id_expiration_s: float
     transaction_partition_verification: bool
     offsets_topic_partitions: int
     coordinator_load_s: float

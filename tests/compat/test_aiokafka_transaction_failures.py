@@ -26,6 +26,32 @@ async def next_one_works(producer: AIOKafkaProducer, cluster: FakeCluster) -> No
     assert committed(cluster) == [b"next", b"next"]
 
 
+# A fenced producer whose id has expired
+
+
+async def do_again(producer: AIOKafkaProducer) -> None:
+    """A transaction of what another producer has committed."""
+    async with producer.transaction():
+        await producer.send_and_wait("t", b"again", partition=0)
+
+
+@on_every_release
+@in_virtual_time
+async def test_producer_that_brokers_have_forgotten_fails_for_good(release: Release) -> None:
+    """As aiokafka's, but also with records whose leader asks the coordinator, and at each later call."""
+    async with cluster_of(release, transactional_id_expiration_s=60) as cluster, transactional(cluster) as old:
+        async with transactional(cluster) as new:
+            await next_one_works(new, cluster)
+        await asyncio.sleep(61)
+
+        for _ in range(3):
+            with pytest.raises((errors.InvalidProducerIdMapping, errors.ProducerFenced)) as refused:
+                await do_again(old)
+
+        assert refused.type is errors.InvalidProducerIdMapping
+        assert committed(cluster) == [b"next", b"next"]
+
+
 # A record or offset that fails
 
 

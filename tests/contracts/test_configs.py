@@ -284,6 +284,7 @@ BROKERS = {
     "replica.lag.time.max.ms": (5, True),
     "socket.request.max.bytes": (3, True),
     "transaction.max.timeout.ms": (3, True),
+    "transactional.id.expiration.ms": (3, True),
 }
 
 

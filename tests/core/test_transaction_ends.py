@@ -311,25 +311,6 @@ def test_v1_abort_of_what_the_coordinator_may_never_have_heard_of_takes_its_word
 
 
 @on_both()
-@pytest.mark.parametrize("code", [49, 59])
-def test_identity_that_expired_is_renewed_instead_of_ended(version: int, code: int) -> None:
-    """The coordinator takes no EndTxn for it; InitProducerId with the identity gives another."""
-    scene = Scene(version=version).begun(0)
-    scene.manager.commit()
-    scene.manager.flushed()
-
-    scene.do("EndTxn", code)
-    assert scene.is_in(State.ABORTABLE_ERROR)
-    scene.manager.abort()
-    scene.manager.flushed()
-    scene.do("DescribeTransactions")
-    guarded = scene.do("InitProducerId")
-
-    assert guarded.subject == ("billing-1", 77, 0)
-    assert (scene.manager.state, scene.manager.has_ended) == (State.READY, True)
-
-
-@on_both()
 def test_failure_that_is_found_after_the_end_was_asked_for_changes_nothing(version: int) -> None:
     """The records had been acknowledged; whether they are committed, the answer to EndTxn says."""
     scene = Scene(version=version).begun(0)

@@ -179,9 +179,7 @@ def test_record_that_fails_between_transactions_fails_none() -> None:
     assert scene.is_in(State.READY)
 
 
-@pytest.mark.parametrize(
-    "code, kind", [(29, TopicAuthorizationError), (55, BrokerError), (48, BrokerError), (120, BrokerError)]
-)
+@pytest.mark.parametrize("code, kind", [(29, TopicAuthorizationError), (55, BrokerError), (120, BrokerError)])
 def test_v1_partition_that_is_refused_ends_the_transaction(code: int, kind: type[KafkaError]) -> None:
     """With the code's own error as the cause."""
     scene = Scene(version=0).ready()

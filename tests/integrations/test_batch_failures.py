@@ -40,6 +40,8 @@ def abortable(cause: KafkaError) -> KafkaError:
         (ProducerFencedError("x"), Meaning.FATAL),
         (abortable(ProducerFencedError("or the transaction timed out")), Meaning.PASSING),
         (BrokerError.of(53, "x"), Meaning.FATAL),
+        (BrokerError.of(49, "x"), Meaning.FATAL),
+        (abortable(BrokerError.of(49, "x")), Meaning.FATAL),
         (abortable(BrokerError.of(29, "x")), Meaning.FATAL),
         (IllegalStateError("x"), Meaning.FATAL),
     ],

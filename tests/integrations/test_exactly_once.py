@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from aioproducer import ProducerFencedError
+from aioproducer import BrokerError, ProducerFencedError
 from aioproducer.integrations.aiokafka import ExactlyOnce, exactly_once
 from aioproducer.testing import ApiKey, FakeCluster, Where
 from tests.integrations.workers import (
@@ -198,6 +198,25 @@ async def test_older_worker_with_the_same_id_is_stopped(three: FakeCluster) -> N
     with pytest.raises(ProducerFencedError, match="newer producer"):
         async with working(servers, max_records=30) as batches:
             await take_over_in_the_body(batches, servers)
+
+    assert await committed_offsets(servers, "input") == [0, 0, 0, 0]
+
+
+async def expire_in_the_body(batches: ExactlyOnce, cluster: FakeCluster) -> None:
+    """A newer producer comes and goes, and the id expires, while the batch is in hand."""
+    async for records, txn in batches:
+        await copy(records, txn)
+        async with transacting(cluster.bootstrap_servers, "copy"):
+            """It has the id now."""
+        assert cluster.model.transactions.expire("copy", asyncio.get_running_loop().time())
+
+
+async def test_older_worker_is_stopped_when_its_id_has_expired(three: FakeCluster) -> None:
+    """The brokers cannot tell that it was fenced: what it has read may be committed already."""
+    servers = three.bootstrap_servers
+    with pytest.raises(BrokerError, match=r"transactional\.id\.expiration\.ms"):
+        async with working(servers, max_records=30) as batches:
+            await expire_in_the_body(batches, three)
 
     assert await committed_offsets(servers, "input") == [0, 0, 0, 0]
 

@@ -81,6 +81,15 @@ def late_offsets(nemesis: Nemesis, chance: Random) -> None:
     nemesis.fired("late offsets")
 
 
+def expired(nemesis: Nemesis, chance: Random) -> None:
+    """The transactional id expires, as if it had been idle for a week; not while it is in a transaction."""
+    if nemesis.model.transactions.expire(TRANSACTIONAL_ID, nemesis.now):
+        nemesis.expired_at.append(nemesis.now)
+        nemesis.fired("expired")
+        return
+    nemesis.later(0.01 * nemesis.request_timeout_s, lambda: expired(nemesis, chance))
+
+
 def upgrade(nemesis: Nemesis, chance: Random) -> None:
     """The cluster finalizes transactions of version 2, if its release has them."""
     del chance
@@ -118,6 +127,7 @@ COORDINATOR_FAULTS: Mapping[str, Callable[[Nemesis, Random], None]] = {
     "late": late,
     "strays": strays,
     "late offsets": late_offsets,
+    "expired": expired,
     "upgrade": upgrade,
     "downgrade": downgrade,
 }

@@ -36,6 +36,8 @@ class Nemesis:
         self.model: ModelCluster = network.model
         self.keeper = keeper
         self.wall_clock_shift_ms = 0
+        self.expired_at: list[float] = []
+        """When the transactional id has expired, in virtual seconds."""
         self._history = history
         self._loop = network.loop
         self._is_over = False

@@ -17,11 +17,23 @@ def logged(*numbers: int, transaction: int = 1) -> list[LoggedRecord]:
 
 
 def found(
-    end: TransactionEnd, seen: list[LoggedRecord], *, offset: int = 1, began_at: float = 0.0, fenced_at: float = 9.0
+    end: TransactionEnd,
+    seen: list[LoggedRecord],
+    *,
+    offset: int = 1,
+    began_at: float = 0.0,
+    fenced_at: float = 9.0,
+    forgotten_at: float = 99.0,
 ) -> list[str]:
     """What the checker says of a transaction of records 0 and 1 and an offset."""
     story = TransactionStory(1, 0, began_at, records={0: 0, 1: 0}, has_offset=True, end=end)
-    outcome = Outcome(committed={0: seen}, batches={}, offsets={"group-1": offset}, fenced_at={0: fenced_at})
+    outcome = Outcome(
+        committed={0: seen},
+        batches={},
+        offsets={"group-1": offset},
+        fenced_at={0: fenced_at},
+        forgotten_at={0: forgotten_at},
+    )
     return [violation.invariant for violation in check_transactions([story], outcome)]
 
 
@@ -60,3 +72,10 @@ def test_record_twice_or_out_of_order_is_found() -> None:
 def test_commit_of_a_fenced_producer_is_found() -> None:
     """What began before its successor had started may be there."""
     assert found(COMMITTED, logged(0, 1), began_at=9.5) == ["C9"]
+
+
+def test_commit_of_a_producer_that_brokers_forgot_is_found() -> None:
+    """A transaction that began before the id expired may be there."""
+    assert found(COMMITTED, logged(0, 1), began_at=8.0, forgotten_at=7.0) == ["C10"]
+    assert found(COMMITTED, logged(0, 1), began_at=6.0, forgotten_at=7.0) == []
+    assert found(UNKNOWN, [], offset=-1, began_at=8.0, forgotten_at=7.0) == []

@@ -111,6 +111,9 @@ class Outcome(NamedTuple):
     fenced_at: Mapping[int, float]
     """When the successor of each producer had started, in virtual seconds."""
 
+    forgotten_at: Mapping[int, float]
+    """When brokers forgot each producer whose id has expired, in virtual seconds: the first time after its start."""
+
 
 def member_of(group: str, *, is_stale: bool = False) -> ConsumerGroupMetadata:
     """Who commits for a group: what is told of it is looked for on the wire."""
@@ -160,6 +163,9 @@ def _check_committed(
     is_late = story.began_at >= outcome.fenced_at.get(story.producer, float("inf"))
     if is_late and (expected or story.has_offset):
         yield Violation("C9", f"{story}: began after its producer was fenced")
+    is_of_nobody = story.began_at >= outcome.forgotten_at.get(story.producer, math.inf)
+    if is_of_nobody and (expected or story.has_offset):
+        yield Violation("C10", f"{story}: began after the brokers had forgotten its producer")
 
 
 def _check_torn(story: TransactionStory, present: set[int], *, has_offset: bool) -> Iterator[Violation]:

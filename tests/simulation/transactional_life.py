@@ -49,6 +49,7 @@ _BETWEEN_BEATS = 1.0000271828
 _LIVES_OF_ONE = 3
 """The one that is never started, the one that is, and the heir in the end."""
 
+_FORGOTTEN = "INVALID_PRODUCER_ID_MAPPING"
 _OF_ONE_PRODUCER = frozenset({"I6", "I7", "I22"})
 _WAITED = "was waited at"
 
@@ -77,6 +78,7 @@ class TransactionalRun(Run):
         self._lives = 0
         self._numbers: dict[Producer, int] = {}
         self._fenced_at: dict[int, float] = {}
+        self._started_at: dict[int, float] = {}
         self._retired: list[Producer] = []
         self._replacing = asyncio.Lock()
         self._is_over = False
@@ -153,7 +155,7 @@ class TransactionalRun(Run):
                 continue
             self._retired.append(old)
             self._producer = producer
-            self._fenced_at[former] = self._loop.time()
+            self._fenced_at[former] = self._started_at[self.number_of(producer)] = self._loop.time()
             return
 
     # The life
@@ -258,6 +260,7 @@ class TransactionalRun(Run):
             self._history.violated(*violation)
         self._check_readers_get_on("in the end")
         self._check_fenced()
+        self._check_forgotten()
         if not self._plan.enabled and not self._plan.family.rivals:
             self._check_calm_transactions()
         found = self._history.violations
@@ -284,7 +287,17 @@ class TransactionalRun(Run):
             batches={index: list(each.log.batches()) for index, each in enumerate(topic.partitions)},
             offsets={story.group: self._offset_of(story) for story in self._transactions},
             fenced_at=self._fenced_at,
+            forgotten_at=self._forgotten_at(),
         )
+
+    def _forgotten_at(self) -> dict[int, float]:
+        """When the id of each life expired; one that has another number than the present id is not known either."""
+        found = {}
+        for life, started_at in self._started_at.items():
+            later = [at for at in self._nemesis.expired_at if at >= started_at]
+            if later:
+                found[life] = min(later)
+        return found
 
     def _offset_of(self, story: TransactionStory) -> int:
         held = self._network.model.groups.found(story.group).offsets
@@ -305,7 +318,7 @@ class TransactionalRun(Run):
         """FENCED: nobody loses the id but to a successor, or with a transaction that timed out."""
         # The answer to a commit of V2 may be lost, and V1 cannot ask for it again under the epoch before.
         is_excused = self._plan.family.rivals or not {"codes", "downgrade"}.isdisjoint(self._plan.enabled)
-        if is_excused or self._watch.fencing.times:
+        if is_excused or self._watch.fencing.times or self._nemesis.expired_at:  # a lost renewal may have made a new id
             return
         slow = {
             story.producer
@@ -316,6 +329,15 @@ class TransactionalRun(Run):
             is_early = story.ended_at < self._fenced_at.get(story.producer, math.inf)
             if story.error.startswith(ProducerFencedError.__name__) and is_early and story.producer not in slow:
                 self._history.violated("FENCED", f"nobody has fenced it: {story}")
+
+    def _check_forgotten(self) -> None:
+        """FORGOTTEN: no producer is told that brokers do not know it unless its id has expired."""
+        if "codes" in self._plan.enabled:
+            return
+        first_at = min(self._nemesis.expired_at, default=math.inf)
+        for story in self._transactions:
+            if _FORGOTTEN in story.error and story.ended_at < first_at:
+                self._history.violated("FORGOTTEN", f"brokers know it: {story}")
 
     def _lasted_s(self, story: TransactionStory) -> float:
         """How long it may have been open: a caller who does not wait for its abort leaves that to the next one."""

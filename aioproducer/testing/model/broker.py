@@ -170,6 +170,7 @@ class Broker:
         if exchange.incarnation != self.incarnation:
             return
         exchange.now = now
+        self.cluster.transactions.forget_expired(now)
         if self.cluster.faults.kinds:
             if exchange.fault(FaultKind.DROP_REQUEST) is not None:
                 exchange.hang_up("fault: dropped before it was served", now)

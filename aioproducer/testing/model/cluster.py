@@ -69,7 +69,7 @@ class ModelCluster:
             write_markers=self._write_markers,
             is_version_2=lambda: self.features.transaction_version >= TRANSACTIONS_V2,
             coordinator_epoch=partial(self.coordinators.epoch_of, CoordinatorKind.TRANSACTION),
-            coordinates_as_4_0=settings.profile.coordinates_as_4_0,
+            settings=settings,
         )
         self.requests: deque[SeenRequest] = deque(maxlen=REQUESTS_KEPT)
         self.observe: Observer = _nobody_looks

@@ -51,6 +51,11 @@ class ClusterSettings:
     transaction_max_timeout_s: float = 900.0
     """The longest time-out a transactional id may have, `transaction.max.timeout.ms`."""
 
+    transactional_id_expiration_s: float = 604_800.0
+    """How long a transactional id is kept without use, `transactional.id.expiration.ms`; then its producer gets 49
+    INVALID_PRODUCER_ID_MAPPING, and InitProducerId begins anew. An id in a transaction is kept. Real brokers look for
+    expired ids once an hour (`transaction.remove.expired.transaction.cleanup.interval.ms`), these at each request."""
+
     transaction_partition_verification: bool = True
     """Whether leaders ask the coordinator about transactional batches, `transaction.partition.verification.enable`;
     without it, as before Kafka 3.6, records can be left behind in a transaction that nobody ends."""

@@ -24,6 +24,7 @@ from aioproducer.testing.model.codes import (
 )
 from aioproducer.testing.model.producer_ids import ProducerIds
 from aioproducer.testing.model.schedule import Schedule
+from aioproducer.testing.model.settings import ClusterSettings
 from aioproducer.testing.model.transaction_ending import Verdict, verdict_v1, verdict_v2
 from aioproducer.testing.model.transaction_entry import (
     LAST_EPOCH,
@@ -56,8 +57,8 @@ class TransactionCoordinator:
         write_markers: of partitions and groups.
         is_version_2: whether the cluster's finalized `transaction.version` is 2; it may change.
         coordinator_epoch: how often the coordinator of a transactional id has changed until a time.
-        coordinates_as_4_0: 51 comes before the errors of who is not the producer any more, and a producer that begins
-            has no time of a transaction before.
+        settings: how long an id is kept without use. By its profile 51 comes before the errors of who is not the
+            producer any more, and a producer that begins has no time of a transaction before (`coordinates_as_4_0`).
     """
 
     def __init__(
@@ -68,14 +69,16 @@ class TransactionCoordinator:
         write_markers: WriteMarkers,
         is_version_2: Callable[[], bool],
         coordinator_epoch: Callable[[str, float], int],
-        coordinates_as_4_0: bool,
+        settings: ClusterSettings,
     ) -> None:
         self._producer_ids = producer_ids
         self._schedule = schedule
         self._write_markers = write_markers
         self._is_version_2 = is_version_2
         self._coordinator_epoch = coordinator_epoch
-        self._coordinates_as_4_0 = coordinates_as_4_0
+        self._expiration_s = settings.transactional_id_expiration_s
+        self._coordinates_as_4_0 = settings.profile.coordinates_as_4_0
+        self._none_expires_before = 0.0
         self._entries: dict[str, TransactionEntry] = {}
 
     def entries(self) -> Iterable[TransactionEntry]:
@@ -85,6 +88,29 @@ class TransactionCoordinator:
     def entry(self, transactional_id: str) -> TransactionEntry | None:
         """One transactional id."""
         return self._entries.get(transactional_id)
+
+    # Expiry
+
+    def forget_expired(self, now: float) -> None:
+        """Remove the transactional ids that were not used for `expiration_s`, but for those in a transaction.
+
+        Source: TransactionStateManager.removeExpiredTransactionalIds in Apache Kafka.
+        """
+        if now < self._none_expires_before:
+            return
+        for entry in [*self._entries.values()]:
+            if now - entry.used_at >= self._expiration_s:
+                self.expire(entry.transactional_id, now)
+        oldest = min((entry.used_at for entry in self._entries.values()), default=now)
+        self._none_expires_before = max(oldest + self._expiration_s, now)
+
+    def expire(self, transactional_id: str, now: float) -> bool:
+        """Remove a transactional id as if its time were over; False: it does not exist, or a transaction is open."""
+        entry = self._entries.get(transactional_id)
+        if entry is None or entry.state is TransactionState.ONGOING or self._is_pending(entry, now):
+            return False
+        del self._entries[transactional_id]
+        return True
 
     # Producers
 
@@ -108,6 +134,7 @@ class TransactionCoordinator:
         entry.state = TransactionState.EMPTY
         entry.started_at = None if self._coordinates_as_4_0 else entry.started_at
         entry.timeout_s = timeout_s
+        entry.used_at = now
         return Granted(0, *entry.identity)
 
     def _init_error(self, entry: TransactionEntry, expected: ProducerIdAndEpoch | None, now: float) -> int:
@@ -125,7 +152,9 @@ class TransactionCoordinator:
         producer_id = self._producer_ids.take(now)
         if producer_id is None:
             return None
-        entry = TransactionEntry(transactional_id=transactional_id, producer_id=producer_id, timeout_s=timeout_s)
+        entry = TransactionEntry(
+            transactional_id=transactional_id, producer_id=producer_id, timeout_s=timeout_s, used_at=now
+        )
         self._entries[transactional_id] = entry
         return entry
 
@@ -182,6 +211,7 @@ class TransactionCoordinator:
         if entry.state is not TransactionState.ONGOING:
             self._begin(entry, now)
         entry.partitions.update(dict.fromkeys(partitions))
+        entry.used_at = now
         return 0
 
     def verify_partition(self, claim: Claim, partition: TopicPartition) -> int:
@@ -261,7 +291,7 @@ class TransactionCoordinator:
         self._write_markers(entry, partial(self._completed, entry), now)
 
     def _completed(self, entry: TransactionEntry, now: float) -> None:
-        del now
+        entry.used_at = now
         is_commit = entry.state is TransactionState.PREPARE_COMMIT
         entry.state = TransactionState.COMPLETE_COMMIT if is_commit else TransactionState.COMPLETE_ABORT
         entry.partitions = {}

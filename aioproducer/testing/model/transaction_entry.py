@@ -72,6 +72,9 @@ class TransactionEntry:
     started_at: float | None = None
     """When the present or last transaction began, in seconds of the driver's clock."""
 
+    used_at: float = 0.0
+    """When the entry was last changed, in seconds of the driver's clock; it expires a while after that."""
+
     is_version_2: bool = False
     """Whether the present or last transaction was ended by a client of transactions version 2 (KIP-890)."""
 

@@ -26,6 +26,25 @@ def seen(network: ModelNetwork) -> list[bytes | None]:
     return [found.value for found in committed_records(network.partition())]
 
 
+def test_id_expires_when_it_is_not_used() -> None:
+    """Each use counts anew, and an open transaction keeps it."""
+    network = ModelNetwork(transactional_id_expiration_s=10.0)
+    producer = begun(network, timeout_s=600.0)
+    network.advance(30.0)
+    used = [producer.state, producer.end(commit=True).error]
+    network.advance(9.0)
+    used.append(producer.init().error)
+    network.advance(9.0)
+    used.append(producer.add_partition())
+    producer.end(commit=False)
+    network.advance(11.0)
+
+    assert used == ["Ongoing", 0, 0, 0]
+    assert producer.add_partition() == 49
+    assert network.model.transactions.entry("x") is None
+    assert not network.model.transactions.expire("x", network.now)
+
+
 def test_transaction_is_aborted_when_its_time_is_over() -> None:
     """Not before, and its producer is fenced."""
     network = ModelNetwork(transaction_version=0)

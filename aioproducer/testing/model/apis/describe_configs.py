@@ -118,6 +118,11 @@ def _broker_configs(exchange: Exchange) -> Iterable[_Config]:
             ("replica.lag.time.max.ms", str(round(settings.replica_lag_time_max_s * 1000)), ConfigType.LONG),
             ("socket.request.max.bytes", str(settings.max_request_bytes), ConfigType.INT),
             ("transaction.max.timeout.ms", str(round(settings.transaction_max_timeout_s * 1000)), ConfigType.INT),
+            (
+                "transactional.id.expiration.ms",
+                str(round(settings.transactional_id_expiration_s * 1000)),
+                ConfigType.INT,
+            ),
         )
     )
 
