@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Final, NamedTuple
 
-from aioproducer.core.cluster import NO_LEADER, Cluster, MetadataAnswer, Node, PartitionView, TopicView
+from aioproducer.core.cluster import Cluster, MetadataAnswer, Node, PartitionView, TopicView
 from aioproducer.core.retry_backoff import ExponentialBackoff, RandomSource
 from aioproducer.errors import (
     AuthenticationError,
@@ -339,7 +339,7 @@ def _is_passing(view: TopicView) -> bool:
         return False
     if view.error_code or not view.partitions:  # a topic has partitions: none are named by who does not know them yet
         return True
-    return any(partition.leader_id == NO_LEADER for partition in view.partitions)
+    return view.partitions.lacks_leader
 
 
 def _refusal(answer: MetadataAnswer) -> int:
