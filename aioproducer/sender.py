@@ -340,7 +340,7 @@ class Sender:
         if node_id is None:
             return f"the partition has no leader ({self._metadata.last_error or 'as far as metadata says'})"
         if self._identity.is_missing and not batch.is_stamped:
-            return "no broker has given the producer an id yet"
+            return f"no broker has given the producer an id yet ({self._identity.last_error or 'none has answered'})"
         error = self._client.last_error(node_id)
         if error is None and batch.last_error is not None:
             return f"the last attempt failed: {batch.last_error}"

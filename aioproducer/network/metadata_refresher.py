@@ -120,6 +120,10 @@ class MetadataRefresher:
         view = self.cluster.topics.get(topic)
         return view.error_code if view is not None else 0
 
+    def throttle_left_s(self) -> float:
+        """Return for how many seconds no broker is asked, because each has said so (KIP-219)."""
+        return self._client.throttle_left_s()
+
     def topic_refusal(self, topic: str) -> ErrorCode | None:
         """Return the code with which brokers refuse to describe a topic, whoever waits; None while there is hope."""
         return _refusal_of_topic(self.topic_error(topic))
