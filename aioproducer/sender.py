@@ -237,6 +237,7 @@ class Sender:
                 version=version,
                 flexible=request_is_flexible(version),
                 buffers=request.encode(version, acks=acks, timeout_ms=self._replica_timeout_ms),
+                largest_response=request.largest_response,
                 expects_response=acks != 0,
                 on_response=partial(self._answered, request),
                 on_lost=lambda error: self._guard(request, partial(self._lost, request, error)),

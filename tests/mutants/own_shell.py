@@ -88,8 +88,8 @@ OWN_SHELL = (
         changes=(
             Change(
                 "protocol/conversation.py",
-                "        if size > self._max_frame_bytes:\n",
-                "        if size > self._max_frame_bytes * 256:\n",
+                "        if size > largest:\n",
+                "        if size > largest * 256:\n",
             ),
         ),
     ),
