@@ -8,9 +8,9 @@ Source: ProducerBatch.completeFutureAndFireCallbacks in Apache Kafka.
 
 from __future__ import annotations
 
-from asyncio import CancelledError
+from asyncio import CancelledError, sleep
 from types import CoroutineType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from aioproducer.core.unseen_failures import UnseenFailures
 from aioproducer.errors import DeliveryTimeoutError, KafkaError, Outcome
@@ -25,10 +25,16 @@ if TYPE_CHECKING:
     from aioproducer.core.flush_generations import FlushGenerations
     from aioproducer.core.produce_outcome import Complete
     from aioproducer.core.producer_batch import ProducerBatch
+    from aioproducer.core.unseen_failures import FailedBatches
     from aioproducer.core.waiting_line import WaitingRecord
+    from aioproducer.errors import UndeliveredError
     from aioproducer.logs import EventLog
     from aioproducer.metrics import LatencyHistogram
     from aioproducer.records import RecordMetadata
+
+TURNS_UNTIL_SEEN: Final = 3
+"""From the end of a batch until a task that awaits a `BulkDelivery` has read it, the longest way of all: the batch's
+callbacks run in the first, the last of them wakes the task in the second, and it reads its records in the third."""
 
 
 class DeliveryCounts:
@@ -162,6 +168,13 @@ class Completion:
         """Fail a record that its caller took back; no flush raises that, and it counts as no failure."""
         result.fail(error, 1)
         self._loop.call_soon(self._tell, result)
+
+    async def take_error(self, failed: FailedBatches) -> UndeliveredError | None:
+        """Return what a flush has to raise, once the tasks that wait for the same records have read them."""
+        if len(failed):
+            for _ in range(TURNS_UNTIL_SEEN):
+                await sleep(0)
+        return failed.take_error()
 
     def release(self, batch: ProducerBatch) -> None:
         """Give the memory of a batch back; it must be owned by nobody else any more."""

@@ -164,7 +164,7 @@ class ProducerLifetime:
         try:
             async with asyncio.timeout(timeout):
                 await running.flushes.wait_for(generation)
-            error = failed.take_error()
+            error = await running.completion.take_error(failed)
         except TimeoutError:
             left = running.generations.unfinished
             text = f"flush: {left} batches and waiting records not yet acknowledged after {timeout} s"

@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from aioproducer.errors import BrokerError, Outcome
+from aioproducer.errors import BrokerError, KafkaError, Outcome
 from aioproducer.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
     from aioproducer.core.open_batches import OpenBatches
-    from aioproducer.errors import KafkaError
     from aioproducer.network.metadata_refresher import MetadataRefresher
 
 
@@ -58,7 +57,14 @@ class MetadataWaits:
         return BrokerError.of(int(code), text, topic=topic, outcome=Outcome.NOT_WRITTEN)
 
     def topic_trouble(self, topic: str) -> KafkaError | None:
-        """What keeps a topic unknown; None: brokers have said nothing of it yet."""
+        """Return what keeps a topic unknown; None: brokers have said nothing of it yet."""
+        trouble, throttle_s = self._last_trouble(topic), self._metadata.throttle_left_s()
+        if not throttle_s:
+            return trouble
+        text = f"brokers throttle this client, and are not asked for another {throttle_s:.1f} s"
+        return KafkaError(text if trouble is None else f"{trouble}; {text}", topic=topic, last_broker_error=trouble)
+
+    def _last_trouble(self, topic: str) -> KafkaError | None:
         if self._metadata.last_error is not None:
             return self._metadata.last_error
         code = self._metadata.topic_error(topic)

@@ -13,6 +13,7 @@ from aioproducer.protocol.produce import (
     ProduceResponse,
     encode_produce_request,
 )
+from aioproducer.protocol.response_limits import largest_produce_response
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -77,6 +78,11 @@ class ProduceRequest:
         if self._transaction is not None and not self._transaction.is_v2:
             return LAST_VERSION_WITHOUT_ADDING
         return LAST_VERSION_BY_NAME if NO_TOPIC_ID in self._names else PRODUCE.max_version
+
+    @property
+    def largest_response(self) -> int:
+        """Bytes that its answer may have."""
+        return largest_produce_response(len(self.batches), sum(batch.count for batch in self.batches))
 
     def encode(self, version: int, *, acks: int, timeout_ms: int) -> list[Buffer]:
         """Return the body in pieces; the batches' records are not copied.

@@ -61,6 +61,7 @@ class ProducerIdSource:
         self._on_refused = on_refused
         self._log = log
         self._wanted = asyncio.Event()
+        self._warned_of: int | None = None  # the code that the last warning has named
 
     def ask(self) -> None:
         """Fetch an id soon, unless one is being fetched."""
@@ -86,6 +87,7 @@ class ProducerIdSource:
         except UnsupportedVersionError:
             raise
         except KafkaError as error:
+            self._identity.last_error = error
             self._log.debug("producer_id_not_fetched", reason=str(error))
             return False
         return self._take(answer)
@@ -94,6 +96,7 @@ class ProducerIdSource:
         code = ErrorCode.of(answer.error_code)
         if code is ErrorCode.NONE and answer.producer_id >= 0 and answer.producer_epoch >= 0:
             self._identity.assign(answer.producer_id, answer.producer_epoch)
+            self._warned_of = None
             self._log.info("producer_id_assigned", producer_id=answer.producer_id, epoch=answer.producer_epoch)
             self._on_assigned()
             return True
@@ -103,8 +106,21 @@ class ProducerIdSource:
             if code is not ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
                 raise error
             self._on_refused(error)
-        self._log.debug("producer_id_refused", code=answer.error_code)
+        self._note_refusal(answer)
         return False
+
+    def _note_refusal(self, answer: ProducerIdAnswer) -> None:
+        """Keep what a broker answered for errors of records; the second answer with one code is a warning, once.
+
+        The first is none: a fresh cluster refuses once or twice with COORDINATOR_LOAD_IN_PROGRESS.
+        """
+        code, before = answer.error_code, self._identity.last_error
+        reason = ErrorCode.in_words(code) if code else f"the id {answer.producer_id}, which cannot be"
+        self._identity.last_error = BrokerError.of(code, f"InitProducerId was answered with {reason}", retriable=True)
+        write = self._log.debug
+        if isinstance(before, BrokerError) and before.code == code != self._warned_of:
+            self._warned_of, write = code, self._log.warning
+        write("producer_id_refused", code=code, reason=reason)
 
 
 def _read(answer: Answer) -> ProducerIdAnswer:

@@ -298,8 +298,8 @@ class RunningProducer:
             await self.client.close()
             await self._supervisor.stop()
             self.preparation.close()
+            error = await self.completion.take_error(failed)
             self.lifecycle.move_to(ProducerState.CLOSED)
-            error = failed.take_error()
         finally:
             self.completion.unseen.end_flush(failed)
         self._log.info("producer_closed", records_undelivered=error.count if error is not None else 0)

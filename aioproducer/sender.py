@@ -237,6 +237,7 @@ class Sender:
                 version=version,
                 flexible=request_is_flexible(version),
                 buffers=request.encode(version, acks=acks, timeout_ms=self._replica_timeout_ms),
+                largest_response=request.largest_response,
                 expects_response=acks != 0,
                 on_response=partial(self._answered, request),
                 on_lost=lambda error: self._guard(request, partial(self._lost, request, error)),
@@ -340,7 +341,7 @@ class Sender:
         if node_id is None:
             return f"the partition has no leader ({self._metadata.last_error or 'as far as metadata says'})"
         if self._identity.is_missing and not batch.is_stamped:
-            return "no broker has given the producer an id yet"
+            return f"no broker has given the producer an id yet ({self._identity.last_error or 'none has answered'})"
         error = self._client.last_error(node_id)
         if error is None and batch.last_error is not None:
             return f"the last attempt failed: {batch.last_error}"

@@ -291,6 +291,8 @@ class Settlement:
         One on the wire stays the wire's until its answer or the connection's loss.
         """
         for batch in overdue:
+            if self._identity.is_missing and not batch.is_stamped:
+                batch.last_error = batch.last_error or self._identity.last_error
             self._accumulator.partitions.note_failure(queue)
             self._give_up(batch, deadline_error(batch, self._delivery_timeout_s, self._explain(batch)), now)
         self._settle(queue, now)

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from aioproducer import Delivery, KafkaError, RecordMetadata
+from aioproducer._native.delivery import BatchResult
 from aioproducer.core.unseen_failures import KEPT
 from tests.fakes.scripted_sender import ScriptedSender
 
@@ -103,3 +104,26 @@ def test_failures_nobody_looks_at_are_bounded_for_as_long_as_they_come() -> None
     error = flush.take_error()
     assert error is not None
     assert error.count == 3 * KEPT
+
+
+def test_calls_that_raise_while_a_trim_is_due_are_not_counted() -> None:
+    """The trim that an earlier failure has asked for runs before their callers do."""
+    script = ScriptedSender()
+    results = [BatchResult(None, None) for _ in range(2 * KEPT)]  # type: ignore[arg-type]  # nothing waits for them
+
+    def fail(failing: list[BatchResult]) -> None:
+        for result in failing:
+            script.completion.fail_result(result, KafkaError("no"), count=1, generation=0)
+
+    def look() -> None:
+        for result in results:
+            result.delivery(0, 0).exception()
+
+    fail([results.pop()])
+    script.loop.call_soon(fail, results)
+    script.loop.call_soon(script.loop.call_soon, look)
+    script.loop.run()
+
+    error = script.completion.unseen.begin_flush(0).take_error()
+    assert error is not None
+    assert error.count == 1

@@ -6,7 +6,7 @@ from types import MappingProxyType, SimpleNamespace
 
 import pytest
 
-from aioproducer.core.cluster import Cluster, PartitionView, TopicView
+from aioproducer.core.cluster import Cluster, Partitions, PartitionView, TopicView
 from aioproducer.core.partition_queue import PartitionQueue
 from aioproducer.produce_request import LAST_VERSION_BY_NAME, ProduceRequest
 from aioproducer.records import TopicPartition
@@ -55,7 +55,7 @@ def test_refusal_before_an_acknowledgement_is_tried_again() -> None:
 @pytest.mark.parametrize("known", [("t", "u"), ("t",), ()], ids=["both", "one", "none"])
 def test_topics_are_named_as_long_as_the_id_of_one_is_not_known(known: tuple[str, ...]) -> None:
     """From version 13 on there are ids alone, and the zero id is no topic's."""
-    views = {topic: TopicView(topic, topic.encode() * 16, (PartitionView(1, 0),), 0) for topic in known}
+    views = {topic: TopicView(topic, topic.encode() * 16, Partitions.of([PartitionView(1, 0)]), 0) for topic in known}
     cluster = replace(Cluster.empty(), topics=MappingProxyType(views))
     core = CoreParts()
     batches = [

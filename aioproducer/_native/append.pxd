@@ -26,11 +26,17 @@ cdef class PartitionSlot:
 
 cdef class TopicSlots:
     cdef readonly str topic
-    cdef readonly list slots                 # PartitionSlot by partition number
+    cdef readonly list slots                 # PartitionSlot by partition number; None: no record has gone there yet
     cdef int sticky                          # partition of keyless records; -1 = to be chosen
     cdef Py_ssize_t sticky_bytes             # written to it since it was chosen
     cdef public int line                     # records for any partition that wait in line: others queue behind
     cdef public int held                     # to have their partition chosen; one more when forgotten: all queue behind
+
+
+cdef inline PartitionSlot slot_at(object accumulator, TopicSlots topic, Py_ssize_t partition):
+    """The slot of a partition, which is made when the first record goes there."""
+    slot = topic.slots[partition]
+    return <PartitionSlot>slot if slot is not None else <PartitionSlot>accumulator.partitions.slot(topic, partition)
 
 
 cdef class RecordAppender:

@@ -62,7 +62,7 @@ class TopicSlots:
     """The partitions of one topic, and the sticky one of its keyless records (KIP-794)."""
 
     topic: str
-    slots: list[PartitionSlot]
+    slots: list[PartitionSlot | None]
 
     def __init__(self, topic: str) -> None: ...
     line: int

@@ -278,16 +278,16 @@ cdef class RecordAppender:
         if record.partition >= 0:
             if record.partition >= count:
                 self._accumulator.unknown_partition(topic, record.partition)
-            return <PartitionSlot>topic.slots[record.partition]
+            return slot_at(self._accumulator, topic, record.partition)
         if record.key_size >= 0 and not self._ignore_keys:
             key = murmur2_of(<const unsigned char*>record.key, record.key_size) & 0x7FFFFFFF
-            return <PartitionSlot>topic.slots[<Py_ssize_t>key % count]
+            return slot_at(self._accumulator, topic, <Py_ssize_t>key % count)
         # Uniform sticky (KIP-794): another partition once a batch's worth of bytes went to this one.
         if topic.sticky < 0 or topic.sticky_bytes + record.size > self.batch_size - BATCH_HEADER_SIZE:
             topic.sticky = self._accumulator.choose_partition(topic)
             topic.sticky_bytes = 0
         topic.sticky_bytes += record.size
-        return <PartitionSlot>topic.slots[topic.sticky]
+        return slot_at(self._accumulator, topic, topic.sticky)
 
     cdef Delivery _append(self, TopicSlots topic, RecordBytes* record, on_delivery):
         """None: the record must wait in line."""

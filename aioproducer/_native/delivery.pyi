@@ -3,10 +3,15 @@
 import asyncio
 import contextvars
 from collections.abc import Callable
-from typing import TypeAlias, final
+from typing import Protocol, TypeAlias, final
 
 from aioproducer.errors import KafkaError
 from aioproducer.records import RecordMetadata, TopicPartition
+
+class Tally(Protocol):
+    """A number of failed records."""
+
+    records: int
 
 OnDelivery: TypeAlias = Callable[[RecordMetadata | None, KafkaError | None], object]
 
@@ -81,6 +86,8 @@ class BatchResult:
         """What record `index` with this timestamp (ms) became."""
     def unseen(self) -> int:
         """Records that failed and that nobody looked at."""
+    def count_in(self, tally: Tally) -> None:
+        """Add the unseen records to a count; each is taken off when a caller looks at it later."""
     def move(self, parts: list[tuple[int, BatchResult, int]]) -> None:
         """The records live elsewhere now: (first index here, result, index there), ascending by the first."""
     @property

@@ -9,6 +9,8 @@ Offsets and timestamps are computed when somebody asks.
 alone: `asyncio.timeout` and cancel scopes cancel the future that a task waits on.
 """
 
+from asyncio import CancelledError, InvalidStateError
+
 cimport cython
 
 from aioproducer.records import RecordMetadata
@@ -25,9 +27,6 @@ cdef class BatchResult:
         self.base_offset = -1
         self.log_append_time = -1
         self.log_start_offset = -1
-        self.waiting = None
-        self.callbacks = None
-        self.parts = None
 
     # Filling
 
@@ -88,7 +87,17 @@ cdef class BatchResult:
     cdef void note_seen(self, int index):
         if self.seen is None:
             self.seen = set()
+        elif index in self.seen:
+            return
         self.seen.add(index)
+        for tally in self.tallies or ():
+            tally.records -= 1
+
+    def count_in(self, tally):
+        tally.records += self.unseen()
+        if self.tallies is None:
+            self.tallies = []
+        self.tallies.append(tally)
 
     # Moving: records leave the waiting line for a batch, or a batch is split
 
@@ -229,7 +238,7 @@ cdef class Delivery:
         if self._cancelled:
             raise self._make_cancelled_error()
         if not result.done:
-            raise invalid_state("Result is not set: the record is not delivered yet")
+            raise InvalidStateError("Result is not set: the record is not delivered yet")
         self.look(result)
         if result.error is not None:
             raise result.error.fresh()
@@ -240,7 +249,7 @@ cdef class Delivery:
         if self._cancelled:
             raise self._make_cancelled_error()
         if not result.done:
-            raise invalid_state("Exception is not set: the record is not delivered yet")
+            raise InvalidStateError("Exception is not set: the record is not delivered yet")
         self.look(result)
         return None if result.error is None else result.error.fresh()
 
@@ -261,8 +270,6 @@ cdef class Delivery:
         return True
 
     def _make_cancelled_error(self):
-        from asyncio import CancelledError
-
         return CancelledError() if self._cancel_message is None else CancelledError(self._cancel_message)
 
     # Callbacks
@@ -391,9 +398,3 @@ cdef class DeliveryWaiter:
             future._asyncio_future_blocking = True
             return future
         raise StopIteration(delivery.result())
-
-
-cdef object invalid_state(str message):
-    from asyncio import InvalidStateError
-
-    return InvalidStateError(message)

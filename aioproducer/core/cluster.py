@@ -27,11 +27,12 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final, NamedTuple, TypeVar
 
-from aioproducer.protocol.messages import NO_EPOCH, NO_LEADER, MetadataAnswer, Node, PartitionView, TopicView
+from aioproducer.protocol.messages import MetadataAnswer, Node, TopicView
+from aioproducer.protocol.partition_views import NO_EPOCH, NO_LEADER, Partitions, PartitionView
 from aioproducer.protocol.produce import NO_TOPIC_ID
 from aioproducer.records import TopicPartition
 
-__all__ = ["NO_EPOCH", "NO_LEADER", "Cluster", "MetadataAnswer", "Node", "PartitionView", "TopicView"]
+__all__ = ["NO_EPOCH", "NO_LEADER", "Cluster", "MetadataAnswer", "Node", "PartitionView", "Partitions", "TopicView"]
 
 KeyT = TypeVar("KeyT")
 ValueT = TypeVar("ValueT")
@@ -148,7 +149,7 @@ class Cluster:
         Source: KIP-951; Metadata.updatePartitionLeadership in Apache Kafka, which does not look at the topic's id.
         """
         nodes = {**self.nodes, **{node.id: node for node in endpoints if node.is_valid}}
-        changed: dict[str, list[PartitionView]] = {}
+        changed: dict[str, dict[int, PartitionView]] = {}
         for (topic, partition), leader in hints.items():
             view = self.topics.get(topic)
             if view is None or view.topic_id != topic_ids[topic] or not 0 <= partition < len(view.partitions):
@@ -157,14 +158,13 @@ class Cluster:
                 continue
             if leader.leader_id not in nodes:
                 continue
-            if topic not in changed:
-                changed[topic] = list(view.partitions)  # once, however many hints there are: both may be thousands
-            changed[topic][partition] = leader
+            changed.setdefault(topic, {})[partition] = leader
         if not changed:
             return self
-        views = {
-            topic: self.topics[topic]._replace(partitions=tuple(partitions)) for topic, partitions in changed.items()
-        }
+        views: dict[str, TopicView] = {}
+        for topic, leaders in changed.items():
+            view = self.topics[topic]
+            views[topic] = view._replace(partitions=view.partitions.with_views(leaders.items()))
         return replace(self, nodes=MappingProxyType(nodes), topics=MappingProxyType({**self.topics, **views}))
 
     def without_topics(self, names: Collection[str]) -> Cluster:
@@ -219,10 +219,7 @@ class _TopicMerge:
             return known._replace(error_code=seen.error_code)
         if self._is_another_topic(known) or self._has_fewer_partitions(known):
             return seen
-        partitions = tuple(
-            self._partition(known.partitions, seen.partitions, number)
-            for number in range(max(len(known.partitions), len(seen.partitions)))
-        )
+        partitions = self._partitions(known.partitions, seen.partitions)
         merged = TopicView(seen.name, self._topic_id(known), partitions, seen.error_code)
         return known if merged == known else merged
 
@@ -237,16 +234,32 @@ class _TopicMerge:
     def _is_another_topic(self, known: TopicView) -> bool:
         return known.topic_id != self._seen.topic_id and NO_TOPIC_ID not in (known.topic_id, self._seen.topic_id)
 
-    def _partition(
-        self, known: tuple[PartitionView, ...], seen: tuple[PartitionView, ...], number: int
-    ) -> PartitionView:
-        if number >= len(seen):
-            return known[number]
-        if number >= len(known):
-            return seen[number]
-        old, new = known[number], seen[number]
-        if new.leader_epoch >= old.leader_epoch or new.leader_epoch == NO_EPOCH:
-            self._doubts.pop((self._seen.name, number), None)
+    def _partitions(self, known: Partitions, seen: Partitions) -> Partitions:
+        """The views to go on with; only partitions whose epoch goes back are looked at one by one."""
+        behind = known[len(seen) :]
+        leader_ids, leader_epochs = seen.leader_ids + behind.leader_ids, seen.leader_epochs + behind.leader_epochs
+        if known.leader_epochs == leader_epochs:
+            self._forget_doubts(min(len(known), len(seen)), besides=())
+            return Partitions(leader_ids, leader_epochs)
+        pairs = enumerate(zip(known.leader_epochs, seen.leader_epochs, strict=False))
+        older = [number for number, (old, new) in pairs if new < old]
+        views = [(number, self._older(number, known[number], seen[number])) for number in older]
+        doubted = {number for number in older if seen.leader_epochs[number] != NO_EPOCH}
+        self._forget_doubts(min(len(known), len(seen)), besides=doubted)
+        return Partitions(leader_ids, leader_epochs).with_views(views)
+
+    def _forget_doubts(self, count: int, *, besides: Collection[int]) -> None:
+        """Forget the doubts of the first `count` partitions; looks at these or at all doubts, whichever are fewer."""
+        name = self._seen.name
+        numbers: Iterable[int] = range(count)
+        if len(self._doubts) < count:
+            numbers = [number for topic, number in self._doubts if topic == name and 0 <= number < count]
+        for number in numbers:
+            if number not in besides:
+                self._doubts.pop((name, number), None)
+
+    def _older(self, number: int, old: PartitionView, new: PartitionView) -> PartitionView:
+        if new.leader_epoch == NO_EPOCH:
             # One that an answer leaves out has no epoch there: what comes next must not be older than what was known.
             is_left_out = new == _NOT_DESCRIBED
             return new._replace(leader_epoch=old.leader_epoch) if is_left_out else new
@@ -260,11 +273,11 @@ class _TopicMerge:
 
     def _has_fewer_partitions(self, known: TopicView) -> bool:
         name, count = self._seen.name, len(self._seen.partitions)
-        gone = known.partitions[count:] if count else ()  # who names none does not know them yet
+        gone = known.partitions[count:] if count else known.partitions[:0]  # who names none does not know them yet
         if not gone:
             self._doubts.pop((name, _COUNT), None)
             return False
-        is_suspected = self.may_go_back or any(partition.leader_id == NO_LEADER for partition in gone)
+        is_suspected = self.may_go_back or gone.lacks_leader
         return is_suspected and self._is_true(_COUNT, count)
 
     def _is_true(self, number: int, news: PartitionView | int) -> bool:

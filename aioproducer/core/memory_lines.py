@@ -81,7 +81,7 @@ class MemoryLines:
             return topic
         if partition >= len(topic.slots):
             self._open_batches.unknown_partition(topic, partition)
-        return topic.slots[partition]
+        return self._open_batches.partitions.slot(topic, partition)
 
     def join(self, record: WaitingRecord, place: Place) -> WaitingLine:
         """Put a record at the end of a line; later ones of the same place queue behind it."""

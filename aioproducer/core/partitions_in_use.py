@@ -3,17 +3,22 @@
 A partition that is in use stays in use: its identity (epoch, next sequence) must survive a topic that metadata
 loses for a moment, or the broker would take its next records for copies of old ones.
 
+A topic may have a hundred thousand partitions: of those that no record has gone to yet there is the id of the leader,
+in an array, and no object.
+
 Source: the topic map of RecordAccumulator, and BuiltInPartitioner, in Apache Kafka.
 """
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter
 from itertools import chain
 from typing import TYPE_CHECKING, Final, Protocol
 
 from aioproducer._native.append import PartitionSlot, TopicSlots
 from aioproducer.core.partition_queue import PartitionQueue
+from aioproducer.protocol.partition_views import NO_LEADER
 from aioproducer.protocol.produce import NO_TOPIC_ID
 from aioproducer.records import TopicPartition
 
@@ -67,12 +72,14 @@ class PartitionsInUse:
         self._random = random
         self._set_leader = set_leader
         self._is_adaptive = is_adaptive
+        self._slots: dict[str, dict[int, PartitionSlot]] = {}  # by topic and number, of partitions that were used
+        self._leaders: dict[str, array[int]] = {}  # by topic and number, of all partitions
         self._views: dict[str, TopicView] = {}
         self._topic_ids: dict[str, bytes] = {}  # the last one known, also of topics that are followed no more
         self._gone: dict[TopicPartition, PartitionSlot] = {}  # for their identities, if there are as many again
         self._node_ids: Collection[int] = ()
         self._cluster_id: str | None = None
-        self._led: Counter[int] = Counter()
+        self._leading: dict[str, frozenset[int]] = {}  # nodes by topic, `NO_LEADER` among them
         self._last_chosen: dict[str, PartitionSlot] = {}
         self._chosen_at: dict[str, float] = {}
         self.on_renewed: Callable[[PartitionQueue, bool], None] = _nothing
@@ -104,7 +111,7 @@ class PartitionsInUse:
     @property
     def leaders(self) -> Collection[int]:
         """Nodes that lead at least one partition in use."""
-        return self._led.keys()
+        return {node_id for node_ids in self._leading.values() for node_id in node_ids if node_id != NO_LEADER}
 
     def _changed(self, cluster: Cluster) -> list[TopicView]:
         """Topics that are to be followed anew: all, if there are other nodes, which may be the leaders of any."""
@@ -128,13 +135,18 @@ class PartitionsInUse:
         topic = self.topics.get(view.name)
         if topic is None:
             topic = self.topics[view.name] = TopicSlots(view.name)
+            self._slots[view.name], self._leaders[view.name] = {}, array("i")
         elif view.name not in self._views:
             topic.held -= 1  # as `_forget_leaders` has counted
         self._views[view.name], self._topic_ids[view.name] = view, view.topic_id
-        for number in range(len(topic.slots), len(view.partitions)):
-            topic.slots.append(self._new_slot(TopicPartition(view.name, number)))
-        for slot in topic.slots:
-            self._follow_leader(slot.queue, cluster.leader_of(view.name, slot.partition))
+        if len(view.partitions) > len(topic.slots):
+            topic.slots.extend([None] * (len(view.partitions) - len(topic.slots)))
+        leaders = _known_leaders(view, cluster)
+        leaders.extend([NO_LEADER] * (len(topic.slots) - len(leaders)))
+        self._follow_leaders(topic, leaders)
+        again = [number for name, number in self._gone if name == view.name and number < len(topic.slots)]
+        for number in again:  # such a partition has its queue back, and a broker may still answer for it
+            self.slot(topic, number)
 
     def _forget_leaders(self, name: str) -> None:
         """A topic not used for long is no longer followed: whoever sends to it again asks for it first.
@@ -142,9 +154,19 @@ class PartitionsInUse:
         It may have more partitions by then, and a key that was placed among the old ones would be where nobody looks.
         """
         del self._views[name]
-        self.topics[name].held += 1
-        for slot in self.topics[name].slots:
-            self._follow_leader(slot.queue, None)
+        topic = self.topics[name]
+        topic.held += 1
+        self._follow_leaders(topic, array("i", [NO_LEADER]) * len(topic.slots))
+
+    def _follow_leaders(self, topic: TopicSlots, leaders: array[int]) -> None:
+        """Take the leaders of all partitions of a topic; partitions that no record has gone to cost no step each."""
+        before = self._leaders[topic.topic]
+        if before == leaders:
+            return
+        self._leaders[topic.topic] = leaders
+        self._leading[topic.topic] = frozenset(leaders)
+        for _, slot in sorted(self._slots[topic.topic].items()):
+            self._follow_leader(slot)
 
     def _begin_anew(self, cluster: Cluster) -> None:
         """It is another cluster: its logs are others, and there the producer id may be another producer's."""
@@ -156,16 +178,27 @@ class PartitionsInUse:
 
     def _renew(self, topic: TopicSlots, count: int) -> None:
         """A topic was deleted and made again: nothing that was known of its logs holds."""
-        gone = topic.slots[count:]
-        del topic.slots[count:]
-        if gone:
+        if len(topic.slots) > count:
             topic.stick_to(-1)
             self._last_chosen.pop(topic.topic, None)
-        for slot in topic.slots:
+        del topic.slots[count:]
+        slots = self._slots[topic.topic]
+        del self._leaders[topic.topic][count:]  # none of them has a leader any more
+        gone = [slots.pop(number) for number in sorted(slots) if number >= count]
+        for _, slot in sorted(slots.items()):
             self.on_renewed(slot.queue, True)
         for slot in gone:
             self._gone[slot.queue.topic_partition] = slot
             self.on_renewed(slot.queue, False)
+
+    def slot(self, topic: TopicSlots, partition: int) -> PartitionSlot:
+        """Return the slot of one partition, which begins to be used."""
+        slot: PartitionSlot | None = topic.slots[partition]
+        if slot is None:
+            slot = topic.slots[partition] = self._new_slot(TopicPartition(topic.topic, partition))
+            self._slots[topic.topic][partition] = slot
+            self._follow_leader(slot)
+        return slot
 
     def _new_slot(self, topic_partition: TopicPartition) -> PartitionSlot:
         if topic_partition in self._gone:
@@ -175,28 +208,29 @@ class PartitionsInUse:
         queue.slot = PartitionSlot(topic_partition.partition, queue)
         return queue.slot
 
-    def _follow_leader(self, queue: PartitionQueue, leader_id: int | None) -> None:
+    def _follow_leader(self, slot: PartitionSlot) -> None:
+        queue = slot.queue
+        leader_id = self._leader_of(queue.topic_partition.topic, slot.partition)
         if queue.leader_id == leader_id:
             return
-        if queue.leader_id is not None:
-            self._led[queue.leader_id] -= 1
-            self._led += Counter()  # drops those that lead nothing
-        if leader_id is not None:
-            self._led[leader_id] += 1
-        else:
+        if leader_id is None:
             self._leave(queue)
         self._set_leader(queue, leader_id)
+
+    def _leader_of(self, topic: str, partition: int) -> int | None:
+        leader_id = self._leaders[topic][partition]
+        return None if leader_id == NO_LEADER else leader_id
 
     # Looking up
 
     def queues(self) -> list[PartitionQueue]:
         """Every partition in use."""
-        return [slot.queue for topic in self.topics.values() for slot in topic.slots]
+        return [slot.queue for slots in self._slots.values() for _, slot in sorted(slots.items())]
 
     def is_any_on_wire(self) -> bool:
         """Whether an attempt has no answer yet, to whatever partition: also to one that its topic has no longer."""
-        gone = (slot.queue for slot in self._gone.values())
-        return any(queue.on_wire for queue in chain(self.queues(), gone))
+        slots = chain(*(slots.values() for slots in self._slots.values()), self._gone.values())
+        return any(slot.queue.on_wire for slot in slots)
 
     def is_forgotten(self, topic: str) -> bool:
         """Whether a topic has partitions here that are no longer followed."""
@@ -204,7 +238,8 @@ class PartitionsInUse:
 
     def queue(self, topic_partition: TopicPartition) -> PartitionQueue:
         """One partition in use."""
-        return self.topics[topic_partition.topic].slots[topic_partition.partition].queue
+        queue: PartitionQueue = self.slot(self.topics[topic_partition.topic], topic_partition.partition).queue
+        return queue
 
     # Choosing
 
@@ -219,10 +254,15 @@ class PartitionsInUse:
             now: monotonic seconds.
         """
         self._chosen_at[topic.topic] = now
-        first, second = (self._random_queue(topic) for _ in range(2))
-        if self._is_adaptive and second.backlog < first.backlog:
-            return second.topic_partition.partition
-        return first.topic_partition.partition
+        first, second = (self._random_partition(topic) for _ in range(2))
+        if self._is_adaptive and self._backlog(topic, second) < self._backlog(topic, first):
+            return second
+        return first
+
+    @staticmethod
+    def _backlog(topic: TopicSlots, partition: int) -> int:
+        slot: PartitionSlot | None = topic.slots[partition]
+        return 0 if slot is None else slot.queue.backlog
 
     def candidates(
         self, topic: TopicSlots, at_most: int, is_free: Callable[[PartitionSlot], bool]
@@ -238,10 +278,12 @@ class PartitionsInUse:
         """
         count = len(topic.slots)
         start = self._random.randrange(count)
-        near = (topic.slots[(start + step) % count] for step in range(min(count, _PARTITIONS_LOOKED_AT)))
-        by_leader = {slot.queue.leader_id: slot for slot in near if is_free(slot)}
+        near = [(start + step) % count for step in range(min(count, _PARTITIONS_LOOKED_AT))]
+        free = [number for number in near if (slot := topic.slots[number]) is None or is_free(slot)]
+        by_leader = {self._leader_of(topic.topic, number): number for number in free}
         unled = by_leader.pop(None, None)
-        found = list(by_leader.values())[:at_most] or ([unled] if unled is not None else [])
+        numbers = list(by_leader.values())[:at_most] or ([unled] if unled is not None else [])
+        found = [self.slot(topic, number) for number in numbers]
         last = self._last_chosen.get(topic.topic)
         if last is not None and last.builder is not None and is_free(last):
             found.insert(0, last)
@@ -276,19 +318,30 @@ class PartitionsInUse:
         if self._last_chosen.get(name) is queue.slot:
             del self._last_chosen[name]
 
-    def _random_queue(self, topic: TopicSlots) -> PartitionQueue:
+    def _random_partition(self, topic: TopicSlots) -> int:
         """Any partition that has a leader, each as likely as the others: no neighbour inherits from those without."""
-        count = len(topic.slots)
+        leaders = self._leaders[topic.topic]
         for _ in range(_DRAWS):
-            queue = topic.slots[self._random.randrange(count)].queue
-            if queue.leader_id is not None:
-                return queue
-        slots = [slot for slot in topic.slots if slot.queue.leader_id is not None] or topic.slots
-        return slots[self._random.randrange(len(slots))].queue
+            partition = self._random.randrange(len(leaders))
+            if leaders[partition] != NO_LEADER:
+                return partition
+        led = [number for number, leader_id in enumerate(leaders) if leader_id != NO_LEADER]
+        return led[self._random.randrange(len(led))] if led else self._random.randrange(len(leaders))
 
     def __repr__(self) -> str:
         """Show how many topics and partitions."""
-        return f"<PartitionsInUse topics={len(self.topics)} leaders={dict(self._led)}>"
+        led = Counter(chain(*self._leaders.values()))
+        del led[NO_LEADER]
+        return f"<PartitionsInUse topics={len(self.topics)} leaders={dict(led)}>"
+
+
+def _known_leaders(view: TopicView, cluster: Cluster) -> array[int]:
+    """Return the leaders of a topic's partitions, none where metadata does not name the leader's address."""
+    leaders = view.partitions.leader_ids
+    unknown = set(leaders).difference(cluster.nodes)
+    if unknown <= {NO_LEADER}:
+        return leaders[:]
+    return array("i", [NO_LEADER if leader_id in unknown else leader_id for leader_id in leaders])
 
 
 def _nothing(_: PartitionQueue, _exists: bool) -> None:  # noqa: FBT001  # a listener's shape

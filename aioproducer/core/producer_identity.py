@@ -23,6 +23,7 @@ from aioproducer.core.record_batch_header import NO_IDENTITY, NO_PRODUCER_ID, Ba
 
 if TYPE_CHECKING:
     from aioproducer.core.producer_batch import ProducerBatch
+    from aioproducer.errors import KafkaError
 
 LAST_EPOCH: Final = 32_767
 QUIET_TOO_LONG_S: Final = 3600.0
@@ -34,12 +35,13 @@ REMEMBERED: Final = 5
 class ProducerIdentity:
     """The producer's id, and the source of epochs."""
 
-    __slots__ = ("_first_epoch", "_last_epoch", "is_enabled", "producer_id")
+    __slots__ = ("_first_epoch", "_last_epoch", "is_enabled", "last_error", "producer_id")
 
     def __init__(self, *, is_enabled: bool) -> None:
         """Start without an id; `is_enabled` is `enable.idempotence`."""
         self.is_enabled = is_enabled
         self.producer_id: int | None = None
+        self.last_error: KafkaError | None = None  # why there is no id yet, since it was asked for
         self._first_epoch = 0
         self._last_epoch = 0
 
@@ -50,6 +52,7 @@ class ProducerIdentity:
 
     def assign(self, producer_id: int, epoch: int) -> None:
         """Take what InitProducerId answered."""
+        self.last_error = None
         self.producer_id = producer_id
         self._first_epoch = epoch
         self._last_epoch = epoch

@@ -3,8 +3,12 @@
 A failure is raised by every flush that was waiting for its record, else by the next one. What is kept between
 flushes is bounded: the last hundred failed batches, and a count of the records of those before.
 
-Past a hundred failed batches only a count is kept, which does not know its records: those that two flushes waited for
-are counted twice if one flush raised them and the other was cancelled. The count is never too small.
+A batch that was trimmed to a count points to the tally that counts it, and not the other way round: a caller that still
+holds a delivery of the batch, and looks at it however late, takes the record off the tally; of a batch that no caller
+holds nothing is left but the number.
+
+A count does not know its records: those that two flushes waited for are counted twice if one flush raised them and the
+other was cancelled. It is never too small.
 """
 
 from __future__ import annotations
@@ -32,16 +36,26 @@ class FailedBatch:
         self.was_raised = False
 
 
+class Tally:
+    """Number of failed records that only a count is left of; their results count down when a caller looks."""
+
+    __slots__ = ("records",)
+
+    def __init__(self) -> None:
+        """Start at zero."""
+        self.records = 0
+
+
 class FailedBatches:
     """Failed batches in the order of their failing; the oldest give way to a count."""
 
-    __slots__ = ("_batches", "_counted_alone", "_example", "_uncounted")
+    __slots__ = ("_alone", "_batches", "_example", "_shared")
 
     def __init__(self) -> None:
         """Start empty."""
         self._batches: list[FailedBatch] = []
-        self._uncounted = 0
-        self._counted_alone = 0  # of `_uncounted`, the records of batches that no other flush holds
+        self._alone = [Tally()]  # of trimmed batches that no other flush holds; the first is this object's own, the
+        self._shared = [Tally()]  # others were taken over; and of those that other flushes hold too
         self._example: KafkaError | None = None
 
     def add(self, batch: FailedBatch) -> None:
@@ -51,37 +65,36 @@ class FailedBatches:
 
     def add_all(self, later: FailedBatches) -> None:
         """Take over what another one holds."""
-        self._uncounted += later._uncounted  # of the same class
-        self._counted_alone += later._counted_alone
+        self._alone += [tally for tally in later._alone if tally.records]  # of the same class
+        self._shared += [tally for tally in later._shared if tally.records]
         self._example = self._example or later._example
         self._batches += later._batches
 
     def trim(self) -> None:
-        """Keep no more than a hundred; call it when those who wait for deliveries have been told."""
+        """Keep no more than a hundred; call it when the tasks that wait for deliveries have been woken."""
         if len(self._batches) <= KEPT:
             return
         unseen = [batch for batch in self._batches if batch.result.unseen()]
         self._batches = unseen[-KEPT:]
         for batch in unseen[:-KEPT]:
-            count = batch.result.unseen()
             batch.holders -= 1
-            self._uncounted += count
-            self._counted_alone += 0 if batch.holders else count
+            tallies = self._shared if batch.holders else self._alone
+            batch.result.count_in(tallies[0])
             self._example = batch.result.error
 
     def take_error(self) -> UndeliveredError | None:
         """Forget all, and return the error to raise for records nobody looked at; None if there are none."""
         unseen = [batch.result for batch in self._batches if batch.result.unseen()]
-        count = self._uncounted + sum(result.unseen() for result in unseen)
+        count = self._trimmed + sum(result.unseen() for result in unseen)
         found = [result.error for result in unseen] if unseen else [self._example]
         for batch in self._batches:
             batch.was_raised = True
-        self._batches, self._uncounted, self._counted_alone, self._example = [], 0, 0, None
+        self._batches, self._alone, self._shared, self._example = [], [Tally()], [Tally()], None
         errors = [error.fresh() for error in found if error is not None][-KEPT:]
         return UndeliveredError.of(errors, count=count) if count and errors else None
 
     def leave_to_others(self) -> None:
-        """Forget what another flush has raised, or will raise: this one's caller gave up."""
+        """Forget what another flush has raised, or will raise: the caller of this one gave up."""
         alone = []
         for batch in self._batches:
             batch.holders -= 1
@@ -89,11 +102,15 @@ class FailedBatches:
                 batch.holders = 1
                 alone.append(batch)
         self._batches = alone
-        self._uncounted = self._counted_alone
+        self._shared = [Tally()]
+
+    @property
+    def _trimmed(self) -> int:
+        return sum(tally.records for tally in (*self._alone, *self._shared))
 
     def __len__(self) -> int:
-        """How many batches are kept, those that only a count is left of as one."""
-        return len(self._batches) + bool(self._uncounted)
+        """Return how many batches are kept, those that only a count is left of as one."""
+        return len(self._batches) + bool(self._trimmed)
 
 
 class UnseenFailures:
@@ -117,7 +134,7 @@ class UnseenFailures:
             failed.add(batch)
 
     def trim(self) -> None:
-        """Bound what is kept; call it when those who wait for deliveries have been told."""
+        """Bound what is kept; call it when the tasks that wait for deliveries have been woken."""
         for failed in (self._kept, *self._flushes):
             failed.trim()
 

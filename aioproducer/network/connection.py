@@ -30,6 +30,7 @@ from aioproducer.network.outgoing_stream import OutgoingStream
 from aioproducer.protocol.api_versions import ApiVersions
 from aioproducer.protocol.conversation import BrokerConversation
 from aioproducer.protocol.handshake import HandshakeRequest, handshake
+from aioproducer.protocol.response_limits import largest_response
 
 
 class ConnectionState(enum.Enum):
@@ -71,6 +72,8 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
     answers = 0
     """To requests other than the handshake's."""
     _is_paused = False
+    _held = 0
+    """Bytes of an answer whose end has not come, as last noted."""
     _retires_with: KafkaError | None = None
     _watch_timer: Timer | None = None
 
@@ -145,6 +148,7 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
             flexible=request.flexible,
             context=request,
             expects_response=request.expects_response,
+            largest_response=request.largest_response,
         )
         request.sent_at = self._last_used = now
         self._environment.counters.requests += 1
@@ -160,6 +164,8 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
         self._handshake.close()
         if self._watch_timer is not None:
             self._watch_timer.cancel()
+        self._conversation.drop_held()
+        self._note_held()
         self._transport.abort()
 
     # What the transport says
@@ -186,6 +192,7 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
                     return
             if self._retires_with is not None:
                 self._close_if_drained()
+            self._note_held()
         except KafkaError as error:
             self.close(error)
         except Exception as error:
@@ -232,6 +239,12 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
         """Show state and load."""
         return f"<BrokerConnection {self.label} {self._state.value} in_flight={self._conversation.in_flight}>"
 
+    def _note_held(self) -> None:
+        held = self._conversation.held_bytes
+        if held != self._held:
+            self._held = held
+            self._environment.held_answers.note(self.close, held)
+
     # Handshake
 
     def _send_step(self, step: HandshakeRequest) -> None:
@@ -243,6 +256,7 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
                 buffers=[step.body],
                 on_response=self._continue_handshake,
                 on_lost=_ignore,
+                largest_response=largest_response(step.api.key, len(step.body)),
             )
         )
 

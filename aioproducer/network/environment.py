@@ -10,6 +10,7 @@ from functools import partial
 from typing import NamedTuple, Protocol
 
 from aioproducer.core.retry_backoff import RandomSource
+from aioproducer.network.held_answers import HeldAnswers
 from aioproducer.protocol.api_versions import NO_FEATURES, FinalizedFeatures
 from aioproducer.protocol.conversation import DEFAULT_MAX_FRAME_BYTES
 
@@ -122,6 +123,7 @@ class NetworkEnvironment:
     settings: NetworkSettings
     counters: NetworkCounters = field(default_factory=NetworkCounters)
     features: ClusterFeatures = field(default_factory=ClusterFeatures)
+    held_answers: HeldAnswers = field(default_factory=partial(HeldAnswers, DEFAULT_MAX_FRAME_BYTES))
     connection_ids: Iterator[int] = field(default_factory=partial(itertools.count, 1))
     """Numbers connections; none is used twice."""
 

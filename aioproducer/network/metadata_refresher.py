@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Final, NamedTuple
 
-from aioproducer.core.cluster import NO_LEADER, Cluster, MetadataAnswer, Node, PartitionView, TopicView
+from aioproducer.core.cluster import Cluster, MetadataAnswer, Node, PartitionView, TopicView
 from aioproducer.core.retry_backoff import ExponentialBackoff, RandomSource
 from aioproducer.errors import (
     AuthenticationError,
@@ -119,6 +119,10 @@ class MetadataRefresher:
         """Return the error code of the last answer about a topic; 0 = none, or no answer yet."""
         view = self.cluster.topics.get(topic)
         return view.error_code if view is not None else 0
+
+    def throttle_left_s(self) -> float:
+        """Return for how many seconds no broker is asked, because each has said so (KIP-219)."""
+        return self._client.throttle_left_s()
 
     def topic_refusal(self, topic: str) -> ErrorCode | None:
         """Return the code with which brokers refuse to describe a topic, whoever waits; None while there is hope."""
@@ -339,7 +343,7 @@ def _is_passing(view: TopicView) -> bool:
         return False
     if view.error_code or not view.partitions:  # a topic has partitions: none are named by who does not know them yet
         return True
-    return any(partition.leader_id == NO_LEADER for partition in view.partitions)
+    return view.partitions.lacks_leader
 
 
 def _refusal(answer: MetadataAnswer) -> int:

@@ -141,9 +141,17 @@ class NetworkClient:  # noqa: PLR0904  # what is asked of a node, of any node, a
         return {link.node.id: link.in_flight for link in self._links.known()}
 
     def last_error(self, node_id: int) -> KafkaError | None:
-        """Return why a node is not connected, or None."""
+        """Return why a node is not sent to: it is not connected, or throttles this client; None: it is sent to."""
         link = self._links.get(node_id)
+        if link is not None and link.is_throttled:
+            left_s = link.throttled_until - self._environment.loop.time()
+            return KafkaError(f"it throttles this client, for another {left_s:.1f} s")
         return link.last_error if link is not None else None
+
+    def throttle_left_s(self) -> float:
+        """Return for how many seconds no connected node is asked, because each has said so (KIP-219)."""
+        links, now = [link for link in self._links.candidates() if link.is_open], self._environment.loop.time()
+        return min((link.throttled_until - now if link.is_throttled else 0.0 for link in links), default=0.0)
 
     def tries_in_vain(self) -> bool:
         """Tell whether a node that metadata names has failed, and is being tried again."""

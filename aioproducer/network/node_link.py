@@ -46,7 +46,8 @@ class NodeLink:
             sent to again after a throttle.
     """
 
-    _throttled_until = 0.0
+    throttled_until = 0.0
+    """Monotonic seconds; it counts while `is_throttled`."""
 
     def __init__(self, node: Node, environment: NetworkEnvironment, on_change: Callable[[NodeLink], None]) -> None:
         settings = environment.settings
@@ -283,10 +284,10 @@ class NodeLink:
         """
         until = now + min(throttle_ms, LONGEST_THROTTLE_MS) / 1000
         if self._throttle_timer is not None:
-            if until <= self._throttled_until:
+            if until <= self.throttled_until:
                 return
             self._throttle_timer.cancel()
-        self.is_throttled, self._throttled_until = True, until
+        self.is_throttled, self.throttled_until = True, until
         self._throttle_timer = self._environment.schedule(until, self._end_throttle)
         if self.connection is not None:
             self.connection.pause_until(until)

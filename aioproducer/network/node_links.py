@@ -78,9 +78,12 @@ class NodeLinks:
         for node_id, link in list(self._links.items()):
             if node_id >= 0 and not _is_same_place(nodes.get(node_id), link.node):
                 self._let_go(link)
+        adoptable = {
+            link.place: link for link in reversed(self.bootstrap()) if link.is_open or link.is_connecting
+        }  # reversed: of two links to one address the first is taken
         for node in nodes.values():
             if node.id not in self._links:
-                self._adopt_or_add(node)
+                self._adopt_or_add(node, adoptable.pop((node.host, node.port), None))
         for link in self._links.values():
             if link.node.id < 0 and self._asks_known:
                 link.retire()
@@ -115,15 +118,13 @@ class NodeLinks:
         link = self._links[node.id] = NodeLink(node, self._environment, self._note_change)
         link.on_tried_again = self._on_tried_again
 
-    def _adopt_or_add(self, node: Node) -> None:
-        for link in self._links.values():
-            is_in_use = link.is_open or link.is_connecting
-            if link.node.id < 0 and is_in_use and (link.node.host, link.node.port) == (node.host, node.port):
-                self._add(link.node)  # a fresh link for the bootstrap address
-                link.become(node)
-                self._links[node.id] = link
-                return
-        self._add(node)
+    def _adopt_or_add(self, node: Node, link: NodeLink | None) -> None:
+        if link is None:
+            self._add(node)
+            return
+        self._add(link.node)  # a fresh link for the bootstrap address
+        link.become(node)
+        self._links[node.id] = link
 
     def _let_go(self, link: NodeLink) -> None:
         del self._links[link.node.id]

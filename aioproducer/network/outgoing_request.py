@@ -23,6 +23,8 @@ class OutgoingRequest:
     """Called with the answer behind its header, and the time."""
     on_lost: Callable[[KafkaError], None]
     """Called when the connection was lost before the end. The error is shared by all that were lost with it."""
+    largest_response: int | None = None
+    """Bytes that the answer may have; None: as any frame."""
     expects_response: bool = True
     """False for Produce with acks=0."""
     on_written: Callable[[], None] | None = None

@@ -12,6 +12,7 @@ from aioproducer.network.node_link import NodeLink
 from aioproducer.network.outgoing_request import OutgoingRequest
 from aioproducer.protocol.messages import Api
 from aioproducer.protocol.response import Response
+from aioproducer.protocol.response_limits import largest_response
 
 ResponseT = TypeVar("ResponseT", bound=Response)
 
@@ -64,6 +65,7 @@ class Question(Generic[ResponseT]):
             buffers=[body],
             on_response=on_response,
             on_lost=self._fail,
+            largest_response=largest_response(api.key, len(body)),
         )
 
     def _fail(self, error: KafkaError) -> None:

@@ -20,6 +20,7 @@ from typing import Final, Generic, TypeVar
 
 from aioproducer.errors import ProtocolError, TlsError
 from aioproducer.protocol.produce import Buffer
+from aioproducer.protocol.response_limits import SMALL_RESPONSE
 
 ContextT = TypeVar("ContextT")
 
@@ -58,6 +59,7 @@ class BrokerConversation(Generic[ContextT]):
     """
 
     __slots__ = (
+        "_always_allowed",
         "_client_id",
         "_correlation_id",
         "_frame",
@@ -76,8 +78,10 @@ class BrokerConversation(Generic[ContextT]):
         self._client_id = struct.pack(">h", len(encoded)) + encoded
         self._tagged_client_id = self._client_id + b"\x00"  # with the tagged fields of the header: none
         self._max_frame_bytes = max_frame_bytes
+        self._always_allowed = min(max_frame_bytes, SMALL_RESPONSE)
         self._correlation_id = first_correlation_id  # of the next request
-        self._unanswered: deque[tuple[int, bool, ContextT]] = deque()  # (correlation id, header has tags, context)
+        # (correlation id, header has tags, context, api key, most bytes of the answer)
+        self._unanswered: deque[tuple[int, bool, ContextT, int, int]] = deque()
         self._start = b""  # of a frame: fewer bytes than its size takes
         self._frame = bytearray()  # as much as there is of a frame whose size is known; not a list of its pieces,
         # each of which costs some hundred bytes: of a frame that comes byte by byte they would be its size many times
@@ -89,7 +93,7 @@ class BrokerConversation(Generic[ContextT]):
         """Requests sent and not answered, those without an answer (acks=0) not counted."""
         return len(self._unanswered)
 
-    def send(
+    def send(  # noqa: PLR0913  # what a header says, and what the answer may be
         self,
         api_key: int,
         version: int,
@@ -98,6 +102,7 @@ class BrokerConversation(Generic[ContextT]):
         flexible: bool,
         context: ContextT,
         expects_response: bool = True,
+        largest_response: int | None = None,
     ) -> list[Buffer]:
         """Number a request and put frame size and header before it.
 
@@ -108,6 +113,7 @@ class BrokerConversation(Generic[ContextT]):
             flexible: whether this version has tagged fields in its headers.
             context: given back with the answer.
             expects_response: False for Produce with acks=0, which a broker does not answer.
+            largest_response: bytes that the answer may have; None: as any frame.
 
         Returns:
             The whole frame in pieces, to be written in this order.
@@ -118,7 +124,11 @@ class BrokerConversation(Generic[ContextT]):
         size = _REQUEST_START_BYTES + len(client_id) + sum(map(len, buffers))
         if expects_response:
             # ApiVersions is answered with the plain header in every version: the broker may not know ours.
-            self._unanswered.append((correlation_id, flexible and api_key != _API_VERSIONS, context))
+            largest = self._max_frame_bytes
+            if largest_response is not None:
+                largest = min(largest, largest_response)
+            has_tags = flexible and api_key != _API_VERSIONS
+            self._unanswered.append((correlation_id, has_tags, context, api_key, largest))
         start = _REQUEST_START.pack(size, api_key, version, correlation_id)
         return [b"".join((start, client_id, buffers[0])), *buffers[1:]]
 
@@ -151,7 +161,7 @@ class BrokerConversation(Generic[ContextT]):
             yield self._answer(frame)
         while len(view) - position >= _SIZE_BYTES:
             (size,) = _INT32.unpack_from(view, position)
-            if not (self._has_spoken and _SMALLEST_FRAME <= size <= self._max_frame_bytes):
+            if not (self._has_spoken and _SMALLEST_FRAME <= size <= self._always_allowed):
                 self._refuse_strangers(view[position : position + _SIZE_BYTES], size)
             position += _SIZE_BYTES
             if size > len(view) - position:
@@ -164,18 +174,31 @@ class BrokerConversation(Generic[ContextT]):
 
     def take_in_flight(self) -> list[ContextT]:
         """Remove and return the contexts of all unanswered requests, oldest first; for a lost connection."""
-        contexts = [context for _, _, context in self._unanswered]
+        contexts = [context for _, _, context, _, _ in self._unanswered]
         self._unanswered.clear()
         return contexts
+
+    @property
+    def held_bytes(self) -> int:
+        """How much is held of an answer whose end has not come."""
+        return len(self._frame)
+
+    def drop_held(self) -> None:
+        """Let go of an answer whose end has not come: nothing will be received any more."""
+        self._frame, self._start = bytearray(), b""
 
     def _refuse_strangers(self, start: memoryview, size: int) -> None:
         # What no Kafka broker sends as the first bytes of a frame, which say its size.
         if not self._has_spoken:
             _refuse_other_protocols(bytes(start))
             self._has_spoken = True
-        if size > self._max_frame_bytes:
+        largest, request = self._always_allowed, "no request"
+        if self._unanswered:
+            _, _, _, api_key, largest = self._unanswered[0]
+            request = f"a request of API key {api_key}"
+        if size > largest:
             raise ProtocolError(
-                f"the broker announces an answer of {size} bytes, more than the {self._max_frame_bytes} allowed: "
+                f"the broker announces an answer of {size} bytes to {request}, more than the {largest} allowed: "
                 "is this a Kafka listener?"
             )
         if size < _SMALLEST_FRAME:
@@ -185,7 +208,7 @@ class BrokerConversation(Generic[ContextT]):
         (correlation_id,) = _INT32.unpack_from(frame)
         if not self._unanswered:
             raise ProtocolError(f"the broker answered (correlation id {correlation_id}) and was not asked")
-        expected, has_tags, context = self._unanswered[0]
+        expected, has_tags, context, _, _ = self._unanswered[0]
         if correlation_id != expected:
             raise ProtocolError(f"the broker answered request {correlation_id}, the oldest unanswered is {expected}")
         body = frame[_tags_end(frame) if has_tags else _SMALLEST_FRAME :]

@@ -23,6 +23,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
+from aioproducer.protocol.partition_views import Partitions, read_partitions
 from aioproducer.protocol.produce import NO_TOPIC_ID
 from aioproducer.protocol.request_fields import NO_TAGGED_FIELDS, array_length, string
 from aioproducer.protocol.response_reader import ResponseReader, decode
@@ -49,9 +50,6 @@ METADATA: Final = Api(3, "Metadata", 4, 13, 9)
 API_VERSIONS: Final = Api(18, "ApiVersions", 0, 4, 3)
 INIT_PRODUCER_ID: Final = Api(22, "InitProducerId", 0, 6, 2)
 
-NO_LEADER: Final = -1
-NO_EPOCH: Final = -1
-
 _LAST_PORT: Final = 65_535
 _LONGEST_HOST: Final = 255
 
@@ -61,8 +59,6 @@ _FEATURES: Final = 2
 _INT32 = struct.Struct(">i")
 _INT64 = struct.Struct(">q")
 _API_VERSION = struct.Struct(">hhh")  # key, min, max
-_PARTITION_V4 = struct.Struct(">hii")  # error code, index, leader id
-_PARTITION_V7 = struct.Struct(">hiii")  # and leader epoch
 _PRODUCER = struct.Struct(">hqh")  # error code, producer id, producer epoch
 _ID_AND_EPOCH = struct.Struct(">qh")
 
@@ -99,20 +95,13 @@ class Node(NamedTuple):
         )
 
 
-class PartitionView(NamedTuple):
-    """Who leads a partition, as far as is known."""
-
-    leader_id: int = NO_LEADER
-    leader_epoch: int = NO_EPOCH
-
-
 class TopicView(NamedTuple):
     """A topic as last seen."""
 
     name: str
     topic_id: bytes
     """16 bytes, `NO_TOPIC_ID` when the broker gave none."""
-    partitions: tuple[PartitionView, ...]
+    partitions: Partitions
     """By partition number; a partition that no answer described has no leader."""
     error_code: int = 0
     """Of the last answer; with an error, the partitions are those known before."""
@@ -293,33 +282,11 @@ def _topic(reader: ResponseReader, version: int) -> TopicView:
     name = reader.string() or ""
     topic_id = reader.take(16) if version >= 10 else NO_TOPIC_ID  # noqa: PLR2004
     reader.boolean()  # internal
-    count = reader.array_length()
-    partitions = [PartitionView()] * count
-    for _ in range(count):
-        number, view = _partition(reader, version)
-        if 0 <= number < count:  # else the claim of a partition that cannot be: a topic's are 0 to count - 1
-            partitions[number] = view
+    partitions = read_partitions(reader, version)
     if version >= 8:  # noqa: PLR2004
         reader.int32()  # authorized operations, not asked for
     reader.skip_tagged_fields()
-    return TopicView(name, topic_id, tuple(partitions), error_code)
-
-
-def _partition(reader: ResponseReader, version: int) -> tuple[int, PartitionView]:
-    # A partition's own error code says no more than its leader does: it has none, or one on a broken listener.
-    if version >= 7:  # noqa: PLR2004
-        _, number, leader_id, leader_epoch = _PARTITION_V7.unpack_from(reader.payload, reader.position)
-        reader.position += _PARTITION_V7.size
-    else:
-        _, number, leader_id = _PARTITION_V4.unpack_from(reader.payload, reader.position)
-        reader.position += _PARTITION_V4.size
-        leader_epoch = NO_EPOCH
-    reader.skip(4 * reader.array_length())  # replicas
-    reader.skip(4 * reader.array_length())  # replicas in sync
-    if version >= 5:  # noqa: PLR2004
-        reader.skip(4 * reader.array_length())  # offline replicas
-    reader.skip_tagged_fields()
-    return number, PartitionView(leader_id, leader_epoch)
+    return TopicView(name, topic_id, partitions, error_code)
 
 
 def _producer_id(reader: ResponseReader, version: int) -> ProducerIdAnswer:

@@ -236,3 +236,26 @@ def test_callback_that_would_wait_for_itself_is_told(blocking: BlockingProducer)
     blocking.send("orders", b"v", on_delivery=callback)
 
     assert "own thread" in str(told[0])
+
+
+@pytest.mark.parametrize("verb", ["send", "send_many"])
+def test_failures_read_by_many_threads_are_not_raised(
+    blocking: BlockingProducer, cluster: ClusterElsewhere, verb: str
+) -> None:
+    """More of them than are kept one by one."""
+    threads = 150
+    cluster.do(lambda fake: fake.create_topic("wide", threads))
+    cluster.do(lambda fake: fake.faults.error(FORBIDDEN, PRODUCE, times=None))
+
+    def call(partition: int) -> bool:
+        if verb == "send_many":
+            return blocking.send_many("wide", [b"x"], partition=partition).failed == 1
+        with pytest.raises(TopicAuthorizationError):
+            blocking.send("wide", b"x", partition=partition)
+        return True
+
+    with ThreadPoolExecutor(threads) as pool:
+        seen = list(pool.map(call, range(threads)))
+
+    blocking.flush()
+    assert all(seen)

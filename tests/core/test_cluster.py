@@ -11,6 +11,7 @@ from aioproducer.core.cluster import (
     Cluster,
     MetadataAnswer,
     Node,
+    Partitions,
     PartitionView,
     TopicView,
 )
@@ -23,7 +24,7 @@ NODES = tuple(Node(number, f"host{number}", 9092) for number in (1, 2, 3))
 
 def seen(*partitions: tuple[int, int], topic_id: bytes = ID, error_code: int = 0) -> TopicView:
     """Topic "a" with (leader, epoch) by partition."""
-    return TopicView("a", topic_id, tuple(PartitionView(*each) for each in partitions), error_code)
+    return TopicView("a", topic_id, Partitions.of(PartitionView(*each) for each in partitions), error_code)
 
 
 def answer(*topics: TopicView, from_node: int = 1, nodes: tuple[Node, ...] = NODES) -> MetadataAnswer:
@@ -169,7 +170,7 @@ def test_topics_not_named_stay_and_nodes_not_named_go() -> None:
 
 def test_nothing_of_another_cluster_holds() -> None:
     """Its leader epochs are others, without topic ids too, and so are the topics that the answer does not name."""
-    other = TopicView("b", OTHER_ID, (PartitionView(1, 0),), 0)
+    other = TopicView("b", OTHER_ID, Partitions.of([PartitionView(1, 0)]), 0)
     known = knowing(seen((2, 9), topic_id=NO_TOPIC_ID), other)
 
     cluster = known.merge(answer(seen((1, 0), topic_id=NO_TOPIC_ID))._replace(cluster_id="another"), 2.0)
@@ -356,7 +357,9 @@ class TestLeaderHint:
 
     def test_each_of_many_counts_by_itself(self) -> None:
         """One that is old, or leads nowhere, takes nothing from the others; topics without news stay the same."""
-        cluster = knowing(seen((1, 5), (1, 5), (1, 5), (1, 5)), TopicView("b", OTHER_ID, (PartitionView(1, 0),)))
+        cluster = knowing(
+            seen((1, 5), (1, 5), (1, 5), (1, 5)), TopicView("b", OTHER_ID, Partitions.of([PartitionView(1, 0)]))
+        )
         leaders = (PartitionView(2, 6), PartitionView(2, 5), PartitionView(9, 6), PartitionView(3, 6))
         hints = {TopicPartition("a", number): leader for number, leader in enumerate(leaders)}
 
@@ -375,7 +378,7 @@ class TestLeaderHint:
 
 def test_forgotten_topics_are_gone() -> None:
     """With whatever was in doubt about them."""
-    cluster = knowing(seen((1, 5)), TopicView("b", OTHER_ID, (PartitionView(1, 0),)))
+    cluster = knowing(seen((1, 5)), TopicView("b", OTHER_ID, Partitions.of([PartitionView(1, 0)])))
 
     assert list(cluster.without_topics({"a"}).topics) == ["b"]
     assert cluster.without_topics(set()) is cluster

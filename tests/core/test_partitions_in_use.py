@@ -7,11 +7,11 @@ import pytest
 
 from aioproducer._native.append import PartitionSlot, TopicSlots
 from aioproducer._native.delivery import Delivery
-from aioproducer.core.cluster import Cluster, PartitionView, TopicView
+from aioproducer.core.cluster import Cluster, Partitions, PartitionView, TopicView
 from aioproducer.core.partitions_in_use import PartitionsInUse
 from aioproducer.records import TopicPartition
 from tests.fakes.core_parts import CoreParts, cluster_of
-from tests.fakes.partitions_followed import in_use
+from tests.fakes.partitions_followed import in_use, use_all
 
 
 def chosen(partitions: PartitionsInUse, topic: TopicSlots, times: int = 200) -> Counter[int]:
@@ -42,6 +42,7 @@ def test_leader_is_set_when_it_changes_and_only_then() -> None:
     """Nobody, first; then whom metadata names."""
     partitions, moves = in_use()
     partitions.update(cluster_of((1, -1)))
+    use_all(partitions)
     partitions.update(cluster_of((1, -1), epoch=1))
     partitions.update(cluster_of((2, 3), epoch=2))
     partitions.update(cluster_of((-1, 3), epoch=3))
@@ -65,6 +66,7 @@ def test_leader_that_left_the_cluster_is_nobody() -> None:
     partitions, moves = in_use()
     before = cluster_of((1, 2))
     partitions.update(before)
+    use_all(partitions)
     nodes = {node_id: node for node_id, node in before.nodes.items() if node_id != 2}
 
     partitions.update(Cluster(nodes=MappingProxyType(nodes), topics=before.topics))
@@ -79,6 +81,7 @@ def test_partitions_that_join_keep_those_that_were_there() -> None:
     first = partitions.queue(TopicPartition("t", 0))
 
     partitions.update(cluster_of((1, 2, 1)))
+    use_all(partitions)
 
     assert partitions.queue(TopicPartition("t", 0)) is first
     assert [queue.leader_id for queue in partitions.queues()] == [1, 2, 1]
@@ -239,7 +242,7 @@ def test_partition_in_which_others_wait_is_no_candidate() -> None:
     partitions, _ = in_use()
     partitions.update(cluster_of((1, 2)))
     topic = partitions.topics["t"]
-    topic.slots[0].line = 1
+    partitions.slot(topic, 0).line = 1
 
     assert partitions.candidates(topic, 16, nobody_waits) == [topic.slots[1]]
 
@@ -259,7 +262,7 @@ def test_last_choice_is_tried_first_while_its_batch_is_open() -> None:
     core = CoreParts(leaders=(1, 2, 3))
     topic = core.appender.topics["t"]
     core.send(partition=1)
-    core.accumulator.partitions.note_chosen(topic, topic.slots[1])
+    core.accumulator.partitions.note_chosen(topic, core.accumulator.partitions.slot(topic, 1))
 
     assert core.accumulator.partitions.candidates(topic, 16, nobody_waits)[0] is topic.slots[1]
     assert core.send(partition=None).home.topic_partition == ("t", 1)
@@ -272,12 +275,12 @@ def test_keyless_records_go_on_to_where_one_of_them_found_room_although_they_had
     """Else each of them would stand in line: the partition chosen for a batch's worth of them had no memory."""
     core = CoreParts(leaders=(1,) * 30)
     partitions, topic = core.accumulator.partitions, core.appender.topics["t"]
-    partitions.note_chosen(topic, topic.slots[0])
+    partitions.note_chosen(topic, partitions.slot(topic, 0))
     for _ in range(17):
         core.send(bytes(1000), partition=None)
     elsewhere = partition_of(core.send(partition=None))
 
-    partitions.note_chosen(topic, topic.slots[0])
+    partitions.note_chosen(topic, partitions.slot(topic, 0))
 
     assert (elsewhere != 0, partition_of(core.send(partition=None))) == (True, 0)
 
@@ -288,7 +291,7 @@ def test_choice_that_is_noted_again_lasts_no_longer_for_it() -> None:
     partitions, topic = core.accumulator.partitions, core.appender.topics["t"]
     found = set()
     for _ in range(17):
-        partitions.note_chosen(topic, topic.slots[0])
+        partitions.note_chosen(topic, partitions.slot(topic, 0))
         found.add(partition_of(core.send(bytes(1000), partition=None)))
 
     assert found > {0}
@@ -299,7 +302,7 @@ def test_last_choice_is_tried_no_more_once_it_has_no_leader() -> None:
     core = CoreParts(leaders=(1, 2, 3))
     partitions, topic = core.accumulator.partitions, core.appender.topics["t"]
     core.send(partition=1)
-    partitions.note_chosen(topic, topic.slots[1])
+    partitions.note_chosen(topic, partitions.slot(topic, 1))
 
     core.lead((1, -1, 3))
 
@@ -320,10 +323,12 @@ def test_topic_of_which_nothing_changed_costs_nothing() -> None:
     partitions, moves = in_use()
     known = cluster_of((1,))
     partitions.update(known)
-    other = TopicView("u", b"u" * 16, (PartitionView(2, 0),), 0)
+    use_all(partitions)
+    other = TopicView("u", b"u" * 16, Partitions.of([PartitionView(2, 0)]), 0)
 
     fresh = partitions.update(Cluster(nodes=known.nodes, topics=MappingProxyType({**known.topics, "u": other})))
 
+    use_all(partitions)
     assert (fresh, moves.seen) == (["u"], [(0, 1), (0, 2)])
 
 

@@ -192,3 +192,59 @@ def test_trimming_forgets_what_was_looked_at_first() -> None:
     unseen.trim()
 
     assert unseen.begin_flush(0).take_error() is None
+
+
+@pytest.mark.parametrize("batches", [KEPT + 1, 3 * KEPT])
+def test_failure_looked_at_after_it_was_trimmed_is_not_raised(batches: int) -> None:
+    """The caller held its delivery and read it late."""
+    unseen = UnseenFailures()
+    failed = [failed_batch(2) for _ in range(batches)]
+    for batch in failed:
+        unseen.record(batch, 0)
+    unseen.trim()
+
+    for batch in failed:
+        batch.delivery(0, 0).exception()
+        batch.delivery(0, 0).exception()  # a second look at one record takes nothing off
+    flush = unseen.begin_flush(0)
+    error = flush.take_error()
+
+    assert error is not None
+    assert error.count == batches
+    for batch in failed:
+        batch.delivery(1, 0).exception()  # after it was raised: no later flush is affected
+    unseen.end_flush(flush)
+    assert not unseen.keeps_any
+
+
+def test_late_look_reaches_the_count_through_cancelled_flushes() -> None:
+    """Counts are handed from flush to flush; a look finds the present holder of the count."""
+    unseen = UnseenFailures()
+    failed = [failed_batch() for _ in range(4 * KEPT)]
+    flushes = [unseen.begin_flush(0), unseen.begin_flush(1)]
+    for number, batch in enumerate(failed):
+        unseen.record(batch, 2 if number % 2 else 0)
+    unseen.trim()
+    for flush in flushes:
+        unseen.end_flush(flush)
+
+    for batch in failed[:-1]:
+        batch.delivery(0, 0).exception()
+    error = unseen.begin_flush(2).take_error()
+
+    assert error is not None
+    assert error.count == 1
+
+
+def test_all_trimmed_failures_looked_at_leave_nothing_to_raise() -> None:
+    """So the end of a transaction has nothing to forget."""
+    unseen = UnseenFailures()
+    failed = [failed_batch() for _ in range(2 * KEPT)]
+    for batch in failed:
+        unseen.record(batch, 0)
+    unseen.trim()
+
+    for batch in failed:
+        batch.delivery(0, 0).exception()
+
+    assert unseen.begin_flush(0).take_error() is None

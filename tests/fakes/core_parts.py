@@ -11,7 +11,7 @@ from aioproducer._native.append import RecordAppender
 from aioproducer._native.delivery import Delivery
 from aioproducer.core.batch_splitter import BatchSplitter
 from aioproducer.core.buffer_pool import BufferPool
-from aioproducer.core.cluster import Cluster, Node, PartitionView, TopicView
+from aioproducer.core.cluster import Cluster, Node, Partitions, PartitionView, TopicView
 from aioproducer.core.flush_generations import FlushGenerations
 from aioproducer.core.open_batches import AccumulatorSettings, Surroundings
 from aioproducer.core.partition_queue import PartitionQueue
@@ -29,7 +29,7 @@ TOPIC_ID = bytes(range(16))
 
 def cluster_of(leaders: Sequence[int], *, topic: str = "t", epoch: int = 0, topic_id: bytes = TOPIC_ID) -> Cluster:
     """One topic whose partitions are led by these nodes, -1 for none."""
-    partitions = tuple(PartitionView(leader, epoch) for leader in leaders)
+    partitions = Partitions.of(PartitionView(leader, epoch) for leader in leaders)
     nodes = {node_id: Node(node_id, f"host{node_id}", 9092) for node_id in range(10)}
     view = TopicView(topic, topic_id, partitions, 0)
     return Cluster(nodes=MappingProxyType(nodes), topics=MappingProxyType({topic: view}))

@@ -24,6 +24,13 @@ class Moves:
         self.renewed.append((queue.topic_partition.partition, exists))
 
 
+def use_all(partitions: PartitionsInUse) -> None:
+    """Have a record go to each partition that metadata has named."""
+    for topic in partitions.topics.values():
+        for number in range(len(topic.slots)):
+            partitions.slot(topic, number)
+
+
 def in_use(*, is_adaptive: bool = True, identity: ProducerIdentity | None = None) -> tuple[PartitionsInUse, Moves]:
     """No topics yet."""
     moves = Moves()

@@ -84,17 +84,25 @@ def metadata_body(
     cluster_id: str = "cluster",
 ) -> bytes:
     """The answer to Metadata 13: nodes (id, host, port); topics (error code, name, id, (leader, epoch) by number)."""
-    body = struct.pack(">i", 0) + bytes((len(nodes) + 1,))
+    body = bytearray(struct.pack(">i", 0) + _varint(len(nodes) + 1))
     for node_id, host, port in nodes:
         body += struct.pack(">i", node_id) + _text(host) + struct.pack(">i", port) + b"\x00\x00"
-    body += _text(cluster_id) + struct.pack(">i", 1) + bytes((len(topics) + 1,))
+    body += _text(cluster_id) + struct.pack(">i", 1) + _varint(len(topics) + 1)
     for code, name, topic_id, partitions in topics:
-        body += struct.pack(">h", code) + _text(name) + topic_id + b"\x00" + bytes((len(partitions) + 1,))
+        body += struct.pack(">h", code) + _text(name) + topic_id + b"\x00" + _varint(len(partitions) + 1)
         for number, (leader, epoch) in enumerate(partitions):
             body += struct.pack(">hiii", 0, number, leader, epoch) + b"\x01\x01\x01\x00"
         body += struct.pack(">i", 0) + b"\x00"
-    return body + struct.pack(">h", error_code) + b"\x00"
+    return bytes(body) + struct.pack(">h", error_code) + b"\x00"
 
 
 def _text(text: str) -> bytes:
-    return bytes((len(text.encode()) + 1,)) + text.encode()
+    return _varint(len(text.encode()) + 1) + text.encode()
+
+
+def _varint(value: int) -> bytes:
+    more = bytearray()
+    while value > 0x7F:
+        more.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes(more) + bytes((value,))

@@ -3,6 +3,7 @@
 Work is counted, not timed: function calls of the package in one callback of the loop, and bytes compressed there.
 """
 
+import asyncio
 import sys
 from collections.abc import Callable
 from types import FrameType
@@ -10,10 +11,12 @@ from typing import Self
 
 import pytest
 
-from aioproducer import KafkaError, Producer
+from aioproducer import KafkaError, Producer, UndeliveredError
 from aioproducer.protocol.compression import compress
 from aioproducer.sealing import IN_LOOP_BYTES
 from aioproducer.testing import ApiKey, FakeCluster, Where
+from tests.fakes.scripted_broker import Heard, ScriptedBroker, metadata_body
+from tests.fakes.virtual_cluster import ClusterLoop, in_virtual_time
 
 pytestmark = pytest.mark.slow
 
@@ -108,3 +111,43 @@ async def test_no_step_does_much(answer: Callable[[FakeCluster], None], codec: s
         assert meter.most_compressed <= IN_LOOP_BYTES
         assert 0 < meter.most_calls <= MOST_CALLS
         assert all(delivery.done() for delivery in deliveries)
+
+
+class LargeCluster:
+    """A broker that names a thousand others, and a topic of a hundred thousand partitions that they lead."""
+
+    def __init__(self) -> None:
+        nodes = [(number, f"host{number}" if number else "seed", 9092) for number in range(1000)]
+        self._leaders = [number % 1000 for number in range(100_000)]
+        self._bodies = (metadata_body(nodes), *(metadata_body(nodes, self._topics(epoch)) for epoch in range(3)))
+        self._answers = 0
+
+    def _topics(self, epoch: int) -> list[tuple[int, str, bytes, list[tuple[int, int]]]]:
+        """Each epoch has other leaders."""
+        return [(0, "large", bytes(range(16)), [((leader + epoch) % 1000, epoch) for leader in self._leaders])]
+
+    def __call__(self, broker: ScriptedBroker, heard: Heard) -> None:
+        """Answer Metadata, each time with other leaders, and nothing else."""
+        if heard.api_key == ApiKey.METADATA:
+            broker.answer(heard, self._bodies[min(self._answers, len(self._bodies) - 1)])
+            self._answers += 1
+
+
+@in_virtual_time
+async def test_no_step_does_much_for_a_large_cluster() -> None:
+    """What is done for a partition begins when a record goes there."""
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, ClusterLoop)
+    cluster = LargeCluster()
+    loop.servers["seed", 9092] = lambda: ScriptedBroker(cluster)
+    meter = StepMeter()
+    with meter:
+        producer = await Producer("seed:9092", enable_idempotence=False, metadata_max_age_ms=1000).start()
+        await producer.partitions_for("large")
+        deliveries = [producer.send("large", b"x", key=b"%d" % number) for number in range(100)]
+        await asyncio.sleep(5)
+        with pytest.raises(UndeliveredError):
+            await producer.close(0)
+
+    assert all(delivery.done() for delivery in deliveries)
+    assert 0 < meter.most_calls <= MOST_CALLS

@@ -1,10 +1,11 @@
 """A record that failed and that nobody looked at is raised by the next flush or close, whatever else looks on."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 import pytest
 
-from aioproducer import Producer, ProducerInterceptor, UndeliveredError
+from aioproducer import BrokerError, MetadataTimeoutError, Producer, ProducerInterceptor, UndeliveredError
 from aioproducer.testing import ApiKey, FakeCluster, Where
 from tests.fakes.background_tasks import background_tasks
 from tests.fakes.virtual_cluster import in_virtual_time
@@ -126,3 +127,98 @@ async def test_callback_is_called_before_those_who_wait_go_on(cluster: FakeClust
         await delivery
 
     assert told == ["callback", "waiter"]
+
+
+async def send_many(producer: Producer, partition: int) -> bool:
+    """Whether the caller read the failure of its record."""
+    result = await (await producer.send_many("wide", [b"x"], partition=partition))
+    return result.failed == 1
+
+
+async def send_many_typed(producer: Producer, partition: int) -> bool:
+    """By a typed topic."""
+    result = await (await producer.topic("wide", value=str).send_many(["x"], partition=partition))
+    return result.failed == 1
+
+
+async def send(producer: Producer, partition: int) -> bool:
+    """By the delivery."""
+    try:
+        await producer.send("wide", b"x", partition=partition)
+    except BrokerError:
+        return True
+    return False
+
+
+async def enqueue(producer: Producer, partition: int) -> bool:
+    """By the delivery, awaited later."""
+    delivery = await producer.enqueue("wide", b"x", partition=partition)
+    await asyncio.wait([delivery])
+    return delivery.exception() is not None
+
+
+async def look_late(producer: Producer, partition: int) -> bool:
+    """Half a second after the record has failed."""
+    bulk = await producer.send_many("wide", [b"x", b"y"], partition=partition)
+    delivery = producer.send("wide", b"z", partition=partition)
+    await asyncio.sleep(0.5)
+    return (await bulk).failed == 2 and delivery.exception() is not None
+
+
+CALLERS = [send_many, send_many_typed, send, enqueue, look_late]
+
+
+@pytest.mark.parametrize("callers", [101, 150, 300])
+@pytest.mark.parametrize("call", CALLERS)
+@in_virtual_time
+async def test_failures_read_by_many_callers_are_not_raised(
+    call: Callable[[Producer, int], Awaitable[bool]], callers: int
+) -> None:
+    """More of them than are kept one by one."""
+    async with FakeCluster(1, topics={"wide": callers}) as cluster, Producer(cluster.bootstrap_servers) as producer:
+        cluster.faults.error(29, PRODUCE, times=None)
+        seen = await asyncio.gather(*(call(producer, partition) for partition in range(callers)))
+
+        await producer.flush()
+
+    assert all(seen)
+
+
+@pytest.mark.parametrize("callers", [3, 150])
+@pytest.mark.parametrize("call", [send_many, send_many_typed, send, enqueue])
+@pytest.mark.parametrize("ends", ["flush", "close"])
+@in_virtual_time
+async def test_flush_that_waits_beside_the_callers_raises_nothing(
+    call: Callable[[Producer, int], Awaitable[bool]], callers: int, ends: str
+) -> None:
+    """They wait for the same batches, and both are woken by the last of them."""
+    async with FakeCluster(1, topics={"wide": callers}) as cluster, Producer(cluster.bootstrap_servers) as producer:
+        await producer.partitions_for("wide")
+        cluster.faults.error(29, PRODUCE, times=None)
+        calls = [asyncio.ensure_future(call(producer, partition)) for partition in range(callers)]
+        await asyncio.sleep(0)
+
+        await (producer.flush() if ends == "flush" else producer.close())
+
+        assert all(await asyncio.gather(*calls))
+
+
+@in_virtual_time
+async def test_calls_that_raised_are_not_counted_by_close() -> None:
+    """Records for topics that do not exist fail from one timer after another; their calls have raised them all."""
+    async with FakeCluster(1, auto_create_topics=False) as cluster:
+        producer = await Producer(cluster.bootstrap_servers, max_block_ms=500).start()
+
+        async def call(number: int) -> bool:
+            await asyncio.sleep(number / 10_000)
+            try:
+                await producer.enqueue(f"missing-{number}", b"x")
+            except MetadataTimeoutError:
+                return True
+            return False
+
+        raised = await asyncio.gather(*map(call, range(400)))
+
+        await producer.close()
+
+    assert all(raised)

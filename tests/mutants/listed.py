@@ -215,8 +215,8 @@ LISTED = (
         changes=(
             Change(
                 "core/cluster.py",
-                "        if new.leader_epoch >= old.leader_epoch or new.leader_epoch == NO_EPOCH:\n",
-                "        if new.leader_epoch >= NO_EPOCH:\n",
+                "        older = [number for number, (old, new) in pairs if new < old]\n",
+                "        older = [number for number, (old, new) in pairs if new < old and new == NO_EPOCH]\n",
             ),
         ),
     ),

@@ -164,7 +164,7 @@ NEWS_OF_CLUSTERS = (
         breaks="C2: a key goes where it went before its topic grew",
         tests=("tests/journeys/test_idle_producer.py", "tests/core/test_partitions_in_use.py"),
         changes=(
-            Change("core/partitions_in_use.py", "        self.topics[name].held += 1\n", ""),
+            Change("core/partitions_in_use.py", "        topic.held += 1\n", ""),
             Change("core/partitions_in_use.py", "topic.held -= 1  # as", "pass  # as"),
         ),
     ),

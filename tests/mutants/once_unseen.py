@@ -34,8 +34,8 @@ ONCE_UNSEEN = (
         ("D2", "D5"),
         Change(
             "_native/append.pyx",
-            "            return <PartitionSlot>topic.slots[<Py_ssize_t>key % count]\n",
-            "            return <PartitionSlot>topic.slots[<Py_ssize_t>(key >> 1) % count]\n",
+            "            return slot_at(self._accumulator, topic, <Py_ssize_t>key % count)\n",
+            "            return slot_at(self._accumulator, topic, <Py_ssize_t>(key >> 1) % count)\n",
         ),
     ),
     _mutant(

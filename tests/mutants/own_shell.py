@@ -88,8 +88,8 @@ OWN_SHELL = (
         changes=(
             Change(
                 "protocol/conversation.py",
-                "        if size > self._max_frame_bytes:\n",
-                "        if size > self._max_frame_bytes * 256:\n",
+                "        if size > largest:\n",
+                "        if size > largest * 256:\n",
             ),
         ),
     ),
@@ -138,8 +138,7 @@ OWN_SHELL = (
         changes=(
             Change(
                 "network/metadata_refresher.py",
-                "        return True\n"
-                "    return any(partition.leader_id == NO_LEADER for partition in view.partitions)\n",
+                "        return True\n    return view.partitions.lacks_leader\n",
                 "        return False\n    return False\n",
             ),
             Change(

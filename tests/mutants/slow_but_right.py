@@ -43,7 +43,7 @@ SLOW_BUT_RIGHT = (
         "shorter_pause_ends_the_longer",
         "KIP-219: a node is sent to before the pause is over that it has asked for",
         "tests/network/test_connection_times.py",
-        Change("network/node_link.py", "            if until <= self._throttled_until:\n                return\n", ""),
+        Change("network/node_link.py", "            if until <= self.throttled_until:\n                return\n", ""),
     ),
     _mutant(
         "hint_ends_the_rebootstrap",

@@ -52,8 +52,8 @@ _AT_NODE_0 = (
         "tests/core/test_node_zero.py",
         Change(
             "core/partitions_in_use.py",
-            "        if leader_id is not None:\n            self._led[leader_id] += 1",
-            "        if leader_id:\n            self._led[leader_id] += 1",
+            "for node_id in node_ids if node_id != NO_LEADER",
+            "for node_id in node_ids if node_id > 0",
         ),
     ),
     _mutant(

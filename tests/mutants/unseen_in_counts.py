@@ -143,8 +143,8 @@ UNSEEN_IN_COUNTS = (
         "tests/core/test_partitions_renewed.py",
         Change(
             "core/partitions_in_use.py",
-            "any(queue.on_wire for queue in chain(self.queues(), gone))",
-            "any(queue.on_wire for queue in self.queues())",
+            "chain(*(slots.values() for slots in self._slots.values()), self._gone.values())",
+            "chain(*(slots.values() for slots in self._slots.values()))",
         ),
     ),
 )

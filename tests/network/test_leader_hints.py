@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from aioproducer.core.cluster import Cluster, MetadataAnswer, Node, PartitionView, TopicView
+from aioproducer.core.cluster import Cluster, MetadataAnswer, Node, Partitions, PartitionView, TopicView
 from aioproducer.records import TopicPartition
 from tests.fakes.metadata_refreshing import ID, Answers, refreshing
 from tests.fakes.virtual_loop import run
@@ -23,7 +23,7 @@ class _CountedView(TopicView):
 def test_partitions_of_a_topic_are_copied_once_for_all_hints_of_an_answer() -> None:
     """A broker that gives up a thousand leaders says so in one answer, and the loop stands still meanwhile."""
     count = 1000
-    view = _CountedView("a", ID, (PartitionView(1, 5),) * count, 0)
+    view = _CountedView("a", ID, Partitions.of([PartitionView(1, 5)] * count), 0)
 
     async def story() -> Cluster:
         async with refreshing(Answers()) as (refresher, _):

@@ -174,3 +174,48 @@ def test_unanswered_requests_are_given_back_oldest_first() -> None:
 
     assert conversation.take_in_flight() == [1, 2]
     assert conversation.in_flight == 0
+
+
+API_VERSIONS, METADATA = 18, 3
+SMALL = 64 * 1024
+
+
+def announced(size: int) -> bytes:
+    """The begin of a frame of that size."""
+    return struct.pack(">i", size)
+
+
+def asked(api_key: int, largest_response: int | None) -> BrokerConversation[int]:
+    """A conversation with one request in flight."""
+    conversation: BrokerConversation[int] = BrokerConversation("me")
+    conversation.send(api_key, 0, [b"x"], flexible=False, context=0, largest_response=largest_response)
+    return conversation
+
+
+@pytest.mark.parametrize("largest", [SMALL, 10 * SMALL])
+def test_answer_is_refused_above_the_limit_of_its_request(largest: int) -> None:
+    """As soon as its size is read; a larger one may follow to a request that allows it."""
+    conversation = asked(API_VERSIONS, largest)
+    conversation.send(METADATA, 12, [b"x"], flexible=True, context=1)
+
+    assert list(conversation.receive(announced(largest) + struct.pack(">i", 0) + bytes(largest - 4)))
+    assert list(conversation.receive(announced(largest + 1))) == []
+    with pytest.raises(ProtocolError, match=f"{largest + 1} bytes to a request of API key 18.* {largest} allowed"):
+        list(asked(API_VERSIONS, largest).receive(announced(largest + 1)))
+
+
+def test_large_answer_that_nobody_asked_for_is_not_held() -> None:
+    """It would be refused once it is there."""
+    with pytest.raises(ProtocolError, match="to no request"):
+        list(talk().receive(announced(SMALL + 1)))
+
+
+def test_answer_whose_end_has_not_come_is_let_go() -> None:
+    """A connection that was closed is kept for its error; what it had received of an answer is not."""
+    conversation = talk(1)
+    list(conversation.receive(announced(1000) + bytes(500)))
+    assert conversation.held_bytes == 500
+
+    conversation.drop_held()
+
+    assert conversation.held_bytes == 0

@@ -15,10 +15,8 @@ from kio.serial import entity_reader, entity_writer
 from aioproducer.errors import ProtocolError
 from aioproducer.protocol.api_versions import FinalizedFeatures
 from aioproducer.protocol.messages import (
-    NO_EPOCH,
     MetadataAnswer,
     Node,
-    PartitionView,
     decode_api_versions_response,
     decode_init_producer_id_response,
     decode_metadata_response,
@@ -26,6 +24,7 @@ from aioproducer.protocol.messages import (
     encode_init_producer_id_request,
     encode_metadata_request,
 )
+from aioproducer.protocol.partition_views import NO_EPOCH, PartitionView
 from tests.fakes.scripted_broker import api_versions_body, metadata_body
 
 ID = uuid.UUID(int=7)

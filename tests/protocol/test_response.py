@@ -4,6 +4,7 @@ import pytest
 
 from aioproducer.protocol.messages import MetadataAnswer, ProducerIdAnswer, TopicView
 from aioproducer.protocol.offset_fetch import FetchedOffset, OffsetsAnswer
+from aioproducer.protocol.partition_views import Partitions
 from aioproducer.protocol.produce import PartitionAnswer, ProduceResponse
 from aioproducer.protocol.response import Response
 from aioproducer.protocol.transaction_admin_messages import (
@@ -21,6 +22,7 @@ from aioproducer.protocol.transaction_messages import (
     PartitionsAnswer,
 )
 
+NONE = Partitions.undescribed(0)
 ODD = 35
 PAUSE_MS = 7
 ID = bytes(16)
@@ -34,7 +36,7 @@ def refused_partition(partition: int, code: int) -> PartitionAnswer:
 ANSWERS: tuple[Response, ...] = (
     MetadataAnswer(1, (), (), error_code=ODD, throttle_time_ms=PAUSE_MS),
     MetadataAnswer(
-        1, (), (TopicView("a", bytes(16), ()), TopicView("t", bytes(16), (), ODD)), throttle_time_ms=PAUSE_MS
+        1, (), (TopicView("a", bytes(16), NONE), TopicView("t", bytes(16), NONE, ODD)), throttle_time_ms=PAUSE_MS
     ),
     ProducerIdAnswer(PAUSE_MS, ODD, -1, -1),
     ProduceResponse(PAUSE_MS, [refused_partition(0, 0), refused_partition(1, ODD)], {}),

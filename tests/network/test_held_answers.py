@@ -1,0 +1,106 @@
+"""What brokers send and do not end is bounded, over all connections."""
+
+import asyncio
+import struct
+import tracemalloc
+from dataclasses import replace
+
+import pytest
+
+from aioproducer.errors import BrokerConnectionError, KafkaError
+from aioproducer.network.connection import BrokerConnection
+from aioproducer.network.environment import NetworkEnvironment
+from aioproducer.network.held_answers import HeldAnswers
+from tests.fakes.memory_transport import connect_in_memory
+from tests.fakes.network import Ends, connected, environment
+from tests.fakes.scripted_broker import ScriptedBroker
+from tests.fakes.virtual_loop import run
+
+MIB = 1024 * 1024
+
+
+async def asking(
+    surroundings: NetworkEnvironment, broker: ScriptedBroker, *, ends: Ends, name: str
+) -> BrokerConnection:
+    """A connection with a request in flight."""
+    connection = BrokerConnection(surroundings, f"broker {name} at host:9092")
+    connect_in_memory(surroundings.loop, connection, broker)
+    await connection.ready
+    connection.send(ends.request(name))
+    await asyncio.sleep(0.01)
+    return connection
+
+
+def test_connection_that_is_closed_lets_go_of_the_begun_answer() -> None:
+    """At once: the connection itself is part of cycles, which are collected some time later."""
+
+    async def story() -> tuple[int, int, int]:
+        pair = await connected()
+        pair.connection.send(Ends().request("a"))
+        await asyncio.sleep(0.01)
+        pair.broker.say(struct.pack(">i", 30 * MIB))
+        for _ in range(20):
+            pair.broker.say(bytes(MIB))
+        await asyncio.sleep(0.01)
+        before, held = tracemalloc.get_traced_memory()[0], pair.environment.held_answers.total
+        pair.connection.close(BrokerConnectionError("enough"))
+        await pair.connection.closed
+        return held, pair.environment.held_answers.total, before - tracemalloc.get_traced_memory()[0]
+
+    tracemalloc.start()
+    held, left, freed = run(story())
+    tracemalloc.stop()
+
+    assert (held, left) == (20 * MIB, 0)
+    assert freed > 18 * MIB
+
+
+@pytest.mark.parametrize("order", ["largest first", "largest last"])
+def test_connection_that_holds_most_is_closed_beyond_the_bound(order: str) -> None:
+    """The other brokers' answers go on; the error says who, how much, and the limit."""
+    pieces = [("a", 900), ("b", 300)] if order == "largest first" else [("b", 400), ("a", 851)]
+
+    async def story() -> tuple[list[KafkaError], list[str], int]:
+        surroundings = replace(environment(), held_answers=HeldAnswers(1000))
+        ends, brokers = Ends(), {"a": ScriptedBroker(), "b": ScriptedBroker()}
+        connections = {
+            name: await asking(surroundings, broker, ends=ends, name=name) for name, broker in brokers.items()
+        }
+        for name, size in pieces:
+            brokers[name].say(struct.pack(">i", 1000) + bytes(size))
+            await asyncio.sleep(0.01)
+        if order == "largest first":
+            brokers["b"].say(bytes(100))
+            await asyncio.sleep(0.01)
+        await connections["a"].closed
+        return (
+            ends.errors(),
+            [name for name, each in connections.items() if each.is_open],
+            surroundings.held_answers.total,
+        )
+
+    errors, are_open, total = run(story())
+
+    assert [type(error) for error in errors] == [BrokerConnectionError]
+    assert "broker a at host:9092" in str(errors[0])
+    assert "1250 allowed" in str(errors[0])
+    assert (are_open, total) == (["b"], 400)
+
+
+def test_answers_that_end_hold_nothing() -> None:
+    """However they come."""
+
+    async def story() -> tuple[list[str], str]:
+        pair = await connected()
+        ends = Ends()
+        pair.connection.send(ends.request("a"))
+        await asyncio.sleep(0.01)
+        for byte in struct.pack(">ii", 9, pair.broker.requests[0].correlation_id) + b"\x00body":
+            pair.broker.say(bytes((byte,)))
+            await asyncio.sleep(0.01)
+        return ends.names(), repr(pair.environment.held_answers)
+
+    names, shown = run(story())
+
+    assert names == ["a"]
+    assert shown == "<HeldAnswers 0 of 131072000 bytes, 0 connections>"
