@@ -34,7 +34,15 @@ Signatures are as in the source, `self` left out.
 
 <!--
 ```python
-orders = []  # of the examples
+from typing import NamedTuple
+
+
+class Order(NamedTuple):
+    id: bytes
+    body: bytes
+
+
+orders: list[Order] = []  # of the examples
 ```
 -->
 """
