@@ -177,7 +177,13 @@ def types(session: nox.Session) -> None:
     install(session, group="types", package=False)
     python = str(environment_of_tests(session) / "bin" / "python")  # whose packages are looked at
     completeness = ".ci/check_type_completeness.py"
-    checked_by_mypy = ["aioproducer", ".ci/check_machine.py", completeness, *present("tests/typing")]
+    checked_by_mypy = [
+        "aioproducer",
+        "pytest_aioproducer.py",
+        ".ci/check_machine.py",
+        completeness,
+        *present("tests/typing"),
+    ]
     run_all(
         session,
         ["mypy", "--python-executable", python, *checked_by_mypy],

@@ -291,6 +291,12 @@ class UndeliveredError(KafkaError, ExceptionGroup[KafkaError]):
 
     count: int = 0
 
+    if TYPE_CHECKING:  # it is flat; typeshed has errors or groups of them
+
+        @property
+        def exceptions(self) -> tuple[KafkaError, ...]:
+            """The sub-errors."""
+
     def __new__(cls, message: str, errors: Sequence[KafkaError], **_: object) -> Self:
         """Build the group of at most `MAX_SUB_ERRORS` errors."""
         return super().__new__(cls, message, list(errors[:MAX_SUB_ERRORS]))

@@ -34,7 +34,15 @@ Signatures are as in the source, `self` left out.
 
 <!--
 ```python
-orders = []  # of the examples
+from typing import NamedTuple
+
+
+class Order(NamedTuple):
+    id: bytes
+    body: bytes
+
+
+orders: list[Order] = []  # of the examples
 ```
 -->
 """
@@ -67,7 +75,7 @@ _CHAPTERS: Final = {
         "aioproducer.testing",
         [
             *("FakeCluster", "FakeClusterOptions", "Faults", "Where", "Fault", "FaultKind", "ApiKey", "LoggedRecord"),
-            *("SeenRequest", "TopicRefusedError", "CoordinatorKind", "ErrorCode"),
+            *("ThreadedFakeCluster", "SeenRequest", "TopicRefusedError", "CoordinatorKind", "ErrorCode"),
         ],
     ),
     "Real Kafka: aioproducer.broker": (
@@ -87,7 +95,7 @@ _ELSEWHERE = """\
 - `__version__`: of the package.
 """
 
-_PLUGIN: Final = "aioproducer.testing.pytest_plugin"
+_PLUGIN: Final = "pytest_aioproducer"
 
 FOR_THE_PACKAGE: Final = {
     *("Producer.topic_of", "Producer.mark_forked", "Producer.use_sources", "Producer.reject_commit", "Producer.handed"),
@@ -102,6 +110,7 @@ FOR_THE_PACKAGE: Final = {
 
 _MADE_FOR_USERS: Final = {
     *("Topic", "BlockingTopic", "Transaction", "BulkDelivery", "ExactlyOnce", "BatchTransaction", "Faults"),
+    "ThreadedFakeCluster",
 }
 """Classes that users do not call: how they are made is the package's own affair."""
 

@@ -15,7 +15,6 @@ from hypothesis import settings
 from aioproducer.broker import KafkaCluster, MissingToolError
 from aioproducer.broker.kafka_jars import require_kafka_prerequisites
 from aioproducer.errors import UndeliveredError
-from aioproducer.testing.pytest_plugin import cluster
 from tests.kafka_releases import (
     FAKE,
     REAL,
@@ -32,8 +31,6 @@ if TYPE_CHECKING:
 
 settings.register_profile("aioproducer", deadline=None)  # a busy machine is no defect
 settings.load_profile("aioproducer")
-
-__all__ = ["cluster"]  # the fixture that users get too: three embedded brokers
 
 REAL_VERSIONS = ("3.9.1", "4.3.1")
 ANY_BROKER = [FAKE, *(pytest.param(version, marks=pytest.mark.kafka) for version in REAL_VERSIONS)]
@@ -156,6 +153,15 @@ async def broker_of_release(request: pytest.FixtureRequest) -> AsyncIterator[tup
     options = {} if level is None else {"transaction_version": level}
     async with FakeCluster(nodes=1, profile=version_of_release(release), **options) as fake:
         yield release, fake.bootstrap_servers
+
+
+@pytest.fixture
+async def cluster() -> "AsyncIterator[FakeCluster]":
+    """Three embedded brokers on the event loop of the test; topics are created on first use."""
+    from aioproducer.testing import FakeCluster
+
+    async with FakeCluster() as running:
+        yield running
 
 
 @pytest.fixture

@@ -11,9 +11,8 @@ from tests.public_names import public_names
 PUBLIC_MODULES = ["aioproducer", "aioproducer.broker", "aioproducer.compat", "aioproducer.testing"]
 INTEGRATIONS = {
     "aioproducer.integrations.aiokafka": {"exactly_once", "ExactlyOnce", "PoisonRecordError"},
-    "aioproducer.testing.pytest_plugin": set[str](),
 }
-"""Modules that need a library of their own, and what users call there; a plugin's fixture is no function."""
+"""Modules that need a library of their own, and what users call there."""
 
 
 @pytest.fixture(params=PUBLIC_MODULES)

@@ -4,13 +4,15 @@ The brokers' logic is sans-IO (bytes in, bytes out, `now` given) in `model/`, an
 """
 
 from aioproducer.protocol.error_codes import ErrorCode
-from aioproducer.testing.fake_cluster import FakeCluster, FakeClusterOptions
+from aioproducer.testing.cluster_options import FakeClusterOptions
+from aioproducer.testing.fake_cluster import FakeCluster
 from aioproducer.testing.model.api_keys import ApiKey
 from aioproducer.testing.model.broker import SeenRequest
 from aioproducer.testing.model.coordinators import CoordinatorKind
 from aioproducer.testing.model.faults import Fault, FaultKind, Faults, Where
 from aioproducer.testing.model.record_batch import LoggedRecord
 from aioproducer.testing.model.topic_checks import TopicRefusedError
+from aioproducer.testing.threaded_cluster import ThreadedFakeCluster
 
 __all__ = [
     "ApiKey",
@@ -23,6 +25,7 @@ __all__ = [
     "Faults",
     "LoggedRecord",
     "SeenRequest",
+    "ThreadedFakeCluster",
     "TopicRefusedError",
     "Where",
 ]

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from itertools import count
 from typing import cast
 
+from aioproducer.errors import IllegalStateError
 from aioproducer.testing.model.cluster import ModelCluster
 from aioproducer.testing.model.effects import Buffer, Close, Effect, PauseReading, ResumeReading, Send
 
@@ -157,6 +158,32 @@ class ClusterDriver:
         self._connections: dict[int, ClientConnection] = {}
         self._numbers = count(1)
         self._timer: asyncio.TimerHandle | None = None
+
+    def check_loop_runs(self) -> None:
+        """Check that the brokers can answer.
+
+        Raises:
+            IllegalStateError: the ports are open, and the event loop that serves them does not run.
+        """
+        if self.is_running and not self._loop.is_running():
+            state = "is closed" if self._loop.is_closed() else "is not running now"
+            raise IllegalStateError(
+                f"the event loop that started this cluster {state}, so its brokers do not answer: use "
+                "FakeCluster.in_thread() in sync code, and in fixtures whose event loop is not the test's"
+            )
+
+    def check_caller(self) -> None:
+        """Check that the cluster may be changed from here.
+
+        Raises:
+            IllegalStateError: called in another thread, or on another event loop, than the cluster's.
+        """
+        current = asyncio._get_running_loop()  # noqa: SLF001  # None where no loop runs, instead of an exception
+        if current is not self._loop and (current is not None or self._loop.is_running()):
+            raise IllegalStateError(
+                "a cluster is changed on the event loop that started it: the methods of FakeCluster.in_thread() may be "
+                "called from any thread"
+            )
 
     async def listen(self, node_id: int, *, host: str, port: int) -> None:
         """Open a broker's port, 0: one the system chooses; the model learns which.

@@ -13,13 +13,12 @@ import asyncio
 import dataclasses
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from difflib import get_close_matches
+from collections.abc import Callable, Mapping, Sequence
 from random import Random
-from typing import Self, TypedDict, Unpack
+from typing import Self, Unpack
 
-from aioproducer.records import check_topic_name
 from aioproducer.testing.cluster_driver import ClusterDriver
+from aioproducer.testing.cluster_options import FakeClusterOptions, check_options, checked_topics
 from aioproducer.testing.model.broker import Broker, SeenRequest
 from aioproducer.testing.model.cluster import ModelCluster
 from aioproducer.testing.model.committed_records import committed_records
@@ -30,36 +29,10 @@ from aioproducer.testing.model.record_batch import LoggedRecord
 from aioproducer.testing.model.settings import ClusterSettings
 from aioproducer.testing.model.topics import Topic, TopicRequest
 from aioproducer.testing.model.version_profiles import profile_named
+from aioproducer.testing.threaded_cluster import ThreadedFakeCluster
 
 _SEED = 20_260_101
-_CLUSTERS_DEFAULT = -1
-
-
-class FakeClusterOptions(TypedDict, total=False):
-    """What else a cluster can be told; the meaning of each is in `ClusterSettings`."""
-
-    cluster_id: str
-    replication_factor: int
-    """Default: 3, or as many as there are nodes."""
-
-    min_insync_replicas: int
-    num_partitions: int
-    auto_create_topics: bool
-    auto_create_delay_s: float
-    replication_delay_s: float
-    replica_lag_time_max_s: float
-    failover_delay_s: float
-    producer_ids_load_s: float
-    transaction_version: int
-    transaction_max_timeout_s: float
-    transactional_id_expiration_s: float
-    transaction_partition_verification: bool
-    offsets_topic_partitions: int
-    coordinator_load_s: float
-    marker_delay_s: float
-    group_min_session_timeout_s: float
-    group_max_session_timeout_s: float
-    max_request_bytes: int
+_HOW_TO_RUN = "use `async with FakeCluster() as cluster:`, or in sync code `with FakeCluster.in_thread() as cluster:`"
 
 
 def wall_clock_ms() -> float:
@@ -70,9 +43,11 @@ def wall_clock_ms() -> float:
 class FakeCluster:  # noqa: PLR0904 - one face for everything a test does to a cluster
     """An embedded Kafka cluster, an async context manager.
 
-    Everything lives in memory and on the event loop that started it; the ports are on loopback. What it does not do:
-    share groups, authentication, TLS, ACLs, quotas, reassignments and elections on request, compaction, retention by
-    time, message formats 0 and 1.
+    Everything lives in memory and on the event loop that started it; the ports are on loopback. The brokers answer
+    while that loop runs. Tests without an event loop, or with several, use `FakeCluster.in_thread`.
+
+    What it does not do: share groups, authentication, TLS, ACLs, quotas, reassignments and elections on request,
+    compaction, retention by time, message formats 0 and 1.
 
     Args:
         nodes: brokers, with ids 1 to `nodes`.
@@ -101,11 +76,11 @@ class FakeCluster:  # noqa: PLR0904 - one face for everything a test does to a c
             raise ValueError(f"a cluster needs at least one node, not {nodes}")
         if ports is not None and len(ports) != nodes:
             raise ValueError(f"{len(ports)} ports for {nodes} nodes")
-        _check_options(options)
+        check_options(options)
         options.setdefault("replication_factor", min(3, nodes))
         self._settings = ClusterSettings(profile=profile_named(profile), **options)
         self._nodes = nodes
-        self._topics = _checked_topics(topics)
+        self._topics = checked_topics(topics)
         self._ports = list(ports or [0] * nodes)
         self._clock = clock
         self._host = "127.0.0.1"
@@ -117,7 +92,33 @@ class FakeCluster:  # noqa: PLR0904 - one face for everything a test does to a c
     def _state(self) -> str:
         if self._driver is None:
             return "not started"
-        return f"at {self.bootstrap_servers}" if self._driver.is_running else "stopped"
+        return f"at {self._addresses()}" if self._driver.is_running else "stopped"
+
+    @staticmethod
+    def in_thread(  # noqa: D417 - `options` are those of the class
+        nodes: int = 3,
+        *,
+        topics: Mapping[str, int] | None = None,
+        profile: str = "4.3.1",
+        ports: Sequence[int] | None = None,
+        clock: Callable[[], float] = wall_clock_ms,
+        **options: Unpack[FakeClusterOptions],
+    ) -> ThreadedFakeCluster:
+        """Return a cluster with an event loop and a thread of its own, a context manager for sync code.
+
+        For `BlockingProducer`, Starlette's and FastAPI's `TestClient`, Flask, and fixtures of any scope. Async tests
+        may use it too: its brokers do not depend on the test's loop.
+
+        Args:
+            nodes: as of the class, and so are the others.
+
+        Raises:
+            TypeError: as the class.
+            ValueError: as the class.
+        """
+        return ThreadedFakeCluster(
+            FakeCluster(nodes, topics=topics, profile=profile, ports=ports, clock=clock, **options)
+        )
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -160,7 +161,8 @@ class FakeCluster:  # noqa: PLR0904 - one face for everything a test does to a c
 
     def _running(self) -> ClusterDriver:
         if self._driver is None or not self._driver.is_running:
-            raise RuntimeError("the cluster is not running; use `async with FakeCluster() as cluster:`")
+            raise RuntimeError(f"the cluster is not running: {_HOW_TO_RUN}")
+        self._driver.check_caller()
         return self._driver
 
     # What clients and tests look at
@@ -173,12 +175,22 @@ class FakeCluster:  # noqa: PLR0904 - one face for everything a test does to a c
             RuntimeError: the cluster was never started.
         """
         if self._driver is None:
-            raise RuntimeError("the cluster is not started; use `async with FakeCluster() as cluster:`")
+            raise RuntimeError(f"the cluster is not started: {_HOW_TO_RUN}")
         return self._driver.model
 
     @property
     def bootstrap_servers(self) -> str:
-        """`host:port` of every broker, dead ones too, with commas between."""
+        """`host:port` of every broker, dead ones too, with commas between.
+
+        Raises:
+            IllegalStateError: the event loop that started the cluster is not running, so that no broker would answer.
+            RuntimeError: the cluster was never started.
+        """
+        if self._driver is not None:
+            self._driver.check_loop_runs()
+        return self._addresses()
+
+    def _addresses(self) -> str:
         return ",".join(f"{broker.host}:{broker.port}" for broker in self.model.brokers.values())
 
     @property
@@ -215,6 +227,21 @@ class FakeCluster:  # noqa: PLR0904 - one face for everything a test does to a c
     def committed_records(self, topic: str, partition: int) -> list[LoggedRecord]:
         """What a consumer with `isolation.level=read_committed` sees."""
         return committed_records(self._partition(topic, partition))
+
+    def consumed(self, topic: str) -> list[LoggedRecord]:
+        """Return what a consumer with `isolation.level=read_committed` reads of a whole topic, from its beginning.
+
+        Partition by partition, and in each by offset. A topic that does not exist yet and is created on first use has
+        no records.
+
+        Raises:
+            LookupError: there is no such topic, and it is not created on first use.
+        """
+        found = self.model.topics.named(topic)
+        if found is None and self._settings.auto_create_topics:
+            return []
+        partitions = self._topic(topic).partitions
+        return [record for partition in partitions for record in committed_records(partition)]
 
     def last_stable_offset(self, topic: str, partition: int) -> int:
         """The offset up to which every transaction has ended."""
@@ -337,25 +364,3 @@ class FakeCluster:  # noqa: PLR0904 - one face for everything a test does to a c
         if found is None:
             raise LookupError(f"no partition {index} of topic {topic!r}")
         return found
-
-
-def _check_options(options: Iterable[str]) -> None:
-    known = FakeClusterOptions.__annotations__
-    unknown = next((name for name in options if name not in known), None)
-    if unknown is not None:
-        nearest = get_close_matches(unknown, known, n=1)
-        hint = f"did you mean {nearest[0]!r}?" if nearest else f"there are {', '.join(known)}"
-        raise TypeError(f"FakeCluster has no option {unknown!r}; {hint}")
-
-
-def _checked_topics(topics: object) -> dict[str, int]:
-    if not isinstance(topics, Mapping | None):
-        raise TypeError(f"topics must be a mapping of names to numbers of partitions, not {type(topics).__name__}")
-    checked = dict(topics or {})
-    for name, partitions in checked.items():
-        check_topic_name(name)
-        if not isinstance(partitions, int) or isinstance(partitions, bool):
-            raise TypeError(f"topics[{name!r}] must be an int, its partitions, not {type(partitions).__name__}")
-        if partitions < 1 and partitions != _CLUSTERS_DEFAULT:
-            raise ValueError(f"topics[{name!r}] must be at least 1, or -1 for num_partitions, not {partitions}")
-    return checked

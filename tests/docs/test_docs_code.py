@@ -8,8 +8,6 @@ Tutorials are whole programs with their output, and have tests of their own.
 
 import ast
 import asyncio
-import re
-import textwrap
 from collections.abc import Coroutine
 from pathlib import Path
 from types import CodeType
@@ -19,30 +17,16 @@ import pytest
 
 import aioproducer
 from aioproducer.testing import FakeCluster
-
-ROOT = Path(__file__).parent.parent.parent
-PYTHON_BLOCK = re.compile(r"^```python\n(?P<code>.*?)^```", re.DOTALL | re.MULTILINE)
-PAGES = [
-    page
-    for page in [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]
-    if "tutorials" not in page.parts and "```python" in page.read_text("utf-8")
-]
+from tests.docs.code_blocks import PAGES, code_blocks, is_tutorial, page_name
 
 
-def page_name(page: Path) -> str:
-    """The page as shown in a failure."""
-    return str(page.relative_to(ROOT))
-
-
-def code_blocks(page: Path, bootstrap_servers: str) -> list[CodeType]:
+def compiled_blocks(page: Path, bootstrap_servers: str) -> list[CodeType]:
     """The blocks of a page, compiled so that a traceback shows page and line."""
-    text = page.read_text("utf-8")
     compiled = []
-    for match in PYTHON_BLOCK.finditer(text):
-        code = textwrap.dedent(match["code"]).replace("localhost:9092", bootstrap_servers)
-        above = "\n" * text.count("\n", 0, match.start("code"))
+    for above, code in code_blocks(page):
+        text = "\n" * above + code.replace("localhost:9092", bootstrap_servers)
         flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
-        compiled.append(compile(above + code, page_name(page), "exec", flags=flags, dont_inherit=True))
+        compiled.append(compile(text, page_name(page), "exec", flags=flags, dont_inherit=True))
     return compiled
 
 
@@ -52,14 +36,14 @@ def run_page(page: Path, bootstrap_servers: str) -> None:
     if "reference" in page.parts:
         names |= {name: getattr(aioproducer, name) for name in aioproducer.__all__}
     with asyncio.Runner() as runner:
-        for block in code_blocks(page, bootstrap_servers):
+        for block in compiled_blocks(page, bootstrap_servers):
             running = eval(block, names)
             if running is not None:
                 runner.run(cast("Coroutine[object, object, None]", running))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", PAGES, ids=page_name)
+@pytest.mark.parametrize("page", [page for page in PAGES if not is_tutorial(page)], ids=page_name)
 async def test_code_of_a_page_runs(page: Path, cluster: FakeCluster) -> None:
     """As it stands there."""
     await asyncio.to_thread(run_page, page, cluster.bootstrap_servers)

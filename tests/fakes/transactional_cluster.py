@@ -6,8 +6,7 @@ from typing import TypedDict, Unpack
 import pytest
 
 from aioproducer import Producer, ProducerOptions
-from aioproducer.testing import ApiKey, FakeCluster, Where
-from aioproducer.testing.fake_cluster import FakeClusterOptions
+from aioproducer.testing import ApiKey, FakeCluster, FakeClusterOptions, Where
 
 
 class Release(TypedDict):

@@ -106,3 +106,4 @@ def look(error: KafkaError) -> None:
         assert_type(error.topic_partition, tuple[str, int] | None)
     if isinstance(error, UndeliveredError):
         assert_type(error.count, int)
+        assert_type(error.exceptions, tuple[KafkaError, ...])

@@ -38,7 +38,7 @@ class FaultKind(IntEnum):
 _OF_PARTITIONS = frozenset(
     (FaultKind.ERROR, FaultKind.ERROR_AFTER_APPEND, FaultKind.RECORD_ERRORS, FaultKind.OMIT_PARTITION)
 )
-"""Those that brokers ask for with each partition; the others befall a request with all that it brings."""
+"""Kinds that apply to one partition of a request; the others apply to a request with all its partitions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +100,10 @@ class Fault:
         if not isinstance(self.where, Where):
             raise TypeError(f"where must be a Where, not {type(self.where).__name__}")
         if self.kind not in _OF_PARTITIONS and (self.where.topic, self.where.partition) != (None, None):
-            raise ValueError(f"{self.kind.name} befalls whole requests: where must name no topic and no partition")
+            raise ValueError(
+                f"{self.kind.name} applies to whole requests: where may have api, node_id and client_id, not topic or "
+                "partition, which are for error, error_after_append, record_errors and omit_partition"
+            )
         if not isinstance(self.code, int) or isinstance(self.code, bool):
             raise TypeError(f"code must be an ErrorCode or an int, not {type(self.code).__name__}")
         if not -_INT16 <= self.code < _INT16:

@@ -1,0 +1,30 @@
+"""The Python blocks of a page of the documentation."""
+
+import re
+import textwrap
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent.parent
+PAGES = [
+    page for page in [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))] if "```python" in page.read_text("utf-8")
+]
+PYTHON_BLOCK = re.compile(r"^```python\n(?P<code>.*?)^```", re.DOTALL | re.MULTILINE)
+
+
+def page_name(page: Path) -> str:
+    """The page as shown in a failure."""
+    return str(page.relative_to(ROOT))
+
+
+def is_tutorial(page: Path) -> bool:
+    """Whether its blocks are whole programs."""
+    return "tutorials" in page.parts
+
+
+def code_blocks(page: Path) -> list[tuple[int, str]]:
+    """Return the lines above each block and its code, also of the blocks in HTML comments."""
+    text = page.read_text("utf-8")
+    return [
+        (text.count("\n", 0, match.start("code")), textwrap.dedent(match["code"]))
+        for match in PYTHON_BLOCK.finditer(text)
+    ]

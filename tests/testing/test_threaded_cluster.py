@@ -1,0 +1,244 @@
+"""`FakeCluster.in_thread`, and what `FakeCluster` says where its event loop does not run."""
+
+import asyncio
+import gc
+import inspect
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager
+
+import pytest
+from fastapi import FastAPI
+from fastapi.testclient import TestClient
+
+from aioproducer import BlockingProducer, IllegalStateError, Producer, TopicAuthorizationError
+from aioproducer.broker.free_ports import free_ports
+from aioproducer.testing import ApiKey, ErrorCode, FakeCluster, ThreadedFakeCluster, Where
+
+OF_ONE_LOOP = {"model", "in_thread"}
+"""Public names of `FakeCluster` that another thread cannot use."""
+
+
+@pytest.fixture(name="threaded", scope="module")
+def fixture_threaded() -> Iterator[ThreadedFakeCluster]:
+    """Of the whole module, which no cluster on an event loop of pytest-asyncio's default scope can be."""
+    with FakeCluster.in_thread(3, topics={"t": 1}) as cluster:
+        yield cluster
+
+
+def signatures(kind: type) -> dict[str, list[inspect.Parameter]]:
+    """Parameters of the public methods and properties of a class, by name."""
+    members = {name: value for name, value in vars(kind).items() if not name.startswith("_")}
+    functions = {name: value.fget if isinstance(value, property) else value for name, value in members.items()}
+    return {
+        name: [parameter.replace(annotation=inspect.Parameter.empty) for parameter in parameters_of(function)]
+        for name, function in functions.items()
+        if name not in OF_ONE_LOOP
+    }
+
+
+def parameters_of(function: object) -> list[inspect.Parameter]:
+    """Without `self`."""
+    assert callable(function)
+    return list(inspect.signature(function).parameters.values())[1:]
+
+
+def test_threaded_cluster_has_every_method_of_a_cluster() -> None:
+    """With the same parameters, and none of them a coroutine."""
+    assert signatures(ThreadedFakeCluster) == signatures(FakeCluster)
+    assert not any(map(inspect.iscoroutinefunction, vars(ThreadedFakeCluster).values()))
+
+
+def test_blocking_producer_sends_through_death_and_return_of_the_leader(threaded: ThreadedFakeCluster) -> None:
+    """As with brokers anywhere else."""
+    threaded.create_topic("orders", 1)
+    leader = threaded.leader_of("orders", 0)
+    with BlockingProducer(threaded.bootstrap_servers) as producer:
+        producer.send("orders", b"1")
+        threaded.kill(leader)
+        producer.send("orders", b"2")
+        threaded.restart(leader)
+        threaded.move_leader("orders", 0, threaded.leader_of("orders", 0))
+        producer.send("orders", b"3")
+
+    assert [record.value for record in threaded.consumed("orders")] == [b"1", b"2", b"3"]
+    assert threaded.end_offset("orders", 0) == threaded.high_watermark("orders", 0) == 3
+
+
+def test_fault_of_another_thread_applies_once(threaded: ThreadedFakeCluster) -> None:
+    """And says so by its hits."""
+    refused = threaded.faults.error(ErrorCode.TOPIC_AUTHORIZATION_FAILED, Where(api=ApiKey.PRODUCE, topic="t"))
+    with BlockingProducer(threaded.bootstrap_servers) as producer:
+        with pytest.raises(TopicAuthorizationError):
+            producer.send("t", b"refused")
+        producer.send("t", b"accepted")
+
+    assert refused.hits == 1
+
+
+def test_removing_a_stall_in_another_thread_releases_what_it_held(threaded: ThreadedFakeCluster) -> None:
+    """The brokers have nothing else to wake them."""
+    stall = threaded.faults.stall(Where(api=ApiKey.PRODUCE))
+    with BlockingProducer(threaded.bootstrap_servers) as producer:
+        producer.enqueue("t", b"late")
+        while stall.hits == 0:
+            threading.Event().wait(0.001)
+        threaded.faults.clear()
+        producer.flush(60)
+
+    assert threaded.consumed("t")[-1].value == b"late"
+
+
+def test_consumed_leaves_out_an_aborted_transaction(threaded: ThreadedFakeCluster) -> None:
+    """As a consumer of committed records does; the order is that of partitions."""
+    threaded.create_topic("paid", 2)
+    with BlockingProducer(threaded.bootstrap_servers, transactional_id="payer") as producer:
+        with producer.transaction() as txn:
+            txn.enqueue("paid", b"kept, 1", partition=1)
+            txn.enqueue("paid", b"kept, 0", partition=0)
+        producer.begin_transaction()
+        producer.enqueue("paid", b"dropped", partition=0)
+        producer.flush()
+        producer.abort_transaction()
+
+    assert [record.value for record in threaded.consumed("paid")] == [b"kept, 0", b"kept, 1"]
+
+
+def test_consumed_of_a_topic_that_does_not_exist(threaded: ThreadedFakeCluster) -> None:
+    """Nothing, where it would be created on first use; else the name may be wrong."""
+    assert threaded.consumed("never") == []
+    with FakeCluster.in_thread(1, auto_create_topics=False) as strict, pytest.raises(LookupError, match="no topic"):
+        strict.consumed("never")
+
+
+def test_application_in_a_test_client_sends(threaded: ThreadedFakeCluster) -> None:
+    """Starlette runs it on an event loop in a thread of the client's own; sync routes run in further threads."""
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        async with Producer(threaded.bootstrap_servers) as producer:
+            app.state.producer = producer
+            yield
+
+    app = FastAPI(lifespan=lifespan)
+    with BlockingProducer(threaded.bootstrap_servers) as blocking:
+
+        @app.post("/async/{order}")
+        async def place_order(order: str) -> None:
+            await app.state.producer.send("web", order.encode())
+
+        @app.post("/sync/{order}")
+        def place_order_in_thread(order: str) -> None:
+            blocking.send("web", order.encode())
+
+        with TestClient(app) as client:
+            codes = [client.post("/async/1").status_code, client.post("/sync/2").status_code]
+
+    assert codes == [200, 200]
+    assert sorted(record.value or b"" for record in threaded.consumed("web")) == [b"1", b"2"]
+
+
+async def test_threaded_cluster_serves_an_async_test(threaded: ThreadedFakeCluster) -> None:
+    """Its calls return although this loop waits for them."""
+    threaded.create_topic("async", 1)
+    async with Producer(threaded.bootstrap_servers) as producer:
+        await producer.send("async", b"1")
+        threaded.kill(1)
+        threaded.restart(1)
+
+    assert len(threaded.consumed("async")) == 1
+
+
+def test_stopped_threaded_cluster_can_be_read_and_started_again() -> None:
+    """As `FakeCluster`; its thread is gone."""
+    threads = set(threading.enumerate())
+    cluster = FakeCluster.in_thread(1, topics={"t": 1})
+    with pytest.raises(RuntimeError, match=r"in_thread\(\)"):
+        _ = cluster.bootstrap_servers
+    for _ in range(2):
+        with cluster:
+            with pytest.raises(RuntimeError, match="started already"):
+                cluster.start()
+            with BlockingProducer(cluster.bootstrap_servers) as producer:
+                producer.send("t", b"x")
+        cluster.stop()
+
+        assert set(threading.enumerate()) == threads
+        assert len(cluster.consumed("t")) == 1
+        assert len(cluster.requests) > 0
+        with pytest.raises(RuntimeError, match="not running"):
+            cluster.kill(1)
+
+
+def test_threaded_cluster_that_cannot_start_leaves_no_thread() -> None:
+    """The error is that of `FakeCluster`."""
+    threads = set(threading.enumerate())
+    (port,) = free_ports(1)
+    with FakeCluster.in_thread(1, ports=[port]), pytest.raises(OSError, match="address already in use"):
+        FakeCluster.in_thread(2, ports=[0, port]).start()
+
+    assert set(threading.enumerate()) == threads
+
+
+# A cluster on an event loop that does not run
+
+
+def test_cluster_whose_loop_stands_still_says_so() -> None:
+    """A sync test with an async fixture: without a word each call would wait for its whole time-out."""
+    with asyncio.Runner() as runner:
+        cluster = runner.run(started_cluster())
+        with pytest.raises(IllegalStateError, match=r"is not running now.*FakeCluster\.in_thread\(\)"):
+            _ = cluster.bootstrap_servers
+        assert "at 127.0.0.1:" in repr(cluster)
+        runner.run(cluster.stop())
+
+
+async def ask(cluster: FakeCluster) -> None:
+    """For its address."""
+    _ = cluster.bootstrap_servers
+
+
+async def kill(cluster: FakeCluster) -> None:
+    """Its broker."""
+    await cluster.kill(1)
+
+
+@pytest.mark.parametrize("act", [ask, kill])
+def test_cluster_used_on_another_loop_says_so(act: Callable[[FakeCluster], Coroutine[object, object, None]]) -> None:
+    """A fixture and a test on loops of different scopes."""
+    with asyncio.Runner() as runner, asyncio.Runner() as other:
+        cluster = runner.run(started_cluster())
+        with pytest.raises(IllegalStateError, match=r"FakeCluster\.in_thread\(\)"):
+            other.run(act(cluster))
+        runner.run(cluster.stop())
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # the ports were never closed
+def test_cluster_whose_loop_is_closed_says_so() -> None:
+    """After `asyncio.run`."""
+    cluster = asyncio.run(started_cluster())
+    with pytest.raises(IllegalStateError, match=r"is closed.*FakeCluster\.in_thread\(\)"):
+        _ = cluster.bootstrap_servers
+    del cluster
+    gc.collect()
+
+
+async def test_threads_beside_a_running_loop_may_use_its_cluster(cluster: FakeCluster) -> None:
+    """A BlockingProducer in an executor; what changes the cluster stays with the loop."""
+
+    def send_blocking() -> None:
+        with BlockingProducer(cluster.bootstrap_servers) as producer:
+            producer.send("t", b"x")
+        cluster.hold_replication(1)
+
+    with pytest.raises(IllegalStateError, match="may be called from any thread"):
+        await asyncio.to_thread(send_blocking)
+
+    assert len(cluster.consumed("t")) == 1
+
+
+async def started_cluster() -> FakeCluster:
+    """One broker."""
+    cluster = FakeCluster(1)
+    await cluster.start()
+    return cluster
