@@ -186,6 +186,6 @@ class TransactionBlock:
         if not self._in_hand.is_open:  # the producer has failed, or the body has ended it
             return
         try:
-            await self._runner.endings.abort(deadline=deadline)
+            await self._runner.endings.abort(deadline=deadline, cause=error if isinstance(error, Exception) else None)
         except KafkaError as failed:
             error.add_note(f"aioproducer: the transaction was not aborted: {failed}")

@@ -10,11 +10,14 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from aiokafka import errors as theirs
 
 from aioproducer import errors as ours
+from aioproducer.network.connection import UnansweredError
 from aioproducer.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
     from asyncio import Future
     from types import TracebackType
+
+    from aioproducer.compat.producer_behind import ProducerBehind
 
 FutureT = TypeVar("FutureT")
 
@@ -28,6 +31,7 @@ _CLASSES: Final[tuple[tuple[type[ours.KafkaError], type[Exception]], ...]] = (
     (ours.DeliveryTimeoutError, theirs.KafkaTimeoutError),
     (ours.TransactionTimeoutError, theirs.KafkaTimeoutError),
     (ours.ProtocolError, theirs.KafkaProtocolError),
+    (UnansweredError, theirs.RequestTimedOutError),
     (ours.BrokerConnectionError, theirs.KafkaConnectionError),
     (ours.AuthenticationError, theirs.AuthenticationFailedError),
     (ours.UnsupportedVersionError, theirs.IncompatibleBrokerVersion),
@@ -48,6 +52,29 @@ def as_aiokafka(error: ours.KafkaError) -> Exception:
     if isinstance(error, ours.InvalidPartitionError) and isinstance(error.__cause__, Exception):
         return error.__cause__
     return _with_cause(_class_for(error), error)
+
+
+def undelivered(error: ours.KafkaError, producer: ProducerBehind) -> Exception:
+    """Return the error of a record's future, of the class that aiokafka has for the last attempt.
+
+    aiokafka retries until a record's time is over and then raises what the last attempt met. A record that could not be
+    sent any more, because its partition has no leader or the leader has no connection, gets the class of that.
+
+    Args:
+        error: ours, as the delivery has it.
+        producer: it knows the leaders and the connections.
+    """
+    last = error.last_broker_error
+    if not isinstance(error, ours.DeliveryTimeoutError) or isinstance(last, ours.BrokerError):
+        return as_aiokafka(error)
+    now = producer.reason_not_sent(error.topic, error.partition)
+    if isinstance(now, ours.BrokerError | UnansweredError):
+        return _with_cause(_class_for(now), error)
+    if now is not None and str(now) != str(last):
+        return _with_cause(theirs.NodeNotReadyError, error)
+    if last is None and error.partition is not None:
+        return _with_cause(theirs.RequestTimedOutError, error)  # no answer yet, to this request or to those before it
+    return as_aiokafka(error)
 
 
 def set_error(future: Future[FutureT], error: BaseException) -> None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import warnings
 from collections.abc import Callable, Sequence
 from operator import index
-from typing import TYPE_CHECKING, Final, SupportsIndex, TypeAlias, cast
+from typing import TYPE_CHECKING, Final, Literal, SupportsIndex, TypeAlias, cast
 
 from aiokafka.conn import collect_hosts
 from aiokafka.partitioner import DefaultPartitioner
+from aiokafka.producer.producer import AIOKafkaProducer as _Theirs
 
 from aioproducer.config.option_kinds import INT32_MAX, Whole
 from aioproducer.errors import ConfigurationError, ConfigurationTypeError
@@ -20,11 +22,16 @@ if TYPE_CHECKING:
 ChoosePartition: TypeAlias = Callable[[bytes | None, list[int], list[int]], int]
 """aiokafka's partitioner: (serialized key, all partitions, those with a leader) to one of them."""
 
+ACKS_NOT_GIVEN: Final = cast("Literal['all']", inspect.signature(_Theirs).parameters["acks"].default)
+"""aiokafka's own default of `acks`, an object. Frameworks import it and pass it on, FastStream for one."""
+
 NEVER_IDLE_MS: Final = 10 * 365 * 24 * 3_600_000
 """For `connections_max_idle_ms=None`."""
 
 _BUFFER_BYTES: Final = 32 * 1024 * 1024
 """Of all partitions together, as a `Producer` has by default."""
+
+_COMPRESSION_TYPES: Final = ("gzip", "snappy", "lz4", "zstd", None)
 
 _SECURITY_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
@@ -95,6 +102,21 @@ def refuse_unsupported(security_protocol: str, ssl_context: object) -> None:
             f"security_protocol={security_protocol!r} is not supported yet, only 'PLAINTEXT' is; keep "
             "aiokafka.AIOKafkaProducer for these brokers",
             option="security_protocol",
+        )
+
+
+def refuse_unknown(acks: object, compression_type: object) -> None:
+    """Refuse what aiokafka refuses and `ProducerConfig` would take, such as `acks="1"`.
+
+    Raises:
+        ConfigurationError: `acks` is another text than "all", or `compression_type` is not a codec of aiokafka's.
+    """
+    if isinstance(acks, str) and acks != "all":
+        raise ConfigurationError(f"acks must be 'all', -1, 0 or 1, not {acks!r}", option="acks")
+    if compression_type not in _COMPRESSION_TYPES:
+        raise ConfigurationError(
+            f"compression_type must be 'gzip', 'snappy', 'lz4', 'zstd' or None, not {compression_type!r}",
+            option="compression_type",
         )
 
 

@@ -8,17 +8,21 @@ docs/how-to/migrate_from_aiokafka.md lists it.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 from functools import partial
-from typing import TYPE_CHECKING, Final, Literal, NoReturn, Self, cast
+from typing import TYPE_CHECKING, Final, Literal, Self, cast
 
-from aiokafka.errors import KafkaConnectionError, MessageSizeTooLargeError
+from aiokafka.errors import KafkaConnectionError
 from aiokafka.partitioner import DefaultPartitioner
 from aiokafka.structs import RecordMetadata as AiokafkaMetadata
 from aiokafka.structs import TopicPartition
 
-from aioproducer.compat.aiokafka_errors import TRANSLATED, as_aiokafka, set_error
+from aioproducer.compat.aiokafka_batches import BatchVerbs, let_go
+from aioproducer.compat.aiokafka_client import ClientView
+from aioproducer.compat.aiokafka_errors import TRANSLATED, as_aiokafka, set_error, undelivered
 from aioproducer.compat.aiokafka_options import (
+    ACKS_NOT_GIVEN,
     NEVER_IDLE_MS,
     as_it_is,
     as_milliseconds,
@@ -27,31 +31,31 @@ from aioproducer.compat.aiokafka_options import (
     life_of_a_record,
     own_partitioner,
     refuse_uncallable,
+    refuse_unknown,
     refuse_unsupported,
     warn_of_deprecated,
     with_default_port,
 )
 from aioproducer.compat.aiokafka_transactions import TransactionVerbs
-from aioproducer.compat.batch_builder import BatchBuilder, serialized
+from aioproducer.compat.batch_builder import serialized
 from aioproducer.compat.producer_behind import ProducerBehind
 from aioproducer.config import ProducerConfig
 from aioproducer.config.option_kinds import Whole
-from aioproducer.errors import KafkaError, MetadataTimeoutError, UndeliveredError
+from aioproducer.errors import KafkaError, MetadataTimeoutError, ProducerClosedError, UndeliveredError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
     from types import TracebackType
 
     from aioproducer.compat.aiokafka_options import ChoosePartition
     from aioproducer.compat.batch_builder import AiokafkaSerializer
     from aioproducer.records import RecordMetadata
 
-_UNSET: Final = cast("Literal['all']", object())
 _DEFAULT_PARTITIONER: Final = cast("ChoosePartition", DefaultPartitioner())
 _CLIENT_NUMBERS: Final = itertools.count(1)
 
 
-class AIOKafkaProducer(TransactionVerbs):
+class AIOKafkaProducer(TransactionVerbs, BatchVerbs):
     """Takes aiokafka's arguments, all of them; those that cannot be honoured yet are refused by the constructor.
 
     ```python
@@ -94,7 +98,7 @@ class AIOKafkaProducer(TransactionVerbs):
         sasl_oauth_token_provider: as above.
 
     Raises:
-        ConfigurationError: a `ValueError`; an option is invalid, or is not supported yet.
+        ConfigurationError: a `ValueError`; an option is invalid, or not supported yet.
     """
 
     def __init__(  # noqa: PLR0913  # aiokafka's signature
@@ -106,7 +110,7 @@ class AIOKafkaProducer(TransactionVerbs):
         metadata_max_age_ms: int = 300000,
         request_timeout_ms: int = 40000,
         api_version: str | None = None,
-        acks: Literal["all", -1, 0, 1] = _UNSET,
+        acks: Literal["all", -1, 0, 1] = ACKS_NOT_GIVEN,
         key_serializer: AiokafkaSerializer | None = None,
         value_serializer: AiokafkaSerializer | None = None,
         compression_type: Literal["gzip", "snappy", "lz4", "zstd"] | None = None,
@@ -130,13 +134,14 @@ class AIOKafkaProducer(TransactionVerbs):
     ) -> None:
         refuse_unsupported(security_protocol, ssl_context)
         refuse_uncallable(key_serializer=key_serializer, value_serializer=value_serializer, partitioner=partitioner)
+        refuse_unknown(acks, compression_type)
         warn_of_deprecated(loop=loop, api_version=api_version)
         is_transactional = transactional_id is not None
         enable_idempotence = enable_idempotence or is_transactional
         life_ms = life_of_a_record(
             request_timeout_ms, linger_ms, transaction_timeout_ms=transaction_timeout_ms if is_transactional else None
         )
-        if acks is _UNSET:
+        if acks is ACKS_NOT_GIVEN:
             acks = -1 if enable_idempotence else 1
         self._config = ProducerConfig(
             bootstrap_servers=with_default_port(bootstrap_servers),
@@ -162,6 +167,7 @@ class AIOKafkaProducer(TransactionVerbs):
         )
         self._key_serializer = key_serializer
         self._value_serializer = value_serializer
+        self._partitioner = partitioner
         self._producer: ProducerBehind = ProducerBehind(self._config)
         self._closed = False  # by this name: programs look at it, for want of another way to ask
 
@@ -259,9 +265,18 @@ class AIOKafkaProducer(TransactionVerbs):
         return await (await self.send(topic, value, key, partition, timestamp_ms, headers))
 
     async def flush(self) -> None:
-        """Wait until the records queued before this call have ended; raises nothing of theirs."""
+        """Wait until the records queued before this call have ended; raises nothing of theirs.
+
+        Returns at once before `start`; while `stop` is running, waits for `stop`.
+        """
+        if self._producer.is_new:
+            return
         with TRANSLATED:
-            await self._producer.flush()
+            try:
+                await self._producer.flush()
+            except ProducerClosedError:
+                with contextlib.suppress(UndeliveredError):  # as in `stop`
+                    await self._producer.close()
 
     async def partitions_for(self, topic: str) -> set[int]:
         """Return the partitions of a topic.
@@ -271,52 +286,6 @@ class AIOKafkaProducer(TransactionVerbs):
         """
         with TRANSLATED:
             return set(await self._producer.partitions_for(topic))
-
-    # Batches made by hand
-
-    def create_batch(self) -> BatchBuilder:
-        """Return an empty batch, to be filled and given to `send_batch`."""
-        return BatchBuilder(
-            self._config.batch_size, key_serializer=self._key_serializer, value_serializer=self._value_serializer
-        )
-
-    async def send_batch(self, batch: BatchBuilder, topic: str, *, partition: int) -> asyncio.Future[RecordMetadata]:
-        """Queue the records of a batch, in order, to one partition.
-
-        Refused or cancelled on its way, it keeps its transaction from being committed with a part of it.
-
-        Returns:
-            What to await for the metadata of the first; None in its place for an empty batch and with `acks=0`.
-
-        Raises:
-            AssertionError: there is no such partition.
-            TypeError: not a batch of `create_batch`.
-            MessageSizeTooLargeError: a record is larger than `max_request_size`; none of the batch is queued.
-            aiokafka.errors.KafkaError: as `send`.
-        """
-        if not isinstance(batch, BatchBuilder):
-            raise TypeError(f"batch must be one of `create_batch`, not {type(batch).__name__}")
-        batch.close()
-        count = len(await self.partitions_for(topic))
-        if as_whole(partition) not in range(count):
-            raise AssertionError(f"Unrecognized partition: partition must be 0..{count - 1}, got {partition!r}")
-        if (largest := batch.largest()) > self._config.max_request_size:  # found later, a part would have been sent
-            limit = self._config.max_request_size
-            raise MessageSizeTooLargeError(f"a record of the batch takes {largest} bytes, max_request_size={limit}")
-        promised: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
-        futures: list[asyncio.Future[RecordMetadata]] = []
-        try:
-            for value, key, at, headers in batch.records:
-                futures.append(
-                    await self._enqueue(topic, value, key=key, partition=partition, timestamp=at, headers=headers)
-                )
-        except BaseException as error:
-            if futures or isinstance(error, asyncio.CancelledError):  # a cancelled call may have left its record
-                self._reject_commit(error)
-            _let_go(futures)
-            raise
-        asyncio.gather(*futures).add_done_callback(partial(_tell_first, promised))
-        return promised
 
     async def _enqueue(
         self,
@@ -329,19 +298,22 @@ class AIOKafkaProducer(TransactionVerbs):
         headers: Sequence[tuple[str, bytes | None]] | None,
     ) -> asyncio.Future[RecordMetadata]:
         future: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
+        number = as_whole(partition)
+        if isinstance(number, int) and number < 0:
+            raise AssertionError(f"partition must be 0 or more, or None to have it chosen, got {partition!r}")
         try:
             with TRANSLATED:
                 await self._producer.enqueue(
                     topic,
                     value,
                     key=key,
-                    partition=cast("int | None", as_whole(partition)),
+                    partition=cast("int | None", number),
                     timestamp=cast("int | None", as_milliseconds(timestamp)),
                     headers=headers or None,
                     on_delivery=partial(self._ended, future),
                 )
         except BaseException:
-            _let_go([future])
+            let_go([future])
             raise
         return future
 
@@ -351,7 +323,7 @@ class AIOKafkaProducer(TransactionVerbs):
         if future.done():  # cancelled
             return
         if error is not None:
-            set_error(future, as_aiokafka(error))
+            set_error(future, undelivered(error, self._producer))
         else:
             assert metadata is not None
             answer = None if self._config.acks == 0 else _as_aiokafka_metadata(metadata)
@@ -360,15 +332,9 @@ class AIOKafkaProducer(TransactionVerbs):
     # Looking
 
     @property
-    def client(self) -> NoReturn:
-        """Refuse: nothing here is an `AIOKafkaClient`.
-
-        Raises:
-            AttributeError: always; names what there is.
-        """
-        raise AttributeError(
-            "there is no AIOKafkaClient behind this producer; `await producer.partitions_for(topic)` asks the cluster"
-        )
+    def client(self) -> ClientView:
+        """Addresses and client id for tracing libraries; not an `AIOKafkaClient`."""
+        return ClientView(self._config)
 
     def __repr__(self) -> str:
         return f"<AIOKafkaProducer over {self._producer!r}>"
@@ -378,21 +344,3 @@ def _as_aiokafka_metadata(metadata: RecordMetadata) -> RecordMetadata:
     """As aiokafka's consumer wants it, which looks at the type; annotated as ours, for aiokafka has no annotations."""
     topic, partition, _, *rest = metadata
     return cast("RecordMetadata", AiokafkaMetadata(topic, partition, TopicPartition(topic, partition), *rest))
-
-
-def _let_go(futures: Iterable[asyncio.Future[RecordMetadata]]) -> None:
-    """Let asyncio not complain of futures that nobody can look at, because the call raises instead."""
-    for future in futures:
-        if not future.cancel():
-            future.exception()
-
-
-def _tell_first(promised: asyncio.Future[RecordMetadata], gathered: asyncio.Future[list[RecordMetadata]]) -> None:
-    error = gathered.exception()
-    if promised.done():  # cancelled
-        return
-    if error is not None:
-        set_error(promised, error)
-    else:
-        found = gathered.result()
-        promised.set_result(cast("RecordMetadata", found[0] if found else None))

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 from aioproducer.core.retry_backoff import ExponentialBackoff
 from aioproducer.errors import IllegalStateError, KafkaError
+from aioproducer.integrations.attempt_log import log_attempt, log_poison
 from aioproducer.integrations.batch_failures import Meaning, RebalancedError, left_in_the_middle, meaning_of
 from aioproducer.integrations.batch_size import BatchSize
 from aioproducer.integrations.batch_transaction import BatchTransaction
@@ -355,9 +356,11 @@ class ExactlyOnce:
         Raises:
             KafkaError: this producer will never commit.
         """
-        if not batch.membership.is_current:
-            return  # whatever it was, somebody else may have these records now
         meaning = meaning_of(error)
+        if not batch.membership.is_current:
+            if meaning is Meaning.RECORD:
+                log_attempt(self._log, error)
+            return  # another worker may have these records now
         if meaning is Meaning.FATAL:
             raise error
         if meaning is Meaning.PASSING and is_late and len(batch.records) == 1:
@@ -366,12 +369,14 @@ class ExactlyOnce:
             self._search.failed(batch, error)
         if meaning is Meaning.PASSING or len(batch.records) == 1:
             await self._pause(error)
+        else:
+            log_attempt(self._log, error)
 
     async def _pause(self, error: Exception) -> None:
         """Wait before the next attempt, unless stopped."""
         delay_s = self._backoff.delay_s(self._failures)
         self._failures += 1
-        self._log.warning("batch_not_committed", error=f"{type(error).__name__}: {error}", again_in_s=round(delay_s, 3))
+        log_attempt(self._log, error, again_in_s=delay_s)
         await asyncio.wait((self._stopped,), timeout=delay_s)
 
     async def _hand_over(self, error: Exception) -> None:
@@ -388,7 +393,7 @@ class ExactlyOnce:
             poison = PoisonRecordError(text, topic=record.topic, partition=record.partition)
             poison.offset = record.offset
             raise poison from error
-        self._log.warning("poison_record", topic=record.topic, partition=record.partition, offset=record.offset)
+        log_poison(self._log, record, error)
         await to_await("on_poison", self._on_poison(record, error, BatchTransaction(self._open.txn, self._log)))
         self._failure = None
         await self._finish()

@@ -55,6 +55,10 @@ class IdleConnectionError(BrokerConnectionError):
     """Closed by this side because nobody used it; not a failure of the broker."""
 
 
+class UnansweredError(BrokerConnectionError):
+    """The connection was closed because the broker did not answer, or read, within `request_timeout_ms`."""
+
+
 class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them are the transport's to call
     """An asyncio protocol; made by `NodeLink` through `loop.create_connection`.
 
@@ -329,7 +333,7 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
         if self._conversation.in_flight:
             text = f"no answer within request_timeout_ms={settings.request_timeout_ms}"
             too_late = self._oldest_since + self._request_timeout_s
-            self._close_at(too_late, now, BrokerConnectionError(text), look_at=now + self._look_again_s)
+            self._close_at(too_late, now, UnansweredError(text), look_at=now + self._look_again_s)
         elif self._stream.unwritten:  # the stream itself closes what does not move
             self._watch(now + self._look_again_s)
         elif settings.connections_max_idle_ms >= 0:
@@ -343,7 +347,7 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
             self.close(error)
 
     def _close_stalled(self, text: str) -> None:
-        self.close(BrokerConnectionError(text))
+        self.close(UnansweredError(text))
 
     def _move_to(self, state: ConnectionState) -> None:
         assert state in TRANSITIONS[self._state], f"{self._state} to {state}"  # our own defect

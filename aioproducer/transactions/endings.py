@@ -113,8 +113,13 @@ class TransactionEndings:
 
     # Abort
 
-    async def abort(self, *, deadline: float) -> None:
+    async def abort(self, *, deadline: float, cause: Exception | None = None) -> None:
         """Abort; join an abort that is under way, or was when its caller gave up.
+
+        Args:
+            deadline: of the event loop's clock.
+            cause: the exception that ended the body of the transaction; the `__cause__` of its records' errors, unless
+                the transaction has failed of itself.
 
         Raises:
             IllegalStateError: none is open, or it is being committed.
@@ -125,19 +130,19 @@ class TransactionEndings:
         ending = self._ending
         if ending is None or ending.is_commit or not ending.may_be_joined:
             self.refusals.check_open("abort")
-            ending = self._begin_abort()
+            ending = self._begin_abort(cause)
         await self._join(ending, deadline)
 
-    def _begin_abort(self) -> Ending:
+    def _begin_abort(self, cause: Exception | None = None) -> Ending:
         if not self._manager.may_abort:
             raise IllegalStateError("the transaction is being committed: await commit_transaction() again")
         self.stop_flushing()
-        cause = self._manager.error
+        reason = self._manager.error or cause
         self._manager.abort()
         self._end_commit()
         ending = self._ending = Ending(self._manager.number, is_commit=False, began_at=self._loop.time())
         self._records.close()
-        self._records.give_up(_left_behind("was aborted", cause))
+        self._records.give_up(_left_behind("was aborted", reason))
         if self._manager.is_v2 or self._records.is_off_the_wire():
             self._manager.flushed()
         self._wake()
@@ -319,7 +324,7 @@ class TransactionInHand:
         return f"<TransactionInHand {self._number} open={self.is_open}>"
 
 
-def _left_behind(why: str, cause: KafkaError | None) -> TransactionAbortedError:
+def _left_behind(why: str, cause: Exception | None) -> TransactionAbortedError:
     error = TransactionAbortedError(f"the transaction {why} before the record was acknowledged")
     error.__cause__ = cause
     return error

@@ -73,17 +73,59 @@ async def test_refused_call_leaves_no_future_behind(one_broker: FakeCluster) -> 
     assert complaints == []
 
 
-async def test_broker_that_never_answers_is_a_timeout(one_broker: FakeCluster) -> None:
-    """Or the connection that was given up for it; each record has an error of its own."""
-    one_broker.faults.stall(PRODUCE)
+@pytest.mark.parametrize("options", [{}, {"enable_idempotence": True}])
+async def test_silent_broker_is_a_request_timeout(one_broker: FakeCluster, options: dict[str, bool]) -> None:
+    """The class is that of aiokafka, also for a record behind the unanswered one. Each future has its own instance."""
     async with AIOKafkaProducer(
-        bootstrap_servers=one_broker.bootstrap_servers, request_timeout_ms=150, retry_backoff_ms=20
+        bootstrap_servers=one_broker.bootstrap_servers, request_timeout_ms=150, retry_backoff_ms=20, **options
     ) as producer:
+        await producer.send_and_wait("orders", b"0", partition=0)
+        one_broker.faults.stall(PRODUCE, times=None)
         futures = [await producer.send("orders", b"%d" % number, partition=0) for number in range(2)]
         first, second = await asyncio.gather(*futures, return_exceptions=True)
 
-    assert isinstance(first, errors.KafkaTimeoutError | errors.KafkaConnectionError)
+    assert (type(first), type(second)) == (errors.RequestTimedOutError, errors.RequestTimedOutError)
     assert first is not second
+
+
+async def test_dead_broker_is_a_node_that_is_not_ready(one_broker: FakeCluster) -> None:
+    """Of the class of aiokafka, whether or not the record was sent once before the broker died."""
+    async with AIOKafkaProducer(
+        bootstrap_servers=one_broker.bootstrap_servers, request_timeout_ms=200, retry_backoff_ms=20
+    ) as producer:
+        await producer.send_and_wait("orders", b"0", partition=0)
+        one_broker.faults.stall(PRODUCE, times=None)
+        sent = await producer.send("orders", b"1", partition=0)
+        await one_broker.kill(1)
+        unsent = await producer.send("orders", b"2", partition=1)
+        found = await asyncio.gather(sent, unsent, return_exceptions=True)
+
+    assert [type(error) for error in found] == [errors.NodeNotReadyError] * 2
+
+
+async def test_partition_without_leader_is_aiokafkas_error() -> None:
+    """The leader died and nobody follows."""
+    async with (
+        FakeCluster(2, topics={"t": 2}, replication_factor=1) as cluster,
+        AIOKafkaProducer(
+            bootstrap_servers=cluster.bootstrap_servers, request_timeout_ms=300, retry_backoff_ms=20
+        ) as producer,
+    ):
+        await producer.send_and_wait("t", b"0", partition=0)
+        await cluster.kill(cluster.leader_of("t", 0))
+        with pytest.raises(errors.LeaderNotAvailableError):
+            await producer.send_and_wait("t", b"1", partition=0)
+
+
+async def test_lost_connections_are_a_connection_error(one_broker: FakeCluster) -> None:
+    """The broker accepts each connection and closes it at the record: aiokafka's class."""
+    async with AIOKafkaProducer(
+        bootstrap_servers=one_broker.bootstrap_servers, request_timeout_ms=200, retry_backoff_ms=20
+    ) as producer:
+        await producer.send_and_wait("orders", b"0", partition=0)
+        one_broker.faults.drop_connection(PRODUCE, times=None)
+        with pytest.raises(errors.KafkaConnectionError):
+            await producer.send_and_wait("orders", b"1", partition=0)
 
 
 async def test_refusal_by_the_broker_is_its_code(producer: AIOKafkaProducer, one_broker: FakeCluster) -> None:

@@ -6,9 +6,12 @@ from collections.abc import AsyncIterator, Sequence
 import pytest
 from aiokafka import ConsumerRecord
 
+from aioproducer import MetadataTimeoutError
 from aioproducer.integrations.aiokafka import PoisonRecordError
 from aioproducer.integrations.batch_transaction import BatchTransaction
+from aioproducer.integrations.poison_search import ATTEMPTS
 from aioproducer.testing import FakeCluster
+from tests.fakes.log_capture import LogCapture
 from tests.integrations.workers import copy, fill, read_committed, stop_when_processed, working
 
 pytestmark = pytest.mark.slow
@@ -70,6 +73,42 @@ async def test_poison_goes_to_the_hook(servers: str, transform: object) -> None:
     assert await read_committed(servers, "dead", count=1, partitions=1) == [POISON]
     others = [number for number in range(TOTAL) if number != POISON]
     assert await read_committed(servers, "output", count=TOTAL - 1) == others
+
+
+async def test_each_attempt_logs_the_users_traceback(servers: str) -> None:
+    """The whole batch, the record alone each time, and the poison: file, line and function, and so do lost records."""
+    hook = Hook()
+    with LogCapture() as log:
+        async with working(servers, max_records=TOTAL, max_seconds=1.0, on_poison=hook) as batches:
+            stopping = asyncio.create_task(stop_when_processed(batches, servers, TOTAL))
+            await batches.run(copy_and_stumble)
+            await stopping
+
+    line = copy_and_stumble.__code__.co_firstlineno + 8
+    place = f'File "{__file__}", line {line}, in copy_and_stumble'
+    for event, least in (("batch_not_committed", 1 + ATTEMPTS), ("poison_record", 1), ("batch_failed", 1)):
+        lines = log.naming(f"event='{event}'")
+        assert len(lines) >= least
+        assert [one for one in lines if place not in one or f"ValueError: cannot take {POISON}" not in one] == []
+
+
+async def test_trouble_with_the_cluster_is_logged_without_traceback(servers: str) -> None:
+    """Its frames would be this package's only; the text says what it was."""
+    with LogCapture() as log:
+        async with working(servers, max_records=TOTAL) as batches:
+
+            async def transform(records: Sequence[ConsumerRecord], txn: BatchTransaction) -> None:
+                if not log.naming("batch_not_committed"):
+                    raise MetadataTimeoutError("no broker answered")
+                await copy(records, txn)
+
+            stopping = asyncio.create_task(stop_when_processed(batches, servers, TOTAL))
+            await batches.run(transform)
+            await stopping
+
+    (line,) = log.naming("batch_not_committed")
+    assert "MetadataTimeoutError: no broker answered" in line
+    assert "Traceback" not in line
 
 
 async def test_without_a_hook_poison_ends_the_loop(servers: str) -> None:

@@ -231,8 +231,8 @@ OF_TRANSACTIONS = (
         "tests/journeys/test_transaction_ends.py",
         Change(
             "transactions/endings.py",
-            "        cause = self._manager.error\n        self._manager.abort()\n",
-            "        self._manager.abort()\n        cause = self._manager.error\n",
+            "        reason = self._manager.error or cause\n        self._manager.abort()\n",
+            "        self._manager.abort()\n        reason = self._manager.error or cause\n",
         ),
     ),
     _mutant(
