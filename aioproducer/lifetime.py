@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from aioproducer.config import ProducerConfig
+    from aioproducer.logs import EventLog
     from aioproducer.running_producer import RunningProducer
 
 CLOSE_AFTER_ERROR_S: Final = 5.0
@@ -55,6 +56,7 @@ class ProducerLifetime:
         self._is_close_told = False
         self._random = Random()  # noqa: S311  # jitter and partition choice, not secrets
         self._wall_clock: Callable[[], int] | None = None
+        self._log: EventLog | None = None
         self._made_at = made_at
         _ALIVE.add(self)
 
@@ -68,6 +70,10 @@ class ProducerLifetime:
         self._random = random
         self._wall_clock = wall_clock
         return self
+
+    def use_log(self, log: EventLog) -> None:
+        """Log to another place than `event_log`, for a producer whose event loop's thread must not call `logging`."""
+        self._log = log
 
     async def start(self, *, wait: bool = True) -> Self:
         """Connect; a second call does nothing.
@@ -102,7 +108,7 @@ class ProducerLifetime:
 
     async def _start(self, *, wait: bool) -> None:
         self._lifecycle.move_to(ProducerState.STARTING)
-        log = event_log(self._lifecycle.name)
+        log = event_log(self._lifecycle.name) if self._log is None else self._log
         for adjustment in self._config.adjustments:
             log.info("option_adjusted", option=adjustment.option, value=adjustment.value, reason=adjustment.reason)
         if self._config.times_transactions_out_early:

@@ -8,7 +8,7 @@ Source: KafkaProducer in Apache Kafka.
 
 from __future__ import annotations
 
-import asyncio
+from functools import partial
 from typing import TYPE_CHECKING, NoReturn
 
 from aioproducer.admission import Admission
@@ -22,6 +22,7 @@ from aioproducer.record_verbs import RecordVerbs
 from aioproducer.records import check_topic_name
 from aioproducer.settings import retry_backoff
 from aioproducer.snapshot import take_snapshot
+from aioproducer.thread_calls import CallFuture, call_on_loop, delivery_limit
 from aioproducer.topic_lookup import partitions_of
 from aioproducer.transactional_verbs import TransactionalVerbs
 
@@ -88,7 +89,8 @@ class Producer(ProducerLifetime, RecordVerbs, TransactionalVerbs):
         """
         if self._running is None or self._running.is_shut:
             self._lifecycle.refuse(on_loop_thread=True)
-        sending = self.send_and_wait(
+        sending = partial(
+            self.send_and_wait,
             topic,
             owned(value),
             key=owned(key),
@@ -97,7 +99,13 @@ class Producer(ProducerLifetime, RecordVerbs, TransactionalVerbs):
             headers=owned_headers(headers),
             on_delivery=on_delivery,
         )
-        return asyncio.run_coroutine_threadsafe(sending, self._running.loop)
+        config, running = self._config, self._running
+        limit = delivery_limit((config.max_block_ms + config.delivery_timeout_ms) / 1000)
+        future: CallFuture[RecordMetadata] = CallFuture(
+            running.loop, limit, is_loop_thread=running.appender.on_loop_thread
+        )
+        call_on_loop(running.loop, sending, future)
+        return future
 
     def handed(self) -> HandedRecords:
         """Return a sender for `BlockingProducer`; usable before `start()`.

@@ -79,9 +79,9 @@ class Sealing:
 
     def _own_threads(self) -> ThreadPoolExecutor:
         if self._threads is None:
-            from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415  # for those who compress large batches
+            from aioproducer.real_threads import thread_pool  # noqa: PLC0415  # for those who compress large batches
 
-            self._threads = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="aioproducer-sealing")
+            self._threads = thread_pool(AT_ONCE, "aioproducer-sealing")
         return self._threads
 
     def close(self) -> None:

@@ -2,44 +2,50 @@
 
 from __future__ import annotations
 
-import _thread
 import asyncio
-import concurrent.futures
 import contextlib
 import os
 import threading
-from functools import partial, wraps
-from typing import TYPE_CHECKING, Concatenate, Final, ParamSpec, TypeVar
+from asyncio.log import logger as asyncio_logger
+from functools import partial
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from aioproducer._native.locked import locked
 from aioproducer.errors import IllegalStateError, ProducerClosedError
+from aioproducer.real_threads import RealRLock, are_patched, start_thread, thread_id, thread_pool
+from aioproducer.thread_calls import GRACE_S, CallFuture, Limit, call_on_loop, wait_for
 
 if TYPE_CHECKING:
+    import concurrent.futures
+    import logging
     from collections.abc import Awaitable, Callable, Coroutine
 
 ResultT = TypeVar("ResultT")
-AnswerT = TypeVar("AnswerT")
-ArgumentsT = ParamSpec("ArgumentsT")
 
-LONGEST_SLEEP_S: Final = 0.25
-"""How long a thread that waits sleeps at a time. A signal that comes between the interpreter's look for signals and
-the system call does not end the sleep, and Ctrl-C would be heard only when what is waited for comes."""
+STANDARD_STREAMS: Final = (0, 1, 2)
+"""File descriptors of standard input, output and error."""
 
 
 class BackgroundLoop:
     """Started once, stopped once; in between every other thread may call.
 
     Ctrl-C may end a caller between any two steps; the loop's thread takes none of the locks here.
+
+    Args:
+        defer: calls a function later, on a thread that may wait for locks of `logging`.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, defer: Callable[[Callable[[], object]], object]) -> None:
+        self._defer = defer
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._end: asyncio.Event | None = None
+        self._unclaimed: list[asyncio.AbstractEventLoop] = []
+        """The loop, until its thread takes it, or `stop` because that thread never will; `pop` is atomic."""
+        self._end = asyncio.Event()
         self._thread: threading.Thread | None = None
-        self._lock = threading.RLock()  # of the callers alone; a signal's handler may be one more of them
-        self._is_ready = threading.Lock()
+        self._lock = RealRLock()  # of the callers alone; a signal's handler may be one more of them
         self._thread_id = 0
         self._process_id = 0
+        self._is_launched = False
         self._is_stopped = False
         self._has_ended = False
         self._unanswered: dict[Callable[[], bool], None] = {}
@@ -48,42 +54,56 @@ class BackgroundLoop:
     @property
     def is_running(self) -> bool:
         """Whether it was started, in this process, and not stopped."""
-        return self._loop is not None and not self._is_stopped and self._process_id == os.getpid()
+        is_launched = self._is_launched or not self._unclaimed  # neither, when Ctrl-C came before the thread
+        return self._loop is not None and is_launched and not self._is_stopped and self._process_id == os.getpid()
 
     def mark_forked(self) -> None:
-        """Take new locks: this process is a fork, and whoever holds the old ones is a thread of the parent's."""
-        self._lock = threading.RLock()
-        self._is_ready = threading.Lock()
+        """Take a new lock: this process is a fork, and whoever holds the old one is a thread of the parent's."""
+        self._lock = RealRLock()
 
     @property
     def is_current_thread(self) -> bool:
         """Whether the caller runs on its thread."""
-        return self._thread_id == threading.get_ident()
+        return self._thread_id == thread_id()
 
     def start(self, job: Callable[[], Coroutine[object, object, None]]) -> None:
-        """Start the thread, and a job that runs until the end; a second call does nothing."""
+        """Start the thread, and a job that runs until the end; a second call does nothing.
+
+        Raises:
+            OSError: the event loop could not be made: too many open files.
+            RuntimeError: no more threads.
+        """
         locked(self._lock, self._start_thread, job)
-        locked(self._is_ready, _pass)  # again and again: whoever passes leaves it open
 
     def _start_thread(self, job: Callable[[], Coroutine[object, object, None]]) -> None:
-        if self._thread is None:
-            self._process_id = os.getpid()
-            self._is_ready.acquire()  # released by the loop
-            # A daemon: the interpreter's end, and a forked child's, must never wait for it.
-            self._thread = threading.Thread(target=self._run, args=(job,), name="aioproducer", daemon=True)
-            # `Thread.start` waits by a Condition, and Ctrl-C in that could leave the new thread locked: it meets
-            # the main thread alone.
-            _thread.start_new_thread(self._launch, (self._thread,))
-
-    def _launch(self, thread: threading.Thread) -> None:
+        if self._loop is not None or self._is_stopped:
+            return
+        loop = _new_loop()
+        if are_patched():
+            loop.set_default_executor(thread_pool(1, "aioproducer-job"))
+        loop.set_exception_handler(self._handle_exception)
+        self._process_id = os.getpid()
+        self._unclaimed.append(loop)
+        self._loop = loop
         try:
-            thread.start()
-        except RuntimeError:  # no more threads: callers find that it is not started
-            self._is_ready.release()
+            self._thread = start_thread(partial(self._run, job), "aioproducer")
+        except RuntimeError:
+            self._close_unclaimed()
+            raise
+        self._is_launched = True
+
+    def _handle_exception(self, loop: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:
+        self._defer(partial(loop.default_exception_handler, context))  # logs
 
     def _run(self, job: Callable[[], Coroutine[object, object, None]]) -> None:
         try:
-            with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            loop = self._unclaimed.pop()
+        except IndexError:
+            return  # stopped before it began
+        self._thread_id = thread_id()
+        try:
+            # Not in debug mode, whatever the environment says: that logs slow callbacks on this thread.
+            with asyncio.Runner(debug=False, loop_factory=lambda: loop) as runner:
                 try:
                     runner.run(self._serve(job))
                 finally:
@@ -91,51 +111,68 @@ class BackgroundLoop:
         finally:
             # The loop never runs a call that was being handed over as it ended: it is either among these, or its
             # thread sees that the loop has ended.
+            self._thread_id = 0  # the system gives it to another thread
             self._is_stopped = self._has_ended = True
             for cancel in list(self._unanswered):
                 cancel()
 
     async def _serve(self, job: Callable[[], Coroutine[object, object, None]]) -> None:
-        self._end = asyncio.Event()
-        self._thread_id = threading.get_ident()
-        self._loop = asyncio.get_running_loop()
         working = asyncio.create_task(job(), name="aioproducer-handover")
-        self._is_ready.release()
         if not self._is_stopped:  # while it was starting
             await self._end.wait()
         working.cancel()
 
     def stop(self) -> None:
-        """End the job and what else still runs, and the thread; those who wait are told that it was closed."""
+        """End the job and what else still runs, and the thread; those who wait are told that it was closed.
+
+        A thread that does not end within `GRACE_S` is left to end by itself: it is a daemon.
+        """
         locked(self._lock, self._refuse_calls)
-        if self._process_id != os.getpid() or self.is_current_thread:
+        if self._process_id != os.getpid() or self.is_current_thread or self._loop is None:
             return
-        if self._loop is not None and self._end is not None and self._thread is not None:
-            with contextlib.suppress(RuntimeError):  # it has ended already
-                self._loop.call_soon_threadsafe(self._end.set)
-            self._thread.join()
+        self._close_unclaimed()
+        ended = self._register(CallFuture[None](self._loop, Limit(0, TimeoutError), is_loop_thread=_is_never))
+        with contextlib.suppress(RuntimeError):  # it has ended already
+            self._loop.call_soon_threadsafe(self._end.set)
+        with contextlib.suppress(TimeoutError):
+            ended.wait(GRACE_S)
+            if self._thread is not None:
+                with contextlib.suppress(RuntimeError):  # the system had no thread for it: it ran on another
+                    self._thread.join(GRACE_S)
+
+    def _close_unclaimed(self) -> None:
+        with contextlib.suppress(IndexError):
+            loop = self._unclaimed.pop()
+            self._is_stopped = self._has_ended = True
+            loop.close()
+            for cancel in list(self._unanswered):
+                cancel()
 
     def _refuse_calls(self) -> None:
         self._is_stopped = True  # what was submitted before is ended by the loop's own end
 
-    def call(self, function: Callable[[], Awaitable[ResultT]]) -> ResultT:
+    def call(self, function: Callable[[], Awaitable[ResultT]], limit: Limit) -> ResultT:
         """Call a coroutine function on the loop and wait for it; raises what it raises.
+
+        Args:
+            function: is called in the caller's context.
+            limit: of the wait, if the loop does not run.
 
         Raises:
             IllegalStateError: not started, in a forked child, or on the loop's own thread.
             ProducerClosedError: stopped, before or meanwhile.
         """
-        return wait_for(self.submit(function))
+        return wait_for(self.submit(function, limit))
 
-    def submit(self, function: Callable[[], Awaitable[ResultT]]) -> concurrent.futures.Future[ResultT]:
-        """Call a coroutine function on the loop; errors as `call`, its own by the future.
+    def submit(self, function: Callable[[], Awaitable[ResultT]], limit: Limit) -> CallFuture[ResultT]:
+        """Call a coroutine function on the loop; arguments and errors as `call`, its own by the future.
 
         Raises:
             IllegalStateError: as `call`.
             ProducerClosedError: stopped.
         """
         loop = self.check_caller()
-        future: CallFuture[ResultT] = CallFuture()
+        future = CallFuture[ResultT](loop, limit, is_loop_thread=lambda: self.is_current_thread)
         locked(self._lock, self._hand_over, loop, function, future)
         return future
 
@@ -147,12 +184,17 @@ class BackgroundLoop:
     ) -> None:
         if self._is_stopped:
             raise ProducerClosedError("the producer is closed: it takes no more records")
+        self._register(future)
+        with contextlib.suppress(RuntimeError):  # it has ended, from within
+            call_on_loop(loop, function, future)
+
+    def _register(self, future: CallFuture[ResultT]) -> CallFuture[ResultT]:
+        """Let the loop's end cancel a future."""
         self._unanswered[future.cancel] = None
         future.add_done_callback(self._forget)
-        with contextlib.suppress(RuntimeError):  # it has ended, from within
-            loop.call_soon_threadsafe(_begin, loop, function, future)
         if self._has_ended:
             future.cancel()
+        return future
 
     def _forget(self, future: concurrent.futures.Future[ResultT]) -> None:
         self._unanswered.pop(future.cancel, None)
@@ -181,101 +223,41 @@ class BackgroundLoop:
         return self._loop
 
 
-def _unlocked_if_cut_short(
-    method: Callable[Concatenate[CallFuture[ResultT], ArgumentsT], AnswerT],
-) -> Callable[Concatenate[CallFuture[ResultT], ArgumentsT], AnswerT]:
-    """Let a method of the future unlock it when Ctrl-C has ended it between the steps of a `with`."""
-
-    @wraps(method)
-    def unlocked(future: CallFuture[ResultT], /, *args: ArgumentsT.args, **kwargs: ArgumentsT.kwargs) -> AnswerT:
-        try:
-            return method(future, *args, **kwargs)
-        except BaseException:
-            future.unlock()
-            raise
-
-    return unlocked
+def _is_never() -> bool:
+    return False
 
 
-class CallFuture(concurrent.futures.Future[ResultT]):
-    """What a call on the loop will return; Ctrl-C in a thread that waits for it never stops the loop.
+def _new_loop() -> asyncio.AbstractEventLoop:
+    """Make the event loop, on the caller's thread: asyncio's own logs a line, and may take locks of `logging`."""
+    uvloop_factory = _uvloop_factory()
+    if uvloop_factory is not None:
+        return uvloop_factory()
+    thread = threading.get_ident()
 
-    The loop's thread has a result to tell, and would wait for ever for a lock that such a thread has left locked.
-    """
+    def is_of_another_thread(record: logging.LogRecord) -> bool:
+        return record.thread != thread
 
-    def unlock(self) -> None:
-        """Give back what this thread still holds of the lock, when none of its calls is inside it any more."""
-        with contextlib.suppress(RuntimeError):  # it holds nothing
-            while True:
-                self._condition.release()
-
-    add_done_callback = _unlocked_if_cut_short(concurrent.futures.Future.add_done_callback)
-    cancel = _unlocked_if_cut_short(concurrent.futures.Future.cancel)
-    cancelled = _unlocked_if_cut_short(concurrent.futures.Future.cancelled)
-    done = _unlocked_if_cut_short(concurrent.futures.Future.done)
-    exception = _unlocked_if_cut_short(concurrent.futures.Future.exception)
-    result = _unlocked_if_cut_short(concurrent.futures.Future.result)
-    running = _unlocked_if_cut_short(concurrent.futures.Future.running)
-
-
-def wait_for(future: concurrent.futures.Future[ResultT]) -> ResultT:
-    """Wait for what runs on the loop; a caller that is interrupted takes its call along.
-
-    Raises:
-        ProducerClosedError: the loop ended meanwhile.
-    """
-    gate = threading.Lock()
-    gate.acquire()
+    # "Using selector: ..." would come back to the handler that starts a producer when it is given a line.
+    asyncio_logger.addFilter(is_of_another_thread)
     try:
-        future.add_done_callback(lambda _: gate.release())
-        while not gate.acquire(timeout=LONGEST_SLEEP_S):  # unlike `result`, raises nothing but KeyboardInterrupt
-            pass
-        return future.result()
-    except concurrent.futures.CancelledError:
-        raise ProducerClosedError("the producer was closed while this call waited") from None
-    except BaseException:
-        future.cancel()  # Ctrl-C: nobody waits any more
-        raise
+        return asyncio.new_event_loop()
+    finally:
+        asyncio_logger.removeFilter(is_of_another_thread)
 
 
-def _begin(
-    loop: asyncio.AbstractEventLoop, function: Callable[[], Awaitable[ResultT]], future: CallFuture[ResultT]
-) -> None:
-    task = loop.create_task(_awaited(function))
-    task.add_done_callback(partial(_tell, future))
-    future.add_done_callback(partial(_cancel_too, loop, task))
-
-
-def _tell(future: CallFuture[ResultT], task: asyncio.Task[ResultT]) -> None:
-    if task.cancelled():
-        future.cancel()
-    error = None if task.cancelled() else task.exception()
-    if not future.set_running_or_notify_cancel():
-        return
-    if error is not None:
-        future.set_exception(error)
-    else:
-        future.set_result(task.result())
-
-
-def _cancel_too(
-    loop: asyncio.AbstractEventLoop, task: asyncio.Task[ResultT], future: concurrent.futures.Future[ResultT]
-) -> None:
-    if future.cancelled() and not loop.is_closed():
-        loop.call_soon_threadsafe(task.cancel)
-
-
-async def _awaited(function: Callable[[], Awaitable[ResultT]]) -> ResultT:
-    return await function()
-
-
-def _pass() -> None:
-    """Do nothing: the lock is what is waited for."""
-
-
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+def _uvloop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    if not all(map(_is_open, STANDARD_STREAMS)):
+        return None  # its sockets would have these numbers, and libuv ends the process when it closes one of them
     try:
         import uvloop  # noqa: PLC0415  # only who uses it pays for it
     except ImportError:
         return None
     return uvloop.new_event_loop
+
+
+def _is_open(descriptor: int) -> bool:
+    try:
+        os.fstat(descriptor)
+    except OSError:
+        return False
+    return True

@@ -9,15 +9,23 @@ import os
 import sys
 import warnings
 import weakref
-from functools import cache, partial
+from functools import partial
 from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 from aioproducer.blocking.background_loop import BackgroundLoop
 from aioproducer.blocking.handover import Handover, Mark
-from aioproducer.errors import KafkaError, NoTransactionError, ProducerClosedError, UndeliveredError
+from aioproducer.blocking.log_thread import LogThread
+from aioproducer.errors import (
+    DeliveryTimeoutError,
+    KafkaError,
+    NoTransactionError,
+    Outcome,
+    ProducerClosedError,
+    UndeliveredError,
+)
 from aioproducer.lifecycle import check_timeout
 from aioproducer.lifetime import CLOSE_AFTER_ERROR_S
-from aioproducer.logs import event_log
+from aioproducer.thread_calls import Limit, delivery_limit, metadata_limit
 
 if TYPE_CHECKING:
     import concurrent.futures
@@ -47,12 +55,16 @@ class BlockingLifetime:
     def __init__(self, producer: Producer, *, made_at: str) -> None:
         self._producer = producer
         self._config = producer.config
+        self._log = LogThread(lambda: producer.statistics().client_id)
+        producer.use_log(self._log)
+        self._max_block_s = self._config.max_block_ms / 1000
+        self._delivery_limit = delivery_limit(self._max_block_s + self._config.delivery_timeout_ms / 1000)
         self._handover = Handover(
-            self._config.max_block_ms / 1000,
+            self._max_block_s,
             reject=partial(_reject_commit, producer),
-            log=cache(lambda: event_log(producer.statistics().client_id)),
+            log=self._log,
         )
-        self._background = BackgroundLoop()
+        self._background = BackgroundLoop(self._log.call)
         self._made_at = made_at
         self._is_closed = False
         self._undelivered: UndeliveredError | None = None
@@ -66,13 +78,15 @@ class BlockingLifetime:
 
         Raises:
             MetadataTimeoutError: no broker answered; everything is cleaned up.
+            OSError, RuntimeError: no more open files or threads are allowed; everything is cleaned up.
             ProducerClosedError: it was closed.
         """
         if self._is_closed:
             raise ProducerClosedError("the producer was closed; make a new one")
         try:
+            self._log.start()
             self._background.start(self._handover.run)
-            self._background.call(partial(self._producer.start, wait=wait))
+            self._background.call(partial(self._producer.start, wait=wait), metadata_limit(self._max_block_s))
         except BaseException:
             self.close(0)
             raise
@@ -89,6 +103,8 @@ class BlockingLifetime:
 
         Raises:
             UndeliveredError: records failed, and nobody had been told.
+            DeliveryTimeoutError: the background thread is blocked, by a callback for example; it is left behind. As
+                the cause of an UndeliveredError where records may be lost.
             IllegalStateError: on the background thread.
         """
         check_timeout(timeout)
@@ -99,24 +115,35 @@ class BlockingLifetime:
         if is_running:
             self._close_running(self._config.close_timeout_ms / 1000 if timeout is None else timeout)
         else:
-            self._background.stop()
+            self._stop()
+
+    def _stop(self) -> None:
+        self._background.stop()
+        self._log.stop()
 
     def _close_running(self, timeout_s: float) -> None:
         mark = Mark()
         try:
             self._handover.put_last(mark, ProducerClosedError("the producer is closed: it takes no more records"))
-            self._background.call(partial(self._close, mark, timeout_s))
+            self._background.call(partial(self._close, mark, timeout_s), Limit(timeout_s, self._not_closed))
         except ProducerClosedError:  # by another thread's call, as this one was about to return
             if self._undelivered is not None:
                 raise self._undelivered.fresh() from None
-        except UndeliveredError:
+        except (UndeliveredError, DeliveryTimeoutError):
             raise
         except BaseException:  # Ctrl-C: connections are closed even so
             with contextlib.suppress(KafkaError):
-                self._background.call(partial(self._producer.close, 0))
+                self._background.call(partial(self._producer.close, 0), delivery_limit(0))
             raise
         finally:
-            self._background.stop()
+            self._stop()
+
+    def _not_closed(self, text: str) -> KafkaError:
+        """Return the error of a close that the event loop's thread does not run."""
+        error = DeliveryTimeoutError(f"close: {text}", outcome=Outcome.UNKNOWN)
+        statistics = self._producer.statistics()
+        unfinished = statistics.records_pending + statistics.records_waiting + self._handover.records
+        return UndeliveredError.of([error], count=unfinished) if unfinished else error
 
     async def _close(self, mark: Mark, timeout_s: float) -> None:
         deadline = asyncio.get_running_loop().time() + timeout_s
@@ -177,11 +204,21 @@ class BlockingLifetime:
     def mark_forked(self) -> None:
         """Hold no lock that another thread of the parent held when this process was made from it."""
         self._background.mark_forked()
+        self._log.mark_forked()
 
     def _in_turn(
-        self, function: Callable[[], Awaitable[ResultT]], *, timeout_s: float | None = None
+        self,
+        function: Callable[[], Awaitable[ResultT]],
+        *,
+        timeout_s: float | None = None,
+        limit: Limit | None = None,
     ) -> concurrent.futures.Future[ResultT]:
         """Call a coroutine function when all that was queued before was given to the producer.
+
+        Args:
+            function: is called on the loop, in the caller's context.
+            timeout_s: how long it may wait for that.
+            limit: of the caller's wait, if the loop does not run; None is that of a record.
 
         Raises:
             ProducerClosedError: closing or closed.
@@ -193,7 +230,7 @@ class BlockingLifetime:
             return await function()
 
         self._check_open()
-        future = self._background.submit(in_turn)
+        future = self._background.submit(in_turn, self._delivery_limit if limit is None else limit)
         try:
             self._handover.put_mark(mark)
         except BaseException:

@@ -6,17 +6,17 @@ from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, overload
 
-from aioproducer.blocking.background_loop import wait_for
 from aioproducer.blocking.blocking_topic import BlockingTopic
 from aioproducer.blocking.blocking_transactions import BlockingTransactions
 from aioproducer.blocking.columns import read_columns
 from aioproducer.blocking.handover import Given, check_given, size_of, time_of_call
-from aioproducer.errors import UndeliveredError
+from aioproducer.errors import MetadataTimeoutError, UndeliveredError
 from aioproducer.lifecycle import check_timeout
 from aioproducer.lifetime import caller
 from aioproducer.owned_arguments import owned, owned_headers
 from aioproducer.producer import Producer
 from aioproducer.records import check_payload, check_topic_name, normalize_headers
+from aioproducer.thread_calls import Limit, delivery_limit, metadata_limit, wait_for
 from aioproducer.topic import TopicRecords
 
 if TYPE_CHECKING:
@@ -272,7 +272,10 @@ class BlockingProducer(BlockingTransactions):
         """
         check_timeout(timeout)
         deadline = None if timeout is None else monotonic() + timeout
-        wait_for(self._in_turn(partial(self._flush, deadline), timeout_s=timeout))
+        limit = (
+            delivery_limit(self._config.delivery_timeout_ms / 1000) if timeout is None else Limit(timeout, TimeoutError)
+        )
+        wait_for(self._in_turn(partial(self._flush, deadline), timeout_s=timeout, limit=limit))
 
     async def _flush(self, deadline: float | None) -> None:
         undelivered: UndeliveredError | None = None
@@ -286,7 +289,7 @@ class BlockingProducer(BlockingTransactions):
 
     def partitions_for(self, topic: str) -> list[int]:
         """Return the partitions of a topic, asking a broker if need be; errors as `Producer.partitions_for`."""
-        return self._background.call(partial(self._producer.partitions_for, topic))
+        return self._background.call(partial(self._producer.partitions_for, topic), metadata_limit(self._max_block_s))
 
     # Looking
 
@@ -298,7 +301,10 @@ class BlockingProducer(BlockingTransactions):
         async def look() -> ProducerStatistics:
             return self._producer.statistics()
 
-        return self._background.call(look)
+        try:
+            return self._background.call(look, metadata_limit(0))
+        except MetadataTimeoutError:  # the loop's thread is blocked: nothing changes meanwhile
+            return self._producer.statistics()
 
     def __repr__(self) -> str:
         """Show what the producer behind it shows."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
-from aioproducer.blocking.background_loop import wait_for
 from aioproducer.blocking.handover import Given, check_given, size_of, time_of_call
 from aioproducer.owned_arguments import owned, owned_headers
 from aioproducer.records import normalize_headers
+from aioproducer.thread_calls import wait_for
 
 if TYPE_CHECKING:
     import concurrent.futures

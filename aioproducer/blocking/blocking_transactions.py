@@ -7,12 +7,12 @@ import threading
 from functools import partial
 from typing import TYPE_CHECKING, Self
 
-from aioproducer.blocking.background_loop import wait_for
 from aioproducer.blocking.blocking_lifetime import BlockingLifetime
 from aioproducer.errors import IllegalStateError, KafkaError
+from aioproducer.thread_calls import transaction_limit, wait_for
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Awaitable, Callable, Iterator
 
     from aioproducer.offset_arguments import GroupArgument, OffsetsArgument
     from aioproducer.producer import Producer
@@ -27,7 +27,7 @@ class BlockingTransactions(BlockingLifetime):
 
     def init_transactions(self) -> None:
         """Wait until the transactional id is this producer's; errors as `Producer.init_transactions`."""
-        wait_for(self._in_turn(self._producer.init_transactions))
+        self._wait_in_turn(self._producer.init_transactions)
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[Self]:
@@ -44,7 +44,7 @@ class BlockingTransactions(BlockingLifetime):
             raise IllegalStateError("this thread has a transaction open already: a producer has one at a time")
         block = _Block(self._producer)
         try:
-            wait_for(self._in_turn(block.begin))
+            self._wait_in_turn(block.begin)
             self._thread_in_transaction = threading.get_ident()
             yield self
             self._thread_in_transaction = None
@@ -55,12 +55,12 @@ class BlockingTransactions(BlockingLifetime):
             if block.has_begun:
                 self._abort_because_of(error, block)
             with contextlib.suppress(KafkaError):  # the loop has ended, and the transaction with it
-                self._background.submit(block.leave)
+                self._background.submit(block.leave, transaction_limit(0))
             raise
 
     def begin_transaction(self) -> None:
         """Begin a transaction; errors as `Producer.begin_transaction`."""
-        wait_for(self._in_turn(self._producer.begin_transaction))
+        self._wait_in_turn(self._producer.begin_transaction)
         self._thread_in_transaction = threading.get_ident()
 
     def commit_transaction(self) -> None:
@@ -69,16 +69,20 @@ class BlockingTransactions(BlockingLifetime):
         A record that could not be taken fails the commit, as one that could not be delivered does.
         """
         self._thread_in_transaction = None
-        wait_for(self._in_turn(self._commit))
+        self._wait_in_turn(self._commit, records_too=True)
 
     def abort_transaction(self) -> None:
         """Give up every record since the transaction began; errors as `Producer.abort_transaction`."""
         self._thread_in_transaction = None
-        wait_for(self._in_turn(self._abort))
+        self._wait_in_turn(self._abort)
 
     def send_offsets(self, offsets: OffsetsArgument, group: GroupArgument) -> None:
         """Commit a group's offsets with the transaction; arguments and errors as `Producer.send_offsets`."""
-        wait_for(self._in_turn(partial(self._producer.send_offsets, offsets, group)))
+        self._wait_in_turn(partial(self._producer.send_offsets, offsets, group))
+
+    def _wait_in_turn(self, function: Callable[[], Awaitable[object]], *, records_too: bool = False) -> None:
+        limit_s = self._max_block_s + (self._config.delivery_timeout_ms / 1000 if records_too else 0)
+        wait_for(self._in_turn(function, limit=transaction_limit(limit_s)))
 
     async def _commit(self) -> None:
         failed = self._handover.take_errors(None)
@@ -92,7 +96,7 @@ class BlockingTransactions(BlockingLifetime):
 
     def _abort_because_of(self, error: BaseException, block: _Block) -> None:
         try:
-            wait_for(self._in_turn(partial(self._abort_if_open, block)))
+            self._wait_in_turn(partial(self._abort_if_open, block))
         except IllegalStateError:
             pass  # it is being committed: the error says so
         except KafkaError as failed:

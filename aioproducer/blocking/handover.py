@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import threading
 import time
 from collections import deque
 from typing import TYPE_CHECKING, Final, Protocol
 
 from aioproducer._native.locked import locked
-from aioproducer.blocking.background_loop import LONGEST_SLEEP_S
 from aioproducer.completion import error_of_refused, tell
 from aioproducer.errors import (
     MAX_SUB_ERRORS,
@@ -25,9 +23,12 @@ from aioproducer.errors import (
     Outcome,
     UndeliveredError,
 )
+from aioproducer.real_threads import RealRLock, allocate_lock, wait_for_lock
 from aioproducer.records import check_callback, check_partition, check_timestamp
+from aioproducer.thread_calls import LONGEST_SLEEP_S
 
 if TYPE_CHECKING:
+    import _thread
     from collections.abc import Awaitable, Callable
 
     from aioproducer._native.delivery import OnDelivery
@@ -122,7 +123,7 @@ class Handover:
     Args:
         max_wait_s: how long a thread waits for a place.
         reject: lets the open transaction be one that must be aborted; False: none takes records.
-        log: returns where it is told that a callback raised, or that its task ended although nobody closes.
+        log: of callbacks that raise, and of a task that ended although nobody closes.
     """
 
     def __init__(
@@ -130,13 +131,13 @@ class Handover:
         max_wait_s: float,
         *,
         reject: Callable[[KafkaError], bool],
-        log: Callable[[], EventLog],
+        log: EventLog,
     ) -> None:
         self._max_wait_s = max_wait_s
         self._reject = reject
         self._log = log
-        self._putting = threading.RLock()  # of the callers alone; a signal's handler may be one more of them
-        self._gates: dict[threading.Lock, None] = {}
+        self._putting = RealRLock()  # of the callers alone; a signal's handler may be one more of them
+        self._gates: dict[_thread.LockType, None] = {}
         self._queue: deque[Given | Mark] = deque()
         self._put_upto = 0  # bytes, written by callers alone
         self._taken_upto = 0  # bytes, written by the loop alone
@@ -149,6 +150,11 @@ class Handover:
         self._refused_in_transaction = _Refused()
 
     # Any thread
+
+    @property
+    def records(self) -> int:
+        """Records that the producer was not given yet."""
+        return sum(isinstance(item, Given) for item in tuple(self._queue))
 
     def put(self, given: Given) -> None:
         """Queue a record; waits while the queue is full.
@@ -203,7 +209,7 @@ class Handover:
     def _wait_for_room(self, given: Given) -> None:
         deadline = time.monotonic() + self._max_wait_s
         while True:
-            gate = threading.Lock()
+            gate = allocate_lock()
             gate.acquire()  # whoever opens it releases it: never this thread
             try:
                 self._gates[gate] = None
@@ -213,7 +219,7 @@ class Handover:
                 left_s = deadline - time.monotonic()
                 if left_s <= 0:
                     raise self._no_room()
-                gate.acquire(timeout=min(left_s, LONGEST_SLEEP_S))
+                wait_for_lock(gate, min(left_s, LONGEST_SLEEP_S))
             finally:
                 self._gates.pop(gate, None)
 
@@ -271,7 +277,7 @@ class Handover:
         if self._refusal is None:  # else it is closing
             text = f"the task that gives records to the producer has ended ({cause!r}): close it and make a new one"
             self.refuse(IllegalStateError(text))
-            self._log().error("handover_ended", error=f"{type(cause).__name__}: {cause}")
+            self._log.error("handover_ended", error=f"{type(cause).__name__}: {cause}")
         self._has_ended = True  # noted before the queue is emptied: who comes later sees it, and calls
         self._nap = None
         self._let_go()
@@ -330,7 +336,7 @@ class Handover:
 
     def _tell(self, on_delivery: OnDelivery, error: KafkaError, refused: _Refused) -> None:
         self._untold -= 1
-        if not tell(on_delivery, None, error.fresh(), self._log()):
+        if not tell(on_delivery, None, error.fresh(), self._log):
             refused.note(error)
 
     def take_errors(

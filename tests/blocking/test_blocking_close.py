@@ -119,7 +119,7 @@ def test_every_record_taken_while_others_close_is_told_of(cluster: ClusterElsewh
 
 def test_record_that_was_taken_as_the_loop_ended_is_no_error() -> None:
     """The loop slept, and has closed before it could be woken: whoever closed it had seen the record."""
-    handover = Handover(1.0, reject=lambda _error: False, log=EventList)
+    handover = Handover(1.0, reject=lambda _error: False, log=EventList())
 
     async def sleep_once() -> None:
         running = asyncio.create_task(handover.run())

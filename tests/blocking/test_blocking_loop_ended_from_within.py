@@ -7,10 +7,12 @@ import pytest
 
 from aioproducer import ProducerClosedError
 from aioproducer.blocking.background_loop import BackgroundLoop
+from aioproducer.thread_calls import Limit
 
 CALLERS = 8
 ROUNDS = 10
 PATIENCE_S = 5.0
+LIMIT = Limit(PATIENCE_S, TimeoutError)
 
 
 async def idle() -> None:
@@ -36,7 +38,7 @@ def call_until_refused(background: BackgroundLoop, refusals: list[ProducerClosed
     """Call again and again, and note with what it ended."""
     try:
         while True:
-            background.call(answer)
+            background.call(answer, LIMIT)
     except ProducerClosedError as refusal:
         refusals.append(refusal)
 
@@ -46,7 +48,7 @@ def call_until_refused(background: BackgroundLoop, refusals: list[ProducerClosed
 def test_call_as_the_loop_ends_from_within_is_told() -> None:
     """Whenever it comes: nobody waits for a loop that is gone."""
     for _ in range(ROUNDS):
-        background, refusals = BackgroundLoop(), list[ProducerClosedError]()
+        background, refusals = BackgroundLoop(defer=lambda function: function()), list[ProducerClosedError]()
         background.start(idle)
         callers = [
             threading.Thread(target=call_until_refused, args=(background, refusals), daemon=True)
@@ -55,7 +57,7 @@ def test_call_as_the_loop_ends_from_within_is_told() -> None:
         for caller in callers:
             caller.start()
 
-        background.submit(end_the_loop)
+        background.submit(end_the_loop, LIMIT)
         for caller in callers:
             caller.join(PATIENCE_S)
 

@@ -1,0 +1,75 @@
+"""Handlers of `logging` that send their lines to Kafka: whatever they hold a lock of, each program ends.
+
+Each handler is called with its own lock held, and `dictConfig` closes handlers with the module's lock held. Our own
+events want both locks.
+"""
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.fakes.cluster_elsewhere import ClusterElsewhere
+
+HANDLER = """
+import logging, logging.config, sys
+from aioproducer import BlockingProducer
+
+class Handler(logging.Handler):
+    def __init__(self, verb, starts):
+        super().__init__()
+        self.verb, self.producer = verb, None
+        if starts:
+            self.start()
+
+    def start(self):
+        self.producer = BlockingProducer(sys.argv[1], max_block_ms=10_000).start()
+
+    def emit(self, record):
+        if self.producer is None:
+            self.start()
+        if not record.name.startswith("aioproducer"):
+            getattr(self.producer, self.verb)("orders", self.format(record).encode())
+
+    def close(self):
+        if self.producer is not None:
+            self.producer.close(10)
+        super().close()
+
+verb, when, level = sys.argv[2:]
+logging.getLogger().setLevel(level)
+"""
+
+BY_HAND = """
+handler = Handler(verb, starts=when == "before")
+logging.getLogger().addHandler(handler)
+for line in "abc":
+    logging.warning(line)
+logging.shutdown()  # as at the interpreter's end
+print("end", flush=True)
+"""
+
+BY_CONFIG = """
+def configure(handlers):
+    root = {"level": level, "handlers": list(handlers)}
+    logging.config.dictConfig({"version": 1, "disable_existing_loggers": False, "handlers": handlers, "root": root})
+
+configure({"kafka": {"()": Handler, "verb": verb, "starts": when == "before"}})
+for line in "abc":
+    logging.warning(line)
+configure({})
+print("end", flush=True)
+"""
+
+
+@pytest.mark.parametrize("level", ["INFO", "DEBUG"])
+@pytest.mark.parametrize("when", ["before", "in emit"])
+@pytest.mark.parametrize("verb", ["enqueue", "send"])
+@pytest.mark.parametrize("program", [BY_HAND, BY_CONFIG], ids=["closed by shutdown", "closed by dictConfig"])
+def test_handler_sends_its_lines(cluster: ClusterElsewhere, *, program: str, verb: str, when: str, level: str) -> None:
+    command = [sys.executable, "-c", HANDLER + program, cluster.bootstrap_servers, verb, when, level]
+
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+    assert (ended.stdout, ended.stderr, ended.returncode) == ("end\n", "", 0)
+    assert sorted(value for value in cluster.values() if value in {b"a", b"b", b"c"}) == [b"a", b"b", b"c"]
