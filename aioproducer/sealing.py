@@ -73,9 +73,21 @@ class Sealing:
     def _start(self) -> None:
         while self._waiting and len(self._running) < AT_ONCE:
             batch = self._waiting.popleft()
-            job = self._loop.run_in_executor(self._own_threads(), _compress, self._codec, self._level, batch.records())
+            job = self._compress_in_thread(batch)
+            if job is None:
+                self._finish(batch, self._compress_here(batch))
+                continue
             self._running.add(job)
             job.add_done_callback(partial(self._done, batch))
+
+    def _compress_in_thread(self, batch: ProducerBatch) -> asyncio.Future[bytes] | None:
+        """Return None where no thread starts: the interpreter exits, or the system has no more."""
+        records = batch.records()
+        try:
+            return self._loop.run_in_executor(self._own_threads(), _compress, self._codec, self._level, records)
+        except RuntimeError:
+            records.release()
+            return None
 
     def _own_threads(self) -> ThreadPoolExecutor:
         if self._threads is None:

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import socket
 from collections.abc import Callable
 from functools import partial
 from typing import Final
@@ -26,6 +25,7 @@ from typing import Final
 from aioproducer.core.cluster import Node
 from aioproducer.core.retry_backoff import ExponentialBackoff
 from aioproducer.errors import AuthenticationError, BrokerConnectionError, KafkaError, UnsupportedVersionError
+from aioproducer.network.addresses import SocketAddress, connect, look_up
 from aioproducer.network.connection import BrokerConnection, IdleConnectionError
 from aioproducer.network.environment import NetworkEnvironment, Timer
 from aioproducer.protocol.error_codes import RENEGOTIATE
@@ -198,46 +198,59 @@ class NodeLink:
         try:
             self._take(await self._open())
         except KafkaError as error:
-            self._environment.counters.connection_failures += 1
-            self._note_failure(error)
+            self._fail_attempt(error)
+        except (Exception, asyncio.CancelledError) as error:  # of a resolver, a loop or a protocol that is not ours
+            task = asyncio.current_task()
+            if isinstance(error, asyncio.CancelledError) and (task is None or task.cancelling()):
+                raise
+            failure = BrokerConnectionError(f"cannot connect to {_label(self.node)}: {_text_of(error)}")
+            failure.__cause__ = error
+            self._fail_attempt(failure)
         finally:
             self._task = None
         self._on_change(self)
+
+    def _fail_attempt(self, error: KafkaError) -> None:
+        self._environment.counters.connection_failures += 1
+        self._note_failure(error)
 
     async def _open(self) -> BrokerConnection:
         timeout_s = self._setup_timeout.delay_s(self._failures_in_a_row)
         label = _label(self.node)
         reasons: list[str] = []
-        for host, port in await self._addresses(timeout_s):
+        for address in await self._addresses(timeout_s):
+            limit = asyncio.timeout(timeout_s)
             try:
-                async with asyncio.timeout(timeout_s):
-                    return await self._open_address(host, port)
-            except TimeoutError:
-                reasons.append(f"{host}: {self._missing} within {timeout_s:.1f} s")
-            except BrokerConnectionError:
+                async with limit:
+                    return await self._open_address(address)
+            except KafkaError:
                 raise  # connected, and then something was wrong: its text says what, and who
-            except OSError as error:
-                reasons.append(f"{host}: {os.strerror(error.errno) if error.errno else error}")
+            except Exception as error:  # noqa: BLE001  # a loop may raise anything; the next address may work
+                is_over = isinstance(error, TimeoutError) and limit.expired()
+                text = f"{self._missing} within {timeout_s:.1f} s" if is_over else _text_of(error)
+                reasons.append(f"{address[0]}: {text}")
         raise BrokerConnectionError(f"cannot connect to {label}: {'; '.join(reasons)}")
 
-    async def _addresses(self, timeout_s: float) -> list[tuple[str, int]]:
+    async def _addresses(self, timeout_s: float) -> list[SocketAddress]:
         host, port = self.node.host, self.node.port
+        limit = asyncio.timeout(timeout_s)
         try:
-            async with asyncio.timeout(timeout_s):
-                found = await self._environment.loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        except TimeoutError as error:
-            raise BrokerConnectionError(f"cannot resolve {host!r} within {timeout_s:.1f} s") from error
-        except (OSError, UnicodeError) as error:
-            raise BrokerConnectionError(f"cannot resolve {host!r}: {error}") from error
-        addresses = list(dict.fromkeys((str(entry[4][0]), port) for entry in found))
-        first = self._attempts % len(addresses) if addresses else 0
+            async with limit:
+                addresses = await look_up(self._environment.loop, host, port)
+        except Exception as error:
+            if isinstance(error, TimeoutError) and limit.expired():
+                raise BrokerConnectionError(f"cannot resolve {host!r} within {timeout_s:.1f} s") from error
+            raise BrokerConnectionError(f"cannot resolve {host!r}: {_text_of(error)}") from error
+        if not addresses:
+            raise BrokerConnectionError(f"cannot resolve {host!r}: the name has no address")
+        first = self._attempts % len(addresses)
         self._attempts += 1
         return addresses[first:] + addresses[:first]
 
-    async def _open_address(self, host: str, port: int) -> BrokerConnection:
+    async def _open_address(self, address: SocketAddress) -> BrokerConnection:
         make = partial(BrokerConnection, self._environment, _label(self.node))
         self._missing = "no connection"
-        _, connection = await self._environment.loop.create_connection(make, host, port)
+        connection = await connect(self._environment.loop, make, address)
         self._missing = "the port is open, but no Kafka broker has answered there"
         try:
             await connection.ready
@@ -305,3 +318,12 @@ def _address(node: Node) -> str:
 
 def _label(node: Node) -> str:
     return f"bootstrap broker {_address(node)}" if node.id < 0 else f"broker {node.id} at {_address(node)}"
+
+
+def _text_of(error: BaseException) -> str:
+    """Say what an attempt failed of: the system's words for its errors, the class too for what is not the system's."""
+    if isinstance(error, BaseExceptionGroup):
+        return "; ".join(_text_of(each) for each in error.exceptions)
+    if isinstance(error, OSError):
+        return os.strerror(error.errno) if error.errno and error.errno > 0 else str(error) or type(error).__name__
+    return f"{type(error).__name__}: {error}".removesuffix(": ")

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import warnings
+from itertools import product
 
 import pytest
 
@@ -71,30 +72,43 @@ def test_ctrl_c_ends_the_wait(cluster: ClusterElsewhere) -> None:
 
 FORKED = """
 import os, sys
+loop, host, port, does_child_send = *sys.argv[1:4], len(sys.argv) > 4
+if loop == "asyncio":
+    sys.modules["uvloop"] = None  # as if it were not installed
 from aioproducer import BlockingProducer
-producer = BlockingProducer(sys.argv[1]).start()
-producer.send("orders", b"v")
+producer = BlockingProducer(f"{host}:{port}").start()
+producer.send("orders", b"parent")
 child = os.fork()
 if child == 0:
     del producer
+    if does_child_send:
+        with BlockingProducer(f"{host}:{port}") as own:
+            own.send("orders", b"child")
     sys.exit(3)
 print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 producer.close()
 """
 
+FORKS = list(product(["asyncio", "uvloop"], ["localhost", "127.0.0.1"], [False, True]))
+
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
-def test_child_of_a_fork_ends_by_itself(cluster: ClusterElsewhere) -> None:
-    """By the interpreter's own end, which waits for no thread that is not there."""
+@pytest.mark.parametrize("loop, host, does_child_send", FORKS)
+def test_child_of_a_fork_ends_by_itself(
+    cluster: ClusterElsewhere, loop: str, host: str, *, does_child_send: bool
+) -> None:
+    """By the interpreter's own end, which waits for no thread that is not there, and with its own exit code."""
+    port = cluster.bootstrap_servers.rpartition(":")[2]
     program = subprocess.run(
-        [sys.executable, "-c", FORKED, cluster.bootstrap_servers],
+        [sys.executable, "-c", FORKED, loop, host, port, *["send"][:does_child_send]],
         capture_output=True,
         text=True,
-        timeout=10,
+        timeout=60,
         check=False,
     )
 
-    assert (program.stdout, program.returncode) == ("3\n", 0)
+    assert (program.stdout, program.returncode) == ("3\n", 0), program.stderr
+    assert sorted(map(str, cluster.values())) == ["b'child'", "b'parent'"][1 - does_child_send :]
 
 
 NEVER_CLOSED = """

@@ -2,13 +2,17 @@
 
 import asyncio
 import os
+import subprocess
+import sys
 import warnings
 from collections.abc import Callable
+from itertools import product
 
 import pytest
 
 from aioproducer import IllegalStateError, Producer
 from aioproducer.testing import FakeCluster
+from tests.fakes.cluster_elsewhere import cluster_elsewhere
 from tests.produced import values
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
@@ -82,3 +86,46 @@ def test_unstarted_producer_may_be_started_on_both_sides() -> None:
 async def started(producer: Producer) -> None:
     """Start it."""
     await producer.start()
+
+
+FORKING = """
+import asyncio, os, sys, uvloop
+from aioproducer import Producer
+loop_module, host, port, does_child_send = *sys.argv[1:4], len(sys.argv) > 4
+new_loop = {"asyncio": asyncio, "uvloop": uvloop}[loop_module].new_event_loop
+
+async def send(producer, value):
+    await producer.send("orders", value)
+
+def make_and_send(loop, value):
+    producer = Producer(f"{host}:{port}")
+    loop.run_until_complete(producer.start())
+    loop.run_until_complete(send(producer, value))
+    return producer
+
+loop = new_loop()
+producer = make_and_send(loop, b"parent")
+child = os.fork()
+if child == 0:
+    if does_child_send:
+        own = new_loop()
+        own.run_until_complete(make_and_send(own, b"child").close())
+    sys.exit(7)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+loop.run_until_complete(producer.close())
+"""
+
+CASES = list(product(["asyncio", "uvloop"], ["localhost", "127.0.0.1"], [False, True]))
+
+
+@pytest.mark.parametrize("loop, host, does_child_send", CASES)
+def test_child_ends_with_its_own_exit_code(loop: str, host: str, *, does_child_send: bool) -> None:
+    """By the interpreter's own end: libuv's pool of threads, where uvloop looks names up, does not survive a fork."""
+    with cluster_elsewhere() as cluster:
+        port = cluster.bootstrap_servers.rpartition(":")[2]
+        command = [sys.executable, "-c", FORKING, loop, host, port, *["send"][:does_child_send]]
+        program = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        sent = cluster.values()
+
+    assert (program.stdout, program.returncode) == ("7\n", 0), program.stderr
+    assert sorted(map(str, sent)) == ["b'child'", "b'parent'"][1 - does_child_send :]

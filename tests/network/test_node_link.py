@@ -1,6 +1,7 @@
 """The way to one node, on a virtual loop."""
 
 import asyncio
+from typing import NoReturn
 
 import pytest
 
@@ -8,6 +9,7 @@ from aioproducer.core.cluster import Node
 from aioproducer.errors import BrokerConnectionError
 from aioproducer.network.environment import NetworkSettings
 from aioproducer.network.node_link import NodeLink
+from tests.fakes.event_log import EventList
 from tests.fakes.network import environment
 from tests.fakes.scripted_broker import ScriptedBroker
 from tests.fakes.virtual_loop import run, virtual_loop
@@ -76,3 +78,93 @@ def test_connection_that_was_not_made_counts_as_failed_once(*, is_lost: bool, fa
         return surroundings.counters.connection_failures
 
     assert run(story()) == failures
+
+
+class ResolverError(Exception):
+    """As a resolver of a third party raises."""
+
+
+FOREIGN = [
+    (ResolverError("SERVFAIL"), "ResolverError: SERVFAIL"),
+    (RuntimeError("cannot schedule new futures after shutdown"), "RuntimeError: cannot schedule new futures"),
+    (
+        ExceptionGroup("create_connection failed", [OSError(113, "x"), ResolverError("two")]),
+        "No route to host; ResolverError: two",
+    ),
+    (TimeoutError("of the resolver"), "of the resolver"),
+    (asyncio.CancelledError(), "CancelledError"),  # of a future of the resolver's, which its executor has cancelled
+    (AttributeError(), "AttributeError"),
+]
+
+
+@pytest.mark.parametrize("step", ["getaddrinfo", "create_connection"])
+@pytest.mark.parametrize("error, text", FOREIGN, ids=[type(error).__name__ for error, _ in FOREIGN])
+def test_error_of_foreign_code_is_a_failed_attempt(step: str, error: BaseException, text: str) -> None:
+    """Of any class: it is noted and logged with its text, counted once, and tried again after a pause."""
+
+    async def fail(*_: object, **__: object) -> NoReturn:
+        raise error
+
+    async def story() -> None:
+        loop, never_retrieved = virtual_loop(), list[object]()
+        loop.servers["seed", 9092] = ScriptedBroker
+        loop.set_exception_handler(lambda _, context: never_retrieved.append(context))
+        surroundings = environment()
+        link = NodeLink(Node(-1, "seed", 9092), surroundings, lambda _: None)
+        setattr(loop, step, fail)
+        link.connect()
+        await asyncio.sleep(1)
+        assert isinstance(link.last_error, BrokerConnectionError)
+        assert text in str(link.last_error)
+        assert (link.failures, surroundings.counters.connection_failures, link.is_connecting) == (1, 1, False)
+        assert isinstance(surroundings.log, EventList)
+        assert text in str(surroundings.log.events)
+        delattr(loop, step)
+        link.connect()
+        await asyncio.sleep(1)
+        assert link.is_open
+        await link.close(BrokerConnectionError("done"))
+        assert never_retrieved == []
+
+    run(story())
+
+
+def test_next_address_is_tried_after_an_error_of_foreign_code() -> None:
+    """One address that the loop cannot take does not cost the others."""
+
+    async def story() -> bool:
+        loop = virtual_loop()
+        loop.names["seed"], connects = ["bad", "good"], loop.create_connection
+        loop.servers["good", 9092] = ScriptedBroker
+
+        async def create_connection(factory: object, host: str, port: int) -> object:
+            if host == "bad":
+                raise ResolverError
+            return await connects(factory, host, port)  # type: ignore[arg-type]  # as it is given
+
+        loop.create_connection = create_connection  # type: ignore[method-assign, assignment]  # of this loop alone
+        link = NodeLink(Node(-1, "seed", 9092), environment(), lambda _: None)
+        link.connect()
+        await asyncio.sleep(1)
+        is_open = link.is_open
+        await link.close(BrokerConnectionError("done"))
+        return is_open
+
+    assert run(story())
+
+
+def test_name_without_addresses_is_said_to_have_none() -> None:
+    """A resolver may return an empty list, and raise nothing."""
+
+    async def story() -> str:
+        async def getaddrinfo(*_: object, **__: object) -> list[object]:
+            return []
+
+        virtual_loop().getaddrinfo = getaddrinfo  # type: ignore[method-assign, assignment]  # of this loop alone
+        link = NodeLink(Node(-1, "seed", 9092), environment(), lambda _: None)
+        link.connect()
+        await asyncio.sleep(1)
+        await link.close(BrokerConnectionError("done"))
+        return str(link.last_error)
+
+    assert run(story()) == "cannot resolve 'seed': the name has no address"
