@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager, suppress
 
 import pytest
 
-from aioproducer import Producer, ProducerFencedError, TransactionAbortableError
+from aioproducer import BrokerError, Producer, ProducerFencedError, TransactionAbortableError
 from aioproducer.testing import FakeCluster
 from tests.fakes.virtual_cluster import in_virtual_time
 from tests.produced import values
@@ -51,8 +51,8 @@ async def test_records_of_two_producers_to_whom_two_clusters_gave_one_id_are_all
 
 @pytest.mark.parametrize("profile", ["4.3.1", "3.9.1"])
 @in_virtual_time
-async def test_transaction_that_began_in_another_cluster_is_not_committed_and_the_next_one_works(profile: str) -> None:
-    """Half of it would be missing."""
+async def test_transaction_that_began_in_another_cluster_is_not_committed_and_ends_its_producer(profile: str) -> None:
+    """Half of it would be missing; and the other cluster cannot tell whether the producer was fenced in the first."""
     async with (
         FakeCluster(1, topics={"orders": 1}, cluster_id="here", profile=profile) as here,
         Producer(here.bootstrap_servers, linger_ms=0, transactional_id="billing-1") as producer,
@@ -63,9 +63,12 @@ async def test_transaction_that_began_in_another_cluster_is_not_committed_and_th
             await asyncio.sleep(TIME_TO_NOTICE_S)
             with pytest.raises(TransactionAbortableError):
                 await producer.commit_transaction()
-            await producer.abort_transaction()
-
-            async with producer.transaction() as txn:
+            with pytest.raises(BrokerError, match="INVALID_PRODUCER_ID_MAPPING"):
+                await producer.abort_transaction()
+            with pytest.raises(BrokerError, match="INVALID_PRODUCER_ID_MAPPING"):
+                await producer.begin_transaction()
+            new = Producer(there.bootstrap_servers, transactional_id="billing-1")
+            async with new, new.transaction() as txn:
                 await txn.send("orders", b"whole")
 
             assert [record.value for record in there.committed_records("orders", 0)] == [b"whole"]
@@ -100,8 +103,26 @@ async def test_transactions_speak_as_the_other_cluster_does_whatever_its_epoch()
             here.finalize_transaction_version(level)
         producer = Producer(here.bootstrap_servers, linger_ms=0, transactional_id="billing-1")
         async with producer, another_in_place_of(here, "3.9.1") as there:
+            async with Producer(there.bootstrap_servers, transactional_id="billing-1"):
+                """There, too, the id has this identity now."""
             await asyncio.sleep(TIME_TO_NOTICE_S)
             async with producer.transaction() as txn:
                 await txn.send("orders", b"there")
 
             assert [record.value for record in there.committed_records("orders", 0)] == [b"there"]
+
+
+@pytest.mark.parametrize("profile", ["4.3.1", "3.9.1"])
+@in_virtual_time
+async def test_idle_transactional_producer_is_not_let_into_another_cluster(profile: str) -> None:
+    """It may have been fenced in the first, whose records the other one may have by replication."""
+    async with FakeCluster(1, topics={"orders": 1}, cluster_id="here", profile=profile) as here:
+        producer = Producer(here.bootstrap_servers, linger_ms=0, transactional_id="billing-1")
+        async with producer, another_in_place_of(here, profile) as there:
+            await asyncio.sleep(TIME_TO_NOTICE_S)
+            with pytest.raises(BrokerError, match="INVALID_PRODUCER_ID_MAPPING"):
+                await producer.begin_transaction()
+            with pytest.raises(BrokerError, match="INVALID_PRODUCER_ID_MAPPING"):
+                await producer.begin_transaction()
+
+            assert there.records("orders", 0) == []

@@ -37,7 +37,7 @@ from tests.fakes.virtual_cluster import in_virtual_time
 
 
 @on_every_release
-@pytest.mark.parametrize("code", [17, 29, 42, 43, 45, 47, 48, 49, 59, 87, 120, 999])
+@pytest.mark.parametrize("code", [17, 29, 42, 43, 45, 47, 48, 59, 87, 120, 999])
 @in_virtual_time
 async def test_record_that_failed_unseen_fails_the_commit(release: Release, code: int) -> None:
     """Nobody awaited it; aiokafka commits what is left of the transaction (B1)."""
@@ -55,6 +55,23 @@ async def test_record_that_failed_unseen_fails_the_commit(release: Release, code
 
         assert committed(cluster) == []
         await one_more(producer, cluster)
+
+
+@on_every_release
+@in_virtual_time
+async def test_record_of_an_unknown_identity_ends_the_producer(release: Release) -> None:
+    """Nobody awaited it; each later call says the same."""
+    async with cluster_of(release) as cluster, producer_of(cluster) as producer:
+        await producer.begin_transaction()
+        await producer.send("t", b"first", partition=1)
+        cluster.faults.error(49, FIRST)
+        producer.send("t", b"second", partition=0)
+
+        for call in (producer.commit_transaction, producer.abort_transaction, producer.begin_transaction):
+            with pytest.raises(BrokerError, match=r"transactional\.id\.expiration\.ms") as caught:
+                await call()
+            assert caught.value.code == 49
+        assert committed(cluster) == []
 
 
 @in_virtual_time
