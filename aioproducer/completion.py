@@ -127,9 +127,8 @@ class Completion:
             attempts=batch.attempts_before + batch.attempts,
             outcome=error.outcome.value if error.outcome is not None else None,
             error=f"{type(error).__name__}: {error}",
-            exc_info=None
-            if isinstance(error.__cause__, KafkaError)
-            else error.__cause__,  # of the user's code: shows where
+            # An exception of the user's code has a traceback that shows where
+            exc_info=None if isinstance(error.__cause__, KafkaError) else error.__cause__,
         )
         self.counts.batch_records_failed += batch.count
         self.fail_result(batch.result, detailed, count=batch.count, generation=batch.generation)

@@ -23,6 +23,7 @@ from aioproducer.cli.demonstration.show import Plan, Show
 from aioproducer.cli.demonstration.tampering import Harm
 from aioproducer.cli.demonstration.transfers.show import TransferPlan, TransferShow
 from aioproducer.cli.demonstration.transfers.verdict_text import transfer_lines
+from aioproducer.cli.demonstration.transfers.worker_process import WorkerEndedError
 from aioproducer.cli.demonstration.verdict import verdict_lines
 from aioproducer.cli.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED
 from aioproducer.cli.kafka_version import require_kafka
@@ -37,7 +38,15 @@ LEAST_RECORDS = 1_000
 ORDERS_DEFAULT, LEAST_ORDERS, MOST_ORDERS = 3_000, 300, 100_000
 """Of the demo of transactions."""
 
-STOPPERS = (KafkaError, ReaderError, BrokerStartError, EmbeddedClusterError, TopicNotMadeError, OSError)
+STOPPERS = (
+    KafkaError,
+    ReaderError,
+    BrokerStartError,
+    EmbeddedClusterError,
+    TopicNotMadeError,
+    WorkerEndedError,
+    OSError,
+)
 """What may stop a demo without being a bug."""
 
 

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from aioproducer.broker import BrokerStartError, KafkaCluster
 from aioproducer.broker.readiness import ask_for_cluster
 from aioproducer.cli.benchmark import embedded_cluster
-from aioproducer.cli.benchmark.worker_process import pipe, python_process
+from aioproducer.cli.benchmark.worker_process import failure_text, pipe, python_process
+from aioproducer.cli.python_child import python_command
 from aioproducer.config.bootstrap_servers import parse_bootstrap_servers
 
 REAL_PROPERTIES = {
@@ -56,12 +57,13 @@ async def embedded_broker() -> AsyncIterator[BrokerUnderTest]:
     """One node of the embedded cluster in a process of its own.
 
     Raises:
-        BrokerStartError: it ended at once.
+        BrokerStartError: it ended at once; with the reason.
     """
-    async with python_process("-m", embedded_cluster.__name__) as process:
+    async with python_process(*python_command(embedded_cluster.__name__)) as process:
         address = (await pipe(process.stdout).readline()).decode().strip()
         if not address:
-            raise BrokerStartError("the embedded cluster did not start")
+            said = await pipe(process.stderr).read()
+            raise BrokerStartError(failure_text("the embedded cluster did not start", said))
         yield BrokerUnderTest(
             "embedded cluster, one node, in a process of its own",
             address,

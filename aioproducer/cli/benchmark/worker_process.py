@@ -12,6 +12,7 @@ from typing import TypeVar
 from aioproducer.broker import tether
 from aioproducer.cli.benchmark import worker
 from aioproducer.cli.benchmark.job import Job, Outcome
+from aioproducer.cli.python_child import python_command
 
 WORK_TIMEOUT_S = 180.0
 """How long any one job may take before it counts as hung."""
@@ -66,9 +67,12 @@ class Worker:
         return self._failed(said)
 
     def _failed(self, said: bytes) -> WorkerError:
-        last = said.decode(errors="replace").splitlines()[-SAID_LINES:]
-        ended = f"{self._job.work} ended with exit code {self._process.returncode}"
-        return WorkerError("\n".join([ended, *last]))
+        return WorkerError(failure_text(f"{self._job.work} ended with exit code {self._process.returncode}", said))
+
+
+def failure_text(what: str, said: bytes) -> str:
+    """Return what failed, and below it the last lines that the process wrote to standard error."""
+    return "\n".join([what, *said.decode(errors="replace").splitlines()[-SAID_LINES:]])
 
 
 Stream = TypeVar("Stream", StreamReader, StreamWriter)
@@ -92,7 +96,7 @@ async def running_worker(job: Job) -> AsyncIterator[Worker]:
     Raises:
         WorkerError: the block took longer than `WORK_TIMEOUT_S`.
     """
-    async with python_process("-m", worker.__name__, job.to_json()) as process:
+    async with python_process(*python_command(worker.__name__, job.to_json())) as process:
         try:
             async with asyncio.timeout(WORK_TIMEOUT_S):
                 yield Worker(job, process)
@@ -101,9 +105,13 @@ async def running_worker(job: Job) -> AsyncIterator[Worker]:
 
 
 @asynccontextmanager
-async def python_process(*arguments: str) -> AsyncIterator[Process]:
-    """A fresh interpreter with pipes to all its streams; it dies with this process and at the end of the block."""
-    tied = [sys.executable, "-I", "-S", tether.__file__, str(os.getpid()), sys.executable, *arguments]
+async def python_process(*command: str) -> AsyncIterator[Process]:
+    """A fresh interpreter with pipes to all its streams; it dies with this process and at the end of the block.
+
+    Args:
+        command: its command line, interpreter first.
+    """
+    tied = [sys.executable, "-I", "-S", tether.__file__, str(os.getpid()), *command]
     process = await asyncio.create_subprocess_exec(
         *tied, stdin=PIPE, stdout=PIPE, stderr=PIPE, limit=STREAM_LIMIT_BYTES, start_new_session=True
     )

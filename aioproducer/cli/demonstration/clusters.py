@@ -7,11 +7,11 @@ noise); as fast as it goes, sending takes 0.62 and 0.69 s against 0.70 and 0.83 
 """
 
 import asyncio
-import sys
 import tempfile
 from typing import BinaryIO, Protocol
 
 from aioproducer.cli.demonstration import embedded_program
+from aioproducer.cli.python_child import python_command
 
 START_TIMEOUT_S = 60.0
 """How long the embedded brokers' process may take; two seconds are usual, many on a busy machine with a cold disk."""
@@ -57,7 +57,7 @@ class EmbeddedClusterProcess:
         """
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `stop`
         self._process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", embedded_program.__name__),
+            *python_command(embedded_program.__name__),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=self._errors,

@@ -80,6 +80,7 @@ class TransferShow:
         Raises:
             KafkaError: a client could not go on.
             EmbeddedClusterError, BrokerStartError, MissingToolError: no cluster.
+            WorkerEndedError: the worker ended by itself.
         """
         self._progress.noun = "orders"
         async with _stopping(self._cluster):
@@ -104,7 +105,7 @@ class TransferShow:
             ]
             await worker.start()
             await self._drama(worker, watch)
-            await self._until(self._plan.orders)
+            await self._until(self._plan.orders, worker)
             await worker.stop()
             await asyncio.sleep(LOOK_EVERY_S * 3)  # a last cut
             for job in jobs:
@@ -133,29 +134,34 @@ class TransferShow:
 
     async def _drama(self, worker: WorkerProcess, watch: LeaderWatch) -> None:
         """Kill the worker, then a broker, in the middle of it all."""
-        await self._until(self._plan.orders // 3)
+        await self._until(self._plan.orders // 3, worker)
         died_at = self._now()
         await worker.kill()
         self._progress.happened("worker killed (kill -9) in the middle of a transaction")
         await asyncio.sleep(LOOK_EVERY_S * 3)  # what it had committed is seen by now
         before = self._check.done
         await worker.start()
-        await self._until(before + 1)
+        await self._until(before + 1, worker)
         self._worker_back_after_s = self._now() - died_at
         self._progress.happened(f"worker back at work after {self._worker_back_after_s:.1f} s")
-        await self._until(self._plan.orders * 2 // 3)
+        await self._until(self._plan.orders * 2 // 3, worker)
         leader = (await watch.leaders()).get(0, -1)
         if leader >= 0:
             await self._cluster.kill(leader)
             self._broker = self._progress.killed = leader
             self._progress.happened(f"broker {leader} killed; it led the ledger")
 
-    async def _until(self, done: int) -> None:
-        """Wait until so many orders are carried out, or nothing has been for long."""
+    async def _until(self, done: int, worker: WorkerProcess) -> None:
+        """Wait until that many orders are carried out, or none has been for long.
+
+        Raises:
+            WorkerEndedError: the worker has ended by itself.
+        """
         last, since = -1, self._now()
         while self._check.done < done and self._now() - since < STALL_S:
             if self._check.done != last:
                 last, since = self._check.done, self._now()
+            worker.check()
             await asyncio.sleep(LOOK_EVERY_S / 2)
 
     # What is seen
