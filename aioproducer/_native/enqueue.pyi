@@ -1,9 +1,17 @@
 """`Producer.enqueue`: the verb that loops call, so that a record that need not wait is one native call."""
 
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Generator
 
 from aioproducer._native.append import Headers, RecordAppender
 from aioproducer._native.delivery import Delivery, OnDelivery
+
+class Accepted(Coroutine[object, None, Delivery]):
+    """What `enqueue` returns for a record that need not wait: awaiting it calls nothing of the user's any more."""
+
+    def send(self, value: object, /) -> object: ...
+    def throw(self, *error: object) -> object: ...
+    def close(self) -> None: ...
+    def __await__(self) -> Generator[object, None, Delivery]: ...
 
 class EnqueueVerb:
     """What `Producer` inherits `enqueue` from."""
