@@ -53,7 +53,9 @@ class GuardedLog:
         self._logger: EventLog | None = None
         try:
             self._logger = _logger(client_id)
-        except Exception as error:  # noqa: BLE001  # a logger factory or wrapper class of the application's
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:  # noqa: BLE001  # a logger factory or wrapper class of the application's
             self._report(error)
 
     def debug(self, event: str, **values: object) -> None:

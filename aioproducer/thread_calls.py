@@ -211,6 +211,8 @@ def call_on_loop(
 def _begin(
     loop: asyncio.AbstractEventLoop, function: Callable[[], Awaitable[ResultT]], future: CallFuture[ResultT]
 ) -> None:
+    if future.cancelled():
+        return  # its caller has given up meanwhile
     task = loop.create_task(_awaited(function))
     task.add_done_callback(partial(_tell, future))
     future.add_done_callback(partial(_cancel_too, loop, task))

@@ -1,10 +1,18 @@
 """`Producer.enqueue`: the verb that loops call, so that a record that need not wait is one native call."""
 
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Generator
 
 from aioproducer._native.append import Headers
 from aioproducer._native.delivery import Delivery, OnDelivery
 from aioproducer._native.record_pipeline import PreparedRecord, RecordPipeline
+
+class Accepted(Coroutine[object, None, Delivery]):
+    """What `enqueue` returns for a record that need not wait: awaiting it calls nothing of the user's any more."""
+
+    def send(self, value: object, /) -> object: ...
+    def throw(self, *error: object) -> object: ...
+    def close(self) -> None: ...
+    def __await__(self) -> Generator[object, None, Delivery]: ...
 
 class EnqueueVerb:
     """What `Producer` inherits `enqueue` from."""

@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from aioproducer._native.locked import locked
-from aioproducer.errors import IllegalStateError, ProducerClosedError
+from aioproducer.errors import IllegalStateError, KafkaError, ProducerClosedError
 from aioproducer.real_threads import RealRLock, are_patched, start_thread, thread_id, thread_pool
 from aioproducer.thread_calls import GRACE_S, CallFuture, Limit, call_on_loop, wait_for
 
@@ -33,10 +33,14 @@ class BackgroundLoop:
 
     Args:
         defer: calls a function later, on a thread that may wait for locks of `logging`.
+        last: called on the loop before it ends, as a call may have been given up that should have closed what runs.
     """
 
-    def __init__(self, defer: Callable[[Callable[[], object]], object]) -> None:
+    def __init__(
+        self, defer: Callable[[Callable[[], object]], object], *, last: Callable[[], Awaitable[object]]
+    ) -> None:
         self._defer = defer
+        self._last = last
         self._loop: asyncio.AbstractEventLoop | None = None
         self._unclaimed: list[asyncio.AbstractEventLoop] = []
         """The loop, until its thread takes it, or `stop` because that thread never will; `pop` is atomic."""
@@ -120,6 +124,8 @@ class BackgroundLoop:
         working = asyncio.create_task(job(), name="aioproducer-handover")
         if not self._is_stopped:  # while it was starting
             await self._end.wait()
+        with contextlib.suppress(KafkaError):
+            await self._last()
         working.cancel()
 
     def stop(self) -> None:

@@ -64,7 +64,7 @@ class BlockingLifetime:
             reject=partial(_reject_commit, producer),
             log=self._log,
         )
-        self._background = BackgroundLoop(self._log.call)
+        self._background = BackgroundLoop(self._log.call, last=partial(producer.close, 0))
         self._made_at = made_at
         self._is_closed = False
         self._undelivered: UndeliveredError | None = None
@@ -88,7 +88,8 @@ class BlockingLifetime:
             self._background.start(self._handover.run)
             self._background.call(partial(self._producer.start, wait=wait), metadata_limit(self._max_block_s))
         except BaseException:
-            self.close(0)
+            with contextlib.suppress(KafkaError):
+                self.close(0)
             raise
         return self
 

@@ -10,9 +10,12 @@ import asyncio
 import contextlib
 import time
 from collections import deque
+from contextvars import copy_context
 from typing import TYPE_CHECKING, Final, Protocol
 
+from aioproducer._native.enqueue import Accepted
 from aioproducer._native.locked import locked
+from aioproducer.blocking.in_context import run_in_context
 from aioproducer.completion import error_of_refused, tell
 from aioproducer.errors import (
     MAX_SUB_ERRORS,
@@ -61,7 +64,7 @@ class Mark:
 
 
 class Given:
-    """A record on its way to the loop.
+    """A record on its way to the loop, with the context of its call.
 
     Args:
         enqueue: gives it to the producer.
@@ -69,18 +72,20 @@ class Given:
         on_delivery: is told what becomes of it, once: by the producer, or by us if the producer did not take it.
     """
 
-    __slots__ = ("_enqueue", "on_delivery", "size", "upto")
+    __slots__ = ("_enqueue", "context", "on_delivery", "size", "upto")
 
     def __init__(self, enqueue: Enqueue, size: int, on_delivery: OnDelivery | None) -> None:
         self._enqueue = enqueue
         self.size = size
         self.on_delivery = on_delivery
+        self.context = copy_context()
         self.upto = 0
         """As of a `Mark`."""
 
     def enqueue(self) -> Awaitable[object]:
-        """Give it to the producer."""
-        return self._enqueue(on_delivery=self.on_delivery)
+        """Give it to the producer: interceptors, serializers and callbacks run in the context of its call."""
+        enqueuing = self.context.run(self._enqueue, on_delivery=self.on_delivery)
+        return enqueuing if isinstance(enqueuing, Accepted) else run_in_context(enqueuing, self.context)
 
 
 class Nap:
@@ -330,7 +335,7 @@ class Handover:
         refused = self._refused_in_transaction if self._reject(error) else self._refused
         if given.on_delivery is not None:  # later, behind what the producer tells of those before
             self._untold += 1
-            asyncio.get_running_loop().call_soon(self._tell, given.on_delivery, error, refused)
+            asyncio.get_running_loop().call_soon(self._tell, given.on_delivery, error, refused, context=given.context)
         else:
             refused.note(error)
 

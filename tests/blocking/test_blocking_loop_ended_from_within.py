@@ -48,7 +48,7 @@ def call_until_refused(background: BackgroundLoop, refusals: list[ProducerClosed
 def test_call_as_the_loop_ends_from_within_is_told() -> None:
     """Whenever it comes: nobody waits for a loop that is gone."""
     for _ in range(ROUNDS):
-        background, refusals = BackgroundLoop(defer=lambda function: function()), list[ProducerClosedError]()
+        background, refusals = BackgroundLoop(lambda function: function(), last=answer), list[ProducerClosedError]()
         background.start(idle)
         callers = [
             threading.Thread(target=call_until_refused, args=(background, refusals), daemon=True)
