@@ -54,8 +54,9 @@ from pathlib import Path
 from tempfile import mkdtemp
 
 path = Path(mkdtemp()) / "producer.properties"
-path.write_text("bootstrap.servers=localhost:9092\\n"
-                "value.serializer=org.apache.kafka.common.serialization.StringSerializer\\n")
+path.write_text(
+    "bootstrap.servers=localhost:9092\\nvalue.serializer=org.apache.kafka.common.serialization.StringSerializer\\n"
+)
 ```
 -->
 

@@ -50,7 +50,8 @@ cdef int64_t as_timestamp(timestamp) except -2:
     number = as_int(timestamp)
     if number is None:
         raise TypeError(
-            f"timestamp must be an int of milliseconds since the epoch, got {type(timestamp).__name__} ({shown(timestamp)})"
+            f"timestamp must be an int of milliseconds since the epoch, got {type(timestamp).__name__} "
+            f"({shown(timestamp)})"
         )
     if number < 0 or number > MAX_INT64:
         raise ValueError(f"timestamp must be 0..2**63-1 milliseconds since the epoch, got {shown(number)}")

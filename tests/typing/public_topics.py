@@ -10,14 +10,18 @@ import pydantic
 from aioproducer import (
     BlockingProducer,
     BlockingTopic,
+    BooleanSerializer,
     BulkDelivery,
     BulkResult,
     Delivery,
+    DoubleSerializer,
     JsonSerializer,
+    LongSerializer,
     Producer,
     RecordMetadata,
     Serializer,
     Topic,
+    UUIDSerializer,
 )
 
 
@@ -71,6 +75,8 @@ def handles(producer: Producer) -> None:
     assert_type(producer.topic("orders", value=dict[str, int]), Topic[bytes, dict[str, int]])
     assert_type(producer.topic("orders", key=number_text, value=OrderSerializer()), Topic[int, Order])
     assert_type(producer.topic("orders", value=JsonSerializer()), Topic[bytes, object])
+    assert_type(producer.topic("orders", key=UUIDSerializer(), value=LongSerializer()), Topic[UUID, int])
+    assert_type(producer.topic("orders", key=BooleanSerializer(), value=DoubleSerializer()), Topic[bool, float])
     own: Serializer[Order] = OrderSerializer()
     assert_type(producer.topic("orders", value=own), Topic[bytes, Order])
     producer.topic("orders")  # type: ignore[call-overload]
