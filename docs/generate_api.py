@@ -99,7 +99,7 @@ _PLUGIN: Final = "pytest_aioproducer"
 
 FOR_THE_PACKAGE: Final = {
     *("Producer.topic_of", "Producer.mark_forked", "Producer.use_sources", "Producer.reject_commit", "Producer.handed"),
-    *("Producer.transaction_in_hand",),
+    *("Producer.transaction_in_hand", "Producer.use_log"),
     *("BlockingProducer.abandon", "BlockingProducer.mark_forked", "Transaction.topic_of", "Transaction.end"),
     *("BulkDelivery.take", "BulkDelivery.refuse", "BulkDelivery.note_unseen"),
     *("Delivery.home", "Delivery.position", "Delivery.has_waiters"),

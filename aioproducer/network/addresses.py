@@ -23,6 +23,8 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Final, TypeAlias, TypeVar
 
+from aioproducer.real_threads import start_thread
+
 ProtocolT = TypeVar("ProtocolT", bound=asyncio.Protocol)
 
 SocketAddress: TypeAlias = tuple[str, int] | tuple[str, int, int, int]
@@ -80,7 +82,7 @@ async def _in_thread(loop: asyncio.AbstractEventLoop, host: str, port: int) -> _
             loop.call_soon_threadsafe(_settle, answer, found)
 
     # A daemon: neither the interpreter's exit nor the loop's close waits for a name server that does not answer.
-    threading.Thread(target=work, name="aioproducer-lookup", daemon=True).start()
+    start_thread(work, "aioproducer-lookup")
     return await answer
 
 
