@@ -47,7 +47,20 @@ class BlockingProducer(BlockingTransactions):
     ```
 
     Safe to share between threads. Ctrl-C ends the wait of the call it meets; leaving the `with` block then closes
-    within five seconds. Callbacks run on the background thread, and may call none of this.
+    within five seconds. Interceptors, serializers and callbacks run on the background thread, in the context
+    (`contextvars`) of the call that gave the record, and may call none of this.
+
+    Each call ends at its limit, also while a callback blocks the background thread: it then raises a `TimeoutError`
+    of its kind, such as `DeliveryTimeoutError` for `send`, with the outcome UNKNOWN.
+
+    Works in programs that gevent or eventlet has patched: the background thread is a real one, and other greenlets
+    run while one waits. Callbacks run on that thread, so they must not use patched locks or queues that the greenlets
+    wait for.
+
+    Events are logged on a thread of their own, so a logging handler may use it; see docs/reference/log_events.md.
+
+    uvloop's event loop is used where it is installed, and asyncio's where standard input, output or error is closed:
+    libuv would end the process.
 
     Args:
         bootstrap_servers: as for `Producer`.

@@ -28,7 +28,7 @@ class Handler(logging.Handler):
     def emit(self, record):
         if self.producer is None:
             self.start()
-        if not record.name.startswith("aioproducer"):
+        if sends_all or not record.name.startswith("aioproducer"):
             getattr(self.producer, self.verb)("orders", self.format(record).encode())
 
     def close(self):
@@ -36,7 +36,8 @@ class Handler(logging.Handler):
             self.producer.close(10)
         super().close()
 
-verb, when, level = sys.argv[2:]
+verb, when, level = sys.argv[2:5]
+sends_all = sys.argv[5:] == ["all"]
 logging.getLogger().setLevel(level)
 """
 
@@ -73,3 +74,14 @@ def test_handler_sends_its_lines(cluster: ClusterElsewhere, *, program: str, ver
 
     assert (ended.stdout, ended.stderr, ended.returncode) == ("end\n", "", 0)
     assert sorted(value for value in cluster.values() if value in {b"a", b"b", b"c"}) == [b"a", b"b", b"c"]
+
+
+@pytest.mark.parametrize("verb", ["enqueue", "send"])
+def test_handler_of_our_own_events_ends_too(cluster: ClusterElsewhere, verb: str) -> None:
+    """Each event makes a record, and records make few events."""
+    command = [sys.executable, "-c", HANDLER + BY_HAND, cluster.bootstrap_servers, verb, "in emit", "DEBUG", "all"]
+
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+    assert (ended.stdout, ended.returncode) == ("end\n", 0), ended.stderr
+    assert {b"a", b"b", b"c"} <= set(cluster.values())
