@@ -13,7 +13,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from xml.sax.saxutils import escape
 
-from aioproducer.cli.benchmark.bars import Verdict
 from aioproducer.cli.benchmark.bench_run import OURS
 from aioproducer.cli.benchmark.figures import FIGURES, Row
 from aioproducer.cli.benchmark.report import BenchReport, ScenarioReport
@@ -75,8 +74,8 @@ def page(report: BenchReport) -> str:
             f"Measured {report.started} on {report.broker}.\n",
             *(_facts(facts) for facts in (report.machine, report.versions, report.settings)),
             f"\n![Acknowledged records a second by client]({PLOT.name})\n",
-            "## Where it stands\n",
-            *_standing(report.scenarios),
+            "## In short\n",
+            _compared(report.scenarios),
             _METHOD,
             *(_scenario(scenario) for scenario in report.scenarios),
             "## Configurations\n",
@@ -90,18 +89,9 @@ def _facts(facts: Mapping[str, str]) -> str:
     return "- " + ", ".join(f"{name} {value}" for name, value in facts.items())
 
 
-def _standing(scenarios: Sequence[ScenarioReport]) -> Iterator[str]:
-    """Yield the sentence that says how many bars are reached, then those that are not, then all of them."""
-    bars = [(scenario.name, bar) for scenario in scenarios for bar in scenario.bars]
-    missed = [(name, bar) for name, bar in bars if bar.verdict is Verdict.MISSED]
-    required = [bar for _, bar in bars if bar.must is not None and bar.verdict is not Verdict.NOT_MEASURED]
-    aims = sum(bar.verdict is Verdict.AIM_REACHED for _, bar in bars)
-    yield f"{len(required) - len(missed)} of {len(required)} bars are reached, {aims} of them as high as aimed at."
-    if missed:
-        yield "Behind are:\n"
-        yield from (f"- {name}, {bar.measure}: {' instead of '.join(bar_cells(bar)[1:3])}" for name, bar in missed)
-    cells = [[name, *bar_cells(bar)] for name, bar in bars]
-    yield "\n" + _table(["scenario", "measure", "measured", "must reach", "aim", "verdict"], cells) + "\n"
+def _compared(scenarios: Sequence[ScenarioReport]) -> str:
+    cells = [[scenario.name, *bar_cells(bar)] for scenario in scenarios for bar in scenario.bars]
+    return _table(["scenario", "measure", "measured"], cells) + "\n"
 
 
 def _scenario(scenario: ScenarioReport) -> str:

@@ -62,7 +62,7 @@ def require_kafka_prerequisites(version: str, *, tools: bool = False) -> None:
     """
     if VERSION_PATTERN.fullmatch(version) is None:
         tested = " and ".join(TESTED_VERSIONS)
-        raise BrokerStartError(f"Kafka version {version!r} is not like 4.3.1; tested are {tested}")
+        raise BrokerStartError(f"unknown or unsupported Kafka version {version!r}; tested are {tested}")
     missing = missing_for_kafka(jars_cached=_folder_of(version, tools=tools).is_dir())
     if missing:
         raise MissingToolError(missing)

@@ -22,8 +22,11 @@ def text_of(name: str, argument: str) -> str:
 
 
 def required_text(name: str, argument: str) -> str:
-    """The same; ends with a usage error for what is not UTF-8."""
+    """Return the argument as `text_of` does; end with a usage error if it is empty or not UTF-8."""
     try:
-        return text_of(name, argument)
+        text = text_of(name, argument)
     except ValueError as error:
         usage_error(str(error))
+    if not text:
+        usage_error(f"{name} must not be empty")
+    return text

@@ -116,7 +116,7 @@ def _end_unfinished(report: BenchReport, scenarios: int) -> NoReturn:
 
 
 def _publish(report: BenchReport, failures: Sequence[str], json_file: Path | None) -> None:
-    """Print and write the report; exits with 1 if a client failed; a missed bar is a figure, not a failure."""
+    """Print and write the report; exits with 1 if a client failed."""
     print_report(Console(width=WIDTH), report)
     try:
         if json_file is not None:

@@ -52,7 +52,7 @@ def produce(
             "--format",
             "-f",
             help="lines: each line is a value, byte for byte; an empty line is an empty value. "
-            "jsonl: each line is a JSON text and the value as it stands; blank lines are passed over. "
+            "jsonl: each line is a JSON text and the value as it stands; blank lines are skipped. "
             "csv: the first row names the fields, each other becomes a JSON object of strings.",
         ),
     ] = Format.LINES,
@@ -80,7 +80,7 @@ def produce(
         bool,
         typer.Option(
             "--transactional",
-            help="All of the input or nothing: readers of what is committed see it at once, when it is complete.",
+            help="All of the input or nothing: read_committed consumers see all of it together, when it is complete.",
         ),
     ] = False,
     transactional_id: Annotated[
@@ -92,13 +92,13 @@ def produce(
             show_default=False,
         ),
     ] = None,
-    rate: Annotated[float | None, typer.Option(metavar="N", help="At most so many records a second.")] = None,
+    rate: Annotated[float | None, typer.Option(metavar="N", help="At most N records per second.")] = None,
     skip_bad_lines: Annotated[
         bool,
         typer.Option(
             "--skip-bad-lines",
-            help="Go on after a line that is no record, or a record that the broker refuses for itself; "
-            "without it the first one ends the run, and what was before it is delivered.",
+            help="Skip an invalid line, or a record that the broker rejects; "
+            "without it the first one ends the run, and the lines before it are delivered.",
         ),
     ] = False,
     report_to: Annotated[
@@ -114,9 +114,9 @@ def produce(
     """Send lines, JSON lines or CSV rows to a topic, in constant memory.
 
     Exit code 0: everything was delivered.
-    1: something was not; it says which lines, and why. With --transactional then nothing was.
+    1: some lines were not; it says which, and why. With --transactional then none was.
     Also if only the report could not be written.
-    2: something was asked wrongly, and nothing was sent.
+    2: invalid usage; nothing was sent.
     130, 143, 129: after Ctrl-C, SIGTERM or SIGHUP; what was accepted is delivered first (--transactional: aborted).
     A second one ends at once.
     """

@@ -13,11 +13,14 @@ from aioproducer.cli.argument_text import required_text
 from aioproducer.cli.exit_codes import EXIT_FAILED
 from aioproducer.cli.running import run_until_signal, usage_error
 from aioproducer.cli.tailing.consumer_log import ConsumerLog
-from aioproducer.cli.tailing.reading import Tail, TailSettings, Unreachable, started_tail
+from aioproducer.cli.tailing.reading import CLIENT_ID, Tail, TailSettings, Unreachable, started_tail
 from aioproducer.cli.tailing.record_text import Record, TailFormat, line_writer
 from aioproducer.cli.tailing.standard_output import ReaderGoneError, is_reader_gone, write
+from aioproducer.cli.transactions.cluster_questions import asking
+from aioproducer.cli.waiting import CONNECT_TIMEOUT_S
 from aioproducer.config.bootstrap_servers import parse_bootstrap_servers
 from aioproducer.errors import ConfigurationError
+from aioproducer.errors import KafkaError as OwnError
 from aioproducer.records import check_topic_name
 
 EVERYTHING = 2**63 - 1
@@ -46,24 +49,22 @@ def tail(
         typer.Option(
             "--format",
             "-f",
-            help="text: PARTITION:OFFSET, key and value with tabs between; bytes that are no text as 0x... "
-            'json: an object with every field; bytes that are no text as {"base64": "..."}. '
+            help="text: PARTITION:OFFSET, key and value with tabs between; non-text bytes as 0x... "
+            'json: an object with every field; non-text bytes as {"base64": "..."}. '
             "value: the bytes of the value.",
         ),
     ] = TailFormat.TEXT,
     max_records: Annotated[
-        int | None, typer.Option("--max", "-n", min=1, metavar="N", help="End after so many records.")
+        int | None, typer.Option("--max", "-n", min=1, metavar="N", help="End after N records.")
     ] = None,
 ) -> None:
     """Show what arrives in a topic, until Ctrl-C; waits for a topic that does not exist yet.
 
     Exit code 0: it was ended, or has shown what was asked for.
     1: no broker answers, or one refuses.
-    2: something was asked wrongly.
+    2: invalid usage.
     """
     _check(topic, bootstrap_server)
-    if group is not None and not required_text("--group", group):
-        usage_error("--group '': a group has a name")
     group = None if group is None else required_text("--group", group)
     settings = TailSettings(
         topic, bootstrap_server, from_beginning=from_beginning, group=group, read_committed=read_committed
@@ -75,12 +76,14 @@ def tail(
         return
     except Unreachable as unreachable:
         _fail(f"{unreachable}: {log.last}" if log.last else str(unreachable))
-    except (KafkaError, OSError) as error:
+    except (KafkaError, OwnError, OSError) as error:
         _fail(str(error) or type(error).__name__)
 
 
 async def _follow(settings: TailSettings, log: ConsumerLog, line: Callable[[Record], bytes], max_records: int) -> None:
     """Show what is asked for; a topic that is made meanwhile is shown from its first record."""
+    async with asking(parse_bootstrap_servers(settings.bootstrap_servers), CONNECT_TIMEOUT_S, client_id=CLIENT_ID):
+        """A broker answers: aiokafka's consumer would give up at the first refusal, and without the reason."""
     async with started_tail(settings) as tailed:
         log.is_shown = True
         if await tailed.has_topic():

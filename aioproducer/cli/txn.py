@@ -17,6 +17,7 @@ from aioproducer.cli.transactions.cluster_questions import asking
 from aioproducer.cli.transactions.hanging import LONGEST_TRANSACTION_S
 from aioproducer.cli.transactions.tables import described_lines, hanging_lines, listed_lines
 from aioproducer.cli.transactions.transaction_questions import STATES, Transactions
+from aioproducer.cli.waiting import CONNECT_TIMEOUT_S
 from aioproducer.config.bootstrap_servers import parse_bootstrap_servers
 from aioproducer.errors import ConfigurationError, KafkaError
 
@@ -27,7 +28,7 @@ Timeout: TypeAlias = Annotated[float, typer.Option(metavar="SECONDS", min=0.1, h
 Json: TypeAlias = Annotated[bool, typer.Option("--json", help="A JSON object a line, for programs.")]
 
 LOCAL = "127.0.0.1:9092"
-PATIENCE_S = 10.0
+PATIENCE_S = CONNECT_TIMEOUT_S
 
 txn = typer.Typer(help="List, describe and end transactions.", no_args_is_help=True)
 
@@ -59,7 +60,7 @@ def list_transactions(
 ) -> None:
     """Show the transactional ids of a cluster, or what hangs.
 
-    Exit code 0: that is all of them. 1: no answer; with --hanging also if something hangs. 2: asked wrongly.
+    Exit code 0: that is all of them. 1: no answer; with --hanging also if something hangs. 2: invalid usage.
     """
     if topic and not hanging:
         usage_error("--topic needs --hanging: coordinators list transactions by id")
@@ -86,7 +87,7 @@ def describe(
 ) -> None:
     """Show all that is known of a transactional id: state, epoch, timeout, and where its transaction has written.
 
-    Exit code 0: shown. 1: there is none, or no answer. 2: asked wrongly.
+    Exit code 0: shown. 1: there is none, or no answer. 2: invalid usage.
     """
     name = required_text("the transactional id", transactional_id)
     _answer(bootstrap_server, timeout, partial(_describe, name, as_json=as_json))
@@ -110,7 +111,7 @@ def abort(
     A live producer of that id gets ProducerFencedError at its next call.
     To end what hangs takes the right to alter the cluster.
 
-    Exit code 0: done, or there was nothing open. 1: there is none, or no answer, or a refusal. 2: asked wrongly.
+    Exit code 0: done, or there was nothing open. 1: there is none, or no answer, or a refusal. 2: invalid usage.
     """
     place = (topic, partition, start_offset)
     if transactional_id is not None and place == (None, None, None):

@@ -112,7 +112,7 @@ async def test_cancelled_fetch_ends_maven(machine: Machine) -> None:
 @pytest.mark.parametrize("version", ["4", "2.8.0", "4.3.1; rm -rf /", "../4.3.1", ""])
 async def test_version_that_is_none_is_refused(version: str) -> None:
     """Before Maven or the cache is touched."""
-    with pytest.raises(BrokerStartError, match=r"is not like 4\.3\.1"):
+    with pytest.raises(BrokerStartError, match="unknown or unsupported Kafka version"):
         await kafka_jars(version)
 
 

@@ -86,16 +86,6 @@ def test_disk_that_is_full_costs_no_figures() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("only", [["--only", "import"], ["--only", "latency"], []], ids=" ".join)
-def test_broker_that_does_not_answer_is_one_line(only: list[str]) -> None:
-    """Whatever was to be measured; exit code 1."""
-    ended = run("-b", "localhost:1", "--quick", *only)
-
-    assert (ended.returncode, ended.stdout) == (1, "")
-    assert ended.stderr == "aioproducer: no broker answers at localhost:1\n"
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "arguments, names",
     [

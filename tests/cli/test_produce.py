@@ -230,6 +230,7 @@ def test_everything_asked_wrongly_is_said_at_once(tmp_path: Path) -> None:
         (["t", "-b", "h:1", "-X", "transactional_id=x", "--transactional"], "use --transactional-id"),
         (["t", "-b", "h:1", "--transactional", "--transactional-id", ""], "transactional_id"),
         (["t", "-b", "h:1", "--drain-timeout", "-1"], "--drain-timeout -1"),
+        (["t", "", "-b", "h:1"], "'': no such file or directory"),
         (["t", __file__, "-b", "h:1", "--report", "x" * 300], "File name too long"),
         (["t", "-b", "h:1", "--report", "/nonexistent/r"], "--report /nonexistent/r: No such file or directory"),
     ],

@@ -137,6 +137,12 @@ async def test_nothing_at_all() -> None:
         (["abort", "id", "--topic", "t"], "give a transactional id, or all of"),
         (["abort", "--topic", "t", "--partition", "0"], "give a transactional id, or all of"),
         (["list", "-b", "h:x"], "h:x"),
+        (["list", "-b", ""], "bootstrap_servers is empty"),
+        (["describe", ""], "the transactional id must not be empty"),
+        (["abort", ""], "the transactional id must not be empty"),
+        (["abort", "--topic", "", "--partition", "0", "--start-offset", "0"], "--topic must not be empty"),
+        (["list", "--hanging", "--topic", ""], "--topic must not be empty"),
+        (["list", "--state", ""], "--state must not be empty"),
     ],
 )
 async def test_bad_argument_is_one_line(arguments: list[str], says: str) -> None:

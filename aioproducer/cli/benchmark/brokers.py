@@ -1,6 +1,5 @@
 """What is sent to: real Kafka of our own, the embedded cluster in a process of its own, or somebody's."""
 
-import asyncio
 import signal
 from asyncio.subprocess import Process
 from collections.abc import AsyncIterator, Callable
@@ -8,11 +7,13 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from aioproducer.broker import BrokerStartError, KafkaCluster
-from aioproducer.broker.readiness import ask_for_cluster
 from aioproducer.cli.benchmark import embedded_cluster
 from aioproducer.cli.benchmark.worker_process import failure_text, pipe, python_process
 from aioproducer.cli.python_child import python_command
+from aioproducer.cli.transactions.cluster_questions import asking
+from aioproducer.cli.waiting import CONNECT_TIMEOUT_S
 from aioproducer.config.bootstrap_servers import parse_bootstrap_servers
+from aioproducer.errors import KafkaError
 
 REAL_PROPERTIES = {
     # what a run wrote is gone soon after it, so that a long bench does not fill the disk
@@ -83,10 +84,11 @@ async def given_broker(bootstrap_servers: str) -> AsyncIterator[BrokerUnderTest]
     Raises:
         NoBrokerError: none of its brokers answers.
     """
-    addresses = parse_bootstrap_servers(bootstrap_servers)
-    views = await asyncio.gather(*(ask_for_cluster(host, port) for host, port in addresses))
-    if not any(views):
-        raise NoBrokerError(f"no broker answers at {bootstrap_servers}")
+    try:
+        async with asking(parse_bootstrap_servers(bootstrap_servers), CONNECT_TIMEOUT_S, client_id="aioproducer-bench"):
+            """A broker answers."""
+    except KafkaError as error:
+        raise NoBrokerError(str(error)) from error
     yield BrokerUnderTest(bootstrap_servers, bootstrap_servers)
 
 

@@ -5,13 +5,10 @@ from collections.abc import Mapping, Sequence
 from rich.console import Console
 from rich.table import Table
 
-from aioproducer.cli.benchmark.bars import Bar, Verdict
+from aioproducer.cli.benchmark.bars import Bar
 from aioproducer.cli.benchmark.bench_run import OURS
 from aioproducer.cli.benchmark.figures import FIGURES, Row, figure_text, find_row, ratio
 from aioproducer.cli.benchmark.report import BenchReport, ScenarioReport
-
-STYLE_OF = {Verdict.MISSED: "red", Verdict.AIM_REACHED: "green", Verdict.REACHED: "green", Verdict.BELOW_AIM: "yellow"}
-
 
 LEFT_COLUMNS = 2
 """The names; figures are on the right."""
@@ -39,11 +36,8 @@ def row_cells(rows: Sequence[Row], row: Row, figures: Sequence[str]) -> list[str
 
 
 def bar_cells(bar: Bar) -> list[str]:
-    """One line of a scenario's bars: measure, value, must, aim, verdict."""
-    sign = "<=" if bar.is_upper_limit else ">="
-    marks = ["" if mark is None else f"{sign} {_short(mark)} {bar.unit}" for mark in (bar.must, bar.aim)]
-    value = "" if bar.value is None else f"{_short(bar.value)} {bar.unit}"
-    return [bar.measure, value, *marks, bar.verdict.value]
+    """Measure and value of one bar; the project's own marks for it are in the JSON document only."""
+    return [bar.measure, "not measured" if bar.value is None else f"{_short(bar.value)} {bar.unit}"]
 
 
 def _short(value: float) -> str:
@@ -55,9 +49,9 @@ def _print_scenario(console: Console, scenario: ScenarioReport) -> None:
     if scenario.rows:
         console.print(_rows_table(scenario))
     if scenario.bars:
-        table = _table(f"{scenario.name}: bars", ["measure", "measured", "must reach", "aim", "verdict"])
+        table = _table(f"{scenario.name}: compared", ["measure", "measured"], left=1)
         for bar in scenario.bars:
-            table.add_row(*bar_cells(bar), style=STYLE_OF.get(bar.verdict))
+            table.add_row(*bar_cells(bar))
         console.print(table)
     for line in (*scenario.notes, *_configurations(scenario.rows)):
         console.print(f"  {line}", style="dim", highlight=False)
@@ -76,10 +70,10 @@ def _rows_table(scenario: ScenarioReport) -> Table:
     return table
 
 
-def _table(title: str, columns: Sequence[str]) -> Table:
+def _table(title: str, columns: Sequence[str], *, left: int = LEFT_COLUMNS) -> Table:
     table = Table(title=title, title_justify="left", title_style="bold")
     for number, column in enumerate(columns):
-        table.add_column(column, justify="left" if number < LEFT_COLUMNS else "right")
+        table.add_column(column, justify="left" if number < left else "right")
     return table
 
 

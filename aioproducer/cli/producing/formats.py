@@ -253,7 +253,7 @@ class CsvRows:
 
     def _content(self, row: Sequence[str]) -> Content:
         if len(row) != len(self._fields):
-            raise BadLineError("another number of fields than the header", f"{len(row)}, not {len(self._fields)}")
+            raise BadLineError("wrong number of fields", f"{len(row)}, expected {len(self._fields)}")
         value = (self._template % tuple(map(encode_basestring, row))).encode()
         return Content(value, None if self._key_index is None else row[self._key_index].encode() or None)
 
@@ -277,7 +277,7 @@ def _key_index(fields: Sequence[str], key: str) -> int:
         return fields.index(key)
     nearest = get_close_matches(key, fields, n=1)
     hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
-    raise NoKeyFieldError("no field of the name given as --key", f"{key!r} is not among {', '.join(fields)}{hint}")
+    raise NoKeyFieldError("--key: no such field", f"{key!r} is not among {', '.join(fields)}{hint}")
 
 
 def _text(line: bytes, *, is_first: bool, number: int = 1) -> str:

@@ -146,6 +146,8 @@ def _standard_input() -> Input:
 
 
 def _file(path: str) -> Input:
+    if not path:  # Path("") would be the current folder
+        raise FileNotFoundError(None, "no such file or directory")
     found = _input(path, path, Path(path).stat())
     if not os.access(path, os.R_OK, effective_ids=os.access in os.supports_effective_ids):
         raise PermissionError(None, "permission denied")
@@ -159,7 +161,7 @@ def _input(name: str, path: str | None, status: os.stat_result) -> Input:
 
 
 def _shown(argument: str) -> str:
-    return "standard input" if argument == STANDARD_INPUT else argument
+    return "standard input" if argument == STANDARD_INPUT else argument or "''"
 
 
 def _reason(error: OSError) -> str:

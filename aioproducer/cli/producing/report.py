@@ -13,8 +13,8 @@ MAX_RANGES_SHOWN = 8
 
 MAX_PROBLEMS_SHOWN = 10
 
-MIN_SPEED_S = 1.0
-"""A shorter run says nothing about speed."""
+MIN_SPEED_S, MIN_SPEED_RECORDS = 1.0, 100
+"""A shorter or smaller run says nothing about speed: connecting is most of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,16 +116,19 @@ def _delivered(ending: Ending, tally: Tally) -> str:
     if ending.transaction is Fate.ABORTED:
         count = f"the transaction is aborted: nothing of the input is in {ending.topic}"
         return count if ending.interrupted_by is None else f"interrupted: {count}"
-    verb = "delivered" if ending.acks else "sent (acks=0: nobody confirmed them)"
-    count = f"{tally.delivered:,} {'record' if tally.delivered == 1 else 'records'} {verb} to {ending.topic}"
-    if ending.interrupted_by is not None:
-        count = f"interrupted: {count}"
-    return f"{count}, {tally.not_delivered:,} not" if tally.not_delivered else count
+    verb = "delivered" if ending.acks else "sent (acks=0: not acknowledged)"
+    total = tally.delivered + tally.not_delivered
+    count = f"{total:,} {'record' if total == 1 else 'records'}"
+    if tally.not_delivered:
+        count = f"{tally.delivered:,} of {total:,} records"
+    text = f"{count} {verb} to {ending.topic}"
+    return text if ending.interrupted_by is None else f"interrupted: {text}"
 
 
 def _speed(ending: Ending, tally: Tally) -> str:
-    if ending.elapsed_s < MIN_SPEED_S or ending.transaction is Fate.ABORTED:
-        return ""  # connecting is most of it
+    is_short = ending.elapsed_s < MIN_SPEED_S or tally.delivered < MIN_SPEED_RECORDS
+    if is_short or ending.transaction is Fate.ABORTED:
+        return ""
     records, megabytes = tally.delivered / ending.elapsed_s, ending.bytes_read / ending.elapsed_s / 1e6
     return f" ({records:,.0f} records/s, {megabytes:,.1f} MB/s read)"
 

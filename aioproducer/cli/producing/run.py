@@ -4,7 +4,6 @@ The first Ctrl-C, SIGTERM or SIGHUP stops the reading and gives what was handed 
 that.
 """
 
-import asyncio
 import signal
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, nullcontext, suppress
@@ -20,14 +19,10 @@ from aioproducer.cli.producing.tally import Tally
 from aioproducer.cli.producing.whole_input import Fate, WholeInput
 from aioproducer.cli.running import ending_signals
 from aioproducer.cli.standard_streams import tell
+from aioproducer.cli.waiting import explained_wait
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import InvalidPartitionError, KafkaError, UndeliveredError
 from aioproducer.producer import Producer
-
-HINT_AFTER_S = 2.0
-"""For connecting; who waits longer is told for what. A connection that is refused is told of at once."""
-
-LOOK_EVERY_S = 0.05
 
 CLOSE_TIMEOUT_S = 2.0
 """For letting connections go; everything that matters has happened by then."""
@@ -111,12 +106,11 @@ class Run:
                 await producer.close(timeout=0)
 
     async def _work(self, producer: Producer) -> None:
-        hint = asyncio.create_task(self._say_what_is_waited_for(producer))
-        try:
+        what = f"{self._settings.topic} on {','.join(self._config.bootstrap_servers)}"
+        at_most_s = self._config.max_block_ms / 1000
+        async with explained_wait(what, at_most_s, lambda: producer.statistics().metadata_error):
             await producer.start()
             await self._check_partition(producer)
-        finally:
-            hint.cancel()
         if self._settings.is_one_transaction:
             whole = WholeInput(producer, self.tally)
             await whole.begin()
@@ -137,15 +131,6 @@ class Run:
         else:
             await self._whole.abort()
             self._error = self._error or self._whole.fenced
-
-    async def _say_what_is_waited_for(self, producer: Producer) -> None:
-        clock = anyio.current_time
-        until = clock() + HINT_AFTER_S
-        while (error := producer.statistics().metadata_error) is None and clock() < until:  # noqa: ASYNC110  # nothing tells
-            await asyncio.sleep(LOOK_EVERY_S)
-        servers, wait_s = ",".join(self._config.bootstrap_servers), self._config.max_block_ms / 1000
-        text = f"waiting for {self._settings.topic} on {servers}, {wait_s:g} s at most"
-        tell(f"aioproducer: {text}{'' if error is None else f': {error}'}")
 
     async def _run_feed(self, feed: Feed) -> None:
         try:

@@ -9,7 +9,9 @@ import anyio
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.errors import CommitFailedError, KafkaConnectionError, KafkaError
 
-CONNECT_TIMEOUT_S = 10.0
+from aioproducer.cli.waiting import CONNECT_TIMEOUT_S
+
+CLIENT_ID = "aioproducer-tail"
 STOP_TIMEOUT_S = 3.0
 BATCH_WAIT_MS = 500
 MAX_BATCH_RECORDS = 1_000
@@ -100,7 +102,7 @@ async def started_tail(settings: TailSettings) -> AsyncIterator[Tail]:
     """
     consumer = AIOKafkaConsumer(
         bootstrap_servers=settings.bootstrap_servers,
-        client_id="aioproducer-tail",
+        client_id=CLIENT_ID,
         group_id=settings.group,
         auto_offset_reset="earliest" if settings.from_beginning else "latest",
         isolation_level="read_committed" if settings.read_committed else "read_uncommitted",

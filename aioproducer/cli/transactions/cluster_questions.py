@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final, Generic
 
+from aioproducer.cli.waiting import SETUP_TIMEOUT_MS, explained_wait
 from aioproducer.core.cluster import Cluster
 from aioproducer.core.retry_backoff import ExponentialBackoff
 from aioproducer.errors import BrokerConnectionError, BrokerError, KafkaError
@@ -73,6 +74,8 @@ class ClusterQuestions:
         self._backoff = ExponentialBackoff(*PAUSES_MS, random=Random())  # noqa: S311  # jitter
         self.cluster = Cluster.empty()
         """As of the last `look`."""
+        self.last_error: KafkaError | None = None
+        """Why the last attempt at a question failed; None if none has."""
 
     async def look(self, topics: Sequence[str] | None = ()) -> Cluster:
         """Ask for nodes and leaders of topics; None: of all topics.
@@ -140,50 +143,64 @@ class ClusterQuestions:
         Raises:
             KafkaError: no answer in time, or a refusal.
         """
-        why: list[KafkaError] = []
+        self.last_error = None
         try:
             async with asyncio.timeout(self._timeout_s):
-                return await self._ask_again(ask, why)
+                return await self._ask_again(ask)
         except TimeoutError:
-            raise KafkaError(": ".join([f"no answer in {self._timeout_s:g} s", *map(str, why[-1:])])) from None
+            why = "" if self.last_error is None else f": {self.last_error}"
+            raise KafkaError(f"no answer in {self._timeout_s:g} s{why}") from None
 
-    async def _ask_again(self, ask: Callable[[], Awaitable[ResponseT]], why: list[KafkaError]) -> ResponseT:
+    async def _ask_again(self, ask: Callable[[], Awaitable[ResponseT]]) -> ResponseT:
+        failures = 0
         while True:
             try:
                 return await ask()
             except BrokerConnectionError as error:
-                why.append(error)
+                self.last_error = error
             except BrokerError as error:
                 if not error.retriable:
                     raise
-                why.append(error)
-            await asyncio.sleep(self._backoff.delay_s(len(why) - 1))
+                self.last_error = error
+            await asyncio.sleep(self._backoff.delay_s(failures))
+            failures += 1
 
 
 @asynccontextmanager
-async def asking(bootstrap: Sequence[tuple[str, int]], timeout_s: float) -> AsyncIterator[ClusterQuestions]:
+async def asking(
+    bootstrap: Sequence[tuple[str, int]], timeout_s: float, *, client_id: str = CLIENT_ID
+) -> AsyncIterator[ClusterQuestions]:
     """Connections for as long as there are questions; the cluster's nodes are known.
+
+    Standard error gets one line if the first answer takes long.
 
     Args:
         bootstrap: (host, port) pairs.
         timeout_s: for each question.
+        client_id: for the brokers' logs.
 
     Raises:
         KafkaError: nobody answers in time.
     """
     client = NetworkClient(
         bootstrap=bootstrap,
-        settings=NetworkSettings(request_timeout_ms=REQUEST_TIMEOUT_MS, software_version=VERSION),
+        settings=NetworkSettings(
+            request_timeout_ms=REQUEST_TIMEOUT_MS,
+            connection_setup_timeout_ms=min(SETUP_TIMEOUT_MS, max(1, int(timeout_s * 400))),
+            software_version=VERSION,
+        ),
         timers=LoopTimers(),
         random=Random(),  # noqa: S311  # jitter
         wake=lambda: None,
-        log=event_log(CLIENT_ID),
-        client_id=CLIENT_ID,
+        log=event_log(client_id),
+        client_id=client_id,
     )
     client.start(asyncio.get_running_loop())
     try:
         questions = ClusterQuestions(client, timeout_s)
-        await questions.look()
+        servers = ",".join(f"{host}:{port}" for host, port in bootstrap)
+        async with explained_wait(f"an answer from {servers}", timeout_s, lambda: questions.last_error):
+            await questions.look()
         yield questions
     finally:
         await client.close()

@@ -136,8 +136,8 @@ def test_empty_csv_cell_is_no_key() -> None:
 @pytest.mark.parametrize(
     "line, said",
     [
-        (b"1", "another number of fields than the header: 1, not 2"),
-        (b"1,2,3", "another number of fields than the header: 3, not 2"),
+        (b"1", "wrong number of fields: 1, expected 2"),
+        (b"1,2,3", "wrong number of fields: 3, expected 2"),
         (b'1,"a"b', "not CSV: ',' expected after '\"'"),
         (b"1,\xe9", "not UTF-8: byte 0xe9 at position 3"),
         (b'1,"\xe9"b', "not UTF-8: byte 0xe9 at position 4"),
@@ -189,7 +189,7 @@ def test_open_quote_does_not_take_in_the_file() -> None:
         (b"id,id", "the header names a field twice: 'id'"),
         (b"id,\xe9", "not UTF-8: byte 0xe9 at position 4"),
         (b'id,"a"b', "not CSV: ',' expected after '\"'"),
-        (b"a,idd", "no field of the name given as --key: 'id' is not among a, idd; did you mean 'idd'?"),
+        (b"a,idd", "--key: no such field: 'id' is not among a, idd; did you mean 'idd'?"),
     ],
     ids=repr,
 )

@@ -45,7 +45,7 @@ def test_people_are_told_which_lines_and_why(tally: Tally) -> None:
 
     assert list(summary(replace(ENDING, exit_code=1), tally)) == [
         "a.csv:2-40: 39 records: DeliveryTimeoutError; the first: late: 2",
-        "1 record delivered to orders, 39 not in 0.2 s",
+        "1 of 40 records delivered to orders in 0.2 s",
         "everything up to a.csv:1 was delivered",
     ]
 
@@ -105,7 +105,23 @@ def test_error_before_reading_stands_alone() -> None:
 
 def test_unconfirmed_is_not_called_delivered(tally: Tally) -> None:
     """With `acks=0` nobody knows."""
-    assert next(summary(replace(ENDING, acks=0), tally)).startswith("1 record sent (acks=0: nobody confirmed them)")
+    assert next(summary(replace(ENDING, acks=0), tally)).startswith("1 record sent (acks=0: not acknowledged)")
+
+
+@pytest.mark.parametrize("records,elapsed_s,shows", [(99, 2.0, False), (100, 2.0, True), (100, 0.9, False)])
+def test_speed_is_shown_of_runs_that_tell_it(records: int, elapsed_s: float, *, shows: bool) -> None:
+    """Not of a few records, nor of a short run: that is the time to connect."""
+    tally = Tally()
+    tally.open_input("a")
+    for number in range(records):
+        line = tally.read_line()
+        tally.sent(line)
+        tally.delivered_at(line, RecordMetadata("orders", 3, TopicPartition("orders", 3), number, 0, 0, 0))
+
+    (line_of_delivery,) = summary(replace(ENDING, elapsed_s=elapsed_s), tally)
+
+    assert line_of_delivery.startswith(f"{records} records delivered to orders in {elapsed_s:.1f} s")
+    assert ("records/s" in line_of_delivery) is shows
 
 
 def test_first_line_missing_is_said() -> None:
@@ -116,7 +132,7 @@ def test_first_line_missing_is_said() -> None:
 
     assert list(summary(ENDING, tally)) == [
         "a:1: not JSON: why",
-        "0 records delivered to orders, 1 not in 0.2 s",
+        "0 of 1 records delivered to orders in 0.2 s",
         "nothing was delivered",
     ]
     assert report(ENDING, tally)["complete_to"] is None

@@ -1,0 +1,41 @@
+"""Says what a command waits for."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Final
+
+from aioproducer.cli.standard_streams import tell
+
+CONNECT_TIMEOUT_S: Final = 10.0
+"""How long commands wait for a broker unless told otherwise."""
+
+SETUP_TIMEOUT_MS: Final = 4_000
+"""For one connection and its handshake: short, so that the reason is known before `CONNECT_TIMEOUT_S` is over."""
+
+HINT_AFTER_S: Final = 2.0
+LOOK_EVERY_S: Final = 0.05
+
+
+@asynccontextmanager
+async def explained_wait(what: str, at_most_s: float, reason: Callable[[], object]) -> AsyncIterator[None]:
+    """Write one line to standard error as soon as an attempt in the block has failed, or the block takes two seconds.
+
+    Args:
+        what: what is waited for.
+        at_most_s: how long the block may take.
+        reason: returns why the last attempt failed; None while none has.
+    """
+    hint = asyncio.create_task(_say(what, at_most_s, reason))
+    try:
+        yield
+    finally:
+        hint.cancel()
+
+
+async def _say(what: str, at_most_s: float, reason: Callable[[], object]) -> None:
+    clock = asyncio.get_running_loop().time
+    until = clock() + HINT_AFTER_S
+    while (found := reason()) is None and clock() < until:  # noqa: ASYNC110  # nothing announces a failed attempt
+        await asyncio.sleep(LOOK_EVERY_S)
+    tell(f"aioproducer: waiting for {what}, {at_most_s:g} s at most{'' if found is None else f': {found}'}")
