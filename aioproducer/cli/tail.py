@@ -18,6 +18,7 @@ from aioproducer.cli.tailing.record_text import Record, TailFormat, line_writer
 from aioproducer.cli.tailing.standard_output import ReaderGoneError, is_reader_gone, write
 from aioproducer.config.bootstrap_servers import parse_bootstrap_servers
 from aioproducer.errors import ConfigurationError
+from aioproducer.protocol.cluster_text import printable
 from aioproducer.records import check_topic_name
 
 EVERYTHING = 2**63 - 1
@@ -117,5 +118,5 @@ def _check(topic: str, bootstrap_server: str) -> None:
 
 
 def _fail(line: str) -> None:
-    print(f"aioproducer: {line}", file=sys.stderr)
+    print(f"aioproducer: {printable(line, None)}", file=sys.stderr)
     sys.exit(EXIT_FAILED)
