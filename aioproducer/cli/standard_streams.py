@@ -6,6 +6,8 @@ import os
 import sys
 from typing import BinaryIO, TextIO
 
+from aioproducer.protocol.cluster_text import printable
+
 STREAMS = ("stdin", "stdout", "stderr")
 """By descriptor."""
 
@@ -49,8 +51,12 @@ def discard(file: TextIO | BinaryIO) -> None:
 
 
 def tell(line: str) -> None:
-    """Say a line on standard error; one that takes no more, a full disk, is no reason to end for."""
+    """Say a line on standard error; one that takes no more, a full disk, is no reason to end for.
+
+    Errors may hold text that brokers, or other clients of the cluster, chose: control characters are escaped.
+    """
+    shown = "\n".join(printable(part, None) for part in line.split("\n"))
     try:
-        print(line, file=sys.stderr, flush=True)
+        print(shown, file=sys.stderr, flush=True)
     except OSError:
         discard(sys.stderr)

@@ -21,6 +21,7 @@ from aioproducer.cli.waiting import CONNECT_TIMEOUT_S
 from aioproducer.config.bootstrap_servers import parse_bootstrap_servers
 from aioproducer.errors import ConfigurationError
 from aioproducer.errors import KafkaError as OwnError
+from aioproducer.protocol.cluster_text import printable
 from aioproducer.records import check_topic_name
 
 EVERYTHING = 2**63 - 1
@@ -120,5 +121,5 @@ def _check(topic: str, bootstrap_server: str) -> None:
 
 
 def _fail(line: str) -> None:
-    print(f"aioproducer: {line}", file=sys.stderr)
+    print(f"aioproducer: {printable(line, None)}", file=sys.stderr)
     sys.exit(EXIT_FAILED)

@@ -20,6 +20,7 @@ from aioproducer.cli.transactions.transaction_questions import STATES, Transacti
 from aioproducer.cli.waiting import CONNECT_TIMEOUT_S
 from aioproducer.config.bootstrap_servers import parse_bootstrap_servers
 from aioproducer.errors import ConfigurationError, KafkaError
+from aioproducer.protocol.cluster_text import printable
 
 BootstrapServer: TypeAlias = Annotated[
     str, typer.Option("--bootstrap-server", "-b", metavar="HOST:PORT", help="A broker, or several with commas.")
@@ -178,7 +179,7 @@ async def _abort_hanging(topic: str, partition: int, start_offset: int, transact
 
 def _no_states(unknown: Sequence[str]) -> str:
     """What is said of states that brokers do not know; their word for one differs only in capitals, mostly."""
-    return f"--state: brokers know no state {', '.join(unknown)}; there are {', '.join(STATES)}"
+    return f"--state: brokers know no state {', '.join(map(printable, unknown))}; there are {', '.join(STATES)}"
 
 
 # Running

@@ -166,10 +166,10 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
         self.error = _without_frames(_with_label(self.label, error))
         self._move_to(ConnectionState.CLOSED)
         self._handshake.close()
-        if self._watch_timer is not None:
-            self._watch_timer.cancel()
         self._conversation.drop_held()
         self._note_held()
+        if self._watch_timer is not None:
+            self._watch_timer.cancel()
         self._transport.abort()
 
     # What the transport says

@@ -33,6 +33,7 @@ from aioproducer.errors import (
 )
 from aioproducer.network.environment import EventLog
 from aioproducer.network.network_client import NetworkClient
+from aioproducer.protocol.cluster_text import printable
 from aioproducer.protocol.error_codes import ErrorCode
 from aioproducer.protocol.messages import METADATA, decode_metadata_response, encode_metadata_request
 from aioproducer.records import TopicPartition
@@ -283,7 +284,8 @@ class MetadataRefresher:
         self._client.end_rebootstrap()
         self._publish(cluster)
         if has_changed:
-            self._log.warning("cluster_changed", cluster_id=cluster.cluster_id, before=before.cluster_id)
+            now_id, id_before = printable(cluster.cluster_id or ""), printable(before.cluster_id or "")
+            self._log.warning("cluster_changed", cluster_id=now_id, before=id_before)
             self.request_update("cluster_changed")  # what was asked for may have been one topic
         self._end_first_answers(None)
 

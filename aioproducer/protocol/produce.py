@@ -36,6 +36,7 @@ from functools import lru_cache, partial
 from itertools import takewhile
 from typing import Final, NamedTuple, TypeAlias
 
+from aioproducer.protocol.cluster_text import printable_message
 from aioproducer.protocol.request_fields import NO_TAGGED_FIELDS, array_length, bytes_length, string
 from aioproducer.protocol.response_reader import ResponseReader, decode
 
@@ -283,7 +284,7 @@ def _partition_end(reader: ResponseReader, version: int) -> PartitionEnd:
         start = reader.position
         errors.append(_record_error(reader))
         errors += [(index, errors[-1][1]) for index in _alike(reader, start, left - len(errors))]
-    return tuple(errors), reader.string(), *_leader(reader, version)
+    return tuple(errors), printable_message(reader.string()), *_leader(reader, version)
 
 
 def _alike(reader: ResponseReader, start: int, most: int) -> list[int]:
@@ -298,7 +299,7 @@ def _alike(reader: ResponseReader, start: int, most: int) -> list[int]:
 
 
 def _record_error(reader: ResponseReader) -> tuple[int, str | None]:
-    index, message = reader.int32(), reader.string()
+    index, message = reader.int32(), printable_message(reader.string())
     reader.skip_tagged_fields()
     return index, message
 

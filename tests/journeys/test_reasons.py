@@ -75,3 +75,18 @@ async def test_error_says_that_the_leader_throttles() -> None:
             await producer.send("orders", b"2")
         await asyncio.sleep(60)
         await producer.send("orders", b"3")
+
+
+@in_virtual_time
+async def test_reason_of_a_broker_is_one_short_line(caplog: pytest.LogCaptureFixture) -> None:
+    """In the error, and in the log: neither plays with a terminal, nor forges a line."""
+    async with FakeCluster(1, topics={"orders": 1}) as cluster, Producer(cluster.bootstrap_servers) as producer:
+        reasons = {0: "\x1b]0;owned\x07\nevent='forged'" + "x" * 30_000}
+        cluster.faults.record_errors(reasons, Where(api=ApiKey.PRODUCE))
+
+        with pytest.raises(BrokerError) as raised:
+            await producer.send("orders", b"1")
+
+    said = [str(raised.value), *(record.getMessage() for record in caplog.records)]
+    assert all(line.isprintable() and len(line) < 2_000 for line in said)
+    assert r"\x1b]0;owned\x07\nevent" in said[0]

@@ -106,8 +106,8 @@ ENDS_AND_EDGES = (
         changes=(
             Change(
                 "network/node_links.py",
-                "                self._add(link.node)  # a fresh link for the bootstrap address\n",
-                "                del self._links[link.node.id]\n",
+                "        self._add(link.node)  # a fresh link for the bootstrap address\n",
+                "        del self._links[link.node.id]\n",
             ),
         ),
     ),

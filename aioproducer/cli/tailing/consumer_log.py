@@ -5,6 +5,8 @@ import sys
 import time
 from collections.abc import Callable
 
+from aioproducer.protocol.cluster_text import printable
+
 PASSING_S = 1.0
 """An error that is over after so long is none: a coordinator that is only just chosen, a leader that moves."""
 
@@ -36,4 +38,4 @@ class ConsumerLog(logging.Handler):
         if not self.is_shown or now < self._show_at.setdefault(message, now + PASSING_S):
             return
         self._show_at[message] = now + REPEAT_AFTER_S
-        print(f"aioproducer: {message}", file=sys.stderr)
+        print(f"aioproducer: {printable(message, None)}", file=sys.stderr)

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from typing import Final, Protocol
 
+from aioproducer.protocol.cluster_text import printable
+
 APPEND_TIME: Final = 1
 NULL: Final = "null"
 
@@ -89,13 +91,7 @@ def _shown(content: bytes | None) -> str:
         text = content.decode()
     except UnicodeDecodeError:
         return f"0x{content.hex()}"
-    if text.isprintable():
-        return text
-    return "".join(letter if letter.isprintable() else _escaped(letter) for letter in text)
-
-
-def _escaped(letter: str) -> str:
-    return letter.encode("unicode_escape").decode()
+    return printable(text, None)
 
 
 def _json(content: bytes | None) -> str | Mapping[str, str] | None:

@@ -2,9 +2,11 @@
 
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
+from shlex import quote
 
 from aioproducer.cli.transactions.hanging import OpenTransaction
 from aioproducer.cli.transactions.transaction_questions import CoordinatedTransaction
+from aioproducer.protocol.cluster_text import printable
 from aioproducer.protocol.transaction_admin_messages import (
     NO_TRANSACTION,
     PartitionProducers,
@@ -24,8 +26,8 @@ def described_lines(
     described: TransactionDescription, producers: Sequence[PartitionProducers], now_ms: int
 ) -> Iterator[str]:
     """All about one."""
-    yield f"transactional id  {described.transactional_id}"
-    yield f"state             {described.state}"
+    yield f"transactional id  {printable(described.transactional_id)}"
+    yield f"state             {printable(described.state)}"
     yield f"producer id       {described.producer_id}, epoch {described.producer_epoch}"
     yield f"timeout           {described.timeout_ms / 1000:g} s"
     if described.start_time_ms > 0:
@@ -60,20 +62,24 @@ def hanging_lines(found: Sequence[OpenTransaction]) -> Iterator[str]:
     ]
     yield from columns(("TOPIC", "PARTITION", "FIRST OFFSET", "PRODUCER ID, EPOCH", "LAST WROTE"), rows)
     for each in found:
-        place = f"--topic {each.topic} --partition {each.partition}"
+        place = f"--topic {quote(printable(each.topic))} --partition {each.partition}"
         yield f"aioproducer txn abort {place} --start-offset {each.producer.transaction_start_offset}"
 
 
 def columns(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Lines with every column as wide as it must be."""
-    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
-    for row in (head, *rows):
+    """Lines with every column as wide as it must be; a cell is shown as `printable` shows what clients chose."""
+    shown = [head, *([printable(cell) for cell in row] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
+    for row in shown:
         yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
 
 
 def moment(time_ms: int) -> str:
-    """A time, in UTC."""
-    return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(sep=" ", timespec="seconds")
+    """Return a time in UTC, or its number where that is no time: a broker may claim anything."""
+    try:
+        return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(sep=" ", timespec="seconds")
+    except (OverflowError, ValueError, OSError):
+        return f"{time_ms} ms after 1970"
 
 
 def _offset(offset: int) -> str:

@@ -1,0 +1,36 @@
+r"""Text that other programs chose: brokers, and every client of the cluster (topics, transactional ids, messages).
+
+It may hold what plays with a terminal or forges lines of a log, and be 32 KiB long. It goes into errors, events and
+printed lines by way of `printable`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+LONGEST_NAME: Final = 256
+"""Characters shown of a name; a topic's has 249 at most."""
+
+LONGEST_MESSAGE: Final = 1000
+"""Characters shown of a broker's words on an error."""
+
+_CUT: Final = "..."
+
+
+def printable(text: str, at_most: int | None = LONGEST_NAME) -> str:
+    r"""Return text on one line without control characters.
+
+    Args:
+        text: whatever it is; what is not printable is escaped as in Python (`\n`, `\x1b`, `\u202e`).
+        at_most: characters to keep; longer text ends with `...`. None: all.
+    """
+    if at_most is not None and len(text) > at_most:
+        text = text[:at_most] + _CUT
+    if text.isprintable():
+        return text
+    return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)
+
+
+def printable_message(text: str | None) -> str | None:
+    """Return a broker's words on an error as `printable` does; None where it had none."""
+    return None if text is None else printable(text, LONGEST_MESSAGE)
