@@ -151,8 +151,7 @@ class Admission:
         try:
             if self._check is not None:
                 self._check()
-            if running.appender.closed or not running.appender.on_loop_thread():
-                running.refuse()
+            running.appender.check()
             if record.choose_partition is not None:
                 if running.metadata.cluster.partition_count(record.topic) is None:
                     return None

@@ -137,7 +137,11 @@ class BulkDelivery:
 
     async def _wait(self) -> BulkResult:
         while pending := [delivery for delivery in self._ends() if not delivery.done()]:
-            all_done = _AllDone(len(pending), asyncio.get_running_loop())
+            loop = asyncio.get_running_loop()
+            if pending[0].get_loop() is not loop:
+                text = "the result of send_many is awaited on another event loop than the one that accepted its records"
+                raise IllegalStateError(text)
+            all_done = _AllDone(len(pending), loop)
             for delivery in pending:
                 delivery.add_done_callback(all_done)  # which ends its linger, one batch after another
             try:

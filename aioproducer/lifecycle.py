@@ -12,9 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum
-from typing import Final, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from aioproducer.errors import IllegalStateError, KafkaError, ProducerClosedError
+
+if TYPE_CHECKING:
+    from aioproducer._native.own_loop import OwnLoop
 
 
 class ProducerState(Enum):
@@ -100,20 +103,32 @@ class Lifecycle:
         if self.state is ProducerState.NEW:
             self.move_to(ProducerState.CLOSED)
 
-    def check_place(self, *, on_its_loop: bool) -> None:
-        """Refuse to start or close from elsewhere than the producer's own event loop.
+    def refuse_place(self) -> NoReturn:
+        """Refuse to start or close from another event loop than the producer's own.
 
         Raises:
-            IllegalStateError: in a forked child, or on another event loop.
+            IllegalStateError: always.
         """
-        if self.is_forked:
-            self.refuse(on_loop_thread=True)
-        if not on_its_loop:
-            text = (
-                f"producer {self.name!r} belongs to the event loop that started it: start and close it there, or use "
-                "a BlockingProducer for threads and scripts"
-            )
-            raise IllegalStateError(text)
+        text = (
+            f"producer {self.name!r} belongs to the event loop that started it: start and close it there, or use a "
+            "BlockingProducer for threads and scripts"
+        )
+        raise IllegalStateError(text)
+
+    def refuse_late(self, undelivered: str) -> NoReturn:
+        """Refuse to close when the producer's own loop is closed.
+
+        Args:
+            undelivered: "2 records were".
+
+        Raises:
+            IllegalStateError: always.
+        """
+        text = (
+            f"producer {self.name!r} belonged to an event loop that is closed, with which its connections were closed; "
+            f"{undelivered} not delivered. Close a producer before its loop, as `async with` does"
+        )
+        raise IllegalStateError(text)
 
     def check_may_start(self, *, is_closing: bool) -> None:
         """Refuse to start what has come to its end.
@@ -128,11 +143,14 @@ class Lifecycle:
         if self.state is ProducerState.FAILED:
             raise self.failure()
 
-    def refuse(self, *, on_loop_thread: bool) -> NoReturn:
+    def refuse(self, place: OwnLoop | None = None) -> NoReturn:
         """Raise what a call gets that cannot be served now.
 
+        Args:
+            place: of a producer that was started, if it may be called there alone.
+
         Raises:
-            IllegalStateError: not started, forked, or on another thread.
+            IllegalStateError: not started, forked, on another thread, or on another event loop.
             ProducerClosedError: closing or closed.
             KafkaError: the cause, once failed.
         """
@@ -147,10 +165,16 @@ class Lifecycle:
             raise IllegalStateError(text)
         if self.state is ProducerState.FAILED:
             raise self.failure()
-        if not on_loop_thread:
+        if place is not None and not place.is_on_thread():
             text = (
                 f"producer {self.name!r} was called from another thread than its event loop's: use "
                 "producer.send_threadsafe(...), or a BlockingProducer for threads and scripts"
+            )
+            raise IllegalStateError(text)
+        if place is not None and not place.is_here() and self.state is ProducerState.RUNNING:
+            text = (
+                f"producer {self.name!r} was called from another event loop than the one that started it: start one "
+                "producer on each loop, or give the fixture and its tests the same loop"
             )
             raise IllegalStateError(text)
         text = f"producer {self.name!r} is {self.state.value}: it takes no more records"

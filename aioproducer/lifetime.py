@@ -15,10 +15,11 @@ import weakref
 from random import Random
 from typing import TYPE_CHECKING, ClassVar, Final, Self
 
-from aioproducer.errors import KafkaError, ProducerClosedError, UndeliveredError
+from aioproducer.errors import IllegalStateError, KafkaError, ProducerClosedError, UndeliveredError
 from aioproducer.interceptors import InterceptorChain
 from aioproducer.lifecycle import Lifecycle, ProducerState, check_timeout
 from aioproducer.logs import event_log
+from aioproducer.process_end import at_process_end, count_undelivered, in_words, tell_not_closed, watch_process
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -58,6 +59,7 @@ class ProducerLifetime:
         self._wall_clock: Callable[[], int] | None = None
         self._log: EventLog | None = None
         self._made_at = made_at
+        self._is_loss_told = False  # or its owner will tell
         _ALIVE.add(self)
 
     def use_sources(self, *, random: Random, wall_clock: Callable[[], int]) -> Self:
@@ -107,6 +109,7 @@ class ProducerLifetime:
         return self
 
     async def _start(self, *, wait: bool) -> None:
+        watch_process()
         self._lifecycle.move_to(ProducerState.STARTING)
         log = event_log(self._lifecycle.name) if self._log is None else self._log
         for adjustment in self._config.adjustments:
@@ -257,31 +260,75 @@ class ProducerLifetime:
         if self._running is not None:
             self._running.stop_taking()
 
+    @property
+    def _is_left_open(self) -> bool:
+        is_closed = self._lifecycle.state is ProducerState.CLOSED
+        return self._running is not None and not self._lifecycle.is_forked and not is_closed
+
     def __del__(self) -> None:
         """Warn when it was dropped without being closed."""
+        # At the interpreter's end the hook below has said so, and other threads stand still.
         running = getattr(self, "_running", None)
-        if running is None or self._lifecycle.is_forked or self._lifecycle.state is ProducerState.CLOSED:
+        if running is None or not self._is_left_open or self._is_loss_told or sys.is_finalizing():
             return
-        warnings.warn(
-            f"{self._dropped_as} {self._lifecycle.name!r}, made at {self._made_at}, was dropped without close(): "
-            "records that were not delivered yet are lost",
-            ResourceWarning,
-            stacklevel=2,
-            source=self,
-        )
+        self._report_loss("was dropped without close()")
         if not running.loop.is_closed():
             running.loop.call_soon_threadsafe(running.abandon)
 
+    def _report_loss(self, how: str) -> None:
+        """Report a producer that was not closed, and how many of its records are lost."""
+        running = self._running
+        if running is None or not self._is_left_open or self._is_loss_told:
+            return
+        self._is_loss_told = True
+        name = f"{self._dropped_as} {self._lifecycle.name!r}, made at {self._made_at},"
+        if records := count_undelivered(running):
+            text = f"{in_words(records)} not delivered: {name} {how}"
+            tell_not_closed(text, event_log(self._lifecycle.name), records=records, made_at=self._made_at)
+        warnings.warn(
+            f"{name} {how}: records that were not delivered yet are lost", ResourceWarning, stacklevel=3, source=self
+        )
+
     def _check_place(self) -> None:
         """Starting and closing wait for tasks of the loop that the producer belongs to: no other loop can."""
-        running = None if self._lifecycle.is_forked else self._running  # a forked child has no running loop to ask for
-        self._lifecycle.check_place(on_its_loop=running is None or running.loop is asyncio.get_running_loop())
+        if self._lifecycle.is_forked:  # before a look for the running loop, which it may not have
+            self._lifecycle.refuse()
+        loop, running = _running_loop(), self._running
+        if running is None or running.loop is loop:
+            return
+        is_loop_closed = running.loop.is_closed()
+        if is_loop_closed and self._lifecycle.state is ProducerState.CLOSED:
+            return
+        if not is_loop_closed:
+            self._lifecycle.refuse_place()
+        running.client.abandon()
+        self._is_loss_told = True  # here
+        self._lifecycle.refuse_late(in_words(count_undelivered(running)))
 
     def _open_running(self) -> RunningProducer:
         running = self._running
-        if running is None or running.is_shut or not running.appender.on_loop_thread():
-            self._lifecycle.refuse(on_loop_thread=running is None or running.appender.on_loop_thread())
+        if running is None:
+            self._lifecycle.refuse()
+        if running.is_shut or not running.appender.own_loop.is_here():
+            self._lifecycle.refuse(running.appender.own_loop)
         return running
+
+
+def _running_loop() -> asyncio.AbstractEventLoop:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        text = (
+            "no asyncio event loop runs here: a Producer needs asyncio, and does not run on trio "
+            '(anyio.run(..., backend="asyncio")); for code without an event loop there is BlockingProducer'
+        )
+        raise IllegalStateError(text) from None
+
+
+def take_over(producer: ProducerLifetime) -> Callable[[], RunningProducer | None]:
+    """Leave to the caller to report records of a producer that is never closed; returns what returns its parts."""
+    producer._is_loss_told = True  # noqa: SLF001  # of this module's class
+    return lambda: producer._running  # noqa: SLF001
 
 
 def caller() -> str:
@@ -295,6 +342,12 @@ def caller() -> str:
 def _after_fork() -> None:
     for producer in list(_ALIVE):
         producer.mark_forked()
+
+
+@at_process_end
+def _report_losses() -> None:
+    for producer in list(_ALIVE):
+        producer._report_loss("was not closed when the program ended")  # noqa: SLF001  # of this module's class
 
 
 if hasattr(os, "register_at_fork"):

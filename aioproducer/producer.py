@@ -88,7 +88,7 @@ class Producer(ProducerLifetime, RecordVerbs, TransactionalVerbs):
             IllegalStateError: not started.
         """
         if self._running is None or self._running.is_shut:
-            self._lifecycle.refuse(on_loop_thread=True)
+            self._lifecycle.refuse()
         sending = partial(
             self.send_and_wait,
             topic,
@@ -102,7 +102,7 @@ class Producer(ProducerLifetime, RecordVerbs, TransactionalVerbs):
         config, running = self._config, self._running
         limit = delivery_limit((config.max_block_ms + config.delivery_timeout_ms) / 1000)
         future: CallFuture[RecordMetadata] = CallFuture(
-            running.loop, limit, is_loop_thread=running.appender.on_loop_thread
+            running.loop, limit, is_loop_thread=running.appender.own_loop.is_on_thread
         )
         call_on_loop(running.loop, sending, future)
         return future
@@ -184,4 +184,4 @@ class Producer(ProducerLifetime, RecordVerbs, TransactionalVerbs):
         return self._admission
 
     def _not_started(self, *_: object) -> NoReturn:
-        self._lifecycle.refuse(on_loop_thread=True)
+        self._lifecycle.refuse()

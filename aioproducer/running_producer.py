@@ -21,7 +21,7 @@ from aioproducer.core.transaction_errors import fatal_error
 from aioproducer.core.transaction_identity import identity_of
 from aioproducer.core.waiting_line import WaitingRecord
 from aioproducer.core.waiting_lines import WaitingLines
-from aioproducer.errors import KafkaError, ProducerClosedError
+from aioproducer.errors import BackgroundTaskDiedError, KafkaError, ProducerClosedError
 from aioproducer.flush_waiters import FlushWaiters
 from aioproducer.lifecycle import Lifecycle, ProducerState
 from aioproducer.metadata_waits import MetadataWaits
@@ -92,7 +92,6 @@ class RunningProducer:
         self.is_shut = True
         """Calls are refused: not started yet, closing, closed, failed, or in a forked child."""
         self._closed_bytes = 0
-        self._last_breath: asyncio.Task[None] | None = None
         self.timers = TimerHeap()
         self.flushes = FlushWaiters(self.loop)
         self.generations = self.flushes.generations
@@ -321,8 +320,7 @@ class RunningProducer:
         """Stop without waiting: the face was dropped unclosed, and nobody else ends what is pending."""
         self.fail(ProducerClosedError(f"producer {self.lifecycle.name!r} was dropped without close()"))
         self._supervisor.abandon()
-        name = f"aioproducer-abandon | {self.lifecycle.name}"
-        self._last_breath = self.loop.create_task(self.client.close(), name=name)
+        self.client.abandon()
 
     def fail(self, cause: BaseException) -> None:
         """Fail everything, now and later, with `cause`: a background task has died."""
@@ -335,6 +333,8 @@ class RunningProducer:
             self.metadata.fail_waiting(self.lifecycle.failure())
             self.metadata_waits.end()
             self.calls.end()
+            if isinstance(cause, BackgroundTaskDiedError):
+                self.client.abandon()  # `asyncio.run` ends the loop: nothing could close them later
             if self.transactions is not None:
                 self.transactions.fail(self.lifecycle.failure())
 
@@ -364,9 +364,9 @@ class RunningProducer:
 
     def refuse(self) -> None:
         """Raise what a call gets that cannot be served now."""
-        if self.transactions is not None and not self.is_shut and self.appender.on_loop_thread():
+        if self.transactions is not None and not self.is_shut and self.appender.own_loop.is_here():
             self.transactions.refusals.refuse()
-        self.lifecycle.refuse(on_loop_thread=self.appender.on_loop_thread())
+        self.lifecycle.refuse(self.appender.own_loop)
 
     def _batch_closed(self, topic_partition: TopicPartition, size: int) -> None:
         self._closed_bytes += max(size, SMALLEST_CHUNK)

@@ -100,7 +100,8 @@ _PLUGIN: Final = "pytest_aioproducer"
 FOR_THE_PACKAGE: Final = {
     *("Producer.topic_of", "Producer.mark_forked", "Producer.use_sources", "Producer.reject_commit", "Producer.handed"),
     *("Producer.transaction_in_hand", "Producer.use_log"),
-    *("BlockingProducer.abandon", "BlockingProducer.mark_forked", "Transaction.topic_of", "Transaction.end"),
+    *("BlockingProducer.abandon", "BlockingProducer.begin_exit", "BlockingProducer.end_exit"),
+    *("BlockingProducer.mark_forked", "Transaction.topic_of", "Transaction.end"),
     *("BulkDelivery.take", "BulkDelivery.refuse", "BulkDelivery.note_unseen"),
     *("Delivery.home", "Delivery.position", "Delivery.has_waiters"),
     *("Faults.has_rules", "Faults.take", "Faults.kinds", "Fault.applies", "Where.matches"),

@@ -80,7 +80,7 @@ async with Producer(config.replace(client_id="billing")) as producer:
 - Errors name the file, the line and the option. Values of options that are refused, perhaps passwords, are not shown.
 """
 
-_NOT_KAFKAS = frozenset({"close_timeout_ms", "max_waiting_records", "max_waiting_bytes"})
+_NOT_KAFKAS = frozenset({"close_timeout_ms", "exit_flush_timeout_ms", "max_waiting_records", "max_waiting_bytes"})
 _OTHER_KAFKA_NAMES = {"partitioner": "partitioner.class", "interceptors": "interceptor.classes"}
 _OTHER_DEFAULTS = {"max_waiting_bytes": "`None`", "acks": '`"all"`', "client_id": "`producer-1`, ..."}
 

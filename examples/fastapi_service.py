@@ -50,7 +50,10 @@ def create_app(bootstrap_servers: str | None = None, **options: Unpack[ProducerO
     async def health(response: Response) -> dict[str, float]:
         """Whether there are brokers to talk to, and how full the buffer is."""
         statistics = producer.statistics()
-        if statistics.connections == 0:
+        # An idle producer closes its connections after connections_max_idle_ms, which is no fault: then the last
+        # request for metadata says whether brokers answer.
+        answered_last = statistics.metadata_age_s is not None and statistics.metadata_error is None
+        if statistics.connections == 0 and not answered_last:
             response.status_code = 503
         used = statistics.buffer_total_bytes - statistics.buffer_available_bytes
         return {

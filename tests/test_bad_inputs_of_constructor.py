@@ -88,6 +88,7 @@ OUT_OF_RANGE: list[dict[str, object]] = [
     {"metadata_max_age_ms": 0},
     {"connections_max_idle_ms": -1},
     {"close_timeout_ms": -1},
+    {"exit_flush_timeout_ms": -1},
     {"max_waiting_records": -1},
 ]
 

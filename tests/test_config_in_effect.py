@@ -43,6 +43,7 @@ def config(**options: object) -> ProducerConfig:
         ("delivery_timeout_ms", 120_000),
         ("request_timeout_ms", 30_000),
         ("close_timeout_ms", 30_000),
+        ("exit_flush_timeout_ms", 1_000),
         ("retry_backoff_ms", 100),
         ("retry_backoff_max_ms", 1_000),
         ("reconnect_backoff_ms", 50),

@@ -4,6 +4,7 @@ from libc.stdint cimport int64_t
 
 from aioproducer._native.delivery cimport BatchResult, Delivery
 from aioproducer._native.memory cimport Chunk
+from aioproducer._native.own_loop cimport OwnLoop
 from aioproducer._native.record_bytes cimport RecordBytes
 
 
@@ -47,7 +48,7 @@ cdef class RecordAppender:
     cdef object _accumulator                 # asked once a batch: make_room, batch_full, choose_partition
     cdef object _wall_clock                  # callable -> ms since the epoch; None = the system's clock
     cdef object _refuse                      # called to raise when `closed`, or on another thread
-    cdef unsigned long _thread               # the loop's thread
+    cdef readonly OwnLoop own_loop           # where appends may be called
     cdef readonly Py_ssize_t batch_size      # bytes of a batch, its header included
     cdef readonly Py_ssize_t max_record_size  # bytes
     cdef bint _ignore_keys

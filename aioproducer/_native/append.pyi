@@ -5,6 +5,7 @@ from typing import NoReturn, Protocol, TypeAlias
 
 from aioproducer._native.delivery import BatchResult, Delivery, OnDelivery
 from aioproducer._native.memory import Chunk
+from aioproducer._native.own_loop import OwnLoop
 from aioproducer.core.partition_queue import PartitionQueue
 from aioproducer.errors import RecordTooLargeError
 
@@ -94,6 +95,8 @@ class RecordAppender:
     max_record_size: int
     closed: bool
     """Every append calls `refuse`."""
+    own_loop: OwnLoop
+    """Where appends may be called."""
     pause_wanted: bool
     """Enough was written that a loop of `enqueue` should let the event loop run once."""
 
@@ -111,8 +114,8 @@ class RecordAppender:
         """Take records, from the thread alone that made it."""
     def call_after(self, size: int, callback: Callable[[], object], /) -> None:
         """Call back once, when records of so many bytes more were written; of two wishes the later one counts."""
-    def on_loop_thread(self) -> bool:
-        """Whether the caller runs on the thread that made it."""
+    def check(self) -> None:
+        """Call `refuse` if `closed`, or if the caller is not on its `own_loop`."""
     def wall_clock_ms(self) -> int:
         """Milliseconds since the epoch."""
     def append(

@@ -32,15 +32,13 @@ from aioproducer._native.arguments cimport (
 from aioproducer._native.delivery cimport BatchResult, Delivery, new_delivery
 from aioproducer._native.memory cimport Chunk
 from aioproducer._native.murmur2 cimport murmur2_of
+from aioproducer._native.own_loop cimport OwnLoop
 from aioproducer._native.record_bytes cimport (
     RECORD_OVERHEAD, RecordBytes, nullable_data, nullable_size, put_bytes,
 )
 from aioproducer._native.varint cimport put_varint, varint_size
 
 from aioproducer.records import check_callback, check_topic_name
-
-cdef extern from "pythread.h":
-    unsigned long PyThread_get_thread_ident() noexcept nogil
 
 cdef extern from "<time.h>" nogil:
     ctypedef long time_t
@@ -130,7 +128,7 @@ cdef class RecordAppender:
         self._ignore_keys = ignore_keys
         self.closed = True
         self._bytes_left = NEVER
-        self._thread = PyThread_get_thread_ident()
+        self.own_loop = OwnLoop()
 
     def __dealloc__(self):
         free(self._scratch)
@@ -141,14 +139,14 @@ cdef class RecordAppender:
     def call_after(self, int64_t size, callback):
         self._bytes_left, self._on_written = size, callback
 
-    def on_loop_thread(self):
-        return self._thread == PyThread_get_thread_ident()
+    def check(self):
+        self.check_open()
 
     def wall_clock_ms(self):
         return self._now_ms()
 
     cdef inline int check_open(self) except -1:
-        if self.closed or self._thread != PyThread_get_thread_ident():
+        if self.closed or not (self.own_loop.was_seen() or self.own_loop.look()):
             self._refuse()
         return 0
 

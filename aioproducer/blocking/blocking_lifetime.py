@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import atexit
 import contextlib
 import os
 import sys
 import warnings
 import weakref
 from functools import partial
+from time import monotonic
 from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 from aioproducer.blocking.background_loop import BackgroundLoop
@@ -24,15 +24,19 @@ from aioproducer.errors import (
     UndeliveredError,
 )
 from aioproducer.lifecycle import check_timeout
-from aioproducer.lifetime import CLOSE_AFTER_ERROR_S
-from aioproducer.thread_calls import Limit, delivery_limit, metadata_limit
+from aioproducer.lifetime import CLOSE_AFTER_ERROR_S, take_over
+from aioproducer.logs import event_log
+from aioproducer.process_end import at_process_end, count_undelivered, in_words, tell_not_closed
+from aioproducer.real_threads import allocate_lock, start_thread, wait_for_lock
+from aioproducer.thread_calls import GRACE_S, CallFuture, Limit, delivery_limit, metadata_limit
 
 if TYPE_CHECKING:
-    import concurrent.futures
+    import _thread
     from collections.abc import Awaitable, Callable
     from types import TracebackType
 
     from aioproducer.config import ProducerConfig
+    from aioproducer.logs import EventLog
     from aioproducer.producer import Producer
 
 ResultT = TypeVar("ResultT")
@@ -42,6 +46,9 @@ SHORTEST_TURN_S: Final = 0.05
 its thread to the loop's."""
 
 _ALIVE: Final[weakref.WeakSet[BlockingLifetime]] = weakref.WeakSet()
+
+_CLOSING: Final[dict[_thread.LockType, float]] = {}
+"""Locks, held while a producer that was dropped unclosed is being closed, and for how many seconds it delivers."""
 
 
 class BlockingLifetime:
@@ -64,10 +71,13 @@ class BlockingLifetime:
             reject=partial(_reject_commit, producer),
             log=self._log,
         )
+        self._running = take_over(producer)
         self._background = BackgroundLoop(self._log.call, last=partial(producer.close, 0))
         self._made_at = made_at
         self._is_closed = False
         self._undelivered: UndeliveredError | None = None
+        self._last_flush: CallFuture[None] | None = None
+        self._is_loss_told = False
         _ALIVE.add(self)
 
     def start(self, *, wait: bool = True) -> Self:
@@ -189,18 +199,71 @@ class BlockingLifetime:
             self.abandon()
 
     def abandon(self) -> None:
-        """Warn unless it was closed, and let everything go at once: nobody will ever close it."""
-        if not self._background.is_running or self._background.is_current_thread:
+        """Warn unless it was closed, and close it on a thread of its own: a garbage collection must not wait."""
+        if not self._background.is_running:
             return
-        warnings.warn(
-            f"BlockingProducer made at {self._made_at} was dropped without close(): records that were not delivered "
-            "yet are lost",
-            ResourceWarning,
-            stacklevel=2,
-            source=self,
-        )
-        with contextlib.suppress(KafkaError):
-            self.close(0)
+        self._is_loss_told = True  # by that thread
+        closing = allocate_lock()
+        closing.acquire()
+        _CLOSING[closing] = self._exit_flush_s
+        try:
+            start_thread(partial(self._close_dropped, closing), "aioproducer-abandon")
+        except RuntimeError:  # the interpreter exits, or the system has no more threads
+            self._close_dropped(closing)
+        self._warn("was dropped without close()")
+
+    def _close_dropped(self, closing: _thread.LockType) -> None:
+        try:
+            self.close(self._exit_flush_s)
+        except UndeliveredError as error:
+            log = event_log(self._producer.statistics().client_id)  # the producer's own has ended
+            self._tell_loss(error.count, "", "was dropped without close()", log=log)
+        except KafkaError:
+            pass  # the loop's thread is blocked; or this is that thread, and no other could be started
+        finally:
+            _CLOSING.pop(closing, None)
+            closing.release()
+
+    def _tell_loss(self, records: int, since: str, how: str, *, log: EventLog) -> None:
+        in_time = f"within {self._exit_flush_s:g} s{since}"
+        text = f"{in_words(records)} not delivered {in_time}: the BlockingProducer made at {self._made_at} {how}"
+        tell_not_closed(text, log, records=records, made_at=self._made_at)
+
+    def _warn(self, how: str) -> None:
+        text = f"BlockingProducer made at {self._made_at} {how}: records that were not delivered yet may be lost"
+        warnings.warn(text, ResourceWarning, stacklevel=3, source=self)
+
+    @property
+    def _exit_flush_s(self) -> float:
+        return self._config.exit_flush_timeout_ms / 1000
+
+    def begin_exit(self) -> None:
+        """Begin to deliver what was accepted; it can still be closed, by exit hooks that run later."""
+        if self._background.is_running and not self._is_closed and self._exit_flush_s:
+            with contextlib.suppress(Exception):  # the producer has failed: what is left is counted
+                self._last_flush = self._in_turn(self._until_ended)
+
+    async def _until_ended(self) -> None:
+        """Wait until all records have ended, and leave their failures to `close`. Without a commit none counts."""
+        running = self._running()
+        if running is not None and not running.is_shut and running.transactions is None:
+            await running.flushes.wait_for(running.close_generation())
+
+    def end_exit(self, began_at: float) -> None:
+        """Wait for the rest of the time that began at `began_at`, and report what was not delivered."""
+        if not self._background.is_running or self._is_loss_told:
+            return
+        if self._last_flush is not None:
+            with contextlib.suppress(TimeoutError, KeyboardInterrupt):
+                self._last_flush.wait(max(began_at + self._exit_flush_s - monotonic(), 0.0))
+        running = self._running()
+        lost = self._handover.untold + (0 if running is None else count_undelivered(running))
+        if lost:
+            self._is_loss_told = True
+            how = "was not closed, which an exit hook that runs later may still do"
+            self._tell_loss(lost, " of the end of the process", how, log=self._log)
+        self._log.drain()
+        self._warn("was not closed when the program ended")
 
     def mark_forked(self) -> None:
         """Hold no lock that another thread of the parent held when this process was made from it."""
@@ -213,7 +276,7 @@ class BlockingLifetime:
         *,
         timeout_s: float | None = None,
         limit: Limit | None = None,
-    ) -> concurrent.futures.Future[ResultT]:
+    ) -> CallFuture[ResultT]:
         """Call a coroutine function when all that was queued before was given to the producer.
 
         Args:
@@ -271,14 +334,21 @@ def _reject_commit(producer: Producer, error: KafkaError) -> bool:
     return True
 
 
-@atexit.register
-def _abandon_all() -> None:
-    """Warn, and close the connections, while the threads still run."""
-    for producer in list(_ALIVE):
-        producer.abandon()
+@at_process_end
+def _flush_all() -> None:
+    """Deliver what is left, while the threads still run, for a bounded time."""
+    began_at = monotonic()
+    left_open = list(_ALIVE)
+    for producer in left_open:
+        producer.begin_exit()
+    for producer in left_open:
+        producer.end_exit(began_at)
+    for closing, timeout_s in list(_CLOSING.items()):
+        wait_for_lock(closing, timeout_s + GRACE_S)
 
 
 def _after_fork() -> None:
+    _CLOSING.clear()
     for producer in list(_ALIVE):
         producer.mark_forked()
 

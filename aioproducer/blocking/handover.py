@@ -344,6 +344,11 @@ class Handover:
         if not tell(on_delivery, None, error.fresh(), self._log):
             refused.note(error)
 
+    @property
+    def untold(self) -> int:
+        """Records that the producer was not given yet, or did not take, and of which nothing was told."""
+        return self.records + self._refused.count + self._refused_in_transaction.count
+
     def take_errors(
         self, undelivered: UndeliveredError | None, *, outside_too: bool = False
     ) -> UndeliveredError | None:
@@ -366,20 +371,20 @@ class Handover:
 class _Refused:
     """Records that the producer did not take, and of which nobody was told yet."""
 
-    __slots__ = ("_count", "_errors")
+    __slots__ = ("_errors", "count")
 
     def __init__(self) -> None:
         self._errors: list[KafkaError] = []
-        self._count = 0
+        self.count = 0
 
     def note(self, error: KafkaError) -> None:
         """Count one."""
-        self._count += 1
+        self.count += 1
         if len(self._errors) < MAX_SUB_ERRORS:
             self._errors.append(error)
 
     def take(self) -> tuple[list[KafkaError], int]:
         """Forget them; the first errors, and how many there were."""
-        taken = self._errors, self._count
-        self._errors, self._count = [], 0
+        taken = self._errors, self.count
+        self._errors, self.count = [], 0
         return taken

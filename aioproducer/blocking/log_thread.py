@@ -82,6 +82,14 @@ class LogThread:
                     self._thread.join(LONGEST_STOP_S)
         self._is_running = False
 
+    def drain(self) -> None:
+        """Wait until what is queued was emitted, for at most `LONGEST_STOP_S`."""
+        if self._is_running:
+            drained = allocate_lock()
+            drained.acquire()
+            self._events.put(drained.release)
+            wait_for_lock(drained, LONGEST_STOP_S)
+
     def debug(self, event: str, **values: object) -> None:
         """Queue an event of level DEBUG."""
         self._put("debug", event, values)

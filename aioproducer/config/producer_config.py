@@ -173,6 +173,11 @@ class ProducerConfig:
     """How long leaving `async with` waits for what is not delivered yet, in ms.
     Not an option of Kafka, where it is an argument of `close`."""
 
+    exit_flush_timeout_ms: Annotated[int, Whole(0, INT64_MAX)] = 1_000
+    """How long the end of the program, or of a `multiprocessing` child, waits for the records of a `BlockingProducer`
+    that was not closed, in ms; 0: not at all. What is not delivered by then is reported in one line on standard error
+    and by the event `producer_not_closed`. Not an option of Kafka."""
+
     retry_backoff_ms: Annotated[int, Whole(0, INT64_MAX)] = 100
     """The wait before a batch or request is sent again, in ms.
     It doubles with every failure up to `retry_backoff_max_ms`, give or take 20 %."""

@@ -36,6 +36,7 @@ class ProducerOptions(TypedDict, total=False):
     delivery_timeout_ms: int
     request_timeout_ms: int
     close_timeout_ms: int
+    exit_flush_timeout_ms: int
     retry_backoff_ms: int
     retry_backoff_max_ms: int
     reconnect_backoff_ms: int

@@ -70,6 +70,11 @@ class FailedBatches:
         self._example = self._example or later._example
         self._batches += later._batches
 
+    @property
+    def records(self) -> int:
+        """How many records that failed nobody has looked at."""
+        return self._trimmed + sum(batch.result.unseen() for batch in self._batches)
+
     def trim(self) -> None:
         """Keep no more than a hundred; call it when the tasks that wait for deliveries have been woken."""
         if len(self._batches) <= KEPT:
@@ -125,6 +130,11 @@ class UnseenFailures:
     def keeps_any(self) -> bool:
         """Whether the next flush would raise, or look at, something that no flush has waited for."""
         return len(self._kept) > 0
+
+    @property
+    def records(self) -> int:
+        """How many records have failed that the next flush would raise."""
+        return self._kept.records
 
     def record(self, result: BatchResult, generation: int) -> None:
         """Note a failed batch of a flush generation."""

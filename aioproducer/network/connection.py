@@ -17,8 +17,10 @@ closed, and the request is lost like the others.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import enum
 import math
+import socket
 from collections.abc import Callable, Mapping
 from operator import attrgetter
 from typing import Final, cast
@@ -170,7 +172,11 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
         self._note_held()
         if self._watch_timer is not None:
             self._watch_timer.cancel()
-        self._transport.abort()
+        try:
+            self._transport.abort()
+        except RuntimeError:  # its loop is closed, and never calls `connection_lost`: the system tells the broker
+            with contextlib.suppress(OSError):
+                self._transport.get_extra_info("socket").shutdown(socket.SHUT_RDWR)
 
     # What the transport says
 

@@ -94,6 +94,10 @@ class NetworkClient:  # noqa: PLR0904  # what is asked of a node, of any node, a
         """Close all connections and wait until they are; what was in flight is lost. May be called again."""
         await self._links.close(BrokerConnectionError("the producer was closed"))
 
+    def abandon(self) -> None:
+        """Close all connections without waiting, also where the loop is closed; make no further one."""
+        self._links.abandon()
+
     # Nodes by id
 
     def ready_connection(self, node_id: int) -> int:

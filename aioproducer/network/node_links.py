@@ -9,10 +9,12 @@ node listens becomes that node's; the others close.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 
 from aioproducer.core.cluster import Node
 from aioproducer.errors import KafkaError
+from aioproducer.network.connection import IdleConnectionError
 from aioproducer.network.environment import NetworkEnvironment
 from aioproducer.network.node_link import NodeLink
 
@@ -113,6 +115,14 @@ class NodeLinks:
         """Close all links and wait until they are."""
         self._is_closed = True
         await asyncio.gather(*(link.close(error) for link in (*self._links.values(), *self._leaving)))
+
+    def abandon(self) -> None:
+        """Close all links without waiting; the loop may be closed."""
+        self._is_closed = True
+        for link in (*self._links.values(), *self._leaving):
+            with contextlib.suppress(RuntimeError):  # the loop is closed: an attempt cannot be cancelled there
+                link.retire()
+            link.disconnect(IdleConnectionError("the producer cannot go on"))
 
     def _add(self, node: Node) -> None:
         link = self._links[node.id] = NodeLink(node, self._environment, self._note_change)

@@ -52,6 +52,7 @@ class TransactionRecords:
         self._settlement = settlement
         self._flushes = flushes
         self._completion = completion
+        self._taken_before = 0  # by transactions that are over
 
     def listen(
         self,
@@ -78,8 +79,14 @@ class TransactionRecords:
         """Take records; they may go early while `is_idle` says that no request is on its way."""
         self._appender.closed = False
         open_batches = self._accumulator.open_batches
+        self._taken_before = open_batches.records
         if open_batches.lingers:  # else they go at every turn of the loop anyway
             EarlyRequests(self._appender, open_batches, is_idle)
+
+    @property
+    def taken(self) -> int:
+        """How many records the transaction has that is open, or was last."""
+        return self._accumulator.open_batches.records - self._taken_before + self._lines.records
 
     def close(self) -> int:
         """Take no more; returns the flush generation of what was taken."""

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
 _STATE: Final = TransactionState
 _NOT_YET: Final = frozenset((_STATE.UNINITIALIZED, _STATE.INITIALIZING))
+_UNCOMMITTED: Final = frozenset(
+    (_STATE.IN_TRANSACTION, _STATE.COMMITTING, _STATE.ABORTING, _STATE.ABORTABLE_ERROR, _STATE.FATAL_ERROR)
+)
 _TAKING: Final = frozenset((_STATE.IN_TRANSACTION, _STATE.COMMITTING))
 
 
@@ -180,6 +183,11 @@ class TransactionRunner:
         self.refusals.raise_fatal()
         if self._manager.state in _NOT_YET:
             raise ProducerClosedError(CLOSING)
+
+    @property
+    def records_at_risk(self) -> int:
+        """How many records the open transaction has, none of which counts before its commit; 0 if none is open."""
+        return self._records.taken if self._manager.state in _UNCOMMITTED else 0
 
     @property
     def number(self) -> int:

@@ -123,6 +123,20 @@ async def test_service_answers_when_the_record_is_delivered(cluster: FakeCluster
     assert health.json()["connections"] > 0
 
 
+async def test_idle_service_is_healthy_without_connections(cluster: FakeCluster) -> None:
+    """An idle producer closes them."""
+    app = service(cluster.bootstrap_servers, connections_max_idle_ms=1)
+    async with app.router.lifespan_context(app), client_of(app) as client:
+        await client.post("/orders/customer-7", content=b"tea")
+        for _ in range(1000):
+            health = await client.get("/health")
+            if not health.json()["connections"]:
+                break
+            await asyncio.sleep(0.01)
+
+    assert (health.status_code, health.json()["connections"]) == (200, 0)
+
+
 async def test_service_says_come_back_later_when_the_buffer_is_full(cluster: FakeCluster) -> None:
     """What was accepted before is delivered as soon as the brokers go on; what was refused is not there."""
     cluster.create_topic("orders", 1, configs={"min.insync.replicas": "2"})

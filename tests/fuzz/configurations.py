@@ -21,6 +21,7 @@ WORKABLE: dict[str, tuple[int, int]] = {
     "delivery_timeout_ms": (20_000, 2**31 - 1),
     "request_timeout_ms": (500, 15_000),
     "close_timeout_ms": (20_000, 2**40),
+    "exit_flush_timeout_ms": (0, 2**40),
     "retry_backoff_ms": (0, 1_000),
     "retry_backoff_max_ms": (0, 2_000),
     "reconnect_backoff_ms": (1, 1_000),

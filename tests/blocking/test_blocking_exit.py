@@ -1,0 +1,316 @@
+"""The end of a process that has not closed its producer: what was accepted is delivered, or reported as lost."""
+
+import multiprocessing
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+from aioproducer.testing import ApiKey, Where
+from tests.fakes.cluster_elsewhere import ClusterElsewhere
+
+PRODUCE = Where(api=ApiKey.PRODUCE)
+
+
+def run(program: pathlib.Path, code: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    """Run a program to its end; from a file, which a spawned child can import."""
+    program.write_text(code)
+    command = [sys.executable, str(program), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+@pytest.fixture
+def program(tmp_path: pathlib.Path) -> pathlib.Path:
+    """Where the program is written."""
+    return tmp_path / "program.py"
+
+
+FORGOTTEN = """
+import sys
+loop, compression, servers = sys.argv[1:]
+if loop == "asyncio":
+    sys.modules["uvloop"] = None  # as if it were not installed
+from aioproducer import BlockingProducer
+producer = BlockingProducer(servers, compression_type=compression, linger_ms=600_000, exit_flush_timeout_ms=20_000)
+producer.start(wait=False)
+for n in range(300):
+    producer.enqueue("orders", b"%03d" % n + bytes(1000), partition=0)
+"""
+
+
+@pytest.mark.parametrize("compression", ["none", "gzip"])
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+def test_forgotten_records_are_delivered(
+    cluster: ClusterElsewhere, program: pathlib.Path, *, loop: str, compression: str
+) -> None:
+    """The name is looked up, and the batch compressed, when no thread can be started any more."""
+    servers = f"localhost:{cluster.bootstrap_servers.rpartition(':')[2]}"
+
+    ended = run(program, FORGOTTEN, loop, compression, servers)
+
+    assert (ended.stderr, ended.returncode) == ("", 0)
+    assert [value[:3] for value in cluster.values() if value] == [b"%03d" % n for n in range(300)]
+
+
+NOT_DELIVERED = """
+import logging, sys
+from aioproducer import BlockingProducer
+logging.basicConfig(stream=sys.stdout, level=logging.WARNING)
+producer = BlockingProducer(sys.argv[1], exit_flush_timeout_ms=int(sys.argv[2])).start()
+for n in range(5):
+    producer.enqueue("orders", b"payload")
+"""
+
+
+@pytest.mark.parametrize("timeout_ms", [0, 50])
+def test_records_that_are_not_delivered_are_reported(
+    cluster: ClusterElsewhere, program: pathlib.Path, timeout_ms: int
+) -> None:
+    """One line and one event, with the count; no payload."""
+    cluster.do(lambda fake: fake.faults.stall(PRODUCE))
+
+    ended = run(program, NOT_DELIVERED, cluster.bootstrap_servers, str(timeout_ms))
+
+    (line,), (event,) = ended.stderr.splitlines(), ended.stdout.splitlines()
+    assert "aioproducer: 5 records were not delivered within" in line
+    assert f"{program}:5" in line
+    assert "event='producer_not_closed'" in event
+    assert "records_undelivered=5" in event
+    assert "WARNING" in event
+    assert "payload" not in ended.stderr + ended.stdout
+    assert ended.returncode == 0
+
+
+CLOSED_IN_A_HOOK = """
+import atexit, logging, sys, weakref
+hook, servers, timeout = sys.argv[1], sys.argv[2], float(sys.argv[3])
+
+def close():
+    try:
+        print("close:", producer.close(timeout))
+    except Exception as error:
+        print(type(error).__name__, getattr(error, "count", None))
+
+class Handler(logging.Handler):
+    def close(self):
+        close()
+
+class Resource:
+    pass
+
+if hook == "atexit before the import":
+    atexit.register(close)
+elif hook == "logging.shutdown":
+    logging.getLogger("app").addHandler(Handler())
+elif hook == "weakref.finalize":
+    resource = Resource()
+    weakref.finalize(resource, close)
+from aioproducer import BlockingProducer
+if hook == "atexit after the import":
+    atexit.register(close)
+producer = BlockingProducer(servers, exit_flush_timeout_ms=0).start()
+for n in range(5):
+    producer.enqueue("orders", b"%d" % n, partition=0)
+"""
+
+HOOKS = ["atexit before the import", "atexit after the import", "logging.shutdown", "weakref.finalize"]
+
+
+@pytest.mark.parametrize("hook", HOOKS)
+def test_close_in_an_exit_hook_delivers(cluster: ClusterElsewhere, program: pathlib.Path, hook: str) -> None:
+    """It has its own time, whenever it runs."""
+    ended = run(program, CLOSED_IN_A_HOOK, hook, cluster.bootstrap_servers, "30")
+
+    assert (ended.stdout, ended.returncode) == ("close: None\n", 0), ended.stderr
+    assert cluster.values() == [b"0", b"1", b"2", b"3", b"4"]
+
+
+@pytest.mark.parametrize("hook", HOOKS)
+def test_close_in_an_exit_hook_raises_what_was_not_delivered(
+    cluster: ClusterElsewhere, program: pathlib.Path, hook: str
+) -> None:
+    """All of it, once."""
+    cluster.do(lambda fake: fake.faults.stall(PRODUCE))
+
+    ended = run(program, CLOSED_IN_A_HOOK, hook, cluster.bootstrap_servers, "0.05")
+
+    assert ended.stdout == "UndeliveredError 5\n", ended.stderr
+
+
+FAILED_EARLY = """
+import atexit, sys
+def close():
+    try:
+        producer.close()
+    except Exception as error:
+        print(type(error).__name__, error.count)
+atexit.register(close)
+from aioproducer import BlockingProducer
+producer = BlockingProducer(sys.argv[1]).start()
+producer.enqueue("orders", b"v")
+"""
+
+
+def test_failure_met_while_the_process_ends_is_raised_by_close(
+    cluster: ClusterElsewhere, program: pathlib.Path
+) -> None:
+    """The last flush looks at no failure."""
+    cluster.do(lambda fake: fake.faults.error(29, PRODUCE))  # TOPIC_AUTHORIZATION_FAILED
+
+    ended = run(program, FAILED_EARLY, cluster.bootstrap_servers)
+
+    assert ended.stdout == "UndeliveredError 1\n", ended.stderr
+    assert "1 record was not delivered" in ended.stderr
+
+
+CHILD = """
+import atexit, multiprocessing, sys
+from aioproducer import BlockingProducer
+
+def work(servers, timeout_ms):
+    global producer
+    producer = BlockingProducer(servers, exit_flush_timeout_ms=timeout_ms).start()
+    for n in range(5):
+        producer.enqueue("orders", b"%d" % n, partition=0)
+    sys.exit(3)
+
+if __name__ == "__main__":
+    method, servers, timeout_ms = sys.argv[1:]
+    child = multiprocessing.get_context(method).Process(target=work, args=(servers, int(timeout_ms)))
+    child.start()
+    child.join()
+    print(child.exitcode)
+"""
+
+METHODS = pytest.mark.parametrize("method", multiprocessing.get_all_start_methods())
+
+
+@METHODS
+def test_end_of_a_multiprocessing_child_delivers(cluster: ClusterElsewhere, program: pathlib.Path, method: str) -> None:
+    """A forked child runs no `atexit` hooks."""
+    ended = run(program, CHILD, method, cluster.bootstrap_servers, "20000")
+
+    assert (ended.stdout, ended.stderr) == ("3\n", "")
+    assert cluster.values() == [b"0", b"1", b"2", b"3", b"4"]
+
+
+@METHODS
+def test_end_of_a_multiprocessing_child_reports_what_is_lost(
+    cluster: ClusterElsewhere, program: pathlib.Path, method: str
+) -> None:
+    """Once, though a spawned child has `atexit` hooks as well."""
+    cluster.do(lambda fake: fake.faults.stall(PRODUCE))
+
+    ended = run(program, CHILD, method, cluster.bootstrap_servers, "20")
+
+    assert ended.stdout == "3\n"
+    assert ended.stderr.count("aioproducer: 5 records were not delivered") == 1
+    assert len(ended.stderr.splitlines()) == 1
+
+
+DROPPED = """
+import sys
+from aioproducer import BlockingProducer
+
+def work():
+    producer = BlockingProducer(sys.argv[1], exit_flush_timeout_ms=int(sys.argv[2])).start()
+    for n in range(5):
+        producer.enqueue("orders", b"%d" % n, partition=0)
+
+work()
+print("goes on")
+"""
+
+
+def test_dropped_producer_delivers(cluster: ClusterElsewhere, program: pathlib.Path) -> None:
+    """On a thread of its own, which the end of the process waits for."""
+    ended = run(program, DROPPED, cluster.bootstrap_servers, "20000")
+
+    assert (ended.stdout, ended.stderr, ended.returncode) == ("goes on\n", "", 0)
+    assert cluster.values() == [b"0", b"1", b"2", b"3", b"4"]
+
+
+def test_dropped_producer_reports_what_is_lost(cluster: ClusterElsewhere, program: pathlib.Path) -> None:
+    """Once."""
+    cluster.do(lambda fake: fake.faults.stall(PRODUCE))
+
+    ended = run(program, DROPPED, cluster.bootstrap_servers, "20")
+
+    (line,) = ended.stderr.splitlines()
+    assert "5 records were not delivered within 0.02 s" in line
+    assert "was dropped without close()" in line
+
+
+TRANSACTION = """
+import sys
+from aioproducer import BlockingProducer
+producer = BlockingProducer(sys.argv[1], transactional_id="t").start()
+producer.begin_transaction()
+producer.send("orders", b"acknowledged, and not committed")
+"""
+
+
+def test_open_transaction_is_reported(cluster: ClusterElsewhere, program: pathlib.Path) -> None:
+    """Its records were acknowledged, and no reader of committed records will see them."""
+    ended = run(program, TRANSACTION, cluster.bootstrap_servers)
+
+    assert "aioproducer: 1 record was not delivered" in ended.stderr
+
+
+ASYNCIO = """
+import asyncio, sys
+from aioproducer import Producer
+kept = []
+
+async def main(servers):
+    producer = await Producer(servers).start()
+    if sys.argv[1] == "kept":
+        kept.append(producer)
+    for _ in range(5):
+        producer.send("orders", b"v")
+
+if sys.argv[2] == "asyncio.run":
+    asyncio.run(main(sys.argv[3]))
+else:
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(main(sys.argv[3]))
+    if sys.argv[2] == "closed loop":
+        loop.close()
+"""
+
+
+@pytest.mark.parametrize("reference", ["kept", "dropped"])
+@pytest.mark.parametrize("end", ["asyncio.run", "closed loop", "stopped loop"])
+def test_asyncio_producer_that_is_never_closed_reports_what_is_lost(
+    cluster: ClusterElsewhere, program: pathlib.Path, *, reference: str, end: str
+) -> None:
+    """Nothing can be delivered where the loop does not run."""
+    cluster.do(lambda fake: fake.faults.stall(PRODUCE))
+
+    ended = run(program, ASYNCIO, reference, end, cluster.bootstrap_servers)
+
+    assert ended.stderr.count("aioproducer: 5 records were not delivered: producer 'producer-1'") == 1
+    assert ended.returncode == 0
+
+
+CLOSED = """
+import asyncio, sys
+from aioproducer import BlockingProducer, Producer
+with BlockingProducer(sys.argv[1]) as producer:
+    producer.enqueue("orders", b"1")
+never_started = BlockingProducer(sys.argv[1])
+
+async def main():
+    async with Producer(sys.argv[1]) as producer:
+        await producer.enqueue("orders", b"2")
+
+asyncio.run(main())
+"""
+
+
+def test_closed_producers_are_not_reported(cluster: ClusterElsewhere, program: pathlib.Path) -> None:
+    """Nor is one that was never started."""
+    ended = run(program, CLOSED, cluster.bootstrap_servers)
+
+    assert (ended.stdout, ended.stderr, ended.returncode) == ("", "", 0)

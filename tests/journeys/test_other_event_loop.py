@@ -1,0 +1,246 @@
+"""A producer and another event loop on its thread, as of a fixture with a wider scope than its tests."""
+
+import asyncio
+import contextlib
+import gc
+import pathlib
+from collections.abc import Awaitable, Callable, Iterator
+
+import pytest
+import uvloop
+
+from aioproducer import IllegalStateError, Producer, ProducerClosedError, TopicPartition
+from aioproducer.testing import FakeCluster
+from tests.fakes.cluster_elsewhere import cluster_elsewhere
+from tests.produced import values
+
+NewLoop = Callable[[], asyncio.AbstractEventLoop]
+Verb = Callable[[Producer], Awaitable[object]]
+
+NEW_LOOPS: dict[str, NewLoop] = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
+
+
+def called(verb: Callable[[Producer], object]) -> Verb:
+    """Make a coroutine function of one that accepts its record in the call."""
+
+    async def call(producer: Producer) -> object:
+        return verb(producer)
+
+    return call
+
+
+VERBS: dict[str, Verb] = {
+    "send": called(lambda producer: producer.send("orders", b"v")),
+    "send to an unknown topic": called(lambda producer: producer.send("nowhere", b"v")),
+    "enqueue": lambda producer: producer.enqueue("orders", b"v"),
+    "send_nowait": called(lambda producer: producer.send_nowait("orders", b"v")),
+    "send_and_wait": lambda producer: producer.send_and_wait("orders", b"v"),
+    "send_many": lambda producer: producer.send_many("orders", [b"v"]),
+    "flush": lambda producer: producer.flush(),
+    "partitions_for": lambda producer: producer.partitions_for("orders"),
+    "committed_offsets": lambda producer: producer.committed_offsets("group", [TopicPartition("orders", 0)]),
+    "begin_transaction": lambda producer: producer.begin_transaction(),
+    "topic.send": called(lambda producer: producer.topic("orders", value=str).send("v")),
+    "topic.enqueue": lambda producer: producer.topic("orders", value=str).enqueue("v"),
+    "topic.send_many": lambda producer: producer.topic("orders", value=str).send_many(["v"]),
+    "start": lambda producer: producer.start(),
+    "close": lambda producer: producer.close(),
+}
+
+TRANSACTIONAL_VERBS: dict[str, Verb] = {
+    "send": VERBS["send"],
+    "enqueue": VERBS["enqueue"],
+    "send_many": VERBS["send_many"],
+    "flush": VERBS["flush"],
+    "commit_transaction": lambda producer: producer.commit_transaction(),
+    "abort_transaction": lambda producer: producer.abort_transaction(),
+    "send_offsets": lambda producer: producer.send_offsets({TopicPartition("in", 0): 1}, "group"),
+}
+
+
+@pytest.fixture(params=NEW_LOOPS)
+def own(request: pytest.FixtureRequest) -> Iterator[asyncio.AbstractEventLoop]:
+    """The producer's loop, of each kind."""
+    loop = NEW_LOOPS[request.param]()
+    yield loop
+    loop.close()
+
+
+@pytest.fixture
+def cluster(own: asyncio.AbstractEventLoop) -> Iterator[FakeCluster]:
+    """A cluster on the producer's loop."""
+    cluster = FakeCluster(1, topics={"orders": 1, "in": 1}, auto_create_topics=False)
+    own.run_until_complete(cluster.start())
+    yield cluster
+    own.run_until_complete(cluster.stop())
+
+
+def started(own: asyncio.AbstractEventLoop, cluster: FakeCluster, **options: str) -> Producer:
+    """A producer that knows its topic."""
+    producer = Producer(cluster.bootstrap_servers, **options)  # type: ignore[arg-type]  # all of them are texts
+    own.run_until_complete(producer.start())
+    own.run_until_complete(producer.partitions_for("orders"))
+    return producer
+
+
+def refusal(verb: Verb, producer: Producer) -> str:
+    """What a verb raises on another loop, of either kind."""
+
+    async def call() -> None:
+        await verb(producer)
+
+    texts = set()
+    for new_loop in NEW_LOOPS.values():
+        with asyncio.Runner(loop_factory=new_loop) as runner, pytest.raises(IllegalStateError) as caught:
+            runner.run(call())
+        texts.add(str(caught.value))
+    (text,) = texts
+    return text
+
+
+@pytest.mark.parametrize("has_batch", [False, True], ids=["no batch", "open batch"])
+@pytest.mark.parametrize("options", [{}, {"value_serializer": bytes}], ids=["native", "serializer"])
+def test_verb_on_another_loop_is_refused(
+    own: asyncio.AbstractEventLoop, cluster: FakeCluster, *, has_batch: bool, options: dict[str, str]
+) -> None:
+    """Each verb, and nothing is accepted, though a batch is open."""
+    producer = started(own, cluster, **options)
+
+    async def send(value: bytes) -> None:
+        await producer.enqueue("orders", value)
+
+    if has_batch:
+        own.run_until_complete(send(b"0"))
+    before = producer.statistics()
+    for verb in VERBS.values():
+        assert "event loop" in refusal(verb, producer)
+    after = producer.statistics()
+    own.run_until_complete(send(b"1"))
+    own.run_until_complete(producer.close())
+
+    assert (after.records_sent, after.records_waiting) == (before.records_sent, before.records_waiting)
+    assert values(cluster, "orders") == [b"0", b"1"][1 - has_batch :]
+
+
+def test_transactional_verb_on_another_loop_is_refused(own: asyncio.AbstractEventLoop, cluster: FakeCluster) -> None:
+    """And the transaction goes on."""
+    producer = started(own, cluster, transactional_id="t")
+    own.run_until_complete(producer.begin_transaction())
+
+    for verb in TRANSACTIONAL_VERBS.values():
+        assert "event loop" in refusal(verb, producer)
+
+    async def send() -> None:
+        await producer.send("orders", b"1")
+
+    own.run_until_complete(send())
+    own.run_until_complete(producer.commit_transaction())
+    own.run_until_complete(producer.close())
+    assert values(cluster, "orders") == [b"1"]
+
+
+def test_records_are_accepted_between_two_runs_of_its_own_loop(
+    own: asyncio.AbstractEventLoop, cluster: FakeCluster
+) -> None:
+    """Where no loop runs, on its thread, and in each run of it."""
+    producer = started(own, cluster)
+    for number in range(3):
+        producer.send("orders", b"%d" % number)
+        own.run_until_complete(producer.flush())
+    own.run_until_complete(producer.close())
+
+    assert values(cluster, "orders") == [b"0", b"1", b"2"]
+
+
+def test_result_of_send_many_is_not_awaited_on_another_loop(
+    own: asyncio.AbstractEventLoop, cluster: FakeCluster
+) -> None:
+    """It would wait for ever."""
+    producer = started(own, cluster)
+    bulk = own.run_until_complete(producer.send_many("orders", [b"v"]))
+
+    async def wait() -> None:
+        await bulk
+
+    with asyncio.Runner() as runner, pytest.raises(IllegalStateError, match="another event loop"):
+        runner.run(wait())
+    own.run_until_complete(producer.close())
+
+
+FILES = pathlib.Path("/proc/self/fd")
+
+
+def open_sockets() -> int:
+    """How many this process has."""
+    found = 0
+    for each in FILES.iterdir():
+        with contextlib.suppress(OSError):  # closed since
+            found += str(each.readlink()).startswith("socket:")
+    return found
+
+
+@pytest.mark.skipif(not FILES.is_dir(), reason="no /proc")
+@pytest.mark.parametrize("new_loop", NEW_LOOPS.values(), ids=NEW_LOOPS)
+def test_sockets_are_closed_when_asyncio_run_ends(new_loop: NewLoop) -> None:
+    """Nothing could close them afterwards; and a later close says so."""
+    gc.collect()
+    before = open_sockets()
+
+    async def main() -> Producer:
+        async with FakeCluster(1, topics={"orders": 1}) as cluster:
+            producer = await Producer(cluster.bootstrap_servers).start()
+            await producer.send("orders", b"v")
+            return producer
+
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        producer = runner.run(main())
+    assert open_sockets() == before
+
+    with pytest.raises(IllegalStateError, match=r"belonged to an event loop that is closed.* 0 records were not"):
+        asyncio.run(producer.close())
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")  # of a loop that is closed with open transports ...
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # ... and with tasks
+@pytest.mark.parametrize("new_loop", NEW_LOOPS.values(), ids=NEW_LOOPS)
+def test_connections_end_when_close_finds_the_loop_closed(new_loop: NewLoop) -> None:
+    """A loop may be closed without cancelling its tasks; the broker is told all the same."""
+    with cluster_elsewhere() as cluster:
+        producer, own = Producer(cluster.bootstrap_servers), new_loop()
+        own.run_until_complete(producer.start())
+        own.close()
+
+        with pytest.raises(IllegalStateError, match="belonged to an event loop that is closed"):
+            asyncio.run(producer.close())
+        while cluster.do(lambda fake: fake.connections):
+            pass
+    del producer, own
+    gc.collect()  # here, where its warnings are ignored
+
+
+def test_close_of_a_closed_producer_does_nothing_on_any_loop() -> None:
+    """There is nothing left to close."""
+
+    async def main() -> Producer:
+        async with FakeCluster(1, topics={"orders": 1}) as cluster, Producer(cluster.bootstrap_servers) as producer:
+            await producer.send("orders", b"v")
+        return producer
+
+    producer = asyncio.run(main())
+
+    asyncio.run(producer.close())
+    with pytest.raises(ProducerClosedError):
+        asyncio.run(start(producer))
+
+
+async def start(producer: Producer) -> None:
+    """Start it."""
+    await producer.start()
+
+
+def test_start_without_asyncio_names_it() -> None:
+    """As trio drives it."""
+    starting = Producer("127.0.0.1:9").start()
+
+    with pytest.raises(IllegalStateError, match=r"needs asyncio, and does not run on trio"):
+        starting.send(None)
