@@ -11,8 +11,7 @@ import uvloop
 
 from aioproducer import IllegalStateError, Producer, ProducerClosedError, TopicPartition
 from aioproducer.testing import FakeCluster
-from tests.fakes.cluster_elsewhere import cluster_elsewhere
-from tests.produced import values
+from tests.fakes.cluster_elsewhere import ClusterElsewhere, cluster_elsewhere
 
 NewLoop = Callable[[], asyncio.AbstractEventLoop]
 Verb = Callable[[Producer], Awaitable[object]]
@@ -67,15 +66,13 @@ def own(request: pytest.FixtureRequest) -> Iterator[asyncio.AbstractEventLoop]:
 
 
 @pytest.fixture
-def cluster(own: asyncio.AbstractEventLoop) -> Iterator[FakeCluster]:
-    """A cluster on the producer's loop."""
-    cluster = FakeCluster(1, topics={"orders": 1, "in": 1}, auto_create_topics=False)
-    own.run_until_complete(cluster.start())
-    yield cluster
-    own.run_until_complete(cluster.stop())
+def cluster() -> Iterator[ClusterElsewhere]:
+    """A cluster that answers whichever loop runs here."""
+    with cluster_elsewhere() as elsewhere:
+        yield elsewhere
 
 
-def started(own: asyncio.AbstractEventLoop, cluster: FakeCluster, **options: str) -> Producer:
+def started(own: asyncio.AbstractEventLoop, cluster: ClusterElsewhere, **options: str) -> Producer:
     """A producer that knows its topic."""
     producer = Producer(cluster.bootstrap_servers, **options)  # type: ignore[arg-type]  # all of them are texts
     own.run_until_complete(producer.start())
@@ -101,13 +98,13 @@ def refusal(verb: Verb, producer: Producer) -> str:
 @pytest.mark.parametrize("has_batch", [False, True], ids=["no batch", "open batch"])
 @pytest.mark.parametrize("options", [{}, {"value_serializer": bytes}], ids=["native", "serializer"])
 def test_verb_on_another_loop_is_refused(
-    own: asyncio.AbstractEventLoop, cluster: FakeCluster, *, has_batch: bool, options: dict[str, str]
+    own: asyncio.AbstractEventLoop, cluster: ClusterElsewhere, *, has_batch: bool, options: dict[str, str]
 ) -> None:
     """Each verb, and nothing is accepted, though a batch is open."""
     producer = started(own, cluster, **options)
 
     async def send(value: bytes) -> None:
-        await producer.enqueue("orders", value)
+        await producer.enqueue("orders", value, partition=0)
 
     if has_batch:
         own.run_until_complete(send(b"0"))
@@ -119,10 +116,12 @@ def test_verb_on_another_loop_is_refused(
     own.run_until_complete(producer.close())
 
     assert (after.records_sent, after.records_waiting) == (before.records_sent, before.records_waiting)
-    assert values(cluster, "orders") == [b"0", b"1"][1 - has_batch :]
+    assert cluster.values() == [b"0", b"1"][1 - has_batch :]
 
 
-def test_transactional_verb_on_another_loop_is_refused(own: asyncio.AbstractEventLoop, cluster: FakeCluster) -> None:
+def test_transactional_verb_on_another_loop_is_refused(
+    own: asyncio.AbstractEventLoop, cluster: ClusterElsewhere
+) -> None:
     """And the transaction goes on."""
     producer = started(own, cluster, transactional_id="t")
     own.run_until_complete(producer.begin_transaction())
@@ -131,29 +130,29 @@ def test_transactional_verb_on_another_loop_is_refused(own: asyncio.AbstractEven
         assert "event loop" in refusal(verb, producer)
 
     async def send() -> None:
-        await producer.send("orders", b"1")
+        await producer.send("orders", b"1", partition=0)
 
     own.run_until_complete(send())
     own.run_until_complete(producer.commit_transaction())
     own.run_until_complete(producer.close())
-    assert values(cluster, "orders") == [b"1"]
+    assert cluster.values() == [b"1"]
 
 
 def test_records_are_accepted_between_two_runs_of_its_own_loop(
-    own: asyncio.AbstractEventLoop, cluster: FakeCluster
+    own: asyncio.AbstractEventLoop, cluster: ClusterElsewhere
 ) -> None:
     """Where no loop runs, on its thread, and in each run of it."""
     producer = started(own, cluster)
     for number in range(3):
-        producer.send("orders", b"%d" % number)
+        producer.send("orders", b"%d" % number, partition=0)
         own.run_until_complete(producer.flush())
     own.run_until_complete(producer.close())
 
-    assert values(cluster, "orders") == [b"0", b"1", b"2"]
+    assert cluster.values() == [b"0", b"1", b"2"]
 
 
 def test_result_of_send_many_is_not_awaited_on_another_loop(
-    own: asyncio.AbstractEventLoop, cluster: FakeCluster
+    own: asyncio.AbstractEventLoop, cluster: ClusterElsewhere
 ) -> None:
     """It would wait for ever."""
     producer = started(own, cluster)

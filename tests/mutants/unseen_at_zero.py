@@ -165,8 +165,8 @@ _IN_THE_NETWORK = (
             "network/connection.py",
             "        if self._watch_timer is not None:\n"
             "            self._watch_timer.cancel()\n"
-            "        self._transport.abort()",
-            "        self._transport.abort()",
+            "        self._conversation.drop_held()",
+            "        self._conversation.drop_held()",
         ),
     ),
     _mutant(
