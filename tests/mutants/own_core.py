@@ -112,6 +112,18 @@ OWN_CORE = (
         ),
     ),
     Mutant(
+        name="large_record_overtaken_for_ever",
+        breaks="I15: while the earliest call gets nothing, later ones go on taking the memory that it waits for",
+        families=("D4", "D8", "D1"),
+        changes=(
+            Change(
+                "core/memory_lines.py",
+                "keep_common_memory(is_kept=True)  # for the first who got nothing",
+                "keep_common_memory(is_kept=False)",
+            ),
+        ),
+    ),
+    Mutant(
         name="common_memory_kept_for_ever",
         breaks="I15: once somebody has waited, the memory that all nodes share is lent to nobody",
         families=("D4", "D8", "D1"),

@@ -13,6 +13,7 @@ from aioproducer.core.producer_identity import LAST_EPOCH
 from aioproducer.core.record_accumulator import RecordAccumulator
 from aioproducer.running_producer import RunningProducer
 from tests.simulation.linger_watch import LingerWatch
+from tests.simulation.overtaking_watch import OvertakingWatch
 from tests.simulation.reconnect_watch import ReconnectWatch
 
 _TICK_S = 0.001
@@ -150,10 +151,12 @@ class Inside:
             violated("I20", f"a record of {first.size} bytes waits for memory, and the sender sleeps: {pool!r}")
 
     def watch_turns(self, violated: Callable[[str, str], None], *, longest_value: int) -> None:
-        """I20, LINGER: from now on, whoever has waited longest for a node goes first, and nobody before it must."""
+        """I20, LINGER, OVERTAKEN: from now on, what has waited longest goes first, and nothing before it must."""
         accumulator = self._parts().accumulator
         linger = LingerWatch(accumulator.open_batches, violated, longest_value=longest_value)
         watch = ReadyWatch(accumulator, violated, linger)
+        parts = self._parts()
+        OvertakingWatch(parts.lines._memory, parts.open_batches, parts.pool, violated=violated)  # noqa: SLF001  # as above
         accumulator.drain = watch.drain  # type: ignore[method-assign]  # to see who is taken
         accumulator.ready.withdraw = watch.withdraw  # type: ignore[method-assign]  # to see who leaves
 

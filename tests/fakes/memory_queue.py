@@ -1,0 +1,65 @@
+"""Lines for memory on a core whose memory is taken."""
+
+from aioproducer._native.delivery import BatchResult, Delivery
+from aioproducer.core.memory_lines import MemoryLines
+from aioproducer.core.waiting_line import WaitingRecord
+from aioproducer.errors import KafkaError
+from tests.fakes.core_parts import CoreParts
+
+CHUNK = b"x" * 900
+"""Fills one of the smallest chunks."""
+
+
+class Queue:
+    """Lines of their own on a core, with nothing around them."""
+
+    def __init__(self, core: CoreParts) -> None:
+        self.core = core
+        self.placed: list[WaitingRecord] = []
+        self.refused: list[tuple[WaitingRecord, KafkaError]] = []
+        self.lines = MemoryLines(
+            core.appender, core.open_batches, on_placed=self._note_placed, on_refused=self._note_refused
+        )
+
+    def _note_placed(self, record: WaitingRecord, _: Delivery) -> None:
+        self.placed.append(record)
+        self._leave(record)
+
+    def _note_refused(self, record: WaitingRecord, error: KafkaError) -> None:
+        self.refused.append((record, error))
+        self._leave(record)
+
+    def _leave(self, record: WaitingRecord) -> None:
+        assert record.line is not None
+        assert record.place is not None
+        record.line.leave(record)
+        record.place.line -= 1
+
+    def record(self, *, partition: int | None = 0, key: bytes | None = None, value: bytes = CHUNK) -> WaitingRecord:
+        """A record that does not wait yet."""
+        _, _, timestamp, size = self.core.appender.measure("t", value, key, partition, None, None)
+        result = BatchResult(None, None)  # type: ignore[arg-type]  # nobody awaits it
+        made = WaitingRecord("t", result, timestamp=timestamp, size=size, called_at=self.core.now)
+        made.value, made.key, made.partition = value, key, partition
+        return made
+
+    def join(self, *, partition: int | None = 0, value: bytes = CHUNK) -> WaitingRecord:
+        """A record at the end of its line."""
+        made = self.record(partition=partition, value=value)
+        made.call_order = len(self.placed) + sum(1 for _ in self.lines)
+        self.lines.join(made, self.lines.place_of(made))
+        return made
+
+    def free(self, chunks: int = 1) -> None:
+        """Have the oldest batches of node 1 acknowledged, and serve."""
+        for _ in range(chunks):
+            self.core.acknowledge(self.core.drain()[0])
+        self.lines.serve()
+
+
+def full(leaders: tuple[int, ...] = (1,), *, chunks: int = 8) -> Queue:
+    """Lines on a core whose memory is taken by partition 0."""
+    core = CoreParts(leaders=leaders, memory=chunks * 1024, batch_size=1024, max_record_size=6 * 1024)
+    while core.appender.append("t", CHUNK, None, 0, None, None, None) is not None:
+        pass
+    return Queue(core)
