@@ -65,7 +65,7 @@ def undelivered(error: ours.KafkaError, producer: ProducerBehind) -> Exception:
         producer: it knows the leaders and the connections.
     """
     last = error.last_broker_error
-    if not isinstance(error, ours.DeliveryTimeoutError) or isinstance(last, ours.BrokerError):
+    if not isinstance(error, ours.DeliveryTimeoutError):
         return as_aiokafka(error)
     now = producer.reason_not_sent(error.topic, error.partition)
     if isinstance(now, ours.BrokerError | UnansweredError):

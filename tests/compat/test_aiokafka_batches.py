@@ -1,6 +1,7 @@
 """Batches made by hand: `create_batch` and `send_batch`."""
 
 import json
+from contextlib import nullcontext
 
 import pytest
 from aiokafka import errors
@@ -115,9 +116,11 @@ async def test_batch_without_a_partition_asks_the_partitioner() -> None:
         ) as producer:
             batch = producer.create_batch()
             batch.append(timestamp=None, key=b"k", value=b"1")
-            metadata = await (await producer.send_batch(batch, "t", partition=None))
+            by_batch = await (await producer.send_batch(batch, "t", partition=None))
+            alone = await producer.send_and_wait("t", b"2", key=b"k")
 
-    assert (metadata.partition, seen) == (1, [(None, [0, 1], [1])])
+    assert (by_batch.partition, alone.partition) == (1, 1)
+    assert seen == [(None, [0, 1], [1]), (b"k", [0, 1], [1])]
 
 
 async def test_batch_that_fails_raises_aiokafkas_error(producer: AIOKafkaProducer, one_broker: FakeCluster) -> None:
@@ -177,3 +180,41 @@ async def test_batch_with_a_record_that_is_too_large_is_refused_whole(one_broker
         await producer.flush()
 
     assert values(one_broker, "orders") == []
+
+
+async def test_batch_keeps_times_and_takes_nothing_once_sent(
+    producer: AIOKafkaProducer, one_broker: FakeCluster
+) -> None:
+    """It is closed although it was not full."""
+    batch = producer.create_batch()
+    for timestamp in (7, 5):
+        batch.append(timestamp=timestamp, key=None, value=b"1")
+    await (await producer.send_batch(batch, "orders", partition=0))
+
+    assert [record.timestamp for record in one_broker.records("orders", 0)] == [7, 5]
+    assert batch.closed()
+    assert batch.append(timestamp=9, key=None, value=b"late") is None
+    assert batch.record_count() == 2
+
+
+@pytest.mark.parametrize(
+    "key,value,headers",
+    [(b"k", bytes(10_000), []), (None, bytes(200), [("h", None), ("name", bytes(300))]), (bytes(20_000), None, [])],
+)
+async def test_batch_is_refused_whole_at_the_byte(
+    one_broker: FakeCluster, *, key: bytes | None, value: bytes | None, headers: list[tuple[str, bytes | None]]
+) -> None:
+    """Its check and the producer's agree: with a byte less, the records before the large one are not sent either."""
+    probe = AIOKafkaProducer(bootstrap_servers=one_broker.bootstrap_servers, max_batch_size=100_000).create_batch()
+    probe.append(timestamp=None, key=key, value=value, headers=headers)
+    for limit, expected in ((probe.largest() - 1, 0), (probe.largest(), 2)):
+        async with AIOKafkaProducer(
+            bootstrap_servers=one_broker.bootstrap_servers, max_batch_size=100_000, max_request_size=limit
+        ) as producer:
+            batch = producer.create_batch()
+            batch.append(timestamp=None, key=None, value=b"small")
+            batch.append(timestamp=None, key=key, value=value, headers=headers)
+            with nullcontext() if expected else pytest.raises(errors.MessageSizeTooLargeError, match="of the batch"):
+                await (await producer.send_batch(batch, "orders", partition=0))
+
+        assert len(one_broker.records("orders", 0)) == expected

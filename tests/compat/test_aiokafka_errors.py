@@ -6,9 +6,25 @@ import gc
 import pytest
 from aiokafka import errors
 
-from aioproducer import DeliveryTimeoutError, IllegalStateError, KafkaError, Outcome
+from aioproducer import (
+    AuthenticationError,
+    BrokerConnectionError,
+    BufferFullError,
+    DeliveryTimeoutError,
+    IllegalStateError,
+    InvalidPartitionError,
+    KafkaError,
+    MetadataTimeoutError,
+    NoTransactionError,
+    Outcome,
+    ProducerClosedError,
+    ProducerFencedError,
+    ProtocolError,
+    RecordTooLargeError,
+    UnsupportedVersionError,
+)
 from aioproducer.compat import AIOKafkaProducer
-from aioproducer.compat.aiokafka_errors import IN_ORDER
+from aioproducer.compat.aiokafka_errors import IN_ORDER, as_aiokafka
 from aioproducer.testing import ApiKey, FakeCluster, Where
 from tests.fakes.background_tasks import background_tasks
 from tests.produced import values
@@ -101,6 +117,48 @@ async def test_dead_broker_is_a_node_that_is_not_ready(one_broker: FakeCluster) 
         found = await asyncio.gather(sent, unsent, return_exceptions=True)
 
     assert [type(error) for error in found] == [errors.NodeNotReadyError] * 2
+
+
+async def test_last_attempt_decides_the_class(one_broker: FakeCluster) -> None:
+    """The broker refused the record at first, and then died: aiokafka would have met a node that is not ready last."""
+    async with AIOKafkaProducer(
+        bootstrap_servers=one_broker.bootstrap_servers, request_timeout_ms=300, retry_backoff_ms=20
+    ) as producer:
+        await producer.send_and_wait("orders", b"0", partition=0)
+        refused = one_broker.faults.error(NOT_LEADER, PRODUCE, times=None)
+        future = await producer.send("orders", b"1", partition=0)
+        async with asyncio.timeout(5):
+            while not refused.hits:  # noqa: ASYNC110 - the broker tells only who asks
+                await asyncio.sleep(0.01)
+        await one_broker.kill(1)
+        with pytest.raises(errors.NodeNotReadyError):
+            await future
+
+
+@pytest.mark.parametrize(
+    "error,expected",
+    [
+        (BufferFullError("full"), errors.KafkaTimeoutError),
+        (MetadataTimeoutError("late"), errors.UnknownTopicOrPartitionError),
+        (ProtocolError("not an answer"), errors.KafkaProtocolError),
+        (BrokerConnectionError("lost"), errors.KafkaConnectionError),
+        (AuthenticationError("no"), errors.AuthenticationFailedError),
+        (UnsupportedVersionError("old"), errors.IncompatibleBrokerVersion),
+        (RecordTooLargeError("large"), errors.MessageSizeTooLargeError),
+        (ProducerClosedError("closed"), errors.ProducerClosed),
+        (NoTransactionError("none"), errors.IllegalOperation),
+        (ProducerFencedError("fenced"), errors.ProducerFenced),
+        (InvalidPartitionError("no"), AssertionError),
+        (KafkaError("other"), errors.KafkaError),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
+)
+def test_classes_are_those_of_the_page(error: KafkaError, expected: type[Exception]) -> None:
+    """With ours as the cause."""
+    translated = as_aiokafka(error)
+
+    assert type(translated) is expected
+    assert translated.__cause__ is error
 
 
 async def test_partition_without_leader_is_aiokafkas_error() -> None:

@@ -61,6 +61,7 @@ async def test_aiokafkas_defaults_become_ours() -> None:
     assert config.bootstrap_servers == ("localhost:9092",)
     assert (config.acks, config.enable_idempotence, config.linger_ms, config.batch_size) == (1, False, 0, 16384)
     assert (config.request_timeout_ms, config.max_block_ms, config.delivery_timeout_ms) == (40_000, 40_000, 80_000)
+    assert config.close_timeout_ms == config.delivery_timeout_ms
     assert (config.retry_backoff_ms, config.retry_backoff_max_ms) == (100, 100)
     assert (config.compression_type, config.partitioner) == ("none", None)
 

@@ -144,9 +144,10 @@ async def test_record_given_up_with_its_transaction_is_an_error_without_complain
     assert complaints == []
 
 
+@pytest.mark.parametrize("is_cancelled", [True, False])
 @in_virtual_time
-async def test_batch_that_was_taken_in_part_is_not_committed() -> None:
-    """There was no room for all of it, and its caller gave up; aiokafka takes all of a batch or nothing."""
+async def test_batch_that_was_taken_in_part_is_not_committed(*, is_cancelled: bool) -> None:
+    """No room for all of it: its caller gave up, or the time was over; aiokafka takes all of a batch or nothing."""
     async with (
         FakeCluster(1, topics={"t": 2}) as cluster,
         transactional(cluster, request_timeout_ms=1_000, max_batch_size=40_000_000) as producer,
@@ -157,12 +158,13 @@ async def test_batch_that_was_taken_in_part_is_not_committed() -> None:
         stalled = cluster.faults.stall(Where(api=ApiKey.PRODUCE))
         await producer.begin_transaction()
         sending = asyncio.create_task(producer.send_batch(batch, "t", partition=0))
-        await asyncio.sleep(0.5)
-        sending.cancel()
+        if is_cancelled:
+            await asyncio.sleep(0.5)
+            sending.cancel()
         await asyncio.wait([sending])
         cluster.faults.remove(stalled)
 
-        assert sending.cancelled()
+        assert sending.cancelled() if is_cancelled else type(sending.exception()) is errors.KafkaTimeoutError
         with pytest.raises(errors.KafkaError, match="not taken to its end"):
             await producer.commit_transaction()
         await producer.abort_transaction()

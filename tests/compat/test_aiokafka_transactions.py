@@ -177,6 +177,17 @@ async def test_records_and_offsets_outside_a_transaction_are_refused() -> None:
         assert committed(cluster) == [b"1", b"2"]
 
 
+@in_virtual_time
+async def test_offsets_after_an_abort_are_refused() -> None:
+    """As aiokafka refuses them, and not as a call in the wrong order."""
+    async with FakeCluster(1, topics={"t": 1}) as cluster, transactional(cluster) as producer:
+        await producer.begin_transaction()
+        await producer.abort_transaction()
+
+        with pytest.raises(errors.IllegalOperation, match="Not in the middle of a transaction"):
+            await producer.send_offsets_to_transaction(OFFSETS, "group")
+
+
 Verb = Callable[[AIOKafkaProducer], Awaitable[object]]
 
 
