@@ -5,15 +5,25 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import sys
 import threading
 from asyncio.log import logger as asyncio_logger
 from functools import partial
+from importlib import import_module
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from aioproducer._native.locked import locked
 from aioproducer.errors import IllegalStateError, KafkaError, ProducerClosedError
-from aioproducer.real_threads import RealRLock, are_patched, start_thread, thread_id, thread_pool
-from aioproducer.thread_calls import GRACE_S, CallFuture, Limit, call_on_loop, wait_for
+from aioproducer.real_threads import (
+    RealRLock,
+    allocate_lock,
+    are_patched,
+    start_thread,
+    thread_id,
+    thread_pool,
+    wait_for_lock,
+)
+from aioproducer.thread_calls import GRACE_S, LONGEST_SLEEP_S, CallFuture, Limit, call_on_loop, wait_for
 
 if TYPE_CHECKING:
     import concurrent.futures
@@ -254,11 +264,27 @@ def _new_loop() -> asyncio.AbstractEventLoop:
 def _uvloop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     if not all(map(_is_open, STANDARD_STREAMS)):
         return None  # its sockets would have these numbers, and libuv ends the process when it closes one of them
-    try:
-        import uvloop  # noqa: PLC0415  # only who uses it pays for it
-    except ImportError:
-        return None
-    return uvloop.new_event_loop
+    if "uvloop" not in sys.modules:
+        _import_uvloop()
+    factory: Callable[[], asyncio.AbstractEventLoop] | None = getattr(sys.modules.get("uvloop"), "new_event_loop", None)
+    return factory
+
+
+def _import_uvloop() -> None:
+    """Import it where it is installed, on another thread: Ctrl-C can leave the interpreter's lock of imports locked."""
+    gate = allocate_lock()
+    gate.acquire()
+
+    def import_it() -> None:
+        try:
+            with contextlib.suppress(Exception):  # not installed, or the system allows no more open files
+                import_module("uvloop")
+        finally:
+            gate.release()
+
+    start_thread(import_it, "aioproducer-import")
+    while not wait_for_lock(gate, LONGEST_SLEEP_S):
+        pass
 
 
 def _is_open(descriptor: int) -> bool:

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
     from aioproducer.logs import EventLog
 
+    Emit = Callable[[EventLog], object]
+
 MAX_EVENTS: Final = 1_000
 """Events that wait for a handler that blocks; further ones are counted and dropped."""
 
@@ -40,8 +42,7 @@ class LogThread:
 
     def __init__(self, client_id: Callable[[], str]) -> None:
         self._client_id = client_id
-        self._log: EventLog | None = None
-        self._events: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
+        self._events: SimpleQueue[Emit | None] = SimpleQueue()
         self._dropped = 0  # written by the event loop's thread alone
         self._told_dropped = 0  # written by this log's thread alone
         self._has_ended = allocate_lock()
@@ -49,22 +50,17 @@ class LogThread:
         self._is_running = False
 
     def start(self) -> None:
-        """Get the logger and start the thread, on the caller's thread; a second call does nothing.
+        """Start the thread; a second call does nothing.
 
         Raises:
             RuntimeError: no more threads.
         """
         if self._is_running:
             return
-        self._log = event_log(self._client_id())  # takes a lock of `logging`
         self._has_ended = allocate_lock()
         self._has_ended.acquire()
+        self._thread = start_thread(partial(self._run, self._client_id()), "aioproducer-log")
         self._is_running = True
-        try:
-            self._thread = start_thread(self._run, "aioproducer-log")
-        except RuntimeError:
-            self._is_running = False
-            raise
 
     def stop(self) -> None:
         """Emit what is queued and end the thread.
@@ -72,10 +68,8 @@ class LogThread:
         A handler that blocks is waited for no longer than `LONGEST_STOP_S`: the caller may hold its lock. The thread
         ends when the handler goes on.
         """
-        if not self._is_running:
-            return
-        self._events.put(None)
-        if wait_for_lock(self._has_ended, LONGEST_STOP_S):
+        self._events.put(None)  # also for a thread that Ctrl-C kept from being noted
+        if self._is_running and wait_for_lock(self._has_ended, LONGEST_STOP_S):
             self._has_ended.release()
             if self._thread is not None:
                 with contextlib.suppress(RuntimeError):  # the system had no thread for it: it ran on another
@@ -107,36 +101,42 @@ class LogThread:
         self._put("error", event, values)
 
     def call(self, function: Callable[[], object]) -> None:
-        """Queue a function that logs; it is called in the current context, as structlog's context variables need."""
-        if self._events.qsize() >= MAX_EVENTS:
-            self._dropped += 1
-        else:
-            self._events.put(partial(contextvars.copy_context().run, function))
+        """Queue a function that logs."""
+        self._queue(lambda _log: function())
 
     def _put(self, level: str, event: str, values: dict[str, object]) -> None:
-        if self._log is not None:
-            self.call(partial(getattr(self._log, level), event, **values))
+        self._queue(lambda log: getattr(log, level)(event, **values))
+
+    def _queue(self, emit: Emit) -> None:
+        if self._events.qsize() >= MAX_EVENTS:
+            self._dropped += 1
+            return
+        context = contextvars.copy_context()  # for structlog's context variables
+        self._events.put(lambda log: context.run(emit, log))
 
     def mark_forked(self) -> None:
         """Forget the thread: this process is a fork, and the thread is the parent's."""
         self._is_running = False
 
-    def _run(self) -> None:
+    def _run(self, client_id: str) -> None:
         try:
+            # Here and not in `start`: it imports structlog and takes a lock of `logging`. And Ctrl-C, which meets the
+            # main thread alone, can leave the interpreter's lock of imports locked.
+            log = event_log(client_id)
             while (emit := self._events.get()) is not None:
-                self._emit(emit)
-                self._emit(self._tell_dropped)
+                self._emit(emit, log)
+                self._emit(self._tell_dropped, log)
         finally:
             self._has_ended.release()
 
-    def _emit(self, emit: Callable[[], object]) -> None:
+    def _emit(self, emit: Emit, log: EventLog) -> None:
         try:
-            emit()
+            emit(log)
         except BaseException as error:  # noqa: BLE001  # the application's: the events after this one are emitted too
             report_unraisable(error, self)
 
-    def _tell_dropped(self) -> None:
+    def _tell_dropped(self, log: EventLog) -> None:
         new = self._dropped - self._told_dropped
-        if new and self._log is not None:
+        if new:
             self._told_dropped += new
-            self._log.warning("events_dropped", count=new)
+            log.warning("events_dropped", count=new)

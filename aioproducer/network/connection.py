@@ -25,6 +25,7 @@ from collections.abc import Callable, Mapping
 from operator import attrgetter
 from typing import Final, cast
 
+from aioproducer._native.unraisable import report_unraisable
 from aioproducer.errors import BrokerConnectionError, KafkaError, ProtocolError, UnsupportedVersionError
 from aioproducer.network.environment import NetworkEnvironment, Timer
 from aioproducer.network.outgoing_request import OutgoingRequest
@@ -301,9 +302,11 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
         try:
             request.on_lost(error)
         except Exception as defect:  # noqa: BLE001  # the others must end all the same
-            self._environment.loop.call_exception_handler(
-                {"message": "a callback failed while requests were lost", "exception": defect, "protocol": self}
-            )
+            context = {"message": "a callback failed while requests were lost", "exception": defect, "protocol": self}
+            try:
+                self._environment.loop.call_exception_handler(context)
+            except Exception as raised:  # noqa: BLE001  # asyncio's handler logs, and a filter may raise
+                report_unraisable(raised, self)
 
     def _reason_of_loss(self, exc: Exception | None) -> KafkaError:
         if exc is not None:
