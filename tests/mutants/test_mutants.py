@@ -44,11 +44,31 @@ def test_names_are_unique() -> None:
     assert len(names) == len(set(names))
 
 
-@pytest.mark.parametrize("text", ["", "old old"])
-def test_stale_mutant_is_an_error(text: str) -> None:
-    """A mutant that no longer changes what it names must not count as one that was killed."""
+@pytest.mark.parametrize("body", ["pass", "old(); old()", "if old():\n        old()"])
+def test_mutant_that_does_not_fit_is_an_error(body: str) -> None:
+    """A mutant that changes nothing, or more than it says, must not count as one that was killed."""
     with pytest.raises(StaleMutantError):
-        Change("sender.py", "old", "new").replaced(text)
+        Change("sender.py", "send", "old()", "new()").replaced(f"def send():\n    {body}\n")
+
+
+def test_function_that_is_gone_is_an_error() -> None:
+    """It was renamed, and the mutant with it must be."""
+    with pytest.raises(StaleMutantError, match=r"Sender\.run"):
+        Change("sender.py", "Sender.run", "old()", "new()").replaced("class Sender:\n    pass\n")
+
+
+@pytest.mark.parametrize(
+    "old, new, expected",
+    [
+        ("a + b", "a - b", "def send():\n    return (a - b)  # why\n"),
+        ("return a + b", "log()\nreturn 0", "def send():\n    log()\n    return 0  # why\n"),
+    ],
+)
+def test_change_is_found_by_what_it_means(old: str, new: str, expected: str) -> None:
+    """White space, parentheses and comments do not count."""
+    text = "def send():\n    return (a  +  b)  # why\n"
+
+    assert Change("sender.py", "send", old, new).replaced(text) == expected
 
 
 def test_six_are_chosen_by_the_commit() -> None:

@@ -10,12 +10,13 @@ from tests.mutants.workshop import Tree
 
 TOLD_WHO_GAVE_UP = Mutant(
     name="flush_tells_who_gave_up",
-    breaks="I17: an answer in the same turn of the loop in which a flush gives up ends the producer",
+    breaks="an answer in the same turn of the loop in which a flush gives up ends the producer",
     changes=(
         Change(
             "flush_waiters.py",
-            "if not finished.done():",
-            "if finished.cancelled() or not finished.done():",
+            "",
+            "not finished.done()",
+            "finished.cancelled() or not finished.done()",
         ),
     ),
 )
