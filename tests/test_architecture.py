@@ -17,8 +17,8 @@ MODULES = [path for path in SOURCES if path.suffix == ".py"]
 
 TESTS = sorted(Path(__file__).parent.rglob("*.py"))
 
-MAX_FUNCTION_LINES = 40
-MAX_FILE_LINES = 400
+MAX_FUNCTION_LINES = 60
+MAX_FILE_LINES = 600
 ROWS = {"errors.py", "error_codes.py"}
 """Files of one short class or table row after another: they may be longer."""
 
