@@ -3,6 +3,8 @@
 import pytest
 
 from aioproducer._native.delivery import Delivery
+from aioproducer.core.waiting_lines import still_unknown
+from aioproducer.errors import BrokerError
 from tests.fakes.core_parts import CoreParts
 
 
@@ -56,3 +58,11 @@ def test_partitioner_that_sends_is_waited_behind() -> None:
 
     assert [record.delivery.position for record in (first, second, *sent)] == [0, 1, 2]
     assert appended(core, b"4") is not None
+
+
+@pytest.mark.parametrize("code, is_asked", [(3, True), (5, False)])
+def test_error_of_an_unknown_topic_asks_whether_it_exists(code: int, *, is_asked: bool) -> None:
+    """Of one that is being created, or has no leader yet, brokers say something else."""
+    trouble = BrokerError.of(code, "what brokers answer", retriable=True)
+
+    assert ("does the topic exist?" in str(still_unknown("t", "max_block_ms=1", trouble))) is is_asked
