@@ -70,7 +70,7 @@ class StringSerializer:
 
     def __init__(self, encoding: str = "utf-8") -> None:
         try:
-            self.encoding = codecs.lookup(encoding).name
+            self.encoding: str = codecs.lookup(encoding).name
         except LookupError as error:
             raise ValueError(f"StringSerializer: there is no text encoding {encoding!r}") from error
 

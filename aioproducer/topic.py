@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from aioproducer.bulk_delivery import BulkDelivery, EnqueueRow
     from aioproducer.record_verbs import RecordVerbs
     from aioproducer.records import RecordMetadata
+    from aioproducer.type_serializers import PartType
 
     TypedArguments = tuple[object, object, int | None, int | None, Headers | None, OnDelivery | None]
 
@@ -61,10 +62,10 @@ class TopicRecords(Generic[KeyT, ValueT]):
         from aioproducer.type_serializers import part_type  # noqa: PLC0415  # a tenth of the package's import, for few
 
         check_topic_name(name)
-        self.name = name
-        self.key = part_type("key", key)
-        self.value = part_type("value", value)
-        self.headers = normalize_headers(headers)
+        self.name: str = name
+        self.key: PartType = part_type("key", key)
+        self.value: PartType = part_type("value", value)
+        self.headers: Headers = normalize_headers(headers)
 
     def check(self, value: object, key: object) -> None:
         """Refuse what is not of the topic's types.

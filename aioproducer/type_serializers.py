@@ -62,7 +62,7 @@ _NUMBERS: Final[Mapping[type, str]] = {
 class PartType(NamedTuple):
     """What may be given as the key, or as the value, of a topic's records."""
 
-    types: tuple[type, ...] | None
+    types: tuple[type[object], ...] | None
     """Of which it must be; None: its serializer decides."""
 
     name: str

@@ -15,7 +15,7 @@ cdef extern from *:
 @cython.final
 cdef class OwnLoop:
     cdef object _loop                        # that it was made on; None: on none
-    cdef object _hook                        # of the run that was looked at last; kept, so that no other has its address
+    cdef object _hook                        # of the last run looked at; kept, so no other has its address
     cdef unsigned long _thread
 
     cdef inline bint was_seen(self) noexcept:

@@ -81,7 +81,7 @@ class LogThread:
         if self._is_running:
             drained = allocate_lock()
             drained.acquire()
-            self._events.put(drained.release)
+            self._events.put(lambda _log: drained.release())
             wait_for_lock(drained, LONGEST_STOP_S)
 
     def debug(self, event: str, **values: object) -> None:
