@@ -39,6 +39,18 @@ NO_TESTS_COLLECTED = 5
 PIP = {"PYTHONWARNINGS": "ignore", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
 """Its environment: it says nothing that nobody acts on."""
 
+SANS_IO = next(each for each in PYPROJECT["tool"]["importlinter"]["contracts"] if each["id"] == "sans-io")
+DECIDES = [
+    f"{path}/*" if (ROOT / path).is_dir() else f"{path}.py"
+    for path in (module.replace(".", "/") for module in SANS_IO["source_modules"])
+]
+"""Files of the modules that decide, as the contract lists them."""
+
+TESTS_OF_DECISIONS = [
+    *("tests/accumulator", "tests/protocol", "tests/sender", "tests/timing", "tests/transactions"),
+    *("tests/test_cluster.py", "tests/test_partitioners.py"),
+]
+
 CHECK_MACHINE = str(ROOT / ".ci" / "check_machine.py")
 
 
@@ -92,22 +104,22 @@ def simulate(session: nox.Session) -> None:
     """
     arguments = session.posargs or ["--all", "--seeds", "100", "--jobs", "2"]
     chosen = [] if {"--all", "--family", "--scene", "--engine"} & set(arguments) else ["--all"]
-    run_beside_tests(session, "tests.simulation", *chosen, *arguments, env={"PYTHONHASHSEED": "0"})
+    run_beside_tests(session, "tests.programs.simulation", *chosen, *arguments, env={"PYTHONHASHSEED": "0"})
 
 
 @nox.session(python=False)
 def mutants(session: nox.Session) -> None:
     """Put deliberate bugs into copies of the package, each of which must be found: `-- NAME`, `-- --six HASH`."""
     arguments = session.posargs or ["--evidence", "docs/evidence/mutants.jsonl"]
-    run_beside_tests(session, "tests.mutants", *arguments)
+    run_beside_tests(session, "tests.programs.mutants", *arguments)
 
 
 @nox.session(python=False)
 def coverage(session: nox.Session) -> None:
     """Run the tests of what decides, in the core and the protocol, which must reach every line and branch of it."""
-    tests = ["pytest", "-q", "tests/core", "tests/protocol", "--cov", "--cov-report=", *session.posargs]
+    tests = ["pytest", "-q", *TESTS_OF_DECISIONS, "--cov", "--cov-report=", *session.posargs]
     run_beside_tests(session, *tests)
-    report = ["coverage", "report", "--include=aioproducer/core/*,aioproducer/protocol/*", "--fail-under=100"]
+    report = ["coverage", "report", f"--include={','.join(DECIDES)}", "--fail-under=100"]
     run_beside_tests(session, *report)
 
 
@@ -127,26 +139,26 @@ def checked(session: nox.Session) -> None:
 @nox.session(python=False)
 def chaos(session: nox.Session) -> None:
     """Kill real brokers under load, and check what their logs hold: `nox -s chaos -- --minutes 30 [--kafka 4.3.1]`."""
-    run_beside_tests(session, "tests.chaos", *session.posargs)
+    run_beside_tests(session, "tests.programs.chaos", *session.posargs)
 
 
 @nox.session
 def fuzz(session: nox.Session) -> None:
     """Fuzz every decoder: `-- --minutes 10`, by libFuzzer with `--engine atheris`."""
     install(session, group="fuzz")
-    session.run("python", "-m", "tests.fuzz", *session.posargs)
+    session.run("python", "-m", "tests.programs.fuzz", *session.posargs)
 
 
 @nox.session(python=False)
 def sanitizers(session: nox.Session) -> None:
     """Run the native tests, journeys and the fuzzer on a build with AddressSanitizer and UBSan: `-- --minutes 1`."""
-    run_beside_tests(session, "tests.sanitizers", *session.posargs)
+    run_beside_tests(session, "tests.programs.sanitizers", *session.posargs)
 
 
 @nox.session(python=False)
 def soak(session: nox.Session) -> None:
     """Load real brokers at 70 % of the highest rate, a fault a minute: `nox -s soak -- --minutes 45 --keep`."""
-    run_beside_tests(session, "tests.soak", *session.posargs)
+    run_beside_tests(session, "tests.programs.soak", *session.posargs)
 
 
 @nox.session(python=False)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TypedDict
 
 ROOT = Path(__file__).resolve().parent.parent
-MODULES = ["aioproducer", "aioproducer.broker", "aioproducer.compat", "aioproducer.testing"]
+MODULES = ["aioproducer", "aioproducer.testing.kafka", "aioproducer.compat", "aioproducer.testing"]
 INSIDE = {"aioproducer.testing.fake_cluster.FakeCluster.model"}
 """Public for the tests of this project: what a model of a broker is made of is no promise."""
 

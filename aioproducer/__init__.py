@@ -6,8 +6,12 @@ is used.
 """
 
 from aioproducer._native.delivery import Delivery
+from aioproducer._producer.bulk import BulkDelivery, BulkResult, OffsetRange
+from aioproducer._producer.producer import Producer
+from aioproducer._producer.topic import Topic
+from aioproducer._producer.transaction import Transaction
+from aioproducer._version import VERSION as __version__  # noqa: N811  # the name that Python tools look for
 from aioproducer.blocking import BlockingProducer, BlockingTopic
-from aioproducer.bulk_delivery import BulkDelivery, BulkResult, OffsetRange
 from aioproducer.config import ProducerConfig, ProducerOptions
 from aioproducer.errors import (
     AuthenticationError,
@@ -62,7 +66,6 @@ from aioproducer.java_serializers import (
 )
 from aioproducer.metrics import ProducerStatistics
 from aioproducer.partitioners import Partitioner, RoundRobinPartitioner, partition_for_key
-from aioproducer.producer import Producer
 from aioproducer.records import (
     ConsumerGroupMetadata,
     OffsetAndMetadata,
@@ -71,9 +74,6 @@ from aioproducer.records import (
     TopicPartition,
 )
 from aioproducer.serializers import BytesSerializer, JsonSerializer, Serializer, StringSerializer
-from aioproducer.topic import Topic
-from aioproducer.transaction import Transaction
-from aioproducer.version import VERSION as __version__  # noqa: N811  # the name that Python tools look for
 
 __all__ = [
     "AuthenticationError",

@@ -353,7 +353,7 @@ class BrokerError(KafkaError):
 
     Args:
         message: the code's name, what it means here, what to do.
-        code: Kafka's number; see `aioproducer.protocol.error_codes`.
+        code: Kafka's number; see `aioproducer._protocol.error_codes`.
         retriable: whether the same request may succeed later.
     """
 

@@ -13,7 +13,7 @@ from numbers import Real
 from typing import NoReturn, TypeAlias
 from uuid import UUID
 
-from aioproducer.shown_values import shown
+from aioproducer._shown_values import shown
 
 Number: TypeAlias = float
 """A float or an int, by PEP 484's numeric tower; numpy's numbers are accepted at run time."""

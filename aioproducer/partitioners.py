@@ -14,7 +14,7 @@ import inspect
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
-    from aioproducer.core.cluster import Cluster
+    from aioproducer.cluster import Cluster
 
 _MASK = 0xFFFFFFFF  # murmur2 counts in 32 bits
 _SEED = 0x9747B28C

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self, TypeAlias
 
+from aioproducer._shown_values import shown
 from aioproducer.errors import IllegalStateError
-from aioproducer.shown_values import shown
 
 Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
 """A record's headers: names may repeat, order is kept, `None` is a null value."""

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 DOCS: Final = Path(__file__).parent
 
 project = "aioproducer"
-version = release = runpy.run_path(str(DOCS.parent / "aioproducer" / "version.py"))["VERSION"]  # needs no build
+version = release = runpy.run_path(str(DOCS.parent / "aioproducer" / "_version.py"))["VERSION"]  # needs no build
 copyright = "the authors of aioproducer"  # noqa: A001  # Sphinx's name
 
 extensions = ["myst_parser"]

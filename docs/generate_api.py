@@ -56,11 +56,7 @@ _CHAPTERS: Final = {
     "Transactions": ("aioproducer", ["Transaction", "OffsetAndMetadata", "ConsumerGroupMetadata"]),
     "With aiokafka's consumer: aioproducer.integrations.aiokafka": (
         "aioproducer.integrations.aiokafka",
-        ["exactly_once", "ExactlyOnce", "PoisonRecordError"],
-    ),
-    "The transaction of its batches: aioproducer.integrations.batch_transaction": (
-        "aioproducer.integrations.batch_transaction",
-        ["BatchTransaction", "RecordParts", "ColumnParts"],
+        ["exactly_once", "ExactlyOnce", "PoisonRecordError", "BatchTransaction", "RecordParts", "ColumnParts"],
     ),
     "Code of your own": (
         "aioproducer",
@@ -78,8 +74,8 @@ _CHAPTERS: Final = {
             *("ThreadedFakeCluster", "SeenRequest", "TopicRefusedError", "CoordinatorKind", "ErrorCode"),
         ],
     ),
-    "Real Kafka: aioproducer.broker": (
-        "aioproducer.broker",
+    "Real Kafka: aioproducer.testing.kafka": (
+        "aioproducer.testing.kafka",
         ["KafkaCluster", "BrokerStartError", "MissingToolError", "missing_for_kafka"],
     ),
     "aiokafka's interface: aioproducer.compat": ("aioproducer.compat", ["AIOKafkaProducer", "BatchBuilder"]),

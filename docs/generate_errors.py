@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Final
 
 from aioproducer import errors
-from aioproducer.core.produce_outcome import (
+from aioproducer._protocol.error_codes import ErrorCode
+from aioproducer._protocol.produce import PartitionAnswer
+from aioproducer._sender.produce_outcome import (
     FEW_RETRIES,
     BatchFacts,
     Complete,
@@ -27,8 +29,6 @@ from aioproducer.core.produce_outcome import (
     decide,
 )
 from aioproducer.errors import BrokerError, KafkaError, Outcome
-from aioproducer.protocol.error_codes import ErrorCode
-from aioproducer.protocol.produce import PartitionAnswer
 
 PAGE = Path(__file__).parent / "reference" / "errors.md"
 
@@ -48,7 +48,7 @@ Where Python has a word for it, the class has that built-in as a second parent,
 so `except TimeoutError` or `except ValueError` works without importing anything of ours.
 
 {tree}
-`exactly_once` adds one, `aioproducer.integrations.aiokafka.PoisonRecordError`: a record of the input fails whenever it
+`exactly_once` adds one, `aioproducer.integrations.aiokafka.exactly_once.PoisonRecordError`: a record of the input fails whenever it
 is tried, also alone. Its `topic`, `partition` and `offset` say which.
 
 ## What an error says
@@ -70,7 +70,7 @@ nothing was accepted.
 
 ## What each code of a Produce answer leads to
 
-One row for each code that `core/produce_outcome.py : decide` treats in a way of its own,
+One row for each code that `_sender/produce_outcome.py : decide` treats in a way of its own,
 for a producer with the default options (all acknowledgements, idempotent, any number of retries)
 and a batch of two records whose first attempt got this answer, without an offset.
 The last two columns tell what the caller gets when the batch ends with that answer:

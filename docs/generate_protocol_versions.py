@@ -9,19 +9,18 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from aioproducer.errors import UnsupportedVersionError
-from aioproducer.protocol.api_versions import ApiVersions
-from aioproducer.protocol.messages import API_VERSIONS, INIT_PRODUCER_ID, METADATA, PRODUCE, Api
-from aioproducer.protocol.offset_fetch import OFFSET_FETCH
-from aioproducer.protocol.offset_messages import TXN_OFFSET_COMMIT
-from aioproducer.protocol.transaction_admin_messages import DESCRIBE_TRANSACTIONS
-from aioproducer.protocol.transaction_messages import (
+from aioproducer._protocol.api_versions import ApiVersions
+from aioproducer._protocol.messages import API_VERSIONS, INIT_PRODUCER_ID, METADATA, PRODUCE, Api
+from aioproducer._protocol.offset_messages import OFFSET_FETCH, TXN_OFFSET_COMMIT
+from aioproducer._protocol.transaction_admin_messages import DESCRIBE_TRANSACTIONS
+from aioproducer._protocol.transaction_messages import (
     ADD_OFFSETS_TO_TXN,
     ADD_PARTITIONS_TO_TXN,
     END_TXN,
     FIND_COORDINATOR,
 )
-from aioproducer.testing.model.version_profiles import PROFILES, VersionProfile
+from aioproducer.errors import UnsupportedVersionError
+from aioproducer.testing.fake_broker.version_profiles import PROFILES, VersionProfile
 
 PAGE = Path(__file__).parent / "reference" / "protocol_versions.md"
 

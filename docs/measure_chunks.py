@@ -17,8 +17,8 @@ import time
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
+from aioproducer._accumulator.buffer_pool import BufferPool
 from aioproducer._native.memory import Chunk
-from aioproducer.core.buffer_pool import BufferPool
 
 BUFFER: Final = 32 * 1024 * 1024
 SIZES: Final = (1024, 16 * 1024, 256 * 1024, 1024 * 1024)

@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from aioproducer.core.timer_heap import TimerHeap
+from aioproducer._timing.timers import TimerHeap
 
 LINGER_S: Final = 0.005
 DEADLINE_S: Final = 120.0

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
-from aioproducer.broker import KafkaCluster, MissingToolError
-from aioproducer.broker.kafka_jars import require_kafka_prerequisites
 from aioproducer.errors import UndeliveredError
+from aioproducer.testing.kafka import KafkaCluster, MissingToolError
+from aioproducer.testing.kafka.kafka_jars import require_kafka_prerequisites
 from tests.kafka_releases import (
     FAKE,
     REAL,

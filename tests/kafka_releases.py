@@ -6,8 +6,8 @@ from types import MappingProxyType
 
 import pytest
 
-from aioproducer.broker import KafkaCluster
-from aioproducer.testing.model.version_profiles import VersionProfile, profile_named
+from aioproducer.testing.fake_broker.version_profiles import VersionProfile, profile_named
+from aioproducer.testing.kafka import KafkaCluster
 
 RELEASES: Mapping[str, Mapping[str, int]] = MappingProxyType(
     {"3.9.1": {}, "4.3.1": {}, "4.3.1-tv0": {"transaction.version": 0}}

@@ -17,7 +17,7 @@ from aioproducer import (
     TopicAuthorizationError,
     UndeliveredError,
 )
-from aioproducer.shown_values import shown
+from aioproducer._shown_values import shown
 from aioproducer.testing import ApiKey, FakeCluster, Where
 from tests.produced import VERBS, give, produce_requests, values
 

@@ -5,11 +5,11 @@ import re
 
 import pytest
 
+from aioproducer._shown_values import shown as value_shown
 from aioproducer.config import ProducerConfig, ProducerOptions
 from aioproducer.errors import ConfigurationError, ConfigurationTypeError
 from aioproducer.partitioners import RoundRobinPartitioner
 from aioproducer.serializers import StringSerializer
-from aioproducer.shown_values import shown as value_shown
 
 
 async def async_serializer(value: object) -> bytes:

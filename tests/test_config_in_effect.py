@@ -7,14 +7,14 @@ import re
 
 import pytest
 
+from aioproducer._accumulator.buffer_pool import BufferPool
+from aioproducer._producer.component_settings import accumulator_settings
 from aioproducer.config import ProducerConfig
-from aioproducer.config.option_kinds import OptionalWhole, Whole
-from aioproducer.core.buffer_pool import BufferPool
+from aioproducer.config.option_types import OptionalWhole, Whole
 from aioproducer.errors import ConfigurationError
 from aioproducer.interceptors import ProducerInterceptor
 from aioproducer.partitioners import RoundRobinPartitioner
 from aioproducer.serializers import StringSerializer
-from aioproducer.settings import accumulator_settings
 
 
 def config(**options: object) -> ProducerConfig:

@@ -3,10 +3,10 @@
 from collections.abc import Callable, Iterable
 from typing import NoReturn, Protocol, TypeAlias
 
+from aioproducer._accumulator.partition_queue import PartitionQueue
 from aioproducer._native.delivery import BatchResult, Delivery, OnDelivery
 from aioproducer._native.memory import Chunk
 from aioproducer._native.own_loop import OwnLoop
-from aioproducer.core.partition_queue import PartitionQueue
 from aioproducer.errors import RecordTooLargeError
 
 Headers: TypeAlias = Iterable[tuple[str, bytes | None]]

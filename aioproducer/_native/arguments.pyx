@@ -3,7 +3,7 @@
 
 from libc.stdint cimport int64_t
 
-from aioproducer.shown_values import shown
+from aioproducer._shown_values import shown
 
 cdef int64_t MAX_INT64 = 0x7FFFFFFFFFFFFFFF
 

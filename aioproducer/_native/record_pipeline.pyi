@@ -7,7 +7,7 @@ from typing import Protocol
 from aioproducer._native.append import Headers, RecordAppender
 from aioproducer._native.bound_serializer import BoundSerializer
 from aioproducer._native.delivery import Delivery, OnDelivery
-from aioproducer.core.cluster import Cluster
+from aioproducer.cluster import Cluster
 from aioproducer.errors import KafkaError
 from aioproducer.interceptors import ProducerInterceptor
 from aioproducer.partitioners import Partitioner

@@ -7,7 +7,7 @@ from aioproducer._native.append import Headers
 from aioproducer._native.delivery import Delivery, OnDelivery
 from aioproducer._native.enqueue import EnqueueVerb
 from aioproducer._native.record_pipeline import PreparedRecord, RecordPipeline
-from aioproducer.topic import KeyT, TopicRecords, ValueT
+from aioproducer._producer.topic import KeyT, TopicRecords, ValueT
 
 class TypedVerbs(Generic[KeyT, ValueT]):
     """What `Topic` inherits `enqueue` from.

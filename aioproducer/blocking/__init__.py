@@ -5,7 +5,7 @@
 What lives here waits in threads, and may be called from any of them; nothing below may.
 """
 
-from aioproducer.blocking.blocking_producer import BlockingProducer
-from aioproducer.blocking.blocking_topic import BlockingTopic
+from aioproducer.blocking.producer import BlockingProducer
+from aioproducer.blocking.topic import BlockingTopic
 
 __all__ = ["BlockingProducer", "BlockingTopic"]

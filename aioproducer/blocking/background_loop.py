@@ -13,8 +13,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from aioproducer._native.locked import locked
-from aioproducer.errors import IllegalStateError, KafkaError, ProducerClosedError
-from aioproducer.real_threads import (
+from aioproducer._threads.calls import GRACE_S, LONGEST_SLEEP_S, CallFuture, Limit, call_on_loop, wait_for
+from aioproducer._threads.real_threads import (
     RealRLock,
     allocate_lock,
     are_patched,
@@ -23,7 +23,7 @@ from aioproducer.real_threads import (
     thread_pool,
     wait_for_lock,
 )
-from aioproducer.thread_calls import GRACE_S, LONGEST_SLEEP_S, CallFuture, Limit, call_on_loop, wait_for
+from aioproducer.errors import IllegalStateError, KafkaError, ProducerClosedError
 
 if TYPE_CHECKING:
     import concurrent.futures

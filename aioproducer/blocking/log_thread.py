@@ -14,15 +14,15 @@ from _queue import SimpleQueue
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from aioproducer._logs import event_log
 from aioproducer._native.unraisable import report_unraisable
-from aioproducer.logs import event_log
-from aioproducer.real_threads import allocate_lock, start_thread, wait_for_lock
+from aioproducer._threads.real_threads import allocate_lock, start_thread, wait_for_lock
 
 if TYPE_CHECKING:
     import threading
     from collections.abc import Callable
 
-    from aioproducer.logs import EventLog
+    from aioproducer._logs import EventLog
 
     Emit = Callable[[EventLog], object]
 

@@ -12,8 +12,6 @@ import typer
 from aiokafka.errors import KafkaError as ReaderError
 from rich.console import Console
 
-from aioproducer.broker import BrokerStartError, MissingToolError
-from aioproducer.broker.kafka_jars import TESTED_VERSIONS, kafka_jars
 from aioproducer.cli.benchmark.bench_run import Bench
 from aioproducer.cli.benchmark.brokers import BrokerUnderTest, NoBrokerError, embedded_broker, given_broker, real_broker
 from aioproducer.cli.benchmark.machine import machine, versions
@@ -27,6 +25,8 @@ from aioproducer.cli.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED
 from aioproducer.cli.running import run_until_signal, usage_error
 from aioproducer.config.bootstrap_servers import parse_bootstrap_servers
 from aioproducer.errors import ConfigurationError
+from aioproducer.testing.kafka import BrokerStartError, MissingToolError
+from aioproducer.testing.kafka.kafka_jars import TESTED_VERSIONS, kafka_jars
 
 KAFKA_VERSION = TESTED_VERSIONS[0]
 

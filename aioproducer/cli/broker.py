@@ -9,12 +9,12 @@ from typing import Annotated, Protocol
 import anyio
 import typer
 
-from aioproducer.broker import BrokerStartError, KafkaCluster, MissingToolError
-from aioproducer.broker.free_ports import free_ports, is_free
 from aioproducer.cli.exit_codes import EXIT_FAILED
 from aioproducer.cli.kafka_version import require_kafka
 from aioproducer.cli.running import run_until_signal, usage_error
 from aioproducer.cli.standard_streams import discard, tell
+from aioproducer.testing.kafka import BrokerStartError, KafkaCluster, MissingToolError
+from aioproducer.testing.kafka.server_properties import free_ports, is_free
 
 TOPIC_PATTERN = re.compile(r"(?!\.{1,2}(:|$))(?P<name>[A-Za-z0-9._-]{1,249})(:(?P<partitions>[0-9]{1,20}))?")
 DEFAULT_PARTITIONS = 4
@@ -114,7 +114,7 @@ def _embedded(ports: Sequence[int], topics: Mapping[str, int]) -> Cluster:
 
 def _load_message_classes() -> None:
     """What the embedded brokers would import on the event loop, half a second long, at the first transaction."""
-    from aioproducer.testing.model.messages import load_message_classes  # noqa: PLC0415 - real Kafka needs none of it
+    from aioproducer.testing.fake_broker.wire.messages import load_message_classes  # noqa: PLC0415 - real Kafka needs none of it
 
     load_message_classes()
 

@@ -11,7 +11,6 @@ from rich.console import Console
 from rich.text import Text
 
 from aioproducer import KafkaError
-from aioproducer.broker import BrokerStartError, KafkaCluster, MissingToolError
 from aioproducer.cli.demonstration.clusters import EmbeddedClusterError, EmbeddedClusterProcess, ShowCluster
 from aioproducer.cli.demonstration.flights import FLIGHTS
 from aioproducer.cli.demonstration.leader_watch import TopicNotMadeError
@@ -29,6 +28,7 @@ from aioproducer.cli.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED
 from aioproducer.cli.kafka_version import require_kafka
 from aioproducer.cli.running import run_until_signal, usage_error
 from aioproducer.cli.standard_streams import discard
+from aioproducer.testing.kafka import BrokerStartError, KafkaCluster, MissingToolError
 
 PACED_S = 24.0
 """How long the sending takes unless told otherwise; with the rest about half a minute."""

@@ -1,8 +1,8 @@
 """Checks the `--kafka VERSION` of a command before anything is started, or said to be."""
 
-from aioproducer.broker import BrokerStartError, MissingToolError
-from aioproducer.broker.kafka_jars import require_kafka_prerequisites
 from aioproducer.cli.running import usage_error
+from aioproducer.testing.kafka import BrokerStartError, MissingToolError
+from aioproducer.testing.kafka.kafka_jars import require_kafka_prerequisites
 
 
 def require_kafka(version: str) -> None:

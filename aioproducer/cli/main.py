@@ -10,9 +10,9 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
+from aioproducer._version import VERSION
 from aioproducer.cli.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE
 from aioproducer.cli.standard_streams import discard, let_any_text_out, open_closed_streams, tell
-from aioproducer.version import VERSION
 
 if TYPE_CHECKING:
     from typer import Typer

@@ -6,7 +6,7 @@ import os
 import sys
 from typing import BinaryIO, TextIO
 
-from aioproducer.protocol.cluster_text import printable
+from aioproducer._protocol.cluster_text import printable
 
 STREAMS = ("stdin", "stdout", "stderr")
 """By descriptor."""

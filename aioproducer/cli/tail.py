@@ -9,6 +9,7 @@ import anyio
 import typer
 from aiokafka.errors import KafkaError
 
+from aioproducer._protocol.cluster_text import printable
 from aioproducer.cli.argument_text import required_text
 from aioproducer.cli.exit_codes import EXIT_FAILED
 from aioproducer.cli.running import run_until_signal, usage_error
@@ -21,7 +22,6 @@ from aioproducer.cli.waiting import CONNECT_TIMEOUT_S
 from aioproducer.config.bootstrap_servers import parse_bootstrap_servers
 from aioproducer.errors import ConfigurationError
 from aioproducer.errors import KafkaError as OwnError
-from aioproducer.protocol.cluster_text import printable
 from aioproducer.records import check_topic_name
 
 EVERYTHING = 2**63 - 1

@@ -9,6 +9,7 @@ from typing import Annotated, NoReturn, TypeAlias
 
 import typer
 
+from aioproducer._protocol.cluster_text import printable
 from aioproducer.cli.argument_text import required_text
 from aioproducer.cli.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED
 from aioproducer.cli.running import run_until_signal, usage_error
@@ -20,7 +21,6 @@ from aioproducer.cli.transactions.transaction_questions import STATES, Transacti
 from aioproducer.cli.waiting import CONNECT_TIMEOUT_S
 from aioproducer.config.bootstrap_servers import parse_bootstrap_servers
 from aioproducer.errors import ConfigurationError, KafkaError
-from aioproducer.protocol.cluster_text import printable
 
 BootstrapServer: TypeAlias = Annotated[
     str, typer.Option("--bootstrap-server", "-b", metavar="HOST:PORT", help="A broker, or several with commas.")

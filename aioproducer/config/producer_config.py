@@ -10,9 +10,11 @@ from itertools import count
 from os import PathLike
 from typing import Annotated, ClassVar, Final, Self, Unpack, cast, get_type_hints
 
+from aioproducer._accumulator.buffer_pool import SMALLEST_CHUNK
 from aioproducer.config import java_classes, rules
 from aioproducer.config.bootstrap_servers import parse_bootstrap_servers
-from aioproducer.config.option_kinds import (
+from aioproducer.config.kafka_properties import check_properties, in_python_spelling, python_name
+from aioproducer.config.option_types import (
     INT64_MAX,
     Acks,
     Choice,
@@ -26,10 +28,8 @@ from aioproducer.config.option_kinds import (
     TransactionalId,
     Whole,
 )
-from aioproducer.config.option_names import check_properties, in_python_spelling, python_name
 from aioproducer.config.producer_options import ProducerOptions
 from aioproducer.config.properties_file import read_properties
-from aioproducer.core.buffer_pool import SMALLEST_CHUNK
 from aioproducer.errors import ConfigurationError, ConfigurationTypeError
 from aioproducer.interceptors import ProducerInterceptor, check_interceptors
 from aioproducer.partitioners import Partitioner, check_partitioner

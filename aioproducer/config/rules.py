@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from aioproducer.config.option_kinds import INT32_MAX
+from aioproducer.config.option_types import INT32_MAX
 from aioproducer.errors import ConfigurationError
 
 if TYPE_CHECKING:

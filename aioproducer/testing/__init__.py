@@ -3,15 +3,15 @@
 The brokers' logic is sans-IO (bytes in, bytes out, `now` given) in `model/`, and a thin TCP shell serves it.
 """
 
-from aioproducer.protocol.error_codes import ErrorCode
+from aioproducer._protocol.error_codes import ErrorCode
 from aioproducer.testing.cluster_options import FakeClusterOptions
+from aioproducer.testing.fake_broker.broker import SeenRequest
+from aioproducer.testing.fake_broker.faults import Fault, FaultKind, Faults, Where
+from aioproducer.testing.fake_broker.log.record_batch import LoggedRecord
+from aioproducer.testing.fake_broker.topics.topic_checks import TopicRefusedError
+from aioproducer.testing.fake_broker.transactions.coordinators import CoordinatorKind
+from aioproducer.testing.fake_broker.wire.api_keys import ApiKey
 from aioproducer.testing.fake_cluster import FakeCluster
-from aioproducer.testing.model.api_keys import ApiKey
-from aioproducer.testing.model.broker import SeenRequest
-from aioproducer.testing.model.coordinators import CoordinatorKind
-from aioproducer.testing.model.faults import Fault, FaultKind, Faults, Where
-from aioproducer.testing.model.record_batch import LoggedRecord
-from aioproducer.testing.model.topic_checks import TopicRefusedError
 from aioproducer.testing.threaded_cluster import ThreadedFakeCluster
 
 __all__ = [

@@ -10,8 +10,8 @@ from itertools import count
 from typing import cast
 
 from aioproducer.errors import IllegalStateError
-from aioproducer.testing.model.cluster import ModelCluster
-from aioproducer.testing.model.effects import Buffer, Close, Effect, PauseReading, ResumeReading, Send
+from aioproducer.testing.fake_broker.cluster import ModelCluster
+from aioproducer.testing.fake_broker.effects import Buffer, Close, Effect, PauseReading, ResumeReading, Send
 
 _RECEIVE_BYTES = 256 * 1024
 _OWN_BUFFER_FROM = 16 * 1024

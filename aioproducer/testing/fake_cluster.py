@@ -19,16 +19,16 @@ from typing import Self, Unpack
 
 from aioproducer.testing.cluster_driver import ClusterDriver
 from aioproducer.testing.cluster_options import FakeClusterOptions, check_options, checked_topics
-from aioproducer.testing.model.broker import Broker, SeenRequest
-from aioproducer.testing.model.cluster import ModelCluster
-from aioproducer.testing.model.committed_records import committed_records
-from aioproducer.testing.model.coordinators import CoordinatorKind
-from aioproducer.testing.model.faults import Faults
-from aioproducer.testing.model.partition import Partition
-from aioproducer.testing.model.record_batch import LoggedRecord
-from aioproducer.testing.model.settings import ClusterSettings
-from aioproducer.testing.model.topics import Topic, TopicRequest
-from aioproducer.testing.model.version_profiles import profile_named
+from aioproducer.testing.fake_broker.broker import Broker, SeenRequest
+from aioproducer.testing.fake_broker.cluster import ModelCluster
+from aioproducer.testing.fake_broker.faults import Faults
+from aioproducer.testing.fake_broker.log.committed_records import committed_records
+from aioproducer.testing.fake_broker.log.partition import Partition
+from aioproducer.testing.fake_broker.log.record_batch import LoggedRecord
+from aioproducer.testing.fake_broker.settings import ClusterSettings
+from aioproducer.testing.fake_broker.topics.topics import Topic, TopicRequest
+from aioproducer.testing.fake_broker.transactions.coordinators import CoordinatorKind
+from aioproducer.testing.fake_broker.version_profiles import profile_named
 from aioproducer.testing.threaded_cluster import ThreadedFakeCluster
 
 _SEED = 20_260_101

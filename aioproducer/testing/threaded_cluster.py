@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Self, TypeVar
 
 from anyio.from_thread import start_blocking_portal
 
-from aioproducer.testing.model.coordinators import CoordinatorKind
-from aioproducer.testing.model.faults import Fault, Faults
+from aioproducer.testing.fake_broker.faults import Fault, Faults
+from aioproducer.testing.fake_broker.transactions.coordinators import CoordinatorKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
     from anyio.from_thread import BlockingPortal
 
+    from aioproducer.testing.fake_broker.broker import SeenRequest
+    from aioproducer.testing.fake_broker.log.record_batch import LoggedRecord
     from aioproducer.testing.fake_cluster import FakeCluster
-    from aioproducer.testing.model.broker import SeenRequest
-    from aioproducer.testing.model.record_batch import LoggedRecord
 
 ResultT = TypeVar("ResultT")
 

@@ -16,7 +16,7 @@ from aioproducer import (
     ProducerClosedError,
     UndeliveredError,
 )
-from aioproducer.blocking.handover import Handover, Mark
+from aioproducer.blocking.handoff_queue import Handover, Mark
 from aioproducer.testing import ApiKey, Where
 from tests.fakes.cluster_elsewhere import ClusterElsewhere
 from tests.fakes.event_log import EventList

@@ -6,8 +6,8 @@ import threading
 import pytest
 
 from aioproducer import ProducerClosedError
+from aioproducer._threads.calls import Limit
 from aioproducer.blocking.background_loop import BackgroundLoop
-from aioproducer.thread_calls import Limit
 
 CALLERS = 8
 ROUNDS = 10

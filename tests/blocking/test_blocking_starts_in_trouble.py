@@ -18,7 +18,7 @@ def run(program: str, arguments: Sequence[str]) -> subprocess.CompletedProcess[s
 TROUBLE = """
 import resource, sys, threading
 from aioproducer import BlockingProducer, ProducerClosedError
-import aioproducer.running_producer, structlog, uvloop
+import aioproducer._producer.runtime, structlog, uvloop
 producer = BlockingProducer(sys.argv[1], max_block_ms=1_000)
 if sys.argv[2] == "files":
     with open("/dev/null") as next_file:

@@ -16,7 +16,7 @@ from aioproducer import (
     ProducerClosedError,
     UndeliveredError,
 )
-from aioproducer.blocking.handover import QUEUE_BYTES, QUEUE_RECORDS, Given, Handover, Mark
+from aioproducer.blocking.handoff_queue import QUEUE_BYTES, QUEUE_RECORDS, Given, Handover, Mark
 from aioproducer.errors import MAX_SUB_ERRORS
 from tests.fakes.cluster_elsewhere import ClusterElsewhere
 from tests.fakes.event_log import EventList

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from aioproducer.broker.free_ports import is_free
-from aioproducer.broker.readiness import ask_for_cluster
+from aioproducer.testing.kafka.readiness import ask_for_cluster
+from aioproducer.testing.kafka.server_properties import is_free
 
 COMMAND = [sys.executable, "-c", "from aioproducer.cli.main import app; app()", "broker"]
 

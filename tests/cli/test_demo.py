@@ -12,8 +12,8 @@ from contextlib import contextmanager
 import psutil
 import pytest
 
-from aioproducer.broker.free_ports import is_free
-from aioproducer.broker.prerequisites import missing_for_kafka
+from aioproducer.testing.kafka.prerequisites import missing_for_kafka
+from aioproducer.testing.kafka.server_properties import is_free
 
 pytestmark = pytest.mark.slow
 

@@ -8,7 +8,7 @@ import sys
 import psutil
 import pytest
 
-from aioproducer.broker.prerequisites import missing_for_kafka
+from aioproducer.testing.kafka.prerequisites import missing_for_kafka
 
 pytestmark = pytest.mark.slow
 

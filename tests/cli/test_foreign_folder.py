@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from aioproducer.broker import BrokerStartError
+from aioproducer._version import VERSION
 from aioproducer.cli.benchmark import embedded_cluster
 from aioproducer.cli.benchmark.brokers import embedded_broker
 from aioproducer.cli.demonstration.transfers.worker_process import WorkerEndedError, WorkerProcess
 from aioproducer.cli.python_child import python_command
-from aioproducer.version import VERSION
+from aioproducer.testing.kafka import BrokerStartError
 
 pytestmark = pytest.mark.slow
 

@@ -10,8 +10,8 @@ from collections.abc import AsyncIterator
 import pytest
 from typer.testing import CliRunner
 
+from aioproducer._producer.producer import Producer
 from aioproducer.cli.main import command_line
-from aioproducer.producer import Producer
 from aioproducer.testing import FakeCluster
 from tests.cli.commands import Ended, ended, run, started
 

@@ -14,10 +14,9 @@ from typing import NamedTuple
 import pytest
 
 from aioproducer import Producer
-from aioproducer.broker import KafkaCluster
-from aioproducer.broker.java_process import java_command
-from aioproducer.broker.kafka_jars import kafka_jars
-from aioproducer.broker.run_program import run_program
+from aioproducer.testing.kafka import KafkaCluster
+from aioproducer.testing.kafka.java_process import java_command, run_program
+from aioproducer.testing.kafka.kafka_jars import kafka_jars
 from tests.cli.commands import Ended, run
 from tests.contracts.other_reader import read
 from tests.contracts.raw_client import RawClient

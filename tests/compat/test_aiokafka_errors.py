@@ -24,7 +24,7 @@ from aioproducer import (
     UnsupportedVersionError,
 )
 from aioproducer.compat import AIOKafkaProducer
-from aioproducer.compat.aiokafka_errors import IN_ORDER, as_aiokafka
+from aioproducer.compat.aiokafka.errors import IN_ORDER, as_aiokafka
 from aioproducer.testing import ApiKey, FakeCluster, Where
 from tests.fakes.background_tasks import background_tasks
 from tests.produced import values

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from crc32c import crc32c
 
-from aioproducer.protocol.compression import CompressionType, compress
+from aioproducer._protocol.compression import CompressionType, compress
 from tests.reference.record_batch import encode_varint
 
 NOW_MS = time.time_ns() // 1_000_000

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from aioproducer import BrokerError, KafkaError, OffsetAndMetadata, Producer, TopicPartition
-from aioproducer.protocol.error_codes import ErrorCode
+from aioproducer._protocol.error_codes import ErrorCode
 from aioproducer.testing import ApiKey, FakeCluster
 from tests.conftest import running_kafka
 from tests.contracts.other_reader import read

@@ -1,6 +1,6 @@
 """What a starter of brokers asks is answered alike by the embedded cluster and by real Kafka."""
 
-from aioproducer.broker.readiness import ClusterView, ask_for_cluster
+from aioproducer.testing.kafka.readiness import ClusterView, ask_for_cluster
 
 
 async def test_single_broker_names_itself_as_controller(broker: str) -> None:

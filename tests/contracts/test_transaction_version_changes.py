@@ -15,8 +15,8 @@ from importlib import import_module
 import pytest
 
 from aioproducer import BrokerError, Producer
-from aioproducer.broker import KafkaCluster
 from aioproducer.testing import ApiKey
+from aioproducer.testing.kafka import KafkaCluster
 from tests.conftest import running_kafka
 from tests.contracts.other_reader import read
 from tests.contracts.raw_client import RawClient

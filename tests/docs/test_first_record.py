@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import pytest
 
-from aioproducer.broker.free_ports import free_ports
+from aioproducer.testing.kafka.server_properties import free_ports
 
 TUTORIAL = Path(__file__).parent.parent.parent / "docs" / "tutorials" / "first_record.md"
 BLOCK = re.compile(r"(?P<before>[^\n]*)\n\n```(?P<language>\w+)\n(?P<text>.*?)^```", re.DOTALL | re.MULTILINE)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from aioproducer.broker.free_ports import free_ports
+from aioproducer.testing.kafka.server_properties import free_ports
 from tests.docs.test_first_record import arguments, commands, programs, running
 
 TUTORIAL = Path(__file__).parent.parent.parent / "docs" / "tutorials" / "first_transaction.md"

@@ -7,20 +7,20 @@ from typing import NoReturn
 
 import pytest
 
+from aioproducer._accumulator.batch_splitter import BatchSplitter
+from aioproducer._accumulator.buffer_pool import BufferPool
+from aioproducer._accumulator.flush_generations import FlushGenerations
+from aioproducer._accumulator.open_batches import AccumulatorSettings, Surroundings
+from aioproducer._accumulator.partition_queue import PartitionQueue
+from aioproducer._accumulator.producer_batch import BatchState, ProducerBatch
+from aioproducer._accumulator.producer_identity import ProducerIdentity
+from aioproducer._accumulator.record_accumulator import RecordAccumulator
+from aioproducer._accumulator.wait_queue import WaitingRecord
+from aioproducer._accumulator.wait_queues import WaitingLimits, WaitingLines
 from aioproducer._native.append import RecordAppender
 from aioproducer._native.delivery import Delivery
-from aioproducer.core.batch_splitter import BatchSplitter
-from aioproducer.core.buffer_pool import BufferPool
-from aioproducer.core.cluster import Cluster, Node, Partitions, PartitionView, TopicView
-from aioproducer.core.flush_generations import FlushGenerations
-from aioproducer.core.open_batches import AccumulatorSettings, Surroundings
-from aioproducer.core.partition_queue import PartitionQueue
-from aioproducer.core.producer_batch import BatchState, ProducerBatch
-from aioproducer.core.producer_identity import ProducerIdentity
-from aioproducer.core.record_accumulator import RecordAccumulator
-from aioproducer.core.timer_heap import TimerHeap
-from aioproducer.core.waiting_line import WaitingRecord
-from aioproducer.core.waiting_lines import WaitingLimits, WaitingLines
+from aioproducer._timing.timers import TimerHeap
+from aioproducer.cluster import Cluster, Node, Partitions, PartitionView, TopicView
 from aioproducer.errors import KafkaError
 from aioproducer.records import TopicPartition
 

@@ -1,8 +1,8 @@
 """Lines for memory on a core whose memory is taken."""
 
+from aioproducer._accumulator.memory_wait_queues import MemoryLines
+from aioproducer._accumulator.wait_queue import WaitingRecord
 from aioproducer._native.delivery import BatchResult, Delivery
-from aioproducer.core.memory_lines import MemoryLines
-from aioproducer.core.waiting_line import WaitingRecord
 from aioproducer.errors import KafkaError
 from tests.fakes.core_parts import CoreParts
 

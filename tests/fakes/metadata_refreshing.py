@@ -5,8 +5,8 @@ import random
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
-from aioproducer.network.environment import NetworkSettings
-from aioproducer.network.metadata_refresher import MetadataRefresher, MetadataSettings
+from aioproducer._network.context import NetworkSettings
+from aioproducer._network.metadata_refresher import MetadataRefresher, MetadataSettings
 from tests.fakes.network import ClientAndNetwork, client_on
 from tests.fakes.scripted_broker import Heard, ScriptedBroker, metadata_body
 

@@ -5,11 +5,11 @@ import random
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from aioproducer._network.connection import BrokerConnection
+from aioproducer._network.context import NetworkEnvironment, NetworkSettings
+from aioproducer._network.network_client import NetworkClient
+from aioproducer._network.requests import OutgoingRequest
 from aioproducer.errors import KafkaError
-from aioproducer.network.connection import BrokerConnection
-from aioproducer.network.environment import NetworkEnvironment, NetworkSettings
-from aioproducer.network.network_client import NetworkClient
-from aioproducer.network.outgoing_request import OutgoingRequest
 from tests.fakes.event_log import EventList
 from tests.fakes.memory_transport import MemoryTransport, connect_in_memory
 from tests.fakes.scripted_broker import ScriptedBroker

@@ -2,9 +2,9 @@
 
 import random
 
-from aioproducer.core.partition_queue import PartitionQueue
-from aioproducer.core.partitions_in_use import PartitionsInUse
-from aioproducer.core.producer_identity import ProducerIdentity
+from aioproducer._accumulator.partition_queue import PartitionQueue
+from aioproducer._accumulator.producer_identity import ProducerIdentity
+from aioproducer._accumulator.topic_partitions import PartitionsInUse
 
 
 class Moves:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from aioproducer._native.delivery import Delivery
 from aioproducer._native.record_pipeline import RecordPipeline
-from aioproducer.core.cluster import Cluster
+from aioproducer.cluster import Cluster
 from aioproducer.errors import InvalidPartitionError
 from aioproducer.interceptors import InterceptorChain, ProducerInterceptor
 from aioproducer.partitioners import Partitioner

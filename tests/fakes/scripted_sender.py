@@ -8,24 +8,24 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeVarTuple, cast
 
-from aioproducer.completion import Completion
-from aioproducer.core.cluster import Cluster, Node, PartitionView
-from aioproducer.core.produce_outcome import Policy
-from aioproducer.core.producer_batch import ProducerBatch
-from aioproducer.core.retry_backoff import ExponentialBackoff
+from aioproducer._accumulator.producer_batch import ProducerBatch
+from aioproducer._network.metadata_refresher import MetadataRefresher
+from aioproducer._network.network_client import NetworkClient
+from aioproducer._network.requests import OutgoingRequest
+from aioproducer._protocol.compression import CompressionType
+from aioproducer._protocol.error_codes import RENEGOTIATE
+from aioproducer._protocol.messages import Api
+from aioproducer._protocol.primitives import Response
+from aioproducer._sender.completion import Completion
+from aioproducer._sender.compressor import Sealing
+from aioproducer._sender.produce_outcome import Policy
+from aioproducer._sender.sender import Sender, SendPath
+from aioproducer._sender.settlement import Settlement
+from aioproducer._timing.retry_backoff import ExponentialBackoff
+from aioproducer.cluster import Cluster, Node, PartitionView
 from aioproducer.errors import BrokerConnectionError, KafkaError
 from aioproducer.metrics import LatencyHistogram
-from aioproducer.network.metadata_refresher import MetadataRefresher
-from aioproducer.network.network_client import NetworkClient
-from aioproducer.network.outgoing_request import OutgoingRequest
-from aioproducer.protocol.compression import CompressionType
-from aioproducer.protocol.error_codes import RENEGOTIATE
-from aioproducer.protocol.messages import Api
-from aioproducer.protocol.response import Response
 from aioproducer.records import TopicPartition
-from aioproducer.sealing import Sealing
-from aioproducer.sender import Sender, SendPath
-from aioproducer.settlement import Settlement
 from tests.fakes.core_parts import CoreParts, cluster_of
 from tests.fakes.event_log import EventList
 

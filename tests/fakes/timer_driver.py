@@ -2,7 +2,7 @@
 
 import asyncio
 
-from aioproducer.core.timer_heap import TimerHeap
+from aioproducer._timing.timers import TimerHeap
 
 
 class TimerDriver:

@@ -5,23 +5,23 @@ from collections.abc import Collection, Mapping
 
 import pytest
 
-from aioproducer.core.partition_queue import PartitionQueue
-from aioproducer.core.retry_backoff import ExponentialBackoff
-from aioproducer.core.transaction_identity import TransactionalIdentity
-from aioproducer.core.transaction_manager import TransactionManager
-from aioproducer.core.transaction_requests import OffsetsToSend, TransactionAnswer, TransactionRequest
-from aioproducer.core.transaction_states import TransactionState
-from aioproducer.errors import (
-    BrokerConnectionError,
-)
-from aioproducer.protocol.messages import ProducerIdAnswer
-from aioproducer.protocol.transaction_admin_messages import TransactionDescription
-from aioproducer.protocol.transaction_messages import (
+from aioproducer._accumulator.partition_queue import PartitionQueue
+from aioproducer._protocol.messages import ProducerIdAnswer
+from aioproducer._protocol.transaction_admin_messages import TransactionDescription
+from aioproducer._protocol.transaction_messages import (
     CodeAnswer,
     CoordinatorAnswer,
     EndTxnAnswer,
     PartitionResult,
     PartitionsAnswer,
+)
+from aioproducer._timing.retry_backoff import ExponentialBackoff
+from aioproducer._transactions.identity import TransactionalIdentity
+from aioproducer._transactions.manager import TransactionManager
+from aioproducer._transactions.requests import OffsetsToSend, TransactionAnswer, TransactionRequest
+from aioproducer._transactions.states import TransactionState
+from aioproducer.errors import (
+    BrokerConnectionError,
 )
 from aioproducer.records import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 

@@ -13,7 +13,7 @@ from aioproducer import (
     UndeliveredError,
 )
 from aioproducer.errors import TransactionTimeoutError
-from aioproducer.integrations.batch_failures import Meaning, meaning_of
+from aioproducer.integrations.aiokafka.failures import Meaning, meaning_of
 
 ILLEGAL_GENERATION = 22
 

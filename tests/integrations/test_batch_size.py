@@ -2,7 +2,7 @@
 
 import pytest
 
-from aioproducer.integrations.batch_size import BatchSize
+from aioproducer.integrations.aiokafka.batches import BatchSize
 
 
 def test_fast_code_gets_all_it_may() -> None:

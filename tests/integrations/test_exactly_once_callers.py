@@ -8,8 +8,7 @@ import pytest
 from aiokafka import ConsumerRecord
 
 from aioproducer import KafkaError, Outcome, RecordMetadata
-from aioproducer.integrations.aiokafka import ExactlyOnce, exactly_once
-from aioproducer.integrations.batch_transaction import BatchTransaction
+from aioproducer.integrations.aiokafka import BatchTransaction, ExactlyOnce, exactly_once
 from aioproducer.testing import ApiKey, FakeCluster, Where
 from tests.fakes.log_capture import LogCapture
 from tests.integrations.workers import consuming, copy, fill, transacting, working

@@ -7,9 +7,8 @@ import pytest
 from aiokafka import ConsumerRecord
 
 from aioproducer import MetadataTimeoutError
-from aioproducer.integrations.aiokafka import PoisonRecordError
-from aioproducer.integrations.batch_transaction import BatchTransaction
-from aioproducer.integrations.poison_search import ATTEMPTS
+from aioproducer.integrations.aiokafka import BatchTransaction, PoisonRecordError
+from aioproducer.integrations.aiokafka.failures import ATTEMPTS
 from aioproducer.testing import FakeCluster
 from tests.fakes.log_capture import LogCapture
 from tests.integrations.workers import copy, fill, read_committed, stop_when_processed, working

@@ -7,8 +7,7 @@ from contextlib import asynccontextmanager
 import pytest
 from aiokafka import ConsumerRecord
 
-from aioproducer.integrations.aiokafka import ExactlyOnce, PoisonRecordError, exactly_once
-from aioproducer.integrations.batch_transaction import BatchTransaction
+from aioproducer.integrations.aiokafka import BatchTransaction, ExactlyOnce, PoisonRecordError, exactly_once
 from aioproducer.testing import FakeCluster
 from tests.integrations.interruptions import BATCH, PLACES, PRODUCER, TOTAL, WAYS, Place, Step, Way, Worker
 from tests.integrations.workers import (

@@ -3,9 +3,9 @@
 from aiokafka import ConsumerRecord
 
 from aioproducer import TopicPartition
-from aioproducer.integrations.consumer_membership import Membership
-from aioproducer.integrations.poison_search import ATTEMPTS, PoisonSearch
-from aioproducer.integrations.record_batch import RecordBatch
+from aioproducer.integrations.aiokafka.batches import RecordBatch
+from aioproducer.integrations.aiokafka.consumer import Membership
+from aioproducer.integrations.aiokafka.failures import ATTEMPTS, PoisonSearch
 
 ERROR = ValueError("bad")
 NOBODY = object.__new__(Membership)

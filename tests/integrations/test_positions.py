@@ -7,8 +7,7 @@ from contextlib import suppress
 import pytest
 from aiokafka import AIOKafkaConsumer, ConsumerRecord
 
-from aioproducer.integrations.aiokafka import exactly_once
-from aioproducer.integrations.batch_transaction import BatchTransaction
+from aioproducer.integrations.aiokafka import BatchTransaction, exactly_once
 from aioproducer.testing import ApiKey, FakeCluster, Where
 from tests.integrations.interruptions import (
     BATCH,

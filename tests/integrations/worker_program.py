@@ -17,8 +17,7 @@ from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssigno
 from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 
 from aioproducer import ConsumerGroupMetadata, Producer, TopicPartition, TransactionTimeoutError
-from aioproducer.integrations.aiokafka import ExactlyOnce, exactly_once
-from aioproducer.integrations.batch_transaction import BatchTransaction
+from aioproducer.integrations.aiokafka import BatchTransaction, ExactlyOnce, exactly_once
 from tests.integrations.workers import GROUP, consuming
 
 ASSIGNORS = {

@@ -9,8 +9,7 @@ from aiokafka import AIOKafkaConsumer, ConsumerRecord
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
 from aioproducer import Producer, TopicPartition
-from aioproducer.integrations.aiokafka import ExactlyOnce, exactly_once
-from aioproducer.integrations.batch_transaction import BatchTransaction
+from aioproducer.integrations.aiokafka import BatchTransaction, ExactlyOnce, exactly_once
 
 PATIENCE_S = 30.0
 GROUP = "workers"

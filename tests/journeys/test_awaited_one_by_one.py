@@ -3,7 +3,7 @@
 import asyncio
 
 from aioproducer import Producer
-from aioproducer.one_by_one import STREAK
+from aioproducer._sender.await_hint import STREAK
 from aioproducer.testing import FakeCluster
 from tests.fakes.log_capture import LogCapture
 

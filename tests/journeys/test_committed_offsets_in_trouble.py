@@ -5,10 +5,10 @@ import asyncio
 import pytest
 
 from aioproducer import OffsetAndMetadata, Producer, TopicPartition, TransactionTimeoutError
-from aioproducer.protocol.offset_fetch import OffsetsAnswer, decode_offset_fetch_response
+from aioproducer._protocol.offset_messages import OffsetsAnswer, decode_offset_fetch_response
+from aioproducer._transactions import committed_offsets
 from aioproducer.testing import ApiKey, FakeCluster, Where
-from aioproducer.testing.model.coordinators import CoordinatorKind
-from aioproducer.transactions import committed_offsets
+from aioproducer.testing.fake_broker.transactions.coordinators import CoordinatorKind
 from tests.fakes.transactional_cluster import producer_of
 from tests.fakes.virtual_cluster import in_virtual_time
 

@@ -166,7 +166,7 @@ async def test_batch_whose_compression_fails_goes_as_it_is(size: int, monkeypatc
     def fails(*_: object) -> bytes:
         raise MemoryError
 
-    monkeypatch.setattr("aioproducer.sealing.compress", fails)
+    monkeypatch.setattr("aioproducer._sender.compressor.compress", fails)
     async with (
         FakeCluster(1, topics={"orders": 1}) as cluster,
         Producer(cluster.bootstrap_servers, compression_type="gzip") as producer,

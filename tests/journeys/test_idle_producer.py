@@ -13,7 +13,7 @@ from aioproducer import (
     Producer,
     partition_for_key,
 )
-from aioproducer.core.cluster import Cluster
+from aioproducer.cluster import Cluster
 from aioproducer.testing import ApiKey, FakeCluster
 from tests.fakes.virtual_cluster import ClusterLoop, in_virtual_time
 

@@ -6,7 +6,7 @@ import pytest
 
 from aioproducer import KafkaError, Outcome, Producer, RecordMetadata
 from aioproducer.testing import ApiKey, FakeCluster, Where
-from aioproducer.testing.model.coordinators import CoordinatorKind
+from aioproducer.testing.fake_broker.transactions.coordinators import CoordinatorKind
 from tests.fakes.transactional_cluster import (
     PRODUCE,
     Release,

@@ -10,7 +10,7 @@ import pytest
 
 from aioproducer import ClusterAuthorizationError, KafkaError, Outcome, Producer, ProducerClosedError, UndeliveredError
 from aioproducer.testing import ApiKey, FakeCluster, Where
-from aioproducer.testing.model.apis import metadata as metadata_of_model
+from aioproducer.testing.fake_broker.apis import metadata as metadata_of_model
 from tests.fakes.virtual_cluster import in_virtual_time
 from tests.produced import produce_requests, values
 

@@ -352,7 +352,7 @@ def test_without_pyarrow_it_says_what_to_install() -> None:
     program = """
 import sys
 sys.modules["pyarrow"] = None
-from aioproducer.arrow_columns import ArrowRecords, ColumnNames
+from aioproducer._producer.arrow import ArrowRecords, ColumnNames
 ArrowRecords([], ColumnNames())
 """
     answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)

@@ -6,8 +6,8 @@ from collections.abc import Callable
 import pytest
 
 from aioproducer import ClusterAuthorizationError, KafkaError, Outcome, Producer
-from aioproducer.core.producer_identity import PartitionIdentity
-from aioproducer.core.record_batch_header import BatchIdentity
+from aioproducer._accumulator.producer_identity import PartitionIdentity
+from aioproducer._accumulator.record_batch_header import BatchIdentity
 from aioproducer.testing import ApiKey, FakeCluster, Where
 from tests.fakes.virtual_cluster import in_virtual_time
 

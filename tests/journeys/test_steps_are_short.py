@@ -12,8 +12,8 @@ from typing import Self
 import pytest
 
 from aioproducer import KafkaError, Producer, UndeliveredError
-from aioproducer.protocol.compression import compress
-from aioproducer.sealing import IN_LOOP_BYTES
+from aioproducer._protocol.compression import compress
+from aioproducer._sender.compressor import IN_LOOP_BYTES
 from aioproducer.testing import ApiKey, FakeCluster, Where
 from tests.fakes.scripted_broker import Heard, ScriptedBroker, metadata_body
 from tests.fakes.virtual_cluster import ClusterLoop, in_virtual_time

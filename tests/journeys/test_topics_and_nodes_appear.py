@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from aioproducer import InvalidPartitionError, KafkaError, Outcome, Producer, UndeliveredError
+from aioproducer._protocol.error_codes import ErrorCode
 from aioproducer.errors import BrokerError, MetadataTimeoutError
-from aioproducer.protocol.error_codes import ErrorCode
 from aioproducer.testing import ApiKey, FakeCluster, Where
 from tests.fakes.virtual_cluster import in_virtual_time
 from tests.produced import values

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from aioproducer import BufferTimeoutError, ProducerClosedError, ProducerOptions, TransactionTimeoutError
-from aioproducer.transactions.waits import TransactionWaits
+from aioproducer._transactions.waiting import TransactionWaits
 from tests.fakes.transactional_cluster import (
     END_TXN,
     INIT,

@@ -10,9 +10,9 @@ from typing import Final
 import pytest
 
 from aioproducer import KafkaError, Producer, TopicPartition, Transaction
-from aioproducer.core.transaction_manager import TransactionManager
-from aioproducer.core.transaction_states import TransactionState
-from aioproducer.transactions.endings import TransactionEndings
+from aioproducer._transactions.commit_abort import TransactionEndings
+from aioproducer._transactions.manager import TransactionManager
+from aioproducer._transactions.states import TransactionState
 from tests.fakes.transactional_cluster import FIRST, Release, cluster_of, committed, on_every_release, producer_of
 from tests.fakes.virtual_cluster import in_virtual_time
 

@@ -14,8 +14,8 @@ from aioproducer import (
     Transaction,
     TransactionTimeoutError,
 )
+from aioproducer._transactions.waiting import TransactionTurns
 from aioproducer.testing import FakeCluster
-from aioproducer.transactions.turns import TransactionTurns
 from tests.fakes.transactional_cluster import (
     INIT,
     V2_RELEASE,

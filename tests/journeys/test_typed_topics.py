@@ -23,7 +23,7 @@ from aioproducer import (
     StringSerializer,
     Topic,
 )
-from aioproducer.core.cluster import Cluster
+from aioproducer.cluster import Cluster
 from aioproducer.testing import FakeCluster
 from tests.produced import values
 

@@ -8,7 +8,7 @@ import pytest
 from aioproducer import Producer
 from aioproducer.errors import BrokerError, Outcome
 from aioproducer.testing import ApiKey, FakeCluster, Where
-from aioproducer.testing.model.version_profiles import profile_named
+from aioproducer.testing.fake_broker.version_profiles import profile_named
 from tests.fakes.virtual_cluster import in_virtual_time
 
 PRODUCE = Where(api=ApiKey.PRODUCE)

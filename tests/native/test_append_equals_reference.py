@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from aioproducer._accumulator.record_batch_header import BatchIdentity, BatchTimes, encode_header
 from aioproducer._native.append import PartitionSlot, RecordAppender, RecordBatchBuilder, TopicSlots
 from aioproducer._native.delivery import BatchResult
 from aioproducer._native.memory import Chunk
-from aioproducer.core.record_batch_header import BatchIdentity, BatchTimes, encode_header
 from aioproducer.errors import RecordTooLargeError
 from aioproducer.records import TopicPartition
 from tests.reference import murmur2

@@ -1,4 +1,4 @@
-"""Timers of the kernel, as they are; `transactions/fine_time.py` makes an alarm of one."""
+"""Timers of the kernel, as they are; `_timing/fine_timer.py` makes an alarm of one."""
 
 import math
 import os

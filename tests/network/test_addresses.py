@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import pytest
 import uvloop
 
-from aioproducer.network.addresses import connect, look_up
+from aioproducer._network.addresses import connect, look_up
 
 LOOPS = pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
 

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 import pytest
 import uvloop
 
-from aioproducer.network.connection import BrokerConnection
-from aioproducer.network.environment import NetworkEnvironment, NetworkSettings
-from aioproducer.network.outgoing_stream import honours_back_pressure
+from aioproducer._network.connection import BrokerConnection
+from aioproducer._network.context import NetworkEnvironment, NetworkSettings
+from aioproducer._network.write_stream import honours_back_pressure
 from tests.fakes.event_log import EventList
 from tests.fakes.network import Ends
 from tests.fakes.scripted_broker import ScriptedBroker

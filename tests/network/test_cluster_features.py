@@ -1,7 +1,7 @@
 """What a cluster has agreed on, as brokers tell that have heard of it at different times."""
 
-from aioproducer.network.environment import ClusterFeatures
-from aioproducer.protocol.api_versions import FinalizedFeatures
+from aioproducer._network.context import ClusterFeatures
+from aioproducer._protocol.api_versions import FinalizedFeatures
 
 
 def agreed(epoch: int, transaction_version: int) -> FinalizedFeatures:

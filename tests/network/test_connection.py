@@ -6,10 +6,10 @@ import struct
 
 import pytest
 
+from aioproducer._network.connection import TRANSITIONS, BrokerConnection, ConnectionState
+from aioproducer._network.context import NetworkSettings
+from aioproducer._protocol.messages import PRODUCE
 from aioproducer.errors import BrokerConnectionError, KafkaError, ProtocolError, TlsError, UnsupportedVersionError
-from aioproducer.network.connection import TRANSITIONS, BrokerConnection, ConnectionState
-from aioproducer.network.environment import NetworkSettings
-from aioproducer.protocol.messages import PRODUCE
 from tests.fakes.memory_transport import connect_in_memory
 from tests.fakes.network import Ends, connected, environment
 from tests.fakes.scripted_broker import Heard, ScriptedBroker

@@ -5,9 +5,9 @@ import dataclasses
 
 import pytest
 
+from aioproducer._network.connection import BrokerConnection
+from aioproducer._network.context import NetworkSettings
 from aioproducer.errors import BrokerConnectionError
-from aioproducer.network.connection import BrokerConnection
-from aioproducer.network.environment import NetworkSettings
 from tests.fakes.memory_transport import connect_in_memory
 from tests.fakes.network import Ends, connected, environment
 from tests.fakes.scripted_broker import Heard, ScriptedBroker

@@ -4,11 +4,11 @@ import asyncio
 
 import pytest
 
-from aioproducer.core.cluster import Node
+from aioproducer._network.context import NetworkSettings
+from aioproducer._protocol.messages import METADATA
+from aioproducer._protocol.transaction_messages import CodeAnswer
+from aioproducer.cluster import Node
 from aioproducer.errors import BrokerConnectionError
-from aioproducer.network.environment import NetworkSettings
-from aioproducer.protocol.messages import METADATA
-from aioproducer.protocol.transaction_messages import CodeAnswer
 from tests.fakes.network import Ends, client_on, connected
 from tests.fakes.scripted_broker import Heard, ScriptedBroker
 from tests.fakes.virtual_loop import run

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
+from aioproducer._network.connection import BrokerConnection
+from aioproducer._network.context import NetworkEnvironment
+from aioproducer._network.response_budget import HeldAnswers
 from aioproducer.errors import BrokerConnectionError, KafkaError
-from aioproducer.network.connection import BrokerConnection
-from aioproducer.network.environment import NetworkEnvironment
-from aioproducer.network.held_answers import HeldAnswers
 from tests.fakes.memory_transport import connect_in_memory
 from tests.fakes.network import Ends, connected, environment
 from tests.fakes.scripted_broker import ScriptedBroker

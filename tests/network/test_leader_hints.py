@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from aioproducer.core.cluster import Cluster, MetadataAnswer, Node, Partitions, PartitionView, TopicView
+from aioproducer.cluster import Cluster, MetadataAnswer, Node, Partitions, PartitionView, TopicView
 from aioproducer.records import TopicPartition
 from tests.fakes.metadata_refreshing import ID, Answers, refreshing
 from tests.fakes.virtual_loop import run

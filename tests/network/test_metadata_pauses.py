@@ -3,7 +3,7 @@
 import asyncio
 from itertools import pairwise
 
-from aioproducer.network.metadata_refresher import MetadataRefresher, MetadataSettings
+from aioproducer._network.metadata_refresher import MetadataRefresher, MetadataSettings
 from tests.fakes.metadata_refreshing import ID, Answers, Topics, refreshing
 from tests.fakes.virtual_loop import run
 

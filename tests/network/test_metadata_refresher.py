@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from aioproducer.core.cluster import Cluster, Node, PartitionView
+from aioproducer._network.metadata_refresher import MetadataSettings
+from aioproducer.cluster import Cluster, Node, PartitionView
 from aioproducer.errors import MetadataTimeoutError, UnsupportedVersionError
-from aioproducer.network.metadata_refresher import MetadataSettings
 from aioproducer.records import TopicPartition
 from tests.fakes.metadata_refreshing import ID, Answers, Topics, refreshing
 from tests.fakes.scripted_broker import Heard, ScriptedBroker, metadata_body

@@ -2,8 +2,8 @@
 
 import asyncio
 
+from aioproducer._network.metadata_refresher import MetadataSettings
 from aioproducer.errors import BrokerConnectionError
-from aioproducer.network.metadata_refresher import MetadataSettings
 from tests.fakes.metadata_refreshing import Answers, refreshing
 from tests.fakes.network import ClientAndNetwork
 from tests.fakes.scripted_broker import ScriptedBroker

@@ -6,16 +6,16 @@ from collections.abc import Callable
 
 import pytest
 
-from aioproducer.core.cluster import Cluster, Node
-from aioproducer.errors import BrokerConnectionError, KafkaError, ProtocolError, UnsupportedVersionError
-from aioproducer.network.environment import NetworkSettings
-from aioproducer.protocol.messages import (
+from aioproducer._network.context import NetworkSettings
+from aioproducer._protocol.messages import (
     INIT_PRODUCER_ID,
     MetadataAnswer,
     ProducerIdAnswer,
     decode_init_producer_id_response,
     encode_init_producer_id_request,
 )
+from aioproducer.cluster import Cluster, Node
+from aioproducer.errors import BrokerConnectionError, KafkaError, ProtocolError, UnsupportedVersionError
 from tests.fakes.network import ClientAndNetwork, Ends, client_on
 from tests.fakes.scripted_broker import Heard, ScriptedBroker
 from tests.fakes.virtual_loop import run

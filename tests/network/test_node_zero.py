@@ -2,13 +2,13 @@
 
 import asyncio
 
-from aioproducer.core.cluster import Node
+from aioproducer.cluster import Node
 from tests.fakes.network import Ends, client_on
 from tests.fakes.scripted_broker import ScriptedBroker
 from tests.fakes.virtual_loop import run
+from tests.network.test_connection_pool import HangsUp
 from tests.network.test_network_client import cluster_of, gives_ids, producer_id
-from tests.network.test_node_choice import ask_and_give_up, asked_nodes, connect
-from tests.network.test_node_links import HangsUp
+from tests.network.test_node_selection import ask_and_give_up, asked_nodes, connect
 
 
 def test_node_0_is_asked_when_it_is_meant() -> None:

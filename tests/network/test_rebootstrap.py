@@ -2,8 +2,8 @@
 
 import asyncio
 
-from aioproducer.core.cluster import Node, PartitionView
-from aioproducer.network.metadata_refresher import MetadataSettings
+from aioproducer._network.metadata_refresher import MetadataSettings
+from aioproducer.cluster import Node, PartitionView
 from aioproducer.records import TopicPartition
 from tests.fakes.metadata_refreshing import ID, Answers, refreshing
 from tests.fakes.network import client_on

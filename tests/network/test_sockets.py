@@ -3,8 +3,8 @@
 import asyncio
 import socket
 
+from aioproducer._network.connection import BrokerConnection
 from aioproducer.errors import BrokerConnectionError
-from aioproducer.network.connection import BrokerConnection
 from aioproducer.testing import FakeCluster
 from tests.fakes.network import environment
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from aioproducer.protocol.cluster_text import LONGEST_MESSAGE, LONGEST_NAME, printable, printable_message
+from aioproducer._protocol.cluster_text import LONGEST_MESSAGE, LONGEST_NAME, printable, printable_message
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ from aiokafka import codec as aiokafka_codec
 from hypothesis import given
 from hypothesis import strategies as st
 
+from aioproducer._protocol.compression import CompressionType, compress, decompress
 from aioproducer.errors import SerializationError
-from aioproducer.protocol.compression import CompressionType, compress, decompress
 
 CODECS = list(CompressionType)
 READERS = {

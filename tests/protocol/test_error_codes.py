@@ -3,7 +3,7 @@
 import pytest
 from kio.schema.errors import ErrorCode as KioErrorCode
 
-from aioproducer.protocol.error_codes import ErrorCode
+from aioproducer._protocol.error_codes import ErrorCode
 
 NOT_WRITTEN = {2, 3, 6, 10, 14, 15, 16, 17, 18, 19, 21, 29, 31, 32, 35, 42, 43, 45, 47, 48, 49, 51, 53, 59, 76, 87, 90}
 """Of the codes that Produce can bring: those that exclude an append by the attempt that they answer."""

@@ -4,12 +4,12 @@ import struct
 
 import pytest
 
+from aioproducer._protocol.api_versions import ApiVersions
+from aioproducer._protocol.handshake import handshake
+from aioproducer._protocol.messages import METADATA, PRODUCE, Api
+from aioproducer._protocol.offset_messages import OFFSET_FETCH
+from aioproducer._protocol.transaction_admin_messages import DESCRIBE_TRANSACTIONS
 from aioproducer.errors import BrokerError, ProtocolError, UnsupportedVersionError
-from aioproducer.protocol.api_versions import ApiVersions
-from aioproducer.protocol.handshake import handshake
-from aioproducer.protocol.messages import METADATA, PRODUCE, Api
-from aioproducer.protocol.offset_fetch import OFFSET_FETCH
-from aioproducer.protocol.transaction_admin_messages import DESCRIBE_TRANSACTIONS
 from tests.fakes.scripted_broker import api_versions_body
 
 OLD_SHAPE = struct.pack(">hihhhhhhhhh", 0, 3, 0, 3, 9, 3, 0, 9, 18, 0, 2)

@@ -12,9 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kio.serial import entity_reader, entity_writer
 
-from aioproducer.errors import ProtocolError
-from aioproducer.protocol.api_versions import FinalizedFeatures
-from aioproducer.protocol.messages import (
+from aioproducer._protocol.api_versions import FinalizedFeatures
+from aioproducer._protocol.messages import (
     MetadataAnswer,
     Node,
     decode_api_versions_response,
@@ -24,7 +23,8 @@ from aioproducer.protocol.messages import (
     encode_init_producer_id_request,
     encode_metadata_request,
 )
-from aioproducer.protocol.partition_views import NO_EPOCH, PartitionView
+from aioproducer._protocol.partition_views import NO_EPOCH, PartitionView
+from aioproducer.errors import ProtocolError
 from tests.fakes.scripted_broker import api_versions_body, metadata_body
 
 ID = uuid.UUID(int=7)

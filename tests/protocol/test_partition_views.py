@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aioproducer.protocol.partition_views import NO_EPOCH, Partitions, PartitionView, read_partitions
-from aioproducer.protocol.response_reader import FlexibleResponseReader, ResponseReader
+from aioproducer._protocol.partition_views import NO_EPOCH, Partitions, PartitionView, read_partitions
+from aioproducer._protocol.primitives import FlexibleResponseReader, ResponseReader
 
 VERSIONS = (4, 5, 7, 9, 13)
 

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kio.serial import entity_reader
 
-from aioproducer.errors import ProtocolError
-from aioproducer.protocol.produce import (
+from aioproducer._protocol.primitives import array_length, string
+from aioproducer._protocol.produce import (
     NO_TOPIC_ID,
     BatchToSend,
     NodeEndpoint,
@@ -20,7 +20,7 @@ from aioproducer.protocol.produce import (
     encode_produce_request,
     request_is_flexible,
 )
-from aioproducer.protocol.request_fields import array_length, string
+from aioproducer.errors import ProtocolError
 
 VERSIONS = range(3, 14)
 HEADER = b"h" * 61

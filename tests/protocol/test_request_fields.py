@@ -2,7 +2,7 @@
 
 import pytest
 
-from aioproducer.protocol.request_fields import array_length, unsigned_varint
+from aioproducer._protocol.primitives import array_length, unsigned_varint
 
 
 @pytest.mark.parametrize(

@@ -2,19 +2,19 @@
 
 import pytest
 
-from aioproducer.protocol.messages import MetadataAnswer, ProducerIdAnswer, TopicView
-from aioproducer.protocol.offset_fetch import FetchedOffset, OffsetsAnswer
-from aioproducer.protocol.partition_views import Partitions
-from aioproducer.protocol.produce import PartitionAnswer, ProduceResponse
-from aioproducer.protocol.response import Response
-from aioproducer.protocol.transaction_admin_messages import (
+from aioproducer._protocol.messages import MetadataAnswer, ProducerIdAnswer, TopicView
+from aioproducer._protocol.offset_messages import FetchedOffset, OffsetsAnswer
+from aioproducer._protocol.partition_views import Partitions
+from aioproducer._protocol.primitives import Response
+from aioproducer._protocol.produce import PartitionAnswer, ProduceResponse
+from aioproducer._protocol.transaction_admin_messages import (
     MarkersAnswer,
     PartitionProducers,
     ProducersAnswer,
     TransactionDescription,
     TransactionsAnswer,
 )
-from aioproducer.protocol.transaction_messages import (
+from aioproducer._protocol.transaction_messages import (
     CodeAnswer,
     CoordinatorAnswer,
     EndTxnAnswer,

@@ -2,12 +2,11 @@
 
 import pytest
 
-from aioproducer.protocol.messages import API_VERSIONS, INIT_PRODUCER_ID, METADATA
-from aioproducer.protocol.offset_fetch import OFFSET_FETCH
-from aioproducer.protocol.offset_messages import TXN_OFFSET_COMMIT
-from aioproducer.protocol.response_limits import SMALL_RESPONSE, largest_produce_response, largest_response
-from aioproducer.protocol.transaction_admin_messages import LIST_TRANSACTIONS
-from aioproducer.protocol.transaction_messages import (
+from aioproducer._protocol.messages import API_VERSIONS, INIT_PRODUCER_ID, METADATA
+from aioproducer._protocol.offset_messages import OFFSET_FETCH, TXN_OFFSET_COMMIT
+from aioproducer._protocol.response_limits import SMALL_RESPONSE, largest_produce_response, largest_response
+from aioproducer._protocol.transaction_admin_messages import LIST_TRANSACTIONS
+from aioproducer._protocol.transaction_messages import (
     ADD_OFFSETS_TO_TXN,
     ADD_PARTITIONS_TO_TXN,
     END_TXN,

@@ -10,14 +10,13 @@ import pytest
 from kio.schema.errors import ErrorCode
 from kio.serial import entity_reader, entity_writer
 
-from aioproducer.errors import ProtocolError
-from aioproducer.protocol.offset_fetch import (
+from aioproducer._protocol.offset_messages import (
     FetchedOffset,
     OffsetsAnswer,
     decode_offset_fetch_response,
     encode_offset_fetch_request,
 )
-from aioproducer.protocol.transaction_admin_messages import (
+from aioproducer._protocol.transaction_admin_messages import (
     ActiveProducer,
     ListedTransaction,
     PartitionProducers,
@@ -33,6 +32,7 @@ from aioproducer.protocol.transaction_admin_messages import (
     encode_list_transactions_request,
     encode_write_txn_markers_request,
 )
+from aioproducer.errors import ProtocolError
 
 PARTITIONS = [("a", 0), ("b", 7), ("a", 2)]
 NO_TIME = dt.timedelta(0)

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode as KioErrorCode
 from kio.serial import entity_reader, entity_writer
 
-from aioproducer.errors import ProtocolError
-from aioproducer.protocol.messages import (
+from aioproducer._protocol.messages import (
     API_VERSIONS,
     INIT_PRODUCER_ID,
     Api,
@@ -22,12 +21,12 @@ from aioproducer.protocol.messages import (
     decode_init_producer_id_response,
     encode_init_producer_id_request,
 )
-from aioproducer.protocol.offset_messages import (
+from aioproducer._protocol.offset_messages import (
     TXN_OFFSET_COMMIT,
     decode_txn_offset_commit_response,
     encode_txn_offset_commit_request,
 )
-from aioproducer.protocol.transaction_messages import (
+from aioproducer._protocol.transaction_messages import (
     ADD_OFFSETS_TO_TXN,
     ADD_PARTITIONS_TO_TXN,
     END_TXN,
@@ -46,6 +45,7 @@ from aioproducer.protocol.transaction_messages import (
     encode_end_txn_request,
     encode_find_coordinator_request,
 )
+from aioproducer.errors import ProtocolError
 from aioproducer.records import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 
 IDENTITY = TransactionIdentity("billing-1", 2**40, 7)

@@ -6,7 +6,7 @@ import aiokafka
 import pytest
 
 from aioproducer import Producer
-from aioproducer.broker import KafkaCluster
+from aioproducer.testing.kafka import KafkaCluster
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
 from aioproducer import KafkaError, Producer
-from aioproducer.lifecycle import TRANSITIONS, ProducerState
+from aioproducer._producer.producer_state import TRANSITIONS, ProducerState
+from aioproducer._producer.transaction import TransactionalVerbs
 from aioproducer.testing import FakeCluster
-from aioproducer.transactional_verbs import TransactionalVerbs
 from tests.fakes.background_tasks import background_tasks
 from tests.fakes.virtual_cluster import ClusterLoop
 from tests.states.calls import CALLS, TOPIC, outcome

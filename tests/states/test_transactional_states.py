@@ -3,7 +3,7 @@
 import pytest
 
 from aioproducer import Producer
-from aioproducer.transactional_verbs import TransactionalVerbs
+from aioproducer._producer.transaction import TransactionalVerbs
 from tests.states.page import transactional_cells
 from tests.states.transactional_situations import SITUATIONS, TRANSACTIONAL_CALLS, made_in
 

@@ -12,10 +12,10 @@ from random import Random
 from typing import NamedTuple
 
 from aioproducer.testing import ApiKey
-from aioproducer.testing.model.cluster import ModelCluster
-from aioproducer.testing.model.effects import Close, PauseReading, ResumeReading, Send
-from aioproducer.testing.model.settings import ClusterSettings
-from aioproducer.testing.model.topics import TopicRequest
+from aioproducer.testing.fake_broker.cluster import ModelCluster
+from aioproducer.testing.fake_broker.effects import Close, PauseReading, ResumeReading, Send
+from aioproducer.testing.fake_broker.settings import ClusterSettings
+from aioproducer.testing.fake_broker.topics.topics import TopicRequest
 from tests.reference.record_batch import Batch, Record, encode_batch
 
 WALL_CLOCK_MS = 1_700_000_000_000

@@ -9,8 +9,8 @@ from functools import partial
 import pytest
 import uvloop
 
-from aioproducer.broker.free_ports import free_ports
 from aioproducer.testing import ApiKey, ErrorCode, FakeCluster, TopicRefusedError, Where
+from aioproducer.testing.kafka.server_properties import free_ports
 
 API_VERSIONS = struct.pack(">ihhih", 10, ApiKey.API_VERSIONS, 0, 7, -1)
 

@@ -8,9 +8,9 @@ import aiokafka
 import confluent_kafka
 import pytest
 
-from aioproducer.broker import MissingToolError
-from aioproducer.broker.kafka_jars import kafka_jars
 from aioproducer.testing import FakeCluster
+from aioproducer.testing.kafka import MissingToolError
+from aioproducer.testing.kafka.kafka_jars import kafka_jars
 
 VALUES = [b"value-%d" % number for number in range(60)]
 HEADERS = [("h", b"\x00\xff"), ("n", None), ("h", b"2")]

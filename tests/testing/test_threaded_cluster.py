@@ -12,8 +12,8 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
 from aioproducer import BlockingProducer, IllegalStateError, Producer, TopicAuthorizationError
-from aioproducer.broker.free_ports import free_ports
 from aioproducer.testing import ApiKey, ErrorCode, FakeCluster, ThreadedFakeCluster, Where
+from aioproducer.testing.kafka.server_properties import free_ports
 
 OF_ONE_LOOP = {"model", "in_thread"}
 """Public names of `FakeCluster` that another thread cannot use."""

@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from aioproducer.broker import BrokerStartError, KafkaCluster
 from aioproducer.cli.benchmark import embedded_cluster
 from aioproducer.cli.benchmark.worker_process import failure_text, pipe, python_process
 from aioproducer.cli.python_child import python_command
@@ -14,6 +13,7 @@ from aioproducer.cli.transactions.cluster_questions import asking
 from aioproducer.cli.waiting import CONNECT_TIMEOUT_S
 from aioproducer.config.bootstrap_servers import parse_bootstrap_servers
 from aioproducer.errors import KafkaError
+from aioproducer.testing.kafka import BrokerStartError, KafkaCluster
 
 REAL_PROPERTIES = {
     # what a run wrote is gone soon after it, so that a long bench does not fill the disk

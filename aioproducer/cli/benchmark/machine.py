@@ -8,7 +8,7 @@ import re
 import subprocess
 from pathlib import Path
 
-from aioproducer.broker.prerequisites import java_program
+from aioproducer.testing.kafka.prerequisites import java_program
 
 LIBRARIES = ("aioproducer", "uvloop", "confluent-kafka", "aiokafka", "kafka-python")
 """Distributions whose versions matter."""

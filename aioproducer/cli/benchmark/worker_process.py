@@ -9,10 +9,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TypeVar
 
-from aioproducer.broker import tether
 from aioproducer.cli.benchmark import worker
 from aioproducer.cli.benchmark.job import Job, Outcome
 from aioproducer.cli.python_child import python_command
+from aioproducer.testing.kafka import tether
 
 WORK_TIMEOUT_S = 180.0
 """How long any one job may take before it counts as hung."""

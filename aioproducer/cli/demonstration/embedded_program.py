@@ -9,7 +9,7 @@ import sys
 
 from aioproducer.cli.running import run_until_signal
 from aioproducer.testing import FakeCluster
-from aioproducer.testing.model.messages import load_message_classes
+from aioproducer.testing.fake_broker.wire.messages import load_message_classes
 
 NODES = 3
 FAILOVER_DELAY_S = 0.5

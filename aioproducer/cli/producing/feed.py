@@ -6,6 +6,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
 
+from aioproducer._producer.producer import Producer
 from aioproducer.cli.producing.formats import (
     BadLineError,
     Content,
@@ -25,7 +26,6 @@ from aioproducer.errors import (
     MetadataTimeoutError,
     RecordTooLargeError,
 )
-from aioproducer.producer import Producer
 from aioproducer.records import RecordMetadata
 
 MAX_UNDER_WAY = 100_000

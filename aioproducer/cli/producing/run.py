@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 
 import anyio
 
+from aioproducer._producer.producer import Producer
 from aioproducer.cli.exit_codes import EXIT_FAILED, EXIT_SIGNAL, EXIT_USAGE
 from aioproducer.cli.producing.feed import Feed, FeedSettings
 from aioproducer.cli.producing.inputs import InputReadError
@@ -22,7 +23,6 @@ from aioproducer.cli.standard_streams import tell
 from aioproducer.cli.waiting import explained_wait
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import InvalidPartitionError, KafkaError, UndeliveredError
-from aioproducer.producer import Producer
 
 CLOSE_TIMEOUT_S = 2.0
 """For letting connections go; everything that matters has happened by then."""

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from aioproducer._protocol.error_codes import ErrorCode
 from aioproducer.cli.producing.formats import BadLineError
 from aioproducer.cli.producing.line_ranges import LineRanges
 from aioproducer.errors import BrokerError, KafkaError, Outcome, ProducerClosedError
-from aioproducer.protocol.error_codes import ErrorCode
 from aioproducer.records import RecordMetadata
 
 MAX_PROBLEMS = 50

@@ -4,9 +4,9 @@ import asyncio
 from enum import StrEnum
 from typing import Final
 
+from aioproducer._producer.producer import Producer
 from aioproducer.cli.producing.tally import Tally
 from aioproducer.errors import KafkaError, Outcome, ProducerFencedError, TransactionTimeoutError
-from aioproducer.producer import Producer
 
 COMMIT_PATIENCE_S: Final = 120.0
 """How long a commit that brokers do not answer is asked after; each question takes `max.block.ms`."""

@@ -5,7 +5,7 @@ import sys
 import time
 from collections.abc import Callable
 
-from aioproducer.protocol.cluster_text import printable
+from aioproducer._protocol.cluster_text import printable
 
 PASSING_S = 1.0
 """An error that is over after so long is none: a coordinator that is only just chosen, a leader that moves."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from typing import Final, Protocol
 
-from aioproducer.protocol.cluster_text import printable
+from aioproducer._protocol.cluster_text import printable
 
 APPEND_TIME: Final = 1
 NULL: Final = "null"

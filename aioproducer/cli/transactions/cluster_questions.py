@@ -7,30 +7,30 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final, Generic
 
-from aioproducer.cli.waiting import SETUP_TIMEOUT_MS, explained_wait
-from aioproducer.core.cluster import Cluster
-from aioproducer.core.retry_backoff import ExponentialBackoff
-from aioproducer.errors import BrokerConnectionError, BrokerError, KafkaError
-from aioproducer.logs import event_log
-from aioproducer.network.environment import NetworkSettings, Timer
-from aioproducer.network.network_client import NetworkClient
-from aioproducer.network.question import Answer, ResponseT
-from aioproducer.protocol.error_codes import ErrorCode
-from aioproducer.protocol.messages import (
+from aioproducer._logs import event_log
+from aioproducer._network.context import NetworkSettings, Timer
+from aioproducer._network.network_client import NetworkClient
+from aioproducer._network.response_future import Answer, ResponseT
+from aioproducer._protocol.error_codes import ErrorCode
+from aioproducer._protocol.messages import (
     METADATA,
     Api,
     MetadataAnswer,
     decode_metadata_response,
     encode_metadata_request,
 )
-from aioproducer.protocol.transaction_messages import (
+from aioproducer._protocol.transaction_messages import (
     FIND_COORDINATOR,
     CoordinatorAnswer,
     CoordinatorType,
     decode_find_coordinator_response,
     encode_find_coordinator_request,
 )
-from aioproducer.version import VERSION
+from aioproducer._timing.retry_backoff import ExponentialBackoff
+from aioproducer._version import VERSION
+from aioproducer.cli.waiting import SETUP_TIMEOUT_MS, explained_wait
+from aioproducer.cluster import Cluster
+from aioproducer.errors import BrokerConnectionError, BrokerError, KafkaError
 
 CLIENT_ID: Final = "aioproducer-txn"
 REQUEST_TIMEOUT_MS: Final = 5_000

@@ -11,7 +11,7 @@ Pure. Source: kafka-transactions.sh find-hanging (KIP-664).
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from aioproducer.protocol.transaction_admin_messages import (
+from aioproducer._protocol.transaction_admin_messages import (
     NO_TRANSACTION,
     ActiveProducer,
     PartitionProducers,

@@ -5,16 +5,13 @@ import time
 from collections.abc import Collection, Iterable, Sequence
 from typing import Final, NamedTuple
 
-from aioproducer.cli.transactions.cluster_questions import ClusterQuestions, Inquiry, raise_refusal
-from aioproducer.cli.transactions.hanging import OpenTransaction, hanging, open_transactions
-from aioproducer.errors import KafkaError
-from aioproducer.protocol.error_codes import ErrorCode
-from aioproducer.protocol.messages import (
+from aioproducer._protocol.error_codes import ErrorCode
+from aioproducer._protocol.messages import (
     INIT_PRODUCER_ID,
     decode_init_producer_id_response,
     encode_init_producer_id_request,
 )
-from aioproducer.protocol.transaction_admin_messages import (
+from aioproducer._protocol.transaction_admin_messages import (
     DESCRIBE_PRODUCERS,
     DESCRIBE_TRANSACTIONS,
     LIST_TRANSACTIONS,
@@ -34,6 +31,9 @@ from aioproducer.protocol.transaction_admin_messages import (
     encode_list_transactions_request,
     encode_write_txn_markers_request,
 )
+from aioproducer.cli.transactions.cluster_questions import ClusterQuestions, Inquiry, raise_refusal
+from aioproducer.cli.transactions.hanging import OpenTransaction, hanging, open_transactions
+from aioproducer.errors import KafkaError
 
 OVER: Final = frozenset({"Empty", "CompleteCommit", "CompleteAbort", "Dead"})
 """States of a transactional id without a transaction."""

@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator
 import psutil
 import pytest
 
-from aioproducer.broker.free_ports import is_free
-from aioproducer.broker.readiness import ask_for_cluster
 from aioproducer.cli.demonstration import embedded_program
 from aioproducer.cli.demonstration.clusters import EmbeddedClusterError, EmbeddedClusterProcess
+from aioproducer.testing.kafka.readiness import ask_for_cluster
+from aioproducer.testing.kafka.server_properties import is_free
 
 pytestmark = pytest.mark.slow
 

@@ -1,12 +1,12 @@
 """What any client of the cluster may have chosen plays no tricks with a terminal, and fits on a line."""
 
-from aioproducer.cli.transactions.hanging import OpenTransaction
-from aioproducer.cli.transactions.tables import described_lines, hanging_lines, listed_lines
-from aioproducer.protocol.transaction_admin_messages import (
+from aioproducer._protocol.transaction_admin_messages import (
     ActiveProducer,
     ListedTransaction,
     TransactionDescription,
 )
+from aioproducer.cli.transactions.hanging import OpenTransaction
+from aioproducer.cli.transactions.tables import described_lines, hanging_lines, listed_lines
 
 EVIL = "\x1b]0;owned\x07\nPrepareCommit " + "x" * 32_000
 

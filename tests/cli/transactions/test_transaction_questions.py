@@ -5,11 +5,11 @@ from typing import TypeVar, cast
 
 import pytest
 
+from aioproducer._network.response_future import Answer
+from aioproducer._protocol.primitives import NO_TAGGED_FIELDS, array_length, string
 from aioproducer.cli.transactions.cluster_questions import ClusterQuestions, Inquiry
 from aioproducer.cli.transactions.transaction_questions import Transactions
 from aioproducer.errors import ProtocolError
-from aioproducer.network.question import Answer
-from aioproducer.protocol.request_fields import NO_TAGGED_FIELDS, array_length, string
 
 AnswerT = TypeVar("AnswerT")
 

@@ -9,14 +9,14 @@ import uuid
 from collections.abc import Callable
 from typing import cast
 
-from aioproducer.testing.model.api_keys import ApiKey
-from aioproducer.testing.model.record_batch import (
+from aioproducer.testing.fake_broker.log.record_batch import (
     HEADER_SIZE,
     LENGTH_OVERHEAD,
     checksum,
     decompress,
     read_header,
 )
+from aioproducer.testing.fake_broker.wire.api_keys import ApiKey
 from tests.contracts.traces.message_codec import Tree, decode_answer
 from tests.contracts.traces.symbols import Symbols
 

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from random import Random
 from typing import Protocol
 
-from aioproducer.testing.model.cluster import ModelCluster
-from aioproducer.testing.model.effects import Close, Send
-from aioproducer.testing.model.settings import ClusterSettings
-from aioproducer.testing.model.version_profiles import VersionProfile
+from aioproducer.testing.fake_broker.cluster import ModelCluster
+from aioproducer.testing.fake_broker.effects import Close, Send
+from aioproducer.testing.fake_broker.settings import ClusterSettings
+from aioproducer.testing.fake_broker.version_profiles import VersionProfile
 
 ANSWER_TIMEOUT_S = 10.0
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from aioproducer.testing.model.version_profiles import VersionProfile
+from aioproducer.testing.fake_broker.version_profiles import VersionProfile
 from tests.contracts.traces.exclusions import without_exclusions
 from tests.contracts.traces.steps import Step
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple, TypeAlias, cast
 
-from aioproducer.testing.model.api_keys import ApiKey
-from aioproducer.testing.model.version_profiles import VersionProfile
+from aioproducer.testing.fake_broker.version_profiles import VersionProfile
+from aioproducer.testing.fake_broker.wire.api_keys import ApiKey
 from tests.contracts.traces.message_codec import Tree
 from tests.contracts.traces.steps import Step
 

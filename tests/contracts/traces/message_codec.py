@@ -13,8 +13,8 @@ from functools import cache
 from importlib import import_module
 from typing import TypeAlias
 
-from aioproducer.testing.model.api_keys import ApiKey
-from aioproducer.testing.model.wire import Reader, Writer
+from aioproducer.testing.fake_broker.wire.api_keys import ApiKey
+from aioproducer.testing.fake_broker.wire.primitives import Reader, Writer
 
 Tree: TypeAlias = dict[str, object]
 """A message by field name: numbers, strings, bytes, uuids, trees, and lists of them."""

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from itertools import count
 from typing import cast
 
-from aioproducer.testing.model.api_keys import ApiKey
-from aioproducer.testing.model.version_profiles import VersionProfile
-from aioproducer.testing.model.wire import MalformedRequestError
+from aioproducer.testing.fake_broker.version_profiles import VersionProfile
+from aioproducer.testing.fake_broker.wire.api_keys import ApiKey
+from aioproducer.testing.fake_broker.wire.primitives import MalformedRequestError
 from tests.contracts.traces.answers import answer_words
 from tests.contracts.traces.brokers import Broker
 from tests.contracts.traces.message_codec import Tree

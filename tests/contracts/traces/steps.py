@@ -4,9 +4,9 @@ import struct
 import uuid
 from typing import NotRequired, TypedDict
 
-from aioproducer.testing.model.api_keys import ApiKey
-from aioproducer.testing.model.settings import NEWEST
-from aioproducer.testing.model.version_profiles import PROFILES, VersionProfile
+from aioproducer.testing.fake_broker.settings import NEWEST
+from aioproducer.testing.fake_broker.version_profiles import PROFILES, VersionProfile
+from aioproducer.testing.fake_broker.wire.api_keys import ApiKey
 from tests.contracts.traces.batches import BatchWords, batch_bytes
 from tests.contracts.traces.message_codec import Tree, encode_message
 from tests.contracts.traces.symbols import Symbols, replaced

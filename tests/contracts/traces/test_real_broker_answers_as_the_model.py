@@ -5,7 +5,7 @@ import secrets
 
 import pytest
 
-from aioproducer.broker import KafkaCluster
+from aioproducer.testing.kafka import KafkaCluster
 from tests.contracts.traces.brokers import SocketBroker
 from tests.contracts.traces.differences import differences
 from tests.contracts.traces.playing import answers_of_model, answers_of_real

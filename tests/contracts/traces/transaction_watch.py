@@ -5,7 +5,7 @@ A real broker answers an EndTxn before its markers are written; only when they a
 
 from typing import cast
 
-from aioproducer.testing.model.api_keys import ApiKey
+from aioproducer.testing.fake_broker.wire.api_keys import ApiKey
 from tests.contracts.traces.brokers import Broker
 from tests.contracts.traces.message_codec import Tree, decode_answer
 from tests.contracts.traces.steps import Step, request_bytes

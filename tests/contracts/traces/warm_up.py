@@ -1,6 +1,6 @@
 """Makes a fresh broker do once what it does only once, so that traces find it as it is from then on."""
 
-from aioproducer.testing.model.api_keys import ApiKey
+from aioproducer.testing.fake_broker.wire.api_keys import ApiKey
 from tests.contracts.traces.brokers import Broker
 from tests.contracts.traces.message_codec import decode_answer
 from tests.contracts.traces.steps import Step, request_bytes

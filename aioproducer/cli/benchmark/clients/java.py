@@ -6,8 +6,8 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from aioproducer.broker.java_process import java_command
 from aioproducer.cli.benchmark.job import Job, Outcome, as_text
+from aioproducer.testing.kafka.java_process import java_command
 
 MAIN_CLASS = "org.apache.kafka.tools.ProducerPerformance"
 

@@ -7,7 +7,7 @@ import uvloop
 from aioproducer import Producer, ProducerInterceptor, ProducerOptions, ProducerRecord, StringSerializer
 from aioproducer.cli.benchmark.clients.ours import configuration
 from aioproducer.cli.benchmark.job import KEY, TEXT_HEADERS, Job, Outcome, Stopwatch, as_text
-from aioproducer.core.cluster import Cluster
+from aioproducer.cluster import Cluster
 
 Loop = Callable[[Producer, Job, int], Awaitable[None]]
 """Enqueues so many records."""

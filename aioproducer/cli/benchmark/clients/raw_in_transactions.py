@@ -10,24 +10,16 @@ import time
 from contextlib import closing
 from time import monotonic
 
-from aioproducer.cli.benchmark.clients.raw_socket import (
-    REQUEST_TIMEOUT_MS,
-    RawConnection,
-    refuse_errors,
-    section_of_records,
-)
-from aioproducer.cli.benchmark.job import Job, Outcome, Stopwatch, as_text
-from aioproducer.core.marker_pause import MarkerPause
-from aioproducer.core.record_batch_header import BatchIdentity, BatchTimes, encode_header
-from aioproducer.protocol.error_codes import ErrorCode
-from aioproducer.protocol.messages import (
+from aioproducer._accumulator.record_batch_header import BatchIdentity, BatchTimes, encode_header
+from aioproducer._protocol.error_codes import ErrorCode
+from aioproducer._protocol.messages import (
     INIT_PRODUCER_ID,
     PRODUCE,
     decode_init_producer_id_response,
     encode_init_producer_id_request,
 )
-from aioproducer.protocol.produce import NO_TOPIC_ID, BatchToSend, decode_produce_response, encode_produce_request
-from aioproducer.protocol.transaction_messages import (
+from aioproducer._protocol.produce import NO_TOPIC_ID, BatchToSend, decode_produce_response, encode_produce_request
+from aioproducer._protocol.transaction_messages import (
     END_TXN,
     FIND_COORDINATOR,
     CoordinatorType,
@@ -37,6 +29,14 @@ from aioproducer.protocol.transaction_messages import (
     encode_end_txn_request,
     encode_find_coordinator_request,
 )
+from aioproducer._transactions.begin_delays import MarkerPause
+from aioproducer.cli.benchmark.clients.raw_socket import (
+    REQUEST_TIMEOUT_MS,
+    RawConnection,
+    refuse_errors,
+    section_of_records,
+)
+from aioproducer.cli.benchmark.job import Job, Outcome, Stopwatch, as_text
 
 PRODUCE_VERSION, END_TXN_VERSION, INIT_VERSION, FIND_VERSION = 12, 5, 4, 4
 WARM_UP = 3

@@ -10,17 +10,17 @@ from contextlib import closing
 from itertools import count
 from time import perf_counter
 
-from aioproducer.cli.benchmark.job import Job, Outcome, Stopwatch, as_text
-from aioproducer.cli.benchmark.latencies import latency_figures
-from aioproducer.core.record_batch_header import HEADER_SIZE, NO_IDENTITY, BatchTimes, encode_header
-from aioproducer.protocol.messages import PRODUCE, Api
-from aioproducer.protocol.produce import (
+from aioproducer._accumulator.record_batch_header import HEADER_SIZE, NO_IDENTITY, BatchTimes, encode_header
+from aioproducer._protocol.messages import PRODUCE, Api
+from aioproducer._protocol.produce import (
     NO_TOPIC_ID,
     BatchToSend,
     ProduceResponse,
     decode_produce_response,
     encode_produce_request,
 )
+from aioproducer.cli.benchmark.job import Job, Outcome, Stopwatch, as_text
+from aioproducer.cli.benchmark.latencies import latency_figures
 
 VERSION = 9
 """The first with compact lengths; every broker that is measured knows it."""

@@ -12,10 +12,10 @@ from typing import Final
 
 from aiokafka import AIOKafkaConsumer
 
+from aioproducer._producer.producer import Producer
 from aioproducer.cli.demonstration.transfers.orders import GROUP, LEDGER, ORDERS, decode_order
 from aioproducer.cli.running import run_until_signal
 from aioproducer.integrations.aiokafka import ExactlyOnce, exactly_once
-from aioproducer.producer import Producer
 
 TRANSACTIONAL_ID = "bank-1"
 MAX_RECORDS = 25

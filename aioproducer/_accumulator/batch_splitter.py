@@ -1,0 +1,155 @@
+"""Takes a batch apart: into halves when it was too large (KIP-126), or around records that were refused (KIP-467).
+
+The parts share the batch's chunk: renumbering records from 0 never makes one longer, so each part is rewritten
+where it stands and no memory is needed. Only a compressed batch has to be unpacked into memory lent for it first;
+without that the batch fails. The parts are compressed again, each when it is sent.
+
+Source: RecordAccumulator.splitAndReenqueue in Apache Kafka.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from aioproducer._accumulator.producer_batch import ProducerBatch
+from aioproducer._accumulator.record_batch_header import NO_IDENTITY, BatchIdentity, BatchTimes, sequence_after
+from aioproducer._native.delivery import BatchResult
+from aioproducer._native.renumber import record_starts, renumber_records
+from aioproducer._protocol.compression import CompressionType, decompress
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from aioproducer._accumulator.buffer_pool import BufferPool
+    from aioproducer._accumulator.flush_generations import FlushGenerations
+
+MOST_CUT_OUT: Final = 64
+"""Each becomes a batch of its own, in one step of the loop."""
+
+
+class Range(NamedTuple):
+    """Records `first` up to, not including, `stop` of a batch."""
+
+    first: int
+    stop: int
+
+
+def halves(batch: ProducerBatch) -> list[Range]:
+    """Near the middle by bytes; a batch of two records or more."""
+    starts = record_starts(uncompressed(batch), batch.count)
+    middle = next((index for index, start in enumerate(starts) if start * 2 >= starts[-1]), 1)
+    middle = min(max(middle, 1), batch.count - 1)
+    return [Range(0, middle), Range(middle, batch.count)]
+
+
+def neighbours(refused: Mapping[int, str | None]) -> list[Range]:
+    """Records that were refused, those together that stand together and have the same reason.
+
+    A topic that is compacted refuses every record without a key: one part, not one for each of thousands.
+
+    Args:
+        refused: why, by index in the batch.
+
+    Returns:
+        In order, at most `MOST_CUT_OUT`: whoever sends the rest again will hear of it again.
+    """
+    runs: list[Range] = []
+    first = stop = 0
+    reason: str | None = None
+    for index in sorted(refused):
+        if index == stop and refused[index] == reason and stop > first:
+            stop += 1
+            continue
+        if stop > first:
+            runs.append(Range(first, stop))
+        if len(runs) == MOST_CUT_OUT:
+            return runs
+        first, stop, reason = index, index + 1, refused[index]
+    return [*runs, Range(first, stop)] if stop > first else runs
+
+
+def around(batch: ProducerBatch, cut_out: Sequence[Range]) -> list[Range]:
+    """The given ranges of a batch, and what lies between them."""
+    edges = {0, batch.count}.union(*cut_out)
+    return [Range(first, stop) for first, stop in pairwise(sorted(edges))]
+
+
+def uncompressed(batch: ProducerBatch) -> memoryview:
+    """The records of a batch as they were before sealing."""
+    if not batch.compression:
+        return batch.records()
+    return memoryview(decompress(CompressionType(batch.compression), batch.records()))
+
+
+class BatchSplitter:
+    """Makes parts of batches.
+
+    Args:
+        pool: lends the parts' memory.
+        generations: the parts belong to the flush generation of their batch.
+    """
+
+    def __init__(self, pool: BufferPool, generations: FlushGenerations) -> None:
+        self._pool = pool
+        self._generations = generations
+
+    def split(self, batch: ProducerBatch, ranges: Sequence[Range], *, keeps_sequences: bool) -> list[ProducerBatch]:
+        """Replace a batch, taken from the wire, by queued parts.
+
+        Args:
+            batch: known not to be in the log; gives up its chunk.
+            ranges: contiguous, covering all its records.
+            keeps_sequences: the parts keep the sequence numbers of their records; else they get new ones.
+
+        Returns:
+            The parts, in order; empty if there is no memory to unpack the batch, and then nothing has changed.
+        """
+        was_compressed = bool(batch.compression)
+        if was_compressed and not self._unpack(batch):
+            return []
+        starts = record_starts(batch.records(), batch.count)
+        self._pool.share(batch.chunk, len(ranges))
+        parts = [self._part(batch, each, starts[each.first]) for each in ranges]
+        for part in parts:
+            part.is_sealed = not was_compressed  # what did not get smaller as a whole will not in parts
+        if keeps_sequences:
+            for part, each in zip(parts, ranges, strict=True):
+                part.keeps_sequences = True
+                part.identity = _identity_from(batch, each.first)
+        batch.result.move([(each.first, part.result, 0) for each, part in zip(ranges, parts, strict=True)])
+        self._generations.leave(batch.generation)
+        return parts
+
+    def _unpack(self, batch: ProducerBatch) -> bool:
+        data = uncompressed(batch)
+        chunk = self._pool.lend_for_unpacking(len(data), batch.queue.leader_id)
+        if chunk is None:
+            return False
+        chunk.fill(data)
+        self._pool.give_back(batch.chunk)
+        batch.replace_records(chunk, len(data), 0)
+        return True
+
+    def _part(self, batch: ProducerBatch, records: Range, start: int) -> ProducerBatch:
+        result = BatchResult(batch.result.loop, batch.result.topic_partition)
+        part = ProducerBatch(
+            batch.queue, result, batch.chunk, order=batch.order + records.first, called_at=batch.called_at
+        )
+        count = records.stop - records.first
+        size, latest = renumber_records(batch.chunk, batch.start + start, records.first, count)
+        # Timestamps stay relative to the batch's base. To a copy brokers answer the latest of the part itself.
+        times = BatchTimes(batch.times.base_timestamp, batch.times.base_timestamp + latest)
+        part.hold(batch.start + start, size, count=count, times=times)
+        part.generation = batch.generation
+        part.attempts_before = batch.attempts_before + batch.attempts
+        part.last_error = batch.last_error
+        part.is_part = True
+        self._generations.enter_again(batch.generation)
+        return part
+
+
+def _identity_from(batch: ProducerBatch, first: int) -> BatchIdentity:
+    if not batch.is_stamped:
+        return NO_IDENTITY
+    return batch.identity._replace(base_sequence=sequence_after(batch.identity.base_sequence, first))

@@ -1,0 +1,246 @@
+"""Records that wait for memory: a line a partition, and a line a topic for records that may go to any partition.
+
+First come, first served in each line. Among the lines the earliest call is tried first, and as long as it gets
+nothing it has the first claim on the memory that all nodes share; others then live on their own nodes' reserves
+(`buffer_pool.py`). So neither a large record nor one of a slow node is overtaken for ever, and a node that answers
+nothing does not hold back the others.
+
+Source: the `waiters` of BufferPool in Apache Kafka, whose only line is for all partitions.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from heapq import heapify, heappop, heappush
+from itertools import count
+from typing import TYPE_CHECKING, Final, Literal
+
+from aioproducer._accumulator.wait_queue import WaitingLine, WaitingRecord
+from aioproducer._native.append import PartitionSlot, TopicSlots
+from aioproducer.errors import KafkaError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from aioproducer._accumulator.open_batches import OpenBatches
+    from aioproducer._native.append import RecordAppender
+    from aioproducer._native.delivery import Delivery
+
+Place = PartitionSlot | TopicSlots
+"""What a line is for: a partition, or any partition of a topic."""
+
+HELD_UP: Final = "held up"
+"""The rival that stands for all partitions that are held up: none is lent a reserve, so one attempt says it for all."""
+
+Rival = int | TopicSlots | Literal["held up"] | None
+"""Who competes for memory: leaders of partitions (None: those without one), and topics whose records go anywhere."""
+
+PARTITIONS_TRIED: Final = 16
+"""For a record that may go anywhere, each time memory has come back."""
+
+
+class MemoryLines:
+    """The lines, and who is served next.
+
+    Args:
+        appender: places records.
+        open_batches: told while memory is short.
+        on_placed: called with a record and its delivery in a batch.
+        on_refused: called with a record that can never be placed, and why.
+    """
+
+    def __init__(
+        self,
+        appender: RecordAppender,
+        open_batches: OpenBatches,
+        *,
+        on_placed: Callable[[WaitingRecord, Delivery], None],
+        on_refused: Callable[[WaitingRecord, KafkaError], None],
+    ) -> None:
+        self._appender = appender
+        self._open_batches = open_batches
+        self._on_placed = on_placed
+        self._on_refused = on_refused
+        self._lines: dict[Place, WaitingLine] = {}
+        self._fronts: dict[Rival, list[tuple[int, int, Place]]] = {}
+        self._number = count()
+
+    def place_of(self, record: WaitingRecord) -> Place:
+        """Return the line that a record of a known topic belongs to, choosing its partition if that is to be done.
+
+        Raises:
+            InvalidPartitionError: the topic has no such partition.
+            Exception: whatever the user's own partitioner raises.
+        """
+        if record.choose_partition is not None:
+            record.partition = record.choose_partition()
+            record.choose_partition = None
+        topic = self._appender.topics[record.topic]
+        partition = self._appender.partition_of(record.topic, record.key, record.partition)
+        if partition is None:
+            return topic
+        if partition >= len(topic.slots):
+            self._open_batches.unknown_partition(topic, partition)
+        return self._open_batches.partitions.slot(topic, partition)
+
+    def join(self, record: WaitingRecord, place: Place) -> WaitingLine:
+        """Put a record at the end of a line; later ones of the same place queue behind it."""
+        record.place = place
+        place.line += 1
+        line = self._lines.get(place)
+        if line is None:
+            line = self._lines[place] = WaitingLine()
+            line.join(record)
+            self._show_front(place, line)
+        else:
+            line.join(record)
+        return line
+
+    def __iter__(self) -> Iterator[WaitingRecord]:
+        """Iterate over all who wait."""
+        return (record for line in list(self._lines.values()) for record in line)
+
+    def __len__(self) -> int:
+        """How many lines there are."""
+        return len(self._lines)
+
+    @property
+    def leaderless_topics(self) -> set[str]:
+        """Topics of records whose partitions have no leader, as far as is known."""
+        return {
+            place.queue.topic_partition.topic
+            for _, _, place in self._fronts.get(None, ())
+            if isinstance(place, PartitionSlot)
+        }
+
+    # Serving
+
+    def serve(self) -> None:
+        """Place as many records as memory allows, earliest call first.
+
+        Every turn does this while anybody waits, so it makes one attempt in vain a rival, and not one a line.
+        """
+        self._release_recovered()
+        self._open_batches.keep_common_memory(is_kept=False)
+        rivals = [(fronts[0][0], next(self._number), rival) for rival, fronts in self._fronts.items()]
+        heapify(rivals)
+        while rivals:
+            call_order, _, rival = heappop(rivals)
+            if rival not in self._fronts or self._fronts[rival][0][0] != call_order:
+                continue  # it has another first by now, which was let compete
+            place = self._fronts[rival][0][2]
+            if (name := _rival_of(place)) != rival:
+                self._rename_front(rival, name)
+            elif not self._serve_front(rival):
+                self._open_batches.keep_common_memory(is_kept=True)  # for the first who got nothing
+                continue
+            self._let_compete(rival, rivals)
+            if place in self._lines and (name := _rival_of(place)) != rival:
+                self._let_compete(name, rivals)
+        self.note_shortage()
+
+    def note_shortage(self) -> None:
+        """Tell whether anybody waits: then no batch waits out its linger."""
+        self._open_batches.note_shortage(is_short=bool(self._fronts))
+        self._open_batches.close_aged()
+
+    def nobody_waits(self) -> None:
+        """Tell that all have left: batches wait out their linger again, and the common memory is kept for nobody."""
+        self._open_batches.note_shortage(is_short=False)
+        self._open_batches.keep_common_memory(is_kept=False)
+
+    def leaders_changed(self) -> None:
+        """Compete under the names of the new leaders."""
+        self._fronts.clear()
+        for place, line in list(self._lines.items()):
+            self._show_front(place, line)
+
+    def _release_recovered(self) -> None:
+        """Have partitions that are held up no more compete under their leaders again, who have reserves.
+
+        Looked for each time, because nobody tells: one that has recovered must not stand behind others that have not.
+        """
+        fronts = self._fronts.get(HELD_UP, ())
+        recovered = [front for front in fronts if _rival_of(front[2]) != HELD_UP]
+        if not recovered:
+            return
+        self._fronts[HELD_UP] = [front for front in fronts if _rival_of(front[2]) == HELD_UP]
+        heapify(self._fronts[HELD_UP])
+        self._drop_if_empty(HELD_UP)
+        for front in recovered:
+            heappush(self._fronts.setdefault(_rival_of(front[2]), []), front)
+
+    def _rename_front(self, rival: Rival, name: Rival) -> None:
+        """Have the first of a rival compete under another name: it is held up now, and must not stop its node."""
+        heappush(self._fronts.setdefault(name, []), heappop(self._fronts[rival]))
+        self._drop_if_empty(rival)
+
+    def _drop_if_empty(self, rival: Rival) -> None:
+        if not self._fronts[rival]:
+            del self._fronts[rival]
+
+    def _let_compete(self, rival: Rival, rivals: list[tuple[int, int, Rival]]) -> None:
+        """Have the first of a rival tried, if it has one: it is another than when the serving began."""
+        if rival in self._fronts:
+            heappush(rivals, (self._fronts[rival][0][0], next(self._number), rival))
+
+    def _serve_front(self, rival: Rival) -> bool:
+        """Serve the earliest record of a rival; False: no memory for it."""
+        fronts = self._fronts[rival]
+        call_order, _, place = fronts[0]
+        line = self._lines[place]
+        record = line.first()
+        if record is not None and record.call_order == call_order and not self._place(record, place):
+            return False
+        heappop(fronts)
+        self._drop_if_empty(rival)
+        self._show_front(place, line)
+        return True
+
+    def _show_front(self, place: Place, line: WaitingLine) -> None:
+        record = line.first()
+        if record is None:
+            del self._lines[place]
+            line.stop_watching()
+            return
+        heappush(self._fronts.setdefault(_rival_of(place), []), (record.call_order, id(place), place))
+
+    def _place(self, record: WaitingRecord, place: Place) -> bool:
+        slots = (
+            [place]
+            if isinstance(place, PartitionSlot)
+            else self._open_batches.partitions.candidates(place, PARTITIONS_TRIED, partial(self._is_free, record))
+        )
+        for slot in slots:
+            self._open_batches.close_if_apart(slot, record.called_at)
+            try:
+                delivery = self._appender.place(
+                    record.topic, record.value, record.key, slot.partition, record.timestamp, record.headers
+                )
+            except KafkaError as error:  # its partition is gone: the topic was made again with fewer
+                self._on_refused(record, error)
+                return True
+            if delivery is None:
+                continue
+            if isinstance(place, TopicSlots):
+                self._open_batches.partitions.note_chosen(place, slot)
+            self._on_placed(record, delivery)
+            return True
+        return False
+
+    def _is_free(self, record: WaitingRecord, slot: PartitionSlot) -> bool:
+        """Whether nobody who called before `record` waits for a partition.
+
+        Had it to be empty, a record that may go anywhere would never go while every partition has a line. It would
+        keep the first claim on the common memory all the same, which those lines then wait for: a deadlock.
+        """
+        line = self._lines.get(slot)
+        first = None if line is None else line.first()
+        return first is None or record.call_order < first.call_order
+
+
+def _rival_of(place: Place) -> Rival:
+    if isinstance(place, TopicSlots):
+        return place
+    queue = place.queue
+    return HELD_UP if queue.is_held_up and queue.leader_id is not None else queue.leader_id

@@ -1,0 +1,400 @@
+"""The batches that records are being written into: one a partition, opened on demand, grown, and closed.
+
+This is what the native `RecordAppender` asks, once a batch: room for a record, a partition for keyless ones. A batch
+begins with a small chunk and grows by factors of four up to its limit, each chunk lent before it is used. Where there
+is no memory to grow, the next record waits for it if batches of its partition are about to give some back, because a
+small batch costs as much work as a large one; else the batch is closed, not failed. It becomes ready when its linger
+is over, or that of another one for its node, as in Kafka, when someone awaits one of its records, early in a large
+transaction (`_transactions/records.py`), or at once while memory is short; it is closed when it is full, when it
+is drained, by a flush, and when its oldest record is a tenth of `delivery.timeout.ms` old, so that no record's deadline
+is far from its batch's.
+
+Source: the append side of RecordAccumulator in Apache Kafka, without its locks.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from functools import partial
+from itertools import chain
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
+
+from aioproducer._accumulator.batch_size_limits import BatchLimits
+from aioproducer._accumulator.buffer_pool import SMALLEST_CHUNK
+from aioproducer._accumulator.producer_batch import ORDER_STEP, ProducerBatch
+from aioproducer._accumulator.record_batch_header import HEADER_SIZE
+from aioproducer._native.append import RecordBatchBuilder
+from aioproducer._native.delivery import BatchResult
+from aioproducer.errors import InvalidPartitionError, Outcome, RecordTooLargeError
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable
+
+    from aioproducer._accumulator.batch_expiry import DeliveryDeadlines
+    from aioproducer._accumulator.buffer_pool import BufferPool
+    from aioproducer._accumulator.flush_generations import FlushGenerations
+    from aioproducer._accumulator.partition_queue import PartitionQueue
+    from aioproducer._accumulator.producer_identity import ProducerIdentity
+    from aioproducer._accumulator.topic_partitions import PartitionsInUse, RandomChoice
+    from aioproducer._native.append import PartitionSlot, TopicSlots
+    from aioproducer._native.delivery import Delivery
+    from aioproducer._native.memory import Chunk
+    from aioproducer._timing.timers import TimerHeap
+    from aioproducer.records import TopicPartition
+
+
+class AccumulatorSettings(NamedTuple):
+    """The values of the configuration that batching depends on; times in seconds, sizes in bytes."""
+
+    batch_size: int
+    max_record_size: int
+    max_record_option: str
+    linger_s: float
+    delivery_timeout_s: float
+    max_in_flight: int
+    max_request_size: int
+    compression: int = 0
+    is_adaptive: bool = True
+
+
+class Surroundings(NamedTuple):
+    """What the accumulator works with."""
+
+    pool: BufferPool
+    timers: TimerHeap
+    generations: FlushGenerations
+    producer_identity: ProducerIdentity
+    random: RandomChoice
+    clock: Callable[[], float]
+    wake: Callable[[], None]
+    loop: asyncio.AbstractEventLoop
+
+
+class OpenBatches:  # noqa: PLR0904  # each asked from one place, of one dictionary
+    """Open batches of all partitions in use.
+
+    Args:
+        settings: see there.
+        surroundings: see there.
+        partitions: in use.
+        deadlines: told of each new batch.
+        offer: called with a partition that may have something to send now.
+    """
+
+    def __init__(  # noqa: PLR0915  # one line a fact
+        self,
+        settings: AccumulatorSettings,
+        surroundings: Surroundings,
+        *,
+        partitions: PartitionsInUse,
+        deadlines: DeliveryDeadlines,
+        offer: Callable[[PartitionQueue], None],
+    ) -> None:
+        self._settings = settings
+        self._pool = surroundings.pool
+        self._timers = surroundings.timers
+        self._generations = surroundings.generations
+        self._clock = surroundings.clock
+        self._loop = surroundings.loop
+        self.partitions = partitions
+        self._deadlines = deadlines
+        self._offer = offer
+        self._lingering: defaultdict[int | None, dict[PartitionQueue, None]] = defaultdict(dict)  # not ready, by leader
+        self._open: dict[PartitionQueue, dict[PartitionQueue, None]] = {}  # each with those that it joined there
+        self.limits = BatchLimits(settings.batch_size)
+        """Of topics of which a broker has refused a batch as too large."""
+        self._records_closed = 0
+        self._closing_age_s = settings.delivery_timeout_s / 10
+        self._linger_s = min(settings.linger_s, self._closing_age_s)
+        self.memory_is_short = False
+        """Records wait for memory: what is opened is ready at once."""
+        self.may_use_common = True
+        """False: the memory that all nodes share is kept for a record that waits; a node's own reserve is left."""
+        self._aged: list[PartitionQueue] = []
+        self.on_full: Callable[[TopicPartition, int], None] = _nothing
+        """Called with the partition and the bytes of each batch that became full."""
+        self.on_opened: Callable[[PartitionQueue], None] | None = None
+        """Called with the partition of each batch that was opened; only transactions listen."""
+        self.on_unknown_partition: Callable[[str], None] = _nobody_asks
+        """Called with the topic of each record that was refused for a partition that is not known."""
+
+    @property
+    def topics(self) -> dict[str, TopicSlots]:
+        """Those in use, by name; the appender looks them up here."""
+        return self.partitions.topics
+
+    # What the appender asks
+
+    def make_room(self, slot: PartitionSlot, size: int) -> bool:
+        """Give the partition a builder with room for a record of at most `size` bytes; False: no memory now."""
+        queue = slot.queue
+        is_patient = self._pool.is_roomy and queue.is_moving  # as it is now: not for a batch that is closed here
+        while (batch := queue.open_batch) is not None:  # a partitioner that is told of a full batch may send to here
+            if self._may_grow(queue, size):
+                if self._grow(queue, batch, size):
+                    return True
+                if is_patient:
+                    self._make_ready(queue, batch)  # no linger while room is waited for
+                    return False
+            self._close_full(queue)
+        return self._open_batch(queue, size, is_patient=is_patient)
+
+    def batch_full(self, slot: PartitionSlot) -> None:
+        """Queue the open batch: it takes no more."""
+        self._close_full(slot.queue)
+
+    def choose_partition(self, topic: TopicSlots) -> int:
+        """Choose the next sticky partition of keyless records."""
+        return self.partitions.choose(topic, self._clock())
+
+    def unknown_partition(self, topic: TopicSlots, partition: int) -> NoReturn:
+        """Refuse a partition number that the topic does not have, as far as is known.
+
+        Raises:
+            InvalidPartitionError: always.
+        """
+        self.on_unknown_partition(topic.topic)
+        message = (
+            f"partition must be 0..{len(topic.slots) - 1} for topic {topic.topic!r}, got {partition}; brokers are "
+            "asked again, so if it was added just now, a later call finds it"
+        )
+        raise InvalidPartitionError(message, topic=topic.topic, partition=partition, outcome=Outcome.NOT_WRITTEN)
+
+    def too_large(self, topic: str, size: int) -> RecordTooLargeError:
+        """The error of a record that no batch can hold."""
+        limit = self._settings.max_record_size
+        option = self._settings.max_record_option
+        message = (
+            f"the record for topic {topic!r} takes up to {size} bytes, more than the {limit} bytes that {option} "
+            f"allows; raise {option}, or send less in one record"
+        )
+        return RecordTooLargeError(
+            message, size_bytes=size, limit_bytes=limit, option=option, topic=topic, outcome=Outcome.NOT_WRITTEN
+        )
+
+    def adopt(self, delivery: Delivery, generation: int, called_at: float) -> None:
+        """Let the batch that a waiting record has just joined answer for that record's flush and deadline.
+
+        Args:
+            delivery: of the record, in its batch.
+            generation: of flushes, in which the record was accepted.
+            called_at: monotonic seconds of its call.
+        """
+        assert delivery.home.topic_partition is not None
+        queue = self.partitions.queue(delivery.home.topic_partition)
+        batches = chain((queue.open_batch,), reversed(queue.queued))  # it is nearly always the first or the second
+        batch = next(batch for batch in batches if batch is not None and batch.result is delivery.home)
+        batch.called_at = min(batch.called_at, called_at)
+        self._deadlines.watch(batch)
+        if batch is queue.open_batch:
+            self._watch(queue, batch)
+            self._aged.append(queue)
+        if generation < batch.generation:
+            self._generations.enter_again(generation)
+            self._generations.leave(batch.generation)
+            batch.generation = generation
+        if batch is queue.open_batch and generation < self._generations.current:
+            self._make_ready(queue, batch)
+
+    def close_if_apart(self, slot: PartitionSlot, called_at: float) -> None:
+        """Close the open batch of a partition if a record called at that time must not share its deadline."""
+        queue = slot.queue
+        if queue.open_batch is not None and abs(queue.open_batch.called_at - called_at) > self._closing_age_s:
+            self.close(queue)
+
+    def close_aged(self) -> None:
+        """Close the batches that waiting records have made too old for fresh ones."""
+        aged, self._aged = self._aged, []
+        if aged:
+            latest = self._clock() - self._closing_age_s
+            for queue in aged:
+                if queue.open_batch is not None and queue.open_batch.called_at <= latest:
+                    self.close(queue)
+
+    # Opening and closing batches
+
+    def _limit_of(self, queue: PartitionQueue) -> int:
+        return self.limits.of(queue.topic_partition.topic) if self.limits.by_topic else self._settings.batch_size
+
+    def _may_grow(self, queue: PartitionQueue, size: int) -> bool:
+        builder = queue.slot.builder
+        assert builder is not None
+        return builder.size + size <= builder.limit <= self._limit_of(queue)
+
+    def _grow(self, queue: PartitionQueue, batch: ProducerBatch, size: int) -> bool:
+        builder = queue.slot.builder
+        assert builder is not None
+        needed = builder.size + size
+        chunk = self._lend(min(max(needed, 4 * builder.chunk.capacity), self._limit_of(queue)), queue)
+        if chunk is None:
+            chunk = self._lend(needed, queue)
+        if chunk is None:
+            return False
+        old = builder.chunk
+        builder.move_to(chunk)
+        batch.chunk = chunk
+        self._pool.give_back(old)
+        return True
+
+    def _open_batch(self, queue: PartitionQueue, size: int, *, is_patient: bool) -> bool:
+        limit = self._limit_of(queue)
+        has_plenty = self._pool.lent_bytes < self._pool.total_bytes // 2
+        hint = min(queue.last_size, limit) if is_patient or has_plenty else 0
+        chunk = self._lend(max(size, hint, min(SMALLEST_CHUNK, limit)), queue)
+        if chunk is None and not is_patient:
+            chunk = self._lend(size, queue)
+        if chunk is None:
+            return False
+        try:
+            batch = self._begin(queue, chunk, limit)
+        except MemoryError:
+            self._open.pop(queue, {}).pop(queue, None)
+            self._pool.give_back(chunk)
+            raise
+        self._arm_timers(queue, batch)
+        return True
+
+    def _begin(self, queue: PartitionQueue, chunk: Chunk, limit: int) -> ProducerBatch:
+        result = BatchResult(self._loop, queue.topic_partition)
+        result.on_wanted = self._wanted
+        batch = ProducerBatch(queue, result, chunk, order=queue.next_order, called_at=self._clock())
+        builder = RecordBatchBuilder(chunk, result, max(limit - HEADER_SIZE, 0))
+        batch.write_with(builder)
+        queue.next_order += ORDER_STEP
+        self._open[queue] = lingering = self._lingering[queue.leader_id]
+        lingering[queue] = None
+        batch.generation = self._generations.enter()
+        queue.open_batch, queue.slot.builder = batch, builder
+        if self.on_opened is not None:
+            self.on_opened(queue)
+        return batch
+
+    def _lend(self, size: int, queue: PartitionQueue) -> Chunk | None:
+        """Borrow for a partition; one that is held up leaves its node's reserve to the node's other partitions."""
+        node_id = None if queue.is_held_up else queue.leader_id
+        return self._pool.try_lend(size, node_id, may_use_common=self.may_use_common)
+
+    def _arm_timers(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
+        if self._linger_s <= 0 or self.memory_is_short:
+            self._make_ready(queue, batch)
+        self._watch(queue, batch)
+        self._deadlines.watch(batch)
+
+    def close(self, queue: PartitionQueue) -> None:
+        """Take the open batch off the appender and queue it; nothing happens if there is none."""
+        batch = queue.take_open()
+        if batch is None:
+            return
+        self.note_closed(queue, batch)
+        self._offer(queue)
+
+    def _close_full(self, queue: PartitionQueue) -> None:
+        batch = queue.open_batch
+        self.close(queue)
+        self.on_full(queue.topic_partition, batch.size if batch is not None else 0)
+
+    def note_closed(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
+        """Forget an open batch that was closed; the next of its partition begins as large as it became."""
+        self._open.pop(queue, {}).pop(queue, None)
+        queue.last_size = batch.size
+        self._records_closed += batch.count
+        if self.on_opened is None:  # a transaction would pay for each partition more
+            self.partitions.note_batch(queue, self._clock())
+
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        return len(self._open)
+
+    @property
+    def size(self) -> int:
+        """Bytes of the records in all of them; goes through all."""
+        return sum(queue.slot.builder.size for queue in self._open if queue.slot.builder is not None)
+
+    @property
+    def lingers(self) -> bool:
+        """Whether batches wait for more records, although they could go."""
+        return self._settings.linger_s > 0
+
+    @property
+    def records(self) -> int:
+        """Records that were ever appended."""
+        builders = (queue.slot.builder for queue in self._open)
+        return self._records_closed + sum(builder.count for builder in builders if builder is not None)
+
+    def close_all(self) -> None:
+        """Queue every open batch: a flush is running."""
+        for queue in list(self._open):
+            self.close(queue)
+
+    def note_shortage(self, *, is_short: bool) -> None:
+        """Be told whether records wait for memory."""
+        was_short, self.memory_is_short = self.memory_is_short, is_short
+        if is_short and not was_short:
+            self.hurry()
+
+    def keep_common_memory(self, *, is_kept: bool) -> None:
+        """Be told whether the memory that all nodes share is kept for a record that waits."""
+        self.may_use_common = not is_kept
+
+    def hurry(self) -> None:
+        """Make every open batch ready: half-empty ones would wait out their linger."""
+        for queue in self._open:
+            assert queue.open_batch is not None, "closed without a note of it"
+            self._make_ready(queue, queue.open_batch)
+
+    # Becoming ready
+
+    def _make_ready(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
+        if not batch.is_ready:
+            batch.is_ready = True
+            self._open[queue].pop(queue, None)
+            self._offer(queue)
+
+    def _wanted(self, result: BatchResult) -> None:
+        assert result.topic_partition is not None
+        queue = self.partitions.queue(result.topic_partition)
+        if queue.open_batch is not None and queue.open_batch.result is result:
+            self._make_ready(queue, queue.open_batch)
+
+    def _watch(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
+        """Look at the open batch when its linger is over, then when its records are too far apart to take more.
+
+        One timer a partition: one that is due earlier stays, and looks at whatever batch is open then.
+        """
+        when = batch.called_at + (self._closing_age_s if batch.is_ready else self._linger_s)
+        if queue.open_timer is not None:
+            if queue.open_timer.when <= when:
+                return
+            queue.open_timer.cancel()
+        queue.open_timer = self._timers.schedule(when, partial(self._look, queue))
+
+    def _look(self, queue: PartitionQueue, now: float) -> None:
+        queue.open_timer, batch = None, queue.open_batch
+        if batch is None:
+            return
+        if not batch.is_ready and now >= batch.called_at + self._linger_s:
+            self._make_ready_with_others(queue)
+        if now >= batch.called_at + self._closing_age_s:
+            self.close(queue)
+        else:
+            self._watch(queue, batch)
+
+    def _make_ready_with_others(self, queue: PartitionQueue) -> None:
+        """Make all ready that linger for the same node: at a moment of its own, each would take a request."""
+        for each in [*self._open[queue]]:
+            assert each.open_batch is not None, "closed without a note of it"
+            self._make_ready(each, each.open_batch)
+
+    def __repr__(self) -> str:
+        """Show how many are open."""
+        return f"<OpenBatches open={len(self._open)} memory_is_short={self.memory_is_short}>"
+
+
+def _nothing(_: TopicPartition, _size: int) -> None:
+    """Stands for a listener that nobody has set."""
+
+
+def _nobody_asks(_topic: str) -> None:
+    """Stands for what asks brokers, where there are none."""

@@ -1,0 +1,189 @@
+"""Where records wait to be sent: an open batch a partition, and the queues of batches behind it.
+
+The native `RecordAppender` writes records into open batches (`open_batches.py`). The sender asks what is ready and
+drains it. A partition becomes ready at the moment one of these happens, and is then offered to its leader's queue
+(`ready_nodes.py`):
+
+    batch full · linger over · someone awaits · memory short · flush or close · backoff over · leader known again
+    · the wire has room again · nothing is on its way, and much of a transaction is written
+
+Source: RecordAccumulator in Apache Kafka, without its locks and its scans.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from aioproducer._accumulator.batch_expiry import DeliveryDeadlines
+from aioproducer._accumulator.open_batches import OpenBatches
+from aioproducer._accumulator.producer_batch import BatchState, ProducerBatch
+from aioproducer._accumulator.ready_nodes import ReadyNodes
+from aioproducer._accumulator.topic_partitions import PartitionsInUse
+
+if TYPE_CHECKING:
+    from aioproducer._accumulator.open_batches import AccumulatorSettings, Surroundings
+    from aioproducer._accumulator.partition_queue import PartitionQueue
+    from aioproducer.cluster import Cluster
+
+
+class RecordAccumulator:
+    """Open and queued batches of all partitions in use."""
+
+    def __init__(self, settings: AccumulatorSettings, surroundings: Surroundings) -> None:
+        """Start with no topic."""
+        self._settings = settings
+        self._pool = surroundings.pool
+        self._timers = surroundings.timers
+        self._wake = surroundings.wake
+        self.deadlines = DeliveryDeadlines(surroundings.timers, settings.delivery_timeout_s)
+        self._unsealed: list[ProducerBatch] = []
+        self.partitions = PartitionsInUse(
+            surroundings.producer_identity,
+            max_in_flight=settings.max_in_flight,
+            random=surroundings.random,
+            set_leader=self._set_leader,
+            is_adaptive=settings.is_adaptive,
+        )
+        self.ready = ReadyNodes()
+        self.open_batches = OpenBatches(
+            settings, surroundings, partitions=self.partitions, deadlines=self.deadlines, offer=self.offer
+        )
+
+    # Topics and leaders
+
+    def update_cluster(self, cluster: Cluster) -> list[str]:
+        """Follow new metadata; returns the topics that became usable."""
+        fresh = self.partitions.update(cluster)
+        self._pool.set_nodes(self.partitions.leaders)
+        return fresh
+
+    def _set_leader(self, queue: PartitionQueue, leader_id: int | None) -> None:
+        self.ready.withdraw(queue)
+        queue.leader_id = leader_id
+        queue.identity.doubt()
+        for batch in queue.queued:
+            batch.not_before = 0.0
+        self.offer(queue)
+
+    # Becoming ready
+
+    def offer(self, queue: PartitionQueue) -> None:
+        """Offer a partition to its leader if it has something that may be sent."""
+        if queue.first_sendable() is not None:
+            self.ready.offer(queue)
+            self._wake()
+
+    def offer_all(self) -> None:
+        """Offer every partition: what kept them all back, such as a missing producer id, is over."""
+        for queue in self.partitions.queues():
+            self.offer(queue)
+
+    def withdraw_idle(self) -> None:
+        """Withdraw partitions without a leader that have nothing to send any more, until no topic begins with one.
+
+        Nobody drains them, so they would be asked about for ever. A topic is asked about for the sake of one partition,
+        so the others are not looked at: every turn does this, and there may be thousands.
+        """
+        for queues in list(self.ready.leaderless.values()):
+            while (queue := next(iter(queues), None)) is not None and queue.first_sendable() is None:
+                self.ready.withdraw(queue)
+
+    @property
+    def leaderless_topics(self) -> set[str]:
+        """Topics of partitions that were offered, and that nobody leads as far as metadata says."""
+        return set(self.ready.leaderless)
+
+    # Draining
+
+    def drain(self, node_id: int, connection: int, now: float) -> list[ProducerBatch]:
+        """Take the batches of one request to a node: at most one a partition, at least one if any may go.
+
+        Args:
+            node_id: the leader.
+            connection: which of its connections, so that order across reconnects holds.
+            now: monotonic seconds.
+        """
+        drained: list[ProducerBatch] = []
+        size = 0
+        again: list[PartitionQueue] = []
+        for _ in range(self.ready.count(node_id)):
+            queue = self.ready.take_first(node_id)
+            batch = queue.next_to_send(connection, now) if queue is not None else None
+            if queue is None or batch is None or not self._try_seal(queue, batch):
+                continue
+            size += batch.wire_size
+            if drained and size > self._settings.max_request_size:
+                self.ready.offer_first(queue)
+                break
+            queue.put_on_wire(batch, connection)
+            batch.node_id, batch.sent_at = node_id, now
+            drained.append(batch)
+            again.append(queue)
+        for queue in again:
+            if queue.first_sendable() is not None:
+                self.ready.offer(queue)
+        return drained
+
+    def _try_seal(self, queue: PartitionQueue, batch: ProducerBatch) -> bool:
+        """Close a batch and make it final; False: it waits to be compressed first."""
+        if batch.state is BatchState.OPEN:
+            queue.take_open()
+            self.open_batches.note_closed(queue, batch)
+        if batch.is_sealed or not self._settings.compression:
+            return True
+        batch.move_to(BatchState.SEALING)
+        self._unsealed.append(batch)
+        return False
+
+    def take_unsealed(self) -> list[ProducerBatch]:
+        """Take the batches that wait to be compressed; `sealed` gives each back."""
+        unsealed, self._unsealed = self._unsealed, []
+        return unsealed
+
+    def sealed(self, batch: ProducerBatch, data: bytes | None) -> None:
+        """Go on with a batch that was compressed to `data`; None: it did not get smaller, send it as it is."""
+        batch.is_sealed = True
+        if batch.state is BatchState.DONE:
+            self._pool.give_back(batch.chunk)
+            return
+        chunk = self._pool.replace(batch.chunk, data) if data is not None else None
+        if data is not None and chunk is not None:
+            batch.replace_records(chunk, len(data), self._settings.compression)
+        batch.move_to(BatchState.QUEUED)
+        self.offer(batch.queue)
+
+    # Coming back
+
+    def put_back(self, batch: ProducerBatch, *, not_before: float, is_healthy: bool = False) -> None:
+        """Queue a batch that was on the wire for another attempt.
+
+        Args:
+            batch: the batch.
+            not_before: when; monotonic seconds.
+            is_healthy: nothing is wrong with the partition: keyless records go on into it.
+        """
+        batch.not_before = not_before
+        batch.queue.put_back(batch)
+        if not is_healthy:  # else a transaction that waits for markers would write to one partition more each time
+            self.partitions.note_failure(batch.queue)
+        self._timers.schedule(not_before, partial(self._backoff_over, batch.queue))
+
+    def _backoff_over(self, queue: PartitionQueue, now: float) -> None:  # noqa: ARG002  # a timer's callback
+        self.offer(queue)
+
+    # Ends
+
+    def close_overdue(self, queue: PartitionQueue, now: float) -> None:
+        """Close the open batch of a partition if its deadline has come."""
+        if queue.open_batch is not None and self.deadlines.is_over(queue.open_batch, now):
+            self.open_batches.close(queue)
+
+    def unfinished(self) -> list[tuple[PartitionQueue, list[ProducerBatch]]]:
+        """Every batch that was accepted and has no end, by partition, after closing the open ones."""
+        self.open_batches.close_all()
+        return [(queue, [*queue.on_wire, *queue.queued]) for queue in self.partitions.queues()]
+
+    def __repr__(self) -> str:
+        """Show what is ready."""
+        return f"<RecordAccumulator {self.partitions!r} {self.open_batches!r} {self.ready!r}>"

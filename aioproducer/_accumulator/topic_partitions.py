@@ -1,0 +1,348 @@
+"""The topics that records were sent to, their partitions, and who leads each.
+
+A partition that is in use stays in use: its identity (epoch, next sequence) must survive a topic that metadata
+loses for a moment, or the broker would take its next records for copies of old ones.
+
+A topic may have a hundred thousand partitions: of those that no record has gone to yet there is the id of the leader,
+in an array, and no object.
+
+Source: the topic map of RecordAccumulator, and BuiltInPartitioner, in Apache Kafka.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter
+from itertools import chain
+from typing import TYPE_CHECKING, Final, Protocol
+
+from aioproducer._accumulator.partition_queue import PartitionQueue
+from aioproducer._native.append import PartitionSlot, TopicSlots
+from aioproducer._protocol.partition_views import NO_LEADER
+from aioproducer._protocol.produce import NO_TOPIC_ID
+from aioproducer.records import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+    from aioproducer._accumulator.producer_identity import ProducerIdentity
+    from aioproducer.cluster import Cluster, TopicView
+
+
+_PARTITIONS_LOOKED_AT: Final = 64
+
+_LONGEST_CHOICE_S: Final = 0.1
+"""Seconds that keyless records go to one partition, though no batch's worth: that takes minutes where all are awaited.
+More than a fast sender needs for a batch, and than most answers take."""
+
+_DRAWS: Final = 8
+"""At random, before all partitions of a topic are looked at for one that has a leader."""
+
+
+class RandomChoice(Protocol):
+    """What is used of `random.Random`."""
+
+    def randrange(self, stop: int, /) -> int:
+        """A number from 0 to `stop` - 1."""
+
+
+class PartitionsInUse:
+    """Partitions by topic and number, each with its queue.
+
+    Args:
+        producer_identity: of idempotence.
+        max_in_flight: batches of a partition that may be on the wire.
+        random: chooses partitions of keyless records.
+        set_leader: called with a partition and its new leader (None: nobody), when that changes.
+        is_adaptive: prefer partitions with fewer batches; `partitioner.adaptive.partitioning.enable`.
+    """
+
+    def __init__(
+        self,
+        producer_identity: ProducerIdentity,
+        *,
+        max_in_flight: int,
+        random: RandomChoice,
+        set_leader: Callable[[PartitionQueue, int | None], None],
+        is_adaptive: bool,
+    ) -> None:
+        self.topics: dict[str, TopicSlots] = {}
+        self._producer_identity = producer_identity
+        self._max_in_flight = max_in_flight
+        self._random = random
+        self._set_leader = set_leader
+        self._is_adaptive = is_adaptive
+        self._slots: dict[str, dict[int, PartitionSlot]] = {}  # by topic and number, of partitions that were used
+        self._leaders: dict[str, array[int]] = {}  # by topic and number, of all partitions
+        self._views: dict[str, TopicView] = {}
+        self._topic_ids: dict[str, bytes] = {}  # the last one known, also of topics that are followed no more
+        self._gone: dict[TopicPartition, PartitionSlot] = {}  # for their identities, if there are as many again
+        self._node_ids: Collection[int] = ()
+        self._cluster_id: str | None = None
+        self._leading: dict[str, frozenset[int]] = {}  # nodes by topic, `NO_LEADER` among them
+        self._last_chosen: dict[str, PartitionSlot] = {}
+        self._chosen_at: dict[str, float] = {}
+        self.on_renewed: Callable[[PartitionQueue, bool], None] = _nothing
+        """Called with each partition of a topic that was deleted and made again, and whether it still exists."""
+
+    # Following metadata
+
+    def update(self, cluster: Cluster) -> list[str]:
+        """Follow new metadata: partitions join, leaders move; topics in which nothing changed cost nothing.
+
+        Returns:
+            Topics that became usable, or are followed again: records may have waited for them.
+        """
+        is_elsewhere = self._cluster_id not in {None, cluster.cluster_id}
+        self._cluster_id = cluster.cluster_id
+        for name in [*self._views] if is_elsewhere else self._views.keys() - cluster.topics.keys():
+            self._forget_leaders(name)
+        changed = self._changed(cluster)
+        fresh = [view.name for view in changed if view.name not in self._views]
+        for view in changed:
+            is_another = self._is_another(view)
+            self._follow(cluster, view)
+            if is_another and not is_elsewhere:
+                self._renew(self.topics[view.name], len(view.partitions))
+        if is_elsewhere:
+            self._begin_anew(cluster)
+        return fresh
+
+    @property
+    def leaders(self) -> Collection[int]:
+        """Nodes that lead at least one partition in use."""
+        return {node_id for node_ids in self._leading.values() for node_id in node_ids if node_id != NO_LEADER}
+
+    def _changed(self, cluster: Cluster) -> list[TopicView]:
+        """Topics that are to be followed anew: all, if there are other nodes, which may be the leaders of any."""
+        nodes_changed = cluster.nodes.keys() != self._node_ids
+        self._node_ids = cluster.nodes.keys()
+        return [
+            view
+            for view in cluster.topics.values()
+            if view.partitions and (nodes_changed or self._views.get(view.name) is not view)
+        ]
+
+    def _is_another(self, view: TopicView) -> bool:
+        """Whether a topic was made again since it was followed last; without ids fewer partitions say so."""
+        ids = {self._topic_ids.get(view.name, NO_TOPIC_ID), view.topic_id}
+        if NO_TOPIC_ID not in ids:
+            return len(ids) > 1
+        topic = self.topics.get(view.name)
+        return topic is not None and len(view.partitions) < len(topic.slots)
+
+    def _follow(self, cluster: Cluster, view: TopicView) -> None:
+        topic = self.topics.get(view.name)
+        if topic is None:
+            topic = self.topics[view.name] = TopicSlots(view.name)
+            self._slots[view.name], self._leaders[view.name] = {}, array("i")
+        elif view.name not in self._views:
+            topic.held -= 1  # as `_forget_leaders` has counted
+        self._views[view.name], self._topic_ids[view.name] = view, view.topic_id
+        if len(view.partitions) > len(topic.slots):
+            topic.slots.extend([None] * (len(view.partitions) - len(topic.slots)))
+        leaders = _known_leaders(view, cluster)
+        leaders.extend([NO_LEADER] * (len(topic.slots) - len(leaders)))
+        self._follow_leaders(topic, leaders)
+        again = [number for name, number in self._gone if name == view.name and number < len(topic.slots)]
+        for number in again:  # such a partition has its queue back, and a broker may still answer for it
+            self.slot(topic, number)
+
+    def _forget_leaders(self, name: str) -> None:
+        """A topic not used for long is no longer followed: whoever sends to it again asks for it first.
+
+        It may have more partitions by then, and a key that was placed among the old ones would be where nobody looks.
+        """
+        del self._views[name]
+        topic = self.topics[name]
+        topic.held += 1
+        self._follow_leaders(topic, array("i", [NO_LEADER]) * len(topic.slots))
+
+    def _follow_leaders(self, topic: TopicSlots, leaders: array[int]) -> None:
+        """Take the leaders of all partitions of a topic; partitions that no record has gone to cost no step each."""
+        before = self._leaders[topic.topic]
+        if before == leaders:
+            return
+        self._leaders[topic.topic] = leaders
+        self._leading[topic.topic] = frozenset(leaders)
+        for _, slot in sorted(self._slots[topic.topic].items()):
+            self._follow_leader(slot)
+
+    def _begin_anew(self, cluster: Cluster) -> None:
+        """It is another cluster: its logs are others, and there the producer id may be another producer's."""
+        identity = self._producer_identity
+        if identity.producer_id is not None:
+            identity.discard(identity.producer_id)
+        for name, topic in self.topics.items():
+            self._renew(topic, cluster.partition_count(name) or len(topic.slots))
+
+    def _renew(self, topic: TopicSlots, count: int) -> None:
+        """A topic was deleted and made again: nothing that was known of its logs holds."""
+        if len(topic.slots) > count:
+            topic.stick_to(-1)
+            self._last_chosen.pop(topic.topic, None)
+        del topic.slots[count:]
+        slots = self._slots[topic.topic]
+        del self._leaders[topic.topic][count:]  # none of them has a leader any more
+        gone = [slots.pop(number) for number in sorted(slots) if number >= count]
+        for _, slot in sorted(slots.items()):
+            self.on_renewed(slot.queue, True)
+        for slot in gone:
+            self._gone[slot.queue.topic_partition] = slot
+            self.on_renewed(slot.queue, False)
+
+    def slot(self, topic: TopicSlots, partition: int) -> PartitionSlot:
+        """Return the slot of one partition, which begins to be used."""
+        slot: PartitionSlot | None = topic.slots[partition]
+        if slot is None:
+            slot = topic.slots[partition] = self._new_slot(TopicPartition(topic.topic, partition))
+            self._slots[topic.topic][partition] = slot
+            self._follow_leader(slot)
+        return slot
+
+    def _new_slot(self, topic_partition: TopicPartition) -> PartitionSlot:
+        if topic_partition in self._gone:
+            return self._gone.pop(topic_partition)
+        identity = self._producer_identity.of_partition()
+        queue = PartitionQueue(topic_partition, identity, max_in_flight=self._max_in_flight)
+        queue.slot = PartitionSlot(topic_partition.partition, queue)
+        return queue.slot
+
+    def _follow_leader(self, slot: PartitionSlot) -> None:
+        queue = slot.queue
+        leader_id = self._leader_of(queue.topic_partition.topic, slot.partition)
+        if queue.leader_id == leader_id:
+            return
+        if leader_id is None:
+            self._leave(queue)
+        self._set_leader(queue, leader_id)
+
+    def _leader_of(self, topic: str, partition: int) -> int | None:
+        leader_id = self._leaders[topic][partition]
+        return None if leader_id == NO_LEADER else leader_id
+
+    # Looking up
+
+    def queues(self) -> list[PartitionQueue]:
+        """Every partition in use."""
+        return [slot.queue for slots in self._slots.values() for _, slot in sorted(slots.items())]
+
+    def is_any_on_wire(self) -> bool:
+        """Whether an attempt has no answer yet, to whatever partition: also to one that its topic has no longer."""
+        slots = chain(*(slots.values() for slots in self._slots.values()), self._gone.values())
+        return any(slot.queue.on_wire for slot in slots)
+
+    def is_forgotten(self, topic: str) -> bool:
+        """Whether a topic has partitions here that are no longer followed."""
+        return topic in self.topics and topic not in self._views
+
+    def queue(self, topic_partition: TopicPartition) -> PartitionQueue:
+        """One partition in use."""
+        queue: PartitionQueue = self.slot(self.topics[topic_partition.topic], topic_partition.partition).queue
+        return queue
+
+    # Choosing
+
+    def choose(self, topic: TopicSlots, now: float) -> int:
+        """Choose a partition for the next keyless records: the shorter queue of two at random, leaders known first.
+
+        Kafka weighs all partitions by queue length (KIP-794); two at random have nearly the same effect without a
+        look at all of them.
+
+        Args:
+            topic: of the records.
+            now: monotonic seconds.
+        """
+        self._chosen_at[topic.topic] = now
+        first, second = (self._random_partition(topic) for _ in range(2))
+        if self._is_adaptive and self._backlog(topic, second) < self._backlog(topic, first):
+            return second
+        return first
+
+    @staticmethod
+    def _backlog(topic: TopicSlots, partition: int) -> int:
+        slot: PartitionSlot | None = topic.slots[partition]
+        return 0 if slot is None else slot.queue.backlog
+
+    def candidates(
+        self, topic: TopicSlots, at_most: int, is_free: Callable[[PartitionSlot], bool]
+    ) -> list[PartitionSlot]:
+        """Return partitions for a record that waited and may go anywhere: one a leader.
+
+        First the one that the last such record went to, while its batch is open.
+
+        Args:
+            topic: of the record.
+            at_most: how many.
+            is_free: says whether the record overtakes nobody in a partition.
+        """
+        count = len(topic.slots)
+        start = self._random.randrange(count)
+        near = [(start + step) % count for step in range(min(count, _PARTITIONS_LOOKED_AT))]
+        free = [number for number in near if (slot := topic.slots[number]) is None or is_free(slot)]
+        by_leader = {self._leader_of(topic.topic, number): number for number in free}
+        unled = by_leader.pop(None, None)
+        numbers = list(by_leader.values())[:at_most] or ([unled] if unled is not None else [])
+        found = [self.slot(topic, number) for number in numbers]
+        last = self._last_chosen.get(topic.topic)
+        if last is not None and last.builder is not None and is_free(last):
+            found.insert(0, last)
+        return found
+
+    def note_chosen(self, topic: TopicSlots, slot: PartitionSlot) -> None:
+        """Remember where a record went that might have gone anywhere; the next ones follow it."""
+        self._last_chosen[topic.topic] = slot
+        topic.stick_to(slot.partition)
+        self._chosen_at.pop(topic.topic, None)
+
+    def note_batch(self, queue: PartitionQueue, now: float) -> None:
+        """Note that a batch was closed: if the choice is adaptive, and no longer fresh, the next one goes elsewhere.
+
+        Records that are awaited all wait for a node that answers slowly, and leave it no queue that would tell.
+        """
+        chosen_at = self._chosen_at.setdefault(queue.topic_partition.topic, now)
+        if self._is_adaptive and now >= chosen_at + _LONGEST_CHOICE_S:
+            self._leave(queue)
+
+    def note_failure(self, queue: PartitionQueue) -> None:
+        """Have the next keyless records choose anew, if the choice is adaptive: elsewhere queues are shorter.
+
+        Else a batch's worth of them would follow into a partition that takes none, which is many where each is awaited.
+        """
+        if self._is_adaptive:
+            self._leave(queue)
+
+    def _leave(self, queue: PartitionQueue) -> None:
+        name, partition = queue.topic_partition
+        self.topics[name].leave(partition)
+        if self._last_chosen.get(name) is queue.slot:
+            del self._last_chosen[name]
+
+    def _random_partition(self, topic: TopicSlots) -> int:
+        """Any partition that has a leader, each as likely as the others: no neighbour inherits from those without."""
+        leaders = self._leaders[topic.topic]
+        for _ in range(_DRAWS):
+            partition = self._random.randrange(len(leaders))
+            if leaders[partition] != NO_LEADER:
+                return partition
+        led = [number for number, leader_id in enumerate(leaders) if leader_id != NO_LEADER]
+        return led[self._random.randrange(len(led))] if led else self._random.randrange(len(leaders))
+
+    def __repr__(self) -> str:
+        """Show how many topics and partitions."""
+        led = Counter(chain(*self._leaders.values()))
+        del led[NO_LEADER]
+        return f"<PartitionsInUse topics={len(self.topics)} leaders={dict(led)}>"
+
+
+def _known_leaders(view: TopicView, cluster: Cluster) -> array[int]:
+    """Return the leaders of a topic's partitions, none where metadata does not name the leader's address."""
+    leaders = view.partitions.leader_ids
+    unknown = set(leaders).difference(cluster.nodes)
+    if unknown <= {NO_LEADER}:
+        return leaders[:]
+    return array("i", [NO_LEADER if leader_id in unknown else leader_id for leader_id in leaders])
+
+
+def _nothing(_: PartitionQueue, _exists: bool) -> None:  # noqa: FBT001  # a listener's shape
+    """Stands for a listener that nobody has set."""

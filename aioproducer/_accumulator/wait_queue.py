@@ -1,0 +1,136 @@
+"""One line of records that wait, first come, first served: for their topic, or for memory for their partition."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from aioproducer._native.append import Headers, PartitionSlot, TopicSlots
+    from aioproducer._native.delivery import BatchResult, Delivery
+    from aioproducer._timing.timers import Timer
+
+
+class WaitingRecord:
+    """A record that was accepted and has no place in a batch yet. Its delivery's result moves once it has one."""
+
+    __slots__ = (
+        "call_order",
+        "called_at",
+        "choose_partition",
+        "delivery",
+        "generation",
+        "headers",
+        "held",
+        "is_counted",
+        "is_raised_by_its_call",
+        "key",
+        "line",
+        "on_left",
+        "partition",
+        "place",
+        "result",
+        "size",
+        "timestamp",
+        "topic",
+        "value",
+    )
+
+    def __init__(self, topic: str, result: BatchResult, *, timestamp: int, size: int, called_at: float) -> None:
+        """Make a record without its content.
+
+        Args:
+            topic: where it goes.
+            result: of its one delivery, until it joins a batch.
+            timestamp: its own, ms since the epoch.
+            size: most bytes it can take in a batch.
+            called_at: monotonic seconds of the call.
+        """
+        self.topic = topic
+        self.result = result
+        self.timestamp = timestamp
+        self.size = size
+        self.called_at = called_at
+        self.delivery: Delivery = result.delivery(0, timestamp)
+        self.value: bytes | None = None
+        self.key: bytes | None = None
+        self.partition: int | None = None
+        self.headers: Headers | None = None
+        self.choose_partition: Callable[[], int] | None = None
+        self.place: PartitionSlot | TopicSlots | None = None
+        self.held: TopicSlots | None = None
+        self.generation = 0
+        self.call_order = 0
+        self.is_counted = False
+        self.is_raised_by_its_call = False
+        self.line: WaitingLine | None = None
+        self.on_left: Callable[[], None] | None = None
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether it stands in a line."""
+        return self.line is not None
+
+    def hold(self, topic: TopicSlots | None) -> None:
+        """Have every later record of a topic queue behind this one, wherever it goes; None: no longer."""
+        if self.held is not None:
+            self.held.held -= 1
+        if topic is not None:
+            topic.held += 1
+        self.held = topic
+
+    def forget_content(self) -> None:
+        """Let the bytes go: the record was placed, failed or withdrawn."""
+        self.value = self.key = self.headers = self.choose_partition = None
+
+
+class WaitingLine:
+    """Records in call order. One that leaves from the middle stays as an empty place until its turn comes."""
+
+    __slots__ = ("_gone", "_records", "timer")
+
+    def __init__(self) -> None:
+        """Start empty."""
+        self._records: deque[WaitingRecord] = deque()
+        self._gone = 0
+        self.timer: Timer | None = None
+
+    def join(self, record: WaitingRecord) -> None:
+        """Stand at the end."""
+        record.line = self
+        self._records.append(record)
+
+    def first(self) -> WaitingRecord | None:
+        """Who is served next, or None."""
+        while self._records and self._records[0].line is not self:
+            self._records.popleft()
+            self._gone -= 1
+        return self._records[0] if self._records else None
+
+    def leave(self, record: WaitingRecord) -> None:
+        """Note that a record no longer waits; places that nobody holds never outnumber the others for long."""
+        record.line = None
+        self._gone += 1
+        if self._gone * 2 > len(self._records):
+            self._records = deque(record for record in self._records if record.line is self)
+            self._gone = 0
+
+    def stop_watching(self) -> None:
+        """Cancel the timer."""
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
+
+    def __iter__(self) -> Iterator[WaitingRecord]:
+        """Iterate over those who wait, first come first."""
+        return (record for record in list(self._records) if record.line is self)
+
+    def __len__(self) -> int:
+        """How many wait."""
+        return len(self._records) - self._gone
+
+    def __repr__(self) -> str:
+        """Show how many wait."""
+        return f"<WaitingLine {len(self)}>"

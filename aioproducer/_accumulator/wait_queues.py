@@ -1,0 +1,331 @@
+"""Records that cannot be appended yet: a line for each unknown topic, and a line for each partition without memory.
+
+Served first come, first served per partition, and among all whom memory can be granted: the earliest call first,
+but a record whose node has taken its share (`buffer_pool.py`) does not hold back records of other nodes. A keyless
+record stands in a line of its own kind and chooses its partition when it is granted memory.
+
+What nobody waits for is bounded in records and in bytes; a record whose delivery somebody awaits is not counted.
+Each line has one timer, for the record at its front: `max.block.ms` is the same for all, so none behind it is due
+earlier.
+
+Source: the `waiters` of BufferPool and `waitOnMetadata` of KafkaProducer in Apache Kafka.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from itertools import count
+from typing import TYPE_CHECKING, NamedTuple
+
+from aioproducer._accumulator.memory_wait_queues import MemoryLines
+from aioproducer._accumulator.wait_queue import WaitingLine, WaitingRecord
+from aioproducer._protocol.error_codes import ErrorCode
+from aioproducer.errors import (
+    BrokerError,
+    BufferFullError,
+    BufferTimeoutError,
+    KafkaError,
+    MetadataTimeoutError,
+    Outcome,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from aioproducer._accumulator.flush_generations import FlushGenerations
+    from aioproducer._accumulator.open_batches import OpenBatches
+    from aioproducer._native.append import RecordAppender
+    from aioproducer._native.delivery import BatchResult, Delivery
+    from aioproducer._timing.timers import TimerHeap
+
+
+class WaitingLimits(NamedTuple):
+    """Bounds of the lines."""
+
+    max_records: int
+    """Records that wait without anybody waiting for them."""
+    max_bytes: int
+    max_block_s: float
+    """Seconds that a record waits for metadata and memory together."""
+    max_block_option: str = "max_block_ms"
+    """Which option says so, for errors: a record's own deadline may come first."""
+
+
+class WaitingLines:
+    """All lines of a producer.
+
+    Args:
+        appender: places records.
+        open_batches: told when memory is short.
+        generations: each waiting record is a unit of work of the flush that covers it.
+        timers: for `max.block.ms`.
+        limits: see there.
+        on_failed: called with a record that leaves its line without a place, and the error.
+        trouble: says what keeps a topic unknown, if anything was heard of it.
+    """
+
+    def __init__(  # noqa: PLR0913, PLR0917  # the parts it stands between
+        self,
+        appender: RecordAppender,
+        open_batches: OpenBatches,
+        generations: FlushGenerations,
+        timers: TimerHeap,
+        *,
+        limits: WaitingLimits,
+        on_failed: Callable[[WaitingRecord, KafkaError], None],
+        trouble: Callable[[str], KafkaError | None],
+    ) -> None:
+        self._appender = appender
+        self._open_batches = open_batches
+        self._generations = generations
+        self._timers = timers
+        self._limits = limits
+        self._on_failed = on_failed
+        self._trouble = trouble
+        self._topics: dict[str, WaitingLine] = {}
+        self._memory = MemoryLines(appender, open_batches, on_placed=self._placed, on_refused=self._fail)
+        self._order = count()
+        self._by_result: dict[BatchResult, WaitingRecord] = {}
+        self.records = 0
+        self.bytes = 0
+        self.exhausted = 0
+        """Records that were refused, or failed, because there was no memory for them."""
+        self._counted_records = 0
+        self._counted_bytes = 0
+
+    # Joining
+
+    def has_room(self, size: int) -> bool:
+        """Whether a record of `size` bytes that nobody would wait for may join a line."""
+        is_short = self._counted_records < self._limits.max_records
+        return is_short and self._counted_bytes + size <= self._limits.max_bytes
+
+    def check_room(self, record: WaitingRecord) -> None:
+        """Refuse a record that nobody would wait for, if the lines are full of such records.
+
+        Raises:
+            BufferFullError: nothing was accepted.
+        """
+        if self.has_room(record.size):
+            return
+        if self._is_for_memory(record):
+            self.exhausted += 1
+        message = (
+            f"{self._counted_records} records ({self._counted_bytes} bytes) wait for metadata or memory and nobody "
+            f"awaits them; the bounds are max_waiting_records={self._limits.max_records} and "
+            f"max_waiting_bytes={self._limits.max_bytes}: use `await producer.enqueue(...)`, which waits for room"
+        )
+        raise BufferFullError(message, outcome=Outcome.NOT_WRITTEN)
+
+    def join(self, record: WaitingRecord, *, is_counted: bool) -> None:
+        """Put a record in the line of its topic or partition.
+
+        Args:
+            record: with its content.
+            is_counted: nobody waits for it, so it counts towards the bounds until somebody does.
+        """
+        record.call_order = next(self._order)
+        record.generation = self._generations.enter()
+        self.records += 1
+        self.bytes += record.size
+        if is_counted:
+            self._count(record)
+        if self._is_for_memory(record):
+            self._join_memory(record)
+            if record.is_waiting:
+                self._memory.note_shortage()
+        else:
+            line = self._topics.setdefault(record.topic, WaitingLine())
+            line.join(record)
+            record.hold(self._appender.topics.get(record.topic))
+            self._watch(line, partial(self._topic_too_late, record.topic, line))
+
+    def _is_for_memory(self, record: WaitingRecord) -> bool:
+        """Whether memory is all that a record lacks; else it is metadata."""
+        topic = self._appender.topics.get(record.topic)
+        # A topic nobody used for long has partitions here, and a partitioner of the user's must be shown them.
+        return topic is not None and record.choose_partition is None and not topic.held
+
+    def withdraw(self, record: WaitingRecord) -> bool:
+        """Take a record out because its caller gave up; False: it has its place already, or has failed."""
+        if not record.is_waiting:
+            return False
+        self._leave(record)
+        self._generations.leave(record.generation)
+        return True
+
+    # Topics
+
+    @property
+    def unknown_topics(self) -> list[str]:
+        """Topics that records wait for."""
+        return [topic for topic, line in self._topics.items() if len(line)]
+
+    @property
+    def leaderless_topics(self) -> set[str]:
+        """Topics of records that wait for memory, and whose partitions nobody leads."""
+        return self._memory.leaderless_topics if self.records else set()
+
+    def topic_known(self, topic: str) -> None:
+        """Append the records that waited for a topic, in order; those without memory go on waiting."""
+        if topic not in self._topics:
+            return
+        while (line := self._topics.pop(topic, None)) is not None:  # a partitioner may send: those queue behind too
+            line.stop_watching()
+            for record in line:
+                record.line = None
+                record.hold(None)
+                self._join_memory(record)
+        self._memory.serve()
+
+    def topic_failed(self, topic: str, error: KafkaError) -> None:
+        """Fail the records that wait for a topic."""
+        for record in self._topics.get(topic, ()):
+            self._fail(record, error)
+
+    # Memory
+
+    def serve(self) -> None:
+        """Place as many records as memory allows; call it when some came back, or someone left a line."""
+        if len(self._memory):
+            self._memory.serve()
+
+    def leaders_changed(self) -> None:
+        """Stand in line for the new leaders' memory, and take what they have."""
+        if len(self._memory):
+            self._memory.leaders_changed()
+            self._memory.serve()
+
+    def _join_memory(self, record: WaitingRecord) -> None:
+        try:
+            place = self._memory.place_of(record)
+        except Exception as error:  # noqa: BLE001  # the user's own partitioner, whatever it raises
+            self._fail(record, _as_kafka_error(error))
+            return
+        line = self._memory.join(record, place)
+        self._watch(line, partial(self._memory_too_late, line))
+
+    def _placed(self, record: WaitingRecord, delivery: Delivery) -> None:
+        self._leave(record)
+        self._open_batches.adopt(delivery, record.generation, record.called_at)
+        record.result.move([(0, delivery.home, delivery.position)])
+        self._generations.leave(record.generation)
+
+    # Leaving
+
+    def fail_all(self, error: KafkaError) -> None:
+        """Fail every record that waits; the producer closes or has failed."""
+        for line in list(self._topics.values()):
+            for record in line:
+                self._fail(record, error)
+        for record in self._memory:
+            self._fail(record, error)
+
+    def _fail(self, record: WaitingRecord, error: KafkaError) -> None:
+        topic, partition = record.topic, record.partition
+        failed = error.with_details(topic=topic, partition=partition, outcome=Outcome.NOT_WRITTEN, attempts=0)
+        self._leave(record)
+        self._on_failed(record, failed)
+        self._generations.leave(record.generation)
+
+    def _leave(self, record: WaitingRecord) -> None:
+        self.records -= 1
+        self.bytes -= record.size
+        self._uncount(record)
+        if record.line is not None:
+            record.line.leave(record)
+        record.hold(None)
+        if record.place is not None:
+            record.place.line -= 1
+        record.forget_content()
+        if not self.records:
+            self._memory.nobody_waits()  # now: the sender serves nobody while nobody waits, and may sleep for long
+        if record.on_left is not None:
+            on_left, record.on_left = record.on_left, None
+            on_left()
+
+    # Bounds
+
+    def _count(self, record: WaitingRecord) -> None:
+        record.is_counted = True
+        self._counted_records += 1
+        self._counted_bytes += record.size
+        self._by_result[record.result] = record
+        record.result.on_wanted = self._somebody_waits
+
+    def _uncount(self, record: WaitingRecord) -> None:
+        if record.is_counted:
+            record.is_counted = False
+            self._counted_records -= 1
+            self._counted_bytes -= record.size
+            del self._by_result[record.result]
+
+    def _somebody_waits(self, result: BatchResult) -> None:
+        record = self._by_result.get(result)
+        if record is not None:
+            self._uncount(record)
+
+    # Time
+
+    def _watch(self, line: WaitingLine, too_late: Callable[[float], None]) -> None:
+        record = line.first()
+        if line.timer is None and record is not None:
+            line.timer = self._timers.schedule(record.called_at + self._limits.max_block_s, too_late)
+
+    def _late(self, line: WaitingLine, now: float) -> Iterator[WaitingRecord]:
+        line.timer = None
+        while (record := line.first()) is not None and record.called_at + self._limits.max_block_s <= now:
+            yield record
+
+    def _topic_too_late(self, topic: str, line: WaitingLine, now: float) -> None:
+        for record in self._late(line, now):
+            error = still_unknown(topic, self._bound, self._trouble(topic))
+            self._fail(record, error.with_details(elapsed_s=now - record.called_at))
+        if len(line):
+            self._watch(line, partial(self._topic_too_late, topic, line))
+        else:
+            del self._topics[topic]
+
+    def _memory_too_late(self, line: WaitingLine, now: float) -> None:
+        for record in self._late(line, now):
+            self.exhausted += 1
+            message = (
+                f"no room for a record of {record.size} bytes within {self._bound}: the buffer holds records that the "
+                f"brokers have not answered; raise buffer_memory or {self._limits.max_block_option}, or send less"
+            )
+            self._fail(record, BufferTimeoutError(message, elapsed_s=now - record.called_at))
+        self._watch(line, partial(self._memory_too_late, line))
+
+    @property
+    def _bound(self) -> str:
+        return f"{self._limits.max_block_option}={round(self._limits.max_block_s * 1000)}"
+
+    def __repr__(self) -> str:
+        """Show how much waits for what."""
+        return (
+            f"<WaitingLines records={self.records} bytes={self.bytes} unknown_topics={len(self.unknown_topics)} "
+            f"partitions={len(self._memory)}>"
+        )
+
+
+def still_unknown(topic: str, bound: str, trouble: KafkaError | None) -> MetadataTimeoutError:
+    """The error of whoever has waited in vain for a topic.
+
+    Args:
+        topic: which.
+        bound: the option that has ended the wait, and its value.
+        trouble: what was heard last.
+    """
+    why = "no broker has named its partitions yet" if trouble is None else str(trouble)
+    if isinstance(trouble, BrokerError) and trouble.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        why = f"{why}; does the topic exist? Automatic creation (auto.create.topics.enable) seems to be off"
+    message = f"topic {topic!r} is still unknown after {bound}: {why}"
+    return MetadataTimeoutError(message, topic=topic, last_broker_error=trouble)
+
+
+def _as_kafka_error(error: Exception) -> KafkaError:
+    if isinstance(error, KafkaError):
+        return error
+    wrapped = KafkaError(f"the partitioner failed: {type(error).__name__}: {error}")
+    wrapped.__cause__ = error
+    return wrapped

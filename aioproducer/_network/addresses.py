@@ -1,0 +1,158 @@
+"""Looks up the addresses of a broker's name, in a Python thread that nothing waits for, and connects to one.
+
+Two reasons lead past `loop.getaddrinfo` of asyncio and uvloop:
+
+- uvloop looks names up in libuv's thread pool. A forked child has that pool without its threads, and libuv joins them
+  when the child exits: SIGSEGV (libuv/libuv#4443).
+- asyncio looks names up in the loop's default executor. The application may have shut it down or filled it, the
+  interpreter's exit shuts it down, and closing the loop waits for a lookup that hangs.
+
+A loop with a resolver of its own, whether by a subclass or by an assignment to `loop.getaddrinfo`, is asked as it
+wants to be.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import ipaddress
+import os
+import socket
+import threading
+from collections.abc import Callable, Sequence
+from typing import Final, TypeAlias, TypeVar
+
+from aioproducer._threads.real_threads import start_thread
+
+ProtocolT = TypeVar("ProtocolT", bound=asyncio.Protocol)
+
+SocketAddress: TypeAlias = tuple[str, int] | tuple[str, int, int, int]
+"""(address, port), and for IPv6 flow info and scope id too."""
+
+_Found: TypeAlias = Sequence[tuple[int, int, int, str, SocketAddress | tuple[int, bytes]]]
+"""What `getaddrinfo` returns."""
+
+_STOCK_RESOLVERS: Final = frozenset({"asyncio.base_events", "uvloop.loop"})
+
+
+async def look_up(loop: asyncio.AbstractEventLoop, host: str, port: int) -> list[SocketAddress]:
+    """Return the addresses of a host, each once, in the resolver's order.
+
+    Args:
+        loop: the running one.
+        host: a name, or an address, which needs no thread.
+        port: of all addresses.
+
+    Raises:
+        OSError: the name cannot be resolved.
+        UnicodeError: the name is not valid.
+    """
+    if getattr(loop.getaddrinfo, "__module__", None) not in _STOCK_RESOLVERS:
+        found: _Found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    elif _is_address(host) or not threading.main_thread().is_alive():
+        found = _get_address_info(host, port)  # from 3.12 on no thread starts while the interpreter exits
+    else:
+        found = await _in_thread(loop, host, port)
+    return list(dict.fromkeys(_with_port(entry[4], port) for entry in found))
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def _get_address_info(host: str, port: int) -> _Found:
+    return socket.getaddrinfo(host, port, 0, socket.SOCK_STREAM)
+
+
+async def _in_thread(loop: asyncio.AbstractEventLoop, host: str, port: int) -> _Found:
+    answer: asyncio.Future[_Found] = loop.create_future()
+
+    def work() -> None:
+        found: _Found | Exception
+        try:
+            found = _get_address_info(host, port)
+        except Exception as error:  # noqa: BLE001  # a patched resolver may raise anything; the caller has to be told
+            found = error
+        with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile
+            loop.call_soon_threadsafe(_settle, answer, found)
+
+    # A daemon: neither the interpreter's exit nor the loop's close waits for a name server that does not answer.
+    start_thread(work, "aioproducer-lookup")
+    return await answer
+
+
+def _settle(answer: asyncio.Future[_Found], found: _Found | Exception) -> None:
+    if answer.done():  # the caller's time was over
+        return
+    if isinstance(found, Exception):
+        answer.set_exception(found)
+    else:
+        answer.set_result(found)
+
+
+def _with_port(address: SocketAddress | tuple[int, bytes], port: int) -> SocketAddress:
+    """Keep the scope of an IPv6 link-local address; of other addresses host and port are all there is."""
+    match address:
+        case (str(host), _, flow_info, scope_id) if scope_id:
+            return host, port, flow_info, scope_id
+        case (host, *_):
+            return str(host), port
+
+
+async def connect(loop: asyncio.AbstractEventLoop, make: Callable[[], ProtocolT], address: SocketAddress) -> ProtocolT:
+    """Connect to an address; returns the protocol.
+
+    Args:
+        loop: the running one.
+        make: makes the protocol.
+        address: one of `look_up`.
+
+    Raises:
+        OSError: no connection.
+    """
+    if len(address) == 2:  # noqa: PLR2004  # no scope
+        _, protocol = await loop.create_connection(make, *address)
+        return protocol
+    connected = await _connect_socket(loop, address)
+    try:
+        _, protocol = await loop.create_connection(make, sock=connected)
+    except BaseException:
+        connected.close()
+        raise
+    return protocol
+
+
+async def _connect_socket(loop: asyncio.AbstractEventLoop, address: SocketAddress) -> socket.socket:
+    """Return a socket connected to an address with a scope, which `sock_connect` of uvloop drops.
+
+    Raises:
+        OSError: no connection.
+    """
+    connecting = socket.socket(socket.AF_INET6, socket.SOCK_STREAM)
+    try:
+        connecting.setblocking(False)
+        error = connecting.connect_ex(address)
+        if error == errno.EINPROGRESS:
+            await _writable(loop, connecting)
+            error = connecting.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+    except BaseException:
+        connecting.close()
+        raise
+    if error:
+        connecting.close()
+        raise OSError(error, os.strerror(error))
+    return connecting
+
+
+async def _writable(loop: asyncio.AbstractEventLoop, connecting: socket.socket) -> None:
+    writable = loop.create_future()
+    loop.add_writer(connecting, lambda: None if writable.done() else writable.set_result(None))
+    try:
+        await writable
+    finally:
+        loop.remove_writer(connecting)

@@ -1,0 +1,132 @@
+"""What all connections of one producer share: the loop, timers, randomness, settings, counters."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from typing import NamedTuple, Protocol
+
+from aioproducer._network.response_budget import HeldAnswers
+from aioproducer._protocol.api_versions import NO_FEATURES, FinalizedFeatures
+from aioproducer._protocol.framing import DEFAULT_MAX_FRAME_BYTES
+from aioproducer._timing.retry_backoff import RandomSource
+
+
+class Timer(Protocol):
+    """A callback that will be called, unless cancelled before."""
+
+    def cancel(self) -> None:
+        """Do not call."""
+
+
+class Timers(Protocol):
+    """Where deadlines are kept; `_timing/timers.py` is one."""
+
+    def schedule(self, when: float, callback: Callable[[float], None]) -> Timer:
+        """Call back with the time at `when` (monotonic seconds) or soon after."""
+
+
+class EventLog(Protocol):
+    """What is used of a structlog logger: an event name and values."""
+
+    def debug(self, event: str, **values: object) -> object:
+        """Log what only someone who looks for it wants to know."""
+
+    def info(self, event: str, **values: object) -> object:
+        """Log what happens now and then."""
+
+    def warning(self, event: str, **values: object) -> object:
+        """Log what someone should look at."""
+
+
+class NetworkSettings(NamedTuple):
+    """The options that the network needs, with Kafka's defaults; milliseconds and bytes."""
+
+    request_timeout_ms: int = 30_000
+    """A request that has been the oldest on its connection for this long closes the connection."""
+    max_in_flight: int = 5
+    """Requests sent and not answered, a connection."""
+    reconnect_backoff_ms: int = 50
+    reconnect_backoff_max_ms: int = 1_000
+    connection_setup_timeout_ms: int = 10_000
+    """For one address: connect and handshake. Grows with every failure up to the next value."""
+    connection_setup_timeout_max_ms: int = 30_000
+    connections_max_idle_ms: int = 540_000
+    """An unused connection is closed after this; negative = never."""
+    send_buffer_bytes: int = 131_072
+    """SO_SNDBUF; -1 leaves it to the operating system."""
+    receive_buffer_bytes: int = 32_768
+    """SO_RCVBUF; -1 leaves it to the operating system."""
+    write_buffer_bytes: int = 512 * 1024
+    """With more than this unsent in the transport, a node takes no further request."""
+    max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES
+    """A longer answer closes the connection."""
+    software_version: str = "unknown"
+    """Of this library, told to brokers for their metrics."""
+
+
+@dataclass(slots=True)
+class NetworkCounters:
+    """Totals since the start, under Kafka's meanings; read them, only the network writes them."""
+
+    requests: int = 0
+    """Kafka: request-total."""
+    responses: int = 0
+    """Kafka: response-total."""
+    bytes_out: int = 0
+    """Handed to transports. Kafka: outgoing-byte-total."""
+    bytes_in: int = 0
+    """Kafka: incoming-byte-total."""
+    request_latency_s: float = 0.0
+    """Sum over `responses`, from hand-over to answer."""
+    connections_created: int = 0
+    """Kafka: connection-creation-total."""
+    connections_closed: int = 0
+    """Kafka: connection-close-total."""
+    connection_failures: int = 0
+    """Attempts that did not end in a usable connection."""
+
+
+@dataclass(slots=True)
+class ClusterFeatures:
+    """The cluster's finalized features, by the newest report of any broker."""
+
+    newest: FinalizedFeatures = NO_FEATURES
+    transaction_version: int = 0
+    """Of the newest; looked at once a transactional request."""
+
+    def take(self, found: FinalizedFeatures) -> None:
+        """Take one broker's word, unless a newer one is known."""
+        if found.epoch >= self.newest.epoch:
+            self.replace(found)
+
+    def replace(self, found: FinalizedFeatures) -> None:
+        """Take one broker's word whatever is known: it is another cluster, whose epochs say nothing of those before."""
+        self.newest = found
+        self.transaction_version = found.transaction_version
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkEnvironment:
+    """Handed to every connection; owned by the `NetworkClient`."""
+
+    loop: asyncio.AbstractEventLoop
+    timers: Timers
+    random: RandomSource
+    wake: Callable[[], None]
+    """Tells the sender that something may have become possible, or that an earlier deadline exists."""
+    log: EventLog
+    client_id: str
+    settings: NetworkSettings
+    counters: NetworkCounters = field(default_factory=NetworkCounters)
+    features: ClusterFeatures = field(default_factory=ClusterFeatures)
+    held_answers: HeldAnswers = field(default_factory=partial(HeldAnswers, DEFAULT_MAX_FRAME_BYTES))
+    connection_ids: Iterator[int] = field(default_factory=partial(itertools.count, 1))
+    """Numbers connections; none is used twice."""
+
+    def schedule(self, when: float, callback: Callable[[float], None]) -> Timer:
+        """Set a timer; whoever sleeps towards a later deadline is told by the timers themselves."""
+        return self.timers.schedule(when, callback)

@@ -1,0 +1,174 @@
+"""Whom to ask what any broker can answer: the least loaded node, or whoever can be reached first.
+
+Source: NetworkClient.leastLoadedNode in Apache Kafka, and KIP-899.
+
+Asks what any broker can answer, and does not wait for one that stands still while another could.
+
+A broker may be stopped, or busy for half a minute with what is before the question on its connection; nothing tells
+that from an answer that is just about to come. So after a second without an answer the next broker is asked as well,
+and the first answer counts.
+
+Source: Kafka's clients know a stalled connection only by `request.timeout.ms`, and then ask elsewhere; KIP-899 and
+KIP-1102 begin anew where no broker can be reached at all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection
+from typing import Final, TypeVar
+
+from aioproducer._network.connection_pool import NodeLinks
+from aioproducer._network.context import NetworkEnvironment
+from aioproducer._network.node_connection import NodeLink
+from aioproducer.errors import BrokerConnectionError, KafkaError
+
+_HEDGE_S: Final = 1.0
+"""A node that has not been reached after this is not waited for alone: another is tried beside it."""
+_SUSPICIOUS_SILENCE_S: Final = 1.0
+"""A node whose oldest request has waited this long is asked only if there is no other."""
+
+
+class NodeChoice:
+    """Chooses among the links, and connects where it must."""
+
+    def __init__(self, links: NodeLinks, environment: NetworkEnvironment) -> None:
+        self._links = links
+        self._environment = environment
+
+    def has_another(self, asked: Collection[NodeLink]) -> bool:
+        """Tell whether there is a node besides these that may be asked what any can answer."""
+        return bool(self._others(asked))
+
+    async def reach(self, node_id: int | None, *, besides: Collection[NodeLink] = ()) -> NodeLink:
+        """Return a connected link, connecting first if need be.
+
+        Args:
+            node_id: to which node; None = to any.
+            besides: not to one of these, which have been asked already.
+
+        Raises:
+            BrokerConnectionError: every one of them failed.
+            UnsupportedVersionError: every one of them, and time will not heal it.
+        """
+        only = None if node_id is None else self._links.get(node_id)
+        if only is not None and only.is_open and not only.is_throttled:
+            return only  # nearly always: a coordinator that was asked before
+        tried: dict[NodeLink, int] = {}  # how often each had failed before
+        while (link := self._least_loaded_of(self._candidates(node_id, besides))) is None:
+            if not self._connect_another(self._candidates(node_id, besides), tried):
+                error = _unreachable(list(tried))
+                raise error
+            await self._links.wait_for_change(_HEDGE_S)
+        return link
+
+    def _candidates(self, node_id: int | None, besides: Collection[NodeLink]) -> list[NodeLink]:
+        if node_id is None:
+            return self._others(besides) if besides else self._links.candidates()
+        link = self._links.get(node_id)
+        return [link] if link is not None else []
+
+    def _others(self, asked: Collection[NodeLink]) -> list[NodeLink]:
+        """The nodes of the cluster besides those asked; when there are none, the bootstrap addresses of others."""
+        known = [link for link in self._links.candidates() if link not in asked]
+        if known:
+            return known
+        places = {link.place for link in asked}
+        return [link for link in self._links.bootstrap() if link not in asked and link.place not in places]
+
+    def _least_loaded_of(self, links: list[NodeLink]) -> NodeLink | None:
+        """Return the connected link with the fewest requests in flight, or None if none is connected."""
+        now = self._environment.loop.time()
+        loads = [
+            (connection.silent_for_s(now) > _SUSPICIOUS_SILENCE_S, connection.in_flight, self._chance(), index)
+            for index, link in enumerate(links)
+            if link.is_open and not link.is_throttled and (connection := link.connection) is not None
+        ]
+        return links[min(loads)[-1]] if loads else None
+
+    def _connect_another(self, links: list[NodeLink], tried: dict[NodeLink, int]) -> bool:
+        # Tells whether there is anything to wait for. Links in their pause come last, the shortest first.
+        for link in links:
+            if tried.get(link) == link.failures:
+                link.connect()  # it had a connection that was closing when it was tried
+        untried = [link for link in links if link not in tried]
+        if untried:
+            now = self._environment.loop.time()
+            chosen = min(untried, key=lambda link: (max(now, link.retry_at), self._chance()))
+            tried[chosen] = chosen.failures
+            chosen.connect()
+        return any(link.is_open or link.failures == tried.get(link) for link in links)
+
+    def _chance(self) -> float:
+        return self._environment.random.uniform(0.0, 1.0)
+
+
+def _unreachable(tried: list[NodeLink]) -> KafkaError:
+    errors = [link.last_error for link in tried if link.last_error is not None]
+    if len(errors) == 1:
+        return errors[0].fresh()
+    if errors and all(link.has_failed_for_good for link in tried):
+        return errors[0].fresh()
+    reasons = "; ".join(str(error) for error in errors) or "none is known"
+    error = BrokerConnectionError(f"none of {len(tried)} brokers could be reached: {reasons}")
+    error.__cause__ = errors[0] if errors else None
+    return error
+
+
+AnswerT = TypeVar("AnswerT")
+
+PATIENCE_S: Final = 1.0
+
+
+class AnyBroker:
+    """Asks one broker after another, the least loaded first, until the first answer.
+
+    Args:
+        choice: finds brokers, and connects.
+        environment: for the loop.
+    """
+
+    def __init__(self, choice: NodeChoice, environment: NetworkEnvironment) -> None:
+        self._choice = choice
+        self._environment = environment
+
+    async def first_answer(self, ask: Callable[[NodeLink], Awaitable[AnswerT]]) -> AnswerT:
+        """Return the first answer to a question that may be put to several brokers.
+
+        Args:
+            ask: puts it to one.
+
+        Raises:
+            KafkaError: when all who were asked have failed, of the one that failed first.
+        """
+        asked: list[NodeLink] = []
+        asking = [self._begin(ask, asked)]
+        ended: list[asyncio.Task[AnswerT]] = []
+        try:
+            while len(ended) < len(asking):
+                waiting = [task for task in asking if task not in ended]
+                await asyncio.wait(waiting, timeout=PATIENCE_S, return_when=asyncio.FIRST_COMPLETED)
+                ended += (just_ended := [task for task in waiting if task.done()])
+                answered = next((task for task in just_ended if task.exception() is None), None)
+                if answered is not None:
+                    return answered.result()
+                if not just_ended and len(asked) == len(asking) and self._choice.has_another(asked):
+                    asking.append(self._begin(ask, asked))
+            return ended[0].result()  # raises what it failed with
+        finally:
+            await _end(asking)
+
+    def _begin(self, ask: Callable[[NodeLink], Awaitable[AnswerT]], asked: list[NodeLink]) -> asyncio.Task[AnswerT]:
+        name = f"aioproducer-ask | {self._environment.client_id}"
+        return self._environment.loop.create_task(self._ask(ask, asked), name=name)
+
+    async def _ask(self, ask: Callable[[NodeLink], Awaitable[AnswerT]], asked: list[NodeLink]) -> AnswerT:
+        link = await self._choice.reach(None, besides=asked)
+        asked.append(link)
+        return await ask(link)
+
+
+async def _end(asking: list[asyncio.Task[AnswerT]]) -> None:
+    for task in asking:
+        task.cancel()
+    await asyncio.gather(*asking, return_exceptions=True)

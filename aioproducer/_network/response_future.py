@@ -1,0 +1,73 @@
+"""A request whose answer a coroutine waits for, with a future; Produce does without."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Generic, NamedTuple, TypeVar
+
+from aioproducer._network.context import NetworkEnvironment
+from aioproducer._network.node_connection import NodeLink
+from aioproducer._network.requests import OutgoingRequest
+from aioproducer._protocol.messages import Api
+from aioproducer._protocol.primitives import Response
+from aioproducer._protocol.response_limits import largest_response
+from aioproducer.errors import KafkaError
+
+ResponseT = TypeVar("ResponseT", bound=Response)
+
+
+class Answer(NamedTuple):
+    """What came back, and from whom."""
+
+    node_id: int
+    """Negative for a node known only by its bootstrap address."""
+    version: int
+    payload: memoryview
+
+
+class Question(Generic[ResponseT]):
+    """Turns the callbacks of one request into a future, and has its answer heeded, whoever still waits for it.
+
+    Args:
+        environment: for the loop, and to wake the sender: an answered request leaves room for another.
+        link: the way to whoever is asked; says who answers, by the time it does: a bootstrap address becomes a node
+            when metadata says so.
+        decode: reads the answer; what it raises closes the connection, as the connection says.
+    """
+
+    def __init__(self, environment: NetworkEnvironment, link: NodeLink, decode: Callable[[Answer], ResponseT]) -> None:
+        self.answer: asyncio.Future[ResponseT] = environment.loop.create_future()
+        self._wake = environment.wake
+        self._link = link
+        self._decode = decode
+
+    def outgoing(self, api: Api, version: int, body: bytes) -> OutgoingRequest:
+        """Return the request to be sent.
+
+        Args:
+            api: which request.
+            version: agreed on.
+            body: of the request, in that version.
+        """
+
+        def on_response(payload: memoryview, now: float) -> None:
+            response = self._decode(Answer(self._link.node.id, version, payload))
+            self._link.heed(response, api, now)
+            if not self.answer.done():
+                self.answer.set_result(response)
+            self._wake()
+
+        return OutgoingRequest(
+            api_key=api.key,
+            version=version,
+            flexible=api.is_flexible(version),
+            buffers=[body],
+            on_response=on_response,
+            on_lost=self._fail,
+            largest_response=largest_response(api.key, len(body)),
+        )
+
+    def _fail(self, error: KafkaError) -> None:
+        if not self.answer.done():
+            self.answer.set_exception(error.fresh())

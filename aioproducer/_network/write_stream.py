@@ -1,0 +1,185 @@
+"""The bytes of one connection on their way out: what was handed to the transport, and what has left it.
+
+asyncio does not say when a piece of memory may be used again. It says how much it still holds, and bytes leave in
+order; so with positions counted from the start of the connection, whatever ends before
+
+    handed to the transport - held by the transport
+
+has left. For a request with a response that is checked when the response comes. A request without one (acks=0) is
+done when its bytes have left, and nobody tells: it is polled, soon after the write, on `resume_writing`, and by a
+timer whose delay doubles while nothing moves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import sys
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+from aioproducer._network.context import NetworkEnvironment, Timer
+from aioproducer._network.requests import OutgoingRequest
+from aioproducer._protocol.produce import Buffer
+
+_FIRST_POLL_S: Final = 0.001
+_SLOWEST_POLL_S: Final = 0.1
+_CHEAPER_THAN_A_VECTOR: Final = 4 * 1024
+_CHEAPER_THAN_MANY_CALLS: Final = 64 * 1024
+"""A request of up to so many bytes is copied into one piece; a larger one is written piece by piece."""
+
+
+class OutgoingStream:
+    """Writes requests to a transport, and ends those that have no response.
+
+    Args:
+        environment: shared by all connections.
+        transport: of this connection; its socket options and limits are set here.
+        on_stall: called with a text when requests without a response have not moved for request_timeout.
+    """
+
+    __slots__ = (
+        "_environment",
+        "_gone",
+        "_handed",
+        "_in_one_piece",
+        "_is_poll_due_soon",
+        "_moved_at",
+        "_on_all_written",
+        "_on_stall",
+        "_poll_delay_s",
+        "_poll_timer",
+        "_transport",
+        "_unwritten",
+        "_write_pieces",
+    )
+
+    def __init__(
+        self,
+        environment: NetworkEnvironment,
+        transport: asyncio.Transport,
+        *,
+        on_all_written: Callable[[], None],
+        on_stall: Callable[[str], None],
+    ) -> None:
+        self._environment = environment
+        self._transport = transport
+        self._on_all_written = on_all_written
+        self._on_stall = on_stall
+        self._handed = 0  # position behind the last byte given to the transport
+        self._gone = 0  # position behind the last byte that had left it, when last looked at
+        self._moved_at = 0.0  # when that last grew, the queue stopped being empty, or a pause is over
+        self._unwritten: deque[OutgoingRequest] = deque()  # without a response, oldest first
+        self._poll_timer: Timer | None = None
+        self._poll_delay_s = _FIRST_POLL_S
+        self._is_poll_due_soon = False
+        settings = environment.settings
+        _set_socket_options(transport, settings.send_buffer_bytes, settings.receive_buffer_bytes)
+        transport.set_write_buffer_limits(high=settings.write_buffer_bytes)
+        gathers = honours_back_pressure(environment.loop)
+        self._in_one_piece = _CHEAPER_THAN_A_VECTOR if gathers else _CHEAPER_THAN_MANY_CALLS
+        self._write_pieces: Callable[[list[Buffer]], None] = transport.writelines if gathers else self._write_each
+
+    @property
+    def unwritten(self) -> int:
+        """Requests without a response that have not ended."""
+        return len(self._unwritten)
+
+    def send(self, request: OutgoingRequest, pieces: list[Buffer], now: float) -> None:
+        """Give a frame to the transport."""
+        size = sum(map(len, pieces))
+        self._handed += size
+        self._environment.counters.bytes_out += size
+        request.end = self._handed
+        if not request.expects_response:
+            self._queue(request, now)
+        if size <= self._in_one_piece:
+            self._transport.write(b"".join(pieces))
+        else:
+            self._write_pieces(pieces)
+
+    def pause_until(self, when: float) -> None:
+        """Count no stall before then: the broker reads nothing until it is over."""
+        self._moved_at = max(self._moved_at, when)
+
+    def has_left(self, request: OutgoingRequest) -> bool:
+        """Tell whether the transport holds none of a request's bytes any more."""
+        return request.end <= self._handed - self._transport.get_write_buffer_size()
+
+    def settle(self, now: float) -> None:
+        """End the requests without a response whose bytes have left; look again later for the others."""
+        if not self._unwritten:
+            return
+        gone = self._handed - self._transport.get_write_buffer_size()
+        if gone > self._gone:
+            self._gone, self._poll_delay_s = gone, _FIRST_POLL_S
+            self._moved_at = max(self._moved_at, now)  # kernels take some during a pause
+        while self._unwritten and self._unwritten[0].end <= gone:
+            on_written = self._unwritten.popleft().on_written
+            if on_written is not None:
+                on_written()
+        if self._unwritten:
+            self._poll_later(now)
+        else:
+            self._on_all_written()
+
+    def take_unwritten(self) -> list[OutgoingRequest]:
+        """Stop: remove and return what has not ended, oldest first."""
+        if self._poll_timer is not None:
+            self._poll_timer.cancel()
+        unwritten = list(self._unwritten)
+        self._unwritten.clear()
+        return unwritten
+
+    def _queue(self, request: OutgoingRequest, now: float) -> None:
+        if not self._unwritten:
+            self._moved_at = max(self._moved_at, now)
+        self._unwritten.append(request)
+        if not self._is_poll_due_soon:
+            self._is_poll_due_soon = True
+            self._environment.loop.call_soon(self._poll_soon)
+
+    def _poll_soon(self) -> None:
+        self._is_poll_due_soon = False
+        self.settle(self._environment.loop.time())
+
+    def _poll_by_timer(self, now: float) -> None:
+        self._poll_timer = None
+        self.settle(now)
+
+    def _poll_later(self, now: float) -> None:
+        stalled_for_s = now - self._moved_at
+        if stalled_for_s >= self._environment.settings.request_timeout_ms / 1000:
+            self._on_stall(f"the broker has read nothing for {stalled_for_s:.1f} s (request_timeout_ms)")
+        elif self._poll_timer is None:
+            self._poll_timer = self._environment.schedule(now + self._poll_delay_s, self._poll_by_timer)
+            self._poll_delay_s = min(2 * self._poll_delay_s, _SLOWEST_POLL_S)
+
+    def _write_each(self, pieces: list[Buffer]) -> None:
+        for piece in pieces:
+            self._transport.write(piece)
+
+
+def honours_back_pressure(loop: asyncio.AbstractEventLoop, version: tuple[int, ...] = sys.version_info[:3]) -> bool:
+    """Tell whether `transport.writelines` ever pauses its protocol.
+
+    asyncio's own transports of CPython 3.12.0 to 3.12.8 and 3.13.0 to 3.13.1 fill their buffer without saying so;
+    other loops bring their own transports.
+    """
+    if not type(loop).__module__.startswith("asyncio."):
+        return True
+    return not ((3, 12, 0) <= version < (3, 12, 9) or (3, 13, 0) <= version < (3, 13, 2))
+
+
+def _set_socket_options(transport: asyncio.Transport, send_bytes: int, receive_bytes: int) -> None:
+    # A transport without a socket (of a simulated network) has nothing to set.
+    tcp: socket.socket | None = transport.get_extra_info("socket")
+    if tcp is None:
+        return
+    tcp.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    tcp.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    if send_bytes >= 0:
+        tcp.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_bytes)
+    if receive_bytes >= 0:
+        tcp.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)

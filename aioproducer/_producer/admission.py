@@ -1,0 +1,250 @@
+"""Takes records that one native call could not append: into a batch after all, into a waiting line, or not at all.
+
+The topic is unknown, memory is short, or others of the partition wait already. The user's own code has run by then:
+in the call itself, once per record.
+
+Source: KafkaProducer.doSend in Apache Kafka, which blocks its caller instead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from aioproducer._accumulator.wait_queue import WaitingRecord
+from aioproducer._native.delivery import Delivery
+from aioproducer._native.record_pipeline import PreparedRecord
+from aioproducer.errors import BufferFullError, KafkaError, MetadataNotReadyError, Outcome
+from aioproducer.records import normalize_headers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+    from aioproducer._native.append import Headers
+    from aioproducer._native.delivery import BatchResult, OnDelivery
+    from aioproducer._native.record_pipeline import RecordPipeline
+    from aioproducer._producer.runtime import RunningProducer
+
+    AppendArguments = tuple[str, object, object, int | None, int | None, Headers | None, OnDelivery | None]
+
+
+class Admission:
+    """The way in.
+
+    Args:
+        running: the parts of a producer that runs.
+        check: called before each record is appended, which for `enqueue` is when it is awaited; raises if the way
+            in is closed.
+    """
+
+    def __init__(self, running: RunningProducer, check: Callable[[], object] | None = None) -> None:
+        self._running = running
+        self._check = check
+
+    @property
+    def runs_code_of_the_user(self) -> bool:
+        """Whether records meet interceptors, serializers or a partitioner on their way in."""
+        return self.pipeline.has_hooks
+
+    @property
+    def pipeline(self) -> RecordPipeline:
+        """What runs the user's code and appends records."""
+        return self._running.preparation.pipeline
+
+    @property
+    def runs_serializers(self) -> bool:
+        """Whether keys or values are serialized on their way in."""
+        return self.pipeline.key_serializer is not None or self.pipeline.value_serializer is not None
+
+    def take(self, *arguments: *AppendArguments) -> Delivery | PreparedRecord:
+        """Run the user's code, if there is any, and append the record then; else keep the arguments for later."""
+        return self.pipeline.take(*arguments) if self.pipeline.has_hooks else PreparedRecord(*arguments)
+
+    def send(self, record: PreparedRecord) -> Delivery:
+        """Append a record, or let it wait in line within the bounds of records nobody waits for.
+
+        Raises:
+            BufferFullError: those bounds are reached.
+        """
+        delivery = self._try_append(record)
+        return self._stand_in_line(record, is_counted=True).delivery if delivery is None else delivery
+
+    async def enqueue(self, taken: Delivery | PreparedRecord) -> Delivery:
+        """Append a record, waiting in line if need be; cancelled while it waits, the record is withdrawn.
+
+        Args:
+            taken: a record that is to be appended, or the delivery of one that was.
+
+        Raises:
+            MetadataTimeoutError: the topic is still unknown after `max_block_ms`.
+            BufferTimeoutError: no room within `max_block_ms`.
+        """
+        if isinstance(taken, PreparedRecord):
+            delivery = self._try_append(taken)
+            if delivery is None:
+                return await self._wait_in_line(taken)
+            taken = delivery
+        await self._let_sender_work()
+        return taken
+
+    async def _wait_in_line(self, record: PreparedRecord) -> Delivery:
+        waiting = self._stand_in_line(record, is_counted=False)
+        waiting.is_raised_by_its_call = True
+        await self._leaving(waiting)
+        if waiting.delivery.done() and (error := waiting.delivery.exception()) is not None:
+            raise error
+        return waiting.delivery
+
+    def enqueue_bytes(  # noqa: PLR0917  # a row of a table
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        partition: int | None,
+        timestamp: int | None,
+        headers: Headers | None,
+    ) -> Coroutine[object, None, Delivery]:
+        """As `enqueue`, for what is bytes already, whatever serializers the producer has."""
+        return self.enqueue(self.pipeline.take_bytes(topic, value, key, partition, timestamp, headers, None))
+
+    def send_nowait(self, record: PreparedRecord) -> Delivery:
+        """Append a record without waiting for anything.
+
+        Raises:
+            MetadataNotReadyError: the topic is not known yet; it is being asked for.
+            BufferFullError: no room, or others wait for it.
+        """
+        delivery = self._try_append(record)
+        if delivery is None:
+            delivery = self._append_among_old_partitions(record)
+        if delivery is None:
+            error = self._why_not_now(record)
+            self._running.preparation.refused_later(record, error)
+            raise error
+        return delivery
+
+    def fail_unseen(self, error: KafkaError, count: int, *, is_open: Callable[[], bool]) -> BatchResult:
+        """Fail records of a call that goes on without them: the next flush raises it, unless the result is asked.
+
+        An open transaction must be aborted, as after any record that failed.
+
+        Args:
+            error: of all of them.
+            count: how many.
+            is_open: says whether the transaction that they belong to is open still.
+        """
+        running = self._running
+        result = running.new_result()
+        generation = running.generations.current
+        running.completion.fail_result(result, error, count=count, generation=generation, fails_transaction=is_open())
+        return result
+
+    async def _let_sender_work(self) -> None:
+        """Give the loop one turn if enough was written: a loop of `enqueue` never waits otherwise."""
+        if self._running.appender.pause_wanted:
+            self._running.appender.pause_wanted = False
+            await asyncio.sleep(0)
+
+    def _try_append(self, record: PreparedRecord) -> Delivery | None:
+        """Append a record if it need not wait."""
+        running = self._running
+        try:
+            if self._check is not None:
+                self._check()
+            running.appender.check()
+            if record.choose_partition is not None:
+                if running.metadata.cluster.partition_count(record.topic) is None:
+                    return None
+                record.choose()
+            return record.append_to(running.appender)
+        except Exception as error:
+            running.preparation.refused_later(record, error)
+            raise
+
+    def _stand_in_line(self, given: PreparedRecord, *, is_counted: bool) -> WaitingRecord:
+        running = self._running
+        record = self._waiting(given, check_room=running.lines.check_room if is_counted else None)
+        running.stand_in_line(record, is_counted=is_counted)
+        return record
+
+    def _waiting(
+        self, given: PreparedRecord, check_room: Callable[[WaitingRecord], object] | None = None
+    ) -> WaitingRecord:
+        """Make what stands in line of a record; whoever refuses it here tells the interceptors, who have seen it."""
+        try:
+            record = self._measured(given)
+            if check_room is not None:
+                check_room(record)
+        except Exception as error:
+            self._running.preparation.refused_later(given, error)
+            raise
+        return record
+
+    def _measured(self, given: PreparedRecord) -> WaitingRecord:
+        running = self._running
+        headers = None if given.headers is None else normalize_headers(given.headers)
+        value, key, timestamp, size = running.appender.measure(
+            given.topic, given.value, given.key, given.partition, given.timestamp, headers
+        )
+        result = running.new_result()
+        record = WaitingRecord(given.topic, result, timestamp=timestamp, size=size, called_at=running.loop.time())
+        record.value, record.key, record.headers = value, key, headers
+        record.partition, record.choose_partition = given.partition, given.choose_partition
+        if given.on_delivery is not None:
+            result.add_callback(0, timestamp, given.on_delivery, given.context)
+        return record
+
+    def _append_among_old_partitions(self, record: PreparedRecord) -> Delivery | None:
+        """Place a record that cannot wait in the partitions known before its topic was forgotten; None: it cannot be.
+
+        To refuse it would be to refuse the first record after every long pause.
+        """
+        running, topic = self._running, record.topic
+        slots = running.appender.topics.get(topic)
+        if slots is None or record.choose_partition is not None:
+            return None
+        if slots.held != 1 or not running.accumulator.partitions.is_forgotten(topic):
+            return None  # others wait, and it would overtake them; or there is no room
+        slots.held -= 1
+        try:
+            return self._try_append(record)
+        finally:
+            slots.held += 1
+
+    async def _leaving(self, record: WaitingRecord) -> None:
+        """Wait until a record has left its line.
+
+        Raises:
+            CancelledError: the caller gave up; the record is withdrawn, or goes on if it had its room by then.
+        """
+        if not record.is_waiting:
+            return
+        left = self._running.loop.create_future()
+        record.on_left = lambda: None if left.done() else left.set_result(None)
+        try:
+            await left
+        except asyncio.CancelledError as cancelled:
+            if self._running.lines.withdraw(record):
+                text = f"the record for topic {record.topic!r} was withdrawn: its caller was cancelled while it waited"
+                error = KafkaError(text, topic=record.topic, partition=record.partition, outcome=Outcome.NOT_WRITTEN)
+                self._running.completion.withdraw(record.result, error)
+            elif record.result.error is None:
+                cancelled.add_note(f"aioproducer: the record for topic {record.topic!r} had been accepted by then")
+            self._running.wake()  # whoever stood behind it may fit where it did not
+            raise
+
+    def _why_not_now(self, record: PreparedRecord) -> MetadataNotReadyError | BufferFullError:
+        running, topic = self._running, record.topic
+        slots = running.appender.topics.get(topic)
+        # One that nobody used for long has slots still, but a partitioner has not been shown its partitions again.
+        if slots is None or slots.held or record.choose_partition is not None:
+            running.metadata.add_topic(topic, running.loop.time())
+            text = f"topic {topic!r} is not known yet; it is being asked for"
+            return MetadataNotReadyError(text, topic=topic, outcome=Outcome.NOT_WRITTEN)
+        running.lines.exhausted += 1
+        text = (
+            f"no room for the record: {running.pool.available_bytes} of buffer_memory={running.pool.total_bytes} bytes "
+            f"are available (a busy partition waits for a whole batch's), and {running.lines.records} records wait; "
+            "use `await producer.enqueue(...)`"
+        )
+        return BufferFullError(text, topic=topic, outcome=Outcome.NOT_WRITTEN)

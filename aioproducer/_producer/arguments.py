@@ -1,0 +1,141 @@
+"""What callers pass as offsets, partitions and groups, in whatever form, checked and made one type.
+
+Copies of arguments that the caller may change once the call that hands them to another thread has returned.
+
+Functions whose result is to be awaited, though they are no `async def`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import ItemsView, Iterable, Mapping
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias, TypeVar, cast
+
+from aioproducer._shown_values import shown
+from aioproducer.records import (
+    ConsumerGroupMetadata,
+    OffsetAndMetadata,
+    TopicPartition,
+    check_partition,
+    check_text,
+    check_topic_name,
+)
+
+if TYPE_CHECKING:
+    from aioproducer._native.append import Headers
+
+
+OffsetArgument: TypeAlias = int | tuple[int, str]
+"""The next offset to read, alone or with a text for the group's coordinator to keep."""
+
+
+class OffsetsArgument(Protocol):
+    """A mapping of (topic, partition) to the next offset to read; aiokafka's types are such tuples too."""
+
+    def items(self) -> Iterable[tuple[tuple[str, int], OffsetArgument]]:
+        """Its pairs."""
+
+
+GroupArgument: TypeAlias = str | ConsumerGroupMetadata
+
+_MAX_OFFSET: Final = 2**63 - 1  # int64 on the wire
+_PAIR: Final = 2
+
+
+def offsets_of(offsets: object) -> dict[TopicPartition, OffsetAndMetadata]:
+    """Return offsets by partition.
+
+    Raises:
+        TypeError: not a mapping of (topic, partition) to offsets.
+        ValueError: a negative offset, a topic or partition that cannot be, a text that is too long.
+    """
+    if not isinstance(offsets, Mapping):
+        text = f"offsets must be a mapping of (topic, partition) to the next offset, not {type(offsets).__name__}"
+        raise TypeError(text)
+    return {_place("the keys of offsets", place): _offset(offset, place) for place, offset in offsets.items()}
+
+
+def partitions_of_group(partitions: object) -> list[TopicPartition]:
+    """Return the partitions whose offsets are asked for, each once.
+
+    Raises:
+        TypeError: not an iterable of (topic, partition).
+        ValueError: a topic or partition that cannot be.
+    """
+    if isinstance(partitions, str | bytes) or not isinstance(partitions, Iterable):
+        text = f"partitions must be an iterable of (topic, partition), not {type(partitions).__name__}"
+        raise TypeError(text)
+    return list({_place("partitions", place): None for place in partitions})
+
+
+def group_of(group: object) -> ConsumerGroupMetadata:
+    """Return the group.
+
+    Raises:
+        TypeError: neither a group id nor `ConsumerGroupMetadata`.
+        ValueError: an empty id, or one that is too long or no text.
+    """
+    if isinstance(group, str):
+        group = ConsumerGroupMetadata(group)
+    if not isinstance(group, ConsumerGroupMetadata):
+        text = f"group must be a group id or ConsumerGroupMetadata, not {type(group).__name__}"
+        raise TypeError(text)
+    return group
+
+
+def _place(what: str, place: object) -> TopicPartition:
+    if not isinstance(place, tuple) or len(place) != _PAIR:
+        text = f"{what} must be (topic, partition), not {type(place).__name__}"
+        raise TypeError(text)
+    topic, partition = place
+    check_topic_name(topic)
+    if partition is None:
+        text = f"{what} must be (topic, partition): the partition is None"
+        raise TypeError(text)
+    check_partition(partition)
+    return TopicPartition(topic, partition)
+
+
+def _offset(given: object, place: object) -> OffsetAndMetadata:
+    offset, metadata = given if isinstance(given, tuple) and len(given) == _PAIR else (given, "")
+    if not isinstance(offset, int) or isinstance(offset, bool):
+        text = f"the offset of {place} must be an int, or (int, str), not {type(given).__name__}"
+        raise TypeError(text)
+    if not 0 <= offset <= _MAX_OFFSET:
+        text = f"the offset of {place} must be between 0 and {_MAX_OFFSET}, not {shown(offset)}"
+        raise ValueError(text)
+    check_text(f"the metadata of {place}", metadata)
+    return OffsetAndMetadata(offset, metadata)
+
+
+PayloadT = TypeVar("PayloadT")
+
+
+def owned(payload: PayloadT) -> PayloadT:
+    """Copy a `bytearray` or `memoryview`, to the same type, which a serializer may ask for; others are as they were."""
+    if isinstance(payload, bytearray):
+        return cast("PayloadT", bytearray(payload))
+    if isinstance(payload, memoryview):
+        return cast("PayloadT", memoryview(bytes(payload)))
+    return payload
+
+
+def owned_headers(headers: Headers | None) -> Headers | None:
+    """Copy a list of headers; whatever they must not be is left for the send to refuse."""
+    if not isinstance(headers, list | tuple | ItemsView):
+        return headers
+    return [_owned_pair(pair) for pair in headers]
+
+
+def _owned_pair(pair: tuple[str, bytes | None]) -> tuple[str, bytes | None]:
+    return cast("tuple[str, bytes | None]", tuple(map(owned, pair))) if isinstance(pair, tuple) else pair
+
+
+def mark_as_coroutine_functions(*verbs: object) -> None:
+    """Let frameworks that ask see that what these functions return is to be awaited."""
+    for verb in verbs:
+        if hasattr(inspect, "markcoroutinefunction"):
+            inspect.markcoroutinefunction(verb)
+        else:
+            verb.__dict__["_is_coroutine"] = asyncio.coroutines._is_coroutine  # type: ignore[attr-defined]  # noqa: SLF001

@@ -1,0 +1,114 @@
+"""The few values that each part takes from the configuration; milliseconds become seconds here, once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from aioproducer._accumulator.open_batches import AccumulatorSettings
+from aioproducer._accumulator.wait_queues import WaitingLimits
+from aioproducer._network.context import NetworkSettings
+from aioproducer._network.metadata_refresher import MetadataSettings
+from aioproducer._protocol.compression import CompressionType
+from aioproducer._sender.produce_outcome import Policy
+from aioproducer._timing.retry_backoff import ExponentialBackoff, RandomSource
+from aioproducer._version import VERSION
+
+if TYPE_CHECKING:
+    from aioproducer.config import ProducerConfig
+
+BATCHES_IN_BUFFER: Final = 16
+"""Of the full size, at least. With fewer, no partition may wait for the memory of a whole batch, which the others would
+miss, and batches take what scraps come back: small ones, each of which costs a request's work.
+"""
+
+SMALL_BATCH: Final = 16_384
+"""Kafka's own `batch.size`: below it, a buffer may have as few as four."""
+
+
+def accumulator_settings(config: ProducerConfig) -> AccumulatorSettings:
+    """Batching. No batch of several records takes more than a quarter of the buffer, or a sixteenth if it is large.
+
+    No record takes more than three quarters.
+    """
+    buffer = config.buffer_memory
+    max_record_size = min(config.max_request_size, buffer // 4 * 3)
+    limited_by_request = max_record_size == config.max_request_size
+    return AccumulatorSettings(
+        batch_size=min(config.batch_size, buffer // 4, max(buffer // BATCHES_IN_BUFFER, SMALL_BATCH)),
+        max_record_size=max_record_size,
+        max_record_option="max_request_size" if limited_by_request else "buffer_memory",
+        linger_s=config.linger_ms / 1000,
+        delivery_timeout_s=config.delivery_timeout_ms / 1000,
+        max_in_flight=config.max_in_flight_requests_per_connection if config.enable_idempotence else 1,
+        max_request_size=config.max_request_size,
+        compression=codec(config).value,
+        is_adaptive=config.partitioner_adaptive_partitioning_enable,
+    )
+
+
+def codec(config: ProducerConfig) -> CompressionType:
+    """What batches are compressed with."""
+    return CompressionType[config.compression_type.upper()]
+
+
+def compression_level(config: ProducerConfig) -> int | None:
+    """The level of the codec in use; None where it has none to set."""
+    levels = {
+        CompressionType.GZIP: config.compression_gzip_level,
+        CompressionType.LZ4: config.compression_lz4_level,
+        CompressionType.ZSTD: config.compression_zstd_level,
+    }
+    return levels.get(codec(config))
+
+
+def network_settings(config: ProducerConfig) -> NetworkSettings:
+    """Connections."""
+    return NetworkSettings(
+        request_timeout_ms=config.request_timeout_ms,
+        max_in_flight=config.max_in_flight_requests_per_connection,
+        reconnect_backoff_ms=config.reconnect_backoff_ms,
+        reconnect_backoff_max_ms=config.reconnect_backoff_max_ms,
+        connection_setup_timeout_ms=config.socket_connection_setup_timeout_ms,
+        connection_setup_timeout_max_ms=config.socket_connection_setup_timeout_max_ms,
+        connections_max_idle_ms=config.connections_max_idle_ms,
+        send_buffer_bytes=config.send_buffer_bytes,
+        receive_buffer_bytes=config.receive_buffer_bytes,
+        software_version=VERSION,
+    )
+
+
+def metadata_settings(config: ProducerConfig) -> MetadataSettings:
+    """Metadata."""
+    return MetadataSettings(
+        metadata_max_age_ms=config.metadata_max_age_ms,
+        metadata_max_idle_ms=config.metadata_max_idle_ms,
+        retry_backoff_ms=config.retry_backoff_ms,
+        retry_backoff_max_ms=config.retry_backoff_max_ms,
+        metadata_recovery_rebootstrap_trigger_ms=config.metadata_recovery_rebootstrap_trigger_ms,
+    )
+
+
+def waiting_limits(config: ProducerConfig) -> WaitingLimits:
+    """The waiting lines. A record's own deadline counts there too."""
+    option = "max_block_ms" if config.max_block_ms <= config.delivery_timeout_ms else "delivery_timeout_ms"
+    return WaitingLimits(
+        max_records=config.max_waiting_records,
+        max_bytes=config.max_waiting_bytes,
+        max_block_s=min(config.max_block_ms, config.delivery_timeout_ms) / 1000,
+        max_block_option=option,
+    )
+
+
+def produce_policy(config: ProducerConfig) -> Policy:
+    """What an answer means for a batch."""
+    return Policy(
+        acks=config.acks,
+        is_idempotent=config.enable_idempotence,
+        retries=config.retries,
+        is_transactional=config.transactional_id is not None,
+    )
+
+
+def retry_backoff(config: ProducerConfig, random: RandomSource) -> ExponentialBackoff:
+    """Between attempts."""
+    return ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms, random=random)

@@ -1,0 +1,360 @@
+"""Start and end of a producer: what `Producer` is apart from its verbs.
+
+It belongs to the event loop that starts it. A failed or cancelled start leaves nothing behind; a close can be
+cancelled, joined and repeated; a producer that is dropped unclosed warns; one that is carried through a fork refuses
+every call in the child.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import warnings
+import weakref
+from random import Random
+from typing import TYPE_CHECKING, ClassVar, Final, Self
+
+from aioproducer._logs import event_log
+from aioproducer._producer.process_end import (
+    at_process_end,
+    count_undelivered,
+    in_words,
+    tell_not_closed,
+    watch_process,
+)
+from aioproducer._producer.producer_state import Lifecycle, ProducerState, check_timeout
+from aioproducer.errors import IllegalStateError, KafkaError, ProducerClosedError, UndeliveredError
+from aioproducer.interceptors import InterceptorChain
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+    from aioproducer._logs import EventLog
+    from aioproducer._producer.runtime import RunningProducer
+    from aioproducer.config import ProducerConfig
+
+CLOSE_AFTER_ERROR_S: Final = 5.0
+"""How long `async with` waits for deliveries when its body raised or was cancelled."""
+
+_ALIVE: Final[weakref.WeakSet[ProducerLifetime]] = weakref.WeakSet()
+
+
+class ProducerLifetime:
+    """What starts, runs and closes; `Producer` adds what it does meanwhile.
+
+    Args:
+        config: checked.
+        made_at: where in the user's code it was made.
+    """
+
+    _dropped_as: ClassVar = "producer"
+    """What the warning calls one that was dropped unclosed."""
+
+    def __init__(self, config: ProducerConfig, *, made_at: str) -> None:
+        self._config = config
+        self._lifecycle = Lifecycle(config.name_client())
+        self._running: RunningProducer | None = None
+        self._starting: asyncio.Task[None] | None = None
+        self._starters = 0
+        self._is_handed_out = False  # some `start` has returned
+        self._closing: asyncio.Task[UndeliveredError | None] | None = None
+        self._is_close_told = False
+        self._random = Random()  # noqa: S311  # jitter and partition choice, not secrets
+        self._wall_clock: Callable[[], int] | None = None
+        self._log: EventLog | None = None
+        self._made_at = made_at
+        self._is_loss_told = False  # or its owner will tell
+        _ALIVE.add(self)
+
+    def use_sources(self, *, random: Random, wall_clock: Callable[[], int]) -> Self:
+        """Use other sources of chance and of the time of day: with a loop in virtual time, every run is the same.
+
+        Args:
+            random: of jitter and partition choice.
+            wall_clock: milliseconds since the epoch, for records without a timestamp.
+        """
+        self._random = random
+        self._wall_clock = wall_clock
+        return self
+
+    def use_log(self, log: EventLog) -> None:
+        """Log to another place than `event_log`, for a producer whose event loop's thread must not call `logging`."""
+        self._log = log
+
+    async def start(self, *, wait: bool = True) -> Self:
+        """Connect; a second call does nothing.
+
+        Args:
+            wait: until a broker has answered, at most `max_block_ms`; False returns at once.
+
+        Raises:
+            MetadataTimeoutError: no broker answered; everything is cleaned up.
+            ProducerClosedError: it was closed.
+            CancelledError: the caller was cancelled; everything is cleaned up.
+        """
+        self._check_place()
+        self._lifecycle.check_may_start(is_closing=self._closing is not None)
+        if self._starting is None:
+            self._starting = asyncio.get_running_loop().create_task(
+                self._start(wait=wait), name=f"aioproducer-start | {self._lifecycle.name}"
+            )
+        self._starters += 1
+        try:
+            await asyncio.shield(self._starting)
+        except asyncio.CancelledError:
+            if self._closing is not None and self._starting.cancelled():
+                raise ProducerClosedError(f"producer {self._lifecycle.name!r} was closed while it started") from None
+            if self._starters == 1 and not self._is_handed_out:  # else others still want it
+                await self._let_go_of_start(self._starting)
+            raise
+        finally:
+            self._starters -= 1
+        self._is_handed_out = True
+        return self
+
+    async def _start(self, *, wait: bool) -> None:
+        watch_process()
+        self._lifecycle.move_to(ProducerState.STARTING)
+        log = event_log(self._lifecycle.name) if self._log is None else self._log
+        for adjustment in self._config.adjustments:
+            log.info("option_adjusted", option=adjustment.option, value=adjustment.value, reason=adjustment.reason)
+        if self._config.times_transactions_out_early:
+            log.warning(
+                "transaction_timeout_is_short",
+                transaction_timeout_ms=self._config.transaction_timeout_ms,
+                delivery_timeout_ms=self._config.delivery_timeout_ms,
+                reason="brokers abort a transaction while its records may still be delivered",
+            )
+        from aioproducer._producer.runtime import RunningProducer  # noqa: PLC0415  # half of what there is to import
+
+        running = RunningProducer(
+            self._config,
+            self._lifecycle,
+            interceptors=InterceptorChain(self._config.interceptors, log),
+            random=self._random,
+            wall_clock=self._wall_clock,
+            log=log,
+        )
+        self._running = running
+        try:
+            await running.start(wait=wait)
+        except BaseException:
+            await running.close(0)
+            raise
+        self._opened(running)
+
+    def _opened(self, running: RunningProducer) -> None:
+        """Note that records are taken from now on."""
+
+    async def _abort_start(self) -> None:
+        starting = self._starting
+        if starting is not None and not starting.done():
+            starting.cancel()
+            await asyncio.wait([starting])
+
+    async def _let_go_of_start(self, starting: asyncio.Task[None]) -> None:
+        """Leave nothing open where no `start` will return; it may be ready since the turn of the cancellation."""
+        if starting.done() and not starting.cancelled() and starting.exception() is None:
+            await self.close(0)
+        else:
+            await self._abort_start()
+
+    async def flush(self, timeout: float | None = None) -> None:  # noqa: ASYNC109  # part of the promise
+        """Wait until exactly the records accepted before this call have ended; none of them waits out its linger.
+
+        Args:
+            timeout: seconds; None waits as long as `delivery_timeout_ms` lets records live.
+
+        Raises:
+            UndeliveredError: records failed and nobody looked at their deliveries.
+            TimeoutError: the time is over; the records go on.
+            TypeError, ValueError: a timeout that is no number, or negative.
+        """
+        check_timeout(timeout)
+        running = self._open_running()
+        generation = running.close_generation()
+        failed = running.completion.unseen.begin_flush(generation)
+        try:
+            async with asyncio.timeout(timeout):
+                await running.flushes.wait_for(generation)
+            error = await running.completion.take_error(failed)
+        except TimeoutError:
+            left = running.generations.unfinished
+            text = f"flush: {left} batches and waiting records not yet acknowledged after {timeout} s"
+            raise TimeoutError(text) from None
+        finally:
+            running.completion.unseen.end_flush(failed)
+        if error is not None:
+            raise error
+
+    async def close(self, timeout: float | None = None) -> None:  # noqa: ASYNC109  # part of the promise: the rest fails
+        """Deliver what was accepted, then let everything go; a second call joins the first, and may shorten its time.
+
+        Cancelling ends the wait alone: closing goes on, and may be awaited again.
+
+        Args:
+            timeout: seconds for delivering, then what is left fails with its outcome; None is `close_timeout_ms`,
+                0 fails it at once.
+
+        Raises:
+            UndeliveredError: records failed and nobody looked at their deliveries.
+            IllegalStateError: another event loop's, or in a forked child.
+            TypeError, ValueError: a timeout that is no number, or negative.
+        """
+        check_timeout(timeout)
+        self._check_place()
+        if self._starting is None:
+            self._lifecycle.close_unstarted()
+            return
+        timeout_s = self._config.close_timeout_ms / 1000 if timeout is None else timeout
+        if self._closing is None or self._closing.cancelled():
+            self._closing = asyncio.get_running_loop().create_task(
+                self._close(timeout_s), name=f"aioproducer-close | {self._lifecycle.name}"
+            )
+        elif self._running is not None:
+            self._running.flushes.drain_within(timeout_s)
+        was_closed = self._closing.done()
+        undelivered = await asyncio.shield(self._closing)
+        if undelivered is not None and not (was_closed and self._is_close_told):
+            self._is_close_told = True
+            raise undelivered.fresh()
+
+    async def _close(self, timeout_s: float) -> UndeliveredError | None:
+        """Close, once; what it returns is raised to everyone who waits for it, else to the next who asks."""
+        await self._abort_start()
+        if self._running is None or self._lifecycle.state is ProducerState.CLOSED:
+            self._lifecycle.close_unstarted()
+            return None
+        try:
+            await self._running.close(timeout_s)
+        except UndeliveredError as undelivered:
+            return undelivered
+        return None
+
+    async def __aenter__(self) -> Self:
+        """Start."""
+        return await self.start()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Close. The body's own exception wins; records that were not delivered become its notes."""
+        if error is None:
+            await self.close()
+            return
+        try:
+            await self.close(min(CLOSE_AFTER_ERROR_S, self._config.close_timeout_ms / 1000))
+        except KafkaError as failed:
+            error.add_note(f"aioproducer: {failed}")
+
+    @property
+    def config(self) -> ProducerConfig:
+        """The configuration in effect."""
+        return self._config
+
+    def mark_forked(self) -> None:
+        """Refuse every call from now on: this process is a fork of the one that owns the connections.
+
+        A producer that was not started yet owns none, and may be started on both sides.
+        """
+        if self._starting is None:
+            self._random.seed()
+            return
+        self._lifecycle.is_forked = True
+        if self._running is not None:
+            self._running.stop_taking()
+
+    @property
+    def _is_left_open(self) -> bool:
+        is_closed = self._lifecycle.state is ProducerState.CLOSED
+        return self._running is not None and not self._lifecycle.is_forked and not is_closed
+
+    def __del__(self) -> None:
+        """Warn when it was dropped without being closed."""
+        # At the interpreter's end the hook below has said so, and other threads stand still.
+        running = getattr(self, "_running", None)
+        if running is None or not self._is_left_open or self._is_loss_told or sys.is_finalizing():
+            return
+        self._report_loss("was dropped without close()")
+        if not running.loop.is_closed():
+            running.loop.call_soon_threadsafe(running.abandon)
+
+    def _report_loss(self, how: str) -> None:
+        """Report a producer that was not closed, and how many of its records are lost."""
+        running = self._running
+        if running is None or not self._is_left_open or self._is_loss_told:
+            return
+        self._is_loss_told = True
+        name = f"{self._dropped_as} {self._lifecycle.name!r}, made at {self._made_at},"
+        if records := count_undelivered(running):
+            text = f"{in_words(records)} not delivered: {name} {how}"
+            tell_not_closed(text, event_log(self._lifecycle.name), records=records, made_at=self._made_at)
+        warnings.warn(
+            f"{name} {how}: records that were not delivered yet are lost", ResourceWarning, stacklevel=3, source=self
+        )
+
+    def _check_place(self) -> None:
+        """Starting and closing wait for tasks of the loop that the producer belongs to: no other loop can."""
+        if self._lifecycle.is_forked:  # before a look for the running loop, which it may not have
+            self._lifecycle.refuse()
+        loop, running = _running_loop(), self._running
+        if running is None or running.loop is loop:
+            return
+        is_loop_closed = running.loop.is_closed()
+        if is_loop_closed and self._lifecycle.state is ProducerState.CLOSED:
+            return
+        if not is_loop_closed:
+            self._lifecycle.refuse_place()
+        running.client.abandon()
+        self._is_loss_told = True  # here
+        self._lifecycle.refuse_late(in_words(count_undelivered(running)))
+
+    def _open_running(self) -> RunningProducer:
+        running = self._running
+        if running is None:
+            self._lifecycle.refuse()
+        if running.is_shut or not running.appender.own_loop.is_here():
+            self._lifecycle.refuse(running.appender.own_loop)
+        return running
+
+
+def _running_loop() -> asyncio.AbstractEventLoop:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        text = (
+            "no asyncio event loop runs here: a Producer needs asyncio, and does not run on trio "
+            '(anyio.run(..., backend="asyncio")); for code without an event loop there is BlockingProducer'
+        )
+        raise IllegalStateError(text) from None
+
+
+def take_over(producer: ProducerLifetime) -> Callable[[], RunningProducer | None]:
+    """Leave to the caller to report records of a producer that is never closed; returns what returns its parts."""
+    producer._is_loss_told = True  # noqa: SLF001  # of this module's class
+    return lambda: producer._running  # noqa: SLF001
+
+
+def caller() -> str:
+    """Return file and line of the user's code that led here: the innermost frame outside this package."""
+    frame = sys._getframe(1)  # noqa: SLF001  # the only way to say where a dropped producer was made
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("aioproducer."):
+        frame = frame.f_back
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+def _after_fork() -> None:
+    for producer in list(_ALIVE):
+        producer.mark_forked()
+
+
+@at_process_end
+def _report_losses() -> None:
+    for producer in list(_ALIVE):
+        producer._report_loss("was not closed when the program ended")  # noqa: SLF001  # of this module's class
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

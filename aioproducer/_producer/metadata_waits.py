@@ -1,0 +1,82 @@
+"""Waits for metadata, and says why a topic is still unknown."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from aioproducer._protocol.error_codes import ErrorCode
+from aioproducer.errors import BrokerError, KafkaError, Outcome
+
+if TYPE_CHECKING:
+    from aioproducer._accumulator.open_batches import OpenBatches
+    from aioproducer._network.metadata_refresher import MetadataRefresher
+
+
+class MetadataWaits:
+    """Who waits for the next answer, whatever it says.
+
+    Args:
+        metadata: asks.
+        open_batches: refuses records for partitions that are not known; that is a reason to ask.
+        loop: makes futures.
+    """
+
+    def __init__(self, metadata: MetadataRefresher, open_batches: OpenBatches, loop: asyncio.AbstractEventLoop) -> None:
+        self._metadata = metadata
+        self._loop = loop
+        self._waiting: dict[asyncio.Future[None], None] = {}
+        open_batches.on_unknown_partition = self._ask_for_partitions
+
+    async def next_answer(self, deadline: float) -> bool:
+        """Wait for the next metadata answer; False: `deadline` (monotonic seconds) came first."""
+        answered = self._loop.create_future()
+        self._waiting[answered] = None
+        try:
+            async with asyncio.timeout_at(deadline):
+                await answered
+        except TimeoutError:
+            return False
+        finally:
+            self._waiting.pop(answered, None)  # who gives up leaves: the next answer may be long in coming
+        return True
+
+    def end(self) -> None:
+        """Wake all who wait: there is an answer, or there never will be one."""
+        waiting, self._waiting = self._waiting, {}
+        for future in waiting:
+            if not future.done():
+                future.set_result(None)
+
+    def topic_refusal(self, topic: str) -> BrokerError | None:
+        """The error of a topic that brokers will never describe to us; None while there is hope."""
+        code = self._metadata.topic_refusal(topic)
+        if code is None:
+            return None
+        text = f"topic {topic!r}: {ErrorCode.in_words(code)}"
+        return BrokerError.of(int(code), text, topic=topic, outcome=Outcome.NOT_WRITTEN)
+
+    def topic_trouble(self, topic: str) -> KafkaError | None:
+        """Return what keeps a topic unknown; None: brokers have said nothing of it yet."""
+        trouble, throttle_s = self._last_trouble(topic), self._metadata.throttle_left_s()
+        if not throttle_s:
+            return trouble
+        text = f"brokers throttle this client, and are not asked for another {throttle_s:.1f} s"
+        return KafkaError(text if trouble is None else f"{trouble}; {text}", topic=topic, last_broker_error=trouble)
+
+    def _last_trouble(self, topic: str) -> KafkaError | None:
+        if self._metadata.last_error is not None:
+            return self._metadata.last_error
+        code = self._metadata.topic_error(topic)
+        if code == ErrorCode.NONE:
+            return None
+        return BrokerError.of(code, f"brokers answer {ErrorCode.in_words(code)}", retriable=True, topic=topic)
+
+    def __repr__(self) -> str:
+        """Show how many wait."""
+        return f"<MetadataWaits {len(self._waiting)}>"
+
+    def _ask_for_partitions(self, topic: str) -> None:
+        """Ask again for a topic that is known: it may have more partitions by now."""
+        self._metadata.add_topic(topic, self._loop.time())
+        self._metadata.request_update("partition_unknown")

@@ -1,0 +1,90 @@
+"""The end of the process: hooks that run there, and what is said of records that were not delivered by then."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import sys
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aioproducer._logs import EventLog
+    from aioproducer._producer.runtime import RunningProducer
+
+_AFTER_OTHERS: Final = -100
+"""Priority among `multiprocessing`'s finalizers: those of the application run before, and may close producers."""
+
+_ATTEMPTS: Final = 100
+"""At reading a producer whose loop runs on another thread."""
+
+_hooks: Final[list[Callable[[], None]]] = []
+_children: Final[set[int]] = set()
+
+
+def at_process_end(hook: Callable[[], None]) -> None:
+    """Call a function when the process ends; the one given last is called first."""
+    _hooks.append(hook)
+
+
+def watch_process() -> None:
+    """Have the hooks called where this process is a child of `multiprocessing`; call it where a producer starts.
+
+    Such a child ends by `os._exit`, so `atexit` hooks do not run in it, unless it was spawned. Its finalizers do; those
+    registered before a fork do not.
+    """
+    util = sys.modules.get("multiprocessing.util")  # a child has imported it
+    process = sys.modules.get("multiprocessing.process")
+    if util is None or process is None or process.parent_process() is None or os.getpid() in _children:
+        return
+    _children.add(os.getpid())
+    util.Finalize(None, _run_hooks, exitpriority=_AFTER_OTHERS)
+
+
+@atexit.register
+def _run_hooks() -> None:
+    for hook in reversed(_hooks):
+        hook()
+
+
+def tell_not_closed(text: str, log: EventLog, *, records: int, made_at: str) -> None:
+    """Log an event at WARNING, and write a line to standard error, which is read where logging is not configured.
+
+    Args:
+        text: says what happened.
+        log: of the producer.
+        records: how many were accepted and not delivered.
+        made_at: file and line at which the producer was made.
+    """
+    with contextlib.suppress(Exception):  # closed or replaced by the application: the event is left
+        sys.stderr.write(f"aioproducer: {text}\n")
+        sys.stderr.flush()
+    with contextlib.suppress(Exception):  # of the application's handlers: the other producers have their turn
+        log.warning("producer_not_closed", records_undelivered=records, made_at=made_at)
+
+
+def in_words(records: int) -> str:
+    """Return "1 record was", "2 records were"."""
+    return "1 record was" if records == 1 else f"{records:,} records were"
+
+
+def count_undelivered(running: RunningProducer) -> int:
+    """Count the records that were accepted and are not delivered, those of an open transaction included.
+
+    Of those that failed only the ones that the next flush would raise. May be called on any thread.
+    """
+    for _ in range(_ATTEMPTS):
+        try:
+            return _undelivered(running)
+        except RuntimeError:  # the loop's thread has changed a dict meanwhile
+            continue
+    return _undelivered(running)
+
+
+def _undelivered(running: RunningProducer) -> int:
+    counts, accepted = running.completion.counts, running.open_batches.records
+    pending = max(accepted - counts.records_acknowledged - counts.batch_records_failed, 0)
+    count = pending + running.lines.records + running.completion.unseen.records
+    return count if running.transactions is None else max(count, running.transactions.records_at_risk)

@@ -1,0 +1,216 @@
+"""The producer: what users hold.
+
+Records enter by its verbs (`_producer/send_methods.py`); it starts and ends in `_producer/lifecycle.py`, and its transactions are begun
+and ended by `_producer/transaction.py`. The parts it drives are wired together in `_producer/runtime.py`.
+
+Source: KafkaProducer in Apache Kafka.
+
+Asks for a topic's partitions, and waits until some broker has described it.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, NoReturn
+
+from aioproducer._accumulator.wait_queues import still_unknown
+from aioproducer._producer.admission import Admission
+from aioproducer._producer.arguments import group_of, owned, owned_headers, partitions_of_group
+from aioproducer._producer.component_settings import retry_backoff
+from aioproducer._producer.handoff import HandedRecords
+from aioproducer._producer.lifecycle import ProducerLifetime, caller
+from aioproducer._producer.send_methods import RecordVerbs
+from aioproducer._producer.statistics import take_snapshot
+from aioproducer._producer.transaction import TransactionalVerbs
+from aioproducer._threads.calls import CallFuture, call_on_loop, delivery_limit
+from aioproducer.config import ProducerConfig
+from aioproducer.metrics import ProducerStatistics
+from aioproducer.records import check_topic_name
+
+if TYPE_CHECKING:
+    import concurrent.futures
+    from collections.abc import Callable, Collection, Sequence
+    from typing import Unpack
+
+    from aioproducer._native.append import Headers
+    from aioproducer._native.delivery import OnDelivery
+    from aioproducer._producer.arguments import GroupArgument
+    from aioproducer._producer.runtime import RunningProducer
+    from aioproducer.config import ProducerOptions
+    from aioproducer.records import OffsetAndMetadata, RecordMetadata, TopicPartition
+
+
+class Producer(ProducerLifetime, RecordVerbs, TransactionalVerbs):
+    """Gets records into Apache Kafka.
+
+    ```python
+    async with Producer("localhost:9092") as producer:
+        metadata = await producer.send("orders", b"...", key=b"customer-7")
+    ```
+
+    May be constructed anywhere; it belongs to the event loop that starts it, and to that loop's thread.
+
+    Args:
+        bootstrap_servers: `"host:port,host:port"`, a sequence of such, or a whole `ProducerConfig`.
+        **options: Kafka's names with `_` for `.`; see docs/reference/configuration.md.
+
+    Raises:
+        ConfigurationError: an option is invalid; before any I/O.
+    """
+
+    def __init__(
+        self, bootstrap_servers: str | Sequence[str] | ProducerConfig, **options: Unpack[ProducerOptions]
+    ) -> None:
+        super().__init__(ProducerConfig.of(bootstrap_servers, options), made_at=caller())
+        self._append = self._not_started
+        self._admission: Admission
+
+    # Sending
+
+    def send_threadsafe(  # noqa: PLR0913  # as send
+        self,
+        topic: str,
+        value: object = None,
+        *,
+        key: object = None,
+        partition: int | None = None,
+        timestamp: int | None = None,
+        headers: Headers | None = None,
+        on_delivery: OnDelivery | None = None,
+    ) -> concurrent.futures.Future[RecordMetadata]:
+        """Send from any thread; arguments as `send`, errors by the returned future.
+
+        A `bytearray`, a `memoryview` and headers are copied; what a serializer takes must not change before the end.
+
+        A thread that never waits for its futures is not held back, and can fill the memory of the process: wait for
+        them now and then, or use a `BlockingProducer`, whose calls wait for room.
+
+        Raises:
+            IllegalStateError: not started.
+        """
+        if self._running is None or self._running.is_shut:
+            self._lifecycle.refuse()
+        sending = partial(
+            self.send_and_wait,
+            topic,
+            owned(value),
+            key=owned(key),
+            partition=partition,
+            timestamp=timestamp,
+            headers=owned_headers(headers),
+            on_delivery=on_delivery,
+        )
+        config, running = self._config, self._running
+        limit = delivery_limit((config.max_block_ms + config.delivery_timeout_ms) / 1000)
+        future: CallFuture[RecordMetadata] = CallFuture(
+            running.loop, limit, is_loop_thread=running.appender.own_loop.is_on_thread
+        )
+        call_on_loop(running.loop, sending, future)
+        return future
+
+    def handed(self) -> HandedRecords:
+        """Return a sender for `BlockingProducer`; usable before `start()`.
+
+        Its `enqueue` never blocks on one record's topic or memory.
+        """
+        return HandedRecords(self._open_running, partitions_of=self.partitions_for)
+
+    async def partitions_for(self, topic: str) -> list[int]:
+        """Return the partitions of a topic, asking a broker if need be.
+
+        Raises:
+            MetadataTimeoutError: the topic is still unknown after `max_block_ms`.
+        """
+        check_topic_name(topic)
+        return await partitions_of(topic, open_running=self._open_running, max_block_ms=self._config.max_block_ms)
+
+    async def committed_offsets(
+        self, group: GroupArgument, partitions: Collection[TopicPartition]
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """Return how far a consumer group has come; waits while an open transaction may still change that.
+
+        So a consumer that takes a partition over does not read again what the last owner is just committing (KIP-447).
+
+        Args:
+            group: its id, or `ConsumerGroupMetadata`.
+            partitions: which, as (topic, partition); of none, nobody is asked.
+
+        Returns:
+            The next offset to read of each; None where nothing is committed.
+
+        Raises:
+            TransactionTimeoutError: a transaction over them is open for longer than `max_block_ms`.
+            GroupAuthorizationError: the right to describe the group is missing.
+            UnsupportedVersionError: the brokers are older than Kafka 2.5.
+            TypeError, ValueError: an argument; names it and what is allowed.
+        """
+        from aioproducer._transactions.committed_offsets import CommittedOffsets  # noqa: PLC0415  # for few
+
+        member, places = group_of(group), partitions_of_group(partitions)
+        running = self._open_running()
+        backoff = retry_backoff(self._config, self._random)
+        asking = CommittedOffsets(running.client, running.metadata, backoff=backoff, calls=running.calls)
+        return await asking.fetch(member.group_id, places, timeout_s=self._config.max_block_ms / 1000)
+
+    # Looking
+
+    def statistics(self) -> ProducerStatistics:
+        """Return a frozen snapshot of counters and gauges; Kafka's names in its fields' docs."""
+        if self._running is None:
+            return ProducerStatistics(client_id=self._lifecycle.name)
+        return take_snapshot(self._running)
+
+    def __repr__(self) -> str:
+        """Show state and load in one line."""
+        statistics = self.statistics()
+        return (
+            f"<Producer {self._lifecycle.name!r} {self._lifecycle.state.value} "
+            f"bootstrap={','.join(self._config.bootstrap_servers)} pending={statistics.records_pending} "
+            f"waiting={statistics.records_waiting} acknowledged={statistics.records_acknowledged}>"
+        )
+
+    # Inside
+
+    def _opened(self, running: RunningProducer) -> None:
+        self._admission = Admission(running)
+        if running.transactions is None:
+            self._attach(running)
+        else:
+            self._detach()  # until a transaction begins
+
+    def _open_admission(self) -> Admission:
+        if not hasattr(self, "_admission"):  # new, still starting, or its start has failed
+            self._not_started()
+        self._check_whose_transaction()
+        return self._admission
+
+    def _not_started(self, *_: object) -> NoReturn:
+        self._lifecycle.refuse()
+
+
+async def partitions_of(topic: str, *, open_running: Callable[[], RunningProducer], max_block_ms: int) -> list[int]:
+    """Return the partitions of a topic, from what is known, else from the next answers.
+
+    Args:
+        topic: its name was checked.
+        open_running: the parts of a producer that takes records; raises when it does not any more.
+        max_block_ms: for how long.
+
+    Raises:
+        BrokerError: brokers will never describe it to us.
+        MetadataTimeoutError: the topic is still unknown.
+    """
+    running = open_running()
+    deadline = running.loop.time() + max_block_ms / 1000
+    while (count := running.metadata.cluster.partition_count(topic)) is None:
+        running.metadata.add_topic(topic, running.loop.time())
+        error = running.metadata_waits.topic_refusal(topic)
+        if error is not None:
+            raise error
+        is_answered = await running.metadata_waits.next_answer(deadline)
+        open_running()  # closed or failed meanwhile: raises
+        if not is_answered:
+            trouble = running.metadata_waits.topic_trouble(topic)
+            late = still_unknown(topic, f"max_block_ms={max_block_ms}", trouble)
+            raise late
+    return list(range(count))

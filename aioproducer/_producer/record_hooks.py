@@ -1,0 +1,163 @@
+"""What the native pipeline of a producer with interceptors, serializers or a partitioner asks for rarely.
+
+`_native/record_pipeline.pyx` runs these hooks. Here is what follows when one of them fails, drops a record, or is to
+be notified.
+
+Source: KafkaProducer.doSend in Apache Kafka.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from asyncio import CancelledError
+from functools import partial
+from typing import TYPE_CHECKING
+
+from aioproducer._native.delivery import BatchResult
+from aioproducer._native.record_pipeline import RecordPipeline
+from aioproducer.errors import InvalidPartitionError, Outcome, RecordFilteredError
+from aioproducer.partitioners import check_choice
+from aioproducer.records import TopicPartition
+from aioproducer.serializers import bind_serializer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aioproducer._logs import EventLog
+    from aioproducer._native.append import RecordAppender
+    from aioproducer._native.bound_serializer import BoundSerializer
+    from aioproducer._native.delivery import Delivery, OnDelivery
+    from aioproducer._native.record_pipeline import PreparedRecord
+    from aioproducer._network.metadata_refresher import MetadataRefresher
+    from aioproducer._sender.completion import Completion
+    from aioproducer.cluster import Cluster
+    from aioproducer.config import ProducerConfig
+    from aioproducer.interceptors import InterceptorChain
+    from aioproducer.serializers import SerializerArgument
+
+
+class Preparation:
+    """The user's code around a record.
+
+    Args:
+        config: has the serializers and the partitioner.
+        interceptors: may be empty.
+        appender: gets the bytes.
+        metadata: has the cluster that is shown to the partitioner.
+        completion: ends records that an interceptor drops.
+        log: gets what the partitioner raises besides choosing.
+    """
+
+    def __init__(
+        self,
+        config: ProducerConfig,
+        interceptors: InterceptorChain,
+        *,
+        appender: RecordAppender,
+        metadata: MetadataRefresher,
+        completion: Completion,
+        log: EventLog,
+    ) -> None:
+        self._interceptors = interceptors
+        self._partitioner = partitioner = config.partitioner
+        self._metadata = metadata
+        self._completion = completion
+        self._log = log
+        self._on_new_batch: Callable[[str, Cluster, int], object] | None = getattr(partitioner, "on_new_batch", None)
+        self.closed_batches: dict[str, int] = {}
+        """Topic -> partition of its last closed batch that the partitioner is not yet notified of."""
+        self.pipeline = RecordPipeline(
+            appender,
+            self,
+            metadata,
+            interceptors=interceptors,
+            key_serializer=_bound("key_serializer", config.key_serializer),
+            value_serializer=_bound("value_serializer", config.value_serializer),
+            partitioner=partitioner,
+        )
+        """Runs the user's code on records and appends them."""
+
+    @property
+    def interceptor_failures(self) -> int:
+        """How often an interceptor failed."""
+        return self._interceptors.failures
+
+    def close(self) -> None:
+        """Close interceptors and partitioner."""
+        self._interceptors.close()
+        close = getattr(self._partitioner, "close", None)
+        if callable(close):
+            self._guard("close", close)
+
+    # Interceptors
+
+    def dropped(self, topic: str, timestamp: int | None, on_delivery: OnDelivery | None) -> Delivery:
+        """Return the delivery of a record that an interceptor dropped; it fails, and no flush raises that."""
+        result = BatchResult(asyncio.get_running_loop(), None)
+        time_of_record = -1 if timestamp is None else timestamp
+        if on_delivery is not None:
+            result.add_callback(0, time_of_record, on_delivery)
+        text = f"an interceptor dropped the record for topic {topic!r}"
+        self._completion.filter(result, RecordFilteredError(text, topic=topic, outcome=Outcome.NOT_WRITTEN))
+        return result.delivery(0, time_of_record)
+
+    def refused(  # noqa: PLR0917  # called natively
+        self, topic: str, partition: int | None, headers: object, error: Exception
+    ) -> None:
+        """Notify the interceptors of a record that they let pass and that failed at its call."""
+        place = TopicPartition(topic, -1 if partition is None else partition)
+        self._interceptors.on_error(place, error, headers if isinstance(headers, tuple) else ())
+
+    def refused_later(self, record: PreparedRecord, error: Exception) -> None:
+        """Do as `refused` for a record that had to wait, in the context of its call."""
+        if record.context is not None and self._interceptors.listens:
+            record.context.run(self.refused, record.topic, record.partition, record.headers, error)
+
+    # The partitioner
+
+    def checked_choice(self, choice: object, topic: str, partitions: int) -> int:
+        """Return a choice that is an int of another type, such as an enum, as a plain one.
+
+        Raises:
+            InvalidPartitionError: the choice is not a partition of the topic.
+        """
+        try:
+            return check_choice(self._partitioner, choice, topic=topic, partition_count=partitions)
+        except ValueError as error:
+            raise InvalidPartitionError(str(error), topic=topic, outcome=Outcome.NOT_WRITTEN) from error
+
+    def partitioner_failed(self, topic: str, error: BaseException) -> InvalidPartitionError:
+        """Return the error to raise for what the partitioner raised."""
+        text = f"{type(self._partitioner).__name__}.partition failed: {type(error).__name__}: {error}"
+        return InvalidPartitionError(text, topic=topic, outcome=Outcome.NOT_WRITTEN)
+
+    def batch_closed(self, topic_partition: TopicPartition) -> None:
+        """Note that the next records of a topic may go elsewhere.
+
+        The partitioner is notified before its next choice, not here: this runs inside an append, where code of the
+        user's that sends another record would write into the one being appended.
+        """
+        if self._on_new_batch is not None:
+            self.closed_batches[topic_partition.topic] = topic_partition.partition
+
+    def notify_of_closed_batches(self) -> None:
+        """Call the partitioner's `on_new_batch` for the batches closed since the last call."""
+        if self._on_new_batch is None:
+            return
+        closed = self.closed_batches.copy()
+        self.closed_batches.clear()  # before the calls: they may send, and so close other batches
+        for topic, partition in closed.items():
+            self._guard("on_new_batch", partial(self._on_new_batch, topic, self._metadata.cluster, partition))
+
+    def _guard(self, method: str, call: Callable[[], object]) -> None:
+        """Let nothing that the partitioner does besides choosing keep the producer from its work."""
+        try:
+            call()
+        except (Exception, CancelledError) as error:  # noqa: BLE001  # the user's own code, whatever it raises
+            name = type(self._partitioner).__name__
+            text = f"{type(error).__name__}: {error}"
+            self._log.error("partitioner_failed", partitioner=name, method=method, error=text)
+
+
+def _bound(option: str, serializer: SerializerArgument | None) -> BoundSerializer | None:
+    return None if serializer is None else bind_serializer(option, serializer)

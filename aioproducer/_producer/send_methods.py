@@ -1,0 +1,342 @@
+"""The verbs that take records: of a producer, and of the handle of an open transaction.
+
+`send` is the table of contents of a record's journey (docs/explanation/life_of_a_record.md): the user's own code
+around it (`_native/record_pipeline.pyx`), one native append (`_native/append.pyx`), or a place in a waiting line
+(`_accumulator/wait_queues.py`). What happens then is the business of `_producer/runtime.py` and below.
+
+Source: KafkaProducer in Apache Kafka.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, overload
+
+from aioproducer._native.delivery import Delivery
+from aioproducer._native.enqueue import EnqueueVerb
+from aioproducer._native.record_pipeline import PreparedRecord
+from aioproducer._producer.arguments import mark_as_coroutine_functions
+from aioproducer._producer.arrow import ArrowRecords, ColumnNames
+from aioproducer._producer.bulk import BulkDelivery, append_all, enqueue_all
+from aioproducer._producer.bulk_rows import rows_of
+from aioproducer._producer.topic import Topic, TopicRecords
+from aioproducer.records import normalize_headers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Iterable
+
+    from aioproducer._native.append import Headers
+    from aioproducer._native.append_many import Row
+    from aioproducer._native.delivery import OnDelivery
+    from aioproducer._producer.admission import Admission, AppendArguments
+    from aioproducer._producer.bulk import EnqueueRow
+    from aioproducer._producer.runtime import RunningProducer
+    from aioproducer._producer.topic import KeyT, ValueT
+    from aioproducer._producer.topic_types import TypeOrSerializer
+    from aioproducer.records import RecordMetadata
+
+    Append = Callable[[*AppendArguments], Delivery | PreparedRecord | None]
+
+
+class RecordVerbs(EnqueueVerb):
+    """What accepts records; whether it does at the moment is for whoever inherits to say."""
+
+    _append: Append
+    """The native append, or the pipeline in front of it where there are hooks; or what raises why nothing is taken."""
+
+    # Sending
+
+    def send(  # noqa: PLR0913  # a record has that many parts
+        self,
+        topic: str,
+        value: object = None,
+        *,
+        key: object = None,
+        partition: int | None = None,
+        timestamp: int | None = None,
+        headers: Headers | None = None,
+        on_delivery: OnDelivery | None = None,
+    ) -> Delivery:
+        """Accept a record; `await` the delivery for the broker's acknowledgement.
+
+        Awaiting never waits out the linger. Not awaited, the record is sent all the same; its failure is raised by
+        the next `flush` or `close`. Cancelling recalls nothing.
+
+        Args:
+            topic: where it goes.
+            value: bytes, or what `value_serializer` takes; None is a tombstone.
+            key: bytes, or what `key_serializer` takes; equal keys go to the same partition.
+            partition: instead of the key's or a chosen one.
+            timestamp: ms since the epoch; None is now.
+            headers: (str, bytes | None) pairs.
+            on_delivery: called with (metadata, None) or (None, error), in record order and in the caller's context;
+                never ends the linger.
+
+        Raises:
+            TypeError, ValueError: an argument; names it and what is allowed.
+            SerializationError: a serializer failed.
+            RecordTooLargeError: larger than `max_request_size` allows.
+            BufferFullError: too many records wait that nobody awaits; use `enqueue`.
+            IllegalStateError: not started, on another thread, in a forked child.
+            ProducerClosedError: closing or closed.
+        """
+        if headers is not None and not isinstance(headers, (list, tuple)):
+            headers = normalize_headers(headers)
+        taken = self._append(topic, value, key, partition, timestamp, headers, on_delivery)
+        if type(taken) is Delivery:
+            return taken
+        record = taken or PreparedRecord(topic, value, key, partition, timestamp, headers, on_delivery)
+        return self._open_admission().send(record)
+
+    async def send_and_wait(  # noqa: PLR0913  # as send
+        self,
+        topic: str,
+        value: object = None,
+        *,
+        key: object = None,
+        partition: int | None = None,
+        timestamp: int | None = None,
+        headers: Headers | None = None,
+        on_delivery: OnDelivery | None = None,
+    ) -> RecordMetadata:
+        """Send, and wait for the acknowledgement; arguments and errors as `send`.
+
+        A true coroutine function, for `create_task`, `start_soon` and `run_coroutine_threadsafe`. Cancelled while
+        the record still waits for metadata or memory, it withdraws it; one that had its room goes on.
+        """
+        delivery = await self.enqueue(
+            topic,
+            value,
+            key=key,
+            partition=partition,
+            timestamp=timestamp,
+            headers=headers,
+            on_delivery=on_delivery,
+        )
+        return await delivery
+
+    def send_nowait(  # noqa: PLR0913  # as send
+        self,
+        topic: str,
+        value: object = None,
+        *,
+        key: object = None,
+        partition: int | None = None,
+        timestamp: int | None = None,
+        headers: Headers | None = None,
+        on_delivery: OnDelivery | None = None,
+    ) -> Delivery:
+        """Accept a record if it can be appended now; arguments and errors as `send`.
+
+        Raises:
+            MetadataNotReadyError: the topic is not known yet; it is being asked for.
+            BufferFullError: no room, or others wait for it; for a partition with batches under way, room is that of a
+                whole batch.
+        """
+        if headers is not None and not isinstance(headers, (list, tuple)):
+            headers = normalize_headers(headers)
+        taken = self._append(topic, value, key, partition, timestamp, headers, on_delivery)
+        if type(taken) is Delivery:
+            return taken
+        record = taken or PreparedRecord(topic, value, key, partition, timestamp, headers, on_delivery)
+        return self._open_admission().send_nowait(record)
+
+    async def send_many(
+        self,
+        topic: str,
+        values: Iterable[object],
+        *,
+        keys: Iterable[object] | None = None,
+        partition: int | None = None,
+        timestamp: int | None = None,
+        headers: Headers | None = None,
+    ) -> BulkDelivery:
+        """Enqueue one record for each value; returns when all were accepted, or refused.
+
+        A record that `enqueue` would refuse does not keep the others back: it is in the result, by its position.
+        A subclass that overrides `enqueue` is asked for each.
+        Cancelled, what was accepted goes on and the rest is never given.
+
+        Args:
+            topic: of all records.
+            values: as `value` of `send`; any iterable in order, taken once: not a mapping, not a set.
+            keys: as `key` of `send`, one for each value; None is no keys.
+            partition: of all records.
+            timestamp: of all records.
+            headers: of all records.
+
+        Returns:
+            What to await for counts, offsets and errors; it need not be.
+
+        Raises:
+            TypeError: values or keys are not many, or a mapping or set; nothing was given.
+            ValueError: not as many keys as values; the records before were given.
+            MetadataTimeoutError: the topic is still unknown after `max_block_ms`; nothing was given.
+            IllegalStateError: as `send`; nothing was given.
+        """
+        rows = rows_of(
+            values, keys, partition=partition, timestamp=timestamp, headers=normalize_headers(headers) or None
+        )
+        await self.partitions_for(topic)
+        return await self._enqueue_rows(topic, rows, partial(self._enqueue_row, topic))
+
+    async def send_arrow(  # noqa: PLR0913  # one for each part of a record
+        self,
+        topic: str,
+        batch: object,
+        *,
+        value: str | None = None,
+        key: str | None = None,
+        partition: str | None = None,
+        timestamp: str | None = None,
+        headers: str | None = None,
+    ) -> BulkDelivery:
+        """Enqueue one record for each row; as `send_many` otherwise. Needs the extra `arrow`; no serializer runs.
+
+        So on a producer with serializers an `enqueue` that a subclass has made its own is not called either.
+
+        Args:
+            topic: of all records.
+            batch: a pyarrow `RecordBatch`, `Table` or `RecordBatchReader`, or what exports itself as Arrow (polars,
+                pandas, DuckDB). Read once, on the event loop, as room comes.
+            value: name of the column; None is the one named `value`, which must be there then.
+            key: name of the column; None is the one named `key`, if there is one. So with all that follow:
+            partition: integers.
+            timestamp: timestamps, or ms since the epoch.
+            headers: lists of (name, value) structs, or maps.
+
+        Raises:
+            TypeError, ValueError: the batch, or a column by its name and type; nothing was given.
+            ModuleNotFoundError: pyarrow is not installed.
+            MetadataTimeoutError, IllegalStateError: as `send_many`.
+        """
+        rows = ArrowRecords(batch, ColumnNames(value, key, partition, timestamp, headers))
+        await self.partitions_for(topic)
+        admission = self._open_admission()
+        enqueue = admission.enqueue_bytes if admission.runs_serializers else self._enqueue_row
+        return await self._enqueue_rows(topic, rows, partial(enqueue, topic))
+
+    @overload  # `bytes` is a type, and a function that returns bytes
+    def topic(
+        self, name: str, *, key: type[bytes] = bytes, value: type[bytes], headers: Headers | None = None
+    ) -> Topic[bytes, bytes]: ...
+
+    @overload
+    def topic(  # type: ignore[overload-overlap]  # where both are bytes, the first holds
+        self, name: str, *, key: type[bytes] = bytes, value: TypeOrSerializer[ValueT], headers: Headers | None = None
+    ) -> Topic[bytes, ValueT]: ...
+
+    @overload
+    def topic(
+        self, name: str, *, key: TypeOrSerializer[KeyT], value: type[bytes], headers: Headers | None = None
+    ) -> Topic[KeyT, bytes]: ...
+
+    @overload
+    def topic(
+        self, name: str, *, key: TypeOrSerializer[KeyT], value: TypeOrSerializer[ValueT], headers: Headers | None = None
+    ) -> Topic[KeyT, ValueT]: ...
+
+    def topic(
+        self, name: str, *, key: object = bytes, value: object, headers: Headers | None = None
+    ) -> Topic[KeyT, ValueT]:
+        """Return a handle for a topic whose keys and values have a type; may be made before the start.
+
+        The producer's own serializers do not run for its records; interceptors and partitioner do.
+
+        Args:
+            name: of the topic.
+            key: a type, one of bytes, str, uuid.UUID, dict, list, a TypedDict, dataclass, pydantic model or msgspec
+                Struct; or a serializer, for anything else.
+            value: as `key`.
+            headers: of every record, before its own.
+
+        Raises:
+            TypeError, ValueError: an argument; names it and what is allowed.
+        """
+        return self.topic_of(TopicRecords(name, key=key, value=value, headers=headers))
+
+    def topic_of(self, records: TopicRecords[KeyT, ValueT]) -> Topic[KeyT, ValueT]:
+        """As `topic`, of what its records have in common."""
+        has_own_verbs = any(
+            getattr(type(self), verb) is not getattr(RecordVerbs, verb) for verb in ("send", "enqueue", "send_nowait")
+        )
+        return Topic(
+            records,
+            self,
+            admission=self._open_admission,
+            enqueue_each=self._enqueue_each,
+            asks_producer=has_own_verbs,
+        )
+
+    # What whoever inherits says
+
+    if TYPE_CHECKING:
+
+        def _open_admission(self) -> Admission:
+            """The way in, if records are taken; raises otherwise."""
+
+        def _open_running(self) -> RunningProducer:
+            """The parts of the producer, if it runs; raises otherwise."""
+
+        async def partitions_for(self, topic: str) -> list[int]:
+            """Return the partitions of a topic, asking a broker if need be."""
+
+    def _takes_records(self) -> bool:
+        """Whether records are taken by this object; whether the producer takes any is for the append to say."""
+        return True
+
+    # Inside
+
+    def _attach(self, running: RunningProducer) -> None:
+        """Take records from now on."""
+        pipeline = running.preparation.pipeline
+        self._append = pipeline.take if pipeline.has_hooks else running.appender.append
+        self._enqueue_natively(pipeline)
+
+    def _detach(self) -> None:
+        """Take none any more, until attached again: every call asks `_open_admission`, which says why."""
+        self._append = self._refuse_record
+        self._enqueue_natively(None)
+
+    def _refuse_record(self, *_: object) -> None:
+        self._open_admission()
+        self._open_running().refuse()
+
+    def _enqueue_slowly(self, *arguments: *AppendArguments) -> Coroutine[object, None, Delivery]:
+        admission = self._open_admission()
+        return admission.enqueue(admission.take(*arguments))
+
+    def _enqueue_prepared(self, record: PreparedRecord) -> Coroutine[object, None, Delivery]:
+        return self._open_admission().enqueue(record)
+
+    async def _enqueue_rows(self, topic: str, rows: Iterable[Row], enqueue: EnqueueRow) -> BulkDelivery:
+        """Enqueue rows natively, unless code of the user's is to see each: a subclass's own verb is such code."""
+        admission = self._open_admission()
+        if type(self).enqueue is not EnqueueVerb.enqueue or admission.runs_code_of_the_user:
+            return await self._enqueue_each(rows, enqueue)
+        return await append_all(
+            rows,
+            enqueue,
+            appender=self._open_running().appender,
+            topic=topic,
+            is_open=self._takes_records,
+            fail_unseen=partial(admission.fail_unseen, is_open=self._takes_records),
+        )
+
+    async def _enqueue_each(self, rows: Iterable[Row], enqueue: EnqueueRow) -> BulkDelivery:
+        fail_unseen = partial(self._open_admission().fail_unseen, is_open=self._takes_records)
+        return await enqueue_all(rows, enqueue, fail_unseen=fail_unseen)
+
+    def _enqueue_row(  # noqa: PLR0917  # of a table
+        self,
+        topic: str,
+        value: object,
+        key: object,
+        partition: int | None,
+        timestamp: int | None,
+        headers: Headers | None,
+    ) -> Coroutine[object, None, Delivery]:
+        return self.enqueue(topic, value, key=key, partition=partition, timestamp=timestamp, headers=headers)
+
+
+mark_as_coroutine_functions(RecordVerbs.send, RecordVerbs.enqueue)

@@ -1,0 +1,69 @@
+"""Reads a running producer into the frozen numbers that `Producer.statistics()` returns."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from aioproducer.metrics import ProducerStatistics
+
+if TYPE_CHECKING:
+    from aioproducer._producer.runtime import RunningProducer
+    from aioproducer._transactions.runner import TransactionRunner
+
+
+def take_snapshot(running: RunningProducer) -> ProducerStatistics:
+    """One moment of a producer; costs a look at each open batch."""
+    counts, network = running.completion.counts, running.client.counters
+    accepted = running.open_batches.records
+    in_flight = running.client.requests_in_flight()
+    updated_at = running.metadata.cluster.updated_at
+    statistics = ProducerStatistics(
+        client_id=running.lifecycle.name,
+        records_sent=accepted,
+        records_acknowledged=counts.records_acknowledged,
+        records_failed=counts.records_failed,
+        records_retried=running.settlement.counts.records_retried,
+        records_filtered=counts.records_filtered,
+        records_pending=max(accepted - counts.records_acknowledged - counts.batch_records_failed, 0),
+        records_waiting=running.lines.records,
+        waiting_bytes=running.lines.bytes,
+        batches_sent=counts.batches,
+        batches_split=running.settlement.counts.batches_split,
+        batch_bytes=counts.batch_bytes,
+        buffer_total_bytes=running.pool.total_bytes,
+        buffer_available_bytes=running.pool.available_bytes,
+        buffer_free_bytes=running.pool.free_bytes,
+        buffer_unallocated_bytes=running.pool.unallocated_bytes,
+        buffer_exhausted=running.lines.exhausted,
+        requests_sent=network.requests,
+        responses_received=network.responses,
+        request_latency_total_s=network.request_latency_s,
+        requests_in_flight=sum(in_flight.values()),
+        requests_in_flight_by_node=in_flight,
+        bytes_sent=network.bytes_out,
+        bytes_received=network.bytes_in,
+        connections=network.connections_created - network.connections_closed,
+        connections_created=network.connections_created,
+        connections_closed=network.connections_closed,
+        connection_failures=network.connection_failures,
+        metadata_age_s=running.loop.time() - updated_at if updated_at else None,
+        metadata_error=str(error) if (error := running.metadata.last_error) is not None else None,
+        interceptor_failures=running.preparation.interceptor_failures,
+        delivery_latency_p50_s=running.latency.quantile_s(0.5),
+        delivery_latency_p99_s=running.latency.quantile_s(0.99),
+    )
+    return _with_transactions(statistics, running.transactions)
+
+
+def _with_transactions(statistics: ProducerStatistics, transactions: TransactionRunner | None) -> ProducerStatistics:
+    if transactions is None:
+        return statistics
+    ended = transactions.endings.counts
+    return replace(
+        statistics,
+        transactions_committed=ended.committed,
+        transactions_aborted=ended.aborted,
+        commit_total_s=ended.commit_total_s,
+        abort_total_s=ended.abort_total_s,
+    )

@@ -1,0 +1,256 @@
+"""A topic and the types of its records: `producer.topic("orders", key=str, value=Order)`.
+
+The verbs are the producer's own. What the handle adds is that type checkers know what goes into the topic, that
+everything else is refused at the call, and that the bytes are derived from the types. Its records go the way of all
+records: interceptors, serializers, partitioner, append (`_native/record_pipeline.pyx`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Generic, TypedDict, TypeVar
+
+from aioproducer._native.delivery import Delivery
+from aioproducer._native.typed_topic import TypedVerbs
+from aioproducer._producer.arguments import mark_as_coroutine_functions
+from aioproducer._producer.bulk_rows import rows_of
+from aioproducer.records import check_topic_name, normalize_headers
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Coroutine, Iterable
+
+    from aioproducer._native.append import Headers
+    from aioproducer._native.append_many import Row
+    from aioproducer._native.delivery import OnDelivery
+    from aioproducer._native.record_pipeline import PreparedRecord, RecordPipeline
+    from aioproducer._producer.admission import Admission
+    from aioproducer._producer.bulk import BulkDelivery, EnqueueRow
+    from aioproducer._producer.send_methods import RecordVerbs
+    from aioproducer._producer.topic_types import PartType
+    from aioproducer.records import RecordMetadata
+
+    TypedArguments = tuple[object, object, int | None, int | None, Headers | None, OnDelivery | None]
+
+KeyT = TypeVar("KeyT")
+ValueT = TypeVar("ValueT")
+
+
+class RecordInBytes(TypedDict):
+    """The arguments of a producer's verb, without the topic."""
+
+    value: object
+    key: object
+    partition: int | None
+    timestamp: int | None
+    headers: Headers | None
+    on_delivery: OnDelivery | None
+
+
+class TopicRecords(Generic[KeyT, ValueT]):
+    """What the records of a topic have in common.
+
+    Args:
+        name: of the topic.
+        key: a type, or a serializer.
+        value: a type, or a serializer.
+        headers: of every record, before its own.
+
+    Raises:
+        TypeError, ValueError: a name no topic has, a type without an encoding, headers of the wrong form.
+    """
+
+    def __init__(self, name: str, *, key: object, value: object, headers: object = None) -> None:
+        from aioproducer._producer.topic_types import part_type  # noqa: PLC0415  # a tenth of the package's import, for few
+
+        check_topic_name(name)
+        self.name: str = name
+        self.key: PartType = part_type("key", key)
+        self.value: PartType = part_type("value", value)
+        self.headers: Headers = normalize_headers(headers)
+
+    def check(self, value: object, key: object) -> None:
+        """Refuse what is not of the topic's types.
+
+        Raises:
+            TypeError: names the argument and what is allowed.
+        """
+        self.value.check("value", value, self.name)
+        self.key.check("key", key, self.name)
+
+    def serialized(self, value: object, key: object) -> tuple[object, object]:
+        """Return the bytes of value and key.
+
+        Raises:
+            SerializationError: a serializer failed.
+        """
+        return self.value.bytes_of(value, self.name), self.key.bytes_of(key, self.name)
+
+    def headers_with(self, headers: Headers | None) -> Headers | None:
+        """Put the topic's headers before a record's own."""
+        if headers is None:
+            return self.headers or None
+        return (*self.headers, *normalize_headers(headers))
+
+    def __repr__(self) -> str:
+        key, value = (part.name or "a serializer's" for part in (self.key, self.value))
+        return f"{self.name!r} key={key} value={value}"
+
+
+class Topic(TypedVerbs[KeyT, ValueT], Generic[KeyT, ValueT]):
+    """A topic of a producer; made by `Producer.topic`. As good as its producer: it holds no records itself.
+
+    Its records go through the producer's pipeline with the topic's serializers, so interceptors and partitioner see
+    the objects. Only where a subclass of the producer has verbs of its own, and no other code of the user's runs,
+    these verbs are called, with bytes.
+
+    Args:
+        records: what they have in common.
+        producer: whose topic it is.
+        admission: for records that have to wait; raises where the producer takes none.
+        enqueue_each: enqueues many records, one after another.
+        asks_producer: the producer's class has verbs of its own.
+    """
+
+    def __init__(
+        self,
+        records: TopicRecords[KeyT, ValueT],
+        producer: RecordVerbs,
+        *,
+        admission: Callable[[], Admission],
+        enqueue_each: Callable[[Iterable[Row], EnqueueRow], Awaitable[BulkDelivery]],
+        asks_producer: bool,
+    ) -> None:
+        super().__init__(producer, records, asks_producer=asks_producer)
+        self._records = records
+        self._producer = producer
+        self._admission = admission
+        self._enqueue_each = enqueue_each
+
+    @property
+    def name(self) -> str:
+        """Of the topic."""
+        return self._records.name
+
+    def send(
+        self,
+        value: ValueT | None = None,
+        *,
+        key: KeyT | None = None,
+        partition: int | None = None,
+        timestamp: int | None = None,
+        headers: Headers | None = None,
+        on_delivery: OnDelivery | None = None,
+    ) -> Delivery:
+        """As `Producer.send`.
+
+        Raises:
+            TypeError: key or value is not of the topic's types; else as `Producer.send`.
+        """
+        taken = self._take(value, key, partition, timestamp, headers, on_delivery)
+        if type(taken) is Delivery:
+            return taken
+        if taken is not None:
+            return self._admission().send(taken)
+        return self._producer.send(self.name, **self._in_bytes(value, key, partition, timestamp, headers, on_delivery))
+
+    async def send_and_wait(
+        self,
+        value: ValueT | None = None,
+        *,
+        key: KeyT | None = None,
+        partition: int | None = None,
+        timestamp: int | None = None,
+        headers: Headers | None = None,
+        on_delivery: OnDelivery | None = None,
+    ) -> RecordMetadata:
+        """As `Producer.send_and_wait`.
+
+        Raises:
+            TypeError: key or value is not of the topic's types; else as `Producer.send_and_wait`.
+        """
+        delivery = await self.enqueue(
+            value, key=key, partition=partition, timestamp=timestamp, headers=headers, on_delivery=on_delivery
+        )
+        return await delivery
+
+    def send_nowait(
+        self,
+        value: ValueT | None = None,
+        *,
+        key: KeyT | None = None,
+        partition: int | None = None,
+        timestamp: int | None = None,
+        headers: Headers | None = None,
+        on_delivery: OnDelivery | None = None,
+    ) -> Delivery:
+        """As `Producer.send_nowait`.
+
+        Raises:
+            TypeError: key or value is not of the topic's types; else as `Producer.send_nowait`.
+        """
+        taken = self._take(value, key, partition, timestamp, headers, on_delivery)
+        if type(taken) is Delivery:
+            return taken
+        if taken is not None:
+            return self._admission().send_nowait(taken)
+        return self._producer.send_nowait(
+            self.name, **self._in_bytes(value, key, partition, timestamp, headers, on_delivery)
+        )
+
+    async def send_many(
+        self,
+        values: Iterable[ValueT | None],
+        *,
+        keys: Iterable[KeyT | None] | None = None,
+        partition: int | None = None,
+        timestamp: int | None = None,
+        headers: Headers | None = None,
+    ) -> BulkDelivery:
+        """As `Producer.send_many`; one that is not of the topic's types keeps no other back, it is in the result."""
+        pairs = None if headers is None else normalize_headers(headers)
+        rows = rows_of(values, keys, partition=partition, timestamp=timestamp, headers=pairs)
+        await self.partitions_for()
+        return await self._enqueue_each(rows, self._enqueue_row)
+
+    def _enqueue_row(  # noqa: PLR0917  # as it stands in a row
+        self,
+        value: object,
+        key: object,
+        partition: int | None,
+        timestamp: int | None,
+        headers: Headers | None,
+    ) -> Coroutine[object, None, Delivery]:
+        given: tuple[ValueT | None, KeyT | None] = (value, key)  # type: ignore[assignment]  # `enqueue` checks them
+        return self.enqueue(given[0], key=given[1], partition=partition, timestamp=timestamp, headers=headers)
+
+    def _open_pipeline(self) -> RecordPipeline:
+        return self._admission().pipeline
+
+    def _enqueue_slowly(
+        self, taken: PreparedRecord | None, *arguments: *TypedArguments
+    ) -> Coroutine[object, None, Delivery]:
+        if taken is not None:
+            return self._admission().enqueue(taken)
+        return self._producer.enqueue(self.name, **self._in_bytes(*arguments))
+
+    def _in_bytes(self, *arguments: *TypedArguments) -> RecordInBytes:
+        """Return the arguments for a verb of the producer's class."""
+        value, key, partition, timestamp, headers, on_delivery = arguments
+        value_bytes, key_bytes = self._records.serialized(value, key)
+        return {
+            "value": value_bytes,
+            "key": key_bytes,
+            "partition": partition,
+            "timestamp": timestamp,
+            "headers": self._records.headers_with(headers),
+            "on_delivery": on_delivery,
+        }
+
+    async def partitions_for(self) -> list[int]:
+        """As `Producer.partitions_for`."""
+        return await self._producer.partitions_for(self.name)
+
+    def __repr__(self) -> str:
+        return f"<Topic {self._records!r}>"
+
+
+mark_as_coroutine_functions(Topic.send, Topic.enqueue)

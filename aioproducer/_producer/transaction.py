@@ -1,0 +1,362 @@
+"""The verbs that begin and end transactions: what `Producer` has besides its other verbs.
+
+`transaction()` is the main door; the others are for those who port Java code, and mean what they mean there.
+
+One transaction: the handle whose verbs take its records, and the `async with` around it.
+
+async with producer.transaction() as txn:          # commits at the end, aborts on any exception
+    await txn.enqueue("ledger", entry, key=account)
+    await txn.send_offsets({("orders", 0): 1544}, "billing")
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import TYPE_CHECKING
+
+from aioproducer._producer.admission import Admission
+from aioproducer._producer.arguments import group_of, offsets_of
+from aioproducer._producer.send_methods import RecordVerbs
+from aioproducer.errors import IllegalStateError, KafkaError, NoTransactionError, TransactionAbortableError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from contextlib import AbstractAsyncContextManager
+    from types import TracebackType
+
+    from aioproducer._producer.arguments import GroupArgument, OffsetsArgument
+    from aioproducer._producer.runtime import RunningProducer
+    from aioproducer._transactions.commit_abort import TransactionInHand
+    from aioproducer._transactions.runner import TransactionRunner
+    from aioproducer._transactions.waiting import Turn
+
+
+class TransactionalVerbs:
+    """What a producer with a `transactional_id` can do."""
+
+    _is_lent = False
+    """A `transaction()` block is open: its handle takes the records, the producer none."""
+
+    async def init_transactions(self) -> None:
+        """Wait until the transactional id is this producer's, and older ones are fenced; `start` does it already.
+
+        Raises:
+            TransactionTimeoutError: no coordinator answered within `max_block_ms`; it goes on.
+            TransactionalIdAuthorizationError: the right is missing.
+            IllegalStateError: the producer has no `transactional_id`.
+        """
+        runner = transactions_of(self._open_running())
+        await runner.initialized(deadline=runner.waits.deadline())
+
+    def transaction(self) -> AbstractAsyncContextManager[Transaction, None]:
+        """Return a block that is one transaction: `async with producer.transaction() as txn`.
+
+        It begins when no other task has one open, first come, first served. It commits at its end and aborts on any
+        exception, which then goes on. Cancelled while it commits or aborts, that goes on in the background, and the
+        next transaction waits for it.
+
+        Raises:
+            IllegalStateError: the producer has no `transactional_id`; entering: the task has a transaction open.
+            TransactionTimeoutError: entering: others' were open for `max_block_ms`. At the end: no answer for so long.
+            TransactionAbortableError: at the end: a record or offset failed; the transaction was aborted.
+            ProducerFencedError: a newer producer has the transactional id, or the transaction timed out. On
+                transactions V2 the loser's record fails first, with `BrokerError` (INVALID_PRODUCER_EPOCH), and its
+                transaction with TransactionAbortableError; the next one, or `abort_transaction`, raises this.
+        """
+        runner = transactions_of(self._open_running())
+        return TransactionBlock(runner, make=self._lend, on_end=self._take_back)
+
+    async def begin_transaction(self, *, wait: bool = False) -> None:
+        """Begin a transaction; until it is committed or aborted, the producer's own verbs belong to it.
+
+        Args:
+            wait: for the turn, when another task has a transaction open; else that is refused, as in Java.
+
+        Raises:
+            IllegalStateError: one is open, or the producer has no `transactional_id`.
+            TransactionTimeoutError: the one before is not over on the brokers after `max_block_ms`.
+            ProducerFencedError: as `transaction`.
+        """
+        running = self._open_running()
+        runner = transactions_of(running)
+        deadline = runner.waits.deadline()
+        turn = await _take_turn(runner, deadline, wait=wait)
+        try:
+            await runner.begin(deadline=deadline)
+        except BaseException:
+            runner.turns.give(turn)
+            raise
+        turn.transaction = runner.number
+        self._attach(running)
+
+    async def commit_transaction(self) -> None:
+        """Wait for every record since `begin_transaction`, and commit; nothing is sent meanwhile.
+
+        Cancelled or timed out, it goes on, and calling it again joins it.
+
+        Raises:
+            TransactionAbortableError: a record or offset failed: nothing was committed, `abort_transaction` it.
+            TransactionTimeoutError: not committed after `max_block_ms`.
+            IllegalStateError: no transaction is open, or it is being aborted.
+            ProducerFencedError: as `transaction`. Whatever is raised: with `outcome` UNKNOWN it may be committed.
+        """
+        runner = self._unlent_runner()
+        self._detach()
+        await runner.endings.commit(deadline=runner.waits.deadline())
+
+    async def abort_transaction(self) -> None:
+        """Give up every record since `begin_transaction`, and abort; those that have no answer yet fail.
+
+        Cancelled or timed out, it goes on, and calling it again joins it.
+
+        Raises:
+            TransactionTimeoutError: not aborted after `max_block_ms`.
+            IllegalStateError: no transaction is open, or it is being committed.
+            ProducerFencedError: as `transaction`.
+        """
+        runner = self._unlent_runner()
+        self._detach()
+        await runner.endings.abort(deadline=runner.waits.deadline())
+
+    async def send_offsets(self, offsets: OffsetsArgument, group: GroupArgument) -> None:
+        """Commit a consumer group's offsets with the open transaction; as `Transaction.send_offsets`."""
+        checked, member = offsets_of(offsets), group_of(group)
+        runner = self._unlent_runner()
+        await runner.send_offsets(checked, member, deadline=runner.waits.deadline())
+
+    def reject_commit(self, error: KafkaError) -> None:
+        """Let the open transaction be one that must be aborted: something that belongs to it failed elsewhere.
+
+        Args:
+            error: becomes the cause of what every commit raises.
+
+        Raises:
+            NoTransactionError: none is open.
+        """
+        runner = self._unlent_runner()
+        runner.refusals.check_taking()
+        runner.reject(error)
+
+    def transaction_in_hand(self) -> TransactionInHand:
+        """Return the transaction that `begin_transaction` has begun, for who may lose sight of it; `BlockingProducer`.
+
+        Raises:
+            NoTransactionError: a `transaction()` block is open.
+        """
+        return self._unlent_runner().endings.in_hand()
+
+    # What whoever inherits does
+
+    if TYPE_CHECKING:
+
+        def _open_running(self) -> RunningProducer:
+            """The parts of the producer, if it runs; raises otherwise."""
+
+        def _attach(self, running: RunningProducer) -> None:
+            """Let the producer's own verbs take records."""
+
+        def _detach(self) -> None:
+            """Let them take none."""
+
+        async def partitions_for(self, topic: str) -> list[int]:
+            """Return the partitions of a topic, asking a broker if need be."""
+
+    # Inside
+
+    def _unlent_runner(self) -> TransactionRunner:
+        runner = transactions_of(self._open_running())
+        self._check_whose_transaction()
+        return runner
+
+    def _check_whose_transaction(self) -> None:
+        if self._is_lent:
+            text = (
+                "a transaction() block is open: its records and offsets are sent by its handle, txn.send(...) "
+                "after `async with producer.transaction() as txn`, and its end is the end of the block"
+            )
+            raise NoTransactionError(text)
+
+    def _lend(self) -> Transaction:
+        lent = Transaction(self._open_running, partitions_of=partial(self.partitions_for))
+        self._is_lent = True  # not before there is a handle to take it back from
+        return lent
+
+    def _take_back(self, transaction: Transaction) -> None:
+        self._is_lent = False
+        transaction.end()
+
+
+async def _take_turn(runner: TransactionRunner, deadline: float, *, wait: bool) -> Turn:
+    if wait:
+        return await runner.turns.take(deadline)
+    if runner.turns.ends_with_transaction:  # that of a commit or abort which nobody waits for any more is over soon
+        await runner.endings.end_of_last(deadline)
+        runner.turns.pass_on()
+    return runner.turns.take_now()
+
+
+ABORT_AFTER_CANCEL_S = 5.0
+"""How long a cancelled `async with producer.transaction()` waits for its abort; the abort goes on in any case."""
+
+
+class Transaction(RecordVerbs):
+    """An open transaction: the producer's verbs, for records that become visible together.
+
+    Made by `async with producer.transaction()`. Good until the end of that block: afterwards every verb raises
+    `IllegalStateError`, so that nothing slips into the next transaction.
+
+    Args:
+        open_running: the parts of a producer that runs; raises otherwise.
+        partitions_of: looks a topic up.
+    """
+
+    def __init__(
+        self,
+        open_running: Callable[[], RunningProducer],
+        *,
+        partitions_of: Callable[[str], Awaitable[list[int]]],
+    ) -> None:
+        self._look_up = open_running
+        self._partitions_of = partitions_of
+        self._is_over = False
+        self._admission = Admission(open_running(), self._check_open)
+        self._attach(open_running())
+
+    async def send_offsets(self, offsets: OffsetsArgument, group: GroupArgument) -> None:
+        """Commit a consumer group's offsets with the transaction; returns when the group's coordinator has them.
+
+        Args:
+            offsets: (topic, partition) -> the *next* offset to read, or (that, a text to keep with it). Of none:
+                nothing happens.
+            group: its id, or `ConsumerGroupMetadata`, with which a member of an older generation is refused.
+
+        Raises:
+            TypeError, ValueError: an argument; names it and what is allowed.
+            TransactionAbortableError: the transaction must be aborted, for example because the group has rebalanced.
+            TransactionTimeoutError: no answer within `max_block_ms`.
+            IllegalStateError: the transaction is over.
+        """
+        checked, member = offsets_of(offsets), group_of(group)
+        self._open_admission()
+        runner = transactions_of(self._open_running())
+        await runner.send_offsets(checked, member, deadline=runner.waits.deadline())
+
+    async def partitions_for(self, topic: str) -> list[int]:
+        """As `Producer.partitions_for`."""
+        self._open_admission()
+        return await self._partitions_of(topic)
+
+    def end(self) -> None:
+        """Take nothing more."""
+        self._is_over = True
+        self._detach()
+
+    def _open_running(self) -> RunningProducer:
+        return self._look_up()
+
+    def _takes_records(self) -> bool:
+        return not self._is_over
+
+    def _open_admission(self) -> Admission:
+        self._check_open()
+        return self._admission
+
+    def _check_open(self) -> None:
+        if self._is_over:
+            raise NoTransactionError("this transaction is over: send by the handle of the one that is open")
+
+    def __repr__(self) -> str:
+        """Show whether it is over."""
+        return f"<Transaction {'over' if self._is_over else 'open'}>"
+
+
+def transactions_of(running: RunningProducer) -> TransactionRunner:
+    """Return what carries out a producer's transactions.
+
+    Raises:
+        IllegalStateError: it has no transactional id.
+    """
+    if running.transactions is None:
+        raise IllegalStateError("transactions need a name that survives a restart: Producer(..., transactional_id=...)")
+    return running.transactions
+
+
+class TransactionBlock:
+    """What `async with` runs around the body of a transaction.
+
+    Args:
+        runner: carries it out.
+        make: makes the handle, once the transaction has begun.
+        on_end: called with the handle before its transaction ends.
+    """
+
+    def __init__(
+        self, runner: TransactionRunner, *, make: Callable[[], Transaction], on_end: Callable[[Transaction], None]
+    ) -> None:
+        self._runner = runner
+        self._make = make
+        self._on_end = on_end
+        self._transaction: Transaction | None = None
+        self._turn: Turn
+        self._in_hand: TransactionInHand
+
+    async def __aenter__(self) -> Transaction:
+        """Wait for the turn, and begin.
+
+        Raises:
+            IllegalStateError: the block is over, or the task has another one open.
+            KafkaError: as `TransactionalVerbs.transaction`.
+        """
+        if self._transaction is not None:
+            raise IllegalStateError("a transaction is entered once: call producer.transaction() for each")
+        runner, deadline = self._runner, self._runner.waits.deadline()
+        self._turn = turn = await runner.turns.take(deadline)
+        try:
+            await runner.begin(deadline=deadline)
+            self._in_hand = runner.endings.in_hand()
+            self._transaction = self._make_or_abandon()
+        except BaseException:
+            runner.turns.give(turn)
+            raise
+        return self._transaction
+
+    def _make_or_abandon(self) -> Transaction:
+        try:
+            return self._make()
+        except BaseException:  # it has begun, and without a handle nobody would end it
+            self._in_hand.abandon()
+            raise
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Commit, or abort if the body raised; its exception wins."""
+        assert self._transaction is not None
+        self._on_end(self._transaction)
+        try:
+            if error is None:
+                await self._commit()
+            else:
+                await self._abort_because_of(error)
+        finally:
+            self._in_hand.abandon()
+            self._runner.turns.give(self._turn)
+
+    async def _commit(self) -> None:
+        try:
+            await self._runner.endings.commit(deadline=self._runner.waits.deadline())
+        except TransactionAbortableError as failed:
+            await self._abort_because_of(failed)
+            raise
+
+    async def _abort_because_of(self, error: BaseException) -> None:
+        deadline = self._runner.waits.deadline()
+        if isinstance(error, asyncio.CancelledError):
+            deadline = min(deadline, asyncio.get_running_loop().time() + ABORT_AFTER_CANCEL_S)
+        if not self._in_hand.is_open:  # the producer has failed, or the body has ended it
+            return
+        try:
+            await self._runner.endings.abort(deadline=deadline, cause=error if isinstance(error, Exception) else None)
+        except KafkaError as failed:
+            error.add_note(f"aioproducer: the transaction was not aborted: {failed}")

@@ -1,0 +1,75 @@
+"""Which version of a request to use with a broker."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+from aioproducer._protocol.messages import Api
+from aioproducer.errors import UnsupportedVersionError
+
+
+class FinalizedFeatures(NamedTuple):
+    """What the whole cluster has agreed on, as one broker knew it (KIP-584)."""
+
+    epoch: int = -1
+    """The larger of two is newer; -1: the broker says nothing of features."""
+    levels: Mapping[str, int] = MappingProxyType({})
+
+    @property
+    def transaction_version(self) -> int:
+        """The level of transactions: 2 and later add partitions by Produce itself (KIP-890)."""
+        return self.levels.get("transaction.version", 0)
+
+
+NO_FEATURES: Final = FinalizedFeatures()
+
+
+class ApiVersions:
+    """What one broker speaks, as it said at the start of its connection.
+
+    Args:
+        ranges: by api key, lowest and highest version. Ranges that cannot be (negative, upside down) are dropped:
+            the broker then counts as not speaking that request.
+        features: of the cluster.
+    """
+
+    __slots__ = ("_ranges", "features")
+
+    def __init__(self, ranges: Mapping[int, tuple[int, int]], features: FinalizedFeatures = NO_FEATURES) -> None:
+        self.features = features
+        self._ranges = MappingProxyType({key: pair for key, pair in ranges.items() if 0 <= pair[0] <= pair[1]})
+
+    def highest_common(self, api: Api, *, at_most: int | None = None) -> int:
+        """Return the highest version of a request that both sides speak.
+
+        The highest, never the lowest: Kafka 4 lists Produce versions from 0 on that it refuses (KAFKA-18659).
+
+        Args:
+            api: the request.
+            at_most: a bound below the newest that this client speaks.
+
+        Raises:
+            UnsupportedVersionError: there is none; says who is too old.
+        """
+        ours = api.max_version if at_most is None else min(at_most, api.max_version)
+        lowest, highest = self._ranges.get(api.key, (0, -1))
+        version = min(highest, ours)
+        if version < max(lowest, api.min_version):
+            raise UnsupportedVersionError(self._complaint(api, ours))
+        return version
+
+    def __repr__(self) -> str:
+        """Show how many requests the broker speaks."""
+        return f"ApiVersions({len(self._ranges)} requests)"
+
+    def _complaint(self, api: Api, ours: int) -> str:
+        needed = f"Kafka {api.since} or newer is needed"
+        if api.key not in self._ranges:
+            return f"the broker does not speak {api.name} at all; {needed}"
+        lowest, highest = self._ranges[api.key]
+        spoken = f"it speaks {api.name} {lowest} to {highest}, this client {api.min_version} to {ours}"
+        if highest < api.min_version:
+            return f"the broker is too old: {spoken}; {needed}"
+        return f"the broker is too new for this client: {spoken}"

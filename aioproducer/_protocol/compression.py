@@ -1,0 +1,142 @@
+"""The compression of record batches, in the framings that Kafka's brokers and consumers read.
+
+    gzip     RFC 1952
+    snappy   the blocks of the xerial library: a header, then (size int32, raw snappy) for each 32 KiB
+    lz4      the LZ4 frame format with independent blocks: Java's reader refuses linked ones
+    zstd     one frame
+
+The producer unpacks nothing but its own batches, for a split; nothing that came from elsewhere is ever unpacked.
+
+Source: CompressionType and KafkaLZ4BlockOutputStream in Apache Kafka, SnappyOutputStream of snappy-java, KIP-110,
+KIP-390.
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import cramjam
+
+from aioproducer._protocol.produce import Buffer
+from aioproducer.errors import SerializationError
+
+_XERIAL_HEADER: Final = b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1)  # version, oldest reader that understands it
+_XERIAL_BLOCK_BYTES: Final = 32 * 1024
+_INT32 = struct.Struct(">i")
+
+_KAFKA_LZ4_DEFAULT: Final = 9  # Kafka's number for "the fast compressor", not one of the frame format's levels
+_LZ4_FAST: Final = 0
+_LZ4_SLOWEST: Final = 12  # Kafka allows 1 to 17; the library's scale ends here
+_GZIP_DEFAULT: Final = 6  # what Kafka's -1 means; the library takes no -1
+_ZSTD_DEFAULT: Final = 3
+
+
+class CompressionType(enum.IntEnum):
+    """A codec; the number is what the lowest three bits of a batch's attributes say."""
+
+    NONE = 0
+    GZIP = 1
+    SNAPPY = 2
+    LZ4 = 3
+    ZSTD = 4
+
+
+def compress(codec: CompressionType, level: int | None, data: Buffer) -> bytes:
+    """Pack the records section of a batch.
+
+    Args:
+        codec: how.
+        level: on Kafka's scale of that codec (gzip 1 to 9 or -1, lz4 1 to 17, zstd -131072 to 22); None = its default.
+            Ignored where there are none (snappy).
+        data: only read.
+    """
+    return _PACK[codec](data, level)
+
+
+def decompress(codec: CompressionType, data: Buffer) -> bytes:
+    """Unpack what `compress` made.
+
+    Raises:
+        SerializationError: the bytes are not what `compress` makes.
+    """
+    try:
+        return _UNPACK[codec](data)
+    except (cramjam.DecompressionError, struct.error, ValueError) as error:
+        raise SerializationError(f"a batch packed with {codec.name.lower()} cannot be unpacked: {error}") from error
+
+
+def _pack_none(data: Buffer, _level: int | None) -> bytes:
+    return bytes(data)
+
+
+def _pack_gzip(data: Buffer, level: int | None) -> bytes:
+    return bytes(cramjam.gzip.compress(data, _GZIP_DEFAULT if level in {None, -1} else level))
+
+
+def _pack_snappy(data: Buffer, _level: int | None) -> bytes:
+    view = memoryview(data)
+    pieces = [_XERIAL_HEADER]
+    for start in range(0, len(view), _XERIAL_BLOCK_BYTES):
+        block = bytes(cramjam.snappy.compress_raw(view[start : start + _XERIAL_BLOCK_BYTES]))
+        pieces += (_INT32.pack(len(block)), block)
+    return b"".join(pieces)
+
+
+def _pack_lz4(data: Buffer, level: int | None) -> bytes:
+    speed = _LZ4_FAST if level in (None, _KAFKA_LZ4_DEFAULT) else min(level, _LZ4_SLOWEST)
+    compressor = cramjam.lz4.Compressor(level=speed, content_checksum=False, block_linked=False)
+    compressor.compress(bytes(data))  # takes no view
+    return bytes(compressor.finish())
+
+
+def _pack_zstd(data: Buffer, level: int | None) -> bytes:
+    return bytes(cramjam.zstd.compress(data, _ZSTD_DEFAULT if level is None else level))
+
+
+def _unpack_none(data: Buffer) -> bytes:
+    return bytes(data)
+
+
+def _unpack_gzip(data: Buffer) -> bytes:
+    return bytes(cramjam.gzip.decompress(data))
+
+
+def _unpack_snappy(data: Buffer) -> bytes:
+    view = memoryview(data)
+    if view[: len(_XERIAL_HEADER)] != _XERIAL_HEADER:
+        raise ValueError("no xerial header")
+    position = len(_XERIAL_HEADER)
+    blocks: list[bytes] = []
+    while position < len(view):
+        (size,) = _INT32.unpack_from(view, position)
+        position += _INT32.size
+        blocks.append(bytes(cramjam.snappy.decompress_raw(view[position : position + size])))
+        position += size
+    return b"".join(blocks)
+
+
+def _unpack_lz4(data: Buffer) -> bytes:
+    return bytes(cramjam.lz4.decompress(data))
+
+
+def _unpack_zstd(data: Buffer) -> bytes:
+    return bytes(cramjam.zstd.decompress(data))
+
+
+_PACK: Final[Mapping[CompressionType, Callable[[Buffer, int | None], bytes]]] = {
+    CompressionType.NONE: _pack_none,
+    CompressionType.GZIP: _pack_gzip,
+    CompressionType.SNAPPY: _pack_snappy,
+    CompressionType.LZ4: _pack_lz4,
+    CompressionType.ZSTD: _pack_zstd,
+}
+_UNPACK: Final[Mapping[CompressionType, Callable[[Buffer], bytes]]] = {
+    CompressionType.NONE: _unpack_none,
+    CompressionType.GZIP: _unpack_gzip,
+    CompressionType.SNAPPY: _unpack_snappy,
+    CompressionType.LZ4: _unpack_lz4,
+    CompressionType.ZSTD: _unpack_zstd,
+}

@@ -1,0 +1,95 @@
+"""What is said on a new connection before it may be used, as a generator: no sockets, no waiting.
+
+    ApiVersions 4 ──ok──────────────► versions known ──► what a producer needs is there ──► done
+         │ 35 (UNSUPPORTED_VERSION, answered in the shape of version 0)
+         ▼
+    ApiVersions 0 ──ok──────────────► (as above)
+
+A step is a request that the generator yields and whose answer is sent into it. Authentication is further steps
+between the versions and the end.
+
+Source: KIP-35, KIP-511; NetworkClient.handleApiVersionsResponse in Apache Kafka.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Final, NamedTuple, TypeAlias
+
+from aioproducer._protocol.api_versions import ApiVersions, FinalizedFeatures
+from aioproducer._protocol.error_codes import ErrorCode
+from aioproducer._protocol.messages import (
+    API_VERSIONS,
+    METADATA,
+    PRODUCE,
+    Api,
+    ApiVersionsAnswer,
+    decode_api_versions_response,
+    encode_api_versions_request,
+)
+from aioproducer.errors import BrokerError
+
+
+class HandshakeRequest(NamedTuple):
+    """One step: a request to be sent now."""
+
+    api: Api
+    version: int
+    body: bytes
+
+
+Handshake: TypeAlias = Generator[HandshakeRequest, memoryview, ApiVersions]
+
+_NEEDED: Final = (PRODUCE, METADATA)
+_ERROR_CODE_BYTES: Final = 2
+
+
+def handshake(software_version: str) -> Handshake:
+    """Agree on versions with a broker.
+
+    Args:
+        software_version: of this library, told to the broker for its metrics.
+
+    Yields:
+        Requests; each expects the payload of its answer to be sent in.
+
+    Returns:
+        What the broker speaks.
+
+    Raises:
+        ProtocolError: an answer cannot be read.
+        BrokerError: the broker refuses to say what it speaks.
+        UnsupportedVersionError: it lacks a request that a producer cannot do without.
+    """
+    version = API_VERSIONS.max_version
+    payload = yield _api_versions_request(version, software_version)
+    if _error_code(payload) == ErrorCode.UNSUPPORTED_VERSION:
+        # An old broker does not know how we would read an error in a version that it does not know, so it says
+        # "35" in the shape of version 0. Once: a broker that repeats it even then is not asked a third time.
+        version = 0
+        payload = yield _api_versions_request(version, software_version)
+    answer = _checked(decode_api_versions_response(version, payload))
+    versions = ApiVersions(answer.versions, FinalizedFeatures(answer.features_epoch, answer.features))
+    for api in _NEEDED:
+        versions.highest_common(api)
+    return versions
+
+
+def _api_versions_request(version: int, software_version: str) -> HandshakeRequest:
+    body = encode_api_versions_request(version, software_version=software_version)
+    return HandshakeRequest(API_VERSIONS, version, body)
+
+
+def _error_code(payload: memoryview) -> int:
+    return int.from_bytes(payload[:_ERROR_CODE_BYTES], "big", signed=True)
+
+
+def _checked(answer: ApiVersionsAnswer) -> ApiVersionsAnswer:
+    if answer.error_code == 0:
+        return answer
+    known = ErrorCode.of(answer.error_code)
+    raise BrokerError.of(
+        answer.error_code,
+        f"the broker does not say which requests it speaks: {ErrorCode.in_words(answer.error_code)}",
+        retriable=known is not None and known.retriable,
+    )

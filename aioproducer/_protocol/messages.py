@@ -1,0 +1,298 @@
+"""The requests besides Produce that every producer sends, and what it reads of their answers.
+
+    ApiVersions      0-4    which versions of which requests the broker speaks
+    Metadata         4-13   nodes, topics, leaders
+    InitProducerId   0-6    an identity for idempotent writes, or of a transactional id
+
+Requests name their topics; ids come back from Metadata 10 on.
+
+Why not the `kio` library, which has them all: its decoder reserves memory for as many elements as an array claims
+to have, so that five bytes of a hostile or confused server end the whole process (seen with kio 0.6.5: "memory
+allocation of 202006987688 bytes failed", then abort, which no `except` can catch); it refuses a whole answer for one
+error code that is newer than itself; and importing it takes a third of a second, during which the event loop stands
+still. It is what these encoders and decoders are tested against, byte for byte, in every version.
+
+Source: the JSON descriptions of the messages in Apache Kafka 4.3.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Collection, Mapping, Sequence
+from functools import partial
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+from aioproducer._protocol.partition_views import Partitions, read_partitions
+from aioproducer._protocol.primitives import NO_TAGGED_FIELDS, ResponseReader, array_length, decode, string
+from aioproducer._protocol.produce import NO_TOPIC_ID
+
+
+class Api(NamedTuple):
+    """One of Kafka's requests, with the versions that this client can write and read."""
+
+    key: int
+    name: str
+    min_version: int
+    max_version: int
+    first_flexible: int
+    since: str = "2.1"
+    """The oldest Kafka that this client can ask so; none older than 2.1."""
+
+    def is_flexible(self, version: int) -> bool:
+        """Tell whether this version has compact lengths and tagged fields."""
+        return version >= self.first_flexible
+
+
+PRODUCE: Final = Api(0, "Produce", 3, 13, 9)
+METADATA: Final = Api(3, "Metadata", 4, 13, 9)
+API_VERSIONS: Final = Api(18, "ApiVersions", 0, 4, 3)
+INIT_PRODUCER_ID: Final = Api(22, "InitProducerId", 0, 6, 2)
+
+_LAST_PORT: Final = 65_535
+_LONGEST_HOST: Final = 255
+
+_FEATURES_EPOCH: Final = 1  # tags of the answer to ApiVersions
+_FEATURES: Final = 2
+
+_INT32 = struct.Struct(">i")
+_INT64 = struct.Struct(">q")
+_API_VERSION = struct.Struct(">hhh")  # key, min, max
+_PRODUCER = struct.Struct(">hqh")  # error code, producer id, producer epoch
+_ID_AND_EPOCH = struct.Struct(">qh")
+
+
+class ApiVersionsAnswer(NamedTuple):
+    """What a broker speaks."""
+
+    error_code: int
+    versions: dict[int, tuple[int, int]]
+    """By api key: lowest and highest version, as the broker says; not checked."""
+    features_epoch: int = -1
+    """Of `features`: a larger one is newer; -1 where the broker says nothing of features."""
+    features: Mapping[str, int] = MappingProxyType({})
+    """Finalized features of the cluster: name -> the level in effect."""
+
+
+class Node(NamedTuple):
+    """A broker as metadata names it."""
+
+    id: int
+    host: str
+    port: int
+    rack: str | None = None
+
+    @property
+    def is_valid(self) -> bool:
+        """Whether it can be connected to: a broker's word is not enough for a socket call or a log line."""
+        return (
+            self.id >= 0
+            and 0 < self.port <= _LAST_PORT
+            and 0 < len(self.host) <= _LONGEST_HOST
+            and self.host.isprintable()
+            and " " not in self.host
+        )
+
+
+class TopicView(NamedTuple):
+    """A topic as last seen."""
+
+    name: str
+    topic_id: bytes
+    """16 bytes, `NO_TOPIC_ID` when the broker gave none."""
+    partitions: Partitions
+    """By partition number; a partition that no answer described has no leader."""
+    error_code: int = 0
+    """Of the last answer; with an error, the partitions are those known before."""
+
+
+class MetadataAnswer(NamedTuple):
+    """One broker's answer to Metadata, reduced to what is used here."""
+
+    from_node: int
+    """Which broker said it; negative for one known only by its bootstrap address."""
+    nodes: tuple[Node, ...]
+    topics: tuple[TopicView, ...]
+    cluster_id: str | None = None
+    controller_id: int = -1
+    error_code: int = 0
+    throttle_time_ms: int = 0
+
+    @property
+    def error_codes(self) -> Collection[int]:
+        """Of the answer and of its topics: brokers that have no code for the whole refuse a version topic by topic."""
+        return {self.error_code, *(view.error_code for view in self.topics)}
+
+
+class ProducerIdAnswer(NamedTuple):
+    """The answer to InitProducerId."""
+
+    throttle_time_ms: int
+    error_code: int
+    producer_id: int
+    """-1 with an error."""
+    producer_epoch: int
+
+    @property
+    def error_codes(self) -> Collection[int]:
+        """The only one."""
+        return (self.error_code,)
+
+
+def encode_api_versions_request(version: int, *, software_version: str) -> bytes:
+    """Ask what the broker speaks; versions 0-4. The name and version of the software are for the broker's metrics."""
+    if not API_VERSIONS.is_flexible(version):
+        return b""
+    return string("aioproducer", flexible=True) + string(software_version, flexible=True) + NO_TAGGED_FIELDS
+
+
+def decode_api_versions_response(version: int, payload: bytes | memoryview) -> ApiVersionsAnswer:
+    """Read what the broker speaks, and which features the cluster has finalized (KIP-584).
+
+    Raises:
+        ProtocolError: not such an answer.
+    """
+    return decode(
+        f"ApiVersions v{version}",
+        payload,
+        flexible=API_VERSIONS.is_flexible(version),
+        read=partial(_api_versions, version=version),
+    )
+
+
+def encode_metadata_request(version: int, topics: Sequence[str], *, allow_auto_topic_creation: bool = True) -> bytes:
+    """Ask for nodes and for some topics by name; versions 4-13. No topics: nodes only."""
+    flexible = METADATA.is_flexible(version)
+    fields = [array_length(len(topics), flexible=flexible)]
+    for name in topics:
+        if version >= 10:  # noqa: PLR2004  # asked by name: no id
+            fields.append(NO_TOPIC_ID)
+        fields.append(string(name, flexible=flexible))
+        if flexible:
+            fields.append(NO_TAGGED_FIELDS)
+    fields.append(b"\x01" if allow_auto_topic_creation else b"\x00")
+    fields.append(_no_authorized_operations(version))
+    return b"".join(fields)
+
+
+def decode_metadata_response(version: int, payload: bytes | memoryview, *, from_node: int) -> MetadataAnswer:
+    """Read nodes, topics and leaders. Nothing in it is trusted yet: `Cluster.merge` sorts out.
+
+    Raises:
+        ProtocolError: not such an answer.
+    """
+    return decode(
+        f"Metadata v{version}",
+        payload,
+        flexible=METADATA.is_flexible(version),
+        read=partial(_metadata, version=version, from_node=from_node),
+    )
+
+
+def encode_init_producer_id_request(
+    version: int,
+    *,
+    transactional_id: str | None = None,
+    transaction_timeout_ms: int = 2**31 - 1,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+) -> bytes:
+    """Ask for a producer id; versions 0-6. Without a transactional id any broker answers, and ignores the rest."""
+    flexible = INIT_PRODUCER_ID.is_flexible(version)
+    body = string(transactional_id, flexible=flexible) + _INT32.pack(transaction_timeout_ms)
+    if version >= 3:  # noqa: PLR2004  # KIP-360
+        body += _ID_AND_EPOCH.pack(producer_id, producer_epoch)
+    if version >= 6:  # noqa: PLR2004  # KIP-939: neither two-phase commit, nor a prepared transaction to keep
+        body += b"\x00\x00"
+    return body + NO_TAGGED_FIELDS if flexible else body
+
+
+def decode_init_producer_id_response(version: int, payload: bytes | memoryview) -> ProducerIdAnswer:
+    """Read the producer id.
+
+    Raises:
+        ProtocolError: not such an answer.
+    """
+    return decode(
+        f"InitProducerId v{version}",
+        payload,
+        flexible=INIT_PRODUCER_ID.is_flexible(version),
+        read=partial(_producer_id, version=version),
+    )
+
+
+def _api_versions(reader: ResponseReader, version: int) -> ApiVersionsAnswer:
+    error_code = reader.int16()
+    versions: dict[int, tuple[int, int]] = {}
+    for _ in range(reader.array_length()):
+        key, lowest, highest = _API_VERSION.unpack_from(reader.payload, reader.position)
+        reader.position += _API_VERSION.size
+        reader.skip_tagged_fields()
+        versions[key] = lowest, highest
+    if version >= 1:
+        reader.int32()  # throttle time: brokers do not throttle this request
+    epoch, features = -1, {}
+    for tag in reader.tagged_fields():
+        if tag == _FEATURES_EPOCH:
+            (epoch,) = _INT64.unpack_from(reader.payload, reader.position)
+            reader.position += _INT64.size
+        elif tag == _FEATURES:
+            features = dict(_feature(reader) for _ in range(reader.array_length()))
+    return ApiVersionsAnswer(error_code, versions, epoch, features)
+
+
+def _feature(reader: ResponseReader) -> tuple[str, int]:
+    name, level = reader.string() or "", reader.int16()
+    reader.int16()  # the lowest level that is still understood
+    reader.skip_tagged_fields()
+    return name, level
+
+
+def _no_authorized_operations(version: int) -> bytes:
+    # Version 8 brought two flags, for the cluster's and the topics' operations; version 11 took the first away.
+    if version >= 11:  # noqa: PLR2004
+        return b"\x00" + NO_TAGGED_FIELDS
+    if version >= 8:  # noqa: PLR2004
+        return b"\x00\x00" + (NO_TAGGED_FIELDS if METADATA.is_flexible(version) else b"")
+    return b""
+
+
+def _metadata(reader: ResponseReader, version: int, from_node: int) -> MetadataAnswer:
+    throttle_time_ms = reader.int32()
+    nodes = tuple(_node(reader) for _ in range(reader.array_length()))
+    cluster_id = reader.string()
+    controller_id = reader.int32()
+    topics = tuple(_topic(reader, version) for _ in range(reader.array_length()))
+    if 8 <= version <= 10:  # noqa: PLR2004
+        reader.int32()  # the cluster's authorized operations, not asked for
+    error_code = reader.int16() if version >= 13 else 0  # noqa: PLR2004
+    reader.skip_tagged_fields()
+    return MetadataAnswer(from_node, nodes, topics, cluster_id, controller_id, error_code, throttle_time_ms)
+
+
+def _node(reader: ResponseReader) -> Node:
+    node = Node(reader.int32(), reader.string() or "", reader.int32(), reader.string())
+    reader.skip_tagged_fields()
+    return node
+
+
+def _topic(reader: ResponseReader, version: int) -> TopicView:
+    error_code = reader.int16()
+    name = reader.string() or ""
+    topic_id = reader.take(16) if version >= 10 else NO_TOPIC_ID  # noqa: PLR2004
+    reader.boolean()  # internal
+    partitions = read_partitions(reader, version)
+    if version >= 8:  # noqa: PLR2004
+        reader.int32()  # authorized operations, not asked for
+    reader.skip_tagged_fields()
+    return TopicView(name, topic_id, partitions, error_code)
+
+
+def _producer_id(reader: ResponseReader, version: int) -> ProducerIdAnswer:
+    throttle_time_ms = reader.int32()
+    error_code, producer_id, producer_epoch = _PRODUCER.unpack_from(reader.payload, reader.position)
+    reader.position += _PRODUCER.size
+    if version >= 6:  # noqa: PLR2004
+        reader.skip(_ID_AND_EPOCH.size)  # of a prepared transaction (KIP-939), which this client never makes
+    reader.skip_tagged_fields()
+    return ProducerIdAnswer(throttle_time_ms, error_code, producer_id, producer_epoch)

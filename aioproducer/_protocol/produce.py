@@ -1,0 +1,334 @@
+"""Produce, written by hand: the one message whose cost is paid once a batch of records.
+
+A request is not one block of bytes but a list of buffers in which every batch's record section stays where the
+accumulator built it:
+
+    [glue + header] [body] [glue + header] [body] ... [end of the request]
+
+so that a transport that can gather (`writelines`) sends a request without copying a record. Layout, with the
+fields that only some versions have:
+
+    request    transactional_id nullable string
+               acks             int16
+               timeout_ms       int32
+               topics           array of: name string (v3-12) | topic_id 16 bytes (v13)
+                                          partitions array of: index int32, records nullable bytes
+    response   topics           array of: name | topic_id, partitions array of:
+                                          index int32, error_code int16, base_offset int64,
+                                          log_append_time int64, log_start_offset int64 (v5),
+                                          record_errors array of (batch_index int32, message) (v8),
+                                          error_message nullable string (v8),
+                                          tag 0: leader_id int32, leader_epoch int32 (v10, KIP-951)
+               throttle_time_ms int32
+               tag 0            nodes: array of (id int32, host, port int32, rack) (v10, KIP-951)
+
+From version 9 on strings, arrays and bytes have a varint length (plus one; zero is null) and every structure ends
+with tagged fields; before, lengths are int16 for strings and int32 for the rest, with -1 for null.
+
+Source: ProduceRequest.json and ProduceResponse.json of Apache Kafka 4.3, KIP-467, KIP-482, KIP-516, KIP-951.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Collection, Sequence
+from functools import lru_cache, partial
+from itertools import takewhile
+from typing import Final, NamedTuple, TypeAlias
+
+from aioproducer._protocol.cluster_text import printable_message
+from aioproducer._protocol.primitives import (
+    NO_TAGGED_FIELDS,
+    ResponseReader,
+    array_length,
+    bytes_length,
+    decode,
+    string,
+)
+
+TOPIC_ID_VERSION: Final = 13
+"""From this version on topics are named by their id."""
+
+NO_TOPIC_ID: Final = bytes(16)
+
+_FIRST_FLEXIBLE: Final = 9
+_FIRST_WITH_LOG_START: Final = 5
+_FIRST_WITH_RECORD_ERRORS: Final = 8
+_FIRST_WITH_LEADER: Final = 10
+
+_INT32 = struct.Struct(">i")
+_TWO_INT32 = struct.Struct(">ii")
+_ACKS_TIMEOUT = struct.Struct(">hi")
+_PARTITION_V3 = struct.Struct(">ihqq")  # index, error code, base offset, log append time
+_PARTITION_V5 = struct.Struct(">ihqqq")  # and log start offset
+_PLAIN_END: Final = b"\x01\x00\x00"  # no record errors, null message, no tagged fields
+_LONE_END: Final = _PLAIN_END + b"\x00"  # and the end of the topic
+_ONE: Final = 2  # the length of an array with one element, in flexible versions
+_ONE_PARTITION = struct.Struct(">Bihqqq4siB")  # array length, as v5, plain end and the topic's end, throttle time, end
+_TOPIC_ID_BYTES: Final = 16
+_LONG_NAME: Final = 0x80  # of at least 127 bytes: its length takes another byte
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+TopicName: TypeAlias = tuple[str | None, bytes | None]
+"""A topic as an answer names it: (name, None), from version 13 on (None, id)."""
+PartitionEnd: TypeAlias = tuple[tuple[tuple[int, str | None], ...], str | None, int, int]
+"""What follows a partition's offsets: record errors, message, leader id, leader epoch."""
+
+_NOTHING_MORE: Final[PartitionEnd] = ((), None, -1, -1)
+
+
+class BatchToSend(NamedTuple):
+    """One record batch on its way into a request."""
+
+    topic: str
+    topic_id: bytes
+    """16 bytes; `NO_TOPIC_ID` while unknown. Used from version 13 on."""
+    partition: int
+    header: bytes
+    """The 61 bytes of the batch's v2 header."""
+    body: Buffer
+    """The batch's records section. Not copied here: it must not change until the request has been answered."""
+
+
+class PartitionAnswer(NamedTuple):
+    """What the broker says about the one batch of a partition."""
+
+    topic: str | None
+    """None from version 13 on, where `topic_id` names it."""
+    topic_id: bytes | None
+    partition: int
+    error_code: int
+    base_offset: int
+    """Offset of the batch's first record, -1 where the broker assigned none."""
+    log_append_time: int
+    """Milliseconds since 1970, -1 when the topic keeps the producer's own timestamps."""
+    log_start_offset: int
+    """First offset still in the log, -1 unknown."""
+    record_errors: tuple[tuple[int, str | None], ...]
+    """(index in the batch, reason) of each record the broker refused; KIP-467."""
+    error_message: str | None
+    leader_id: int
+    """The broker that leads the partition now, -1 when the answer does not say; KIP-951."""
+    leader_epoch: int
+
+
+class NodeEndpoint(NamedTuple):
+    """Where a leader named by an answer listens; not validated yet."""
+
+    host: str
+    port: int
+    rack: str | None
+
+
+class ProduceResponse(NamedTuple):
+    """A whole answer."""
+
+    throttle_time_ms: int
+    partitions: list[PartitionAnswer]
+    nodes: dict[int, NodeEndpoint]
+    """By node id; empty unless the answer names new leaders."""
+
+    @property
+    def error_codes(self) -> Collection[int]:
+        """One for each partition."""
+        return [answer.error_code for answer in self.partitions]
+
+
+def request_is_flexible(version: int) -> bool:
+    """Tell whether requests and responses of this version have compact lengths and tagged fields."""
+    return version >= _FIRST_FLEXIBLE
+
+
+def encode_produce_request(
+    version: int, *, acks: int, timeout_ms: int, transactional_id: str | None, batches: Sequence[BatchToSend]
+) -> list[Buffer]:
+    """Lay out a request around the batches, without copying their bodies.
+
+    Args:
+        version: 3 to 13.
+        acks: 0, 1 or -1.
+        timeout_ms: how long the broker may wait for its replicas.
+        transactional_id: None outside transactions.
+        batches: at most one of each partition; those of one topic need not be neighbours.
+
+    Returns:
+        The request's body in pieces: glue and header as bytes, then the batch's body as given, and so on. They
+        go out in this order; the request header goes before the first.
+    """
+    topics: dict[str, list[BatchToSend]] = {}
+    for batch in batches:
+        topics.setdefault(batch.topic, []).append(batch)
+    flexible = version >= _FIRST_FLEXIBLE
+    glue = _start_of_request(flexible, transactional_id, acks, timeout_ms, len(topics))
+    pieces: list[Buffer] = []
+    for name, of_topic in topics.items():
+        topic = of_topic[0].topic_id if version >= TOPIC_ID_VERSION else name
+        glue += _start_of_topic(flexible, topic, len(of_topic))
+        glue = _append_batches(pieces, glue, of_topic, flexible=flexible)
+    pieces.append(glue + NO_TAGGED_FIELDS if flexible else glue)
+    return pieces
+
+
+def decode_produce_response(version: int, payload: bytes | memoryview) -> ProduceResponse:
+    """Read an answer.
+
+    Args:
+        version: the version of the request that it answers.
+        payload: the frame after its response header, complete.
+
+    Raises:
+        ProtocolError: the bytes are not such an answer: too short, too long, lengths past the end, a negative
+            count, text that is not UTF-8, an offset below -1.
+    """
+    flexible = version >= _FIRST_FLEXIBLE
+    content = bytes(payload)
+    if flexible and (one := _one_partition(content, version)) is not None:
+        return one
+    return decode(f"Produce v{version}", content, flexible=flexible, read=partial(_response, version=version))
+
+
+@lru_cache(maxsize=64)
+def _start_of_request(  # noqa: PLR0917  # a cache finds sooner what is given by position
+    flexible: bool,  # noqa: FBT001  # as above
+    transactional_id: str | None,
+    acks: int,
+    timeout_ms: int,
+    topics: int,
+) -> bytes:
+    return (
+        string(transactional_id, flexible=flexible)
+        + _ACKS_TIMEOUT.pack(acks, timeout_ms)
+        + array_length(topics, flexible=flexible)
+    )
+
+
+@lru_cache(maxsize=256)
+def _start_of_topic(flexible: bool, topic: str | bytes, batches: int) -> bytes:  # noqa: FBT001  # as above
+    named = topic if isinstance(topic, bytes) else string(topic, flexible=flexible)
+    return named + array_length(batches, flexible=flexible)
+
+
+def _append_batches(pieces: list[Buffer], glue: bytes, batches: list[BatchToSend], *, flexible: bool) -> bytes:
+    # Returns what must come before whatever follows: the end of this topic's structures.
+    for batch in batches:
+        size = len(batch.header) + len(batch.body)
+        length = bytes_length(size, flexible=flexible)
+        pieces.append(b"".join((glue, _INT32.pack(batch.partition), length, batch.header)))
+        pieces.append(batch.body)
+        glue = NO_TAGGED_FIELDS if flexible else b""
+    return glue + NO_TAGGED_FIELDS if flexible else glue
+
+
+def _response(reader: ResponseReader, version: int) -> ProduceResponse:
+    partitions: list[PartitionAnswer] = []
+    for _ in range(reader.array_length()):
+        topic = (None, reader.take(_TOPIC_ID_BYTES)) if version >= TOPIC_ID_VERSION else (reader.string(), None)
+        partitions.extend([_partition(reader, version, topic) for _ in range(reader.array_length())])
+        reader.skip_tagged_fields()
+    throttle_time_ms = reader.int32()
+    return ProduceResponse(throttle_time_ms, partitions, _nodes(reader, version))
+
+
+def _one_partition(content: bytes, version: int) -> ProduceResponse | None:
+    """Read in one look what nearly every answer to a small request is: one partition, nothing more to say of it.
+
+    Returns:
+        None: it is another, or none that can be read.
+    """
+    start = len(content) - _ONE_PARTITION.size  # what is before is the length of an array, and the topic
+    by_id = version >= TOPIC_ID_VERSION
+    is_topic = start == 1 + _TOPIC_ID_BYTES if by_id else 1 < start <= _LONG_NAME and content[1] == start - 1
+    if not is_topic or content[0] != _ONE:
+        return None
+    count, index, code, offset, append_time, log_start, plain_end, throttle_time_ms, end = _ONE_PARTITION.unpack_from(
+        content, start
+    )
+    if count != _ONE or plain_end != _LONE_END or end or offset < -1:
+        return None
+    topic = content[1:start] if by_id else content[2:start]
+    if not by_id and not topic.isascii():
+        return None
+    answer = PartitionAnswer(
+        None if by_id else str(topic, "ascii"),
+        topic if by_id else None,
+        index,
+        code,
+        offset,
+        append_time,
+        log_start,
+        *_NOTHING_MORE,
+    )
+    return ProduceResponse(throttle_time_ms, [answer], {})
+
+
+def _partition(reader: ResponseReader, version: int, topic: TopicName) -> PartitionAnswer:
+    if version >= _FIRST_WITH_LOG_START:
+        index, code, offset, append_time, log_start = _PARTITION_V5.unpack_from(reader.payload, reader.position)
+        reader.position += _PARTITION_V5.size
+    else:
+        index, code, offset, append_time = _PARTITION_V3.unpack_from(reader.payload, reader.position)
+        reader.position += _PARTITION_V3.size
+        log_start = -1
+    if offset < -1:
+        raise IndexError(f"base offset {offset} of partition {index}")
+    errors, message, leader_id, leader_epoch = _partition_end(reader, version)
+    return PartitionAnswer(
+        *topic, index, code, offset, append_time, log_start, errors, message, leader_id, leader_epoch
+    )
+
+
+def _partition_end(reader: ResponseReader, version: int) -> PartitionEnd:
+    if version < _FIRST_WITH_RECORD_ERRORS:
+        return _NOTHING_MORE
+    end = reader.position + len(_PLAIN_END)
+    if version >= _FIRST_FLEXIBLE and reader.payload[reader.position : end] == _PLAIN_END:
+        reader.position = end
+        return _NOTHING_MORE
+    errors: list[tuple[int, str | None]] = []
+    left = reader.array_length()
+    while left > len(errors):
+        start = reader.position
+        errors.append(_record_error(reader))
+        errors += [(index, errors[-1][1]) for index in _alike(reader, start, left - len(errors))]
+    return tuple(errors), printable_message(reader.string()), *_leader(reader, version)
+
+
+def _alike(reader: ResponseReader, start: int, most: int) -> list[int]:
+    """Read the indexes of records refused in the words of the one at `start`: there may be thousands."""
+    size = reader.position - start
+    words = reader.payload[start + _INT32.size : reader.position]
+    end = reader.position + min(most, (len(reader.payload) - reader.position) // size) * size
+    rows = struct.iter_unpack(f">i{len(words)}s", memoryview(reader.payload)[reader.position : end])
+    alike = [index for index, _ in takewhile(lambda row: row[1] == words, rows)]
+    reader.position += len(alike) * size
+    return alike
+
+
+def _record_error(reader: ResponseReader) -> tuple[int, str | None]:
+    index, message = reader.int32(), printable_message(reader.string())
+    reader.skip_tagged_fields()
+    return index, message
+
+
+def _leader(reader: ResponseReader, version: int) -> tuple[int, int]:
+    leader = -1, -1
+    for tag in reader.tagged_fields():
+        if tag == 0 and version >= _FIRST_WITH_LEADER:
+            leader = _TWO_INT32.unpack_from(reader.payload, reader.position)
+            reader.position += _TWO_INT32.size
+            reader.skip_tagged_fields()
+    return leader
+
+
+def _nodes(reader: ResponseReader, version: int) -> dict[int, NodeEndpoint]:
+    nodes: dict[int, NodeEndpoint] = {}
+    for tag in reader.tagged_fields():
+        if tag == 0 and version >= _FIRST_WITH_LEADER:
+            nodes = dict(_node(reader) for _ in range(reader.array_length()))
+    return nodes
+
+
+def _node(reader: ResponseReader) -> tuple[int, NodeEndpoint]:
+    node_id, host, port, rack = reader.int32(), reader.string(), reader.int32(), reader.string()
+    reader.skip_tagged_fields()
+    return node_id, NodeEndpoint(host or "", port, rack)

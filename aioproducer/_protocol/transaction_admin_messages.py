@@ -1,0 +1,337 @@
+"""The requests that look at transactions from outside, and end those that nobody else will.
+
+    ListTransactions      0-1   what a coordinator knows, each in a line
+    DescribeTransactions  0     all that it knows of some
+    DescribeProducers     0     what a partition's leader knows of those that write to it
+    WriteTxnMarkers       1     what a coordinator writes to a partition to end a transaction there
+
+All are in the flexible dialect.
+
+Source: the JSON descriptions of the messages in Apache Kafka 4.3; KIP-664 (tooling), KIP-994 (filter by duration).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Collection, Iterable, Sequence
+from functools import partial
+from typing import Final, NamedTuple
+
+from aioproducer._protocol.messages import Api
+from aioproducer._protocol.primitives import NO_TAGGED_FIELDS, ResponseReader, array_length, decode, string
+
+WRITE_TXN_MARKERS: Final = Api(27, "WriteTxnMarkers", 1, 1, 1, since="2.8")
+DESCRIBE_PRODUCERS: Final = Api(61, "DescribeProducers", 0, 0, 0, since="2.8")
+DESCRIBE_TRANSACTIONS: Final = Api(65, "DescribeTransactions", 0, 0, 0, since="3.0")
+LIST_TRANSACTIONS: Final = Api(66, "ListTransactions", 0, 1, 0, since="3.0")
+
+NO_TRANSACTION: Final = -1
+"""Start offset of a producer that has no transaction open in a partition."""
+
+_ANY_DURATION: Final = -1
+
+_INT32 = struct.Struct(">i")
+_INT64 = struct.Struct(">q")
+_DESCRIBED = struct.Struct(">iqqh")  # timeout, start time, producer id, epoch
+_PARTITION_ERROR = struct.Struct(">ih")
+_ACTIVE_PRODUCER = struct.Struct(">qiiqiq")
+_MARKER = struct.Struct(">qh?")  # producer id, epoch, is it a commit
+
+
+class ListedTransaction(NamedTuple):
+    """One line of a coordinator's list."""
+
+    transactional_id: str
+    producer_id: int
+    state: str
+    """As Kafka names it: Ongoing, PrepareCommit, CompleteAbort, Empty, ..."""
+
+
+class TransactionsAnswer(NamedTuple):
+    """The answer to ListTransactions."""
+
+    error_code: int
+    unknown_state_filters: list[str]
+    transactions: list[ListedTransaction]
+    throttle_time_ms: int = 0
+
+    @property
+    def error_codes(self) -> Collection[int]:
+        """The only one."""
+        return (self.error_code,)
+
+
+class TransactionDescription(NamedTuple):
+    """All that the coordinator knows of a transactional id."""
+
+    error_code: int
+    transactional_id: str
+    state: str
+    timeout_ms: int
+    start_time_ms: int
+    """Since 1970; -1 with no transaction open."""
+    producer_id: int
+    producer_epoch: int
+    partitions: list[tuple[str, int]]
+    """(topic, partition) pairs that belong to the open transaction."""
+    throttle_time_ms: int = 0
+    """Of the whole answer."""
+
+    @property
+    def error_codes(self) -> Collection[int]:
+        """The only one."""
+        return (self.error_code,)
+
+
+class ActiveProducer(NamedTuple):
+    """What a partition's leader knows of one producer."""
+
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int
+    last_timestamp_ms: int
+    coordinator_epoch: int
+    """Of whoever wrote its last marker; -1 for none."""
+    transaction_start_offset: int
+    """`NO_TRANSACTION` when none is open."""
+
+
+class PartitionProducers(NamedTuple):
+    """Who writes to a partition."""
+
+    topic: str
+    partition: int
+    error_code: int
+    producers: list[ActiveProducer]
+
+
+class ProducersAnswer(NamedTuple):
+    """The answer to DescribeProducers."""
+
+    throttle_time_ms: int
+    partitions: list[PartitionProducers]
+
+    @property
+    def error_codes(self) -> Collection[int]:
+        """One for each partition."""
+        return [partition.error_code for partition in self.partitions]
+
+
+class MarkersAnswer(NamedTuple):
+    """The answer to WriteTxnMarkers, a request of brokers to each other: they do not throttle it."""
+
+    error_codes: list[int]
+    """One for each partition."""
+    throttle_time_ms: int = 0
+
+
+class TransactionMarker(NamedTuple):
+    """The end of one producer's transaction in one partition."""
+
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int
+    topic: str
+    partition: int
+    is_commit: bool = False
+
+
+# Listing
+
+
+def encode_list_transactions_request(version: int, *, states: Sequence[str], producer_ids: Sequence[int]) -> bytes:
+    """Ask for all transactions, or those in some states or of some producers; versions 0-1."""
+    fields = [array_length(len(states), flexible=True)]
+    fields += [string(state, flexible=True) for state in states]
+    fields.append(array_length(len(producer_ids), flexible=True))
+    fields += [_INT64.pack(producer_id) for producer_id in producer_ids]
+    if version >= 1:
+        fields.append(_INT64.pack(_ANY_DURATION))
+    fields.append(NO_TAGGED_FIELDS)
+    return b"".join(fields)
+
+
+def decode_list_transactions_response(version: int, payload: bytes | memoryview) -> TransactionsAnswer:
+    """Read the list.
+
+    Raises:
+        ProtocolError: not such an answer.
+    """
+    return decode(f"ListTransactions v{version}", payload, flexible=True, read=_transactions)
+
+
+def _transactions(reader: ResponseReader) -> TransactionsAnswer:
+    throttle_time_ms, error_code = reader.int32(), reader.int16()
+    unknown = [reader.string() or "" for _ in range(reader.array_length())]
+    transactions = []
+    for _ in range(reader.array_length()):
+        transactional_id, producer_id = reader.string() or "", _int64(reader)
+        transactions.append(ListedTransaction(transactional_id, producer_id, reader.string() or ""))
+        reader.skip_tagged_fields()
+    reader.skip_tagged_fields()
+    return TransactionsAnswer(error_code, unknown, transactions, throttle_time_ms)
+
+
+# Describing
+
+
+def encode_describe_transactions_request(transactional_ids: Sequence[str]) -> bytes:
+    """Ask their coordinator about some transactional ids; version 0."""
+    ids = [string(transactional_id, flexible=True) for transactional_id in transactional_ids]
+    return b"".join([array_length(len(ids), flexible=True), *ids, NO_TAGGED_FIELDS])
+
+
+def decode_describe_transactions_response(
+    payload: bytes | memoryview, *, transactional_id: str
+) -> TransactionDescription:
+    """Read the description of one transactional id; version 0.
+
+    Raises:
+        ProtocolError: not such an answer, or one without that id.
+    """
+    read = partial(_description_of, transactional_id=transactional_id)
+    return decode("DescribeTransactions v0", payload, flexible=True, read=read)
+
+
+def _description_of(reader: ResponseReader, *, transactional_id: str) -> TransactionDescription:
+    for described in _descriptions(reader):
+        if described.transactional_id == transactional_id:
+            return described
+    raise IndexError(f"it says nothing of {transactional_id!r}")
+
+
+def _descriptions(reader: ResponseReader) -> list[TransactionDescription]:
+    throttle_time_ms = reader.int32()
+    described = [_description(reader, throttle_time_ms) for _ in range(reader.array_length())]
+    reader.skip_tagged_fields()
+    return described
+
+
+def _description(reader: ResponseReader, throttle_time_ms: int) -> TransactionDescription:
+    error_code, transactional_id, state = reader.int16(), reader.string() or "", reader.string() or ""
+    timeout_ms, start_time_ms, producer_id, producer_epoch = _DESCRIBED.unpack_from(reader.payload, reader.position)
+    reader.position += _DESCRIBED.size
+    partitions: list[tuple[str, int]] = []
+    for _ in range(reader.array_length()):
+        topic = reader.string() or ""
+        partitions += [(topic, reader.int32()) for _ in range(reader.array_length())]
+        reader.skip_tagged_fields()
+    reader.skip_tagged_fields()
+    return TransactionDescription(
+        error_code,
+        transactional_id,
+        state,
+        timeout_ms,
+        start_time_ms,
+        producer_id,
+        producer_epoch,
+        partitions,
+        throttle_time_ms,
+    )
+
+
+# Producers of partitions
+
+
+def encode_describe_producers_request(partitions: Iterable[tuple[str, int]]) -> bytes:
+    """Ask a leader who writes to some of its partitions; version 0. `partitions`: (topic, partition) pairs."""
+    return _topics(partitions) + NO_TAGGED_FIELDS
+
+
+def decode_describe_producers_response(payload: bytes | memoryview) -> ProducersAnswer:
+    """Read who writes; version 0.
+
+    Raises:
+        ProtocolError: not such an answer.
+    """
+    return decode("DescribeProducers v0", payload, flexible=True, read=_producers)
+
+
+def _producers(reader: ResponseReader) -> ProducersAnswer:
+    throttle_time_ms = reader.int32()
+    found: list[PartitionProducers] = []
+    for _ in range(reader.array_length()):
+        topic = reader.string() or ""
+        found += [_partition_producers(reader, topic) for _ in range(reader.array_length())]
+        reader.skip_tagged_fields()
+    reader.skip_tagged_fields()
+    return ProducersAnswer(throttle_time_ms, found)
+
+
+def _partition_producers(reader: ResponseReader, topic: str) -> PartitionProducers:
+    partition, error_code = _PARTITION_ERROR.unpack_from(reader.payload, reader.position)
+    reader.position += _PARTITION_ERROR.size
+    reader.string()  # the broker's words on the error
+    producers = []
+    for _ in range(reader.array_length()):
+        producers.append(ActiveProducer(*_ACTIVE_PRODUCER.unpack_from(reader.payload, reader.position)))
+        reader.position += _ACTIVE_PRODUCER.size
+        reader.skip_tagged_fields()
+    reader.skip_tagged_fields()
+    return PartitionProducers(topic, partition, error_code, producers)
+
+
+# Markers
+
+
+def encode_write_txn_markers_request(marker: TransactionMarker) -> bytes:
+    """Tell a partition's leader that a transaction is over; version 1. Needs the right to alter the cluster."""
+    return b"".join(
+        [
+            array_length(1, flexible=True),
+            _MARKER.pack(marker.producer_id, marker.producer_epoch, marker.is_commit),
+            _topics([(marker.topic, marker.partition)]),
+            _INT32.pack(marker.coordinator_epoch),
+            NO_TAGGED_FIELDS,
+            NO_TAGGED_FIELDS,
+        ]
+    )
+
+
+def decode_write_txn_markers_response(payload: bytes | memoryview) -> MarkersAnswer:
+    """Read the code of each partition; version 1.
+
+    Raises:
+        ProtocolError: not such an answer, or one that names no partition.
+    """
+    return decode("WriteTxnMarkers v1", payload, flexible=True, read=_marker_codes)
+
+
+def _marker_codes(reader: ResponseReader) -> MarkersAnswer:
+    codes: list[int] = []
+    for _ in range(reader.array_length()):
+        _int64(reader)  # producer id
+        for _ in range(reader.array_length()):
+            reader.string()  # topic
+            codes += [_marker_code(reader) for _ in range(reader.array_length())]
+            reader.skip_tagged_fields()
+        reader.skip_tagged_fields()
+    reader.skip_tagged_fields()
+    if not codes:
+        raise IndexError("it says nothing of any partition")
+    return MarkersAnswer(codes)
+
+
+def _marker_code(reader: ResponseReader) -> int:
+    _, error_code = _PARTITION_ERROR.unpack_from(reader.payload, reader.position)
+    reader.position += _PARTITION_ERROR.size
+    reader.skip_tagged_fields()
+    return int(error_code)
+
+
+def _topics(partitions: Iterable[tuple[str, int]]) -> bytes:
+    topics: dict[str, list[int]] = {}
+    for topic, partition in partitions:
+        topics.setdefault(topic, []).append(partition)
+    fields = [array_length(len(topics), flexible=True)]
+    for topic, numbers in topics.items():
+        fields += [string(topic, flexible=True), array_length(len(numbers), flexible=True)]
+        fields += [_INT32.pack(number) for number in numbers]
+        fields.append(NO_TAGGED_FIELDS)
+    return b"".join(fields)
+
+
+def _int64(reader: ResponseReader) -> int:
+    (value,) = _INT64.unpack_from(reader.payload, reader.position)
+    reader.position += _INT64.size
+    return int(value)

@@ -1,0 +1,282 @@
+"""The requests of transactions, and what a producer reads of their answers.
+
+    FindCoordinator      0-6   who coordinates a transactional id, or a group
+    AddPartitionsToTxn   0-3   before the first Produce to a partition (transactions V1; later versions are brokers')
+    AddOffsetsToTxn      0-4   before the offsets of a group (transactions V1)
+    EndTxn               0-5   commit or abort; from version 5 on it answers the identity of the next transaction
+    TxnOffsetCommit      0-5   offsets that become valid with the transaction (`offset_messages.py`)
+    InitProducerId       0-6   the identity of a transactional id (`messages.py`)
+
+Source: the JSON descriptions of the messages in Apache Kafka 4.3; KIP-98, KIP-447, KIP-699, KIP-890.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Collection
+from enum import IntEnum
+from functools import partial
+from typing import Final, NamedTuple
+
+from aioproducer._protocol.messages import Api
+from aioproducer._protocol.primitives import NO_TAGGED_FIELDS, ResponseReader, array_length, decode, string
+
+FIND_COORDINATOR: Final = Api(10, "FindCoordinator", 0, 6, 3)
+ADD_PARTITIONS_TO_TXN: Final = Api(24, "AddPartitionsToTxn", 0, 3, 3)
+ADD_OFFSETS_TO_TXN: Final = Api(25, "AddOffsetsToTxn", 0, 4, 3)
+END_TXN: Final = Api(26, "EndTxn", 0, 5, 3)
+
+_FIRST_WITH_KEY_TYPE: Final = 1
+_FIRST_BATCHED: Final = 4
+_FIRST_WITH_NEXT_IDENTITY: Final = 5
+
+_INT32 = struct.Struct(">i")
+_ID_AND_EPOCH = struct.Struct(">qh")
+_PARTITION_RESULT = struct.Struct(">ih")
+
+
+class CoordinatorType(IntEnum):
+    """What is coordinated."""
+
+    GROUP = 0
+    TRANSACTION = 1
+
+
+class TransactionIdentity(NamedTuple):
+    """Who says it: the same three fields begin every request of a transaction."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+
+
+class CoordinatorAnswer(NamedTuple):
+    """Where the coordinator is."""
+
+    throttle_time_ms: int
+    error_code: int
+    node_id: int
+    """-1 with an error."""
+    host: str
+    port: int
+
+    @property
+    def error_codes(self) -> Collection[int]:
+        """The only one."""
+        return (self.error_code,)
+
+
+class PartitionResult(NamedTuple):
+    """What became of one partition of a request."""
+
+    topic: str
+    partition: int
+    error_code: int
+
+
+class PartitionsAnswer(NamedTuple):
+    """The answer to AddPartitionsToTxn, and to TxnOffsetCommit."""
+
+    throttle_time_ms: int
+    results: list[PartitionResult]
+
+    @property
+    def error_codes(self) -> Collection[int]:
+        """One for each partition."""
+        return [result.error_code for result in self.results]
+
+
+class CodeAnswer(NamedTuple):
+    """An answer that is no more than a code."""
+
+    throttle_time_ms: int
+    error_code: int
+
+    @property
+    def error_codes(self) -> Collection[int]:
+        """The only one."""
+        return (self.error_code,)
+
+
+class EndTxnAnswer(NamedTuple):
+    """The answer to EndTxn."""
+
+    throttle_time_ms: int
+    error_code: int
+    producer_id: int = -1
+    """Of the next transaction; -1 before version 5, and with an error."""
+    producer_epoch: int = -1
+
+    @property
+    def error_codes(self) -> Collection[int]:
+        """The only one."""
+        return (self.error_code,)
+
+
+# FindCoordinator
+
+
+def encode_find_coordinator_request(version: int, key: str, kind: CoordinatorType) -> bytes:
+    """Ask who coordinates a transactional id or a group; versions 0-6. Version 0 knows groups alone."""
+    flexible = FIND_COORDINATOR.is_flexible(version)
+    name = string(key, flexible=flexible)
+    if version >= _FIRST_BATCHED:
+        return bytes((kind,)) + array_length(1, flexible=True) + name + NO_TAGGED_FIELDS
+    body = name + bytes((kind,)) if version >= _FIRST_WITH_KEY_TYPE else name
+    return body + NO_TAGGED_FIELDS if flexible else body
+
+
+def decode_find_coordinator_response(version: int, payload: bytes | memoryview, *, key: str) -> CoordinatorAnswer:
+    """Read where the coordinator of `key` is.
+
+    Raises:
+        ProtocolError: not such an answer, or one without that key.
+    """
+    return decode(
+        f"FindCoordinator v{version}",
+        payload,
+        flexible=FIND_COORDINATOR.is_flexible(version),
+        read=partial(_coordinator_of, version=version, key=key),
+    )
+
+
+def _coordinator_of(reader: ResponseReader, version: int, key: str) -> CoordinatorAnswer:
+    throttle_time_ms = reader.int32() if version >= _FIRST_WITH_KEY_TYPE else 0
+    if version < _FIRST_BATCHED:
+        answer = _one_coordinator(reader, version, throttle_time_ms)
+        reader.skip_tagged_fields()
+        return answer
+    found = dict(_named_coordinator(reader, throttle_time_ms) for _ in range(reader.array_length()))
+    reader.skip_tagged_fields()
+    if key not in found:
+        raise IndexError(f"it says nothing of {key!r}")
+    return found[key]
+
+
+def _one_coordinator(reader: ResponseReader, version: int, throttle_time_ms: int) -> CoordinatorAnswer:
+    error_code = reader.int16()
+    if version >= _FIRST_WITH_KEY_TYPE:
+        reader.string()  # the broker's words on the error
+    return CoordinatorAnswer(throttle_time_ms, error_code, reader.int32(), reader.string() or "", reader.int32())
+
+
+def _named_coordinator(reader: ResponseReader, throttle_time_ms: int) -> tuple[str, CoordinatorAnswer]:
+    key, node_id, host, port = reader.string() or "", reader.int32(), reader.string() or "", reader.int32()
+    error_code = reader.int16()
+    reader.string()  # the broker's words on the error
+    reader.skip_tagged_fields()
+    return key, CoordinatorAnswer(throttle_time_ms, error_code, node_id, host, port)
+
+
+# AddPartitionsToTxn
+
+
+def encode_add_partitions_request(
+    version: int, identity: TransactionIdentity, partitions: Collection[tuple[str, int]]
+) -> bytes:
+    """Say which partitions the transaction writes to; versions 0-3. `partitions`: (topic, partition) pairs."""
+    flexible = ADD_PARTITIONS_TO_TXN.is_flexible(version)
+    topics: dict[str, list[int]] = {}
+    for topic, partition in partitions:
+        topics.setdefault(topic, []).append(partition)
+    fields = [identity_fields(identity, flexible=flexible), array_length(len(topics), flexible=flexible)]
+    for topic, numbers in topics.items():
+        fields.append(string(topic, flexible=flexible))
+        fields.append(array_length(len(numbers), flexible=flexible))
+        fields += [_INT32.pack(number) for number in numbers]
+        fields.append(NO_TAGGED_FIELDS if flexible else b"")
+    fields.append(NO_TAGGED_FIELDS if flexible else b"")
+    return b"".join(fields)
+
+
+def decode_add_partitions_response(version: int, payload: bytes | memoryview) -> PartitionsAnswer:
+    """Read the code of each partition.
+
+    Raises:
+        ProtocolError: not such an answer.
+    """
+    return decode(
+        f"AddPartitionsToTxn v{version}",
+        payload,
+        flexible=ADD_PARTITIONS_TO_TXN.is_flexible(version),
+        read=partition_results,
+    )
+
+
+def partition_results(reader: ResponseReader) -> PartitionsAnswer:
+    """Read topics with the code of each of their partitions."""
+    throttle_time_ms = reader.int32()
+    results: list[PartitionResult] = []
+    for _ in range(reader.array_length()):
+        topic = reader.string() or ""
+        for _ in range(reader.array_length()):
+            number, code = _PARTITION_RESULT.unpack_from(reader.payload, reader.position)
+            reader.position += _PARTITION_RESULT.size
+            reader.skip_tagged_fields()
+            results.append(PartitionResult(topic, number, code))
+        reader.skip_tagged_fields()
+    reader.skip_tagged_fields()
+    return PartitionsAnswer(throttle_time_ms, results)
+
+
+# AddOffsetsToTxn
+
+
+def encode_add_offsets_request(version: int, identity: TransactionIdentity, group_id: str) -> bytes:
+    """Say that offsets of a group belong to the transaction; versions 0-4."""
+    flexible = ADD_OFFSETS_TO_TXN.is_flexible(version)
+    body = identity_fields(identity, flexible=flexible) + string(group_id, flexible=flexible)
+    return body + NO_TAGGED_FIELDS if flexible else body
+
+
+def decode_add_offsets_response(version: int, payload: bytes | memoryview) -> CodeAnswer:
+    """Read the code.
+
+    Raises:
+        ProtocolError: not such an answer.
+    """
+    flexible = ADD_OFFSETS_TO_TXN.is_flexible(version)
+    return decode(f"AddOffsetsToTxn v{version}", payload, flexible=flexible, read=_code)
+
+
+def _code(reader: ResponseReader) -> CodeAnswer:
+    answer = CodeAnswer(reader.int32(), reader.int16())
+    reader.skip_tagged_fields()
+    return answer
+
+
+# EndTxn
+
+
+def encode_end_txn_request(version: int, identity: TransactionIdentity, *, is_commit: bool) -> bytes:
+    """Commit or abort; versions 0-5."""
+    flexible = END_TXN.is_flexible(version)
+    body = identity_fields(identity, flexible=flexible) + (b"\x01" if is_commit else b"\x00")
+    return body + NO_TAGGED_FIELDS if flexible else body
+
+
+def decode_end_txn_response(version: int, payload: bytes | memoryview) -> EndTxnAnswer:
+    """Read the code and, from version 5 on, the identity of the next transaction.
+
+    Raises:
+        ProtocolError: not such an answer.
+    """
+    return decode(
+        f"EndTxn v{version}", payload, flexible=END_TXN.is_flexible(version), read=partial(_end_txn, version=version)
+    )
+
+
+def _end_txn(reader: ResponseReader, version: int) -> EndTxnAnswer:
+    throttle_time_ms, error_code = reader.int32(), reader.int16()
+    producer_id, producer_epoch = -1, -1
+    if version >= _FIRST_WITH_NEXT_IDENTITY:
+        producer_id, producer_epoch = _ID_AND_EPOCH.unpack_from(reader.payload, reader.position)
+        reader.position += _ID_AND_EPOCH.size
+    reader.skip_tagged_fields()
+    return EndTxnAnswer(throttle_time_ms, error_code, producer_id, producer_epoch)
+
+
+def identity_fields(identity: TransactionIdentity, *, flexible: bool) -> bytes:
+    """Lay out who says it."""
+    name = string(identity.transactional_id, flexible=flexible)
+    return name + _ID_AND_EPOCH.pack(identity.producer_id, identity.producer_epoch)

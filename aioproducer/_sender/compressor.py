@@ -1,0 +1,138 @@
+"""Compresses batches: small ones at once, large ones in a thread, so that the loop never stands still for one.
+
+The threads are the producer's own: in those of the loop it would wait behind whatever the application has put there.
+Two at most are in threads at the same time. Each needs memory for its output while its input is still there; that
+is the sealing reserve of two largest batches, set apart from `buffer_memory`, without which a full buffer of
+uncompressed batches could never be compressed, sent and freed.
+
+Source: the Compressor of MemoryRecordsBuilder in Apache Kafka, which compresses as records are appended.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from aioproducer._protocol.compression import CompressionType, compress
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable, Iterable
+    from concurrent.futures import ThreadPoolExecutor
+
+    from aioproducer._accumulator.producer_batch import ProducerBatch
+    from aioproducer._accumulator.record_accumulator import RecordAccumulator
+    from aioproducer._logs import EventLog
+
+IN_LOOP_BYTES: Final = 64 * 1024
+AT_ONCE: Final = 2
+
+
+class Sealing:
+    """Takes closed batches and gives them back compressed.
+
+    Args:
+        loop: for `run_in_executor`.
+        accumulator: gets them back.
+        codec: `NONE` makes everything a no-op.
+        level: the codec's own; None = its default.
+        wake: called when a thread has finished one.
+        log: one event a batch that the codec's library fails on; it is sent uncompressed.
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        accumulator: RecordAccumulator,
+        *,
+        codec: CompressionType,
+        level: int | None,
+        wake: Callable[[], None],
+        log: EventLog,
+    ) -> None:
+        self._loop = loop
+        self._accumulator = accumulator
+        self._codec = codec
+        self._level = level
+        self._wake = wake
+        self._log = log
+        self._waiting: deque[ProducerBatch] = deque()
+        self._running: set[asyncio.Future[bytes]] = set()
+        self._threads: ThreadPoolExecutor | None = None
+
+    def seal(self, batches: Iterable[ProducerBatch]) -> None:
+        """Compress batches and give each back to the accumulator, now or later."""
+        for batch in batches:
+            if batch.size <= IN_LOOP_BYTES:
+                self._finish(batch, self._compress_here(batch))
+            else:
+                self._waiting.append(batch)
+        self._start()
+
+    def _start(self) -> None:
+        while self._waiting and len(self._running) < AT_ONCE:
+            batch = self._waiting.popleft()
+            job = self._compress_in_thread(batch)
+            if job is None:
+                self._finish(batch, self._compress_here(batch))
+                continue
+            self._running.add(job)
+            job.add_done_callback(partial(self._done, batch))
+
+    def _compress_in_thread(self, batch: ProducerBatch) -> asyncio.Future[bytes] | None:
+        """Return None where no thread starts: the interpreter exits, or the system has no more."""
+        records = batch.records()
+        try:
+            return self._loop.run_in_executor(self._own_threads(), _compress, self._codec, self._level, records)
+        except RuntimeError:
+            records.release()
+            return None
+
+    def _own_threads(self) -> ThreadPoolExecutor:
+        if self._threads is None:
+            from aioproducer._threads.real_threads import thread_pool  # noqa: PLC0415  # for those who compress large batches
+
+            self._threads = thread_pool(AT_ONCE, "aioproducer-sealing")
+        return self._threads
+
+    def close(self) -> None:
+        """Let the threads end, each when the batch it compresses is done; those that wait are never compressed."""
+        waiting, self._waiting = self._waiting, deque()
+        for batch in waiting:
+            self._finish(batch, None)
+        if self._threads is not None:
+            self._threads.shutdown(wait=False)
+
+    def _done(self, batch: ProducerBatch, job: asyncio.Future[bytes]) -> None:
+        self._running.discard(job)
+        error = None if job.cancelled() else job.exception()
+        if error is not None:
+            self._note_failure(error)
+        self._finish(batch, None if job.cancelled() or error is not None else job.result())
+        self._start()
+        self._wake()
+
+    def _compress_here(self, batch: ProducerBatch) -> bytes | None:
+        try:
+            return _compress(self._codec, self._level, batch.records())
+        except Exception as error:  # noqa: BLE001  # whatever the codec's library raises: the batch goes as it is
+            self._note_failure(error)
+            return None
+
+    def _note_failure(self, error: BaseException) -> None:
+        self._log.warning("compression_failed", codec=self._codec.name, error=f"{type(error).__name__}: {error}")
+
+    def _finish(self, batch: ProducerBatch, data: bytes | None) -> None:
+        is_smaller = data is not None and len(data) < batch.size
+        self._accumulator.sealed(batch, data if is_smaller else None)
+
+    def __repr__(self) -> str:
+        """Show how much is being compressed."""
+        return f"<Sealing {self._codec.name} running={len(self._running)} waiting={len(self._waiting)}>"
+
+
+def _compress(codec: CompressionType, level: int | None, records: memoryview) -> bytes:
+    """Compress, and let go of the records in this very thread: whoever owns them next must find them free."""
+    with records:
+        return compress(codec, level, records)

@@ -1,0 +1,127 @@
+"""Fetches the producer id in the background, whenever idempotent records wait for one.
+
+A fresh cluster answers the first InitProducerId with COORDINATOR_LOAD_IN_PROGRESS for about a second, so this asks
+again, with backoff, until there is an id or the cluster says that there never will be one. Where the right to write
+is missing (brokers before 2.8 want IdempotentWrite on the cluster), what waits for the id fails, and this asks again:
+rights are granted while programs run.
+
+Source: TransactionManager.InitProducerIdHandler, Sender.shouldHandleAuthorizationError in Apache Kafka (KIP-98).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from aioproducer._protocol.error_codes import ErrorCode
+from aioproducer._protocol.messages import (
+    INIT_PRODUCER_ID,
+    ProducerIdAnswer,
+    decode_init_producer_id_response,
+    encode_init_producer_id_request,
+)
+from aioproducer.errors import BrokerError, KafkaError, Outcome, UnsupportedVersionError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aioproducer._accumulator.producer_identity import ProducerIdentity
+    from aioproducer._network.context import EventLog
+    from aioproducer._network.network_client import NetworkClient
+    from aioproducer._network.response_future import Answer
+    from aioproducer._timing.retry_backoff import ExponentialBackoff
+
+
+class ProducerIdSource:
+    """Assigns the identity an id when it is asked for one.
+
+    Args:
+        client: asks the least loaded broker.
+        identity: gets the id.
+        backoff: between attempts.
+        on_assigned: called when partitions that waited may go on.
+        on_refused: called with the reason why what waits gets no id now.
+        log: one event an id.
+    """
+
+    def __init__(
+        self,
+        client: NetworkClient,
+        identity: ProducerIdentity,
+        backoff: ExponentialBackoff,
+        *,
+        on_assigned: Callable[[], None],
+        on_refused: Callable[[KafkaError], None],
+        log: EventLog,
+    ) -> None:
+        self._client = client
+        self._identity = identity
+        self._backoff = backoff
+        self._on_assigned = on_assigned
+        self._on_refused = on_refused
+        self._log = log
+        self._wanted = asyncio.Event()
+        self._warned_of: int | None = None  # the code that the last warning has named
+
+    def ask(self) -> None:
+        """Fetch an id soon, unless one is being fetched."""
+        self._wanted.set()
+
+    async def run(self) -> None:
+        """Serve until cancelled.
+
+        Raises:
+            KafkaError: no id will ever be given: brokers are too old, or refuse for good.
+        """
+        while True:
+            await self._wanted.wait()
+            attempts = 0
+            while self._identity.is_missing and not await self._fetch():
+                await asyncio.sleep(self._backoff.delay_s(attempts))
+                attempts += 1
+            self._wanted.clear()
+
+    async def _fetch(self) -> bool:
+        try:
+            answer = await self._client.request(INIT_PRODUCER_ID, encode_init_producer_id_request, _read)
+        except UnsupportedVersionError:
+            raise
+        except KafkaError as error:
+            self._identity.last_error = error
+            self._log.debug("producer_id_not_fetched", reason=str(error))
+            return False
+        return self._take(answer)
+
+    def _take(self, answer: ProducerIdAnswer) -> bool:
+        code = ErrorCode.of(answer.error_code)
+        if code is ErrorCode.NONE and answer.producer_id >= 0 and answer.producer_epoch >= 0:
+            self._identity.assign(answer.producer_id, answer.producer_epoch)
+            self._warned_of = None
+            self._log.info("producer_id_assigned", producer_id=answer.producer_id, epoch=answer.producer_epoch)
+            self._on_assigned()
+            return True
+        if code is not None and code.fatal:
+            text = f"no producer id: {ErrorCode.in_words(code)}; grant it, or set enable_idempotence=False"
+            error = BrokerError.of(answer.error_code, text, outcome=Outcome.NOT_WRITTEN)
+            if code is not ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
+                raise error
+            self._on_refused(error)
+        self._note_refusal(answer)
+        return False
+
+    def _note_refusal(self, answer: ProducerIdAnswer) -> None:
+        """Keep what a broker answered for errors of records; the second answer with one code is a warning, once.
+
+        The first is none: a fresh cluster refuses once or twice with COORDINATOR_LOAD_IN_PROGRESS.
+        """
+        code, before = answer.error_code, self._identity.last_error
+        reason = ErrorCode.in_words(code) if code else f"the id {answer.producer_id}, which cannot be"
+        self._identity.last_error = BrokerError.of(code, f"InitProducerId was answered with {reason}", retriable=True)
+        write = self._log.debug
+        if isinstance(before, BrokerError) and before.code == code != self._warned_of:
+            self._warned_of, write = code, self._log.warning
+        write("producer_id_refused", code=code, reason=reason)
+
+
+def _read(answer: Answer) -> ProducerIdAnswer:
+    return decode_init_producer_id_response(answer.version, answer.payload)

@@ -1,0 +1,367 @@
+"""Sends what is ready, and applies what brokers answer.
+
+One task. Each turn (`run_once`) does Kafka's steps: timers fire, memory that came back is granted, what is overdue
+ends, what is missing (leaders, a producer id) is asked for, and every ready node gets its requests. Then it sleeps
+until it is woken or the next deadline comes. Nothing here awaits anything else.
+
+Answers arrive between turns: `decide` (`_sender/produce_outcome.py`) says what one means, `Settlement` does it.
+
+Source: Sender in Apache Kafka.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from aioproducer._accumulator.producer_batch import BatchState
+from aioproducer._network.requests import OutgoingRequest
+from aioproducer._protocol.error_codes import ErrorCode
+from aioproducer._protocol.messages import PRODUCE
+from aioproducer._protocol.produce import decode_produce_response, request_is_flexible
+from aioproducer._sender.produce_outcome import NO_OFFSET, Complete, Fail, Policy, decide, decide_lost
+from aioproducer._sender.produce_request import ProduceRequest
+from aioproducer._timing.timers import TICK_S
+from aioproducer.cluster import Node, PartitionView
+from aioproducer.errors import BrokerError, KafkaError, Outcome, ProtocolError, UnsupportedVersionError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aioproducer._accumulator.producer_batch import ProducerBatch
+    from aioproducer._accumulator.producer_identity import ProducerIdentity
+    from aioproducer._accumulator.record_accumulator import RecordAccumulator
+    from aioproducer._accumulator.wait_queues import WaitingLines
+    from aioproducer._network.metadata_refresher import MetadataRefresher
+    from aioproducer._network.network_client import NetworkClient
+    from aioproducer._protocol.produce import PartitionAnswer, ProduceResponse
+    from aioproducer._sender.compressor import Sealing
+    from aioproducer._sender.produce_request import ProduceTransaction
+    from aioproducer._sender.settlement import Settlement
+    from aioproducer._timing.timers import TimerHeap
+    from aioproducer.records import TopicPartition
+
+LONGEST_SLEEP_S: Final = 3600.0
+"""Loops refuse times that are too far away, and options like `linger.ms` may be 2**63 - 1."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SendPath:
+    """The parts that the sender drives."""
+
+    accumulator: RecordAccumulator
+    lines: WaitingLines
+    sealing: Sealing
+    settlement: Settlement
+    identity: ProducerIdentity
+    timers: TimerHeap
+    client: NetworkClient
+    metadata: MetadataRefresher
+
+
+class Sender:
+    """Drains ready batches to brokers and has each outcome applied.
+
+    Args:
+        policy: of the producer.
+        path: see there.
+        loop: for time and sleep.
+        request_timeout_ms: for two thirds of it a broker may wait for replicas, so that its answer comes before the
+            connection is given up.
+        ask_producer_id: called when records wait for a producer id.
+        transaction: says which one batches belong to; None: the producer has no transactional id.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        path: SendPath,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        request_timeout_ms: int,
+        ask_producer_id: Callable[[], None],
+        transaction: Callable[[], ProduceTransaction] | None = None,
+    ) -> None:
+        self.turns = 0
+        """How often the sender looked for work; a producer with nothing to do makes none."""
+        self._policy = policy
+        self._accumulator = path.accumulator
+        self._lines = path.lines
+        self._sealing = path.sealing
+        self._settlement = path.settlement
+        self._identity = path.identity
+        self._timers = path.timers
+        self._client = path.client
+        self._metadata = path.metadata
+        self._loop = loop
+        self._replica_timeout_ms = request_timeout_ms * 2 // 3
+        self._ask_producer_id = ask_producer_id
+        self._transaction = transaction
+        self._sleep: asyncio.Future[None] | None = None
+        self._alarm: asyncio.TimerHandle | None = None
+        self._alarm_at = 0.0
+        self._is_woken = True
+        self._defect: Exception | None = None
+        path.timers.on_earlier = self._set_alarm
+
+    # The task
+
+    async def run(self) -> None:
+        """Work until cancelled.
+
+        Raises:
+            Exception: a defect of our own, here or while an answer was applied; the producer cannot go on.
+        """
+        try:
+            while True:
+                if self._defect is not None:
+                    raise self._defect
+                self._is_woken = False
+                self.run_once(self._loop.time())
+                await self._sleep_until(self._timers.next_at())
+        finally:
+            self._stop_alarm()
+            self._sealing.close()
+
+    def wake(self) -> None:
+        """Make the next turn come soon; cheap, and may be called from anywhere on the loop."""
+        self._is_woken = True
+        if self._sleep is not None and not self._sleep.done():
+            self._sleep.set_result(None)
+
+    def run_once(self, now: float) -> None:
+        """Do one turn.
+
+        Args:
+            now: monotonic seconds.
+        """
+        self.turns += 1
+        self._timers.fire(now)
+        if self._accumulator.deadlines.due:
+            self._end_overdue(now)
+        self._is_woken = False  # what these two have made possible is done below, in this turn
+        if self._lines.records:
+            self._lines.serve()
+        self._ask_for_what_is_missing(now)
+        for node_id in self._accumulator.ready.node_ids:
+            self._send_to(node_id, now)
+        self._seal(now)
+
+    def _end_overdue(self, now: float) -> None:
+        deadlines = self._accumulator.deadlines
+        for queue in deadlines.take_due():
+            self._accumulator.close_overdue(queue, now)
+            self._settlement.expire(queue, deadlines.overdue(queue, now), now)
+            deadlines.watch_again(queue)
+
+    async def _sleep_until(self, when: float | None) -> None:
+        if self._is_woken:
+            self._is_woken = False
+            await asyncio.sleep(0)
+            return
+        self._sleep = self._loop.create_future()
+        if when is not None:
+            self._set_alarm(when)
+        try:
+            await self._sleep
+        finally:
+            self._sleep = None
+
+    def _set_alarm(self, when: float) -> None:
+        """Sleep no longer than until `when`; whoever sets a timer while the sender sleeps need not wake it.
+
+        An alarm that is earlier stays, also through turns that need none: setting one costs more than looking again.
+        """
+        if self._sleep is None or (self._alarm is not None and self._alarm_at <= when):
+            return
+        now = self._loop.time()
+        if now < when < now + TICK_S:
+            when = now + TICK_S  # or uvloop calls at once, and again and again until it is time
+        if self._alarm is not None and self._alarm_at <= when:
+            return  # set while more than a tick was left, it rings within one
+        self._stop_alarm()
+        self._alarm_at = min(when, now + LONGEST_SLEEP_S)
+        self._alarm = self._loop.call_at(self._alarm_at, self._ring)
+
+    def _ring(self) -> None:
+        self._alarm = None
+        when = self._timers.next_at()
+        if when is None:
+            return
+        if when <= self._loop.time():
+            self.wake()
+        else:
+            self._set_alarm(when)
+
+    def _stop_alarm(self) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+
+    # Sending
+
+    def _ask_for_what_is_missing(self, now: float) -> None:
+        if self._accumulator.ready.leaderless or self._lines.records:
+            self._ask_for_topics(now)
+        if self._identity.is_missing:
+            self._ask_producer_id()
+
+    def _ask_for_topics(self, now: float) -> None:
+        self._accumulator.withdraw_idle()
+        for topic in self._accumulator.leaderless_topics | self._lines.leaderless_topics:
+            self._metadata.add_topic(topic, now)
+            self._metadata.request_update("no_leader")
+        for topic in self._lines.unknown_topics:
+            self._metadata.add_topic(topic, now)
+
+    def _send_to(self, node_id: int, now: float) -> None:
+        ready = self._accumulator.ready
+        while connection_id := self._client.ready_connection(node_id):
+            batches = self._accumulator.drain(node_id, connection_id, now)
+            if not batches:
+                return
+            transaction = None if self._transaction is None else self._transaction()
+            self._send(ProduceRequest(node_id, batches, self._metadata.cluster, transaction=transaction), now)
+            if not ready.count(node_id):
+                return
+        self._client.connect(node_id)
+
+    def _send(self, request: ProduceRequest, now: float) -> None:
+        acks = self._policy.acks
+        try:
+            request.version = version = self._client.produce_version(request.node_id, request.highest_version)
+            outgoing = OutgoingRequest(
+                api_key=PRODUCE.key,
+                version=version,
+                flexible=request_is_flexible(version),
+                buffers=request.encode(version, acks=acks, timeout_ms=self._replica_timeout_ms),
+                largest_response=request.largest_response,
+                expects_response=acks != 0,
+                on_response=partial(self._answered, request),
+                on_lost=lambda error: self._guard(request, partial(self._lost, request, error)),
+                on_written=lambda: self._guard(request, partial(self._written, request)),
+            )
+            self._client.send(request.node_id, outgoing)
+            for topic in request.topics:  # behind the sending: what is done here, is done while the broker works
+                self._metadata.add_topic(topic, now)
+        except KafkaError as error:
+            self._not_sent(request, error)
+
+    def _not_sent(self, request: ProduceRequest, error: KafkaError) -> None:
+        """Nothing was handed to a transport: the batches stay what they were, or end if no attempt can succeed."""
+        now = self._loop.time()
+        for batch in request.batches:
+            batch.last_error = error
+            batch.attempts -= 1
+            if isinstance(error, UnsupportedVersionError):
+                outcome = Fail(_outcome_before(batch), int(ErrorCode.UNSUPPORTED_VERSION), str(error))
+                self._settlement.apply(batch, outcome, now)
+            else:
+                self._settlement.take_back(batch, now)
+        self.wake()
+
+    # Sealing: compression, in a thread where it is large
+
+    def _seal(self, now: float) -> None:
+        unsealed = self._accumulator.take_unsealed()
+        if not unsealed:
+            return
+        self._sealing.seal(unsealed)
+        for node_id in self._accumulator.ready.node_ids:
+            self._send_to(node_id, now)
+
+    # Answers
+
+    def _answered(self, request: ProduceRequest, payload: memoryview, now: float) -> None:
+        # What decoding raises closes the connection, and `_lost` follows.
+        response = decode_produce_response(request.version, payload)
+        self._guard(request, partial(self._apply, request, response, now))
+
+    def _guard(self, request: ProduceRequest, step: Callable[[], None]) -> None:
+        """Let a defect of our own end the sender, and with it the producer: nobody knows what was left undone."""
+        try:
+            step()
+        except Exception as defect:  # noqa: BLE001  # one of the two places that may: everything fails, loudly
+            self._defect = defect
+            self._settlement.rescue(request.batches, defect, self._loop.time())
+            self.wake()
+
+    def _apply(self, request: ProduceRequest, response: ProduceResponse, now: float) -> None:
+        answers = request.answers(response)
+        hints: dict[TopicPartition, PartitionView] = {}
+        has_to_be_heeded = response.throttle_time_ms > 0  # asked here, and not of a method: it nearly never has
+        for batch in request.batches:
+            answer = answers.get(batch.queue.topic_partition)
+            if answer is None or answer.base_offset < NO_OFFSET:
+                text = f"node {request.node_id} answered Produce without a word on {batch.queue.topic_partition}"
+                batch.last_error = ProtocolError(text)
+                self._client.disconnect(request.node_id, batch.last_error)
+            elif answer.error_code:
+                batch.last_error = _error_of(batch, answer)
+                has_to_be_heeded = True
+                if answer.leader_id >= 0:
+                    hints[batch.queue.topic_partition] = PartitionView(answer.leader_id, answer.leader_epoch)
+            outcome = decide(answer, self._settlement.facts(batch, answer), self._policy)
+            self._settlement.apply(batch, outcome, now)
+        if has_to_be_heeded:
+            self._client.heed(request.node_id, response, api=PRODUCE, now=now)
+        if hints:  # all at once: there may be thousands
+            endpoints = [Node(node_id, *endpoint) for node_id, endpoint in response.nodes.items()]
+            self._metadata.apply_leader_hints(hints, topic_ids=request.topic_ids, endpoints=endpoints)
+        self._wake_if_held_back(request.node_id)
+
+    def _wake_if_held_back(self, node_id: int) -> None:
+        """A request has ended: there is work if something waited for its place on the wire, or for its memory."""
+        if self._accumulator.ready.count(node_id) or self._lines.records or self._identity.is_missing:
+            self.wake()
+
+    def _written(self, request: ProduceRequest) -> None:
+        now = self._loop.time()
+        for batch in request.batches:
+            self._settlement.apply(batch, Complete(-1), now)
+        self._wake_if_held_back(request.node_id)
+
+    def _lost(self, request: ProduceRequest, error: KafkaError) -> None:
+        now = self._loop.time()
+        for batch in request.batches:
+            batch.last_error = error
+            facts = self._settlement.facts(batch, None)
+            self._settlement.apply(batch, decide_lost(facts, self._policy), now)
+        self.wake()
+
+    # Saying why
+
+    def explain(self, batch: ProducerBatch) -> str:
+        """Say what a batch is waiting for, for the text of an error."""
+        if batch.state is BatchState.ON_WIRE:
+            return f"node {batch.node_id} has not answered"
+        node_id = batch.queue.leader_id
+        if node_id is None:
+            return f"the partition has no leader ({self._metadata.last_error or 'as far as metadata says'})"
+        if self._identity.is_missing and not batch.is_stamped:
+            return f"no broker has given the producer an id yet ({self._identity.last_error or 'none has answered'})"
+        error = self._client.last_error(node_id)
+        if error is None and batch.last_error is not None:
+            return f"the last attempt failed: {batch.last_error}"
+        is_in = batch.queue.identity.is_send_allowed
+        why = "it was busy with earlier requests" if is_in else "the partition is not part of the transaction yet"
+        return f"node {node_id} could not be sent to ({error or why})"
+
+    def __repr__(self) -> str:
+        """Show what is ready and whether it sleeps."""
+        return f"<Sender sleeping={self._sleep is not None} {self._accumulator.ready!r}>"
+
+
+def _outcome_before(batch: ProducerBatch) -> Outcome:
+    """What the attempts before this one, which was never made, have left; not `batch.outcome`: it is on the wire."""
+    return Outcome.UNKNOWN if batch.maybe_written else Outcome.NOT_WRITTEN
+
+
+def _error_of(batch: ProducerBatch, answer: PartitionAnswer) -> BrokerError:
+    """What a node has just said of a batch that may be sent again."""
+    place, code = batch.queue.topic_partition, ErrorCode.of(answer.error_code)
+    text = f"{place.topic}-{place.partition}: {ErrorCode.in_words(answer.error_code)}"
+    is_retriable = code is not None and code.retriable
+    return BrokerError.of(answer.error_code, text, retriable=is_retriable, topic=place.topic, partition=place.partition)

@@ -1,0 +1,345 @@
+"""Ends or requeues batches: does what an outcome says, at deadlines and at the end of the producer too.
+
+`decide` (`_sender/produce_outcome.py`) says what an answer means for a batch; here that is done, to the batch, to its
+partition's order and identity, to its memory and its callers. Step 10 of docs/explanation/life_of_a_record.md.
+
+Source: Sender.completeBatch, reenqueueBatch, failBatch in Apache Kafka.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, assert_never
+
+from aioproducer._accumulator.batch_splitter import around, halves, neighbours
+from aioproducer._accumulator.producer_batch import BatchState
+from aioproducer._protocol.error_codes import ErrorCode
+from aioproducer._sender.completion import deadline_error
+from aioproducer._sender.produce_outcome import BatchFacts, Complete, Fail, ProduceOutcome, Refuse, Retry, Split
+from aioproducer._sender.produce_request import topic_of
+from aioproducer._timing.retry_backoff import SOON_AT_MOST, SOON_MS
+from aioproducer.errors import (
+    BrokerConnectionError,
+    BrokerError,
+    KafkaError,
+    MessageTooLargeError,
+    Outcome,
+    UnsupportedVersionError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from aioproducer._accumulator.batch_splitter import BatchSplitter
+    from aioproducer._accumulator.partition_queue import PartitionQueue
+    from aioproducer._accumulator.producer_batch import ProducerBatch
+    from aioproducer._accumulator.producer_identity import ProducerIdentity
+    from aioproducer._accumulator.record_accumulator import RecordAccumulator
+    from aioproducer._protocol.produce import PartitionAnswer
+    from aioproducer._sender.completion import Completion
+    from aioproducer._timing.retry_backoff import ExponentialBackoff
+
+
+@dataclass(slots=True, kw_only=True)
+class SettlementCounts:
+    """Totals, under Kafka's meanings."""
+
+    records_retried: int = 0
+    batches_split: int = 0
+
+
+class Settlement:
+    """Applies outcomes.
+
+    Args:
+        accumulator: takes batches that are sent again.
+        splitter: takes batches apart.
+        identity: loses its producer id when brokers forgot it.
+        backoff: before another attempt.
+        completion: tells callers, and gives memory back.
+        clock: monotonic seconds.
+        delivery_timeout_s: for the text of errors.
+        refresh_metadata: called with the topic that a broker refused because leaders or topics have changed.
+        explain: says what a batch was waiting for, for the text of errors.
+        on_fatal: called with the error after which nothing can be sent any more.
+    """
+
+    def __init__(  # noqa: PLR0913  # what a batch can end in
+        self,
+        *,
+        accumulator: RecordAccumulator,
+        splitter: BatchSplitter,
+        identity: ProducerIdentity,
+        backoff: ExponentialBackoff,
+        completion: Completion,
+        clock: Callable[[], float],
+        delivery_timeout_s: float,
+        refresh_metadata: Callable[[str], None],
+        explain: Callable[[ProducerBatch], str],
+        on_fatal: Callable[[KafkaError], None],
+    ) -> None:
+        self.counts = SettlementCounts()
+        self._accumulator = accumulator
+        self._splitter = splitter
+        self._identity = identity
+        self._backoff = backoff
+        self._completion = completion
+        self._clock = clock
+        self._delivery_timeout_s = delivery_timeout_s
+        accumulator.partitions.on_renewed = self.renew
+        self._refresh_metadata = refresh_metadata
+        self._explain = explain
+        self._on_fatal = on_fatal
+        self._soon = backoff.within(*SOON_MS)
+        self.on_resolved: Callable[[], None] = _nothing
+        """Called when a batch that nobody waited for any more was answered, or its connection was lost."""
+        self.on_log_lost: Callable[[PartitionQueue], None] = _nothing
+        """Called with a partition whose log no longer has what was acknowledged: its topic was made again, mostly."""
+
+    # Outcomes
+
+    def facts(self, batch: ProducerBatch, answer: PartitionAnswer | None) -> BatchFacts:
+        """What is known of a batch when an answer, or none, has come for it."""
+        identity = batch.queue.identity
+        return BatchFacts(
+            attempts=batch.attempts - batch.put_off,
+            records=batch.count,
+            maybe_written=batch.maybe_written,
+            is_first_unresolved=answer is None or not answer.error_code or batch.queue.is_first_unresolved(batch),
+            successor_acked=identity.last_acked_order > batch.order,
+            is_behind_gap=identity.is_changing,
+            repeats_offset=answer is not None
+            and batch.is_stamped
+            and identity.has_seen(answer.base_offset, batch, log_append_time=answer.log_append_time),
+            max_timestamp=batch.times.max_timestamp,
+        )
+
+    def apply(self, batch: ProducerBatch, outcome: ProduceOutcome, now: float) -> None:
+        """Do what an outcome says to a batch that comes back from the wire."""
+        queue = batch.queue
+        queue.take_from_wire(batch)
+        if isinstance(outcome, Complete):
+            queue.identity.acknowledge(batch, outcome.base_offset, now, log_append_time=outcome.log_append_time)
+            if queue.identity.has_lost_log:
+                self.on_log_lost(queue)
+        else:
+            queue.identity.doubt()
+        if batch.is_abandoned:
+            self._end(batch, is_acknowledged=isinstance(outcome, Complete))
+            self.on_resolved()
+        else:
+            self._apply_to_waiting(batch, outcome, now)
+        self._settle(queue, now)
+
+    def _apply_to_waiting(self, batch: ProducerBatch, outcome: ProduceOutcome, now: float) -> None:
+        match outcome:
+            case Complete():
+                batch.move_to(BatchState.DONE)
+                self._completion.complete(batch, outcome, now)
+                if (limits := self._accumulator.open_batches.limits).by_topic:
+                    size, uncompressed = batch.wire_size, batch.uncompressed_wire_size
+                    limits.acknowledged(topic_of(batch), size=size, uncompressed=uncompressed, records=batch.count)
+                self._end_part(batch)
+            case Retry():
+                self._retry(batch, outcome, now)
+            case Split():
+                self._split(batch, now)
+            case Refuse():
+                self._refuse(batch, outcome, now)
+            case Fail():
+                self._fail_answered(batch, outcome, now)
+            case _:
+                assert_never(outcome)
+
+    def _retry(self, batch: ProducerBatch, outcome: Retry, now: float) -> None:
+        batch.maybe_written = batch.maybe_written or outcome.maybe_written
+        self.counts.records_retried += batch.count
+        batch.put_off += outcome.is_soon or outcome.is_consequence
+        if outcome.loses_producer_id:
+            self._identity.discard(batch.identity.producer_id)
+        if outcome.changes_epoch:
+            batch.queue.identity.begin_change()
+        if outcome.refresh_metadata:
+            self._refresh_metadata(topic_of(batch))
+        is_soon = outcome.is_soon and batch.attempts <= SOON_AT_MOST
+        backoff = self._soon if is_soon else self._backoff
+        failures = batch.attempts - (0 if outcome.is_soon else batch.put_off)
+        leader_moved = batch.queue.leader_id not in {None, batch.node_id}
+        pause_s = 0.0 if leader_moved or outcome.is_consequence else backoff.delay_s(failures - 1)
+        self._accumulator.put_back(batch, not_before=now + pause_s, is_healthy=is_soon or outcome.is_consequence)
+
+    def take_back(self, batch: ProducerBatch, now: float) -> None:
+        """Queue a batch again that was drained and could not be handed to a transport: there was no attempt."""
+        batch.queue.take_from_wire(batch)
+        self._accumulator.put_back(batch, not_before=now + self._backoff.delay_s(max(batch.attempts - 1, 0)))
+        self._settle(batch.queue, now)
+
+    def _split(self, batch: ProducerBatch, now: float) -> None:
+        limits = self._accumulator.open_batches.limits
+        limits.refused(topic_of(batch), size=batch.wire_size, uncompressed=batch.uncompressed_wire_size)
+        self._take_apart(batch, keeps_sequences=True, now=now)
+
+    def _take_apart(self, batch: ProducerBatch, *, keeps_sequences: bool, now: float) -> None:
+        parts = self._splitter.split(batch, halves(batch), keeps_sequences=keeps_sequences)
+        if not parts:
+            text = f"a batch of {batch.wire_size} bytes is too large for the topic, and there is no room to unpack it"
+            self._fail(batch, KafkaError(text, outcome=Outcome.NOT_WRITTEN), now)
+            return
+        self.counts.batches_split += 1
+        self._replace(batch, parts)
+
+    def _refuse(self, batch: ProducerBatch, outcome: Refuse, now: float) -> None:
+        """Fail the records that the broker named, and send the others again without them."""
+        reasons = dict(outcome.records)
+        refused = neighbours(reasons)
+        ranges = around(batch, refused)
+        parts = self._splitter.split(batch, ranges, keeps_sequences=False)
+        if not parts:
+            text = "the broker refused a record of the batch, and the buffer has no room to take it out"
+            self._fail(batch, KafkaError(text, outcome=Outcome.NOT_WRITTEN), now)
+            return
+        batch.queue.identity.begin_change()
+        self._replace(batch, parts)
+        for part, records in zip(parts, ranges, strict=True):
+            if records in refused:
+                text = f"the broker refused the record: {reasons[records.first] or 'no reason given'}"
+                batch.queue.remove(part)
+                self._fail(part, BrokerError.of(outcome.code, text, outcome=Outcome.NOT_WRITTEN), now)
+
+    def _replace(self, batch: ProducerBatch, parts: list[ProducerBatch]) -> None:
+        batch.move_to(BatchState.DONE)
+        batch.queue.parts += sum(part.keeps_sequences for part in parts) - batch.keeps_sequences
+        for part in parts:
+            batch.queue.insert(part)
+
+    def _fail_answered(self, batch: ProducerBatch, outcome: Fail, now: float) -> None:
+        place = batch.queue.topic_partition
+        text = f"{place.topic}-{place.partition}: {outcome.reason}"
+        row = ErrorCode.of(outcome.code)
+        if row is not None and row.split:
+            text = f"{text}; the batch has {_size_of(batch)} and {batch.count} record{'s' * (batch.count != 1)}"
+        error: KafkaError = BrokerError.of(
+            outcome.code, text, retriable=row is not None and row.retriable, outcome=outcome.outcome
+        )
+        if isinstance(error, MessageTooLargeError):
+            error.size_bytes, error.option = batch.wire_size, "max.message.bytes"
+        if isinstance(batch.last_error, BrokerConnectionError) and outcome.code == ErrorCode.NETWORK_EXCEPTION:
+            error = BrokerConnectionError(f"{text} ({batch.last_error})", outcome=outcome.outcome)
+        if isinstance(batch.last_error, UnsupportedVersionError):
+            error = UnsupportedVersionError(text, outcome=outcome.outcome)
+        if outcome.loses_producer_id:
+            self._identity.discard(batch.identity.producer_id)
+        self._fail(batch, error, now)
+        if outcome.is_fatal:
+            self._on_fatal(error)
+
+    def _fail(self, batch: ProducerBatch, error: KafkaError, now: float) -> None:
+        """Fail a batch that no connection holds any more."""
+        self._completion.fail(batch, error, now)
+        self._end(batch)
+
+    def _end(self, batch: ProducerBatch, *, is_acknowledged: bool = False) -> None:
+        """Let go of a batch whose caller knows already."""
+        was_sealing = batch.state is BatchState.SEALING
+        batch.move_to(BatchState.DONE)
+        if batch.is_stamped and not is_acknowledged:
+            batch.queue.identity.leave_gap(batch)
+        self._end_part(batch)
+        if not was_sealing:  # else the thread that compresses it owns the memory
+            self._completion.release(batch)
+
+    def _end_part(self, batch: ProducerBatch) -> None:
+        if batch.keeps_sequences:
+            batch.queue.parts -= 1
+
+    def _settle(self, queue: PartitionQueue, now: float) -> None:
+        """Let the partition go on: a new epoch if it was waiting for this, then the next batch."""
+        for overtaken in queue.restamp_if_resolved():
+            text = "a later batch was acknowledged before this one could be sent again, and order is kept"
+            self._fail(overtaken, KafkaError(text, outcome=Outcome.NOT_WRITTEN), now)
+        self._accumulator.offer(queue)
+
+    def renew(self, queue: PartitionQueue, exists: bool) -> None:  # noqa: FBT001  # a listener's shape
+        """Go on with a partition of a topic that was deleted and made again.
+
+        A batch that may have been written fails: it is gone with the old log, or in the new one, and nobody can tell.
+        What was never sent goes on, unless its partition no longer exists: under a new identity if the old log had any
+        batch of the present one.
+        """
+        now = self._clock()
+        text = "the topic was deleted and made again"
+        if exists:
+            ended = [batch for batch in queue.queued if batch.maybe_written]
+        else:
+            self._accumulator.open_batches.close(queue)
+            ended = [batch for batch in (*queue.on_wire, *queue.queued) if not batch.is_abandoned]
+            text += " without the record's partition"
+        for batch in ended:
+            self._give_up(batch, KafkaError(text, outcome=batch.outcome), now)
+        if ended or queue.on_wire or queue.identity.is_bound_to_log:
+            queue.identity.forget_log()
+            self.on_log_lost(queue)
+        else:
+            queue.identity.doubt()
+        self._settle(queue, now)
+
+    # Ends without an answer
+
+    def expire(self, queue: PartitionQueue, overdue: Sequence[ProducerBatch], now: float) -> None:
+        """Fail batches of a partition at their deadline.
+
+        One on the wire stays the wire's until its answer or the connection's loss.
+        """
+        for batch in overdue:
+            if self._identity.is_missing and not batch.is_stamped:
+                batch.last_error = batch.last_error or self._identity.last_error
+            self._accumulator.partitions.note_failure(queue)
+            self._give_up(batch, deadline_error(batch, self._delivery_timeout_s, self._explain(batch)), now)
+        self._settle(queue, now)
+
+    def fail_everything(self, error: KafkaError, now: float) -> None:
+        """Fail all that was accepted and has no end: the producer closes, or something it needs has died."""
+        for queue, batches in self._accumulator.unfinished():
+            for batch in batches:
+                if not batch.is_abandoned:
+                    self._give_up(batch, error.with_details(outcome=batch.outcome), now)
+            self._settle(queue, now)
+
+    def fail_unstamped(self, error: KafkaError) -> None:
+        """Fail what was never sent under a sequence: there is no producer id for it."""
+        now = self._clock()
+        for queue, batches in self._accumulator.unfinished():
+            for batch in batches:
+                if not batch.is_stamped:
+                    self._give_up(batch, error, now)
+            self._settle(queue, now)
+
+    def rescue(self, batches: Sequence[ProducerBatch], defect: Exception, now: float) -> None:
+        """After a defect of our own: fail those of its batches that it left nowhere, so that nobody waits for ever."""
+        for batch in batches:
+            queue = batch.queue
+            is_lost = batch not in queue.on_wire and batch not in queue.queued and not batch.result.moved
+            if is_lost and not batch.result.done:
+                text = f"a defect of the producer: {type(defect).__name__}: {defect}"
+                self._completion.fail(batch, KafkaError(text, outcome=Outcome.UNKNOWN), now)
+
+    def _give_up(self, batch: ProducerBatch, error: KafkaError, now: float) -> None:
+        """End a batch for its callers; `_settle` its partition after the last: that looks at all that is queued."""
+        if batch.state is BatchState.ON_WIRE:
+            batch.is_abandoned = True
+            self._completion.fail(batch, error, now)
+            if batch.is_stamped:
+                batch.queue.identity.abandon(batch)
+            return
+        batch.queue.remove(batch)
+        self._fail(batch, error, now)
+
+
+def _size_of(batch: ProducerBatch) -> str:
+    """Its bytes; a topic with a codec of its own limits the size that the broker has compressed it to."""
+    packed = f"{batch.wire_size} bytes"
+    return f"{packed} ({batch.uncompressed_wire_size} uncompressed)" if batch.compression else packed
+
+
+def _nothing(*_: object) -> None:
+    """Stands for a listener that nobody has set."""

@@ -1,0 +1,167 @@
+"""How far a consumer group has come, once no open transaction can change it any more.
+
+    FindCoordinator ──▶ OffsetFetch, stable ──▶ offsets
+          ▲                   │ UNSTABLE_OFFSET_COMMIT: a transaction is open over one of them: a pause, again
+          └── not the coordinator any more, not a node that metadata names, connection lost: a pause, again
+
+Source: ConsumerCoordinator.fetchCommittedOffsets in Apache Kafka; KIP-447.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from aioproducer._protocol.error_codes import ErrorCode
+from aioproducer._protocol.offset_messages import (
+    NO_OFFSET,
+    OFFSET_FETCH,
+    decode_offset_fetch_response,
+    encode_offset_fetch_request,
+)
+from aioproducer._protocol.transaction_messages import (
+    FIND_COORDINATOR,
+    CoordinatorType,
+    decode_find_coordinator_response,
+    encode_find_coordinator_request,
+)
+from aioproducer.errors import BrokerConnectionError, BrokerError, KafkaError, ProtocolError, TransactionTimeoutError
+from aioproducer.records import OffsetAndMetadata, TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from aioproducer._network.metadata_refresher import MetadataRefresher
+    from aioproducer._network.network_client import NetworkClient
+    from aioproducer._network.requests import OpenCalls
+    from aioproducer._timing.retry_backoff import ExponentialBackoff
+
+Offsets = dict[TopicPartition, OffsetAndMetadata | None]
+
+
+@dataclass(slots=True)
+class _Attempts:
+    """How often it was asked in vain."""
+
+    count: int = 0
+    last: KafkaError | None = None
+
+
+class CommittedOffsets:
+    """Asks the coordinators of groups.
+
+    Args:
+        client: sends.
+        metadata: knows the nodes; told when one cannot be reached.
+        backoff: between attempts.
+        calls: end with the producer.
+    """
+
+    def __init__(
+        self, client: NetworkClient, metadata: MetadataRefresher, *, backoff: ExponentialBackoff, calls: OpenCalls
+    ) -> None:
+        self._client = client
+        self._metadata = metadata
+        self._backoff = backoff
+        self._calls = calls
+
+    async def fetch(self, group_id: str, partitions: Collection[TopicPartition], *, timeout_s: float) -> Offsets:
+        """Return the next offset to read of each partition; None where nothing is committed.
+
+        Args:
+            group_id: of the group.
+            partitions: none are no question.
+            timeout_s: for all attempts.
+
+        Raises:
+            TransactionTimeoutError: a transaction over them is still open, or nobody answers.
+            GroupAuthorizationError: the user may not describe the group.
+            UnsupportedVersionError: the coordinator is older than Kafka 2.5, and hides no open transaction.
+            KafkaError: another refusal, or the producer has come to its end.
+        """
+        if not partitions:
+            return {}
+        attempts = _Attempts()
+        try:
+            async with self._calls.within(timeout_s):
+                return await self._fetch_until_stable(group_id, partitions, attempts)
+        except TimeoutError:
+            why = attempts.last or "no answer"
+            text = f"no committed offsets of group {group_id!r} after {timeout_s:g} s: {why}"
+            raise TransactionTimeoutError(text, last_broker_error=attempts.last) from None
+
+    async def _fetch_until_stable(
+        self, group_id: str, partitions: Collection[TopicPartition], attempts: _Attempts
+    ) -> Offsets:
+        while True:
+            try:
+                return await self._fetch(group_id, partitions)
+            except BrokerConnectionError as error:
+                attempts.last = error
+                self._metadata.request_update("coordinator_unreachable")
+            except BrokerError as error:
+                if not error.retriable:
+                    raise
+                attempts.last = error
+            await asyncio.sleep(self._backoff.delay_s(attempts.count))
+            attempts.count += 1
+
+    async def _fetch(self, group_id: str, partitions: Collection[TopicPartition]) -> Offsets:
+        """One attempt.
+
+        Raises:
+            BrokerError: retriable or not, by its code.
+            BrokerConnectionError: no answer.
+            KafkaError: there will be none.
+        """
+        found = await self._client.request(
+            FIND_COORDINATOR,
+            lambda version: encode_find_coordinator_request(version, group_id, CoordinatorType.GROUP),
+            lambda reply: decode_find_coordinator_response(reply.version, reply.payload, key=group_id),
+        )
+        _check(found.error_code, group_id)
+        answer = await self._client.request(
+            OFFSET_FETCH,
+            lambda _: encode_offset_fetch_request(group_id, partitions, require_stable=True),
+            lambda reply: decode_offset_fetch_response(reply.payload),
+            node_id=found.node_id,
+        )
+        _check(answer.error_code, group_id)
+        committed: Offsets = {}
+        for fetched in answer.offsets:
+            _check(fetched.error_code, group_id)
+            is_committed = fetched.offset != NO_OFFSET
+            place = TopicPartition(fetched.topic, fetched.partition)
+            committed[place] = OffsetAndMetadata(fetched.offset, fetched.metadata) if is_committed else None
+        return _of_each(partitions, committed, group_id)
+
+
+def _of_each(partitions: Collection[TopicPartition], committed: Offsets, group_id: str) -> Offsets:
+    """Return what was asked for.
+
+    Raises:
+        ProtocolError: the answer leaves some of it out; whoever took that for "nothing" would read all of it again.
+    """
+    try:
+        return {partition: committed[partition] for partition in partitions}
+    except KeyError as error:
+        (left_out,) = error.args
+        text = f"offsets of group {group_id!r}: the coordinator has answered without a word on {left_out}"
+        raise ProtocolError(text) from None
+
+
+def _check(code: int, group_id: str) -> None:
+    """Do nothing for 0.
+
+    Raises:
+        BrokerError: for any other code.
+    """
+    if code == ErrorCode.NONE:
+        return
+    row = ErrorCode.of(code)
+    hint = "; grant Describe on the group" if row is ErrorCode.GROUP_AUTHORIZATION_FAILED else ""
+    is_passing = row is not None and (row.retriable or row.renegotiate)
+    text = f"offsets of group {group_id!r}: {ErrorCode.in_words(code)}{hint}"
+    refusal = BrokerError.of(code, text, retriable=is_passing)
+    raise refusal

@@ -1,0 +1,319 @@
+"""Carries transactions out: one task asks the brokers what is wanted, and others begin transactions and give offsets.
+
+How transactions end is told in `_transactions/commit_abort.py`.
+
+Wires what a producer with a transactional id has besides the others' parts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+from aioproducer._timing.fine_timer import FineTime
+from aioproducer._transactions.commit_abort import CLOSING, TransactionEndings
+from aioproducer._transactions.coordinators import Coordinators
+from aioproducer._transactions.identity import TransactionalIdentity
+from aioproducer._transactions.manager import TransactionManager
+from aioproducer._transactions.records import TransactionRecords
+from aioproducer._transactions.requests import OffsetsToSend
+from aioproducer._transactions.states import TransactionState
+from aioproducer._transactions.waiting import TransactionTurns, TransactionWaits
+from aioproducer.errors import KafkaError, NoTransactionError, ProducerClosedError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from aioproducer._accumulator.partition_queue import PartitionQueue
+    from aioproducer._accumulator.producer_identity import ProducerIdentity
+    from aioproducer._logs import EventLog
+    from aioproducer._network.metadata_refresher import MetadataRefresher
+    from aioproducer._network.network_client import NetworkClient
+    from aioproducer._sender.produce_request import ProduceTransaction
+    from aioproducer._timing.retry_backoff import ExponentialBackoff
+    from aioproducer.config import ProducerConfig
+    from aioproducer.records import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
+
+
+_STATE: Final = TransactionState
+_NOT_YET: Final = frozenset((_STATE.UNINITIALIZED, _STATE.INITIALIZING))
+_UNCOMMITTED: Final = frozenset(
+    (_STATE.IN_TRANSACTION, _STATE.COMMITTING, _STATE.ABORTING, _STATE.ABORTABLE_ERROR, _STATE.FATAL_ERROR)
+)
+_TAKING: Final = frozenset((_STATE.IN_TRANSACTION, _STATE.COMMITTING))
+
+
+class TransactionRunner:
+    """The transactions of one producer.
+
+    Args:
+        coordinators: are asked.
+        records: of the open transaction.
+        time: that of the loop.
+        max_block_s: how long a call waits.
+        on_fatal: called with the error after which nothing can succeed.
+        log: one event a transaction that fails.
+    """
+
+    def __init__(
+        self,
+        coordinators: Coordinators,
+        records: TransactionRecords,
+        *,
+        time: FineTime,
+        max_block_s: float,
+        on_fatal: Callable[[KafkaError], None],
+        log: EventLog,
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self.turns = TransactionTurns(self._loop)
+        self._coordinators = coordinators
+        self._manager = coordinators.manager
+        self._records = records
+        self.waits = TransactionWaits(self._loop, max_block_s, lambda: coordinators.manager.pacing.trouble)
+        self.endings = TransactionEndings(
+            self._manager, records, self.waits, turns=self.turns, loop=self._loop, wake=self.wake
+        )
+        self.refusals = self.endings.refusals
+        self._on_fatal = on_fatal
+        self._log = log
+        self._wanted = asyncio.Event()
+        self._time = time
+        self._told: KafkaError | None = None
+        self._manager.on_joined = records.offer
+        records.listen(
+            use=self._use,
+            failed=self._record_failed,
+            resolved=self.endings.batch_resolved,
+            log_lost=self._log_lost,
+        )
+        coordinators.when_nodes_change(self.wake)
+
+    # The task
+
+    async def run(self) -> None:
+        """Serve until cancelled."""
+        self._manager.initialize()
+        try:
+            while True:
+                self._wanted.clear()
+                looked_at = self._time.now()
+                request = self._coordinators.next_request()
+                self._tell()
+                if request is not None:
+                    await self._coordinators.ask(request)
+                    continue
+                self._set_alarm(looked_at)
+                await self._wanted.wait()
+        finally:
+            self._time.close()
+
+    def wake(self) -> None:
+        """Look for something to ask soon."""
+        self._wanted.set()
+
+    def _set_alarm(self, looked_at: float) -> None:
+        """Look again when the pause that still ran at `looked_at` is over; at once, if it is over by now."""
+        if (next_at := self._manager.next_at(looked_at)) > looked_at:
+            self._time.ring_at(next_at, looked_at, self.wake)
+        else:
+            self._time.stop()
+
+    # What happens to records
+
+    def of_request(self) -> ProduceTransaction:
+        """What a Produce request must say of the transaction that its batches belong to."""
+        return self._coordinators.produce_transaction()
+
+    def _use(self, queue: PartitionQueue) -> None:
+        if not self._manager.use(queue, self._time.now()):
+            self.wake()
+
+    def _record_failed(self, error: KafkaError) -> None:
+        """A record that fails makes its transaction one that must be aborted."""
+        if self._manager.state in _TAKING:
+            self._manager.fail_transaction(error)  # not if EndTxn has gone out to commit
+            self._loop.call_soon(self._changed)  # later: whoever failed it is in the middle of its own work
+
+    def _log_lost(self, queue: PartitionQueue) -> None:
+        """What the transaction had written to the partition is gone: it would be committed without it."""
+        if queue.identity.is_send_allowed:
+            topic = queue.topic_partition.topic
+            text = f"topic {topic!r} was deleted and made again, or lost its end: records of the transaction are gone"
+            self._record_failed(KafkaError(text, topic=topic, partition=queue.topic_partition.partition))
+
+    # What becomes of transactions
+
+    def reject(self, error: KafkaError) -> None:
+        """Let the open transaction be one that must be aborted."""
+        self._manager.fail_transaction(error)
+        self._changed()
+
+    def fail(self, error: KafkaError) -> None:
+        """Note that the producer has failed or is closed: every call says why."""
+        self.endings.stop_flushing()
+        self._manager.fail(error)
+        self._told = self._manager.error
+        self.turns.end(error)
+        self._changed()
+
+    def _changed(self) -> None:
+        self._tell()
+        self.wake()
+
+    def _tell(self) -> None:
+        """Do what a new state asks for, and wake those who wait for one."""
+        error = self._manager.error
+        if error is not None and error is not self._told:  # one that ends the producer may follow an abortable one
+            self._told = error
+            self._give_up(error)
+        self.endings.settle()
+        self.waits.tell()
+
+    def _give_up(self, error: KafkaError) -> None:
+        self._log.warning("transaction_failed", error=f"{type(error).__name__}: {error}")
+        if self._manager.state is _STATE.FATAL_ERROR:
+            self._on_fatal(error)
+            return
+        self.endings.give_up_records(error)
+
+    # Beginning
+
+    async def initialized(self, *, deadline: float) -> None:
+        """Wait until there is an identity.
+
+        Raises:
+            TransactionTimeoutError: not yet.
+            ProducerClosedError: the producer is closing.
+            KafkaError: there never will be.
+        """
+        what = f"there is no identity for transactional_id {self._manager.transactional_id!r}"
+        await self.waits.until(lambda: self._manager.state not in _NOT_YET or self.endings.is_closing, deadline, what)
+        self.refusals.raise_fatal()
+        if self._manager.state in _NOT_YET:
+            raise ProducerClosedError(CLOSING)
+
+    @property
+    def records_at_risk(self) -> int:
+        """How many records the open transaction has, none of which counts before its commit; 0 if none is open."""
+        return self._records.taken if self._manager.state in _UNCOMMITTED else 0
+
+    @property
+    def number(self) -> int:
+        """Of the transaction that is open, or was last."""
+        return self._manager.number
+
+    async def begin(self, *, deadline: float) -> None:
+        """Begin a transaction, once the one before is over on the brokers.
+
+        Raises:
+            IllegalStateError: one is open.
+            TransactionTimeoutError: the coordinator has not let it begin yet.
+            ProducerClosedError: the producer is closing.
+            KafkaError: the last one must be aborted first, or the producer has failed.
+        """
+        while True:
+            await self.endings.end_of_last(deadline)
+            await self.initialized(deadline=deadline)
+            wait_s = self._manager.late.begin_at - self._time.now()
+            if self.endings.is_closing:
+                raise ProducerClosedError(CLOSING)
+            if wait_s > 0:
+                await self.waits.pause(wait_s, deadline)
+            elif self._manager.state is _STATE.READY:
+                if self._manager.begin(self._coordinators.transaction_version):
+                    break
+                self.wake()
+        self.endings.begun()
+        self._records.open(self._coordinators.is_idle)
+
+    # Offsets
+
+    async def send_offsets(
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        group: ConsumerGroupMetadata,
+        *,
+        deadline: float,
+    ) -> None:
+        """Commit offsets of a group with the transaction.
+
+        Raises:
+            NoTransactionError: none is open.
+            TransactionAbortableError: it must be aborted.
+            TransactionTimeoutError: no answer yet.
+            KafkaError: the producer has failed.
+        """
+        self.refusals.check_taking()
+        if not offsets:
+            return
+        manager, number = self._manager, self._manager.number
+        sending = manager.send_offsets(OffsetsToSend(offsets, group))
+        self.wake()
+        what = f"the offsets of group {group.group_id!r} are not committed with the transaction"
+        await self.waits.until(
+            lambda: sending.is_done or manager.number != number or manager.state not in _TAKING, deadline, what
+        )
+        if not sending.is_done:
+            self.refusals.raise_fatal()
+            self.refusals.raise_abortable()
+            raise NoTransactionError("the transaction ended before its offsets were sent")
+
+    def __repr__(self) -> str:
+        """Show the state."""
+        return f"<TransactionRunner {self._manager!r} {self.turns!r}>"
+
+
+__all__ = ["TransactionParts", "TransactionRecords"]
+
+
+class TransactionParts:
+    """What transactions are made of, apart from the records.
+
+    Args:
+        config: checked.
+        backoff: between attempts.
+        client: asks brokers.
+        metadata: knows them.
+        loop: for the time.
+        log: bound to the client id.
+    """
+
+    def __init__(
+        self,
+        config: ProducerConfig,
+        *,
+        backoff: ExponentialBackoff,
+        client: NetworkClient,
+        metadata: MetadataRefresher,
+        loop: asyncio.AbstractEventLoop,
+        log: EventLog,
+    ) -> None:
+        self._config = config
+        self._backoff = backoff
+        self._client = client
+        self._metadata = metadata
+        self._loop = loop
+        self._log = log
+
+    def runner(
+        self, identity: ProducerIdentity, records: TransactionRecords, *, on_fatal: Callable[[KafkaError], None]
+    ) -> TransactionRunner | None:
+        """Return what carries transactions out; None without a transactional id."""
+        config = self._config
+        if not isinstance(identity, TransactionalIdentity) or config.transactional_id is None:
+            return None
+        time = FineTime(self._loop)
+        manager = TransactionManager(
+            config.transactional_id,
+            timeout_ms=config.transaction_timeout_ms,
+            identity=identity,
+            backoff=self._backoff,
+            stray_delay_s=config.request_timeout_ms / 1000,
+            grain_s=time.grain_s,
+        )
+        coordinators = Coordinators(self._client, self._metadata, manager, clock=time.now, log=self._log)
+        max_block_s = config.max_block_ms / 1000
+        return TransactionRunner(
+            coordinators, records, time=time, max_block_s=max_block_s, on_fatal=on_fatal, log=self._log
+        )

@@ -1,0 +1,73 @@
+"""Says what a call gets that does not fit the place where the transaction is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NoReturn
+
+from aioproducer._transactions.states import TransactionState
+from aioproducer.errors import IllegalStateError, NoTransactionError
+
+if TYPE_CHECKING:
+    from aioproducer._transactions.manager import TransactionManager
+
+_STATE: Final = TransactionState
+_HAS_BEGUN: Final = frozenset((_STATE.IN_TRANSACTION, _STATE.COMMITTING, _STATE.ABORTING, _STATE.ABORTABLE_ERROR))
+
+
+class TransactionRefusals:
+    """The errors of one producer's calls.
+
+    Args:
+        manager: knows where the transaction is.
+    """
+
+    def __init__(self, manager: TransactionManager) -> None:
+        self._manager = manager
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a transaction has begun and has no end yet."""
+        return self._manager.state in _HAS_BEGUN
+
+    def check_taking(self) -> None:
+        """Raise unless a transaction takes records and offsets."""
+        if self._manager.state is not _STATE.IN_TRANSACTION:
+            self.refuse()
+
+    def refuse(self) -> NoReturn:
+        """Raise what a call gets that needs an open transaction.
+
+        Raises:
+            NoTransactionError: none is open, or it is ending.
+            KafkaError: it has failed, or the producer has.
+        """
+        self.raise_fatal()
+        self.raise_abortable()
+        if self.is_open:
+            raise NoTransactionError("the transaction is ending: it takes nothing more")
+        text = "no transaction is open: `async with producer.transaction() as txn`, or await begin_transaction() first"
+        raise NoTransactionError(text)
+
+    def check_open(self, verb: str) -> None:
+        """Raise unless there is a transaction that `verb`, commit or abort, could end.
+
+        Raises:
+            IllegalStateError: none is open.
+        """
+        if not self.is_open:
+            text = f"there is nothing to {verb}: no transaction is open"
+            raise IllegalStateError(text)
+
+    def raise_fatal(self) -> None:
+        """Raise what the producer has failed with, if it has."""
+        if self._manager.state is _STATE.FATAL_ERROR and self._manager.error is not None:
+            raise self._manager.error.fresh()
+
+    def raise_abortable(self) -> None:
+        """Raise why the transaction must be aborted, if it must."""
+        if self._manager.state is _STATE.ABORTABLE_ERROR and self._manager.error is not None:
+            raise self._manager.error.fresh()
+
+    def __repr__(self) -> str:
+        """Show whether a transaction is open."""
+        return f"<TransactionRefusals open={self.is_open}>"

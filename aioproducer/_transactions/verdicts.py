@@ -1,0 +1,263 @@
+"""What an error code means in the answer to a request of a transaction: one row for each request and code.
+
+What a code means by itself; what follows from it for the transaction is in `transaction_failures.py`. A code without a
+row of its own is retried where the table of all codes (`_protocol/error_codes.py`) calls it retriable; else it ends the
+transaction, or, where there is no transaction that could be aborted, the producer. Only NONE counts as success, but
+for DescribeTransactions, and no code is retried for ever without a word.
+
+Source: the TxnRequestHandlers of TransactionManager in Apache Kafka; KIP-360, KIP-588, KIP-890, KIP-1050.
+
+What follows from a refusal that is no reason to ask again. Pure: nowhere else is that decided.
+
+Source: the TxnRequestHandlers of TransactionManager in Apache Kafka; KIP-360, KIP-588, KIP-890.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from enum import Enum, IntEnum, auto
+from typing import TYPE_CHECKING, Final
+
+from aioproducer._protocol.error_codes import ErrorCode
+from aioproducer._protocol.messages import INIT_PRODUCER_ID
+from aioproducer._protocol.offset_messages import TXN_OFFSET_COMMIT
+from aioproducer._protocol.transaction_admin_messages import DESCRIBE_TRANSACTIONS, TransactionDescription
+from aioproducer._protocol.transaction_messages import (
+    ADD_OFFSETS_TO_TXN,
+    ADD_PARTITIONS_TO_TXN,
+    END_TXN,
+    FIND_COORDINATOR,
+    CoordinatorType,
+    TransactionIdentity,
+)
+from aioproducer._transactions.errors import FENCED_CODES, FORGOTTEN_CODES
+from aioproducer._transactions.states import TransactionState
+
+if TYPE_CHECKING:
+    from aioproducer._transactions.open_transaction import OpenTransaction
+    from aioproducer._transactions.requests import TransactionRequest
+
+
+class Verdict(IntEnum):
+    """What is to be done; where an answer has several codes, the highest counts."""
+
+    DONE = 0
+    RETRY_SOON = 1
+    """What the broker is busy with is over in a moment: the marker of the last transaction is being written."""
+    RETRY = 2
+    REFIND = 3
+    """Ask who the coordinator is, then again."""
+    ABORTABLE = 4
+    """The transaction must be aborted."""
+    RENEW = 5
+    """The coordinator has another epoch: InitProducerId with the identity decides whether it can be had again."""
+    FATAL = 6
+
+
+ONGOING: Final = "Ongoing"
+"""As coordinators name the state in which a transaction is open."""
+ABORTED: Final = "CompleteAbort"
+"""And the one in which the last was aborted."""
+
+_E = ErrorCode
+
+_ANY_COORDINATOR: Final[Mapping[ErrorCode, Verdict]] = {
+    _E.NONE: Verdict.DONE,
+    _E.COORDINATOR_NOT_AVAILABLE: Verdict.REFIND,
+    _E.NOT_COORDINATOR: Verdict.REFIND,
+    _E.COORDINATOR_LOAD_IN_PROGRESS: Verdict.RETRY,
+    _E.CONCURRENT_TRANSACTIONS: Verdict.RETRY_SOON,
+    _E.UNKNOWN_SERVER_ERROR: Verdict.RETRY,
+    _E.UNSUPPORTED_VERSION: Verdict.RETRY,
+    _E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: Verdict.FATAL,
+    _E.CLUSTER_AUTHORIZATION_FAILED: Verdict.FATAL,
+    # An id that has expired: InitProducerId would give any producer a new identity, also a fenced one (KAFKA-18019).
+    _E.TRANSACTIONAL_ID_NOT_FOUND: Verdict.FATAL,
+    _E.INVALID_PRODUCER_ID_MAPPING: Verdict.FATAL,
+    _E.UNKNOWN_PRODUCER_ID: Verdict.FATAL,
+    _E.PRODUCER_FENCED: Verdict.FATAL,
+}
+
+_IN_TRANSACTION: Final[Mapping[ErrorCode, Verdict]] = {
+    **_ANY_COORDINATOR,
+    _E.INVALID_PRODUCER_EPOCH: Verdict.RENEW,
+    _E.GROUP_AUTHORIZATION_FAILED: Verdict.ABORTABLE,
+    _E.TOPIC_AUTHORIZATION_FAILED: Verdict.ABORTABLE,
+    _E.INVALID_TXN_STATE: Verdict.ABORTABLE,
+    _E.TRANSACTION_ABORTABLE: Verdict.ABORTABLE,
+    _E.OPERATION_NOT_ATTEMPTED: Verdict.ABORTABLE,
+}
+
+_ADDING: Final[Mapping[ErrorCode, Verdict]] = {**_IN_TRANSACTION, _E.INVALID_TXN_STATE: Verdict.FATAL}
+"""Only EndTxn can be refused for the state of a transaction that an abort brings in order."""
+
+_ROWS: Final[Mapping[int, Mapping[ErrorCode, Verdict]]] = {
+    FIND_COORDINATOR.key: {
+        **_ANY_COORDINATOR,
+        _E.COORDINATOR_NOT_AVAILABLE: Verdict.RETRY,
+        _E.NOT_COORDINATOR: Verdict.RETRY,
+        _E.GROUP_AUTHORIZATION_FAILED: Verdict.ABORTABLE,
+        _E.INVALID_GROUP_ID: Verdict.ABORTABLE,
+        _E.TRANSACTION_ABORTABLE: Verdict.ABORTABLE,
+    },
+    INIT_PRODUCER_ID.key: {
+        **_ANY_COORDINATOR,
+        _E.INVALID_PRODUCER_EPOCH: Verdict.FATAL,
+        _E.INVALID_TRANSACTION_TIMEOUT: Verdict.FATAL,
+        _E.TRANSACTION_ABORTABLE: Verdict.RETRY,
+    },
+    DESCRIBE_TRANSACTIONS.key: {
+        **_ANY_COORDINATOR,
+        _E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: Verdict.DONE,  # the next request is refused for it, if it matters
+    },
+    ADD_PARTITIONS_TO_TXN.key: _ADDING,
+    ADD_OFFSETS_TO_TXN.key: _ADDING,
+    TXN_OFFSET_COMMIT.key: {
+        **_ADDING,
+        _E.REQUEST_TIMED_OUT: Verdict.REFIND,
+        _E.ILLEGAL_GENERATION: Verdict.ABORTABLE,
+        _E.UNKNOWN_MEMBER_ID: Verdict.ABORTABLE,
+        _E.FENCED_INSTANCE_ID: Verdict.ABORTABLE,
+        _E.STALE_MEMBER_EPOCH: Verdict.ABORTABLE,
+        _E.REBALANCE_IN_PROGRESS: Verdict.ABORTABLE,
+        _E.INVALID_COMMIT_OFFSET_SIZE: Verdict.ABORTABLE,
+        _E.OFFSET_METADATA_TOO_LARGE: Verdict.ABORTABLE,
+        _E.INVALID_GROUP_ID: Verdict.ABORTABLE,
+    },
+    END_TXN.key: _IN_TRANSACTION,
+}
+
+_ENDS_WITH_THE_TRANSACTION: Final = frozenset(
+    (ADD_PARTITIONS_TO_TXN.key, ADD_OFFSETS_TO_TXN.key, TXN_OFFSET_COMMIT.key)
+)
+
+
+def verdict_on(api_key: int, code: int) -> Verdict:
+    """Say what a code means in the answer to a request.
+
+    Args:
+        api_key: of the request.
+        code: from the wire, any number.
+    """
+    row = ErrorCode.of(code)
+    if row is not None and row in _ROWS[api_key]:
+        return _ROWS[api_key][row]
+    if row is not None and row.retriable:
+        return Verdict.RETRY
+    return Verdict.ABORTABLE if api_key in _ENDS_WITH_THE_TRANSACTION else Verdict.FATAL
+
+
+def has_successor(description: TransactionDescription | None, *, own: TransactionIdentity | None) -> bool:
+    """Tell whether another producer has a transaction open, which InitProducerId would abort before it is refused.
+
+    Args:
+        description: of the transactional id, or the refusal to give one; None: the coordinator cannot.
+        own: under which a transaction of this producer may be open; None: it has none open.
+    """
+    if description is None or description.state != ONGOING:
+        return False
+    return own is None or _claimant(description) != (own.producer_id, own.producer_epoch)
+
+
+def has_timed_out(description: TransactionDescription | None, identity: TransactionIdentity) -> bool:
+    """Tell whether the coordinator itself has raised the epoch of a commit that it refuses.
+
+    Kafka after 4.4 refuses one so whose V2 transaction timed out (KAFKA-20785): to abort it the coordinator took the
+    next epoch, and a successor would have taken one more.
+
+    Args:
+        description: as above.
+        identity: of the commit.
+    """
+    if description is None or description.state != ABORTED:
+        return False
+    return _claimant(description) == (identity.producer_id, identity.producer_epoch + 1)
+
+
+def _claimant(description: TransactionDescription) -> tuple[int, int]:
+    return description.producer_id, description.producer_epoch
+
+
+def worst_of(api_key: int, codes: Collection[int]) -> tuple[Verdict, int]:
+    """Return the verdict that counts among those on the codes of an answer, and its code.
+
+    Args:
+        api_key: of the request.
+        codes: one for each partition, or the only one. OPERATION_NOT_ATTEMPTED says that another one is the reason.
+    """
+    if not any(codes):
+        return Verdict.DONE, 0
+    reasons = [code for code in codes if code not in {_E.NONE, _E.OPERATION_NOT_ATTEMPTED}]
+    code = max(reasons or codes, key=lambda code: verdict_on(api_key, code))
+    return verdict_on(api_key, code), code
+
+
+_ADDS: Final = frozenset((ADD_PARTITIONS_TO_TXN, ADD_OFFSETS_TO_TXN))
+_LACKS_A_RIGHT: Final = frozenset((ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.GROUP_AUTHORIZATION_FAILED))
+_TAKING: Final = frozenset((TransactionState.IN_TRANSACTION, TransactionState.COMMITTING))
+
+
+class Consequence(Enum):
+    """What is to be done."""
+
+    GO_ON = auto()
+    """Nothing: it was the end of what a late copy had begun, and InitProducerId decides."""
+    LOOK = auto()
+    """Have the transaction described: another producer has the identity, or the coordinator has aborted it itself."""
+    RENEW = auto()
+    """Have InitProducerId decide whether the identity can be had again; the transaction must be aborted."""
+    ABORT = auto()
+    """The transaction must be aborted."""
+    FAIL = auto()
+    """Nothing can succeed any more."""
+
+
+def consequence_of(
+    request: TransactionRequest,
+    verdict: Verdict,
+    code: int,
+    *,
+    state: TransactionState,
+    transaction: OpenTransaction,
+    is_v2: bool,
+) -> Consequence:
+    """Say what a refusal means for a transaction and its producer.
+
+    Args:
+        request: what was asked.
+        verdict: on its answer, none of those that have it asked again.
+        code: the one that counts, from the wire.
+        state: of the producer.
+        transaction: the open one.
+        is_v2: of the transaction.
+    """
+    is_end, is_abort = request.api is END_TXN, state is TransactionState.ABORTING
+    if is_end and state is TransactionState.INITIALIZING and code not in FORGOTTEN_CODES:
+        return Consequence.GO_ON
+    if is_end and is_v2 and code in FENCED_CODES:
+        if not is_abort:
+            return Consequence.LOOK
+        # A coordinator that is being shut down may take an abort for a copy of the last end, and compare epochs so.
+        if not (transaction.is_commit_sent or transaction.is_outdated):
+            return Consequence.RENEW
+    elif verdict is Verdict.RENEW and not transaction.commits_in_doubt:  # no identity tells whether that was committed
+        return Consequence.RENEW
+    is_about_id = request.api is FIND_COORDINATOR and request.coordinator.kind is CoordinatorType.TRANSACTION
+    is_abortable = (
+        verdict is Verdict.ABORTABLE
+        and not (is_end and transaction.is_broken_promise(code, is_v2=is_v2, is_abort=is_abort))
+        and not (is_about_id and (state not in _TAKING or transaction.commits_in_doubt))  # no abort now
+    )
+    return Consequence.ABORT if is_abortable else Consequence.FAIL
+
+
+def is_refused_unseen(request: TransactionRequest, code: int) -> bool:
+    """Tell whether a request was refused for a missing right before it changed what the coordinator knows.
+
+    Partitions are added all or none. Offsets are not committed so: those of other topics may have been.
+
+    Args:
+        request: what was asked.
+        code: from the wire, the one that counts.
+    """
+    return request.api in _ADDS and code in _LACKS_A_RIGHT

@@ -1,0 +1,365 @@
+"""`BlockingProducer`: the producer's verbs, for callers without an event loop.
+
+The columns of `send_many`, for callers without an event loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sized
+from functools import partial
+from itertools import islice
+from time import monotonic
+from typing import TYPE_CHECKING, Protocol, TypeAlias, overload
+
+from aioproducer._producer.arguments import owned, owned_headers
+from aioproducer._producer.bulk import BulkDelivery, BulkResult
+from aioproducer._producer.lifecycle import caller
+from aioproducer._producer.producer import Producer
+from aioproducer._producer.producer_state import check_timeout
+from aioproducer._producer.topic import TopicRecords
+from aioproducer._threads.calls import Limit, delivery_limit, metadata_limit, wait_for
+from aioproducer.blocking.handoff_queue import Given, check_given, size_of, time_of_call
+from aioproducer.blocking.topic import BlockingTopic
+from aioproducer.blocking.transactions import BlockingTransactions
+from aioproducer.errors import MetadataTimeoutError, UndeliveredError
+from aioproducer.records import check_payload, check_topic_name, normalize_headers
+
+if TYPE_CHECKING:
+    import concurrent.futures
+    from collections.abc import Sequence
+    from typing import Unpack
+
+    from aioproducer._native.append import Headers
+    from aioproducer._native.delivery import OnDelivery
+    from aioproducer._producer.topic import KeyT, ValueT
+    from aioproducer._producer.topic_types import TypeOrSerializer
+    from aioproducer.config import ProducerConfig, ProducerOptions
+    from aioproducer.metrics import ProducerStatistics
+    from aioproducer.records import RecordMetadata
+
+
+class BlockingProducer(BlockingTransactions):
+    """Gets records into Apache Kafka from threads and scripts that have no event loop.
+
+    ```python
+    with BlockingProducer("localhost:9092") as producer:
+        metadata = producer.send("orders", b"...", key=b"customer-7")  # delivered
+        for order in orders:
+            producer.enqueue("orders", order.body, key=order.id)  # waits only for room
+        producer.flush()  # raises if anything was not delivered
+    ```
+
+    Safe to share between threads. Ctrl-C ends the wait of the call it meets; leaving the `with` block then closes
+    within five seconds. Interceptors, serializers and callbacks run on the background thread, in the context
+    (`contextvars`) of the call that gave the record, and may call none of this.
+
+    Each call ends at its limit, also while a callback blocks the background thread: it then raises a `TimeoutError`
+    of its kind, such as `DeliveryTimeoutError` for `send`, with the outcome UNKNOWN.
+
+    Works in programs that gevent or eventlet has patched: the background thread is a real one, and other greenlets
+    run while one waits. Callbacks run on that thread, so they must not use patched locks or queues that the greenlets
+    wait for.
+
+    Events are logged on a thread of their own, so a logging handler may use it; see docs/reference/log_events.md.
+
+    uvloop's event loop is used where it is installed, and asyncio's where standard input, output or error is closed:
+    libuv would end the process.
+
+    Args:
+        bootstrap_servers: as for `Producer`.
+        **options: as for `Producer`.
+
+    Raises:
+        ConfigurationError: an option is invalid; before any I/O.
+    """
+
+    def __init__(
+        self, bootstrap_servers: str | Sequence[str] | ProducerConfig, **options: Unpack[ProducerOptions]
+    ) -> None:
+        super().__init__(Producer(bootstrap_servers, **options), made_at=caller())
+        self._handed = self._producer.handed()
+
+    # Sending
+
+    def send(  # noqa: PLR0913  # a record has that many parts
+        self,
+        topic: str,
+        value: object = None,
+        *,
+        key: object = None,
+        partition: int | None = None,
+        timestamp: int | None = None,
+        headers: Headers | None = None,
+        on_delivery: OnDelivery | None = None,
+    ) -> RecordMetadata:
+        """Send a record and wait for the broker's acknowledgement; arguments and errors as `Producer.send`.
+
+        A KeyboardInterrupt ends the wait; a record that is in a batch already goes on.
+        """
+        return wait_for(
+            self.send_threadsafe(
+                topic,
+                value,
+                key=key,
+                partition=partition,
+                timestamp=timestamp,
+                headers=headers,
+                on_delivery=on_delivery,
+            )
+        )
+
+    def send_threadsafe(  # noqa: PLR0913  # as send
+        self,
+        topic: str,
+        value: object = None,
+        *,
+        key: object = None,
+        partition: int | None = None,
+        timestamp: int | None = None,
+        headers: Headers | None = None,
+        on_delivery: OnDelivery | None = None,
+    ) -> concurrent.futures.Future[RecordMetadata]:
+        """Send without waiting; arguments as `enqueue`, and all errors by the future, which need not be looked at.
+
+        Raises:
+            ProducerClosedError: closing or closed.
+        """
+        return self._in_turn(
+            partial(
+                self._producer.send_and_wait,
+                topic,
+                owned(value),
+                key=owned(key),
+                partition=partition,
+                timestamp=timestamp,
+                headers=owned_headers(headers),
+                on_delivery=on_delivery,
+            )
+        )
+
+    def enqueue(  # noqa: PLR0913  # as send
+        self,
+        topic: str,
+        value: object = None,
+        *,
+        key: object = None,
+        partition: int | None = None,
+        timestamp: int | None = None,
+        headers: Headers | None = None,
+        on_delivery: OnDelivery | None = None,
+    ) -> None:
+        """Accept a record as soon as there is room.
+
+        What becomes of it is told to `on_delivery`, on the background thread; without one a failure is raised by the
+        next `flush` or `close`. In a transaction a failure keeps it from being committed, whoever was told.
+
+        Args:
+            topic: as all arguments, see `Producer.send`.
+            value: a `bytearray` or `memoryview` is copied. Other objects are given to the serializer on the background
+                thread, and must not change before.
+            key: as `value`.
+            partition: instead of the key's or a chosen one.
+            timestamp: ms since the epoch; None is now.
+            headers: (str, bytes | None) pairs.
+            on_delivery: called with (metadata, None) or (None, error).
+
+        Raises:
+            TypeError, ValueError: an argument; names it and what is allowed.
+            BufferTimeoutError: no room within `max_block_ms`.
+            ProducerClosedError: closing or closed.
+        """
+        check_topic_name(topic)
+        check_given(partition, timestamp, on_delivery)
+        key = self._own("key", key, is_serialized=self._config.key_serializer is not None)
+        value = self._own("value", value, is_serialized=self._config.value_serializer is not None)
+        enqueue = partial(
+            self._handed.enqueue,
+            topic,
+            value,
+            key=key,
+            partition=partition,
+            timestamp=time_of_call() if timestamp is None else timestamp,
+            headers=None if headers is None else normalize_headers(headers),
+        )
+        self._put(Given(enqueue, size_of(key) + size_of(value), on_delivery))
+
+    def send_many(
+        self,
+        topic: str,
+        values: Iterable[object],
+        *,
+        keys: Iterable[object] | None = None,
+        partition: int | None = None,
+        timestamp: int | None = None,
+        headers: Headers | None = None,
+    ) -> BulkResult:
+        """Send one record for each value and wait until all have ended; arguments and errors as `Producer.send_many`.
+
+        An iterator is read to its end on the calling thread, before the first record goes: give a long one in parts.
+
+        Returns:
+            Counts, offsets and errors; failed records raise nothing.
+        """
+        send_many = partial(self._producer.send_many, topic, partition=partition, timestamp=timestamp, headers=headers)
+        return self._send_columns(send_many, values, keys)
+
+    def _send_columns(self, send_many: SendMany, values: Iterable[object], keys: Iterable[object] | None) -> BulkResult:
+        self._check_open()  # before anything is taken out of an iterator
+        values, keys = read_columns(values, keys)
+
+        async def send() -> BulkResult:
+            return await (await send_many(values, keys=keys))
+
+        return wait_for(self._in_turn(send))
+
+    def send_arrow(  # noqa: PLR0913  # one for each part of a record
+        self,
+        topic: str,
+        batch: object,
+        *,
+        value: str | None = None,
+        key: str | None = None,
+        partition: str | None = None,
+        timestamp: str | None = None,
+        headers: str | None = None,
+    ) -> BulkResult:
+        """Send one record for each row and wait until all have ended; arguments and errors as `Producer.send_arrow`.
+
+        A stream is read on the background thread, as room comes; other calls wait while it has nothing to give.
+
+        Returns:
+            Counts, offsets and errors; failed records raise nothing.
+        """
+
+        async def send() -> BulkResult:
+            return await (
+                await self._producer.send_arrow(
+                    topic, batch, value=value, key=key, partition=partition, timestamp=timestamp, headers=headers
+                )
+            )
+
+        return wait_for(self._in_turn(send))
+
+    @overload  # as Producer.topic
+    def topic(
+        self, name: str, *, key: type[bytes] = bytes, value: type[bytes], headers: Headers | None = None
+    ) -> BlockingTopic[bytes, bytes]: ...
+
+    @overload
+    def topic(  # type: ignore[overload-overlap]  # where both are bytes, the first holds
+        self, name: str, *, key: type[bytes] = bytes, value: TypeOrSerializer[ValueT], headers: Headers | None = None
+    ) -> BlockingTopic[bytes, ValueT]: ...
+
+    @overload
+    def topic(
+        self, name: str, *, key: TypeOrSerializer[KeyT], value: type[bytes], headers: Headers | None = None
+    ) -> BlockingTopic[KeyT, bytes]: ...
+
+    @overload
+    def topic(
+        self, name: str, *, key: TypeOrSerializer[KeyT], value: TypeOrSerializer[ValueT], headers: Headers | None = None
+    ) -> BlockingTopic[KeyT, ValueT]: ...
+
+    def topic(
+        self, name: str, *, key: object = bytes, value: object, headers: Headers | None = None
+    ) -> BlockingTopic[KeyT, ValueT]:
+        """Return a handle for a topic whose keys and values have a type; arguments and errors as `Producer.topic`."""
+        records: TopicRecords[KeyT, ValueT] = TopicRecords(name, key=key, value=value, headers=headers)
+        topic, handed = self._producer.topic_of(records), self._handed.topic_of(records)
+        return BlockingTopic(
+            topic,
+            records,
+            handed=handed,
+            in_turn=self._in_turn,
+            put=self._put,
+            send_columns=self._send_columns,
+            partitions_of=self.partitions_for,
+        )
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Wait until the records accepted before this call have ended.
+
+        Args:
+            timeout: seconds; None waits as long as `delivery_timeout_ms` lets records live.
+
+        Raises:
+            UndeliveredError: records failed, and nobody had been told.
+            TimeoutError: the time is over; the records go on.
+        """
+        check_timeout(timeout)
+        deadline = None if timeout is None else monotonic() + timeout
+        limit = (
+            delivery_limit(self._config.delivery_timeout_ms / 1000) if timeout is None else Limit(timeout, TimeoutError)
+        )
+        wait_for(self._in_turn(partial(self._flush, deadline), timeout_s=timeout, limit=limit))
+
+    async def _flush(self, deadline: float | None) -> None:
+        undelivered: UndeliveredError | None = None
+        try:
+            await self._producer.flush(None if deadline is None else max(0.0, deadline - monotonic()))
+        except UndeliveredError as error:
+            undelivered = error
+        failed = self._handover.take_errors(undelivered, outside_too=True)
+        if failed is not None:
+            raise failed
+
+    def partitions_for(self, topic: str) -> list[int]:
+        """Return the partitions of a topic, asking a broker if need be; errors as `Producer.partitions_for`."""
+        return self._background.call(partial(self._producer.partitions_for, topic), metadata_limit(self._max_block_s))
+
+    # Looking
+
+    def statistics(self) -> ProducerStatistics:
+        """Return a frozen snapshot of counters and gauges."""
+        if not self._background.is_running:
+            return self._producer.statistics()
+
+        async def look() -> ProducerStatistics:
+            return self._producer.statistics()
+
+        try:
+            return self._background.call(look, metadata_limit(0))
+        except MetadataTimeoutError:  # the loop's thread is blocked: nothing changes meanwhile
+            return self._producer.statistics()
+
+    def __repr__(self) -> str:
+        """Show what the producer behind it shows."""
+        return f"<BlockingProducer of {self._producer!r}>"
+
+    # Inside
+
+    def _put(self, given: Given) -> None:
+        self._background.check_caller()
+        self._handover.put(given)
+
+    @staticmethod
+    def _own(name: str, payload: object, *, is_serialized: bool) -> object:
+        if not is_serialized:
+            check_payload(name, payload)
+        return owned(payload)
+
+
+class SendMany(Protocol):
+    """`send_many` of a producer or a topic, with all but the columns."""
+
+    def __call__(self, values: Iterable[object], *, keys: Iterable[object] | None) -> Awaitable[BulkDelivery]:
+        """Enqueue one record for each value."""
+        ...
+
+
+SendColumns: TypeAlias = Callable[[SendMany, Iterable[object], Iterable[object] | None], BulkResult]
+"""Calls it on the loop with values and keys, and waits until all records have ended."""
+
+
+def read_columns(
+    values: Iterable[object], keys: Iterable[object] | None
+) -> tuple[Iterable[object], Iterable[object] | None]:
+    """Read iterators here: they may belong to the thread that calls, as a database's cursor does, or be slow.
+
+    Keys may be without end, as those of `itertools.repeat`: one more than there are values is enough to refuse them.
+    """
+    if isinstance(values, Iterator):
+        values = list(values)
+    if isinstance(keys, Iterator) and isinstance(values, Sized):
+        keys = list(islice(keys, len(values) + 1))
+    return values, keys

@@ -1,0 +1,1 @@
+"""The aiokafka stand-in."""

@@ -1,0 +1,187 @@
+"""aiokafka's constructor arguments as a `ProducerConfig`."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import warnings
+from collections.abc import Callable, Sequence
+from operator import index
+from typing import TYPE_CHECKING, Final, Literal, SupportsIndex, TypeAlias, cast
+
+from aiokafka.conn import collect_hosts
+from aiokafka.partitioner import DefaultPartitioner
+from aiokafka.producer.producer import AIOKafkaProducer as _Theirs
+
+from aioproducer.config.option_types import INT32_MAX, Whole
+from aioproducer.errors import ConfigurationError, ConfigurationTypeError
+
+if TYPE_CHECKING:
+    from aioproducer.cluster import Cluster
+
+ChoosePartition: TypeAlias = Callable[[bytes | None, list[int], list[int]], int]
+"""aiokafka's partitioner: (serialized key, all partitions, those with a leader) to one of them."""
+
+ACKS_NOT_GIVEN: Final = cast("Literal['all']", inspect.signature(_Theirs).parameters["acks"].default)
+"""aiokafka's own default of `acks`, an object. Frameworks import it and pass it on, FastStream for one."""
+
+NEVER_IDLE_MS: Final = 10 * 365 * 24 * 3_600_000
+"""For `connections_max_idle_ms=None`."""
+
+_BUFFER_BYTES: Final = 32 * 1024 * 1024
+"""Of all partitions together, as a `Producer` has by default."""
+
+_COMPRESSION_TYPES: Final = ("gzip", "snappy", "lz4", "zstd", None)
+
+_SECURITY_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+
+
+class AiokafkaPartitioner:
+    """A partitioner of aiokafka's form.
+
+    Args:
+        choose: the user's.
+    """
+
+    def __init__(self, choose: ChoosePartition) -> None:
+        self._choose = choose
+
+    def partition(  # noqa: PLR0917  # Kafka's signature
+        self,
+        topic: str,
+        key: object,  # noqa: ARG002  # aiokafka shows the bytes alone
+        key_bytes: bytes | None,
+        value: object,  # noqa: ARG002
+        value_bytes: bytes | None,  # noqa: ARG002
+        cluster: Cluster,
+    ) -> int:
+        """Ask the user's."""
+        every = list(range(cluster.partition_count(topic) or 0))
+        with_leader = [one for one in every if cluster.leader_of(topic, one) is not None]
+        return cast("int", as_whole(self._choose(key_bytes, every, with_leader)))
+
+
+def with_default_port(bootstrap_servers: str | Sequence[str]) -> list[str]:
+    """Read aiokafka's `bootstrap_servers`: a port may be left out.
+
+    Raises:
+        ConfigurationError: they cannot be read.
+    """
+    try:
+        hosts: list[tuple[str, int, object]] = collect_hosts(bootstrap_servers, randomize=False)
+    except (TypeError, ValueError) as error:
+        raise ConfigurationError(
+            f"bootstrap_servers must be 'host:port', 'host' or a sequence of such, not {bootstrap_servers!r}: {error}",
+            option="bootstrap_servers",
+        ) from error
+    return [f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port, _ in hosts]
+
+
+def own_partitioner(partitioner: ChoosePartition) -> AiokafkaPartitioner | None:
+    """Wrap the user's; None leaves the choice to the producer, whose choice for keys is aiokafka's."""
+    return None if isinstance(partitioner, DefaultPartitioner) else AiokafkaPartitioner(partitioner)
+
+
+def refuse_unsupported(security_protocol: str, ssl_context: object) -> None:
+    """Refuse at the constructor what would not be done.
+
+    Raises:
+        ConfigurationError: TLS or SASL, or what aiokafka does not know either.
+    """
+    if security_protocol not in _SECURITY_PROTOCOLS:
+        raise ConfigurationError(
+            f"`security_protocol` should be SSL or PLAINTEXT, or one of these after SASL_, not {security_protocol!r}",
+            option="security_protocol",
+        )
+    if security_protocol.endswith("SSL") and ssl_context is None:
+        raise ConfigurationError(
+            f"`ssl_context` is mandatory if security_protocol=={security_protocol!r}", option="ssl_context"
+        )
+    if security_protocol != "PLAINTEXT":
+        raise ConfigurationError(
+            f"security_protocol={security_protocol!r} is not supported yet, only 'PLAINTEXT' is; keep "
+            "aiokafka.AIOKafkaProducer for these brokers",
+            option="security_protocol",
+        )
+
+
+def refuse_unknown(acks: object, compression_type: object) -> None:
+    """Refuse what aiokafka refuses and `ProducerConfig` would take, such as `acks="1"`.
+
+    Raises:
+        ConfigurationError: `acks` is another text than "all", or `compression_type` is not a codec of aiokafka's.
+    """
+    if isinstance(acks, str) and acks != "all":
+        raise ConfigurationError(f"acks must be 'all', -1, 0 or 1, not {acks!r}", option="acks")
+    if compression_type not in _COMPRESSION_TYPES:
+        raise ConfigurationError(
+            f"compression_type must be 'gzip', 'snappy', 'lz4', 'zstd' or None, not {compression_type!r}",
+            option="compression_type",
+        )
+
+
+def refuse_uncallable(**functions: object) -> None:
+    """Refuse at the constructor what every `send` would fail of.
+
+    Raises:
+        ConfigurationTypeError: one that is given cannot be called, or the partitioner is not given.
+    """
+    for option, function in functions.items():
+        if not callable(function) and not (function is None and option != "partitioner"):
+            raise ConfigurationTypeError(f"{option} must be a function, not {function!r}", option=option)
+
+
+def warn_of_deprecated(*, loop: object, api_version: object) -> None:
+    """Warn as aiokafka does of what is ignored, from the line that constructs."""
+    for name, given, text in (
+        ("loop", loop, "has been deprecated since 0.7.1 and will be removed in a future release."),
+        (
+            "api_version",
+            api_version,
+            "has been deprecated since 0.13.0. It is now a no-op and will be removed in a future release.",
+        ),
+    ):
+        if given is not None:
+            warnings.warn(f"The `{name}` parameter {text}", DeprecationWarning, stacklevel=3)
+
+
+def buffer_for(max_request_size: int) -> int:
+    """Bytes of the buffer: a record has three quarters of it at most, and aiokafka's is as large as a request."""
+    return max(_BUFFER_BYTES, (max_request_size // 3 + 1) * 4) if isinstance(max_request_size, int) else _BUFFER_BYTES
+
+
+def as_whole(number: object) -> object:
+    """An int for what is one, numpy's too; anything else as it is, to be refused by name."""
+    if isinstance(number, bool | type) or not isinstance(number, SupportsIndex):
+        return number
+    return index(number)
+
+
+def as_milliseconds(timestamp: object) -> object:
+    """As `as_whole`, and what is left of `time.time() * 1000`: aiokafka drops the fraction."""
+    if isinstance(timestamp, float) and math.isfinite(timestamp):
+        return math.floor(timestamp)  # of a time below zero nothing is left that could be one
+    return as_whole(timestamp)
+
+
+def as_it_is(transactional_id: str | None) -> str | None:
+    """Keep braces what they are: aiokafka knows no fields in names."""
+    if not isinstance(transactional_id, str):
+        return transactional_id
+    return transactional_id.replace("{", "{{").replace("}", "}}")
+
+
+def life_of_a_record(request_timeout_ms: int, linger_ms: int, *, transaction_timeout_ms: int | None = None) -> int:
+    """Milliseconds: aiokafka's `request_timeout_ms` bounds the wait in its queue, and then the last request.
+
+    No record need outlive its transaction.
+
+    Raises:
+        ConfigurationError: one of them is no such number.
+    """
+    Whole(1).accept("request_timeout_ms", request_timeout_ms)
+    least = request_timeout_ms + Whole(0).accept("linger_ms", linger_ms)
+    longest = min(2 * request_timeout_ms, INT32_MAX)
+    if transaction_timeout_ms is not None:
+        Whole(1).accept("transaction_timeout_ms", transaction_timeout_ms)
+    return max(least, longest if transaction_timeout_ms is None else min(longest, transaction_timeout_ms))

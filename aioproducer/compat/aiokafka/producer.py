@@ -1,0 +1,392 @@
+"""`AIOKafkaProducer` with aiokafka's signatures, over a `Producer`.
+
+The two-step send stays: `await send(...)` is queued, awaiting the future it returns is delivered. Behind it is
+`Producer.enqueue`, so what differs from aiokafka is what a `Producer` does better or elsewhere; the page
+docs/how-to/migrate_from_aiokafka.md lists it.
+
+The `Producer` behind an `AIOKafkaProducer`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+from functools import partial
+from typing import TYPE_CHECKING, Final, Literal, Self, cast
+
+from aiokafka.errors import KafkaConnectionError
+from aiokafka.partitioner import DefaultPartitioner
+from aiokafka.structs import RecordMetadata as AiokafkaMetadata
+from aiokafka.structs import TopicPartition
+
+from aioproducer._producer.producer import Producer
+from aioproducer._producer.producer_state import ProducerState
+from aioproducer._protocol.error_codes import ErrorCode
+from aioproducer.compat.aiokafka.batch_builder import serialized
+from aioproducer.compat.aiokafka.batches import BatchVerbs, let_go
+from aioproducer.compat.aiokafka.client import ClientView
+from aioproducer.compat.aiokafka.errors import TRANSLATED, as_aiokafka, set_error, undelivered
+from aioproducer.compat.aiokafka.options import (
+    ACKS_NOT_GIVEN,
+    NEVER_IDLE_MS,
+    as_it_is,
+    as_milliseconds,
+    as_whole,
+    buffer_for,
+    life_of_a_record,
+    own_partitioner,
+    refuse_uncallable,
+    refuse_unknown,
+    refuse_unsupported,
+    warn_of_deprecated,
+    with_default_port,
+)
+from aioproducer.compat.aiokafka.transactions import TransactionVerbs
+from aioproducer.config import ProducerConfig
+from aioproducer.config.option_types import Whole
+from aioproducer.errors import BrokerError, KafkaError, MetadataTimeoutError, ProducerClosedError, UndeliveredError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import TracebackType
+
+    from aioproducer.compat.aiokafka.batch_builder import AiokafkaSerializer
+    from aioproducer.compat.aiokafka.options import ChoosePartition
+    from aioproducer.records import RecordMetadata
+
+
+_DEFAULT_PARTITIONER: Final = cast("ChoosePartition", DefaultPartitioner())
+_CLIENT_NUMBERS: Final = itertools.count(1)
+
+
+class AIOKafkaProducer(TransactionVerbs, BatchVerbs):
+    """Takes aiokafka's arguments, all of them; those that cannot be honoured yet are refused by the constructor.
+
+    ```python
+    from aioproducer.compat import AIOKafkaProducer
+
+    async with AIOKafkaProducer(bootstrap_servers="localhost:9092") as producer:
+        future = await producer.send("orders", b"...")  # queued
+        metadata = await future  # delivered
+    ```
+
+    May be constructed anywhere; it belongs to the event loop that starts it.
+
+    Args:
+        loop: ignored, with aiokafka's warning.
+        bootstrap_servers: as all arguments, see aiokafka.
+        client_id: None is a number.
+        metadata_max_age_ms: of the cluster's metadata.
+        request_timeout_ms: of one request; a record lives twice as long (`delivery_timeout_ms`).
+        api_version: ignored, with aiokafka's warning.
+        acks: 1 unless `enable_idempotence`.
+        key_serializer: a function of the key, called for None too.
+        value_serializer: a function of the value, called for None too.
+        compression_type: None is none.
+        max_batch_size: becomes `batch_size`.
+        partitioner: called with (serialized key, all partitions, those with a leader).
+        max_request_size: bytes of a request, and so of a record.
+        linger_ms: how long an incomplete batch waits.
+        retry_backoff_ms: between attempts, always the same.
+        security_protocol: "PLAINTEXT" only.
+        ssl_context: not used with "PLAINTEXT".
+        connections_max_idle_ms: None is never.
+        enable_idempotence: needs acks of all.
+        transactional_id: brings idempotence, and so acks of all; every record belongs to a transaction then.
+        transaction_timeout_ms: how long one may stay open before the broker aborts it.
+        sasl_mechanism: this and the others of SASL are not used with "PLAINTEXT".
+        sasl_plain_password: as above.
+        sasl_plain_username: as above.
+        sasl_kerberos_service_name: as above.
+        sasl_kerberos_domain_name: as above.
+        sasl_oauth_token_provider: as above.
+
+    Raises:
+        ConfigurationError: a `ValueError`; an option is invalid, or not supported yet.
+    """
+
+    def __init__(  # noqa: PLR0913  # aiokafka's signature
+        self,
+        *,
+        loop: asyncio.AbstractEventLoop | None = None,
+        bootstrap_servers: str | Sequence[str] = "localhost",
+        client_id: str | None = None,
+        metadata_max_age_ms: int = 300000,
+        request_timeout_ms: int = 40000,
+        api_version: str | None = None,
+        acks: Literal["all", -1, 0, 1] = ACKS_NOT_GIVEN,
+        key_serializer: AiokafkaSerializer | None = None,
+        value_serializer: AiokafkaSerializer | None = None,
+        compression_type: Literal["gzip", "snappy", "lz4", "zstd"] | None = None,
+        max_batch_size: int = 16384,
+        partitioner: ChoosePartition = _DEFAULT_PARTITIONER,
+        max_request_size: int = 1048576,
+        linger_ms: int = 0,
+        retry_backoff_ms: int = 100,
+        security_protocol: str = "PLAINTEXT",
+        ssl_context: object = None,
+        connections_max_idle_ms: int | None = 540000,
+        enable_idempotence: bool = False,
+        transactional_id: str | None = None,
+        transaction_timeout_ms: int = 60000,
+        sasl_mechanism: str = "PLAIN",  # noqa: ARG002  # as those below: nothing to do with PLAINTEXT
+        sasl_plain_password: str | None = None,  # noqa: ARG002
+        sasl_plain_username: str | None = None,  # noqa: ARG002
+        sasl_kerberos_service_name: str = "kafka",  # noqa: ARG002
+        sasl_kerberos_domain_name: str | None = None,  # noqa: ARG002
+        sasl_oauth_token_provider: object = None,  # noqa: ARG002
+    ) -> None:
+        refuse_unsupported(security_protocol, ssl_context)
+        refuse_uncallable(key_serializer=key_serializer, value_serializer=value_serializer, partitioner=partitioner)
+        refuse_unknown(acks, compression_type)
+        warn_of_deprecated(loop=loop, api_version=api_version)
+        is_transactional = transactional_id is not None
+        enable_idempotence = enable_idempotence or is_transactional
+        life_ms = life_of_a_record(
+            request_timeout_ms, linger_ms, transaction_timeout_ms=transaction_timeout_ms if is_transactional else None
+        )
+        if acks is ACKS_NOT_GIVEN:
+            acks = -1 if enable_idempotence else 1
+        self._config = ProducerConfig(
+            bootstrap_servers=with_default_port(bootstrap_servers),
+            client_id=f"aiokafka-producer-{next(_CLIENT_NUMBERS)}" if client_id is None else client_id,
+            metadata_max_age_ms=metadata_max_age_ms,
+            request_timeout_ms=request_timeout_ms,
+            delivery_timeout_ms=life_ms,
+            close_timeout_ms=life_ms,
+            max_block_ms=request_timeout_ms,
+            acks=acks,
+            compression_type=compression_type or "none",
+            batch_size=Whole(0).accept("max_batch_size", max_batch_size),
+            partitioner=own_partitioner(partitioner),
+            max_request_size=max_request_size,
+            buffer_memory=buffer_for(max_request_size),
+            linger_ms=linger_ms,
+            retry_backoff_ms=retry_backoff_ms,
+            retry_backoff_max_ms=retry_backoff_ms,
+            connections_max_idle_ms=NEVER_IDLE_MS if connections_max_idle_ms is None else connections_max_idle_ms,
+            enable_idempotence=enable_idempotence,
+            transactional_id=as_it_is(transactional_id),
+            transaction_timeout_ms=transaction_timeout_ms,
+        )
+        self._key_serializer = key_serializer
+        self._value_serializer = value_serializer
+        self._partitioner = partitioner
+        self._producer: ProducerBehind = ProducerBehind(self._config)
+        self._closed = False  # by this name: programs look at it, for want of another way to ask
+
+    # Start and end
+
+    async def start(self) -> None:
+        """Connect; may be called again after it failed.
+
+        Raises:
+            aiokafka.errors.KafkaConnectionError: no broker answered within `request_timeout_ms`.
+        """
+        self._producer = self._producer.for_start(is_final=self._closed)
+        try:
+            with TRANSLATED:
+                await self._producer.start()
+        except BaseException as error:
+            self._producer = self._producer.for_start(is_final=self._closed)
+            if isinstance(error.__cause__, MetadataTimeoutError):
+                raise KafkaConnectionError(str(error.__cause__)) from error.__cause__
+            raise
+
+    async def stop(self) -> None:
+        """Deliver what was accepted, then let everything go; a second call does nothing.
+
+        Raises:
+            aiokafka.errors.IllegalStateError: another event loop's, or in a forked child.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            await self._producer.close()
+        except UndeliveredError:
+            """Each record's future has its error."""
+        except KafkaError as error:
+            self._closed = False  # called from elsewhere: nothing is closed, and where it belongs it still can be
+            other = as_aiokafka(error)
+            raise other from error
+
+    async def __aenter__(self) -> Self:
+        """Start."""
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        """Stop."""
+        await self.stop()
+
+    # Sending
+
+    async def send(  # noqa: PLR0917  # aiokafka's signature
+        self,
+        topic: str,
+        value: object = None,
+        key: object = None,
+        partition: int | None = None,
+        timestamp_ms: float | None = None,
+        headers: Sequence[tuple[str, bytes | None]] | None = None,
+    ) -> asyncio.Future[RecordMetadata]:
+        """Queue a record: return as soon as its topic is known and there is room.
+
+        Cancelling this call while it waits withdraws the record; cancelling the future recalls nothing.
+
+        Returns:
+            What to await for the metadata; None in its place with `acks=0`.
+
+        Raises:
+            AssertionError: neither key nor value, or there is no such partition.
+            aiokafka.errors.KafkaError: of the class that aiokafka raises; `__cause__` is ours.
+        """
+        if value is None and key is None:
+            raise AssertionError("Need at least one: key or value")
+        key_bytes = serialized(self._key_serializer, key)  # first, as there
+        return await self._enqueue(
+            topic,
+            serialized(self._value_serializer, value),
+            key=key_bytes,
+            partition=partition,
+            timestamp=timestamp_ms,
+            headers=headers,
+        )
+
+    async def send_and_wait(  # noqa: PLR0917  # aiokafka's signature
+        self,
+        topic: str,
+        value: object = None,
+        key: object = None,
+        partition: int | None = None,
+        timestamp_ms: float | None = None,
+        headers: Sequence[tuple[str, bytes | None]] | None = None,
+    ) -> RecordMetadata:
+        """Send a record and wait until it is delivered; arguments and errors as `send`."""
+        return await (await self.send(topic, value, key, partition, timestamp_ms, headers))
+
+    async def flush(self) -> None:
+        """Wait until the records queued before this call have ended; raises nothing of theirs.
+
+        Returns at once before `start`; while `stop` is running, waits for `stop`.
+        """
+        if self._producer.is_new:
+            return
+        with TRANSLATED:
+            try:
+                await self._producer.flush()
+            except ProducerClosedError:
+                with contextlib.suppress(UndeliveredError):  # as in `stop`
+                    await self._producer.close()
+
+    async def partitions_for(self, topic: str) -> set[int]:
+        """Return the partitions of a topic.
+
+        Raises:
+            aiokafka.errors.UnknownTopicOrPartitionError: still unknown after `request_timeout_ms`.
+        """
+        with TRANSLATED:
+            return set(await self._producer.partitions_for(topic))
+
+    async def _enqueue(
+        self,
+        topic: str,
+        value: object,
+        *,
+        key: object,
+        partition: int | None,
+        timestamp: float | None,
+        headers: Sequence[tuple[str, bytes | None]] | None,
+    ) -> asyncio.Future[RecordMetadata]:
+        future: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
+        number = as_whole(partition)
+        if isinstance(number, int) and number < 0:
+            raise AssertionError(f"partition must be 0 or more, or None to have it chosen, got {partition!r}")
+        try:
+            with TRANSLATED:
+                await self._producer.enqueue(
+                    topic,
+                    value,
+                    key=key,
+                    partition=cast("int | None", number),
+                    timestamp=cast("int | None", as_milliseconds(timestamp)),
+                    headers=headers or None,
+                    on_delivery=partial(self._ended, future),
+                )
+        except BaseException:
+            let_go([future])
+            raise
+        return future
+
+    def _ended(
+        self, future: asyncio.Future[RecordMetadata], metadata: RecordMetadata | None, error: KafkaError | None
+    ) -> None:
+        if future.done():  # cancelled
+            return
+        if error is not None:
+            set_error(future, undelivered(error, self._producer))
+        else:
+            assert metadata is not None
+            answer = None if self._config.acks == 0 else _as_aiokafka_metadata(metadata)
+            future.set_result(cast("RecordMetadata", answer))
+
+    # Looking
+
+    @property
+    def client(self) -> ClientView:
+        """Addresses and client id for tracing libraries; not an `AIOKafkaClient`."""
+        return ClientView(self._config)
+
+    def __repr__(self) -> str:
+        return f"<AIOKafkaProducer over {self._producer!r}>"
+
+
+def _as_aiokafka_metadata(metadata: RecordMetadata) -> RecordMetadata:
+    """As aiokafka's consumer wants it, which looks at the type; annotated as ours, for aiokafka has no annotations."""
+    topic, partition, _, *rest = metadata
+    return cast("RecordMetadata", AiokafkaMetadata(topic, partition, TopicPartition(topic, partition), *rest))
+
+
+class ProducerBehind(Producer):
+    """Warns in aiokafka's words when it is dropped unclosed; a start that failed is not its end."""
+
+    _dropped_as = "Unclosed AIOKafkaProducer"
+
+    def for_start(self, *, is_final: bool) -> Self:
+        """Return what to start next: another one if a start has failed and this one is cleaned up, else this one.
+
+        Args:
+            is_final: it was stopped, and stays so.
+        """
+        if is_final or self._lifecycle.state is not ProducerState.CLOSED:
+            return self
+        other = type(self)(self._config)
+        other._made_at = self._made_at  # noqa: SLF001  # its own kind
+        return other
+
+    @property
+    def is_new(self) -> bool:
+        """Whether no start was tried yet."""
+        return self._lifecycle.state is ProducerState.NEW
+
+    def partitions_with_leader(self, topic: str) -> list[int]:
+        """Return the partitions of a known topic that have a leader, in order."""
+        cluster = self._open_running().metadata.cluster
+        every = range(cluster.partition_count(topic) or 0)
+        return [number for number in every if cluster.leader_of(topic, number) is not None]
+
+    def reason_not_sent(self, topic: str | None, partition: int | None) -> KafkaError | None:
+        """Return why nothing can be sent to a partition at present: no leader, or no connection to the leader.
+
+        Returns None if the leader is connected, and for a record that has no partition yet.
+        """
+        if self._running is None or topic is None or partition is None:
+            return None
+        leader = self._running.metadata.cluster.leader_of(topic, partition)
+        if leader is None:
+            return BrokerError.of(ErrorCode.LEADER_NOT_AVAILABLE, f"{topic}-{partition} has no leader")
+        return self._running.client.last_error(leader)

@@ -1,0 +1,96 @@
+"""What a batch's own code sends by: the verbs of its transaction, but that they do not raise because it has failed.
+
+A transaction that can no longer be committed refuses every further record. Raised in the body of `async for`, that
+would end the loop, and nobody can put a body back into its loop. So the records after the failure are taken and come to
+nothing, the end of the batch notices, and the same batch is tried again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, TypedDict, Unpack
+
+from aioproducer._native.delivery import BatchResult
+from aioproducer._sender.completion import error_of_refused, tell
+from aioproducer.errors import TransactionAbortableError
+from aioproducer.records import check_callback
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from aioproducer._logs import EventLog
+    from aioproducer._native.delivery import Delivery, OnDelivery
+    from aioproducer._producer.arguments import GroupArgument, OffsetsArgument
+    from aioproducer._producer.bulk import BulkDelivery
+    from aioproducer._producer.transaction import Transaction
+    from aioproducer.errors import KafkaError
+    from aioproducer.records import RecordMetadata
+
+
+class RecordParts(TypedDict, total=False):
+    """What a record has besides topic and value; see `Producer.send`."""
+
+    key: object
+    partition: int | None
+    timestamp: int | None
+    headers: Sequence[tuple[str, bytes | None]] | None
+    on_delivery: OnDelivery | None
+
+
+class ColumnParts(TypedDict, total=False):
+    """What the records of a column have besides topic and values; see `Producer.send_many`."""
+
+    keys: Iterable[object] | None
+    partition: int | None
+    timestamp: int | None
+    headers: Sequence[tuple[str, bytes | None]] | None
+
+
+class BatchTransaction:
+    """The transaction of one batch, offsets excepted: they are committed for you.
+
+    Args:
+        transaction: open.
+        log: of callbacks that raise.
+    """
+
+    def __init__(self, transaction: Transaction, log: EventLog) -> None:
+        self.transaction = transaction
+        """The transaction itself, for its other verbs, which raise."""
+        self._log = log
+
+    async def enqueue(self, topic: str, value: object = None, **parts: Unpack[RecordParts]) -> Delivery:
+        """As `Producer.enqueue`; in a transaction that has failed, a delivery that fails."""
+        try:
+            return await self.transaction.enqueue(topic, value, **parts)
+        except TransactionAbortableError as error:
+            return self._failed(error, parts.get("on_delivery"))
+
+    def send(self, topic: str, value: object = None, **parts: Unpack[RecordParts]) -> Delivery:
+        """As `Producer.send`; in a transaction that has failed, a delivery that fails when it is awaited."""
+        try:
+            return self.transaction.send(topic, value, **parts)
+        except TransactionAbortableError as error:
+            return self._failed(error, parts.get("on_delivery"))
+
+    async def send_and_wait(self, topic: str, value: object = None, **parts: Unpack[RecordParts]) -> RecordMetadata:
+        """As `Producer.send_and_wait`; raises what the record failed with."""
+        return await self.send(topic, value, **parts)
+
+    async def send_many(self, topic: str, values: Iterable[object], **parts: Unpack[ColumnParts]) -> BulkDelivery:
+        """As `Producer.send_many`; raises in a transaction that has failed, which `run` takes for what it is."""
+        return await self.transaction.send_many(topic, values, **parts)
+
+    async def send_offsets(self, offsets: OffsetsArgument, group: GroupArgument) -> None:
+        """As `Transaction.send_offsets`, for offsets of another group; those of the batch are sent for you."""
+        await self.transaction.send_offsets(offsets, group)
+
+    def _failed(self, raised: KafkaError, on_delivery: OnDelivery | None) -> Delivery:
+        check_callback(on_delivery)
+        error = error_of_refused(raised)
+        loop = asyncio.get_running_loop()
+        result = BatchResult(loop, None)
+        result.fail(error, 1)
+        if on_delivery is not None:
+            loop.call_soon(tell, on_delivery, None, error.fresh(), self._log)
+        return result.delivery(0, -1)

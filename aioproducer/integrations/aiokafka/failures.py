@@ -1,0 +1,174 @@
+"""Finds the record that keeps its batch from being committed.
+
+    batch fails, one of its records at fault ──▶ the same records again, each in a transaction of its own
+        │                                             │ one fails `ATTEMPTS` times
+        └── all of them commit: batches again         └──▶ poison: the hook is asked, or the loop ends
+
+Pure; `aiokafka.py` acts on it.
+
+What the failure of a batch means for the loop: read the same again, find the record at fault, or end.
+
+Pure; `aiokafka.py` acts on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import Enum
+from typing import TYPE_CHECKING, Final
+
+from aioproducer._protocol.error_codes import ErrorCode
+from aioproducer.errors import (
+    AuthorizationError,
+    BrokerError,
+    IllegalStateError,
+    InvalidPartitionError,
+    InvalidRecordError,
+    KafkaError,
+    RecordTooLargeError,
+    SerializationError,
+    TransactionAbortableError,
+    TransactionAbortedError,
+    TransactionError,
+    TransactionTimeoutError,
+    UndeliveredError,
+    UnsupportedVersionError,
+)
+from aioproducer.records import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from aiokafka import ConsumerRecord
+
+    from aioproducer.integrations.aiokafka.batches import RecordBatch
+    from aioproducer.records import OffsetAndMetadata
+
+
+ATTEMPTS: Final = 3
+"""A record that fails alone so often is poison: user code may have failed for a passing reason of its own."""
+
+
+class PoisonSearch:
+    """Which records are under suspicion, and how often each has failed alone."""
+
+    def __init__(self) -> None:
+        self._until: dict[TopicPartition, int] = {}
+        """Partition -> the offset behind the last record that is under suspicion."""
+        self._failures: dict[tuple[TopicPartition, int], int] = {}
+        self._found: dict[tuple[TopicPartition, int], Exception] = {}
+
+    @property
+    def is_on(self) -> bool:
+        """Whether any record is under suspicion."""
+        return bool(self._until)
+
+    def limit(self, max_records: int) -> int:
+        """How many records the next transaction may have."""
+        return 1 if self.is_on else max_records
+
+    def failed(self, batch: RecordBatch, error: Exception) -> None:
+        """One of the records is at fault."""
+        for partition, offset in batch.next_offsets().items():
+            self._until[partition] = max(offset.offset, self._until.get(partition, 0))
+        if len(batch.records) > 1:
+            return
+        place = _place(batch.records[0])
+        self._failures[place] = self._failures.get(place, 0) + 1
+        if self._failures[place] >= ATTEMPTS:
+            self._found[place] = error
+
+    def committed(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """The group is past these: nothing before them is under suspicion any more."""
+        for partition, offset in offsets.items():
+            if offset.offset >= self._until.get(partition, 0):
+                self._until.pop(partition, None)
+            for place in [place for place in self._failures if place[0] == partition and place[1] < offset.offset]:
+                del self._failures[place]
+                self._found.pop(place, None)
+
+    def keep(self, partitions: tuple[TopicPartition, ...]) -> None:
+        """Another assignment: partitions that are not in it are somebody else's concern."""
+        self._until = {partition: until for partition, until in self._until.items() if partition in partitions}
+        self._failures = {place: count for place, count in self._failures.items() if place[0] in partitions}
+        self._found = {place: error for place, error in self._found.items() if place[0] in partitions}
+
+    def error_of(self, record: ConsumerRecord) -> Exception | None:
+        """What the record fails with whenever it is tried; None if it is not known to be poison."""
+        return self._found.get(_place(record)) if self._found else None
+
+
+def _place(record: ConsumerRecord) -> tuple[TopicPartition, int]:
+    return TopicPartition(record.topic, record.partition), record.offset
+
+
+RECORD_ERRORS: Final = (RecordTooLargeError, InvalidRecordError, SerializationError, InvalidPartitionError)
+"""The same record will fail the same way, however often it is tried."""
+
+FATAL_ERRORS: Final = (AuthorizationError, IllegalStateError, UnsupportedVersionError)
+"""Trying again helps nobody before somebody has changed something."""
+
+ABORTABLE: Final = (TransactionAbortableError, TransactionAbortedError, TransactionTimeoutError)
+"""Another transaction can succeed, also where the cause looks like being fenced: it may have been the time-out of this
+one alone (transactions V2). Who is fenced learns it when the next one begins."""
+
+
+class RebalancedError(KafkaError):
+    """Tells a transaction why it is aborted."""
+
+
+class _LeftInTheMiddleError(KafkaError):
+    """Tells a transaction why it is aborted."""
+
+
+def left_in_the_middle() -> KafkaError:
+    """Why a batch is aborted whose code did not come to its end."""
+    return _LeftInTheMiddleError("the loop was left in the middle of the batch")
+
+
+class Meaning(Enum):
+    """What a failure says about the next attempt."""
+
+    PASSING = "passing"
+    """The cluster is in trouble, or the group is rebalancing: the same batch again, after a pause."""
+
+    RECORD = "record"
+    """One of the records is at fault, and will be again."""
+
+    FATAL = "fatal"
+    """This producer, or this user, will never commit."""
+
+
+def meaning_of(error: BaseException) -> Meaning:
+    """Tell what a failure of a batch means.
+
+    Args:
+        error: of the commit, or raised by the user's own code.
+    """
+    if not isinstance(error, KafkaError):
+        return Meaning.RECORD  # the user's own code
+    causes = list(_causes(error))
+    if any(isinstance(cause, FATAL_ERRORS) or _is_of_forgotten_id(cause) for cause in causes):
+        return Meaning.FATAL
+    if isinstance(error, TransactionError) and not isinstance(error, ABORTABLE):
+        return Meaning.FATAL
+    if any(isinstance(cause, RECORD_ERRORS) for cause in causes):
+        return Meaning.RECORD
+    return Meaning.PASSING
+
+
+def _is_of_forgotten_id(cause: BaseException) -> bool:
+    """Tell whether the brokers do not know the producer any more, which ends it."""
+    return isinstance(cause, BrokerError) and cause.code == ErrorCode.INVALID_PRODUCER_ID_MAPPING
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    """The error, what it was raised from, and what it is a group of."""
+    while error is not None:
+        yield error
+        if isinstance(error, UndeliveredError):
+            for part in error.exceptions:
+                yield from _causes(part)
+        if isinstance(error, KafkaError) and error.last_broker_error is not None:
+            yield error.last_broker_error
+        error = error.__cause__

@@ -1,0 +1,213 @@
+"""OffsetCommit 2-10, OffsetFetch 1-10: how far a consumer group has come.
+
+Since OffsetCommit 10 and OffsetFetch 10 topics go by id; since OffsetFetch 8 one request may ask for several groups.
+"""
+
+import uuid
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
+
+from aioproducer.records import TopicPartition
+from aioproducer.testing.fake_broker.apis.find_coordinator import coordinator_error
+from aioproducer.testing.fake_broker.exchange import Exchange
+from aioproducer.testing.fake_broker.groups.committed_offsets import NOT_COMMITTED, CommittedOffset
+from aioproducer.testing.fake_broker.groups.consumer_group import Committer, ConsumerGroup
+from aioproducer.testing.fake_broker.topics.topics import Topic
+from aioproducer.testing.fake_broker.wire.codes import (
+    GROUP_ID_NOT_FOUND,
+    ILLEGAL_GENERATION,
+    OFFSET_METADATA_TOO_LARGE,
+    UNKNOWN_TOPIC_ID,
+    UNKNOWN_TOPIC_OR_PARTITION,
+    UNSTABLE_OFFSET_COMMIT,
+)
+from aioproducer.testing.fake_broker.wire.messages import Tree
+
+if TYPE_CHECKING:
+    from kio.schema.offset_commit.v9.request import OffsetCommitRequest as CommitByName
+    from kio.schema.offset_commit.v9.request import OffsetCommitRequestPartition
+    from kio.schema.offset_commit.v10.request import OffsetCommitRequest as CommitById
+    from kio.schema.offset_fetch.v7.request import OffsetFetchRequest as FetchForOne
+    from kio.schema.offset_fetch.v9.request import OffsetFetchRequest as FetchByName
+    from kio.schema.offset_fetch.v9.request import OffsetFetchRequestGroup as GroupByName
+    from kio.schema.offset_fetch.v10.request import OffsetFetchRequest as FetchById
+    from kio.schema.offset_fetch.v10.request import OffsetFetchRequestGroup as GroupById
+
+_FIRST_BY_ID = 10
+_FIRST_WITH_UNKNOWN_GROUP = 9
+_FIRST_FOR_GROUPS = 8
+
+
+def answer_offset_commit(exchange: Exchange) -> None:
+    """Keep what a group commits; outside of a generation only while the group has no members.
+
+    What a topic or partition lacks is told first: a broker asks the coordinator only about those there are. A commit
+    keeps its member's session alive.
+    """
+    request = cast("CommitByName", exchange.request())
+    group = exchange.cluster.groups.found(request.group_id)
+    error = coordinator_error(exchange, request.group_id)
+    asked_for = list(_committed_topics(exchange, request))
+    if not error and _reaches_coordinator(exchange, asked_for):
+        error = _commit_error(exchange, group, request)
+        if not error:
+            group = exchange.cluster.groups.named(request.group_id)
+            group.heartbeat(request.member_id, exchange.now)
+    answers: list[Tree] = []
+    for named, partitions in asked_for:
+        topic = exchange.cluster.topics.find(named.name, named.topic_id)
+        results = [_commit(group, topic, asked, error=named.error(topic) or error) for asked in partitions]
+        answers.append({"name": named.name, "topic_id": named.topic_id, "partitions": results})
+    exchange.reply_tree({"topics": answers}, exchange.now)
+
+
+def _commit_error(exchange: Exchange, group: ConsumerGroup, request: "CommitByName") -> int:
+    generation = request.generation_id_or_member_epoch
+    if not group.exists and generation >= 0:
+        tells = exchange.cluster.settings.profile.coordinates_groups_as_4_0
+        return GROUP_ID_NOT_FOUND if tells and exchange.version >= _FIRST_WITH_UNKNOWN_GROUP else ILLEGAL_GENERATION
+    return group.commit_error(
+        Committer(request.member_id, generation, request.group_instance_id), is_transactional=False
+    )
+
+
+class _Named(NamedTuple):
+    """A topic as a request names it: by name or by id."""
+
+    name: str | None
+    topic_id: uuid.UUID | None
+
+    def error(self, topic: Topic | None) -> int:
+        """The error when there is no such topic."""
+        if topic is not None:
+            return 0
+        return UNKNOWN_TOPIC_ID if self.name is None else UNKNOWN_TOPIC_OR_PARTITION
+
+
+def _committed_topics(
+    exchange: Exchange, request: "CommitByName"
+) -> Iterable[tuple[_Named, Sequence["OffsetCommitRequestPartition"]]]:
+    if exchange.version < _FIRST_BY_ID:
+        return [(_Named(topic.name, None), topic.partitions) for topic in request.topics]
+    by_id = cast("CommitById", request)
+    partitions = [cast("Sequence[OffsetCommitRequestPartition]", topic.partitions) for topic in by_id.topics]
+    return zip([_Named(None, topic.topic_id) for topic in by_id.topics], partitions, strict=True)
+
+
+def _reaches_coordinator(
+    exchange: Exchange, asked_for: "Iterable[tuple[_Named, Sequence[OffsetCommitRequestPartition]]]"
+) -> bool:
+    """Whether any of these partitions is there."""
+    topics = exchange.cluster.topics
+    return any(
+        topic is not None and any(topic.partition(asked.partition_index) is not None for asked in partitions)
+        for topic, partitions in ((topics.find(*named), partitions) for named, partitions in asked_for)
+    )
+
+
+def _commit(group: ConsumerGroup, topic: Topic | None, asked: "OffsetCommitRequestPartition", *, error: int) -> Tree:
+    index = asked.partition_index
+    committed = CommittedOffset(
+        int(asked.committed_offset), int(asked.committed_leader_epoch), asked.committed_metadata or ""
+    )
+    if topic is not None and topic.partition(index) is None:
+        error = UNKNOWN_TOPIC_OR_PARTITION
+    elif error == 0 and committed.is_too_large:
+        error = OFFSET_METADATA_TOO_LARGE
+    elif error == 0 and topic is not None:
+        group.offsets.commit(TopicPartition(topic.name, index), committed)
+    return {"partition_index": index, "error_code": error}
+
+
+def answer_offset_fetch(exchange: Exchange) -> None:
+    """Tell what groups have committed; -1 where they have not."""
+    if exchange.version < _FIRST_FOR_GROUPS:
+        one = cast("FetchForOne", exchange.request())
+        found = _fetched(exchange, one.group_id, _asked_by_name(one), require_stable=one.require_stable)
+        exchange.reply_tree(found, exchange.now)
+        return
+    require_stable = cast("FetchByName", exchange.request()).require_stable
+    groups = [
+        {"group_id": group_id, **_fetched(exchange, group_id, asked, require_stable=require_stable)}
+        for group_id, asked in _fetched_groups(exchange)
+    ]
+    exchange.reply_tree({"groups": groups}, exchange.now)
+
+
+_Asked: TypeAlias = Sequence[tuple[_Named, Sequence[int]]] | None
+"""Topics and their partitions; None: everything the group has committed."""
+
+
+def _fetched_groups(exchange: Exchange) -> list[tuple[str, _Asked]]:
+    if exchange.version >= _FIRST_BY_ID:
+        by_id = cast("FetchById", exchange.request())
+        return [(group.group_id, _asked_by_id(group)) for group in by_id.groups]
+    by_name = cast("FetchByName", exchange.request())
+    return [(group.group_id, _asked_by_name(group)) for group in by_name.groups]
+
+
+def _asked_by_id(group: "GroupById") -> _Asked:
+    if group.topics is None:
+        return None
+    return [(_Named(None, topic.topic_id), topic.partition_indexes) for topic in group.topics]
+
+
+def _asked_by_name(group: "GroupByName | FetchForOne") -> _Asked:
+    if group.topics is None:
+        return None
+    return [(_Named(topic.name, None), topic.partition_indexes) for topic in group.topics]
+
+
+def _fetched(exchange: Exchange, group_id: str, asked: _Asked, *, require_stable: bool) -> Tree:
+    group = exchange.cluster.groups.found(group_id)
+    error = coordinator_error(exchange, group_id)
+    if error:
+        return {"error_code": error, "topics": []}
+    wanted = _everything(exchange, group) if asked is None else asked
+    return {
+        "error_code": 0,
+        "topics": [_fetched_topic(_Look(exchange, group, require_stable), named, indexes) for named, indexes in wanted],
+    }
+
+
+def _everything(exchange: Exchange, group: ConsumerGroup) -> Sequence[tuple[_Named, Sequence[int]]]:
+    found: dict[str, list[int]] = {}
+    for topic, index in group.offsets.partitions():
+        found.setdefault(topic, []).append(index)
+    by_id = exchange.version >= _FIRST_BY_ID
+    topics = [(name, exchange.cluster.topics.named(name), tuple(indexes)) for name, indexes in found.items()]
+    return [
+        (_Named(None if by_id else name, topic.topic_id if by_id else None), indexes)
+        for name, topic, indexes in topics
+        if topic is not None
+    ]
+
+
+class _Look(NamedTuple):
+    """One look at the offsets of a group."""
+
+    exchange: Exchange
+    group: ConsumerGroup
+    require_stable: bool
+    """Whether offsets that an open transaction is about to change are withheld."""
+
+
+def _fetched_topic(look: _Look, named: _Named, indexes: Sequence[int]) -> Tree:
+    topic = look.exchange.cluster.topics.find(named.name, named.topic_id)
+    error = UNKNOWN_TOPIC_ID if topic is None and named.name is None else 0
+    name = topic.name if topic else named.name or ""
+    partitions = [_fetched_partition(look, TopicPartition(name, index), error) for index in indexes]
+    return {"name": name, "topic_id": named.topic_id, "partitions": partitions}
+
+
+def _fetched_partition(look: _Look, partition: TopicPartition, error: int) -> Tree:
+    found = look.group.offsets.get(partition)
+    if look.require_stable and look.group.offsets.is_unstable(partition):
+        found, error = NOT_COMMITTED, error or UNSTABLE_OFFSET_COMMIT
+    return {
+        "partition_index": partition.partition,
+        "committed_offset": found.offset,
+        "committed_leader_epoch": found.leader_epoch,
+        "metadata": found.metadata,
+        "error_code": error,
+    }

@@ -1,0 +1,133 @@
+"""Metadata 0-13: brokers, topics, leaders; and topics made on first use.
+
+A topic that does not exist yet is answered with 3 UNKNOWN_TOPIC_OR_PARTITION (5 before Kafka 2.8) while its creation
+is begun; a later request finds it. Version 0 asks for all topics with an empty list, later ones with null.
+"""
+
+import contextlib
+import uuid
+from typing import cast
+
+from aioproducer.testing.fake_broker.exchange import Exchange
+from aioproducer.testing.fake_broker.log.partition import NO_LEADER, Partition
+from aioproducer.testing.fake_broker.topics.topic_checks import TopicRefusedError, check_name
+from aioproducer.testing.fake_broker.topics.topics import Topic, TopicRequest
+from aioproducer.testing.fake_broker.wire.codes import (
+    INVALID_REQUEST,
+    LEADER_NOT_AVAILABLE,
+    UNKNOWN_TOPIC_ID,
+    UNKNOWN_TOPIC_OR_PARTITION,
+)
+from aioproducer.testing.fake_broker.wire.control_wire import MetadataRequest, MetadataRequestTopic
+from aioproducer.testing.fake_broker.wire.messages import Tree
+
+_FIRST_WITH_NULL_FOR_ALL = 1
+_EVERYTHING_WITH_TOPICS = 3576
+_EVERYTHING_WITH_CLUSTERS = 8096
+"""What a client may do where nothing is forbidden, as bits."""
+
+_NAMES_ONLY = {10, 11}
+"""Versions that have a field for topic ids which nobody may use yet."""
+
+
+def answer_metadata(exchange: Exchange) -> None:
+    """Answer with the cluster as it is now."""
+    cluster = exchange.cluster
+    request = cast("MetadataRequest", exchange.request())
+    if exchange.version in _NAMES_ONLY and any(asked.name is None or asked.topic_id for asked in request.topics or ()):
+        exchange.reply_tree(_refusal(request), exchange.now)
+        return
+    topics = _topics(exchange, request)
+    tree: dict[str, object] = {
+        "error_code": 0,
+        "brokers": [
+            {"node_id": node, "host": cluster.brokers[node].host, "port": cluster.brokers[node].port, "rack": None}
+            for node in cluster.live_nodes()
+        ],
+        "cluster_id": cluster.settings.cluster_id,
+        "controller_id": min(cluster.live_nodes()),
+        "topics": topics,
+    }
+    if request.include_topic_authorized_operations:
+        tree["topics"] = [{**topic, "topic_authorized_operations": _EVERYTHING_WITH_TOPICS} for topic in topics]
+    if request.include_cluster_authorized_operations:
+        tree["cluster_authorized_operations"] = _EVERYTHING_WITH_CLUSTERS
+    exchange.reply_tree(tree, exchange.now)
+
+
+def _refusal(request: MetadataRequest) -> Tree:
+    """The answer to a request that asks by id before brokers can: everything in it is invalid."""
+    topics = [{**_unknown(asked.name or "", asked.topic_id, INVALID_REQUEST)} for asked in request.topics or ()]
+    return {"brokers": [], "cluster_id": None, "controller_id": -1, "topics": topics}
+
+
+def _topics(exchange: Exchange, request: MetadataRequest) -> list[Tree]:
+    asked = request.topics
+    if asked is None or (not asked and exchange.version < _FIRST_WITH_NULL_FOR_ALL):
+        return [_described(exchange, topic) for topic in exchange.cluster.topics]
+    may_create = request.allow_auto_topic_creation and exchange.cluster.settings.auto_create_topics
+    each_once = {(topic.name, topic.topic_id): topic for topic in asked}.values()
+    return [_answered(exchange, topic, may_create=may_create) for topic in each_once]
+
+
+def _answered(exchange: Exchange, asked: MetadataRequestTopic, *, may_create: bool) -> Tree:
+    topic = exchange.cluster.topics.find(asked.name, asked.topic_id)
+    if topic is not None:
+        return _described(exchange, topic)
+    if asked.name is None:
+        return _unknown(None, asked.topic_id, UNKNOWN_TOPIC_ID)
+    try:
+        check_name(asked.name)
+    except TopicRefusedError as refusal:
+        return _unknown(asked.name, None, refusal.code)
+    error = exchange.injected_error(asked.name)
+    if error == 0 and may_create:
+        error = _begin_creation(exchange, asked.name)
+    return _unknown(asked.name, None, error or UNKNOWN_TOPIC_OR_PARTITION)
+
+
+def _unknown(name: str | None, topic_id: uuid.UUID | None, error: int) -> Tree:
+    return {"error_code": error, "name": name, "topic_id": topic_id, "is_internal": False, "partitions": []}
+
+
+def _begin_creation(exchange: Exchange, name: str) -> int:
+    """Have a topic made in a moment; returns what is answered meanwhile."""
+    cluster = exchange.cluster
+    try:
+        cluster.topics.create(TopicRequest(name=name), validate_only=True)
+    except TopicRefusedError as refusal:
+        return refusal.code
+
+    def create(now: float) -> None:
+        del now
+        with contextlib.suppress(TopicRefusedError):  # made by somebody else, or too few brokers by now
+            cluster.topics.create(TopicRequest(name=name))
+
+    cluster.schedule.at(exchange.now + cluster.settings.auto_create_delay_s, create)
+    return cluster.settings.profile.auto_create_answer
+
+
+def _described(exchange: Exchange, topic: Topic) -> Tree:
+    error = exchange.injected_error(topic.name)
+    partitions = [] if error else list(enumerate(topic.partitions))
+    return {
+        "error_code": error,
+        "name": topic.name,
+        "topic_id": topic.topic_id,
+        "is_internal": topic.is_internal,
+        "partitions": [_partition(exchange, index, partition) for index, partition in partitions],
+    }
+
+
+def _partition(exchange: Exchange, index: int, partition: Partition) -> Tree:
+    present = (partition.leader, partition.leader_epoch)
+    leader, leader_epoch = exchange.broker.stale_leaders.get(partition, present)
+    return {
+        "error_code": LEADER_NOT_AVAILABLE if leader == NO_LEADER else 0,
+        "partition_index": index,
+        "leader_id": leader,
+        "leader_epoch": leader_epoch,
+        "replica_nodes": partition.replicas,
+        "isr_nodes": partition.isr,
+        "offline_replicas": partition.offline_replicas,
+    }

@@ -1,0 +1,386 @@
+"""Produce 3-13: check, append, wait for the copies, answer.
+
+acks=0    nothing is answered; if any partition failed, the connection closes
+acks=1    answered after the append
+acks=all  answered when the high watermark has passed the batch, or with 7 when `timeout_ms` is over,
+20 when the ISR has become too small meanwhile, 6 when the leader has moved; all three after the append
+"""
+
+from aioproducer.records import TopicPartition
+from aioproducer.testing.fake_broker.apis.leader_hints import endpoints_of, leader_hint
+from aioproducer.testing.fake_broker.exchange import Exchange
+from aioproducer.testing.fake_broker.faults import FaultKind
+from aioproducer.testing.fake_broker.log.batch_checks import (
+    BatchRefusedError,
+    accepted_batch,
+    begins_transactional,
+    breaks_request,
+    single_batch,
+    transactional_producer,
+)
+from aioproducer.testing.fake_broker.log.partition import Partition
+from aioproducer.testing.fake_broker.log.partition_log import LoggedBatch
+from aioproducer.testing.fake_broker.log.record_batch import BatchHeader, placed, read_header
+from aioproducer.testing.fake_broker.schedule import Appointment
+from aioproducer.testing.fake_broker.topics.topics import Topic
+from aioproducer.testing.fake_broker.transactions.transaction_checks import (
+    FIRST_PRODUCE_THAT_ADDS,
+    NOT_ADDED,
+    admit,
+    meets_markers,
+    produce_error,
+)
+from aioproducer.testing.fake_broker.transactions.transaction_entry import Claim
+from aioproducer.testing.fake_broker.wire.codes import (
+    INVALID_PRODUCER_EPOCH,
+    INVALID_PRODUCER_ID_MAPPING,
+    INVALID_REQUIRED_ACKS,
+    INVALID_TOPIC_EXCEPTION,
+    INVALID_TXN_STATE,
+    NOT_ENOUGH_REPLICAS,
+    NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    NOT_LEADER_OR_FOLLOWER,
+    OUT_OF_ORDER_SEQUENCE_NUMBER,
+    REQUEST_TIMED_OUT,
+    TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    UNKNOWN_SERVER_ERROR,
+    UNKNOWN_TOPIC_ID,
+    UNKNOWN_TOPIC_OR_PARTITION,
+)
+from aioproducer.testing.fake_broker.wire.primitives import Writer
+from aioproducer.testing.fake_broker.wire.produce_wire import (
+    PartitionResult,
+    ProducedPartition,
+    ProduceRequest,
+    decode_produce,
+    encode_produce,
+)
+
+_ALL = -1
+
+_LOOK_FOR_MARKERS_S = 0.020
+"""`add.partitions.to.txn.retry.backoff.ms`."""
+
+_LOOKS_FOR_MARKERS = 5
+"""So many fit into `add.partitions.to.txn.retry.backoff.max.ms`."""
+
+_SILENT_ABOUT_LOG_START = frozenset({2, 3, 6, 10, 18, 53, 76, 100})
+
+
+def answer_produce(exchange: Exchange) -> None:
+    """Append what a request brings, and answer when its copies are there."""
+    request = decode_produce(exchange.reader(), exchange.version)
+    _ProduceJob(exchange, request).start(exchange.now)
+
+
+class _Waiting:
+    """An appended batch whose copies are not there yet."""
+
+    __slots__ = ("end", "min_insync_replicas", "partition", "result")
+
+    def __init__(self, result: PartitionResult, partition: Partition, *, end: int, min_insync_replicas: int) -> None:
+        self.result = result
+        self.partition = partition
+        self.end = end
+        self.min_insync_replicas = min_insync_replicas
+
+    def is_done(self, node_id: int) -> bool:
+        """Whether there is something to answer; then the result says what."""
+        if self.partition.is_deleted:
+            self.result.error_code = UNKNOWN_TOPIC_OR_PARTITION
+        elif self.partition.leader != node_id:
+            self.result.error_code = NOT_LEADER_OR_FOLLOWER
+        elif self.partition.high_watermark < self.end:
+            return False
+        elif len(self.partition.isr) < self.min_insync_replicas:
+            self.result.error_code = NOT_ENOUGH_REPLICAS_AFTER_APPEND
+        return True
+
+
+class _ProduceJob:
+    """One request, from its first append to its answer."""
+
+    def __init__(self, exchange: Exchange, request: ProduceRequest) -> None:
+        self._exchange = exchange
+        self._request = request
+        self._results: list[PartitionResult] = []
+        self._waiting: list[_Waiting] = []
+        self._is_over = False
+        self._deadline: Appointment | None = None
+        self._looks_left = _LOOKS_FOR_MARKERS
+
+    def start(self, now: float) -> None:
+        """Append everything, when no markers are missing any more; answer then, or when the copies are there."""
+        exchange = self._exchange
+        if exchange.incarnation != exchange.broker.incarnation:
+            return
+        exchange.now = now
+        if any(produced.records is None and self._finds(produced) for produced in self._request.partitions):
+            return  # Kafka fails on null records so badly that it neither answers nor closes the connection
+        failure = self._failure()
+        if self._looks_left and failure is None and any(map(self._meets_markers, self._request.partitions)):
+            self._looks_left -= 1
+            exchange.cluster.schedule.at(now + _LOOK_FOR_MARKERS_S, self.start)
+            return
+        for produced in self._request.partitions:
+            result = PartitionResult(produced.topic, produced.topic_id, produced.partition_index)
+            self._results.append(result)
+            try:
+                self._append(produced, result, failure)
+            except BatchRefusedError as refusal:
+                result.refuse(refusal)
+        self._look_again(self._exchange.now)
+        if not self._is_over:
+            deadline = self._exchange.now + self._request.timeout_ms / 1000
+            self._deadline = self._exchange.cluster.schedule.at(deadline, self._time_out)
+
+    def _failure(self) -> BatchRefusedError | None:
+        """What all partitions are refused with because of one of them; None when each is looked at for itself."""
+        is_transactional = breaks = False
+        brought = []
+        for part in self._request.as_sent:
+            if not part.records:
+                continue
+            brought.append(part.records)
+            try:
+                is_transactional = is_transactional or begins_transactional(part.records)
+            except BatchRefusedError as refusal:
+                return refusal
+            breaks = breaks or (breaks_request(part.records, self._exchange.version) and self._finds(part))
+        if is_transactional and self._request.transactional_id is None:
+            return BatchRefusedError(TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        if is_transactional and len({transactional_producer(records) for records in brought} - {None}) > 1:
+            return BatchRefusedError(INVALID_PRODUCER_ID_MAPPING)
+        return BatchRefusedError(UNKNOWN_SERVER_ERROR) if breaks else None
+
+    def _finds(self, produced: ProducedPartition) -> bool:
+        topic = self._exchange.cluster.topics.find(produced.topic, produced.topic_id)
+        return topic is not None and topic.partition(produced.partition_index) is not None
+
+    def _meets_markers(self, produced: ProducedPartition) -> bool:
+        """Whether a partition cannot be added to the transaction yet: since Produce 12 the leader asks again."""
+        exchange, cluster = self._exchange, self._exchange.cluster
+        if exchange.version < FIRST_PRODUCE_THAT_ADDS or not produced.records or not self._request.transactional_id:
+            return False
+        topic = cluster.topics.find(produced.topic, produced.topic_id)
+        partition = topic.partition(produced.partition_index) if topic else None
+        producer = transactional_producer(produced.records)
+        if producer is None or partition is None or partition.leader != exchange.broker.node_id:
+            return False
+        claim = Claim(self._request.transactional_id, *producer)
+        return not partition.is_in_transaction(*producer) and meets_markers(cluster, claim, exchange.now)
+
+    # Appending
+
+    def _append(self, produced: ProducedPartition, result: PartitionResult, failure: BatchRefusedError | None) -> None:
+        if failure is not None:
+            raise failure
+        topic = self._exchange.cluster.topics.find(produced.topic, produced.topic_id)
+        name = topic.name if topic else produced.topic
+        if self._is_refused_by_fault(name, result):
+            return
+        partition = topic.partition(produced.partition_index) if topic else None
+        if topic is None or partition is None:
+            is_unknown_id = topic is None and produced.topic is None
+            raise BatchRefusedError(UNKNOWN_TOPIC_ID if is_unknown_id else UNKNOWN_TOPIC_OR_PARTITION)
+        batch = self._batch_of(produced, result)
+        self._check_transaction(batch, topic, partition, index=result.index)
+        self._check_request()
+        self._check_leadership(topic, partition, result)
+        self._log(batch, topic, partition, result=result)
+        self._apply_fault_after_append(name, result)
+
+    def _batch_of(self, produced: ProducedPartition, result: PartitionResult) -> memoryview:
+        """The batch to append: of a partition that is there more than once the last that is one.
+
+        If any of the others is none, that is answered, though the batch is appended; so Kafka does.
+
+        Raises:
+            BatchRefusedError: there is no batch.
+        """
+        version = self._exchange.version
+        if len(self._request.as_sent) == len(self._request.partitions):
+            return single_batch(produced.records, version)
+        batch, refusal = None, None
+        for other in self._request.as_sent:
+            if other[:3] == produced[:3]:
+                try:
+                    batch = single_batch(other.records, version)
+                except BatchRefusedError as error:
+                    refusal = error
+        if batch is None:
+            raise refusal or BatchRefusedError(UNKNOWN_SERVER_ERROR)
+        result.answered_instead = refusal
+        return batch
+
+    def _check_transaction(self, batch: memoryview, topic: Topic, partition: Partition, *, index: int) -> None:
+        """Ask the transaction coordinator, if this is the first batch of a transaction here.
+
+        Raises:
+            BatchRefusedError: the coordinator does not know of it.
+        """
+        producer = transactional_producer(batch)
+        is_leader = partition.leader == self._exchange.broker.node_id
+        if producer is None or not is_leader or partition.is_in_transaction(*producer):
+            return
+        cluster, version = self._exchange.cluster, self._exchange.version
+        adds = version >= FIRST_PRODUCE_THAT_ADDS
+        settings = cluster.settings
+        if adds or (settings.transaction_partition_verification and settings.profile.verifies_transactions):
+            if settings.profile.verifies_epochs and partition.producers.is_before(*producer):
+                raise BatchRefusedError(INVALID_PRODUCER_EPOCH)
+            place = TopicPartition(topic.name, index)
+            partition.verifications.ask(producer, read_header(batch).base_sequence, is_version_2=adds)
+            claim = Claim(self._request.transactional_id or "", *producer)
+            error = admit(cluster, claim, place, adds=adds, now=self._exchange.now)
+            if error:
+                code = produce_error(error, version)
+                raise BatchRefusedError(code, message=NOT_ADDED if code == INVALID_TXN_STATE else None)
+
+    def _check_request(self) -> None:
+        if self._request.acks not in {0, 1, _ALL}:
+            raise BatchRefusedError(INVALID_REQUIRED_ACKS)
+
+    def _is_refused_by_fault(self, name: str | None, result: PartitionResult) -> bool:
+        if not self._exchange.cluster.faults.kinds:
+            return False
+        place = (name, result.index)
+        fault = self._exchange.fault(FaultKind.ERROR, *place) or self._exchange.fault(FaultKind.RECORD_ERRORS, *place)
+        if fault is None:
+            return False
+        result.error_code, result.error_message = fault.code, fault.message
+        result.record_errors = sorted(fault.records.items())
+        result.base_offset = -1 if fault.base_offset is None else fault.base_offset
+        return True
+
+    def _apply_fault_after_append(self, name: str | None, result: PartitionResult) -> None:
+        fault = self._exchange.fault(FaultKind.ERROR_AFTER_APPEND, name, result.index)
+        if fault is not None:
+            result.error_code = fault.code
+            result.base_offset = result.base_offset if fault.base_offset is None else fault.base_offset
+
+    def _check_leadership(self, topic: Topic, partition: Partition, result: PartitionResult) -> None:
+        if topic.is_internal:
+            raise BatchRefusedError(INVALID_TOPIC_EXCEPTION)
+        if partition.leader != self._exchange.broker.node_id:
+            result.leader = leader_hint(partition, self._exchange.broker)
+            raise BatchRefusedError(NOT_LEADER_OR_FOLLOWER)
+        result.log_start_offset = partition.log.start_offset
+        if self._request.acks == _ALL and len(partition.isr) < _copies_needed(topic, partition):
+            raise BatchRefusedError(NOT_ENOUGH_REPLICAS)
+
+    def _log(self, batch: memoryview, topic: Topic, partition: Partition, *, result: PartitionResult) -> None:
+        wall_clock_ms = self._exchange.cluster.settings.wall_clock_ms(self._exchange.now)
+        place = f"{topic.name}-{result.index}"
+        batch = accepted_batch(batch, topic.config, wall_clock_ms=wall_clock_ms, place=place)
+        header = read_header(batch)
+        duplicate = partition.producers.duplicate_of(header) if header.producer_id >= 0 else None
+        if duplicate is not None:
+            result.base_offset, result.log_append_time = duplicate.base_offset, duplicate.max_timestamp
+            end = duplicate.last_offset + 1
+        else:
+            if header.producer_id >= 0 and (error := self._rejection(partition, header)):
+                raise BatchRefusedError(error)
+            result.base_offset = partition.log.end_offset
+            result.log_append_time = wall_clock_ms if topic.config.is_log_append_time else -1
+            logged = _logged(batch, header, base_offset=result.base_offset, leader_epoch=partition.leader_epoch)
+            partition.append(logged, topic.config, now=self._exchange.now)
+            end = partition.log.end_offset
+        result.log_start_offset = partition.log.start_offset
+        if self._request.acks == _ALL:
+            needed = _copies_needed(topic, partition)
+            self._waiting.append(_Waiting(result, partition, end=end, min_insync_replicas=needed))
+
+    def _rejection(self, partition: Partition, header: BatchHeader) -> int:
+        """The error for a batch that is not its producer's next, or not of the transaction its producer has open."""
+        producers, producer_id = partition.producers, header.producer_id
+        known = producers.entry(producer_id)
+        if known is None or header.producer_epoch >= known.epoch:
+            has_batches = known is not None and bool(known.batches)
+            if partition.verifications.is_out_of_order(producer_id, header.base_sequence, has_batches=has_batches):
+                return OUT_OF_ORDER_SEQUENCE_NUMBER
+        is_left_out = not header.is_transactional and partition.transactions.first_offset(producer_id) is not None
+        return producers.rejection_of(header) or (INVALID_TXN_STATE if is_left_out else 0)
+
+    # Waiting and answering
+
+    def _look_again(self, now: float) -> None:
+        if self._is_over:
+            return
+        node_id = self._exchange.broker.node_id
+        unfinished = [waiting for waiting in self._waiting if not waiting.is_done(node_id)]
+        self._waiting = unfinished
+        if not unfinished:
+            self._answer(now)
+            return
+        unfinished[0].partition.watch(self._look_again)
+
+    def _time_out(self, now: float) -> None:
+        if not self._is_over:
+            for waiting in self._waiting:
+                waiting.result.error_code = REQUEST_TIMED_OUT
+            self._answer(now)
+
+    def _answer(self, now: float) -> None:
+        self._is_over = True
+        if self._deadline is not None:
+            self._deadline.cancel()
+        self._exchange.cluster.observe(self._exchange, self._results, now)
+        if self._request.acks == 0:
+            failed = next((result for result in self._results if result.error_code), None)
+            if failed is None:
+                self._exchange.finish_silently(now)
+            else:
+                self._exchange.hang_up(f"acks=0 and error {failed.error_code}", now)
+            return
+        answered = self._results
+        if FaultKind.OMIT_PARTITION in self._exchange.cluster.faults.kinds:
+            answered = [result for result in self._results if not self._is_omitted(result)]
+        for result in answered:
+            if result.answered_instead is not None:
+                result.base_offset = result.log_append_time = result.log_start_offset = -1
+                result.refuse(result.answered_instead)
+            self._complete(result)
+        hints = [result.leader for result in answered if result.leader is not None]
+        parts = encode_produce(
+            Writer(flexible=self._exchange.is_flexible),
+            self._exchange.version,
+            answered,
+            throttle_ms=self._exchange.throttle_ms,
+            endpoints=endpoints_of(self._exchange.cluster, hints) if hints else (),
+        )
+        self._exchange.reply(parts, now)
+
+    def _complete(self, result: PartitionResult) -> None:
+        """Fill in what goes with an error that was found late, or laid down by a test."""
+        if result.error_code in _SILENT_ABOUT_LOG_START and result.base_offset < 0:
+            result.log_start_offset = -1
+        if result.error_code == NOT_LEADER_OR_FOLLOWER and result.leader is None:
+            topic = self._exchange.cluster.topics.find(result.topic, result.topic_id)
+            partition = topic.partition(result.index) if topic else None
+            result.leader = leader_hint(partition, self._exchange.broker) if partition else None
+
+    def _is_omitted(self, result: PartitionResult) -> bool:
+        topic = self._exchange.cluster.topics.find(result.topic, result.topic_id)
+        name = topic.name if topic else result.topic
+        return self._exchange.fault(FaultKind.OMIT_PARTITION, name, result.index) is not None
+
+
+def _copies_needed(topic: Topic, partition: Partition) -> int:
+    """How many copies `acks=all` wants in sync; never more than there are, whatever the topic's setting."""
+    return min(topic.config.min_insync_replicas, len(partition.replicas))
+
+
+def _logged(batch: memoryview, header: BatchHeader, *, base_offset: int, leader_epoch: int) -> LoggedBatch:
+    return LoggedBatch(
+        base_offset=base_offset,
+        last_offset=base_offset + header.last_offset_delta,
+        max_timestamp=header.max_timestamp,
+        leader_epoch=leader_epoch,
+        producer_id=header.producer_id,
+        producer_epoch=header.producer_epoch,
+        base_sequence=header.base_sequence,
+        last_sequence=header.last_sequence,
+        data=placed(batch, base_offset=base_offset, leader_epoch=leader_epoch),
+        attributes=header.attributes,
+    )

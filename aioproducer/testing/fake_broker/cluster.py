@@ -1,0 +1,173 @@
+"""The whole embedded cluster, without I/O: brokers, topics, and what befalls them.
+
+driver                                 model
+connected / receive / disconnected ->  brokers serve, effects collect
+advance(now) at next_wakeup()      ->  long polls end, followers copy, delays pass
+kill / restart / move_leader       ->  leaders change, waiting answers end
+take_effects()                     <-  bytes to send, connections to close, in order
+"""
+
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from random import Random
+from typing import TYPE_CHECKING, TypeAlias
+
+from aioproducer.testing.fake_broker.broker import Broker, SeenRequest
+from aioproducer.testing.fake_broker.effects import Effect
+from aioproducer.testing.fake_broker.faults import Fault, Faults
+from aioproducer.testing.fake_broker.features import TRANSACTIONS_V2, Features
+from aioproducer.testing.fake_broker.groups.consumer_groups import ConsumerGroups
+from aioproducer.testing.fake_broker.log.partition import Partition
+from aioproducer.testing.fake_broker.log.producer_ids import ProducerIds
+from aioproducer.testing.fake_broker.schedule import Appointment, Schedule
+from aioproducer.testing.fake_broker.settings import ClusterSettings
+from aioproducer.testing.fake_broker.topics.topics import TopicCatalogue
+from aioproducer.testing.fake_broker.transactions.coordinators import CoordinatorKind, Coordinators
+from aioproducer.testing.fake_broker.transactions.transaction_coordinator import TransactionCoordinator
+from aioproducer.testing.fake_broker.transactions.transaction_entry import TransactionEntry
+from aioproducer.testing.fake_broker.transactions.transaction_markers import MarkerWriter
+
+if TYPE_CHECKING:
+    from aioproducer.testing.fake_broker.exchange import Exchange
+
+REQUESTS_KEPT = 10_000
+
+Observer: TypeAlias = Callable[["Exchange", object, float], None]
+"""Takes the exchange, its answer (a tree, or for Produce the `PartitionResult`s), and the time in seconds."""
+
+
+class ModelCluster:
+    """Brokers 1 to `nodes` and everything they share.
+
+    Args:
+        nodes: how many.
+        settings: of all of them.
+        random: where ids come from.
+        wake: called when something became due outside of the driver's own calls (a stall was removed).
+    """
+
+    def __init__(
+        self, nodes: int, settings: ClusterSettings, *, random: Random, wake: Callable[[], None] = lambda: None
+    ) -> None:
+        self.settings = settings
+        self.random = random
+        self.schedule = Schedule()
+        self.faults = Faults(self._release)
+        self.brokers = {number: Broker(number, self) for number in range(1, nodes + 1)}
+        self.groups = ConsumerGroups(self.schedule, random, settings)
+        self.topics = TopicCatalogue(
+            settings, self.schedule, random=random, live_nodes=self.live_nodes, drop_offsets=self.groups.drop_topic
+        )
+        self.producer_ids = ProducerIds(settings.producer_ids_load_s)
+        self.features = Features(settings.profile, settings.transaction_version)
+        self.coordinators = Coordinators(self.live_nodes, settings.coordinator_load_s, unload_group=self.groups.unload)
+        self.markers = MarkerWriter(self.topics, self.groups, settings=settings, schedule=self.schedule)
+        self.transactions = TransactionCoordinator(
+            self.producer_ids,
+            self.schedule,
+            write_markers=self._write_markers,
+            is_version_2=lambda: self.features.transaction_version >= TRANSACTIONS_V2,
+            coordinator_epoch=partial(self.coordinators.epoch_of, CoordinatorKind.TRANSACTION),
+            settings=settings,
+        )
+        self.requests: deque[SeenRequest] = deque(maxlen=REQUESTS_KEPT)
+        self.observe: Observer = _nobody_looks
+        """Told of every answer that a broker gives, before faults spoil it; simulations count and print them."""
+        self._effects: list[Effect] = []
+        self._wake = wake
+        self._unnoticed: dict[int, Appointment] = {}
+        self._was_clean: dict[int, bool] = {}
+
+    # What the driver does
+
+    def advance(self, now: float) -> None:
+        """Do what is due."""
+        self.schedule.run_due(now)
+
+    def next_wakeup(self) -> float | None:
+        """When `advance` has something to do, in seconds; None: nothing is planned."""
+        return self.schedule.next_at()
+
+    def take_effects(self) -> list[Effect]:
+        """What is to be done on the network, oldest first; each is handed out once."""
+        effects, self._effects = self._effects, []
+        return effects
+
+    def live_nodes(self) -> list[int]:
+        """Ids of the brokers that are up, ascending."""
+        return [number for number, broker in self.brokers.items() if broker.is_alive]
+
+    # What befalls brokers and partitions
+
+    def kill(self, node_id: int, now: float, *, clean: bool = False) -> None:
+        """Stop a broker; its partitions get other leaders when the death is noticed.
+
+        Args:
+            node_id: which one.
+            now: when it happens.
+            clean: shut down in order: its leaders move at once, and of each producer it remembers only the last batch.
+        """
+        broker = self.brokers[node_id]
+        if not broker.is_alive:
+            return
+        broker.die()
+        self._was_clean[node_id] = clean
+        for partition in self.partitions():
+            partition.node_died(node_id)
+        if clean or self.settings.failover_delay_s == 0:
+            self._fence(node_id, now)
+        else:
+            when = now + self.settings.failover_delay_s
+            self._unnoticed[node_id] = self.schedule.at(when, lambda then: self._fence(node_id, then))
+
+    def restart(self, node_id: int, now: float) -> None:
+        """Bring a dead broker back, with the log it had."""
+        broker = self.brokers[node_id]
+        if broker.is_alive:
+            return
+        unnoticed = self._unnoticed.pop(node_id, None)
+        if unnoticed is not None:
+            unnoticed.cancel()
+            self._fence(node_id, now)
+        broker.is_alive = True
+        for partition in self.partitions():
+            partition.node_returned(node_id, now, was_clean=self._was_clean[node_id])
+
+    def hold_replication(self, node_id: int, now: float, *, held: bool) -> None:
+        """Let a broker stop copying from the leaders, or go on."""
+        for partition in self.partitions():
+            partition.hold_replication(node_id, now, held=held)
+
+    def partitions(self) -> list[Partition]:
+        """All partitions of all topics."""
+        return [partition for topic in self.topics for partition in topic.partitions]
+
+    def _fence(self, node_id: int, now: float) -> None:
+        self._unnoticed.pop(node_id, None)
+        for topic in self.topics:
+            for partition in topic.partitions:
+                partition.node_fenced(node_id, now, unclean=topic.config.allows_unclean_election)
+
+    # What brokers do
+
+    def emit(self, effect: Effect) -> None:
+        """Have something done on the network."""
+        self._effects.append(effect)
+
+    def note(self, request: SeenRequest) -> None:
+        """Keep a request for the tests to look at."""
+        self.requests.append(request)
+
+    def _write_markers(self, entry: TransactionEntry, done: Callable[[float], None], now: float) -> None:
+        epoch = self.coordinators.epoch_of(CoordinatorKind.TRANSACTION, entry.transactional_id, now)
+        self.markers.write_all(entry, epoch, done, now=now)
+
+    def _release(self, fault: Fault) -> None:
+        for broker in self.brokers.values():
+            self.schedule.at(0.0, lambda now, broker=broker: broker.release(fault, now))  # type: ignore[misc]
+        self._wake()
+
+
+def _nobody_looks(_exchange: "Exchange", _answer: object, _now: float) -> None:
+    """What observes when nobody does."""

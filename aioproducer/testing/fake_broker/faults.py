@@ -1,0 +1,237 @@
+"""What goes wrong on purpose: rules that tests lay down, and that brokers ask at fixed points of a request.
+
+    frame arrives -> [stall] [delay] [drop connection] -> [error before append] append [error after append]
+                  -> [drop connection] [delay] -> [half a frame | wrong correlation id | garbage | oversized] -> sent
+
+A rule applies to the requests it names, after letting `skip` of them pass, `times` times (None: until removed).
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum, auto
+
+from aioproducer.testing.fake_broker.wire.api_keys import ApiKey
+
+_INT16 = 2**15
+"""Codes are an int16 on the wire."""
+
+
+class FaultKind(IntEnum):
+    """What goes wrong."""
+
+    STALL = auto()
+    DELAY_REQUEST = auto()
+    DROP_REQUEST = auto()
+    ERROR = auto()
+    ERROR_AFTER_APPEND = auto()
+    RECORD_ERRORS = auto()
+    OMIT_PARTITION = auto()
+    THROTTLE = auto()
+    DROP_RESPONSE = auto()
+    DELAY_RESPONSE = auto()
+    HALF_FRAME = auto()
+    WRONG_CORRELATION_ID = auto()
+    GARBAGE = auto()
+    OVERSIZED_FRAME = auto()
+
+
+_OF_PARTITIONS = frozenset(
+    (FaultKind.ERROR, FaultKind.ERROR_AFTER_APPEND, FaultKind.RECORD_ERRORS, FaultKind.OMIT_PARTITION)
+)
+"""Kinds that apply to one partition of a request; the others apply to a request with all its partitions."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Where:
+    """Which requests a rule is for; None: any."""
+
+    api: ApiKey | None = None
+    node_id: int | None = None
+    client_id: str | None = None
+    topic: str | None = None
+    partition: int | None = None
+
+    def matches(self, place: "Where") -> bool:
+        """Whether a request at `place`, all of whose fields are known, is meant."""
+        return (
+            self.api in {None, place.api}
+            and self.node_id in {None, place.node_id}
+            and self.client_id in {None, place.client_id}
+            and self.topic in {None, place.topic}
+            and self.partition in {None, place.partition}
+        )
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Fault:
+    """One rule. `hits` counts how often it has applied."""
+
+    kind: FaultKind
+    where: Where
+    times: int | None = 1
+    skip: int = 0
+    code: int = 0
+    """The error code to answer."""
+
+    base_offset: int | None = None
+    """The offset to answer with an error; None: what Kafka would say, -1 before the append, the batch's after it."""
+
+    amount: float = 0.0
+    """Seconds of a delay, milliseconds of a throttle, bytes claimed by an oversized frame."""
+
+    data: bytes | None = None
+    """What is sent instead of the answer."""
+
+    records: Mapping[int, str | None] = field(default_factory=dict)
+    """Rejected records of the batch: index, message (KIP-467)."""
+
+    message: str | None = None
+    """The error message beside the code."""
+
+    hits: int = 0
+
+    def __post_init__(self) -> None:
+        """Check what would otherwise fail inside a broker, far from the line that said it.
+
+        Raises:
+            TypeError: `where` or `code` of the wrong type.
+            ValueError: a code that no answer has room for; a partition where whole requests are meant.
+        """
+        if not isinstance(self.where, Where):
+            raise TypeError(f"where must be a Where, not {type(self.where).__name__}")
+        if self.kind not in _OF_PARTITIONS and (self.where.topic, self.where.partition) != (None, None):
+            raise ValueError(
+                f"{self.kind.name} applies to whole requests: where may have api, node_id and client_id, not topic or "
+                "partition, which are for error, error_after_append, record_errors and omit_partition"
+            )
+        if not isinstance(self.code, int) or isinstance(self.code, bool):
+            raise TypeError(f"code must be an ErrorCode or an int, not {type(self.code).__name__}")
+        if not -_INT16 <= self.code < _INT16:
+            raise ValueError(f"code must be between {-_INT16} and {_INT16 - 1}, not {self.code}")
+
+    def applies(self, place: Where) -> bool:
+        """Whether it applies now; counts down what it lets pass and how often it applies."""
+        if self.times == 0 or not self.where.matches(place):
+            return False
+        if self.skip > 0:
+            self.skip -= 1
+            return False
+        if self.times is not None:
+            self.times -= 1
+        self.hits += 1
+        return True
+
+
+class Faults:  # noqa: PLR0904 - one verb a fault
+    """All rules of a cluster, and the verbs that lay them down.
+
+    Every verb takes `times` and `skip`, and names the requests by `api`, `node_id`, `client_id` (errors and
+    `omit_partition` by `topic` and `partition`, too). Each returns its `Fault`, which `remove` takes back.
+
+    Args:
+        released: called when a stall is removed, so that what it held can go on.
+    """
+
+    def __init__(self, released: Callable[[Fault], None]) -> None:
+        self._rules: list[Fault] = []
+        self._released = released
+        self.kinds: dict[FaultKind, list[Fault]] = {}
+        """The rules that may still apply, by kind; a kind that is not here need not be asked for."""
+
+    def add(self, fault: Fault) -> Fault:
+        """Lay down a rule as it is."""
+        self._rules.append(fault)
+        self.kinds.setdefault(fault.kind, []).append(fault)
+        return fault
+
+    def remove(self, fault: Fault) -> None:
+        """Take a rule back; a stall lets go what it held."""
+        if fault in self._rules:
+            self._rules.remove(fault)
+            self._retire(fault)
+            self._released(fault)
+
+    def clear(self) -> None:
+        """Take all rules back."""
+        for fault in list(self._rules):
+            self.remove(fault)
+
+    def take(self, kind: FaultKind, place: Where, *, names_topic: bool = False) -> Fault | None:
+        """The rule of this kind that applies to a request now, if any; `names_topic`: of those that name one."""
+        rules = (rule for rule in self.kinds.get(kind, ()) if rule.where.topic is not None or not names_topic)
+        applying = next((rule for rule in rules if rule.applies(place)), None)
+        if applying is not None and applying.times == 0:
+            self._retire(applying)
+        return applying
+
+    def _retire(self, fault: Fault) -> None:
+        """Ask for a rule no more: it was taken back, or has applied as often as it may."""
+        rules = self.kinds.get(fault.kind, [])
+        if fault in rules:
+            rules.remove(fault)
+        if not rules:
+            self.kinds.pop(fault.kind, None)
+
+    def error(
+        self, code: int, where: Where, *, times: int | None = 1, skip: int = 0, base_offset: int | None = None
+    ) -> Fault:
+        """Answer an error code instead of doing what was asked; Produce appends nothing."""
+        return self.add(
+            Fault(kind=FaultKind.ERROR, where=where, code=code, times=times, skip=skip, base_offset=base_offset)
+        )
+
+    def error_after_append(
+        self, code: int, where: Where, *, times: int | None = 1, skip: int = 0, base_offset: int | None = None
+    ) -> Fault:
+        """Append what a Produce brings, then answer an error code, by default with the offset it was given."""
+        kind = FaultKind.ERROR_AFTER_APPEND
+        return self.add(Fault(kind=kind, where=where, code=code, times=times, skip=skip, base_offset=base_offset))
+
+    def record_errors(self, records: Mapping[int, str | None], where: Where, *, code: int = 87) -> Fault:
+        """Refuse one batch because of some of its records (KIP-467)."""
+        message = f"One or more records have been rejected due to {len(records)} record errors in total"
+        return self.add(
+            Fault(kind=FaultKind.RECORD_ERRORS, where=where, code=code, records=dict(records), message=message)
+        )
+
+    def omit_partition(self, where: Where, *, times: int | None = 1) -> Fault:
+        """Do what a Produce asks, and leave the partition out of the answer."""
+        return self.add(Fault(kind=FaultKind.OMIT_PARTITION, where=where, times=times))
+
+    def throttle(self, throttle_ms: int, where: Where, *, times: int | None = 1) -> Fault:
+        """Answer with a throttle time, and read nothing more from the connection for so long (KIP-219)."""
+        return self.add(Fault(kind=FaultKind.THROTTLE, where=where, amount=throttle_ms, times=times))
+
+    def drop_connection(
+        self, where: Where, *, after_append: bool = False, times: int | None = 1, skip: int = 0
+    ) -> Fault:
+        """Close the connection instead of serving a request, or after serving it instead of answering."""
+        kind = FaultKind.DROP_RESPONSE if after_append else FaultKind.DROP_REQUEST
+        return self.add(Fault(kind=kind, where=where, times=times, skip=skip))
+
+    def delay(
+        self, seconds: float, where: Where, *, after_append: bool = True, times: int | None = 1, skip: int = 0
+    ) -> Fault:
+        """Answer later: hold the answer, or the request before anything is done with it."""
+        kind = FaultKind.DELAY_RESPONSE if after_append else FaultKind.DELAY_REQUEST
+        return self.add(Fault(kind=kind, where=where, amount=seconds, times=times, skip=skip))
+
+    def stall(self, where: Where, *, times: int | None = None, skip: int = 0) -> Fault:
+        """Accept requests and do nothing with them until the rule is removed."""
+        return self.add(Fault(kind=FaultKind.STALL, where=where, times=times, skip=skip))
+
+    def half_frame(self, where: Where, *, times: int | None = 1, skip: int = 0) -> Fault:
+        """Send the first half of the answer, then close the connection."""
+        return self.add(Fault(kind=FaultKind.HALF_FRAME, where=where, times=times, skip=skip))
+
+    def wrong_correlation_id(self, where: Where, *, times: int | None = 1, skip: int = 0) -> Fault:
+        """Answer under a correlation id that nobody asked with."""
+        return self.add(Fault(kind=FaultKind.WRONG_CORRELATION_ID, where=where, times=times, skip=skip))
+
+    def garbage(self, data: bytes, where: Where, *, times: int | None = 1, skip: int = 0) -> Fault:
+        """Send these bytes, as they are, instead of the answer."""
+        return self.add(Fault(kind=FaultKind.GARBAGE, where=where, data=data, times=times, skip=skip))
+
+    def oversized_frame(self, where: Where, *, size: int = 2**31 - 1, times: int | None = 1, skip: int = 0) -> Fault:
+        """Put a wrong size, huge or negative, in front of the answer."""
+        return self.add(Fault(kind=FaultKind.OVERSIZED_FRAME, where=where, amount=size, times=times, skip=skip))

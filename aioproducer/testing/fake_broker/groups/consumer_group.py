@@ -1,0 +1,396 @@
+"""One consumer group of the classic protocol: its generations, and how a rebalance goes.
+
+    EMPTY --join--> PREPARING --all joined--> COMPLETING --leader's sync--> STABLE
+      ^                 ^                          |                          |
+      |                 +---- join, leave, session over, from any state; -----+
+      |                       SyncGroup not sent in time
+      +--- last member gone
+
+Members that do not join again within the longest rebalance time-out are dropped, unless they are static: those stay
+until their session is over. Once all have joined, each has as long again to send its SyncGroup, or is dropped. Who is
+new waits at most five minutes for the others: its connection may be gone, and it sends no heartbeats. An instance that
+comes back to a stable group takes its former self's place and assignment, and nobody notices.
+
+Source: GroupMetadataManager (classicGroup...) and ClassicGroup in Apache Kafka; KIP-345.
+"""
+
+from collections.abc import Mapping, Sequence
+from enum import Enum, auto
+from functools import partial
+from typing import NamedTuple
+
+from aioproducer.testing.fake_broker.groups.committed_offsets import GroupOffsets
+from aioproducer.testing.fake_broker.groups.group_members import GroupMembers, Member, Reply
+from aioproducer.testing.fake_broker.schedule import Appointment, Schedule
+from aioproducer.testing.fake_broker.wire.codes import (
+    FENCED_INSTANCE_ID,
+    ILLEGAL_GENERATION,
+    INCONSISTENT_GROUP_PROTOCOL,
+    NONE,
+    NOT_COORDINATOR,
+    REBALANCE_IN_PROGRESS,
+    UNKNOWN_MEMBER_ID,
+)
+from aioproducer.testing.fake_broker.wire.messages import Tree
+
+NEW_MEMBER_JOIN_S = 300.0
+"""How long a new member's JoinGroup may wait; no setting of Kafka changes it."""
+
+_SHORTEST_WAIT_S = 0.1
+"""Between two looks at who has joined, where members ask for no time at all: they must not follow at the same now."""
+
+
+class GroupState(Enum):
+    """Where a group is between two rebalances."""
+
+    EMPTY = auto()
+    PREPARING = auto()
+    COMPLETING = auto()
+    STABLE = auto()
+
+
+class Identity(NamedTuple):
+    """Who asks, as the request says."""
+
+    member_id: str
+    instance_id: str | None = None
+
+
+class Committer(NamedTuple):
+    """Who commits offsets, as its request says."""
+
+    member_id: str
+    generation: int
+    instance_id: str | None
+
+
+class ConsumerGroup:
+    """One group and the offsets it has committed.
+
+    Args:
+        schedule: for sessions and rebalance time-outs.
+        as_4_0: whether an id that is given back unused starts a rebalance.
+    """
+
+    def __init__(self, schedule: Schedule, *, as_4_0: bool) -> None:
+        self.state = GroupState.EMPTY
+        self.generation = 0
+        self.protocol_type = ""
+        self.protocol_name = ""
+        self.leader = ""
+        self.offsets = GroupOffsets()
+        self.exists = False
+        """Whether somebody has wanted to join or committed; Kafka makes a group then. Set by who keeps it."""
+        self._schedule = schedule
+        self._as_4_0 = as_4_0
+        self._members = GroupMembers()
+        self._deadline: Appointment | None = None
+        self._sync_deadline: Appointment | None = None
+        self._unsynced: set[str] = set()
+        """Ids in this generation of which no SyncGroup has come; as in Kafka also one whose instance has another."""
+
+    # What is wrong with a request
+
+    def join_error(self, who: Identity, protocol_type: str, protocols: Mapping[str, bytes]) -> int:
+        """The error for who wants to join; an empty member id is somebody new."""
+        if who.member_id and not self.exists:
+            return UNKNOWN_MEMBER_ID
+        if not self._accepts(protocol_type, protocols):
+            return INCONSISTENT_GROUP_PROTOCOL
+        if not who.member_id or self._members.is_expected(who.member_id):
+            return NONE
+        return self._members.error_of(*who)
+
+    def _accepts(self, protocol_type: str, protocols: Mapping[str, bytes]) -> bool:
+        if self.is_empty:
+            return bool(protocol_type and protocols)
+        return protocol_type == self.protocol_type and not self._members.common_protocols().isdisjoint(protocols)
+
+    def member_error(self, who: Identity, generation: int) -> int:
+        """The error of a request that must come from a member of this generation."""
+        error = self._members.error_of(*who)
+        return error or (NONE if generation == self.generation else ILLEGAL_GENERATION)
+
+    def sync_error(self, protocol_type: str | None, protocol_name: str | None) -> int:
+        """The error of a SyncGroup that names other protocols than the group's; None: it names none."""
+        is_right = protocol_type in {None, self.protocol_type} and protocol_name in {None, self.protocol_name}
+        return NONE if is_right else INCONSISTENT_GROUP_PROTOCOL
+
+    def commit_error(self, who: Committer, *, is_transactional: bool) -> int:
+        """The error for who commits offsets: a member, or while there are none somebody who names none."""
+        names_nobody = who.generation < 0 and not who.member_id and who.instance_id is None
+        if who.generation < 0 and self.is_empty:
+            return NONE
+        if names_nobody:
+            return NONE if is_transactional else UNKNOWN_MEMBER_ID
+        error = self.member_error(Identity(who.member_id, who.instance_id), who.generation)
+        is_forming = self.state is GroupState.COMPLETING and not is_transactional
+        return error or (REBALANCE_IN_PROGRESS if is_forming else NONE)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there are no members."""
+        return not self._members
+
+    @property
+    def members(self) -> Sequence[Member]:
+        """Who is in it, in the order in which they came."""
+        return tuple(self._members)
+
+    # Requests
+
+    def expect(self, member_id: str, session_timeout_s: float, now: float) -> None:
+        """Wait for somebody to join with an id that is being given out; a rebalance waits too."""
+        until = self._schedule.at(now + session_timeout_s, partial(self._expect_no_more, member_id))
+        self._members.expect(member_id, until)
+
+    def join(self, member: Member, protocol_type: str, *, knows_skipping: bool, now: float) -> None:
+        """Take in a member, new or not; its `join` is answered when all have joined.
+
+        Args:
+            member: what it says of itself.
+            protocol_type: of the group, if it is the first.
+            knows_skipping: whether it can be told that it leads and need not assign; JoinGroup 9.
+            now: the time.
+        """
+        self._members.expect_no_more(member.member_id)
+        if self.is_empty:
+            self.protocol_type = protocol_type
+        former = self._members.of_instance(member.instance_id)
+        known = self._members.get(member.member_id)
+        if known is not None:
+            self._join_again(known, member, now)
+        elif former is not None:
+            self._take_place(former, member, knows_skipping=knows_skipping, now=now)
+        else:
+            self._members.add(member)
+            member.is_new = True
+            self._renew(member, now, NEW_MEMBER_JOIN_S)
+            self._rebalance(now)
+
+    def sync(self, member_id: str, assignments: Mapping[str, bytes], *, reply: Reply, now: float) -> None:
+        """Take the leader's assignments, or wait for them."""
+        member = self._members.get(member_id)
+        if member is None or self.state is GroupState.PREPARING:
+            reply(synced(REBALANCE_IN_PROGRESS), now)
+            return
+        member.sync = reply
+        self._unsynced.discard(member_id)
+        if not self._unsynced:
+            self._cancel_sync_deadline()
+        if self.state is GroupState.COMPLETING and member_id == self.leader:
+            self._assign(assignments)
+            self.state = GroupState.STABLE
+        if self.state is GroupState.STABLE:
+            self._answer_syncs(NONE, now)
+
+    def heartbeat(self, member_id: str, now: float) -> int:
+        """Keep a member's session alive; tells it of a rebalance."""
+        member = self._members.get(member_id)
+        if member is not None:
+            self._renew(member, now)
+        return REBALANCE_IN_PROGRESS if self.state is GroupState.PREPARING else NONE
+
+    def leave(self, leaving: Sequence[Identity], now: float) -> list[int]:
+        """Let members go, by id or by instance, and ids that are pending; returns the error for each."""
+        before = len(self._members)
+        errors = [self._leave(who, now) for who in leaving]
+        concerns_others = len(self._members) < before or self.state is GroupState.PREPARING or self._as_4_0
+        if NONE in errors and concerns_others and self.state is not GroupState.EMPTY:
+            self._rebalance(now)
+        return errors
+
+    def expect_nobody(self) -> None:
+        """Take back all ids that are given out, as the group is deleted."""
+        self._members.expect_no_more()
+
+    def unload(self, now: float) -> None:
+        """Let another coordinator take over: what waits is refused; who is in no generation yet is known no more."""
+        before = self.members
+        for member in before:
+            self._renew(member, now)  # it may have run out while they waited
+            if member.is_new:
+                self._members.remove(member)
+        if self.is_empty and self.state is not GroupState.EMPTY:
+            self._rebalance(now)
+        for member in before:  # last: an answer lets the next request of its connection in
+            _answer_join(member, join_refused(NOT_COORDINATOR, member.member_id), now)
+            _answer_sync(member, synced(NOT_COORDINATOR), now)
+
+    def _leave(self, who: Identity, now: float) -> int:
+        if self._members.is_expected(who.member_id):
+            self._members.expect_no_more(who.member_id)
+            return NONE
+        present = None if who.member_id else self._members.of_instance(who.instance_id)
+        if present is not None:
+            who = Identity(present.member_id, who.instance_id)
+        member = self._members.get(who.member_id)
+        error = self._members.error_of(*who)
+        if error == NONE and member is not None:
+            self._forget(member, now)
+        return error
+
+    # Members that come back
+
+    def _join_again(self, known: Member, again: Member, now: float) -> None:
+        is_repeated = self.state is GroupState.COMPLETING  # it may have missed the answer
+        is_idle = self.state is GroupState.STABLE and known.member_id != self.leader
+        if known.offers_as(again) and (is_repeated or is_idle):
+            _answer_join(again, self.joined(known), now)
+            return
+        known.take_terms_of(again)
+        self._rebalance(now)
+
+    def _take_place(self, former: Member, member: Member, *, knows_skipping: bool, now: float) -> None:
+        """Let a static member be who its instance was."""
+        former_leader = self.leader
+        self._forget(former, now, error=FENCED_INSTANCE_ID)
+        self._members.add(member)
+        member.assignment = former.assignment
+        if former_leader == former.member_id:
+            self.leader = member.member_id
+        self._renew(member, now)
+        if self.state is not GroupState.STABLE or self._members.chosen_protocol() != self.protocol_name:
+            self._rebalance(now)
+        elif knows_skipping:
+            _answer_join(member, {**self.joined(member), "skip_assignment": self.leader == member.member_id}, now)
+        else:  # told that its former self leads, it does not assign either
+            _answer_join(member, {**self.joined(member), "leader": former_leader, "members": ()}, now)
+
+    # Rebalancing
+
+    def _rebalance(self, now: float) -> None:
+        self._cancel_sync_deadline()
+        is_first = self.state is GroupState.EMPTY
+        if self.state is GroupState.COMPLETING:
+            self._assign({})
+            self._answer_syncs(REBALANCE_IN_PROGRESS, now)
+        if self.state is not GroupState.PREPARING:
+            self.state = GroupState.PREPARING
+            self._wait_for_joins(now)
+        if is_first or self._members.have_all_joined:
+            self._complete_join(now)
+
+    def _wait_for_joins(self, now: float) -> None:
+        wait_s = max(self._members.longest_rebalance_s, _SHORTEST_WAIT_S)
+        self._deadline = self._schedule.at(now + wait_s, self._complete_join)
+
+    def _complete_join(self, now: float) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+        for member in self._members:
+            if member.join is None and member.instance_id is None:
+                self._forget(member, now)
+        joined = [member.member_id for member in self._members if member.join is not None]
+        if self._members and not joined:
+            self._wait_for_joins(now)
+            return
+        self.generation += 1
+        if not self._members:
+            self.state = GroupState.EMPTY
+            return
+        self.state = GroupState.COMPLETING
+        self.protocol_name = self._members.chosen_protocol()
+        self.leader = self.leader if self.leader in joined else joined[0]
+        self._wait_for_syncs(now)
+        for member in self._members:
+            member.is_new = False
+            self._renew(member, now)
+            _answer_join(member, self.joined(member), now)
+
+    def _wait_for_syncs(self, now: float) -> None:
+        self._unsynced = {member.member_id for member in self._members}
+        self._sync_deadline = self._schedule.at(now + self._members.longest_rebalance_s, self._drop_unsynced)
+
+    def _drop_unsynced(self, now: float) -> None:
+        for member in self._members:
+            if member.member_id in self._unsynced:
+                self._forget(member, now)
+        self._rebalance(now)
+
+    def _cancel_sync_deadline(self) -> None:
+        if self._sync_deadline is not None:
+            self._sync_deadline.cancel()
+
+    def _expect_no_more(self, member_id: str, now: float) -> None:
+        self._members.expect_no_more(member_id)
+        if self.state is GroupState.PREPARING and self._members.have_all_joined:
+            self._complete_join(now)
+
+    def _assign(self, assignments: Mapping[str, bytes]) -> None:
+        for member in self._members:
+            member.assignment = assignments.get(member.member_id, b"")
+
+    # Sessions
+
+    def _renew(self, member: Member, now: float, seconds: float | None = None) -> None:
+        """Let a session begin anew; `seconds`: other than the member's own time-out."""
+        member.end_session()
+        seconds = member.session_timeout_s if seconds is None else seconds
+        member.session = self._schedule.at(now + seconds, partial(self._expire, member))
+
+    def _expire(self, member: Member, now: float) -> None:
+        if self._members.get(member.member_id) is member and not member.is_excused:
+            self._forget(member, now)
+            self._rebalance(now)
+
+    def _forget(self, member: Member, now: float, *, error: int = UNKNOWN_MEMBER_ID) -> None:
+        """Remove a member; what it waits for is refused."""
+        self._members.remove(member)
+        fenced_id = member.member_id if error == FENCED_INSTANCE_ID else ""
+        _answer_join(member, join_refused(error, fenced_id), now)
+        _answer_sync(member, synced(error), now)
+
+    # Answers
+
+    def joined(self, member: Member) -> Tree:
+        """What a member learns when the group has formed; only the leader learns of the others."""
+        others = self._members if member.member_id == self.leader else ()
+        return {
+            "error_code": NONE,
+            "generation_id": self.generation,
+            "protocol_type": self.protocol_type,
+            "protocol_name": self.protocol_name,
+            "leader": self.leader,
+            "member_id": member.member_id,
+            "members": [
+                {
+                    "member_id": other.member_id,
+                    "group_instance_id": other.instance_id,
+                    "metadata": other.protocols[self.protocol_name],
+                }
+                for other in others
+            ],
+        }
+
+    def _answer_syncs(self, error: int, now: float) -> None:
+        for member in self._members:
+            answer = synced(error)
+            if error == NONE:
+                names = {"protocol_type": self.protocol_type, "protocol_name": self.protocol_name}
+                answer = {**answer, **names, "assignment": member.assignment}
+            if _answer_sync(member, answer, now):
+                self._renew(member, now)
+
+
+def join_refused(error: int, member_id: str) -> Tree:
+    """The answer to a JoinGroup that fails; before version 7 there is an empty name in the place of none."""
+    return {"error_code": error, "generation_id": -1, "protocol_name": None, "member_id": member_id}
+
+
+def synced(error: int) -> Tree:
+    """The answer to a SyncGroup that fails."""
+    return {"error_code": error, "protocol_type": None, "protocol_name": None, "assignment": b""}
+
+
+def _answer_join(member: Member, answer: Tree, now: float) -> None:
+    reply, member.join = member.join, None
+    if reply is not None:
+        reply(answer, now)
+
+
+def _answer_sync(member: Member, answer: Tree, now: float) -> bool:
+    reply, member.sync = member.sync, None
+    if reply is not None:
+        reply(answer, now)
+    return reply is not None

@@ -1,0 +1,1 @@
+"""The log of a partition: record batches, producer state, what is committed."""

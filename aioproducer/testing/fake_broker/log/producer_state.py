@@ -1,0 +1,154 @@
+"""What a partition remembers of each producer: epoch, last sequence, the last five batches.
+
+    duplicate of one of the five        -> answered with its first offset, not written again
+    lower epoch                         -> 47 INVALID_PRODUCER_EPOCH
+    higher epoch, sequence not 0        -> 45 OUT_OF_ORDER_SEQUENCE_NUMBER
+    not the next sequence               -> 45 (so also a duplicate older than the five)
+    nothing known of this producer      -> any sequence is taken (before Kafka 2.5: 59 UNKNOWN_PRODUCER_ID unless 0)
+                                           and 45 unless 0 in a transaction of version 2
+    its last batch had no epoch (-1)    -> any sequence is taken
+    its transaction is open, no part    -> 48 INVALID_TXN_STATE
+
+A transaction marker raises the epoch to its own, and a higher epoch has no batches yet.
+
+Source: ProducerStateEntry and ProducerAppendInfo in Apache Kafka.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import NamedTuple
+
+from aioproducer.testing.fake_broker.log.control_batch import marker_of
+from aioproducer.testing.fake_broker.log.partition_log import LoggedBatch
+from aioproducer.testing.fake_broker.log.record_batch import MAX_SEQUENCE, BatchHeader
+from aioproducer.testing.fake_broker.transactions.transaction_entry import NO_EPOCH
+from aioproducer.testing.fake_broker.wire.codes import (
+    INVALID_PRODUCER_EPOCH,
+    OUT_OF_ORDER_SEQUENCE_NUMBER,
+    UNKNOWN_PRODUCER_ID,
+)
+
+BATCHES_KEPT = 5
+
+
+class RememberedBatch(NamedTuple):
+    """One of the last five batches of a producer."""
+
+    base_sequence: int
+    last_sequence: int
+    base_offset: int
+    last_offset: int
+    max_timestamp: int
+
+
+class ProducerEntry:
+    """One producer's state in one partition; `batches` holds at most five, oldest first."""
+
+    __slots__ = ("batches", "coordinator_epoch", "epoch", "last_timestamp")
+
+    def __init__(self, epoch: int, coordinator_epoch: int = -1) -> None:
+        self.epoch = epoch
+        self.coordinator_epoch = coordinator_epoch
+        """Of the last transaction marker; -1: there was none."""
+        self.last_timestamp = -1
+        """Of its last batch or marker, in ms since 1970."""
+        self.batches: deque[RememberedBatch] = deque(maxlen=BATCHES_KEPT)
+
+    def duplicate_of(self, header: BatchHeader) -> RememberedBatch | None:
+        """The remembered batch with exactly this epoch and sequence range, if any."""
+        if header.producer_epoch != self.epoch:
+            return None
+        first, last = header.base_sequence, header.last_sequence
+        for kept in self.batches:
+            if kept.base_sequence == first and kept.last_sequence == last:
+                return kept
+        return None
+
+    def rejection_of(self, header: BatchHeader) -> int:
+        """The error for a batch that is not a duplicate; 0 when it comes next."""
+        if header.producer_epoch < self.epoch:
+            return INVALID_PRODUCER_EPOCH
+        if self.epoch == NO_EPOCH:
+            return 0
+        if header.producer_epoch > self.epoch or not self.batches:
+            return 0 if header.base_sequence == 0 else OUT_OF_ORDER_SEQUENCE_NUMBER
+        last = self.batches[-1].last_sequence
+        expected = 0 if last == MAX_SEQUENCE else last + 1
+        return 0 if header.base_sequence == expected else OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+class ProducerStates:
+    """Every producer's state in one partition.
+
+    Args:
+        must_start_at_zero: an unknown producer has to begin with sequence 0, as before Kafka 2.5.
+    """
+
+    def __init__(self, *, must_start_at_zero: bool) -> None:
+        self._must_start_at_zero = must_start_at_zero
+        self._entries: dict[int, ProducerEntry] = {}
+
+    def duplicate_of(self, header: BatchHeader) -> RememberedBatch | None:
+        """The batch already written under this identity, if it is among the last five."""
+        entry = self._entries.get(header.producer_id)
+        return entry.duplicate_of(header) if entry else None
+
+    def rejection_of(self, header: BatchHeader) -> int:
+        """The error code a batch that is not a duplicate gets; 0: it may be appended."""
+        entry = self._entries.get(header.producer_id)
+        if entry is not None:
+            return entry.rejection_of(header)
+        if self._must_start_at_zero and header.base_sequence != 0:
+            return UNKNOWN_PRODUCER_ID
+        return 0
+
+    def note(self, batch: LoggedBatch) -> None:
+        """Remember a batch or a transaction marker that was appended."""
+        if batch.producer_id < 0:
+            return
+        entry = self._entries.get(batch.producer_id)
+        if entry is None or entry.epoch != batch.producer_epoch:
+            coordinator_epoch = entry.coordinator_epoch if entry else -1
+            entry = self._entries[batch.producer_id] = ProducerEntry(batch.producer_epoch, coordinator_epoch)
+        entry.last_timestamp = batch.max_timestamp
+        if batch.is_control:
+            entry.coordinator_epoch = marker_of(batch).coordinator_epoch
+            return
+        entry.batches.append(
+            RememberedBatch(
+                batch.base_sequence, batch.last_sequence, batch.base_offset, batch.last_offset, batch.max_timestamp
+            )
+        )
+
+    def is_before(self, producer_id: int, epoch: int) -> bool:
+        """Whether this epoch of a producer is over."""
+        entry = self._entries.get(producer_id)
+        return entry is not None and epoch < entry.epoch
+
+    def entry(self, producer_id: int) -> ProducerEntry | None:
+        """What is known of one producer."""
+        return self._entries.get(producer_id)
+
+    def entries(self) -> Mapping[int, ProducerEntry]:
+        """What is known of each producer, by its id."""
+        return MappingProxyType(self._entries)
+
+    def forget(self, producer_id: int | None = None) -> None:
+        """Lose the state of one producer or of all, as when producer ids expire."""
+        if producer_id is None:
+            self._entries.clear()
+        else:
+            self._entries.pop(producer_id, None)
+
+    def forget_all_but_last(self) -> None:
+        """Keep only the last batch of each producer, as a broker does across a clean restart."""
+        for entry in self._entries.values():
+            while len(entry.batches) > 1:
+                entry.batches.popleft()
+
+    def rebuild(self, batches: Iterable[LoggedBatch]) -> None:
+        """Read the state off a log again, after its end was cut off."""
+        self._entries.clear()
+        for batch in batches:
+            self.note(batch)

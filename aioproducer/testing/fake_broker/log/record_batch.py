@@ -1,0 +1,256 @@
+"""The v2 record batch from the broker's side: its header, what a broker writes into it, and its records.
+
+Layout, big-endian, offsets in bytes:
+
+     0  baseOffset            int64   a broker's
+     8  batchLength           int32   bytes after this field
+    12  partitionLeaderEpoch  int32   a broker's
+    16  magic                 int8    2
+    17  crc                   uint32  CRC-32C of everything from 21 on
+    21  attributes            int16   0-2 codec, 3 timestamp type, 4 transactional, 5 control
+    23  lastOffsetDelta       int32
+    27  baseTimestamp         int64   ms
+    35  maxTimestamp          int64   ms
+    43  producerId            int64   -1: not idempotent
+    51  producerEpoch         int16
+    53  baseSequence          int32
+    57  recordCount           int32
+    61  records
+
+A broker may change the first 16 bytes freely, since the checksum does not cover them.
+"""
+
+import struct
+from typing import NamedTuple
+
+import cramjam
+from crc32c import crc32c
+
+from aioproducer.testing.fake_broker.effects import Buffer
+
+HEADER_SIZE = 61
+LENGTH_OVERHEAD = 12
+"""A batch is this much longer than its batchLength says."""
+
+CRC_COVERS_FROM = 21
+MAX_SEQUENCE = 2**31 - 1
+_CODEC_BITS = 0x07
+_MORE = 0x80
+"""A byte of a varint that is not its last is at least this."""
+
+_NULL = 1
+"""The varint -1, a length where there is nothing."""
+
+_HEADER = struct.Struct(">qiibIhiqqqhii")
+_PLACED = struct.Struct(">qii")
+
+
+class BatchHeader(NamedTuple):
+    """The 61 bytes in front of the records."""
+
+    base_offset: int
+    length: int
+    leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+
+    @property
+    def size(self) -> int:
+        """Bytes of the whole batch."""
+        return self.length + LENGTH_OVERHEAD
+
+    @property
+    def codec(self) -> int:
+        """0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd."""
+        return self.attributes & _CODEC_BITS
+
+    @property
+    def is_log_append_time(self) -> bool:
+        """Whether the timestamps are the broker's."""
+        return bool(self.attributes & 0x08)
+
+    @property
+    def is_transactional(self) -> bool:
+        """Whether the batch belongs to a transaction."""
+        return bool(self.attributes & 0x10)
+
+    @property
+    def is_control(self) -> bool:
+        """Whether the batch holds a transaction marker."""
+        return bool(self.attributes & 0x20)
+
+    @property
+    def last_sequence(self) -> int:
+        """Sequence of the last record; sequences go on at 0 after 2^31 - 1."""
+        return (self.base_sequence + self.last_offset_delta) & MAX_SEQUENCE
+
+
+def read_header(batch: Buffer, offset: int = 0) -> BatchHeader:
+    """Read the header of a batch that is known to be long enough."""
+    return BatchHeader(*_HEADER.unpack_from(batch, offset))
+
+
+def checksum(batch: Buffer) -> int:
+    """The CRC-32C the header of this batch ought to have."""
+    return int(crc32c(memoryview(batch)[CRC_COVERS_FROM:]))
+
+
+def placed(batch: memoryview, *, base_offset: int, leader_epoch: int) -> bytes:
+    """Copy a batch with the two fields that say where in the log it is."""
+    front = _PLACED.pack(base_offset, len(batch) - LENGTH_OVERHEAD, leader_epoch)
+    return b"".join((front, batch[16:]))
+
+
+def restamped(batch: memoryview, *, attributes: int, max_timestamp: int) -> bytes:
+    """Copy a batch with other attributes and another highest timestamp, and the checksum that goes with them."""
+    changed = bytearray(batch)
+    struct.pack_into(">h", changed, 21, attributes)
+    struct.pack_into(">q", changed, 35, max_timestamp)
+    struct.pack_into(">I", changed, 17, checksum(changed))
+    return bytes(changed)
+
+
+def repacked(batch: memoryview, *, codec: int, records: bytes) -> bytes:
+    """Copy a batch with its records section in another codec, and the length and checksum that go with it."""
+    changed = bytearray(batch[:HEADER_SIZE]) + records
+    (attributes,) = struct.unpack_from(">h", changed, 21)
+    struct.pack_into(">h", changed, 21, attributes & ~_CODEC_BITS | codec)
+    struct.pack_into(">i", changed, 8, len(changed) - LENGTH_OVERHEAD)
+    struct.pack_into(">I", changed, 17, checksum(changed))
+    return bytes(changed)
+
+
+def decompress(codec: int, data: Buffer) -> bytes:
+    """Uncompress the records section of a batch.
+
+    Raises:
+        ValueError: the codec is unknown or the bytes are not its.
+    """
+    try:
+        match codec:
+            case 0:
+                return bytes(data)
+            case 1:
+                return bytes(cramjam.gzip.decompress(data))
+            case 2:
+                return _decompress_snappy(data)
+            case 3:
+                return bytes(cramjam.lz4.decompress(data))
+            case 4:
+                return bytes(cramjam.zstd.decompress(data)) if len(data) else b""
+            case _:
+                raise ValueError(f"unknown codec {codec}")
+    except cramjam.DecompressionError as error:
+        raise ValueError(f"the records are not valid for codec {codec}: {error}") from error
+
+
+_XERIAL_MAGIC = b"\x82SNAPPY\x00"
+_XERIAL_HEADER = 16
+
+
+def _decompress_snappy(data: Buffer) -> bytes:
+    """Raw snappy, or the blocks of Java's SnappyOutputStream: a 16-byte header, then (int32 size, raw snappy) each.
+
+    Raises:
+        ValueError: a block ends too early.
+    """
+    if bytes(data[:8]) != _XERIAL_MAGIC:
+        return bytes(cramjam.snappy.decompress_raw(data))
+    view = memoryview(data)
+    if len(view) < _XERIAL_HEADER:
+        raise ValueError("a snappy stream ends in its header")
+    position, blocks = _XERIAL_HEADER, []
+    while position < len(view):
+        if position + 4 > len(view):
+            raise ValueError("a snappy block ends in its size")
+        (size,) = struct.unpack_from(">i", view, position)
+        position += 4
+        blocks.append(bytes(cramjam.snappy.decompress_raw(view[position : position + size])))
+        position += size
+    return b"".join(blocks)
+
+
+class LoggedRecord(NamedTuple):
+    """One record as it stands in a log; what a consumer of that offset would get."""
+
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+    timestamp: int
+    """In ms; the broker's own when the topic keeps the time of appending."""
+
+    leader_epoch: int
+    producer_id: int
+    """-1 when the record was sent without idempotence."""
+
+    producer_epoch: int
+    sequence: int
+
+
+def decode_records(batch: Buffer) -> list[LoggedRecord]:
+    """Decode all records of a batch that passed the checks and stands in a log."""
+    header = read_header(batch)
+    data = decompress(header.codec, memoryview(batch)[HEADER_SIZE:])
+    is_log_time = header.is_log_append_time
+    records: list[LoggedRecord] = []
+    at = 0
+    for _ in range(header.record_count):
+        while data[at] >= _MORE:  # the record's length
+            at += 1
+        at += 2  # behind its attributes
+        time_delta, at = _varint(data, at) if data[at] else (0, at + 1)
+        delta, at = _varint(data, at) if data[at] else (0, at + 1)
+        key, at = _nullable_bytes(data, at) if data[at] != _NULL else (None, at + 1)
+        value, at = _nullable_bytes(data, at)
+        headers, at = _headers(data, at) if data[at] else ((), at + 1)
+        record = LoggedRecord(
+            header.base_offset + delta,
+            key,
+            value,
+            headers,
+            header.max_timestamp if is_log_time else header.base_timestamp + time_delta,
+            header.leader_epoch,
+            header.producer_id,
+            header.producer_epoch,
+            (header.base_sequence + delta) & MAX_SEQUENCE if header.base_sequence >= 0 else -1,
+        )
+        records.append(record)
+    return records
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    byte = data[at]
+    at += 1
+    if byte < _MORE:
+        return (byte >> 1) ^ -(byte & 1), at
+    value, shift = byte & 0x7F, 7
+    while (byte := data[at]) >= _MORE:
+        value |= (byte & 0x7F) << shift
+        at += 1
+        shift += 7
+    value |= byte << shift
+    return (value >> 1) ^ -(value & 1), at + 1
+
+
+def _nullable_bytes(data: bytes, at: int) -> tuple[bytes | None, int]:
+    length, at = _varint(data, at)
+    return (None, at) if length < 0 else (data[at : at + length], at + length)
+
+
+def _headers(data: bytes, at: int) -> tuple[tuple[tuple[str, bytes | None], ...], int]:
+    count, at = _varint(data, at)
+    headers: list[tuple[str, bytes | None]] = []
+    for _ in range(count):
+        name, at = _nullable_bytes(data, at)
+        value, at = _nullable_bytes(data, at)
+        headers.append(((name or b"").decode(errors="replace"), value))  # as Java's consumers read what is no UTF-8
+    return tuple(headers), at

@@ -1,0 +1,31 @@
+"""What has settings, topics and brokers, and where a value of theirs was set, by Kafka's numbers."""
+
+from aioproducer.testing.fake_broker.topics.config_values import INT_MAX, whole_number
+from aioproducer.testing.fake_broker.topics.topic_checks import TopicRefusedError
+from aioproducer.testing.fake_broker.wire.codes import INVALID_REQUEST
+
+TOPIC = 2
+BROKER = 4
+
+DYNAMIC_TOPIC_CONFIG = 1
+STATIC_BROKER_CONFIG = 4
+DEFAULT_CONFIG = 5
+
+
+def check_node(asked: str, node_id: int, *, noun: str, expected: str) -> None:
+    """Check that a request about one broker went to this one.
+
+    Args:
+        asked: the broker's name in the request.
+        node_id: of the broker that was asked.
+        noun: what the request calls such a name.
+        expected: what it could have been.
+
+    Raises:
+        TopicRefusedError: INVALID_REQUEST.
+    """
+    number = whole_number(asked, INT_MAX)
+    if number is None:
+        raise TopicRefusedError(INVALID_REQUEST, f"{noun} id must be an integer, but it is: {asked}")
+    if number != node_id:
+        raise TopicRefusedError(INVALID_REQUEST, f"Unexpected broker id, expected {expected}, but received {asked}")

@@ -1,0 +1,99 @@
+"""Texts of settings as values of their type, and back.
+
+Source: ConfigDef.parseType and convertToString in Apache Kafka. Where Java's numbers are more than digits, these are
+not: digits of other scripts, hexadecimal doubles and NaN are refused.
+"""
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from types import MappingProxyType
+from typing import TypeAlias
+
+from aioproducer.testing.fake_broker.topics.config_types import TOPIC_CONFIG_TYPES, ConfigType
+
+ConfigValue: TypeAlias = bool | int | float | str | tuple[str, ...]
+
+INT_MAX = 2**31 - 1
+_LONG_MAX = 2**63 - 1
+
+_BLANKS = "".join(map(chr, range(ord(" ") + 1)))
+# No more digits than a LONG has: Python's int() raises ValueError for thousands of them.
+_WHOLE = re.compile(r"([+-]?)0*([0-9]{1,19})")
+_DOUBLE = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?[dDfF]?")
+
+
+def trimmed(text: str) -> str:
+    """Without what Java's `String.trim` takes away, which is less than `str.strip` does."""
+    return text.strip(_BLANKS)
+
+
+def whole_number(text: str, highest: int) -> int | None:
+    """The number that is written there in decimal, None if there is none, or none of Java's type up to `highest`."""
+    written = _WHOLE.fullmatch(text)
+    number = int("".join(written.groups())) if written else None
+    return number if number is not None and -highest - 1 <= number <= highest else None
+
+
+@lru_cache
+def config_value(name: str, text: str) -> ConfigValue:
+    """What is set for a topic, as a value of the setting's type.
+
+    Raises:
+        ValueError: it is of another type; the text is Kafka's.
+    """
+    return _PARSERS[TOPIC_CONFIG_TYPES[name]](trimmed(text))
+
+
+def config_text(value: ConfigValue) -> str:
+    """How a broker describes a value."""
+    match value:
+        case bool():
+            return str(value).lower()
+        case tuple():
+            return ",".join(value)
+        case float() if math.isinf(value):
+            return "Infinity" if value > 0 else "-Infinity"
+        case _:
+            return str(value)
+
+
+def _boolean(text: str) -> bool:
+    if text.lower() not in {"true", "false"}:
+        raise ValueError("Expected value to be either true or false")
+    return text.lower() == "true"
+
+
+def _int(text: str) -> int:
+    if (number := whole_number(text, INT_MAX)) is None:
+        raise ValueError("Not a number of type INT")
+    return number
+
+
+def _long(text: str) -> int:
+    if (number := whole_number(text, _LONG_MAX)) is None:
+        raise ValueError("Not a number of type LONG")
+    return number
+
+
+def _double(text: str) -> float:
+    if not _DOUBLE.fullmatch(text):
+        raise ValueError("Not a number of type DOUBLE")
+    return float(text.rstrip("dDfF"))
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(map(trimmed, text.split(","))) if text else ()
+
+
+_PARSERS: Mapping[ConfigType, Callable[[str], ConfigValue]] = MappingProxyType(
+    {
+        ConfigType.BOOLEAN: _boolean,
+        ConfigType.STRING: str,
+        ConfigType.INT: _int,
+        ConfigType.LONG: _long,
+        ConfigType.DOUBLE: _double,
+        ConfigType.LIST: _words,
+    }
+)

@@ -1,0 +1,97 @@
+"""The settings of a topic: every name and default that Kafka 4.3.1 lists, of which the model acts on a few."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from aioproducer.testing.fake_broker.topics.config_values import config_text, config_value
+from aioproducer.testing.fake_broker.topics.topic_codec import CODECS
+
+_LONG_MAX = str(2**63 - 1)
+
+TOPIC_CONFIG_DEFAULTS: Mapping[str, str] = MappingProxyType(
+    {
+        "cleanup.policy": "delete",
+        "compression.gzip.level": "-1",
+        "compression.lz4.level": "9",
+        "compression.type": "producer",
+        "compression.zstd.level": "3",
+        "delete.retention.ms": "86400000",
+        "file.delete.delay.ms": "60000",
+        "flush.messages": _LONG_MAX,
+        "flush.ms": _LONG_MAX,
+        "follower.replication.throttled.replicas": "",
+        "index.interval.bytes": "4096",
+        "leader.replication.throttled.replicas": "",
+        "local.retention.bytes": "-2",
+        "local.retention.ms": "-2",
+        "max.compaction.lag.ms": _LONG_MAX,
+        "max.message.bytes": "1048588",
+        "message.timestamp.after.max.ms": "3600000",
+        "message.timestamp.before.max.ms": _LONG_MAX,
+        "message.timestamp.type": "CreateTime",
+        "min.cleanable.dirty.ratio": "0.5",
+        "min.compaction.lag.ms": "0",
+        "min.insync.replicas": "1",
+        "preallocate": "false",
+        "remote.log.copy.disable": "false",
+        "remote.log.delete.on.disable": "false",
+        "remote.storage.enable": "false",
+        "retention.bytes": "-1",
+        "retention.ms": "604800000",
+        "segment.bytes": "1073741824",
+        "segment.index.bytes": "1048576",
+        "segment.jitter.ms": "0",
+        "segment.ms": "604800000",
+        "unclean.leader.election.enable": "false",
+    }
+)
+"""By name. The model acts on `cleanup.policy` (compact: null keys are refused), `compression.type`,
+`max.message.bytes`, the three `message.timestamp.*`, `min.insync.replicas`, `retention.bytes`, `segment.bytes`
+(largest batch) and `unclean.leader.election.enable`; the rest is kept and described, no more."""
+
+BEFORE_4_0: Mapping[str, str] = MappingProxyType(
+    {
+        "message.downconversion.enable": "true",
+        "message.format.version": "3.0-IV1",
+        "message.timestamp.after.max.ms": _LONG_MAX,
+        "message.timestamp.difference.max.ms": _LONG_MAX,
+    }
+)
+"""What Kafka 3 had besides, or with another default."""
+
+
+class TopicConfig:
+    """One topic's settings: what was set, over the cluster's defaults.
+
+    Args:
+        overrides: set for this topic.
+        defaults: every setting there is, as the cluster has it.
+
+    Raises:
+        ValueError: a name that Kafka does not know, or a value of another type than the setting's.
+    """
+
+    def __init__(self, overrides: Mapping[str, str], defaults: Mapping[str, str]) -> None:
+        for name in overrides:
+            if name not in defaults:
+                raise ValueError(f"Unknown topic config name: {name}")
+        self.overrides = dict(overrides)
+        self._defaults = defaults
+        values = self.values()
+        self.max_message_bytes = int(values["max.message.bytes"])
+        self.segment_bytes = int(values["segment.bytes"])
+        self.segment_ms = int(values["segment.ms"])
+        self.retention_bytes = int(values["retention.bytes"])
+        self.min_insync_replicas = int(values["min.insync.replicas"])
+        self.timestamp_before_max_ms = int(values["message.timestamp.before.max.ms"])
+        self.timestamp_after_max_ms = int(values["message.timestamp.after.max.ms"])
+        self.codec = CODECS.get(values["compression.type"])
+        self.is_log_append_time = values["message.timestamp.type"] == "LogAppendTime"
+        self.is_compacted = "compact" in values["cleanup.policy"]
+        self.is_deleted_from = "delete" in values["cleanup.policy"]
+        self.allows_unclean_election = values["unclean.leader.election.enable"] == "true"
+
+    def values(self) -> dict[str, str]:
+        """Every setting by name, in the one form of those that its type allows (` TRUE ` is `true`)."""
+        settings = {**self._defaults, **self.overrides}
+        return {name: config_text(config_value(name, text)) for name, text in settings.items()}

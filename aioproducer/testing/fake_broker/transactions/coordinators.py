@@ -1,0 +1,92 @@
+"""Which broker looks after a consumer group or a transactional id.
+
+A key's coordinator stays where it is while its broker lives. Afterwards, or when a test moves it, another one takes
+over and reads the state first: 14 COORDINATOR_LOAD_IN_PROGRESS for `load_s`. All state is the cluster's, so nothing
+is lost on the way but what waits in a consumer group, which is refused by 16 NOT_COORDINATOR. Each change raises the
+coordinator epoch, which transaction markers carry.
+"""
+
+from collections.abc import Callable
+from enum import IntEnum
+from zlib import crc32
+
+from aioproducer.testing.fake_broker.wire.codes import COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR
+
+
+class CoordinatorKind(IntEnum):
+    """What is looked after, by its number in FindCoordinator."""
+
+    GROUP = 0
+    TRANSACTION = 1
+
+
+class _Seat:
+    """Who looks after one key, from when on."""
+
+    __slots__ = ("epoch", "node_id", "ready_at")
+
+    def __init__(self, node_id: int) -> None:
+        self.node_id = node_id
+        self.epoch = 0
+        self.ready_at = float("-inf")
+
+
+class Coordinators:
+    """The coordinators of all keys.
+
+    Args:
+        live_nodes: ids of the brokers that are up, ascending.
+        load_s: how long a new coordinator reads before it serves.
+        unload_group: called with a group's name and the time when its coordinator has changed.
+    """
+
+    def __init__(
+        self, live_nodes: Callable[[], list[int]], load_s: float, *, unload_group: Callable[[str, float], None]
+    ) -> None:
+        self._live_nodes = live_nodes
+        self._load_s = load_s
+        self._unload_group = unload_group
+        self._seats: dict[tuple[CoordinatorKind, str], _Seat] = {}
+
+    def node_of(self, kind: CoordinatorKind, key: str, now: float) -> int:
+        """Id of the broker that looks after a key."""
+        return self._seat(kind, key, now).node_id
+
+    def epoch_of(self, kind: CoordinatorKind, key: str, now: float) -> int:
+        """How often the coordinator of a key has changed."""
+        return self._seat(kind, key, now).epoch
+
+    def error_at(self, node_id: int, kind: CoordinatorKind, key: str, *, now: float) -> int:
+        """The error of a request about a key that reached this broker; 0: it is the right one."""
+        seat = self._seat(kind, key, now)
+        if seat.node_id != node_id:
+            return NOT_COORDINATOR
+        return COORDINATOR_LOAD_IN_PROGRESS if now < seat.ready_at else 0
+
+    def move(self, kind: CoordinatorKind, key: str, node_id: int, *, now: float) -> None:
+        """Make another broker the coordinator of a key.
+
+        Raises:
+            ValueError: that broker is not up.
+        """
+        if node_id not in self._live_nodes():
+            raise ValueError(f"node {node_id} is not up")
+        self._seat(kind, key, now)
+        self._change(kind, key, node_id, now=now)
+
+    def _seat(self, kind: CoordinatorKind, key: str, now: float) -> _Seat:
+        live = self._live_nodes()
+        seat = self._seats.get((kind, key))
+        if seat is None:
+            seat = self._seats[kind, key] = _Seat(live[crc32(key.encode()) % len(live)])
+        elif seat.node_id not in live and live:
+            self._change(kind, key, live[crc32(key.encode()) % len(live)], now=now)
+        return seat
+
+    def _change(self, kind: CoordinatorKind, key: str, node_id: int, *, now: float) -> None:
+        seat = self._seats[kind, key]
+        seat.node_id = node_id
+        seat.epoch += 1
+        seat.ready_at = now + self._load_s
+        if kind is CoordinatorKind.GROUP:
+            self._unload_group(key, now)

@@ -1,0 +1,68 @@
+"""What one partition knows of transactions: which are open, which were aborted, and how far readers may go.
+
+    offset   0 ..... first record of the oldest open transaction ..... high watermark
+             read_committed sees this |                 read_uncommitted sees this |
+
+A transaction whose marker is not on all copies yet counts as open here, though its producer has begun another.
+
+Source: ProducerStateManager (firstUnstableOffset), TransactionIndex and UnifiedLog in Apache Kafka.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from aioproducer.testing.fake_broker.log.control_batch import marker_of
+from aioproducer.testing.fake_broker.log.partition_log import LoggedBatch
+
+
+class AbortedTransaction(NamedTuple):
+    """One transaction that did not happen."""
+
+    producer_id: int
+    first_offset: int
+    marker_offset: int
+
+
+class OpenTransactions:
+    """The transactions of one partition."""
+
+    def __init__(self) -> None:
+        self._first_offsets: dict[int, int] = {}  # of each producer's open transaction
+        self._ended: list[tuple[int, int]] = []  # first offset and marker's offset of those ended last, oldest first
+        self._aborted: list[AbortedTransaction] = []
+
+    def first_offset(self, producer_id: int) -> int | None:
+        """Where the open transaction of a producer begins here; None: it has none."""
+        return self._first_offsets.get(producer_id)
+
+    def note(self, batch: LoggedBatch) -> None:
+        """Take note of a batch that was appended."""
+        if not batch.is_transactional:
+            return
+        if not batch.is_control:
+            self._first_offsets.setdefault(batch.producer_id, batch.base_offset)
+            return
+        first = self._first_offsets.pop(batch.producer_id, None)
+        if first is None:
+            return
+        self._ended.append((first, batch.base_offset))
+        if not marker_of(batch).is_commit:
+            self._aborted.append(AbortedTransaction(batch.producer_id, first, batch.base_offset))
+
+    def last_stable_offset(self, high_watermark: int) -> int:
+        """The offset up to which every transaction has ended."""
+        self._ended = [ended for ended in self._ended if ended[1] >= high_watermark]
+        unstable = [*self._first_offsets.values(), *(first for first, _ in self._ended)]
+        return min([high_watermark, *unstable])
+
+    def aborted_between(self, start: int, end: int) -> Sequence[AbortedTransaction]:
+        """Those that have records or their marker from `start` up to but not including `end`, by their markers."""
+        return [known for known in self._aborted if known.marker_offset >= start and known.first_offset < end]
+
+    def rebuild(self, batches: Iterable[LoggedBatch]) -> None:
+        """Read everything off a log again, after its end was cut off."""
+        self._first_offsets.clear()
+        self._ended.clear()
+        self._aborted.clear()
+        for batch in batches:
+            self.note(batch)

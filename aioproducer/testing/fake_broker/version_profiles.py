@@ -1,0 +1,198 @@
+"""Which versions of Kafka the embedded cluster can look like.
+
+A profile says what ApiVersions lists and the few answers that differ between releases. What a release lists was
+read from running brokers (3.9.1, 4.3.1) and, for the older ones, from the request schemas of their source.
+Lower bounds below what anybody sends today (message formats 0 and 1) are left out, but for Produce of 4.x:
+those brokers list versions 0-2 and refuse them (KAFKA-18659), and so does this one.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+
+from aioproducer.testing.fake_broker.topics.topic_configs import BEFORE_4_0
+from aioproducer.testing.fake_broker.wire.api_keys import ApiKey
+
+_RELEASES = ("4.3.1", "3.9.1", "2.8", "2.4", "2.1")
+
+_LISTED: dict[ApiKey, str] = {
+    #                               4.3.1  3.9.1  2.8    2.4    2.1
+    ApiKey.PRODUCE:                 "0-13   3-11   3-9    3-8    3-7",
+    ApiKey.FETCH:                   "4-18   4-17   4-12   4-11   4-10",
+    ApiKey.LIST_OFFSETS:            "1-11   1-9    1-6    1-5    1-4",
+    ApiKey.METADATA:                "0-13   0-12   0-11   0-9    0-7",
+    ApiKey.OFFSET_COMMIT:           "2-10   2-9    2-8    2-8    2-6",
+    ApiKey.OFFSET_FETCH:            "1-10   1-9    1-7    1-6    1-5",
+    ApiKey.FIND_COORDINATOR:        "0-6    0-6    0-3    0-3    0-2",
+    ApiKey.JOIN_GROUP:              "0-9    0-9    0-7    0-6    0-3",
+    ApiKey.HEARTBEAT:               "0-4    0-4    0-4    0-4    0-2",
+    ApiKey.LEAVE_GROUP:             "0-5    0-5    0-4    0-4    0-2",
+    ApiKey.SYNC_GROUP:              "0-5    0-5    0-5    0-4    0-2",
+    ApiKey.DESCRIBE_GROUPS:         "0-6    0-5    0-5    0-5    0-2",
+    ApiKey.LIST_GROUPS:             "0-5    0-5    0-4    0-3    0-2",
+    ApiKey.API_VERSIONS:            "0-4    0-4    0-3    0-3    0-2",
+    ApiKey.CREATE_TOPICS:           "2-7    2-7    2-7    2-5    2-3",
+    ApiKey.DELETE_TOPICS:           "1-6    1-6    1-6    1-4    1-3",
+    ApiKey.DELETE_RECORDS:          "0-2    0-2    0-2    0-1    0-1",
+    ApiKey.INIT_PRODUCER_ID:        "0-5    0-5    0-4    0-2    0-1",
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: "2-4    2-4    2-4    2-3    2-2",
+    ApiKey.ADD_PARTITIONS_TO_TXN:   "0-5    0-5    0-3    0-1    0-1",
+    ApiKey.ADD_OFFSETS_TO_TXN:      "0-4    0-4    0-3    0-1    0-1",
+    ApiKey.END_TXN:                 "0-5    0-4    0-3    0-1    0-1",
+    ApiKey.WRITE_TXN_MARKERS:       "1-2    1-1    1-1    -      -",
+    ApiKey.TXN_OFFSET_COMMIT:       "0-5    0-4    0-3    0-2    0-2",
+    ApiKey.DESCRIBE_CONFIGS:        "1-4    1-4    1-4    1-2    1-2",
+    ApiKey.ALTER_CONFIGS:           "0-2    0-2    0-2    0-1    0-1",
+    ApiKey.CREATE_PARTITIONS:       "0-3    0-3    0-3    0-1    0-1",
+    ApiKey.DELETE_GROUPS:           "0-2    0-2    0-2    0-2    0-1",
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: "0-1  0-1    0-1    0-1    -",
+    ApiKey.DESCRIBE_PRODUCERS:      "0-0    0-0    0-0    -      -",
+    ApiKey.DESCRIBE_TRANSACTIONS:   "0-0    0-0    -      -      -",
+    ApiKey.LIST_TRANSACTIONS:       "0-2    0-1    -      -      -",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class VersionProfile:
+    """One release of Kafka, as far as clients can tell it from another."""
+
+    name: str
+    """The release, for example `4.3.1`."""
+
+    versions: Mapping[ApiKey, tuple[int, int]]
+    """What ApiVersions lists: lowest and highest version of each request; what the release does not have is missing."""
+
+    lowest_produce: int = 3
+    """Produce below this closes the connection, listed or not."""
+
+    sequence_must_start_at_zero: bool = False
+    """A producer id without state must begin with sequence 0, else 59; Kafka before 2.5 (KIP-360)."""
+
+    auto_create_answer: int = 3
+    """What Metadata says of a topic that it has just begun to create; 5 before Kafka 2.8."""
+
+    smallest_segment_bytes: int = 1024 * 1024
+    """The least `segment.bytes` of a topic."""
+
+    too_few_brokers: str = "only {} broker(s) are registered."
+    """Why there cannot be more copies; {} is how many there can be."""
+
+    supported_features: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    """Features that the cluster as a whole may have: lowest and highest level of each."""
+
+    finalized_features: Mapping[str, int] = field(default_factory=dict)
+    """The levels of a cluster that was just made."""
+
+    verifies_transactions: bool = True
+    """Leaders ask the coordinator about transactional batches; Kafka 3.6 (KIP-890 part 1)."""
+
+    verifies_epochs: bool = True
+    """Leaders ask about a batch of another epoch also while a transaction of its producer is open; Kafka 4.0."""
+
+    forgets_offsets: bool = False
+    """TxnOffsetCommit that an open transaction refuses for its epoch drops what this one has sent; until Kafka 4.0."""
+
+    coordinates_as_4_0: bool = True
+    """A transaction coordinator says 51 while a change is under way, whoever asks, and forgets when a transaction began
+    when its producer begins again; Kafka 4.0."""
+
+    coordinates_groups_as_4_0: bool = True
+    """With a generation of a group nobody knows TxnOffsetCommit gets 22, not 25, and OffsetCommit since version 9 gets
+    69, not 22; and who gives an id back that it has not joined with starts a rebalance; Kafka 4.0."""
+
+    group_operations: int = 3400
+    """What a client may do with a consumer group where nothing is forbidden, as bits; without its settings until Kafka
+    4.0: 328."""
+
+    lists_listeners: bool = True
+    """`listeners` and `advertised.listeners` are lists, and the second is for good; until Kafka 3.9 text, for now."""
+
+    topic_defaults: Mapping[str, str] = field(default_factory=dict)
+    """Settings of topics that differ from those of 4.3.1."""
+
+    listed: Sequence[Mapping[str, int]] = field(init=False, repr=False, compare=False)
+    """`versions` as an answer of ApiVersions has them: every client asks, and again with every connection."""
+
+    def __post_init__(self) -> None:
+        """Put the versions down as they are answered."""
+        rows = self.versions.items()
+        listed = tuple({"api_key": api, "min_version": low, "max_version": high} for api, (low, high) in rows)
+        object.__setattr__(self, "listed", listed)
+
+    def supports(self, api: ApiKey, version: int) -> bool:
+        """Whether a request of this version is answered at all."""
+        if api not in self.versions:
+            return False
+        low, high = self.versions[api]
+        if api is ApiKey.PRODUCE:
+            low = max(low, self.lowest_produce)
+        return low <= version <= high
+
+
+def _listed(release: str) -> Mapping[ApiKey, tuple[int, int]]:
+    column = _RELEASES.index(release)
+    bounds = {api: row.split()[column].split("-") for api, row in _LISTED.items()}
+    return MappingProxyType({api: (int(low), int(high)) for api, (low, high) in bounds.items() if low})
+
+
+_SINCE_4_3 = "only {} broker(s) are registered or some brokers have all their log directories cordoned."
+
+
+_FEATURES_4_3 = MappingProxyType({"metadata.version": (7, 30), "transaction.version": (0, 2)})
+_FINALIZED_4_3 = MappingProxyType({"metadata.version": 30, "transaction.version": 2})
+
+
+def _before_4_0(release: str) -> VersionProfile:
+    return VersionProfile(
+        release,
+        _listed(release),
+        smallest_segment_bytes=14,
+        topic_defaults=BEFORE_4_0,
+        verifies_epochs=False,
+        forgets_offsets=True,
+        coordinates_as_4_0=False,
+        coordinates_groups_as_4_0=False,
+        group_operations=328,
+        lists_listeners=False,
+    )
+
+
+def _before_3_6(release: str) -> VersionProfile:
+    return replace(_before_4_0(release), verifies_transactions=False)
+
+
+def _before_2_5(release: str) -> VersionProfile:
+    return replace(_before_3_6(release), sequence_must_start_at_zero=True, auto_create_answer=5)
+
+
+PROFILES: Mapping[str, VersionProfile] = MappingProxyType(
+    {
+        "4.3.1": VersionProfile(
+            "4.3.1",
+            _listed("4.3.1"),
+            too_few_brokers=_SINCE_4_3,
+            supported_features=_FEATURES_4_3,
+            finalized_features=_FINALIZED_4_3,
+        ),
+        "3.9.1": replace(
+            _before_4_0("3.9.1"),
+            supported_features=MappingProxyType({"metadata.version": (1, 21)}),
+            finalized_features=MappingProxyType({"metadata.version": 21}),
+        ),
+        "2.8": _before_3_6("2.8"),
+        "2.4": _before_2_5("2.4"),
+        "2.1": _before_2_5("2.1"),
+    }
+)
+"""By release. A newer one comes first."""
+
+
+def profile_named(name: str) -> VersionProfile:
+    """Return the profile of a release.
+
+    Raises:
+        ValueError: there is none; the text lists those there are.
+    """
+    if name not in PROFILES:
+        raise ValueError(f"no profile of Kafka {name!r}; there are {', '.join(PROFILES)}")
+    return PROFILES[name]

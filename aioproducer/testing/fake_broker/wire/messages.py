@@ -1,0 +1,260 @@
+"""All messages but those written by hand, over `kio`, whose classes are generated from Kafka's own schemas.
+
+Kafka's generated code has one class a message that knows every version; kio has one a version. So requests are
+lifted here to the newest class of their shape, and answers are written as trees of plain values with every version's
+fields in them, of which the version at hand takes its own. `kio` is imported at the first message.
+"""
+
+import dataclasses
+import io
+from collections.abc import Callable, Iterable, Mapping
+from datetime import timedelta
+from functools import cache, lru_cache, partial
+from importlib import import_module
+from typing import TYPE_CHECKING, TypeAlias, cast
+
+from aioproducer.testing.fake_broker.wire.api_keys import ApiKey
+from aioproducer.testing.fake_broker.wire.control_wire import (
+    decode_api_versions,
+    decode_init_producer_id,
+    decode_metadata,
+    encode_api_versions,
+    encode_init_producer_id,
+    encode_metadata,
+)
+from aioproducer.testing.fake_broker.wire.count_check import check_counts, dataclasses_in
+from aioproducer.testing.fake_broker.wire.primitives import MalformedRequestError, Reader, Writer
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+Tree: TypeAlias = Mapping[str, object]
+"""An answer by field name: numbers, strings, bytes, times in ms, error codes as numbers, trees, and lists of trees."""
+
+_SHAPES: dict[ApiKey, tuple[int, ...]] = {
+    ApiKey.LIST_OFFSETS: (11,),
+    ApiKey.METADATA: (10, 13),
+    ApiKey.OFFSET_COMMIT: (9, 10),
+    ApiKey.OFFSET_FETCH: (7, 9, 10),
+    ApiKey.FIND_COORDINATOR: (3, 6),
+    ApiKey.JOIN_GROUP: (9,),
+    ApiKey.HEARTBEAT: (4,),
+    ApiKey.LEAVE_GROUP: (2, 5),
+    ApiKey.SYNC_GROUP: (5,),
+    ApiKey.DESCRIBE_GROUPS: (6,),
+    ApiKey.LIST_GROUPS: (5,),
+    ApiKey.API_VERSIONS: (4,),
+    ApiKey.CREATE_TOPICS: (7,),
+    ApiKey.DELETE_TOPICS: (5, 6),
+    ApiKey.DELETE_RECORDS: (2,),
+    ApiKey.INIT_PRODUCER_ID: (6,),
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: (4,),
+    ApiKey.ADD_PARTITIONS_TO_TXN: (3, 5),
+    ApiKey.ADD_OFFSETS_TO_TXN: (4,),
+    ApiKey.END_TXN: (5,),
+    ApiKey.WRITE_TXN_MARKERS: (2,),
+    ApiKey.TXN_OFFSET_COMMIT: (5,),
+    ApiKey.DESCRIBE_CONFIGS: (4,),
+    ApiKey.ALTER_CONFIGS: (2,),
+    ApiKey.CREATE_PARTITIONS: (3,),
+    ApiKey.DELETE_GROUPS: (2,),
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: (1,),
+    ApiKey.DESCRIBE_PRODUCERS: (0,),
+    ApiKey.DESCRIBE_TRANSACTIONS: (0,),
+    ApiKey.LIST_TRANSACTIONS: (2,),
+    ApiKey.FETCH: (12, 18),
+}
+"""The last version of each shape: at these versions fields were renamed or moved, so one class cannot hold all."""
+
+_KEPT_BYTES = 512
+"""Larger requests are decoded each time: they hardly come again, and would take memory."""
+
+_OF_TRANSACTIONS = (ApiKey.FIND_COORDINATOR, ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.ADD_OFFSETS_TO_TXN, ApiKey.END_TXN)
+
+
+def decode_request(api: ApiKey, version: int, payload: memoryview) -> object:
+    """Decode a request, as an instance of the newest class of its shape.
+
+    Raises:
+        MalformedRequestError: the bytes are not that request.
+    """
+    by_hand = _DECODED_BY_HAND.get(api)
+    if by_hand is not None and version <= _LAST_BY_HAND[api]:
+        return by_hand(Reader(payload, flexible=api.is_flexible(version)), version)
+    return decode_by_schema(api, version, payload)
+
+
+def load_message_classes() -> None:
+    """Import what the first message would: `kio` and what all its messages share, and those of transactions.
+
+    It takes about half a second, and a broker is to answer nobody meanwhile; a program that serves brokers to others
+    calls this before it listens.
+    """
+    for api in _OF_TRANSACTIONS:
+        for kind in ("request", "response"):
+            _schema(api, _SHAPES[api][-1], kind)
+
+
+def decode_by_schema(api: ApiKey, version: int, payload: memoryview) -> object:
+    """As `decode_request`, for any API.
+
+    Raises:
+        MalformedRequestError: the bytes are not that request.
+    """
+    if len(payload) > _KEPT_BYTES:
+        return _decoded(api, version, payload)
+    return _decoded_once(api, version, bytes(payload))
+
+
+@lru_cache(maxsize=1024)
+def _decoded_once(api: ApiKey, version: int, payload: bytes) -> object:
+    return _decoded(api, version, memoryview(payload))  # it cannot be changed, and clients ask the same again and again
+
+
+def _decoded(api: ApiKey, version: int, payload: memoryview) -> object:
+    schema = _schema(api, version, "request")
+    schema.check_counts(payload)
+    try:
+        entity, _ = schema.read(payload, 0)
+    except Exception as error:
+        # kio raises what its native readers meet: over-reads, bad text, numbers out of range.
+        raise MalformedRequestError(f"{api.name} v{version}: {error}") from error
+    shape = next(last for last in _SHAPES[api] if version <= last)
+    return entity if shape == version else _schema(api, shape, "request").lift(entity)
+
+
+def encode_response(api: ApiKey, version: int, tree: Tree) -> bytes:
+    """Encode an answer, leaving out what this version does not have."""
+    by_hand = _ENCODED_BY_HAND.get(api)
+    if by_hand is not None and version <= _LAST_BY_HAND[api]:
+        return by_hand(Writer(flexible=api.is_flexible(version)), version, tree)
+    return encode_by_schema(api, version, tree)
+
+
+def encode_by_schema(api: ApiKey, version: int, tree: Tree) -> bytes:
+    """As `encode_response`, for any API."""
+    schema = _schema(api, version, "response")
+    buffer = io.BytesIO()
+    schema.write(buffer, schema.build(tree))
+    return buffer.getvalue()
+
+
+_LAST_BY_HAND: dict[ApiKey, int] = {ApiKey.API_VERSIONS: 4, ApiKey.INIT_PRODUCER_ID: 6, ApiKey.METADATA: 13}
+_DECODED_BY_HAND: dict[ApiKey, Callable[[Reader, int], object]] = {
+    ApiKey.API_VERSIONS: decode_api_versions,
+    ApiKey.INIT_PRODUCER_ID: decode_init_producer_id,
+    ApiKey.METADATA: decode_metadata,
+}
+_ENCODED_BY_HAND: dict[ApiKey, Callable[[Writer, int, Tree], bytes]] = {
+    ApiKey.API_VERSIONS: encode_api_versions,
+    ApiKey.INIT_PRODUCER_ID: encode_init_producer_id,
+    ApiKey.METADATA: encode_metadata,
+}
+
+
+class _RawErrorCode:
+    """Stands for any error code, also one that Kafka does not have; the writer only asks for `value`."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: int) -> None:
+        self.value = value
+
+
+_EMPTY: dict[str, object] = {
+    "string": "",
+    "bytes": b"",
+    "records": b"",
+    "bool": False,
+    "timedelta_i32": timedelta(),
+    "timedelta_i64": timedelta(),
+    "error_code": _RawErrorCode(0),
+    "uuid": None,
+}
+"""What a field is when nobody says and the schema has no default; 0 for all other types."""
+
+
+class _Field:
+    """One field of a message class."""
+
+    __slots__ = ("default", "is_list", "kafka_type", "name", "nested")
+
+    def __init__(self, field: "dataclasses.Field[object]", hint: object) -> None:
+        self.name = field.name
+        self.kafka_type = str(field.metadata.get("kafka_type", ""))
+        self.nested = next((_MessageSchema(found) for found in dataclasses_in(hint)), None)
+        self.is_list = "tuple" in str(hint)
+        self.default: object = field.default
+        if field.default is dataclasses.MISSING:
+            self.default = () if self.is_list else _EMPTY.get(self.kafka_type, 0)
+
+    def value_in(self, tree: Tree) -> object:
+        """The field's value in an answer, as kio wants it."""
+        given = tree.get(self.name, dataclasses.MISSING)
+        if given is dataclasses.MISSING:
+            return self.default
+        if given is None:
+            return None
+        if self.is_list:
+            return tuple(self._converted(item) for item in cast("Iterable[object]", given))
+        return self._converted(given)
+
+    def _converted(self, given: object) -> object:
+        if self.nested is not None:
+            return self.nested.build(cast("Tree", given))
+        match self.kafka_type:
+            case "error_code":
+                return _RawErrorCode(cast("int", given))
+            case "timedelta_i32" | "timedelta_i64":
+                return timedelta(milliseconds=cast("int", given))
+            case _:
+                return given
+
+    def value_of(self, entity: object) -> object:
+        """The field's value in a message of another version."""
+        given: object = getattr(entity, self.name, dataclasses.MISSING)
+        if given is dataclasses.MISSING:
+            return self.default
+        if self.nested is None or given is None:
+            return given
+        if self.is_list:
+            return tuple(self.nested.lift(item) for item in cast("Iterable[object]", given))
+        return self.nested.lift(given)
+
+
+class _MessageSchema:
+    """One of kio's classes and its fields."""
+
+    def __init__(self, message_class: "type[DataclassInstance]") -> None:
+        self._class = cast("Callable[[], object]", message_class)
+        hints = import_module("typing").get_type_hints(message_class)
+        self._fields = [_Field(field, hints[field.name]) for field in dataclasses.fields(message_class)]
+
+    def build(self, tree: Tree) -> object:
+        """Make an answer of this version."""
+        return self._made({field.name: field.value_in(tree) for field in self._fields})
+
+    def lift(self, entity: object) -> object:
+        """Make a message of this version from one of another, with the fields that both have."""
+        return self._made({field.name: field.value_of(entity) for field in self._fields})
+
+    def _made(self, values: dict[str, object]) -> object:
+        return self._class(**values)
+
+
+class _TopLevelSchema(_MessageSchema):
+    """A whole request or answer: can be read and written."""
+
+    def __init__(self, message_class: "type[DataclassInstance]") -> None:
+        super().__init__(message_class)
+        self.check_counts = partial(check_counts, message_class)
+        serial = import_module("kio.serial")
+        self.read = cast("Callable[[memoryview, int], tuple[object, int]]", serial.entity_reader(message_class))
+        self.write = cast("Callable[[io.BytesIO, object], None]", serial.entity_writer(message_class))
+
+
+@cache
+def _schema(api: ApiKey, version: int, kind: str) -> _TopLevelSchema:
+    module = import_module(f"kio.schema.{api.schema_name}.v{version}.{kind}")
+    name = "".join(part.capitalize() for part in api.schema_name.split("_")) + kind.capitalize()
+    return _TopLevelSchema(cast("type[DataclassInstance]", getattr(module, name)))

@@ -1,0 +1,237 @@
+"""Kafka's primitive types, read from and written to bytes: what the messages written by hand are made of.
+
+`Reader` walks one frame; `Writer` collects parts and passes large buffers through uncopied. Both know whether they
+are in a flexible message (compact lengths, tagged fields; KIP-482).
+"""
+
+import struct
+
+from aioproducer.testing.fake_broker.effects import Buffer
+
+_INT8 = struct.Struct(">b")
+_INT16 = struct.Struct(">h")
+_INT32 = struct.Struct(">i")
+_INT64 = struct.Struct(">q")
+_MAX_VARINT_BYTES = 5
+
+
+class MalformedRequestError(Exception):
+    """The bytes are no valid request; a broker closes the connection."""
+
+
+class Reader:
+    """Reads one message from front to back.
+
+    Args:
+        data: the message; slices handed out by `bytes_view` share its memory.
+        flexible: whether lengths are compact and tagged fields follow.
+    """
+
+    __slots__ = ("data", "flexible", "position")
+
+    def __init__(self, data: memoryview, *, flexible: bool = False) -> None:
+        self.data = data
+        self.flexible = flexible
+        self.position = 0
+
+    def _take(self, size: int) -> int:
+        start = self.position
+        if size < 0 or start + size > len(self.data):
+            raise MalformedRequestError(f"{size} bytes wanted at {start} of {len(self.data)}")
+        self.position = start + size
+        return start
+
+    def _number(self, layout: struct.Struct) -> int:
+        start = self.position
+        try:
+            value: int = layout.unpack_from(self.data, start)[0]
+        except struct.error as error:
+            raise MalformedRequestError(f"{layout.size} bytes wanted at {start} of {len(self.data)}") from error
+        self.position = start + layout.size
+        return value
+
+    def int8(self) -> int:
+        """Read one signed byte."""
+        return self._number(_INT8)
+
+    def int16(self) -> int:
+        """Read two bytes."""
+        return self._number(_INT16)
+
+    def int32(self) -> int:
+        """Read four bytes."""
+        return self._number(_INT32)
+
+    def int64(self) -> int:
+        """Read eight bytes."""
+        return self._number(_INT64)
+
+    def uvarint(self) -> int:
+        """Read an unsigned varint.
+
+        Raises:
+            MalformedRequestError: it has more than five bytes, or does not end.
+        """
+        value = 0
+        data, position = self.data, self.position
+        try:
+            byte = data[position]
+            if byte < 0x80:  # noqa: PLR2004 - the continuation bit; most have but one byte
+                self.position = position + 1
+                return byte
+            for shift in range(0, 7 * _MAX_VARINT_BYTES, 7):
+                byte = data[position]
+                position += 1
+                if byte < 0x80:  # noqa: PLR2004 - the continuation bit
+                    self.position = position
+                    return value | byte << shift
+                value |= (byte & 0x7F) << shift
+        except IndexError as error:
+            raise MalformedRequestError(f"a varint ends at {position} of {len(data)}") from error
+        raise MalformedRequestError("a varint of more than five bytes")
+
+    def count(self) -> int:
+        """Read the length of an array; -1 for null.
+
+        Raises:
+            MalformedRequestError: it claims more elements than bytes are left.
+        """
+        length = self.uvarint() - 1 if self.flexible else self._number(_INT32)
+        if length > len(self.data) - self.position:
+            raise MalformedRequestError(f"an array of {length} in a message of {len(self.data)} bytes")
+        return length
+
+    def string(self) -> str | None:
+        """Read a nullable string.
+
+        Raises:
+            MalformedRequestError: it is longer than what is left, or not UTF-8.
+        """
+        length = self.uvarint() - 1 if self.flexible else self._number(_INT16)
+        if length < 0:
+            return None
+        start, data = self.position, self.data
+        self.position = end = start + length
+        if end > len(data):
+            raise MalformedRequestError(f"{length} bytes wanted at {start} of {len(data)}")
+        try:
+            return str(data[start:end], "utf-8")
+        except UnicodeDecodeError as error:
+            raise MalformedRequestError(f"a string at {start} is not UTF-8") from error
+
+    def fixed(self, size: int) -> bytes:
+        """Read `size` bytes and copy them."""
+        start = self._take(size)
+        return bytes(self.data[start : start + size])
+
+    def bytes_view(self) -> memoryview | None:
+        """Read nullable bytes as a slice of the message's own memory."""
+        length = self.uvarint() - 1 if self.flexible else self.int32()
+        if length < 0:
+            return None
+        start = self._take(length)
+        return self.data[start : start + length]
+
+    def skip_tagged_fields(self) -> None:
+        """Pass over the tagged fields that end every structure of a flexible message; nothing otherwise."""
+        if not self.flexible:
+            return
+        data, position = self.data, self.position
+        if position < len(data) and not data[position]:
+            self.position = position + 1  # there are none, as almost everywhere
+            return
+        for _ in range(self.uvarint()):
+            self.uvarint()
+            self._take(self.uvarint())
+
+    def skip(self, size: int) -> None:
+        """Pass over that many bytes."""
+        self._take(size)
+
+    def rest(self) -> memoryview:
+        """Whatever has not been read yet."""
+        return self.data[self.position :]
+
+
+class Writer:
+    """Collects one message; `parts` are its bytes in order."""
+
+    __slots__ = ("flexible", "open", "parts")
+
+    def __init__(self, *, flexible: bool = False) -> None:
+        self.flexible = flexible
+        self.open = bytearray()
+        self.parts: list[Buffer] = []
+
+    def pack(self, layout: struct.Struct, *values: float) -> None:
+        """Write several fixed-size fields at once."""
+        self.open += layout.pack(*values)
+
+    def int16(self, value: int) -> None:
+        """Write two bytes."""
+        self.open += _INT16.pack(value)
+
+    def int32(self, value: int) -> None:
+        """Write four bytes."""
+        self.open += _INT32.pack(value)
+
+    def int64(self, value: int) -> None:
+        """Write eight bytes."""
+        self.open += _INT64.pack(value)
+
+    def uvarint(self, value: int) -> None:
+        """Write an unsigned varint."""
+        while value > 0x7F:  # noqa: PLR2004 - seven bits a byte
+            self.open.append(value & 0x7F | 0x80)
+            value >>= 7
+        self.open.append(value)
+
+    def count(self, length: int) -> None:
+        """Write the length of an array; -1 for null."""
+        if not self.flexible:
+            self.open += _INT32.pack(length)
+        elif length < 0x7F:  # noqa: PLR2004 - one byte
+            self.open.append(length + 1)
+        else:
+            self.uvarint(length + 1)
+
+    def string(self, value: str | None) -> None:
+        """Write a nullable string."""
+        encoded = b"" if value is None else value.encode()
+        length = -1 if value is None else len(encoded)
+        if not self.flexible:
+            self.open += _INT16.pack(length)
+        elif length < 0x7F:  # noqa: PLR2004 - one byte
+            self.open.append(length + 1)
+        else:
+            self.uvarint(length + 1)
+        self.open += encoded
+
+    def fixed(self, value: bytes) -> None:
+        """Write bytes as they are, without a length."""
+        self.open += value
+
+    def large(self, buffers: list[Buffer], size: int) -> None:
+        """Write bytes with their length, passing the buffers through uncopied."""
+        self.count(size)
+        self.parts.append(bytes(self.open))
+        self.parts.extend(buffers)
+        self.open = bytearray()
+
+    def tagged_fields(self, fields: list[tuple[int, bytes]] | None = None) -> None:
+        """End a structure of a flexible message: (tag, encoded value) in ascending order; nothing otherwise."""
+        if not self.flexible:
+            return
+        if not fields:
+            self.open.append(0)
+            return
+        self.uvarint(len(fields))
+        for tag, value in fields:
+            self.uvarint(tag)
+            self.uvarint(len(value))
+            self.open += value
+
+    def finish(self) -> list[Buffer]:
+        """All bytes of the message, in order."""
+        self.parts.append(bytes(self.open))
+        return self.parts

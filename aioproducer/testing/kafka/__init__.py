@@ -1,0 +1,10 @@
+"""Starts a broker for people and tests: real Apache Kafka on loopback, its jars resolved through Maven.
+
+`KafkaCluster` is the door, `missing_for_kafka` says what a machine lacks. The embedded cluster is
+`aioproducer.testing.FakeCluster`; `aioproducer broker` starts either of them.
+"""
+
+from aioproducer.testing.kafka.prerequisites import BrokerStartError, MissingToolError, missing_for_kafka
+from aioproducer.testing.kafka.real_kafka import KafkaCluster
+
+__all__ = ["BrokerStartError", "KafkaCluster", "MissingToolError", "missing_for_kafka"]

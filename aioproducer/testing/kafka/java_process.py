@@ -1,0 +1,118 @@
+"""A JVM on a Kafka class path that runs until it is killed.
+
+It dies with this process (see `tether`), has a process group of its own, so that Ctrl-C in a terminal
+reaches only us, and writes to a file whose last lines explain a failed start.
+
+Runs a program to its end and takes what it printed; a cancelled wait kills the program.
+"""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Sequence
+from pathlib import Path
+
+from aioproducer.testing.kafka import tether
+from aioproducer.testing.kafka.prerequisites import INSTALL_JAVA, BrokerStartError, MissingToolError, java_program
+
+SMALL_HEAP = ("-Xms128m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
+"""Starts fast and stays small; for tests and demos."""
+
+PERFORMANCE_HEAP = ("-Xms1g", "-Xmx1g")
+"""The collector and compiler a production broker has; for measuring."""
+
+EXIT_POLL_S = 0.02
+"""How often a waiting call looks whether a process ended."""
+
+
+def java_command(
+    jars: Path, main_class: str, arguments: Sequence[str] = (), *, options: Sequence[str] = ()
+) -> list[str]:
+    """The command line of a Java program of Kafka's.
+
+    Args:
+        jars: folder of `kafka_jars`.
+        main_class: "kafka.Kafka", "kafka.tools.DumpLogSegments", ...
+        arguments: the program's.
+        options: the JVM's.
+
+    Raises:
+        MissingToolError: there is no Java.
+    """
+    java = java_program()
+    if java is None:
+        raise MissingToolError([f"Java is missing: {INSTALL_JAVA}"])
+    return [java, *options, "-cp", f"{jars}/*", main_class, *arguments]
+
+
+class JavaProcess:
+    """One running broker: its process, and the file it logs to. Bound to no event loop."""
+
+    def __init__(self, command: Sequence[str], log_file: Path) -> None:
+        """Start `command` (of `java_command`); its output is appended to `log_file`."""
+        self.log_file = log_file
+        tied = [sys.executable, "-I", "-S", tether.__file__, str(os.getpid()), *command]
+        with log_file.open("ab") as log:
+            self._process = subprocess.Popen(
+                tied, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+            )
+
+    @property
+    def process_id(self) -> int:
+        """Of the JVM."""
+        return self._process.pid
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it has not ended; a paused one runs."""
+        return self._process.poll() is None
+
+    def send_signal(self, number: signal.Signals) -> None:
+        """Send a signal to the JVM, if it still runs."""
+        self._process.send_signal(number)
+
+    async def wait_for_exit(self) -> None:
+        """Return once the process has ended."""
+        while self.is_running:  # noqa: ASYNC110 - an event would bind the process to one loop
+            await asyncio.sleep(EXIT_POLL_S)
+
+    def kill_now(self) -> None:
+        """Kill -9 and reap, blocking for the moment that takes; for a clean-up that has no loop any more."""
+        self._process.kill()
+        self._process.wait()
+
+    def log_tail(self, lines: int = 15) -> str:
+        """The last lines it logged."""
+        with self.log_file.open(encoding="utf-8", errors="replace") as log:
+            return "".join(deque(log, maxlen=lines))
+
+
+SAID_MAX_CHARS = 2_000
+"""How much of what a failed program printed goes into the error; Maven says why at the start."""
+
+
+async def run_program(command: Sequence[str]) -> str:
+    """Run a program to its end, without input, and return what it printed on both streams.
+
+    Raises:
+        BrokerStartError: it ended with an error; the message ends with the start of what it said.
+    """
+    program = await asyncio.create_subprocess_exec(
+        *command,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    try:
+        printed, _ = await program.communicate()
+    finally:
+        if program.returncode is None:
+            program.kill()
+            await program.wait()
+    text = printed.decode(errors="replace")
+    if program.returncode != 0:
+        raise BrokerStartError(f"{command[0]} ended with exit code {program.returncode}:\n{text[:SAID_MAX_CHARS]}")
+    return text

@@ -1,0 +1,73 @@
+"""What the machine must have to run real Apache Kafka, and how to get what it lacks; one line each.
+
+Standard library only and no import of ours: the check that runs before anything is installed loads this very file.
+
+Why a real broker could not be started: one error class, and one for what the machine lacks.
+
+KafkaError
+└── BrokerStartError      (RuntimeError)   Maven failed, a port is taken, the broker died or did not get ready
+    └── MissingToolError                   Java or Maven is not on this machine; `.missing` says how to get it
+"""
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+from aioproducer.errors import KafkaError
+
+JAVA_MINIMUM = 17
+"""Oldest Java major version that runs Kafka 4 brokers."""
+
+INSTALL_JAVA = "sudo apt-get install -y openjdk-17-jre-headless"
+INSTALL_MAVEN = "sudo apt-get install -y maven"
+
+
+def missing_for_kafka(*, jars_cached: bool = False) -> list[str]:
+    """One line for each thing real Kafka needs and this machine lacks, with the command that installs it.
+
+    Args:
+        jars_cached: the broker's jars are on this machine already, so Maven is not needed.
+    """
+    missing = []
+    java = java_program()
+    if java is None:
+        missing.append(f"Java {JAVA_MINIMUM} is missing (real Kafka needs it): {INSTALL_JAVA}")
+    elif (found := java_major_version(java)) < JAVA_MINIMUM:
+        missing.append(f"Java {found} is too old (real Kafka needs {JAVA_MINIMUM} or newer): {INSTALL_JAVA}")
+    if not jars_cached and shutil.which("mvn") is None:
+        missing.append(f"Maven is missing (it fetches real Kafka): {INSTALL_MAVEN}")
+    return missing
+
+
+def java_program() -> str | None:
+    """Path of the `java` to run: `JAVA_HOME`'s if it is set and has one, else the first on PATH; `None` if neither."""
+    home = os.environ.get("JAVA_HOME")
+    beside_home = shutil.which("java", path=str(Path(home, "bin"))) if home else None
+    return beside_home or shutil.which("java")
+
+
+def java_major_version(java: str) -> int:
+    """Major version of the program `java`: 8 for "1.8.0", 17 for "17.0.15"; 0 if it does not run or does not say."""
+    try:
+        answer = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return 0
+    version = re.search(r'version "(?:1\.)?(\d+)', answer.stderr)
+    return int(version[1]) if version else 0
+
+
+class BrokerStartError(KafkaError, RuntimeError):
+    """A real broker could not be started; the message ends with what it said last."""
+
+
+class MissingToolError(BrokerStartError):
+    """This machine lacks a program that real Kafka needs."""
+
+    def __init__(self, missing: Sequence[str]) -> None:
+        """Join the lines of `missing` (of `missing_for_kafka`), which stay readable one by one."""
+        super().__init__("; ".join(missing))
+        self.missing: tuple[str, ...] = tuple(missing)
+        """One line for each missing program, with the command that installs it."""

@@ -1,0 +1,225 @@
+"""`KafkaCluster`: real Apache Kafka on loopback, one or more nodes, for demos, benchmarks and tests.
+
+    async with KafkaCluster("4.3.1", nodes=3) as cluster:
+        async with Producer(cluster.bootstrap_servers) as producer:
+            await producer.send("orders", b"...")
+            await cluster.kill(2)
+
+Each node is broker and controller in one process (KRaft). Jars, a formatted log folder and an archive of loaded
+classes are cached per user, so a start takes as long as the JVM needs. Everything it makes is gone after `stop`, and
+after this process, however it ends.
+"""
+
+import asyncio
+import atexit
+import signal
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Self
+
+from aioproducer.testing.kafka.class_archive import class_archive_options
+from aioproducer.testing.kafka.folders import WorkingFolder, copy_log_folder, formatted_log_folder, new_uuid
+from aioproducer.testing.kafka.java_process import PERFORMANCE_HEAP, SMALL_HEAP
+from aioproducer.testing.kafka.kafka_jars import TESTED_VERSIONS, kafka_jars
+from aioproducer.testing.kafka.kafka_node import KafkaNode, NodeProgram
+from aioproducer.testing.kafka.prerequisites import BrokerStartError
+from aioproducer.testing.kafka.server_properties import (
+    LOOPBACK,
+    NodePorts,
+    ProxiedPorts,
+    free_ports,
+    is_free,
+    properties_text,
+    server_properties,
+)
+
+START_TIMEOUT_S = 90.0
+"""How long a cluster may take to get ready; four to seven seconds are usual."""
+
+
+class KafkaCluster:
+    """A cluster of real brokers; not bound to an event loop, so one cluster serves tests that each have their own.
+
+    Start it from a thread that lives as long as it should: on Linux its brokers die with that thread.
+    """
+
+    def __init__(  # noqa: PLR0913 - what may differ between clusters, all by name
+        self,
+        version: str = TESTED_VERSIONS[0],
+        *,
+        nodes: int = 1,
+        ports: Sequence[int] | None = None,
+        advertised_ports: Sequence[int] | None = None,
+        properties: Mapping[str, str] | None = None,
+        features: Mapping[str, int] | None = None,
+        performance: bool = False,
+    ) -> None:
+        """Describe a cluster; `start` makes it.
+
+        Args:
+            version: an Apache Kafka release; 3.9.1 and 4.3.1 are tested.
+            nodes: how many brokers, numbered from 1. With three, topics have three replicas and need two in sync.
+            ports: the client port of each node; free ones are found where this is `None`.
+            advertised_ports: the port of a proxy in front of each node. Each node then has a second listener
+                (`node(1).ports.proxied`) for that proxy, and who came in by it is told these ports.
+            properties: broker settings by Kafka's names, for all nodes, over the small and fast ones of this package.
+            features: levels to format with by Kafka's names, `{"transaction.version": 0}` for a 4.x without KIP-890.
+            performance: the heap and collector of a production broker instead of those of a test.
+
+        Raises:
+            ValueError: no nodes, or not one port for each.
+        """
+        if nodes < 1:
+            raise ValueError(f"nodes must be 1 or more, not {nodes}")
+        if ports is not None and len(set(ports)) != nodes:
+            raise ValueError(f"{nodes} nodes need {nodes} different ports, not {list(ports)}")
+        if advertised_ports is not None and len(set(advertised_ports)) != nodes:
+            raise ValueError(f"{nodes} nodes need {nodes} different advertised ports, not {list(advertised_ports)}")
+        self.version = version
+        self._node_count = nodes
+        self._client_ports = ports
+        self._advertised_ports = advertised_ports
+        self._properties = dict(properties or {})
+        self._features = dict(features or {})
+        self._is_for_measuring = performance
+        self._nodes: dict[int, KafkaNode] = {}
+        self._folder: WorkingFolder | None = None
+
+    def __repr__(self) -> str:
+        return f"<KafkaCluster {self.version} {list(self._nodes.values()) or 'not started'}>"
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """HOST:PORT of every node, separated by commas."""
+        return ",".join(node.address for node in self._nodes.values())
+
+    @property
+    def node_ids(self) -> tuple[int, ...]:
+        """The numbers of its nodes, running or not."""
+        return tuple(self._nodes)
+
+    async def start(self) -> None:
+        """Start every node and return once all of them are ready.
+
+        Raises:
+            BrokerStartError: a port is taken, Maven failed, or a node died or was not ready within 90 s; with the
+                end of its log. Nothing is left running.
+            MissingToolError: Java or Maven is not on this machine.
+        """
+        if self._folder is not None:
+            raise BrokerStartError("this cluster was started already")
+        self._require_free_ports()
+        jars = await kafka_jars(self.version)
+        template = await formatted_log_folder(jars, self._features)
+        program = NodeProgram(jars, await self._jvm_options(jars, template))
+        atexit.register(self._stop_now)
+        try:
+            self._lay_out(template, program)
+            for node in self._nodes.values():
+                node.launch()
+            await self._wait_until_ready(tuple(self._nodes.values()))
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def stop(self) -> None:
+        """Kill every node and remove what they wrote; doing so again does nothing.
+
+        The data is thrown away, so nobody waits for a controlled shutdown; that is `kill(node, SIGTERM)`.
+        """
+        self._stop_now()
+
+    async def kill(self, node_id: int, how: signal.Signals = signal.SIGKILL) -> None:
+        """End one node and wait for that: SIGKILL is a crash, SIGTERM a controlled shutdown. Its data stays."""
+        await self._nodes[node_id].kill(how)
+
+    async def restart(self, node_id: int) -> None:
+        """Start an ended node again on its data and port, and return once it is ready.
+
+        Raises:
+            BrokerStartError: it died or was not ready within 90 s; with the end of its log.
+        """
+        self._nodes[node_id].launch()
+        await self._wait_until_ready([self._nodes[node_id]])
+
+    def pause(self, node_id: int) -> None:
+        """Freeze one node (SIGSTOP): its connections stay open and nothing is answered."""
+        self._nodes[node_id].pause()
+
+    def resume(self, node_id: int) -> None:
+        """Let a paused node go on (SIGCONT)."""
+        self._nodes[node_id].resume()
+
+    def node(self, node_id: int) -> KafkaNode:
+        """One node: whether it runs, its process id, its folders and its log."""
+        return self._nodes[node_id]
+
+    def _require_free_ports(self) -> None:
+        """Look before anything is started.
+
+        Raises:
+            BrokerStartError: a port that was asked for is taken.
+        """
+        for port in self._client_ports or ():
+            if not is_free(port):
+                raise BrokerStartError(f"port {port} on {LOOPBACK} is in use by another program")
+
+    async def _jvm_options(self, jars: Path, template: Path) -> Sequence[str]:
+        if self._is_for_measuring:
+            return PERFORMANCE_HEAP
+        return (*SMALL_HEAP, *await class_archive_options(jars, template))
+
+    def _lay_out(self, template: Path, program: NodeProgram) -> None:
+        """Make the folder of every node: formatted log folder and settings."""
+        self._folder = WorkingFolder()
+        cluster_id = new_uuid()
+        quorum = self._ports_of_all()
+        for ports in quorum:
+            folder = self._folder.path / f"node-{ports.node_id}"
+            copy_log_folder(template, folder / "log", cluster_id=cluster_id, node_id=ports.node_id)
+            properties = server_properties(ports, quorum, folder / "log") | self._properties
+            (folder / "server.properties").write_text(properties_text(properties), "utf-8")
+            self._nodes[ports.node_id] = KafkaNode(ports, folder, program)
+
+    def _ports_of_all(self) -> list[NodePorts]:
+        """Client and controller port of every node."""
+        count = self._node_count
+        free = free_ports(3 * count)
+        clients = self._client_ports or free[count : 2 * count]
+        proxied: list[ProxiedPorts | None] = [None] * count
+        if self._advertised_ports is not None:
+            proxied = [*map(ProxiedPorts, free[2 * count :], self._advertised_ports)]
+        numbers = range(1, count + 1)
+        return [*map(NodePorts, numbers, clients, free[:count], proxied)]
+
+    async def _wait_until_ready(self, nodes: Sequence[KafkaNode]) -> None:
+        """Return once each of `nodes` is ready and knows of all that run.
+
+        Raises:
+            BrokerStartError: one died or was not ready in time; with the end of its log.
+        """
+        brokers = sum(node.is_running and not node.is_paused for node in self._nodes.values())
+        for node in nodes:
+            try:
+                async with asyncio.timeout(START_TIMEOUT_S):
+                    await node.wait_until_ready(brokers)
+            except TimeoutError as late:
+                said = f"{node} was not ready in {START_TIMEOUT_S:.0f} s:\n{node.log_tail()}"
+                raise BrokerStartError(said) from late
+
+    def _stop_now(self) -> None:
+        """Kill and remove without an event loop; also runs when the interpreter ends."""
+        atexit.unregister(self._stop_now)
+        for node in self._nodes.values():
+            node.kill_now()
+        self._nodes.clear()
+        if self._folder is not None:
+            self._folder.remove()
+            self._folder = None

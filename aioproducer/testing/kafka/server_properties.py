@@ -1,0 +1,142 @@
+"""The `server.properties` of each node of a loopback cluster: broker and controller in one process (KRaft).
+
+Pure: what a cluster looks like goes in, text comes out. The settings are small and fast, for tests and demos; the
+quorum is static (`controller.quorum.voters`), which Kafka 3.9 and 4.x take alike and which needs no flag to format.
+
+Ports on loopback that are free now and stay free: outside the range the system gives to outgoing connections.
+
+A port the system picks (port 0) may go to somebody's outgoing connection while its broker restarts; these do not.
+"""
+
+import random
+import socket
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+LOOPBACK = "127.0.0.1"
+
+
+@dataclass(frozen=True, slots=True)
+class ProxiedPorts:
+    """A second client listener of a node, for clients that reach it through a proxy."""
+
+    port: int
+    """Where the node listens for the proxy."""
+
+    advertised_port: int
+    """Where the proxy listens, and clients that came through it are told to connect."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodePorts:
+    """Where one node listens, on loopback."""
+
+    node_id: int
+    """From 1."""
+
+    broker_port: int
+    """Where clients connect."""
+
+    controller_port: int
+    """Where the other nodes' controllers connect."""
+
+    proxied: ProxiedPorts | None = None
+    """Where a proxy connects; `None` without one."""
+
+
+def server_properties(node: NodePorts, quorum: Sequence[NodePorts], log_folder: Path) -> dict[str, str]:
+    """Settings of one node.
+
+    Args:
+        node: the node they are for.
+        quorum: all nodes of the cluster, `node` among them.
+        log_folder: where it keeps its partitions; its own.
+    """
+    replicas = str(min(3, len(quorum)))
+    return {
+        **_who_and_where(node, quorum),
+        "log.dirs": str(log_folder),
+        "num.partitions": "4",
+        "default.replication.factor": replicas,
+        "min.insync.replicas": str(min(2, len(quorum))),
+        "offsets.topic.replication.factor": replicas,
+        "transaction.state.log.replication.factor": replicas,
+        "transaction.state.log.min.isr": str(min(2, len(quorum))),
+        "share.coordinator.state.topic.replication.factor": replicas,
+        "share.coordinator.state.topic.min.isr": str(min(2, len(quorum))),
+        **SMALL_AND_FAST,
+    }
+
+
+SMALL_AND_FAST = {
+    "offsets.topic.num.partitions": "1",
+    "transaction.state.log.num.partitions": "1",
+    "group.initial.rebalance.delay.ms": "0",
+    "num.network.threads": "2",
+    "num.io.threads": "2",
+    # 128 MB a broker unless told otherwise, which small heaps do not have; must be above 1 MB
+    "log.cleaner.dedupe.buffer.size": "2097152",
+    "log.index.size.max.bytes": "1048576",
+    # a killed node is noticed, and may come back, after this; 9 s unless told otherwise
+    "broker.session.timeout.ms": "4000",
+    "broker.heartbeat.interval.ms": "1000",
+}
+"""What differs from Kafka's defaults so that a node starts in seconds and stays small."""
+
+
+def properties_text(properties: Mapping[str, str]) -> str:
+    """The text of a Java properties file; values here are paths, numbers and host names, so nothing needs escaping."""
+    return "".join(f"{name}={value}\n" for name, value in properties.items())
+
+
+def _who_and_where(node: NodePorts, quorum: Sequence[NodePorts]) -> dict[str, str]:
+    """Identity, listeners and the static quorum."""
+    voters = ",".join(f"{voter.node_id}@{LOOPBACK}:{voter.controller_port}" for voter in quorum)
+    listeners = {"PLAINTEXT": node.broker_port}
+    advertised = dict(listeners)
+    if node.proxied is not None:
+        listeners["PROXIED"] = node.proxied.port
+        advertised["PROXIED"] = node.proxied.advertised_port
+    protocols = ",".join(f"{name}:PLAINTEXT" for name in ("CONTROLLER", *listeners))
+    return {
+        "process.roles": "broker,controller",
+        "node.id": str(node.node_id),
+        "controller.quorum.voters": voters,
+        "listeners": _listeners_text({**listeners, "CONTROLLER": node.controller_port}),
+        "advertised.listeners": _listeners_text(advertised),
+        "inter.broker.listener.name": "PLAINTEXT",
+        "controller.listener.names": "CONTROLLER",
+        "listener.security.protocol.map": protocols,
+    }
+
+
+def _listeners_text(ports: Mapping[str, int]) -> str:
+    """Listeners by name, as Kafka writes them."""
+    return ",".join(f"{name}://{LOOPBACK}:{port}" for name, port in ports.items())
+
+
+FIRST_PORT, LAST_PORT = 20_000, 32_000
+"""Below Linux's ephemeral range (32768-60999) and macOS's (49152-65535), above the ports of well-known services."""
+
+
+def free_ports(count: int) -> list[int]:
+    """`count` different ports that nobody listens on now."""
+    found: list[int] = []
+    for port in random.SystemRandom().sample(range(FIRST_PORT, LAST_PORT), LAST_PORT - FIRST_PORT):
+        if len(found) == count:
+            break
+        if is_free(port):
+            found.append(port)
+    return found
+
+
+def is_free(port: int) -> bool:
+    """Whether a server could listen on this loopback port now; a port we may not use counts as taken."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((LOOPBACK, port))
+        except OSError:
+            return False
+    return True

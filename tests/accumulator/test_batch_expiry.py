@@ -1,0 +1,125 @@
+"""No batch outlives its deadline, with one timer a partition."""
+
+from aioproducer._accumulator.producer_batch import ProducerBatch
+from tests.fakes.core_parts import CoreParts
+
+TIMEOUT_S = 120.0
+
+
+def overdue(core: CoreParts) -> list[ProducerBatch]:
+    """What the sender would fail now."""
+    deadlines = core.accumulator.deadlines
+    found = []
+    for queue in deadlines.take_due():
+        core.accumulator.close_overdue(queue, core.now)
+        found += deadlines.overdue(queue, core.now)
+        for batch in found:
+            queue.remove(batch)
+        deadlines.watch_again(queue)
+    return found
+
+
+def test_batch_is_due_when_its_oldest_record_is() -> None:
+    """Not a moment before."""
+    core = CoreParts()
+    delivery = core.send()
+    core.pass_time(1)
+    core.send()
+
+    core.pass_time(TIMEOUT_S - 1.001)
+    assert overdue(core) == []
+    core.pass_time(0.001)
+
+    assert [batch.result for batch in overdue(core)] == [delivery.home]
+
+
+def test_partition_is_looked_at_again_for_the_batches_behind() -> None:
+    """Its first timer was for a batch that has long ended."""
+    core = CoreParts()
+    core.send()
+    core.flush()
+    core.acknowledge(core.drain()[0])
+    core.pass_time(60)
+    later = core.send()
+
+    core.pass_time(60)
+    assert overdue(core) == []
+    core.pass_time(60)
+
+    assert [batch.result for batch in overdue(core)] == [later.home]
+
+
+def test_every_batch_of_a_partition_has_its_deadline() -> None:
+    """One after the other."""
+    core = CoreParts()
+    for _ in range(3):
+        core.send()
+        core.flush()
+        core.pass_time(10)
+    core.pass_time(TIMEOUT_S - 30)
+
+    found = [len(overdue(core))]
+    for _ in range(2):
+        core.pass_time(10)
+        found.append(len(overdue(core)))
+
+    assert found == [1, 1, 1]
+
+
+def test_batch_on_the_wire_is_due_too() -> None:
+    """Until its callers have been told."""
+    core = CoreParts()
+    core.send()
+    core.flush()
+    [batch] = core.drain()
+    core.pass_time(TIMEOUT_S)
+    deadlines = core.accumulator.deadlines
+    [queue] = deadlines.take_due()
+
+    assert deadlines.overdue(queue, core.now) == [batch]
+    batch.is_abandoned = True
+    assert deadlines.overdue(queue, core.now) == []
+
+
+def test_partition_with_many_batches_has_one_timer() -> None:
+    """Beside the one of its open batch."""
+    core = CoreParts()
+    for _ in range(20):
+        core.send()
+        core.open_batches.close(core.queue())
+
+    assert len(core.timers) == 2
+
+
+def test_record_called_earlier_brings_the_timer_forward() -> None:
+    """It waited in line before it found a batch."""
+    core = CoreParts()
+    core.send()
+    [batch] = [core.queue().open_batch]
+    assert batch is not None
+    batch.called_at -= 50
+
+    core.accumulator.deadlines.watch(batch)
+    core.pass_time(TIMEOUT_S - 50)
+
+    assert overdue(core) == [batch]
+
+
+def test_idle_partition_is_not_watched() -> None:
+    """Nothing is left in the heap for it."""
+    core = CoreParts()
+    core.send()
+    core.pass_time(TIMEOUT_S)
+    overdue(core)
+
+    assert (core.queue().is_empty, len(core.timers), overdue(core)) == (True, 0, [])
+
+
+def test_it_is_known_whether_anything_is_due() -> None:
+    """Without looking through partitions."""
+    core = CoreParts()
+    core.send()
+    assert not core.accumulator.deadlines.due
+
+    core.pass_time(TIMEOUT_S)
+    assert core.accumulator.deadlines.due

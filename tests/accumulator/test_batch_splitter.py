@@ -1,0 +1,314 @@
+"""A batch taken apart is the same records, in the same order, each with its own caller."""
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aioproducer._accumulator.batch_splitter import MOST_CUT_OUT, Range, around, halves, neighbours, uncompressed
+from aioproducer._accumulator.producer_batch import BatchState, ProducerBatch
+from aioproducer._accumulator.record_batch_header import NO_IDENTITY
+from aioproducer._native.delivery import Delivery
+from aioproducer._protocol.compression import CompressionType, compress
+from tests.fakes.core_parts import CoreParts, sequences
+from tests.reference.record_batch import Batch, Record, decode_batch
+
+NULLABLE = st.none() | st.binary(max_size=40)
+RECORDS = st.lists(
+    st.builds(
+        Record,
+        key=NULLABLE,
+        value=NULLABLE,
+        timestamp=st.integers(0, 10**13),
+        headers=st.lists(st.tuples(st.text(max_size=3), NULLABLE), max_size=2).map(tuple),
+    ),
+    min_size=2,
+    max_size=8,
+)
+
+
+def batch_of(core: CoreParts, records: Sequence[Record]) -> tuple[ProducerBatch, list[Delivery]]:
+    """One batch that came back from the wire, and its records' deliveries."""
+    deliveries = []
+    for each in records:
+        delivery = core.appender.append("t", each.value, each.key, 0, each.timestamp, each.headers, None)
+        assert delivery is not None
+        deliveries.append(delivery)
+    core.flush()
+    [batch] = core.drain()
+    core.queue().take_from_wire(batch)
+    return batch, deliveries
+
+
+def records_of(*values: bytes) -> list[Record]:
+    """Records of these values."""
+    return [Record(None, value, 1_000 + index) for index, value in enumerate(values)]
+
+
+def seal(core: CoreParts, batch: ProducerBatch) -> None:
+    """Compress a batch that is on no wire, as sealing does before it gets there."""
+    data = compress(CompressionType.GZIP, None, batch.records())
+    batch.replace_records(core.pool.replace(batch.chunk, data), len(data), CompressionType.GZIP)
+
+
+def decoded(part: ProducerBatch) -> Batch:
+    """What a broker reads of a part."""
+    return decode_batch(part.header(part.records()) + bytes(part.records()))
+
+
+@given(RECORDS, st.lists(st.integers(0, 7), max_size=4), st.booleans())
+def test_parts_are_the_same_records_in_the_same_order(records: list[Record], cuts: list[int], sealed: bool) -> None:  # noqa: FBT001
+    """For any records and any ranges, compressed or not; each delivery is found in its part."""
+    core = CoreParts()
+    batch, deliveries = batch_of(core, records)
+    if sealed:
+        seal(core, batch)
+    ranges = around(batch, [Range(cut, cut + 1) for cut in cuts if cut < batch.count])
+
+    parts = core.splitter.split(batch, ranges, keeps_sequences=True)
+
+    assert [record for part in parts for record in decoded(part).records] == records
+    found = [(delivery.home, delivery.position) for delivery in deliveries]
+    assert found == [(part.result, index) for part in parts for index in range(part.count)]
+
+
+@given(RECORDS)
+def test_parts_can_be_split_again_down_to_single_records(records: list[Record]) -> None:
+    """As often as the broker refuses; the memory is back when the last is done."""
+    core = CoreParts()
+    waiting, singles = [batch_of(core, records)[0]], list[ProducerBatch]()
+    while waiting:
+        batch = waiting.pop()
+        if batch.count == 1:
+            singles.append(batch)
+        else:
+            waiting += reversed(core.splitter.split(batch, halves(batch), keeps_sequences=True))
+    orders = [batch.order for batch in singles]
+
+    assert [decoded(batch).records[0] for batch in singles] == records
+    assert orders == sorted(set(orders))
+    for batch in singles:
+        assert core.pool.lent_bytes > 0
+        core.pool.give_back(batch.chunk)
+    assert core.pool.lent_bytes == 0
+
+
+def test_parts_say_the_latest_timestamp_of_their_own_records() -> None:
+    """Brokers echo it to a copy, which is how a copy's answer is told from the log's own time."""
+    core = CoreParts()
+    batch, _ = batch_of(core, [Record(None, b"v", timestamp) for timestamp in (1_005, 1_009, 1_001, 1_003)])
+
+    parts = core.splitter.split(batch, halves(batch), keeps_sequences=True)
+
+    assert [part.times for part in parts] == [(1_005, 1_009), (1_005, 1_003)]
+
+
+# Where to cut
+
+
+@given(RECORDS)
+def test_halves_are_near_the_middle_by_bytes(records: list[Record]) -> None:
+    """Neither is empty; moving the cut by a record makes the larger one no smaller."""
+    batch, _ = batch_of(CoreParts(), records)
+    first, second = halves(batch)
+
+    assert (first.first, first.stop, second.stop) == (0, second.first, batch.count)
+    assert 0 < first.stop < batch.count
+
+
+@pytest.mark.parametrize(
+    "sizes, middle",
+    [((1, 1), 1), ((500, 1, 1), 1), ((1, 1, 500), 2), ((9, 9, 9, 9), 2)],
+    ids=["two", "large first", "large last", "equal"],
+)
+def test_cut_leaves_records_on_both_sides(sizes: tuple[int, ...], middle: int) -> None:
+    """Whichever is the large one."""
+    batch, _ = batch_of(CoreParts(), records_of(*(bytes(size) for size in sizes)))
+
+    assert halves(batch) == [Range(0, middle), Range(middle, len(sizes))]
+
+
+@pytest.mark.parametrize(
+    "refused, ranges",
+    [
+        ([], [(0, 5)]),
+        ([0], [(0, 1), (1, 5)]),
+        ([2], [(0, 2), (2, 3), (3, 5)]),
+        ([4, 1], [(0, 1), (1, 2), (2, 4), (4, 5)]),
+        ([1, 2, 3], [(0, 1), (1, 4), (4, 5)]),
+        ([0, 1, 2, 3, 4], [(0, 5)]),
+    ],
+)
+def test_refused_records_are_cut_out(refused: list[int], ranges: list[tuple[int, int]]) -> None:
+    """Those that stand together go together, and what lies between stays together."""
+    batch, _ = batch_of(CoreParts(), records_of(b"0", b"1", b"2", b"3", b"4"))
+
+    assert around(batch, neighbours(dict.fromkeys(refused, "no key"))) == ranges
+
+
+def test_neighbours_that_were_refused_for_different_reasons_are_cut_out_apart() -> None:
+    """Each is told its own."""
+    assert neighbours({3: None, 1: "no key", 2: "no key", 4: "too old"}) == [(1, 3), (3, 4), (4, 5)]
+
+
+def test_no_more_are_cut_out_than_a_step_has_time_for() -> None:
+    """Every second record of thousands."""
+    found = neighbours(dict.fromkeys(range(0, 10_000, 2)))
+
+    assert found == [(index, index + 1) for index in range(0, 2 * MOST_CUT_OUT, 2)]
+
+
+# What parts inherit
+
+
+def test_parts_keep_the_sequences_of_their_records() -> None:
+    """Sequences count records."""
+    core = CoreParts()
+    batch, _ = batch_of(core, records_of(b"0", b"1", b"2"))
+
+    parts = core.splitter.split(batch, around(batch, [Range(1, 2)]), keeps_sequences=True)
+
+    assert sequences(parts) == [(0, 0), (0, 1), (0, 2)]
+
+
+def test_parts_get_new_sequences_where_records_are_left_out() -> None:
+    """There would be a gap."""
+    core = CoreParts()
+    batch, _ = batch_of(core, records_of(b"0", b"1"))
+
+    parts = core.splitter.split(batch, around(batch, [Range(1, 2)]), keeps_sequences=False)
+
+    assert [part.identity for part in parts] == [NO_IDENTITY] * 2
+
+
+def test_parts_of_a_batch_without_idempotence_have_no_sequence() -> None:
+    """Nor had it."""
+    core = CoreParts(idempotent=False)
+    batch, _ = batch_of(core, records_of(b"0", b"1"))
+
+    parts = core.splitter.split(batch, halves(batch), keeps_sequences=True)
+
+    assert [part.is_stamped for part in parts] == [False, False]
+
+
+def test_parts_stand_between_the_batches_before_and_behind() -> None:
+    """By their order numbers, and with the deadline of their batch."""
+    core = CoreParts()
+    batch, _ = batch_of(core, records_of(b"0", b"1"))
+    core.now += 1
+    core.send()
+
+    parts = core.splitter.split(batch, halves(batch), keeps_sequences=True)
+
+    behind = core.queue().open_batch
+    assert behind is not None
+    assert batch.order <= parts[0].order < parts[1].order < behind.order
+    assert {part.called_at for part in parts} == {batch.called_at}
+    assert {(part.state, part.is_part) for part in parts} == {(BatchState.QUEUED, True)}
+
+
+def test_flush_that_waited_for_the_batch_waits_for_its_parts() -> None:
+    """For all of them."""
+    core = CoreParts()
+    batch, _ = batch_of(core, records_of(b"0", b"1"))
+
+    first, second = core.splitter.split(batch, halves(batch), keeps_sequences=True)
+
+    assert not core.generations.is_finished(batch.generation)
+    core.generations.leave(first.generation)
+    assert not core.generations.is_finished(batch.generation)
+    core.generations.leave(second.generation)
+    assert core.generations.is_finished(batch.generation)
+
+
+# Memory
+
+
+def test_plain_batch_is_split_when_no_memory_is_left() -> None:
+    """In its own chunk."""
+    core = CoreParts(memory=16 * 1024)
+    batch, _ = batch_of(core, records_of(b"0", b"1"))
+    while core.pool.try_lend(1, 1) is not None:
+        pass
+
+    assert len(core.splitter.split(batch, halves(batch), keeps_sequences=True)) == 2
+
+
+def test_compressed_batches_are_unpacked_beside_a_full_buffer() -> None:
+    """As many as two of the largest size; what they took there is there again afterwards."""
+    core = CoreParts(memory=64 * 1024)
+    while core.pool.try_lend(1, 1) is not None:
+        pass
+    full = core.pool.lent_bytes
+    largest = core.settings.batch_size
+    for _ in range(3):
+        chunks = [core.pool.lend_for_unpacking(largest, 1) for _ in range(2)]
+
+        assert core.pool.lend_for_unpacking(1, 1) is None
+        assert core.pool.lent_bytes == full
+        for chunk in chunks:
+            assert chunk is not None
+            core.pool.give_back(chunk)
+
+
+def test_parts_of_a_batch_unpacked_beside_a_full_buffer_can_be_sealed_again() -> None:
+    """Each into memory of its own, until the last has left what they shared."""
+    core = CoreParts(memory=64 * 1024)
+    batch, _ = batch_of(core, records_of(bytes(5000), bytes(5000)))
+    seal(core, batch)
+    while core.pool.try_lend(1, 1) is not None:
+        pass
+
+    parts = core.splitter.split(batch, halves(batch), keeps_sequences=True)
+    for part in parts:
+        seal(core, part)
+    for part in parts:
+        core.pool.give_back(part.chunk)
+
+    assert [part.count for part in parts] == [1, 1]
+    assert all(core.pool.lend_for_unpacking(core.settings.batch_size, 1) for _ in range(2))
+
+
+def test_compressed_batch_without_room_to_unpack_it_stays_as_it_is() -> None:
+    """The caller fails it, and gives its memory back."""
+    core = CoreParts(memory=64 * 1024)
+    batch, deliveries = batch_of(core, records_of(bytes(5000), bytes(5000)))
+    seal(core, batch)
+    while core.pool.try_lend(1, 1) is not None:
+        pass
+    while core.pool.lend_for_unpacking(1024, 1) is not None:
+        pass
+    before = bytes(batch.records())
+
+    assert core.splitter.split(batch, halves(batch), keeps_sequences=True) == []
+
+    assert (bytes(batch.records()), batch.compression) == (before, CompressionType.GZIP)
+    assert not batch.result.moved
+    assert deliveries[1].home is batch.result
+
+
+def test_compressed_batch_gives_back_its_compressed_bytes() -> None:
+    """Its parts share what it was unpacked into."""
+    core = CoreParts()
+    batch, _ = batch_of(core, records_of(bytes(5000), bytes(5000)))
+    seal(core, batch)
+
+    parts = core.splitter.split(batch, halves(batch), keeps_sequences=True)
+
+    assert core.pool.lent_bytes == parts[0].chunk.capacity
+    assert parts[0].chunk is parts[1].chunk
+    assert {part.compression for part in parts} == {0}
+
+
+@pytest.mark.parametrize("codec", list(CompressionType), ids=lambda codec: codec.name)
+def test_uncompressed_records_are_those_that_were_written(codec: CompressionType) -> None:
+    """Whatever they were sealed with."""
+    core = CoreParts()
+    batch, _ = batch_of(core, records_of(b"one", b"two"))
+    before = bytes(batch.records())
+    if codec:
+        data = compress(codec, None, batch.records())
+        batch.replace_records(core.pool.replace(batch.chunk, data), len(data), codec)
+
+    assert bytes(uncompressed(batch)) == before

@@ -1,0 +1,373 @@
+"""The bound of the memory always holds, and no byte is lent twice at the same time."""
+
+import gc
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
+
+from aioproducer._accumulator.buffer_pool import SMALLEST_CHUNK, BufferPool
+from aioproducer._native.memory import Chunk
+
+TOTAL = 64 * 1024
+BATCH = 8 * 1024
+
+
+class Returns:
+    """Counts how often bytes came back."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def note(self) -> None:
+        """Once more."""
+        self.count += 1
+
+
+def pool_of(total: int = TOTAL, *, nodes: tuple[int, ...] = (), batch_size: int = BATCH) -> BufferPool:
+    """A pool nobody listens to."""
+    pool = BufferPool(total, batch_size, on_return=Returns().note)
+    pool.set_nodes(nodes)
+    return pool
+
+
+def lend(pool: BufferPool, size: int, node_id: int | None = None) -> Chunk:
+    """Lend a chunk for which there is room."""
+    chunk = pool.try_lend(size, node_id)
+    assert chunk is not None
+    return chunk
+
+
+def take_all(pool: BufferPool, node_id: int, size: int = SMALLEST_CHUNK) -> int:
+    """Lend to one node until nothing is left for it; the bytes it got."""
+    taken = 0
+    while pool.try_lend(size, node_id) is not None:
+        taken += size
+    return taken
+
+
+@pytest.mark.parametrize(
+    "size, capacity",
+    [(1, 1024), (1024, 1024), (1025, 2048), (8192, 8192), (8193, 8193), (50_000, 50_000)],
+)
+def test_loan_is_the_next_power_of_two_and_a_large_one_is_exact(size: int, capacity: int) -> None:
+    """The bytes that count are those of the chunk."""
+    pool = pool_of()
+
+    assert lend(pool, size).capacity == capacity
+    assert (pool.lent_bytes, pool.capacity_for(size)) == (capacity, capacity)
+
+
+def test_batch_size_that_is_no_power_of_two_has_a_list_of_its_own() -> None:
+    """Batches of the usual size are kept for the next use whatever that size is."""
+    pool = pool_of(batch_size=5000)
+
+    pool.give_back(lend(pool, 4097))
+
+    assert pool.free_bytes == 5000
+
+
+def test_nothing_is_lent_beyond_the_total() -> None:
+    """Not even a byte more, not even the smallest chunk."""
+    pool = pool_of(3 * SMALLEST_CHUNK + 1)
+
+    assert take_all(pool, 1) == 3 * SMALLEST_CHUNK
+    assert (pool.try_lend(1, None), pool.available_bytes) == (None, 1)
+
+
+def test_record_larger_than_the_whole_memory_is_never_lent() -> None:
+    """However empty it is."""
+    assert pool_of().try_lend(TOTAL + 1, None) is None
+
+
+def test_chunk_given_back_is_used_again() -> None:
+    """No allocation for the next batch of that size."""
+    pool = pool_of()
+    first = lend(pool, 2048)
+    pool.give_back(first)
+
+    assert (pool.lent_bytes, pool.free_bytes) == (0, 2048)
+    assert lend(pool, 2000) is first
+    assert pool.free_bytes == 0
+
+
+def test_chunk_that_a_transport_still_reads_is_not_lent_again() -> None:
+    """Its bytes count until the last view of it is gone; then the pool tells so."""
+    returns = Returns()
+    pool = BufferPool(TOTAL, BATCH, on_return=returns.note)
+    chunk = lend(pool, 2048)
+    view = memoryview(chunk)[10:20]
+
+    pool.give_back(chunk)
+    assert (pool.lent_bytes, returns.count) == (2048, 0)
+    assert lend(pool, 2048) is not chunk
+    view.release()
+
+    assert (pool.lent_bytes, returns.count) == (2048, 1)
+    assert lend(pool, 2048) is chunk
+
+
+def test_full_memory_is_lent_again_only_when_the_transport_lets_go() -> None:
+    """Also when the batch is long answered."""
+    pool = pool_of(SMALLEST_CHUNK)
+    chunk = lend(pool, 1)
+    view = memoryview(chunk)
+    pool.give_back(chunk)
+
+    assert pool.try_lend(1, None) is None
+    view.release()
+    assert pool.try_lend(1, None) is chunk
+
+
+def test_large_chunk_is_freed_at_once() -> None:
+    """Nobody may ever ask for its size again."""
+    pool = pool_of()
+
+    pool.give_back(lend(pool, BATCH + 1))
+
+    assert (pool.free_bytes, pool.unallocated_bytes) == (0, TOTAL)
+
+
+def test_free_chunks_of_other_sizes_make_way() -> None:
+    """Memory kept for small batches serves a large one."""
+    pool = pool_of()
+    for chunk in [lend(pool, SMALLEST_CHUNK) for _ in range(TOTAL // SMALLEST_CHUNK)]:
+        pool.give_back(chunk)
+    assert pool.free_bytes == TOTAL
+
+    lend(pool, TOTAL)
+
+    assert (pool.free_bytes, pool.lent_bytes, pool.unallocated_bytes) == (0, TOTAL, 0)
+
+
+def test_no_more_free_chunks_make_way_than_must() -> None:
+    """The others are still worth their allocation."""
+    pool = pool_of()
+    small = [lend(pool, SMALLEST_CHUNK) for _ in range(TOTAL // SMALLEST_CHUNK)]
+    for chunk in small:
+        pool.give_back(chunk)
+
+    lend(pool, BATCH)
+
+    assert pool.free_bytes == TOTAL - BATCH
+
+
+def test_shared_chunk_is_back_when_every_part_gave_it_back() -> None:
+    """A batch that was split; also when a part is split again."""
+    pool = pool_of()
+    chunk = lend(pool, 2048)
+    pool.share(chunk, 2)
+    pool.share(chunk, 3)
+
+    for _ in range(3):
+        pool.give_back(chunk)
+        assert pool.lent_bytes == 2048
+    pool.give_back(chunk)
+
+    assert pool.lent_bytes == 0
+
+
+def test_compressed_batch_gives_back_what_it_no_longer_needs() -> None:
+    """The loan shrinks to the compressed bytes, and whoever waits for memory is told."""
+    returns = Returns()
+    pool = BufferPool(TOTAL, BATCH, on_return=returns.note)
+    chunk = lend(pool, BATCH)
+
+    smaller = pool.replace(chunk, b"compressed")
+
+    assert (bytes(smaller), pool.lent_bytes, pool.free_bytes, returns.count) == (b"compressed", 10, BATCH, 1)
+    pool.give_back(smaller)
+    assert (pool.lent_bytes, pool.free_bytes) == (0, BATCH)
+
+
+def test_replaced_chunk_that_is_still_read_is_not_kept() -> None:
+    """Whoever reads it has it for itself."""
+    pool = pool_of()
+    chunk = lend(pool, BATCH)
+
+    with memoryview(chunk):
+        pool.replace(chunk, b"c")
+
+    assert pool.free_bytes == 0
+
+
+def test_node_that_answers_nothing_leaves_the_others_their_reserve() -> None:
+    """It gets the common three quarters and its own part of the last."""
+    pool = pool_of(nodes=(1, 2))
+
+    assert take_all(pool, 1) == TOTAL * 3 // 4 + TOTAL // 8
+    assert take_all(pool, 2) == TOTAL // 8
+    assert pool.available_bytes == 0
+
+
+def test_single_node_may_take_everything() -> None:
+    """There is nobody to keep a reserve for."""
+    pool = pool_of(nodes=(1,))
+
+    assert take_all(pool, 1) == TOTAL
+
+
+@pytest.mark.parametrize("node_id", [None, 9], ids=["no leader", "leads nothing in use"])
+def test_partition_of_no_known_leader_lives_on_the_common_memory(node_id: int | None) -> None:
+    """A reserve belongs to a node that leads topics in use."""
+    pool = pool_of(nodes=(1, 2))
+    taken = 0
+    while pool.try_lend(SMALLEST_CHUNK, node_id) is not None:
+        taken += SMALLEST_CHUNK
+
+    assert taken == TOTAL * 3 // 4
+
+
+def test_common_memory_kept_for_somebody_else_leaves_a_node_its_reserve() -> None:
+    """The earliest who waits has the first claim on what is common."""
+    pool = pool_of(nodes=(1, 2))
+
+    taken = 0
+    while pool.try_lend(SMALLEST_CHUNK, 1, may_use_common=False) is not None:
+        taken += SMALLEST_CHUNK
+
+    assert taken == TOTAL // 8
+    assert pool.try_lend(SMALLEST_CHUNK, None, may_use_common=False) is None
+
+
+def test_reserve_of_many_nodes_is_at_least_a_chunk() -> None:
+    """A thousandth of a quarter would be of no use."""
+    pool = pool_of(nodes=tuple(range(1, 1001)))
+    take_all(pool, 1)
+
+    assert pool.try_lend(SMALLEST_CHUNK, 2) is not None
+
+
+def test_node_that_leads_nothing_any_more_gives_its_reserve_to_the_others() -> None:
+    """What it has been lent stays lent, and is free for all when it comes back."""
+    pool = pool_of(nodes=(1, 2))
+    held = [lend(pool, BATCH, 1) for _ in range(7)]
+    pool.set_nodes((2,))
+
+    assert take_all(pool, 2) == TOTAL - 7 * BATCH
+    pool.give_back(held[-1])
+
+    assert take_all(pool, 2) == BATCH
+
+
+def test_pool_shows_how_much_is_lent() -> None:
+    """In one line."""
+    pool = pool_of()
+    pool.give_back(lend(pool, 2048))
+    lend(pool, 1024)
+
+    assert repr(pool) == "<BufferPool lent=1024 free=2048 total=65536>"
+
+
+class Owner:
+    """A producer, in short: its pool tells it of returns, and its transport holds bytes and refers to itself."""
+
+    def __init__(self) -> None:
+        self.pool = BufferPool(TOTAL, BATCH, on_return=self.note)
+        self.transport: list[object] = []
+        chunk = lend(self.pool, 1)
+        self.transport += (self.transport, memoryview(chunk))
+        self.pool.give_back(chunk)
+
+    def note(self) -> None:
+        """Bytes came back."""
+
+
+def test_pool_that_is_collected_before_its_readers_raises_nothing() -> None:
+    """A producer that nobody closed goes in any order of its parts; pytest fails on what is raised then."""
+    owners = [Owner() for _ in range(3)]
+
+    owners.clear()
+
+    assert gc.collect() > 0
+
+
+class AnyUse(RuleBasedStateMachine):
+    """Batches come and go in any order, some of them split, compressed, or read for long."""
+
+    chunks = Bundle("chunks")
+
+    def __init__(self) -> None:
+        """Start with three nodes."""
+        super().__init__()
+        self.pool = pool_of(nodes=(1, 2, 3))
+        self.held: dict[Chunk, int] = {}
+        self.shared: set[Chunk] = set()
+        self.views: list[tuple[Chunk, memoryview]] = []
+
+    @rule(target=chunks, size=st.integers(1, TOTAL // 2), node_id=st.sampled_from((None, 1, 2, 3, 4)))
+    def lend(self, size: int, node_id: int | None) -> Chunk | None:
+        """One that nobody else holds or reads, or none."""
+        chunk = self.pool.try_lend(size, node_id)
+        if chunk is not None:
+            assert chunk not in self.held
+            assert chunk.exports == 0
+            self.held[chunk] = 1
+        return chunk
+
+    @rule(chunk=chunks, holders=st.integers(2, 3))
+    def share(self, chunk: Chunk | None, holders: int) -> None:
+        """A batch is split."""
+        if chunk in self.held:
+            self.pool.share(chunk, holders)
+            self.held[chunk] += holders - 1
+            self.shared.add(chunk)
+
+    @rule(chunk=chunks)
+    def give_back(self, chunk: Chunk | None) -> None:
+        """One of its holders is done."""
+        if chunk in self.held:
+            self.pool.give_back(chunk)
+            self.held[chunk] -= 1
+            if not self.held[chunk]:
+                del self.held[chunk]
+                self.shared.discard(chunk)
+
+    @rule(target=chunks, chunk=consumes(chunks), size=st.integers(0, SMALLEST_CHUNK))
+    def replace(self, chunk: Chunk | None, size: int) -> Chunk | None:
+        """A batch is compressed; the parts of one that was split never are."""
+        if chunk is None or chunk not in self.held or chunk in self.shared or chunk.exports:
+            return chunk
+        del self.held[chunk]
+        smaller = self.pool.replace(chunk, bytes(size))
+        self.held[smaller] = 1
+        return smaller
+
+    @rule(chunk=chunks)
+    def read(self, chunk: Chunk | None) -> None:
+        """A transport takes the bytes."""
+        if chunk in self.held:
+            self.views.append((chunk, memoryview(chunk)))
+
+    @rule()
+    def let_go(self) -> None:
+        """The transport has sent the oldest of them."""
+        if self.views:
+            self.views.pop(0)[1].release()
+
+    @rule(nodes=st.frozensets(st.integers(1, 4)))
+    def follow(self, nodes: frozenset[int]) -> None:
+        """Leaders move."""
+        self.pool.set_nodes(nodes)
+
+    @invariant()
+    def bound_holds(self) -> None:
+        """Lent are exactly the chunks that somebody holds or reads, and never more than the total."""
+        chunks = {*self.held, *(chunk for chunk, _ in self.views)}
+        assert self.pool.lent_bytes == sum(chunk.capacity for chunk in chunks) <= TOTAL
+        assert self.pool.lent_bytes + self.pool.free_bytes + self.pool.unallocated_bytes == TOTAL
+        assert min(self.pool.free_bytes, self.pool.unallocated_bytes) >= 0
+
+    def teardown(self) -> None:
+        """All is available in the end."""
+        for chunk, holders in self.held.items():
+            for _ in range(holders):
+                self.pool.give_back(chunk)
+        for _, view in self.views:
+            view.release()
+        assert self.pool.available_bytes == TOTAL
+
+
+AnyUse.TestCase.settings = settings(max_examples=25, stateful_step_count=25)
+TestBoundHoldsInAnyOrderOfUse = AnyUse.TestCase

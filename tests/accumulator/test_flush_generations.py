@@ -1,0 +1,131 @@
+"""A flush waits for exactly what was accepted before it."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aioproducer._accumulator.flush_generations import FlushGenerations
+
+
+class Finished:
+    """Counts generations that came to their end."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def note(self) -> None:
+        """Once more."""
+        self.count += 1
+
+
+def test_flush_with_nothing_to_wait_for_is_finished_at_once() -> None:
+    """A flush of an idle producer."""
+    generations = FlushGenerations(Finished().note)
+
+    assert generations.is_finished(generations.close())
+
+
+def test_flush_waits_for_what_was_accepted_before_it() -> None:
+    """To the last unit of it."""
+    generations = FlushGenerations(Finished().note)
+    first, second = generations.enter(), generations.enter()
+    closed = generations.close()
+
+    generations.leave(second)
+    assert not generations.is_finished(closed)
+    generations.leave(first)
+
+    assert generations.is_finished(closed)
+
+
+def test_later_work_neither_prolongs_a_flush_nor_stands_in_for_earlier_work() -> None:
+    """Two plain counters of accepted and finished would let it."""
+    generations = FlushGenerations(Finished().note)
+    earlier = generations.enter()
+    closed = generations.close()
+    later = generations.enter()
+    still_later = generations.enter()
+
+    generations.leave(later)
+    assert not generations.is_finished(closed)
+    generations.leave(earlier)
+
+    assert generations.is_finished(closed)
+    assert not generations.is_finished(still_later)
+
+
+def test_flush_waits_for_earlier_flushes_too() -> None:
+    """What was accepted before them was accepted before it."""
+    generations = FlushGenerations(Finished().note)
+    earlier = generations.enter()
+    generations.close()
+
+    assert not generations.is_finished(generations.close())
+    generations.leave(earlier)
+    assert generations.is_finished(1)
+
+
+def test_split_batch_is_waited_for_until_its_last_part() -> None:
+    """The parts belong to the generation of their batch, whatever has been flushed since."""
+    generations = FlushGenerations(Finished().note)
+    batch = generations.enter()
+    closed = generations.close()
+
+    generations.enter_again(batch)
+    generations.leave(batch)
+    assert not generations.is_finished(closed)
+    generations.leave(batch)
+
+    assert generations.is_finished(closed)
+
+
+def test_end_of_a_generation_is_told_once() -> None:
+    """When nothing of it is left, and not with each unit."""
+    finished = Finished()
+    generations = FlushGenerations(finished.note)
+    units = [generations.enter() for _ in range(3)]
+
+    told = []
+    for unit in units:
+        generations.leave(unit)
+        told.append(finished.count)
+
+    assert told == [0, 0, 1]
+
+
+def test_unit_cannot_end_twice() -> None:
+    """It would end another one's flush."""
+    generations = FlushGenerations(Finished().note)
+    unit = generations.enter()
+    generations.leave(unit)
+
+    with pytest.raises(KeyError):
+        generations.leave(unit)
+
+
+def test_generations_show_what_is_unfinished() -> None:
+    """In one line."""
+    generations = FlushGenerations(Finished().note)
+    generations.enter()
+    generations.close()
+    generations.enter()
+
+    assert generations.unfinished == 2
+    assert repr(generations) == "<FlushGenerations current=1 unfinished={0: 1, 1: 1}>"
+
+
+@given(st.lists(st.sampled_from(["accept", "end oldest", "end newest", "flush"]), max_size=60))
+def test_every_flush_ends_with_the_last_of_its_own_work(steps: list[str]) -> None:
+    """In any order."""
+    generations = FlushGenerations(Finished().note)
+    work: list[int] = []
+    for step in steps:
+        if step == "accept":
+            work.append(generations.enter())
+        elif step == "flush":
+            generations.close()
+        elif work:
+            generations.leave(work.pop(0 if step == "end oldest" else -1))
+
+        for flush in range(generations.current):
+            assert generations.is_finished(flush) == all(unit > flush for unit in work)

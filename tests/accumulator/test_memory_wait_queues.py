@@ -1,0 +1,349 @@
+"""Among lines for memory the earliest call is tried first, and none is forgotten."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aioproducer._accumulator.memory_wait_queues import Place
+from aioproducer._accumulator.wait_queue import WaitingRecord
+from aioproducer._native.append import TopicSlots
+from aioproducer.errors import InvalidPartitionError
+from tests.fakes.core_parts import CoreParts
+from tests.fakes.memory_queue import CHUNK, Queue, full
+
+# Places
+
+
+@pytest.mark.parametrize(
+    "partition, key, place",
+    [(2, None, 2), (2, b"key", 2), (None, b"key", 1), (None, b"b", 2), (None, None, None)],
+    ids=["given", "given and key", "key", "another key", "anywhere"],
+)
+def test_line_is_that_of_the_partition_if_it_is_certain(partition: int | None, key: bytes | None, place: int) -> None:
+    """Else that of the topic: a keyless record chooses when it is granted memory."""
+    queue = full((1, 1, 1))
+
+    found = queue.lines.place_of(queue.record(partition=partition, key=key))
+
+    assert getattr(found, "partition", None) == place
+    assert isinstance(found, TopicSlots) is (place is None)
+
+
+def test_partitioner_is_asked_once() -> None:
+    """When the record's topic is known; its word is kept."""
+    queue = full((1, 1))
+    answers = [0, 1]
+    record = queue.record(partition=None)
+    record.choose_partition = answers.pop
+
+    places: list[Place] = [queue.lines.place_of(record) for _ in range(2)]
+
+    assert ([getattr(place, "partition", None) for place in places], answers) == ([1, 1], [0])
+
+
+def test_partition_that_the_topic_does_not_have_is_no_place() -> None:
+    """The record fails."""
+    queue = full()
+
+    with pytest.raises(InvalidPartitionError):
+        queue.lines.place_of(queue.record(partition=3))
+
+
+# Serving
+
+
+def test_nobody_is_served_while_there_is_no_memory() -> None:
+    """And everybody keeps the place in line."""
+    queue = full()
+    records = [queue.join() for _ in range(3)]
+
+    queue.lines.serve()
+
+    assert (queue.placed, list(queue.lines)) == ([], records)
+
+
+def test_as_many_are_served_as_there_is_memory_for() -> None:
+    """In call order."""
+    queue = full()
+    records = [queue.join() for _ in range(4)]
+
+    queue.free(2)
+
+    assert queue.placed == records[:2]
+
+
+def test_line_goes_away_with_its_last_record() -> None:
+    """Idle partitions keep nothing."""
+    queue = full()
+    record = queue.join()
+    assert record.place is not None
+    assert (len(queue.lines), record.place.line) == (1, 1)
+
+    queue.free()
+
+    assert (len(queue.lines), record.place.line) == (0, 0)
+
+
+def test_record_whose_partition_is_gone_is_refused_and_those_behind_are_served() -> None:
+    """Its topic was made again with fewer."""
+    queue = full((1, 1))
+    gone, good = queue.join(partition=1), queue.join(partition=0)
+    del queue.core.appender.topics["t"].slots[1]
+
+    queue.free()
+
+    [(refused, error)] = queue.refused
+    assert (refused, type(error)) == (gone, InvalidPartitionError)
+    assert queue.placed == [good]
+
+
+def test_record_for_anywhere_does_not_enter_a_partition_in_which_others_wait() -> None:
+    """It would overtake them."""
+    queue = full((1, 2))
+    waiting = queue.join(partition=1, value=bytes(5000))
+    anywhere = queue.join(partition=None, value=b"v")
+
+    queue.lines.serve()
+
+    assert queue.placed == []
+    assert {waiting.is_waiting, anywhere.is_waiting} == {True}
+
+
+def test_record_for_anywhere_enters_a_partition_in_which_only_later_ones_wait() -> None:
+    """Kept out while every partition has a line, it would hold the memory that those lines wait for."""
+    queue = full((1, 1))
+    anywhere = queue.join(partition=None)
+    later = [queue.join(partition=partition) for partition in (0, 1, 0, 1)]
+
+    queue.free(5)
+
+    assert queue.placed == [anywhere, *later]
+
+
+def test_earliest_who_gets_nothing_has_the_first_claim_on_what_is_common() -> None:
+    """Others live on the reserves of their own nodes meanwhile."""
+    queue = full((1, 2), chunks=16)
+    queue.join(partition=0)
+    queue.lines.serve()
+    assert not queue.core.open_batches.may_use_common
+
+    queue.free()
+
+    assert queue.core.open_batches.may_use_common
+
+
+def test_large_record_is_not_overtaken_for_ever_by_small_ones() -> None:
+    """Each time memory comes back there is enough for a small record of another node, and too little for this one."""
+    chunks = 16
+    queue = full((1, 2), chunks=chunks)
+    large = queue.join(partition=1, value=bytes(5 * 1024))
+    overtaking = 0
+    while large not in queue.placed and overtaking <= chunks:
+        queue.join(partition=0)
+        queue.free()
+        overtaking = len(queue.placed)
+
+    assert large in queue.placed
+    assert overtaking <= chunks
+
+
+def test_partition_that_is_held_up_while_it_waits_alone_goes_on_afterwards() -> None:
+    """It competes for itself meanwhile; those of its node that come later are not forgotten."""
+    queue = full((1, 1))
+    held_up = queue.join(partition=0)
+    queue.core.refuse(queue.core.drain()[0])
+    queue.lines.serve()
+    later = queue.join(partition=1)
+
+    queue.free(2)
+
+    assert queue.placed == [held_up, later]
+
+
+def held_up_lines(partitions: int, first: bytes, node_id: int = 1) -> tuple[Queue, list[WaitingRecord]]:
+    """One record waiting for each of some partitions of a node, all held up; the common memory is taken."""
+    core = CoreParts(leaders=(node_id,) * partitions, memory=4 * (partitions + 1) * 1024, batch_size=1024)
+    for partition in range(partitions):
+        core.send(CHUNK, partition=partition)
+    core.flush()
+    for batch in core.drain(node_id):
+        core.refuse(batch)
+    while core.appender.append("t", CHUNK, None, 0, None, None, None) is not None:
+        pass
+    queue = Queue(core)
+    return queue, [queue.join(partition=each, value=CHUNK if each else first) for each in range(partitions)]
+
+
+@pytest.mark.parametrize("partitions", [2, 50])
+def test_waiting_in_vain_costs_the_same_for_however_many_partitions_are_held_up(
+    partitions: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each turn tries whoever waits: were it each of them, a thousand would leave no time for anything else."""
+    queue, _ = held_up_lines(partitions, CHUNK)
+    asked: list[int] = []
+    monkeypatch.setattr(queue.core.pool, "try_lend", lambda size, *_, **__: asked.append(size))
+
+    queue.lines.serve()
+
+    assert len(asked) == 2  # as much as is sensible, and as little as is possible
+
+
+@pytest.mark.parametrize("node_id", [0, 1])
+def test_partition_that_has_recovered_does_not_wait_behind_one_that_has_not(node_id: int) -> None:
+    """Its node has a reserve, of which one that is held up gets nothing."""
+    queue, [stuck, recovered] = held_up_lines(2, CHUNK * 3, node_id)
+    queue.lines.serve()
+    core = queue.core
+    core.acknowledge(next(batch for batch in core.drain(node_id) if batch.queue is core.queue(1)))
+
+    queue.lines.serve()
+
+    assert (stuck.is_waiting, queue.placed) == (True, [recovered])
+
+
+def test_earlier_one_that_is_held_up_now_goes_before_those_who_were() -> None:
+    """It competes with them from this serving on, and none of them is served in its place."""
+    core = CoreParts(leaders=(1, 1), memory=8 * 1024, batch_size=1024)
+    for partition in (0, 1):
+        core.send(CHUNK, partition=partition)
+    core.flush()
+    batches = {batch.queue.topic_partition.partition: batch for batch in core.drain()}
+    while core.appender.append("t", CHUNK, None, 0, None, None, None) is not None:
+        pass
+    queue = Queue(core)
+    first = queue.join(partition=0)
+    core.refuse(batches[1])
+    second = queue.join(partition=1)
+    core.refuse(batches[0])
+    queue.lines.serve()
+    assert queue.placed == []
+
+    queue.free(2)
+
+    assert queue.placed == [first, second]
+
+
+# Shortage
+
+
+def test_memory_is_short_while_somebody_waits() -> None:
+    """Then no batch waits out its linger."""
+    queue = full()
+    open_batches = queue.core.open_batches
+    queue.join()
+
+    queue.lines.note_shortage()
+    assert open_batches.memory_is_short
+    queue.free()
+
+    assert not open_batches.memory_is_short
+
+
+# Leaders
+
+
+def test_waiting_records_compete_under_their_new_leader() -> None:
+    """Whose reserve may have room."""
+    queue = full((1, 2), chunks=16)
+    record = queue.join(partition=0)
+    queue.lines.serve()
+    assert record.is_waiting
+    queue.core.lead((2, 1), epoch=1)
+
+    queue.lines.leaders_changed()
+    queue.lines.serve()
+
+    assert queue.placed == [record]
+
+
+def test_new_leaders_take_nothing_from_who_waits() -> None:
+    """Nor does a second change."""
+    queue = full((1, 1))
+    records = [queue.join(partition=partition) for partition in (0, 1, 0)]
+    for _ in range(2):
+        queue.lines.leaders_changed()
+
+    queue.free(3)
+
+    assert queue.placed == records
+
+
+def test_leaders_that_change_when_all_have_left_leave_no_shortage_behind() -> None:
+    """Or lingers would be cut short, and the common memory kept for nobody."""
+    core = full().core
+    record = core.wait_in_line(b"v")
+    core.lines.serve()
+    core.lines.withdraw(record)
+
+    core.lead((2,), epoch=1)
+
+    assert (core.open_batches.memory_is_short, core.open_batches.may_use_common) == (False, True)
+
+
+@given(st.lists(st.tuples(st.sampled_from((None, 0, 1, 2)), st.sampled_from((1, 900, 2000))), min_size=1, max_size=20))
+def test_all_are_served_in_the_order_of_their_line(records: list[tuple[int | None, int]]) -> None:
+    """Whatever their partitions and sizes, as memory comes back."""
+    queue = full((1, 1, 2))
+    waiting = [queue.join(partition=partition, value=bytes(size)) for partition, size in records]
+
+    for _ in range(200):
+        for node_id in (1, 2):
+            for batch in queue.core.drain(node_id):
+                queue.core.acknowledge(batch)
+        queue.lines.serve()
+
+    assert len(queue.placed) == len(waiting)
+    for partition in (None, 0, 1, 2):
+        assert [each for each in queue.placed if each.partition == partition] == [
+            each for each in waiting if each.partition == partition
+        ]
+
+
+def test_topics_whose_partitions_nobody_leads_are_known() -> None:
+    """Nothing of theirs is ready, so nobody else would ask who leads them now."""
+    queue = Queue(CoreParts(leaders=(1, -1)))
+    queue.join(partition=0)
+    assert queue.lines.leaderless_topics == set()
+
+    queue.join(partition=1)
+    queue.join(partition=None)
+    assert queue.lines.leaderless_topics == {"t"}
+
+
+@pytest.mark.parametrize("others", [0, 1], ids=["alone", "beside another of the node"])
+def test_line_whose_partition_is_held_up_no_more_is_served_at_once(others: int) -> None:
+    """It competes under its leader's name again, which may not have been among the rivals when the serving began."""
+    core = CoreParts(leaders=(1, 1), memory=2 * 1024, batch_size=1024, max_record_size=6 * 1024)
+    for _ in range(2):
+        core.send(CHUNK)
+    [batch] = core.drain()
+    core.refuse(batch)
+    first, second = core.wait_in_line(CHUNK), core.wait_in_line(CHUNK)
+    beside = [core.wait_in_line(CHUNK, partition=1) for _ in range(others)]
+    core.lines.serve()
+    core.lines.withdraw(first)
+    for _ in range(2):
+        [batch] = core.drain()
+        core.acknowledge(batch)
+
+    core.lines.serve()
+
+    assert [record.is_waiting for record in (second, *beside)] == [False] * (1 + others)
+
+
+def test_memory_that_comes_back_as_its_partition_is_refused_goes_to_who_waits_longest() -> None:
+    """One answer refuses a batch of the partition for which the record waits, and acknowledges one of another's."""
+    core = CoreParts(leaders=(1, 1), memory=8 * 1024, batch_size=1024)
+    for _ in range(4):
+        assert core.appender.append("t", CHUNK, None, 1, None, None, None) is not None
+    while core.appender.append("t", CHUNK, None, 0, None, None, None) is not None:
+        pass
+    record = core.wait_in_line(CHUNK, partition=0)
+    core.lines.serve()
+    batches = {batch.queue.topic_partition.partition: batch for batch in core.drain()}
+
+    core.refuse(batches[0], pause_s=1.0)
+    core.acknowledge(batches[1])
+    core.lines.serve()
+
+    assert not record.is_waiting

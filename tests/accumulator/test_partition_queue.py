@@ -1,0 +1,397 @@
+"""Which batch of a partition may be sent next, and in what order they come back."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aioproducer._accumulator.partition_queue import PartitionQueue
+from aioproducer._accumulator.producer_batch import BatchState, ProducerBatch
+from tests.fakes.core_parts import CoreParts, sequences
+
+
+def with_batches(
+    count: int, *, idempotent: bool = True, max_in_flight: int = 5
+) -> tuple[CoreParts, PartitionQueue, list[ProducerBatch]]:
+    """A partition with closed batches of one record each."""
+    core = CoreParts(idempotent=idempotent, max_in_flight=max_in_flight)
+    for _ in range(count):
+        core.send()
+        core.open_batches.close(core.queue())
+    return core, core.queue(), list(core.queue().queued)
+
+
+def send_next(core: CoreParts, connection: int = 1) -> ProducerBatch | None:
+    """Put the next batch on the wire, if there is one."""
+    batch = core.queue().next_to_send(connection, core.now)
+    if batch is not None:
+        core.queue().put_on_wire(batch, connection)
+    return batch
+
+
+def send_all(core: CoreParts, connection: int = 1) -> list[ProducerBatch]:
+    """Put as many on the wire as may go."""
+    sent = []
+    while (batch := send_next(core, connection)) is not None:
+        sent.append(batch)
+    return sent
+
+
+def confirm(core: CoreParts, connection: int = 1) -> None:
+    """Have a batch of its own acknowledged, so that the others may be pipelined."""
+    batch = send_next(core, connection)
+    assert batch is not None
+    core.acknowledge(batch)
+
+
+# The window
+
+
+def test_one_batch_is_sent_until_the_connection_has_confirmed() -> None:
+    """Else, at a broker without state, a rejected first batch is overtaken by its accepted successor."""
+    core, _, batches = with_batches(8)
+
+    assert send_all(core) == batches[:1]
+    core.acknowledge(batches[0])
+
+    assert send_all(core) == batches[1:6]
+
+
+def test_producer_id_zero_is_pipelined_like_any_other() -> None:
+    """It is the first id of a fresh cluster."""
+    core, _, batches = with_batches(8)
+    core.identity.assign(0, 0)
+    confirm(core)
+
+    assert send_all(core) == batches[1:6]
+    assert {batch.identity.producer_id for batch in batches[:6]} == {0}
+
+
+def test_one_batch_is_sent_without_idempotence() -> None:
+    """Order would not survive a retry."""
+    core, _, _ = with_batches(3, idempotent=False, max_in_flight=1)
+    confirm(core)
+
+    assert len(send_all(core)) == 1
+
+
+@pytest.mark.parametrize("trouble", ["error", "hours of silence", "another leader"])
+def test_one_batch_is_sent_again_after_trouble(trouble: str) -> None:
+    """Until the next acknowledgement."""
+    core, queue, _ = with_batches(4)
+    confirm(core)
+    if trouble == "error":
+        queue.identity.doubt()
+    elif trouble == "another leader":
+        core.lead((2,), epoch=1)
+    else:
+        core.now += 3600
+
+    assert len(send_all(core)) == 1
+
+
+def test_one_batch_is_sent_while_parts_of_a_split_one_exist() -> None:
+    """Nobody knows yet which of them the broker takes."""
+    core, queue, _ = with_batches(4)
+    confirm(core)
+    queue.parts = 2
+
+    assert len(send_all(core)) == 1
+
+
+def test_nothing_follows_on_another_connection_while_something_is_on_the_wire() -> None:
+    """It could arrive first."""
+    core, _, batches = with_batches(4)
+    confirm(core)
+    send_next(core, connection=1)
+
+    assert send_next(core, connection=2) is None
+    core.refuse(batches[1])
+
+    assert send_next(core, connection=2) is batches[1]
+
+
+# Sequences
+
+
+def test_sequences_follow_the_order_of_sending() -> None:
+    """Each counts the records before it."""
+    core, _, batches = with_batches(4)
+    confirm(core)
+    send_all(core)
+
+    assert sequences(batches) == [(0, 0), (0, 1), (0, 2), (0, 3)]
+
+
+def test_batch_is_sent_again_under_the_sequence_it_has() -> None:
+    """Byte for byte."""
+    core, _, batches = with_batches(2)
+    send_all(core)
+    header = batches[0].header(batches[0].records())
+    core.refuse(batches[0], maybe_written=True)
+
+    assert send_next(core, connection=2) is batches[0]
+    assert (batches[0].header(batches[0].records()), batches[0].attempts) == (header, 2)
+
+
+# Retries
+
+
+def test_retry_waits_for_its_backoff_and_holds_back_those_behind_it() -> None:
+    """Order is kept."""
+    core, queue, batches = with_batches(2)
+    send_next(core)
+    core.refuse(batches[0], pause_s=0.1)
+
+    assert queue.next_to_send(1, core.now) is None
+    assert queue.first_sendable() is batches[0]
+    core.now += 0.1
+    assert send_next(core) is batches[0]
+
+
+@given(st.permutations(range(5)))
+def test_retries_stand_in_their_old_order_however_they_come_back(order: list[int]) -> None:
+    """By their order numbers, before all that was never sent."""
+    core, queue, batches = with_batches(8)
+    confirm(core)
+    sent = send_all(core)
+
+    for index in order:
+        core.refuse(sent[index], maybe_written=True)
+
+    assert list(queue.queued) == batches[1:]
+
+
+def test_batch_that_is_being_sealed_holds_back_those_behind_it() -> None:
+    """It was there first."""
+    core, queue, batches = with_batches(2)
+    batches[0].move_to(BatchState.SEALING)
+
+    assert (queue.first_sendable(), send_next(core)) == (None, None)
+
+
+# The open batch
+
+
+def test_open_batch_is_sent_once_it_is_ready_and_nothing_is_before_it() -> None:
+    """By its linger, or because somebody awaits it."""
+    core = CoreParts()
+    core.send()
+    queue = core.queue()
+    assert queue.first_sendable() is None
+
+    core.pass_time(0.005)
+
+    assert queue.first_sendable() is queue.open_batch
+
+
+def test_closing_without_an_open_batch_does_nothing() -> None:
+    """A flush of an idle partition."""
+    core = CoreParts()
+
+    assert core.queue().take_open() is None
+    assert core.queue().is_empty
+
+
+def test_removed_batch_is_not_sent() -> None:
+    """Its deadline came; those behind it go on."""
+    core, queue, batches = with_batches(2)
+
+    queue.remove(batches[0])
+
+    assert send_all(core) == batches[1:]
+
+
+def test_open_batch_waits_for_a_producer_id() -> None:
+    """And so does a closed one."""
+    core, queue, batches = with_batches(1)
+    core.identity.discard(7)
+
+    assert queue.first_sendable() is None
+    core.identity.assign(8, 0)
+    assert queue.first_sendable() is batches[0]
+
+
+# A changing epoch
+
+
+def test_changing_partition_sends_only_what_is_ambiguous_and_in_order() -> None:
+    """Under its old identity; what was never sent waits for the new one."""
+    core, queue, batches = with_batches(4)
+    confirm(core)
+    for batch in send_all(core):
+        core.refuse(batch, maybe_written=batch is not batches[1])
+    queue.identity.begin_change()
+    queue.restamp_if_resolved()
+
+    assert send_all(core) == [batches[2]]
+    core.acknowledge(batches[2])
+    assert send_next(core) is batches[3]
+
+
+def test_batches_known_not_to_be_written_are_stamped_anew_in_order() -> None:
+    """Once nothing of the partition is unresolved."""
+    core, queue, batches = with_batches(4)
+    confirm(core)
+    for batch in send_all(core):
+        core.refuse(batch)
+    queue.identity.begin_change()
+
+    assert queue.restamp_if_resolved() == []
+    confirm(core)
+    send_all(core)
+
+    assert sequences(batches[1:]) == [(1, 0), (1, 1), (1, 2)]
+
+
+def test_new_epoch_waits_for_what_is_on_the_wire() -> None:
+    """Its answer may come late."""
+    core, queue, batches = with_batches(3)
+    confirm(core)
+    send_all(core)
+    core.refuse(batches[1])
+    queue.identity.begin_change()
+
+    queue.restamp_if_resolved()
+    assert (queue.identity.is_changing, queue.first_sendable()) == (True, None)
+    core.refuse(batches[2])
+    queue.restamp_if_resolved()
+
+    assert (queue.identity.epoch, queue.first_sendable()) == (1, batches[1])
+
+
+def test_batch_whose_successor_was_acknowledged_is_overtaken() -> None:
+    """Sent again under a new identity it would be behind it in the log."""
+    core, queue, batches = with_batches(4)
+    confirm(core)
+    send_all(core)
+    core.acknowledge(batches[2])
+    core.refuse(batches[1])
+    core.refuse(batches[3])
+    queue.identity.begin_change()
+
+    assert queue.restamp_if_resolved() == [batches[1]]
+    assert list(queue.queued) == [batches[3]]
+
+
+def test_partition_that_changes_nothing_restamps_nothing() -> None:
+    """What waits keeps its identity."""
+    core, queue, batches = with_batches(1)
+    send_next(core)
+    core.refuse(batches[0])
+
+    assert queue.restamp_if_resolved() == []
+    assert batches[0].is_stamped
+
+
+@pytest.mark.parametrize("where", ["on the wire", "queued again"])
+def test_batch_is_not_the_first_unresolved_while_an_earlier_one_has_a_sequence(where: str) -> None:
+    """On the wire, or waiting for its next attempt."""
+    core, queue, batches = with_batches(4)
+    confirm(core)
+    send_all(core)
+    if where == "queued again":
+        core.refuse(batches[1])
+
+    assert [queue.is_first_unresolved(batch) for batch in batches[1:]] == [True, False, False]
+
+
+# What it knows of itself
+
+
+def test_oldest_batch_is_the_one_whose_deadline_comes_first() -> None:
+    """Wherever it is; one whose callers were told is not looked at again."""
+    core, queue, batches = with_batches(2)
+    core.now += 1
+    core.send()
+    assert queue.oldest() is batches[0]
+
+    send_next(core)
+    batches[0].is_abandoned = True
+    assert queue.oldest() is batches[1]
+    queue.remove(batches[1])
+
+    assert queue.oldest() is queue.open_batch
+
+
+def test_partition_is_held_up_from_its_first_failure_on() -> None:
+    """What is on the wire for the first time is about to give its memory back."""
+    core, queue, batches = with_batches(1)
+    send_next(core)
+    assert (queue.is_held_up, queue.is_moving) == (False, True)
+
+    core.refuse(batches[0])
+    send_next(core)
+
+    assert (queue.is_held_up, queue.is_moving) == (True, False)
+
+
+def test_partition_shows_how_much_is_where() -> None:
+    """In one line."""
+    core, queue, _ = with_batches(3)
+    send_next(core)
+    core.send()
+
+    assert repr(queue) == "<PartitionQueue t-0 leader=1 queued=2 on_wire=1 open=True>"
+    assert (queue.backlog, queue.is_empty) == (3, False)
+
+
+class StrictBroker:
+    """Takes a batch only as the next of its epoch, and answers or loses it; as Kafka does."""
+
+    def __init__(self) -> None:
+        self.core = CoreParts()
+        self.queue = self.core.queue()
+        self.connection = 1
+        self.expected = (0, 0)
+        self.log: list[int] = []
+
+    def step(self, action: str) -> None:
+        """One thing happens."""
+        if action == "send":
+            self.core.send()
+            self.core.open_batches.close(self.queue)
+        elif action == "drain":
+            send_next(self.core, self.connection)
+        elif action == "reconnect" and not self.queue.on_wire:
+            self.connection += 1
+        elif self.queue.on_wire:
+            self._end(self.queue.on_wire[0], action)
+        assert self.queue.restamp_if_resolved() == []
+
+    def _end(self, batch: ProducerBatch, action: str) -> None:
+        is_next = sequences([batch])[0] in {self.expected, (self.expected[0] + 1, 0)}
+        if action == "ack" and is_next:
+            self.log.append(batch.order)
+            self.expected = (batch.identity.epoch, batch.identity.base_sequence + batch.count)
+            self.core.acknowledge(batch)
+            return
+        if action == "change" and self.queue.is_first_unresolved(batch) and not batch.maybe_written:
+            self.queue.identity.begin_change()
+        self.core.refuse(batch)
+
+
+@given(
+    st.lists(st.sampled_from(["send", "send", "drain", "drain", "ack", "refuse", "change", "reconnect"]), min_size=9)
+)
+def test_log_has_batches_in_order_whatever_the_broker_answers(actions: list[str]) -> None:
+    """It takes some, refuses others, and the partition changes its epoch between."""
+    broker = StrictBroker()
+
+    for action in actions:
+        broker.step(action)
+
+        assert broker.log == sorted(broker.log)
+        assert len({batch.connection for batch in broker.queue.on_wire}) <= 1
+
+
+def test_part_that_is_being_compressed_is_not_sent_while_the_epoch_changes() -> None:
+    """It has a sequence, and comes back when it is ready."""
+    core, queue, batches = with_batches(2)
+    send_next(core)
+    core.refuse(batches[0])
+    queue.identity.begin_change()
+    assert queue.first_sendable() is batches[0]
+
+    batches[0].move_to(BatchState.SEALING)
+
+    assert queue.first_sendable() is None

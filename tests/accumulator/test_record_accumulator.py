@@ -1,0 +1,400 @@
+"""A request takes one batch a partition, in turn, up to its size; what comes back is offered again."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from aioproducer._accumulator.producer_batch import BatchState, ProducerBatch
+from aioproducer._accumulator.wait_queue import WaitingRecord
+from aioproducer._protocol.compression import CompressionType
+from tests.fakes.core_parts import CoreParts, sequences, values
+
+
+def partitions(batches: list[ProducerBatch]) -> list[int]:
+    """Of each batch, its partition."""
+    return [batch.queue.topic_partition.partition for batch in batches]
+
+
+def close_one(core: CoreParts, partition: int = 0, size: int = 1) -> None:
+    """One record in a batch of its own."""
+    core.send(bytes(size), partition=partition)
+    core.open_batches.close(core.queue(partition))
+
+
+# Requests
+
+
+def test_request_has_one_batch_of_each_ready_partition() -> None:
+    """Two of one partition would get INVALID_RECORD."""
+    core = CoreParts(leaders=(1, 1, 1))
+    for partition in (0, 0, 2):
+        close_one(core, partition)
+
+    assert partitions(core.drain()) == [0, 2]
+
+
+def test_request_has_only_what_its_node_leads() -> None:
+    """The others have their own."""
+    core = CoreParts(leaders=(1, 2, 1))
+    for partition in range(3):
+        close_one(core, partition)
+
+    assert partitions(core.drain(node_id=2)) == [1]
+    assert partitions(core.drain(node_id=1)) == [0, 2]
+    assert core.drain(node_id=3) == []
+
+
+def test_request_ends_where_its_size_would_be_exceeded() -> None:
+    """The partition that found no room is first in the next."""
+    core = CoreParts(leaders=(1, 1, 1), max_request_size=3000)
+    for partition in range(3):
+        close_one(core, partition, size=1200)
+
+    assert [partitions(core.drain()), partitions(core.drain()), core.drain()] == [[0, 1], [2], []]
+
+
+def test_batch_larger_than_a_request_goes_alone() -> None:
+    """Else it would never go."""
+    core = CoreParts(leaders=(1, 1), max_request_size=500)
+    close_one(core, 0, size=2000)
+    close_one(core, 1)
+
+    assert [partitions(core.drain()), partitions(core.drain())] == [[0], [1]]
+
+
+def test_no_partition_starves_behind_one_that_always_has_more() -> None:
+    """It goes to the end after each of its batches."""
+    core = CoreParts(leaders=(1, 1, 1), max_request_size=2000, max_in_flight=5)
+    for partition in range(3):
+        for _ in range(3):
+            close_one(core, partition, size=1500)
+
+    served = []
+    for _ in range(9):
+        [batch] = core.drain()
+        served += partitions([batch])
+        core.acknowledge(batch)
+
+    assert served == [0, 1, 2] * 3
+
+
+def test_batches_of_one_partition_follow_each_other_once_confirmed() -> None:
+    """One a request, up to five on the wire."""
+    core = CoreParts()
+    for _ in range(8):
+        close_one(core)
+    core.acknowledge(core.drain()[0])
+
+    sent = [batch for _ in range(7) for batch in core.drain()]
+
+    assert sequences(sent) == [(0, number) for number in range(1, 6)]
+
+
+def test_room_on_the_wire_is_used_as_soon_as_there_is_some() -> None:
+    """An acknowledgement offers the partition again."""
+    core = CoreParts()
+    for _ in range(2):
+        close_one(core)
+    [first] = core.drain()
+    assert core.drain() == []
+
+    core.acknowledge(first)
+
+    assert values(core.drain()) == [1]
+
+
+def test_drained_batch_knows_where_it_went() -> None:
+    """For the order across reconnects, and for the leader it was sent to."""
+    core = CoreParts()
+    close_one(core)
+
+    [batch] = core.drain(node_id=1, connection=9)
+
+    assert (batch.node_id, batch.connection, batch.state, batch.attempts) == (1, 9, BatchState.ON_WIRE, 1)
+
+
+def test_open_batch_is_closed_when_it_is_drained() -> None:
+    """The next record opens another."""
+    core = CoreParts()
+    first = core.send()
+    core.pass_time(0.005)
+
+    [batch] = core.drain()
+
+    assert batch.result is first.home
+    assert core.send().home is not first.home
+
+
+# Nothing is scanned
+
+
+def test_partition_is_offered_only_by_what_happens_to_it() -> None:
+    """Ten thousand idle ones are not looked at: a request never sees them."""
+    core = CoreParts(leaders=(1,) * 10_000)
+    close_one(core, 7)
+
+    assert core.accumulator.ready.count(1) == 1
+    assert partitions(core.drain()) == [7]
+    assert core.accumulator.ready.count(1) == 0
+
+
+# Leaders
+
+
+def test_partition_moves_to_the_queue_of_its_new_leader() -> None:
+    """With all that waits in it."""
+    core = CoreParts(leaders=(1,))
+    close_one(core)
+
+    core.lead((2,), epoch=1)
+
+    assert core.drain(node_id=1) == []
+    assert partitions(core.drain(node_id=2)) == [0]
+
+
+def test_partition_without_a_leader_waits_and_is_named() -> None:
+    """Until metadata knows one."""
+    core = CoreParts(leaders=(1, 1))
+    core.lead((-1, 1), epoch=1)
+    close_one(core)
+    assert core.accumulator.leaderless_topics == {"t"}
+    core.lead((2, 1), epoch=2)
+
+    assert core.accumulator.leaderless_topics == set()
+    assert partitions(core.drain(node_id=2)) == [0]
+
+
+def test_partition_without_a_leader_and_without_batches_is_named_no_more() -> None:
+    """They were too late, or their topic is gone: nobody would ever stop asking for it."""
+    core = CoreParts(leaders=(-1,))
+    close_one(core)
+    core.queue().remove(core.queue().queued[0])
+    core.accumulator.withdraw_idle()
+
+    assert core.accumulator.leaderless_topics == set()
+    close_one(core)
+    assert core.accumulator.leaderless_topics == {"t"}
+
+
+def test_new_leader_ends_the_backoff() -> None:
+    """It was for the old one."""
+    core = CoreParts(leaders=(1,))
+    close_one(core)
+    core.refuse(core.drain()[0], pause_s=10)
+    assert core.drain() == []
+
+    core.lead((2,), epoch=1)
+
+    assert values(core.drain(node_id=2, connection=2)) == [1]
+
+
+def test_new_leader_gets_nothing_while_something_is_on_the_wire_to_the_old_one() -> None:
+    """Until that is answered, or its connection lost."""
+    core = CoreParts(leaders=(1,))
+    close_one(core)
+    close_one(core)
+    [first] = core.drain()
+    core.lead((2,), epoch=1)
+    assert core.drain(node_id=2, connection=2) == []
+
+    core.refuse(first, maybe_written=True)
+
+    assert core.drain(node_id=2, connection=2) == [first]
+
+
+def test_reserves_follow_the_leaders() -> None:
+    """A node that leads nothing in use needs none."""
+    core = CoreParts(leaders=(1, 2), memory=64 * 1024)
+    core.pool.try_lend(48 * 1024, 2)
+    assert core.pool.try_lend(16 * 1024, 2) is None
+
+    core.lead((2, 2), epoch=1)
+
+    assert core.pool.try_lend(16 * 1024, 2) is not None
+
+
+# Coming back
+
+
+def test_batch_in_backoff_is_offered_when_it_is_over() -> None:
+    """By its timer, which wakes the sender."""
+    core = CoreParts()
+    close_one(core)
+    core.refuse(core.drain()[0], pause_s=0.1)
+    assert core.drain() == []
+    wakes = core.wakes
+
+    core.pass_time(0.1)
+
+    assert core.wakes == wakes + 1
+    assert values(core.drain()) == [1]
+
+
+# Sealing
+
+
+def sealing() -> CoreParts:
+    """A core whose batches are compressed."""
+    return CoreParts(compression=CompressionType.GZIP)
+
+
+def test_batch_is_sealed_before_it_is_sent() -> None:
+    """The partition waits for it; then it is offered again."""
+    core = sealing()
+    close_one(core, size=5000)
+    close_one(core)
+
+    assert core.drain() == []
+    [batch] = core.accumulator.take_unsealed()
+    assert (batch.state, core.drain(), core.accumulator.take_unsealed()) == (BatchState.SEALING, [], [])
+    core.accumulator.sealed(batch, b"small")
+
+    assert core.drain() == [batch]
+    assert (bytes(batch.records()), batch.compression) == (b"small", CompressionType.GZIP)
+
+
+def test_batch_that_did_not_get_smaller_is_sent_as_it_is() -> None:
+    """Uncompressed."""
+    core = sealing()
+    close_one(core)
+    core.drain()
+    [batch] = core.accumulator.take_unsealed()
+    before = bytes(batch.records())
+
+    core.accumulator.sealed(batch, None)
+
+    assert core.drain() == [batch]
+    assert (bytes(batch.records()), batch.compression) == (before, 0)
+
+
+def test_sealed_batch_is_not_sealed_again_for_its_next_attempt() -> None:
+    """It is resent byte for byte."""
+    core = sealing()
+    close_one(core)
+    core.drain()
+    core.accumulator.sealed(core.accumulator.take_unsealed()[0], None)
+    core.refuse(core.drain()[0])
+
+    assert values(core.drain()) == [1]
+    assert core.accumulator.take_unsealed() == []
+
+
+def test_batch_that_ended_while_it_was_sealed_gives_its_memory_back() -> None:
+    """The thread that compressed it owned it until then."""
+    core = sealing()
+    close_one(core)
+    core.drain()
+    [batch] = core.accumulator.take_unsealed()
+    core.queue().remove(batch)
+    batch.move_to(BatchState.DONE)
+
+    core.accumulator.sealed(batch, b"late")
+
+    assert core.pool.lent_bytes == 0
+
+
+# Ends
+
+
+def test_unfinished_are_all_that_were_accepted_and_have_no_end() -> None:
+    """Open, queued and on the wire; for the close of a producer."""
+    core = CoreParts(leaders=(1, 2))
+    close_one(core, 0)
+    on_wire = core.drain()
+    close_one(core, 1)
+    core.send(partition=0)
+
+    unfinished = [batch for _, batches in core.accumulator.unfinished() for batch in batches]
+    assert (len(unfinished), set(on_wire) < set(unfinished)) == (3, True)
+    assert {batch.state for batch in unfinished} == {BatchState.ON_WIRE, BatchState.QUEUED}
+
+
+def test_overdue_open_batch_is_closed() -> None:
+    """A younger one is not."""
+    core = CoreParts(linger_s=600)
+    core.send()
+    core.accumulator.close_overdue(core.queue(), core.now + 119)
+    assert core.queue().open_batch is not None
+
+    core.accumulator.close_overdue(core.queue(), core.now + 120)
+
+    assert core.queue().open_batch is None
+
+
+def test_accumulator_shows_its_parts() -> None:
+    """In one line, without a record."""
+    core = CoreParts()
+    core.send(b"secret")
+
+    assert repr(core.accumulator) == (
+        "<RecordAccumulator <PartitionsInUse topics=1 leaders={1: 1}> <OpenBatches open=1 memory_is_short=False> "
+        "<ReadyNodes {} leaderless=0>>"
+    )
+
+
+class AnyDay:
+    """Records are sent, answered, refused and withdrawn while leaders move and time passes."""
+
+    def __init__(self) -> None:
+        self.core = CoreParts(leaders=(1, 2), memory=16 * 1024, batch_size=2048, max_record_size=3000)
+        self.on_wire: list[ProducerBatch] = []
+        self.waiting: list[WaitingRecord] = []
+        self.epoch = 0
+
+    def step(self, action: str, number: int) -> None:
+        """One thing happens."""
+        core, partition = self.core, number % 2
+        if action == "send":
+            value = bytes(40 * number)
+            if core.appender.append("t", value, None, partition, None, None, None) is None:
+                self.waiting.append(core.wait_in_line(value, partition=partition))
+        elif action == "drain":
+            self.on_wire += core.drain(1 + partition, connection=1 + partition)
+        elif action == "withdraw" and self.waiting:
+            core.lines.withdraw(self.waiting.pop(number % len(self.waiting)))
+        elif action == "move":
+            self.epoch += 1
+            core.lead((1 + partition, 2 - partition), epoch=self.epoch)
+        elif action == "wait":
+            core.pass_time(number / 100)
+        elif self.on_wire:
+            self._answer(self.on_wire.pop(0), is_written=action == "acknowledge")
+        core.lines.serve()
+
+    def _answer(self, batch: ProducerBatch, *, is_written: bool) -> None:
+        if is_written:
+            self.core.acknowledge(batch)
+        else:
+            self.core.refuse(batch, maybe_written=True, pause_s=0.05)
+
+    def finish(self) -> None:
+        """Flush, and have everything acknowledged."""
+        self.core.flush()
+        for number in range(200):
+            for action in ("drain", "acknowledge", "wait"):
+                self.step(action, number)
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["send", "send", "drain", "acknowledge", "refuse", "withdraw", "move", "wait"]),
+            st.integers(0, 70),
+        ),
+        max_size=60,
+    )
+)
+@settings(max_examples=50)
+def test_nothing_is_left_behind_by_any_day(steps: list[tuple[str, int]]) -> None:
+    """When all is acknowledged: no byte is lent, no flush waits, nobody stands in line, nothing is ready."""
+    day = AnyDay()
+    for action, number in steps:
+        day.step(action, number)
+        assert day.core.pool.lent_bytes <= day.core.pool.total_bytes
+
+    day.finish()
+
+    core = day.core
+    assert (core.pool.lent_bytes, core.generations.unfinished, core.lines.records, core.failed) == (0, 0, 0, [])
+    left = [batch for _, batches in core.accumulator.unfinished() for batch in batches]
+    assert (left, core.accumulator.ready.node_ids) == ([], [])
+    assert (core.open_batches.memory_is_short, core.open_batches.may_use_common) == (False, True)

@@ -1,0 +1,109 @@
+"""The header is the bytes that its drawing says."""
+
+import re
+
+import pytest
+from crc32c import crc32c
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aioproducer._accumulator import record_batch_header
+from aioproducer._accumulator.record_batch_header import (
+    HEADER_SIZE,
+    MAX_SEQUENCE,
+    NO_IDENTITY,
+    BatchIdentity,
+    BatchTimes,
+    encode_header,
+    sequence_after,
+)
+from tests.reference.record_batch import Batch, Record, encode_batch, encode_records
+
+RECORDS = b"some records"
+HEADER = encode_header(RECORDS, 3, times=BatchTimes(1_000, 2_000), identity=BatchIdentity(77, 5, 9), compression=4)
+EXPECTED = {
+    "baseOffset": 0,
+    "batchLength": HEADER_SIZE - 12 + len(RECORDS),
+    "partitionLeaderEpoch": -1,
+    "magic": 2,
+    "attributes": 4,
+    "lastOffsetDelta": 2,
+    "baseTimestamp": 1_000,
+    "maxTimestamp": 2_000,
+    "producerId": 77,
+    "producerEpoch": 5,
+    "baseSequence": 9,
+    "recordsCount": 3,
+}
+
+
+def drawn_layout() -> dict[str, tuple[int, int]]:
+    """(offset, size) of each field, read from the module's own drawing."""
+    drawing = record_batch_header.__doc__
+    assert drawing is not None
+    rows = re.findall(r"^ +(\d+) +(\d+)  (\w+)", drawing, re.MULTILINE)
+    return {name: (int(offset), int(size)) for offset, size, name in rows}
+
+
+def test_drawing_leaves_no_gap_and_ends_where_the_records_begin() -> None:
+    """Each field begins where the one before it ends."""
+    layout = drawn_layout()
+
+    end = 0
+    for offset, size in layout.values():
+        assert offset == end
+        end += size
+
+    assert end == HEADER_SIZE == len(HEADER)
+    assert layout.keys() == EXPECTED.keys() | {"crc"}
+
+
+@pytest.mark.parametrize("field", EXPECTED)
+def test_field_stands_where_it_is_drawn(field: str) -> None:
+    """Big-endian and signed."""
+    offset, size = drawn_layout()[field]
+
+    assert int.from_bytes(HEADER[offset : offset + size], "big", signed=True) == EXPECTED[field]
+
+
+def test_checksum_covers_everything_from_the_attributes_on() -> None:
+    """CRC-32C, records included."""
+    offset, size = drawn_layout()["crc"]
+    covered = HEADER[drawn_layout()["attributes"][0] :] + RECORDS
+
+    assert int.from_bytes(HEADER[offset : offset + size], "big") == crc32c(covered)
+
+
+@given(
+    st.lists(
+        st.builds(Record, key=st.none(), value=st.binary(max_size=9), timestamp=st.integers(0, 2**62)), min_size=1
+    ),
+    st.just(NO_IDENTITY)
+    | st.builds(
+        BatchIdentity, st.integers(0, 2**63 - 1), st.integers(0, 32767), st.integers(0, MAX_SEQUENCE), st.booleans()
+    ),
+)
+def test_header_equals_the_references(records: list[Record], identity: BatchIdentity) -> None:
+    """For any records and identity."""
+    section = encode_records(records)
+    times = BatchTimes(records[0].timestamp, max(record.timestamp for record in records))
+    batch = Batch(
+        tuple(records),
+        producer_id=identity.producer_id,
+        producer_epoch=identity.epoch,
+        base_sequence=identity.base_sequence,
+        transactional=identity.is_transactional,
+    )
+
+    header = encode_header(memoryview(section), len(records), times=times, identity=identity, compression=0)
+
+    assert header + section == encode_batch(batch)
+
+
+@pytest.mark.parametrize(
+    "sequence, count, after",
+    [(0, 1, 1), (MAX_SEQUENCE - 1, 1, MAX_SEQUENCE), (MAX_SEQUENCE, 1, 0), (MAX_SEQUENCE - 2, 5, 2)],
+)
+def test_sequence_wraps_after_the_last_positive_number(sequence: int, count: int, after: int) -> None:
+    """As in Kafka's DefaultRecordBatch.incrementSequence."""
+    assert sequence_after(sequence, count) == after

@@ -1,0 +1,272 @@
+"""A coordinator that does not know the producer: no answer leads to a new identity for a fenced one. No network."""
+
+from collections.abc import Mapping
+from typing import Final
+
+import pytest
+
+from aioproducer._protocol.messages import ProducerIdAnswer
+from aioproducer._protocol.produce import PartitionAnswer
+from aioproducer._sender.produce_outcome import BatchFacts, Fail, Policy, decide
+from aioproducer._transactions.errors import fatal_error
+from aioproducer._transactions.requests import OffsetsToSend
+from aioproducer.errors import BrokerError, KafkaError, Outcome, ProducerFencedError, TransactionAbortableError
+from tests.fakes.transaction_scene import LOST, OFFSETS, READERS, Scene, State, on_both
+
+FATAL, ABORTABLE = State.FATAL_ERROR, State.ABORTABLE_ERROR
+FORGOTTEN: Final = 49, 59
+VERSIONS: Final[Mapping[str, int]] = {"TV0": 0, "TV1": 1, "TV2": 2}
+ADDS, COMMITS_OFFSETS, ENDS = ("AddPartitionsToTxn", "AddOffsetsToTxn"), ("TxnOffsetCommit",), ("EndTxn",)
+
+# (requests, versions) -> code -> the state that the answer leads to. In Java 4.3 47, 48, 49 and 90 are all fatal. 59 is
+# abortable there, but for TxnOffsetCommit, and the EndTxn that follows is refused with 49.
+TABLE: Final[Mapping[tuple[tuple[str, ...], tuple[str, ...]], Mapping[int, State]]] = {
+    (ADDS, ("TV0", "TV1")): {47: ABORTABLE, 48: FATAL, 49: FATAL, 59: FATAL, 90: FATAL, 120: ABORTABLE},
+    (COMMITS_OFFSETS, ("TV0", "TV1", "TV2")): {
+        25: ABORTABLE,  # as which older group coordinators pass 49 on
+        47: ABORTABLE,
+        48: FATAL,
+        49: FATAL,
+        59: FATAL,
+        90: FATAL,
+        120: ABORTABLE,
+    },
+    (ENDS, ("TV0", "TV1")): {47: ABORTABLE, 48: FATAL, 49: FATAL, 59: FATAL, 90: FATAL, 120: ABORTABLE},
+    (ENDS, ("TV2",)): {
+        47: State.COMMITTING,  # described first
+        48: ABORTABLE,
+        49: FATAL,
+        59: FATAL,
+        90: State.COMMITTING,
+        120: ABORTABLE,
+    },
+}
+ROWS: Final = [
+    (name, code, version, state)
+    for (names, versions), codes in TABLE.items()
+    for name in names
+    for version in versions
+    for code, state in codes.items()
+]
+
+
+def at(name: str, version: int) -> Scene:
+    """A transaction whose next request is that one."""
+    if name == "AddPartitionsToTxn":
+        scene = Scene(version=version).begun()
+        scene.manager.use(scene.queue(), scene.now)
+        return scene
+    scene = Scene(version=version).begun(0)
+    if name == "TxnOffsetCommit":
+        scene.send_offsets(OFFSETS, READERS)
+    elif name == "AddOffsetsToTxn":
+        scene.manager.send_offsets(OffsetsToSend(OFFSETS, READERS))
+    else:
+        scene.manager.commit()
+        scene.manager.flushed()
+    return scene
+
+
+def code_of(error: KafkaError | None) -> int:
+    """The code of a broker's error."""
+    assert isinstance(error, BrokerError)
+    return error.code
+
+
+@pytest.mark.parametrize("name, code, version, state", ROWS)
+def test_answer_leads_to_the_state_of_the_table(name: str, code: int, version: str, state: State) -> None:  # noqa: PLR0917
+    """One row per request, code and version of transactions."""
+    scene = at(name, VERSIONS[version])
+
+    scene.do(name, code)
+
+    assert scene.manager.state is state
+    assert state is not FATAL or scene.asked() is None
+
+
+@pytest.mark.parametrize("name, code, version, state", [row for row in ROWS if row[1] in FORGOTTEN])
+def test_unknown_identity_has_one_error(name: str, code: int, version: str, state: State) -> None:  # noqa: PLR0917
+    """The error says what to do, and which setting of the brokers is behind it."""
+    scene = at(name, VERSIONS[version])
+
+    scene.do(name, code)
+
+    assert state is FATAL
+    assert code_of(scene.manager.error) == 49
+    assert "transactional.id.expiration.ms" in str(scene.manager.error)
+
+
+@on_both()
+def test_unknown_identity_in_an_abort_is_fatal(version: int) -> None:
+    """V2: a leader with a newer epoch has answered Produce with 47, which is abortable, and has not asked."""
+    scene = Scene(version=version).begun(0)
+    scene.manager.fail_transaction(BrokerError("newer", code=47))
+    scene.manager.abort()
+    scene.manager.flushed()
+
+    scene.do("EndTxn", 49)
+
+    assert scene.is_in(FATAL)
+    assert code_of(scene.manager.error) == 49
+
+
+@on_both()
+def test_commit_whose_first_answer_was_lost_is_in_doubt_when_the_id_is_unknown(version: int) -> None:
+    """It may have been done before the id expired."""
+    scene = at("EndTxn", version)
+    scene.manager.unanswered(scene.ask(), LOST, was_sent=True, now=scene.now)
+    scene.pass_time(1)
+
+    scene.do("EndTxn", 49)
+
+    assert (scene.manager.state, scene.manager.is_commit_in_doubt) == (FATAL, True)
+
+
+# What InitProducerId would do
+
+
+def outdated(version: int) -> Scene:
+    """A transaction that is to be ended by a renewal of the identity: a coordinator has answered another epoch."""
+    scene = Scene(version=version).begun(0)
+    scene.send_offsets(OFFSETS, READERS)
+    scene.do("TxnOffsetCommit", 47)
+    scene.manager.abort()
+    scene.manager.flushed()
+    return scene
+
+
+@on_both()
+def test_identity_is_not_renewed_at_a_coordinator_that_does_not_know_the_id(version: int) -> None:
+    """InitProducerId would be answered with a new identity."""
+    scene = outdated(version)
+
+    scene.do("DescribeTransactions", 105)
+
+    assert (scene.manager.state, scene.asked()) == (FATAL, None)
+    assert code_of(scene.manager.error) == 49
+
+
+@on_both()
+def test_identity_that_was_made_anew_is_not_taken(version: int) -> None:
+    """The id has expired between the look and the renewal, or the coordinator is too old to be asked."""
+    scene = outdated(version)
+    scene.do("DescribeTransactions")
+
+    scene.manager.answered(scene.ask(), ProducerIdAnswer(0, 0, 88, 0), scene.now)
+
+    assert (scene.manager.state, scene.identity.producer_id) == (FATAL, 77)
+    assert code_of(scene.manager.error) == 49
+
+
+@pytest.mark.parametrize("epoch, state", [(32_765, FATAL), (32_766, State.READY), (32_767, State.READY)])
+def test_another_producer_id_is_taken_only_when_epochs_are_used_up(epoch: int, state: State) -> None:
+    """As a coordinator that knows the identity answers from 32,766 on."""
+    scene = Scene(version=0).ready()
+    scene.identity.assign(77, epoch)
+    scene.begun(0)
+    scene.identity.needs_epoch = True
+    scene.manager.commit()
+    scene.manager.flushed()
+    scene.do("EndTxn")
+
+    scene.manager.answered(scene.ask(), ProducerIdAnswer(0, 0, 88, 0), scene.now)
+
+    assert scene.manager.state is state
+
+
+def test_what_a_late_copy_has_begun_is_not_ended_under_an_unknown_identity() -> None:
+    """Nor is the identity renewed."""
+    scene = Scene(version=0).begun(0)
+    scene.send_offsets(OFFSETS, READERS)
+    scene.manager.unanswered(scene.ask(), LOST, was_sent=True, now=scene.now)
+    scene.pass_time(1)
+    scene.do("TxnOffsetCommit")
+    scene.manager.commit()
+    scene.manager.flushed()
+    scene.do("EndTxn")
+    scene.described = "Ongoing", (77, 0)
+    scene.do("DescribeTransactions")
+
+    scene.do("EndTxn", 49)
+
+    assert (scene.manager.state, scene.asked()) == (FATAL, None)
+
+
+def test_producer_that_was_idle_before_an_upgrade_of_the_cluster_may_be_forgotten() -> None:
+    """An upgrade to V2 asks for a new epoch, which a forgotten producer must not get."""
+    scene = Scene(version=0).begun(0)
+    scene.manager.commit()
+    scene.manager.flushed()
+    scene.do("EndTxn")
+
+    assert not scene.manager.begin(2)
+    scene.do("DescribeTransactions", 105)
+
+    assert scene.is_in(FATAL)
+
+
+@on_both()
+def test_cluster_that_is_another_one_does_not_know_the_producer(version: int) -> None:
+    """It may be a copy of the first, with what a successor has committed there. Java's next request gets 49, too."""
+    scene = Scene(version=version).ready()
+    scene.identity.discard(77)
+
+    assert not scene.manager.begin(version)
+    scene.do("DescribeTransactions", 105)
+
+    assert (scene.manager.state, scene.asked()) == (FATAL, None)
+    assert code_of(scene.manager.error) == 49
+
+
+# Of records
+
+
+def refused_with(code: int) -> PartitionAnswer:
+    """A leader's answer to a batch."""
+    return PartitionAnswer("t", None, 0, code, -1, -1, -1, (), None, -1, -1)
+
+
+@pytest.mark.parametrize("is_transactional", [True, False])
+def test_produce_of_an_unknown_transactional_identity_is_fatal(*, is_transactional: bool) -> None:
+    """Without transactions there is no successor that could have been fenced: the record alone fails."""
+    policy = Policy(acks=-1, is_idempotent=True, retries=5, is_transactional=is_transactional)
+
+    outcome = decide(refused_with(49), BatchFacts(attempts=1, records=2), policy)
+
+    assert isinstance(outcome, Fail)
+    assert (outcome.outcome, outcome.is_fatal) == (Outcome.NOT_WRITTEN, is_transactional)
+
+
+@pytest.mark.parametrize("code", [45, 47, 48, 59, 120])
+@pytest.mark.parametrize("is_transactional", [True, False])
+def test_produce_refused_by_a_leader_alone_is_not_fatal(code: int, *, is_transactional: bool) -> None:
+    """A leader forgets producers early; the abort that follows asks the coordinator. Idempotent: renewed."""
+    policy = Policy(acks=-1, is_idempotent=True, retries=5, is_transactional=is_transactional)
+
+    outcome = decide(refused_with(code), BatchFacts(attempts=1, records=2), policy)
+
+    assert not (isinstance(outcome, Fail) and outcome.is_fatal)
+    assert not is_transactional or isinstance(outcome, Fail)
+
+
+@pytest.mark.parametrize("code", FORGOTTEN)
+def test_producer_that_fails_by_a_record_says_the_same(code: int) -> None:
+    """Produce is answered with 49 when the leader has asked the coordinator."""
+    error = fatal_error(BrokerError("t-0: unknown", code=code, outcome=Outcome.NOT_WRITTEN), "billing-1")
+
+    assert code_of(error) == 49
+    assert "'billing-1'" in str(error)
+
+
+@pytest.mark.parametrize("code, kind", [(90, ProducerFencedError), (47, ProducerFencedError), (53, BrokerError)])
+def test_other_errors_of_a_producer_stay_what_they_are(code: int, kind: type[KafkaError]) -> None:
+    """Fenced is fenced."""
+    assert type(fatal_error(BrokerError("x", code=code), "billing-1")) is kind
+
+
+def test_errors_without_transactions_and_of_no_broker_are_passed_on() -> None:
+    """An idempotent producer is not fenced by anybody."""
+    unknown, other = BrokerError("x", code=59), TransactionAbortableError("y")
+
+    assert fatal_error(unknown, None) is unknown
+    assert fatal_error(other, "billing-1") is other

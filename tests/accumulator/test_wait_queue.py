@@ -1,0 +1,109 @@
+"""A line serves in call order, and forgets those who left it."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aioproducer._accumulator.wait_queue import WaitingLine, WaitingRecord
+from aioproducer._native.delivery import BatchResult
+from aioproducer._timing.timers import TimerHeap
+
+
+def record(number: int = 0) -> WaitingRecord:
+    """A record that waits."""
+    result = BatchResult(None, None)  # type: ignore[arg-type]  # nobody awaits it
+    made = WaitingRecord("t", result, timestamp=number, size=10, called_at=0.0)
+    made.value = b"v"
+    return made
+
+
+def line_of(count: int) -> tuple[WaitingLine, list[WaitingRecord]]:
+    """A line and those in it."""
+    line, records = WaitingLine(), [record(number) for number in range(count)]
+    for each in records:
+        line.join(each)
+    return line, records
+
+
+def test_first_who_came_is_first() -> None:
+    """As long as it waits."""
+    line, records = line_of(3)
+    assert line.first() is records[0]
+
+    line.leave(records[0])
+
+    assert line.first() is records[1]
+
+
+def test_empty_line_has_no_first() -> None:
+    """Neither a fresh one nor one that everybody left."""
+    line, records = line_of(1)
+    line.leave(records[0])
+
+    assert (line.first(), WaitingLine().first(), len(line)) == (None, None, 0)
+
+
+def test_record_that_leaves_from_the_middle_is_passed_over() -> None:
+    """Its caller gave up."""
+    line, records = line_of(5)
+
+    line.leave(records[2])
+    line.leave(records[0])
+
+    assert list(line) == [records[1], records[3], records[4]]
+    assert (len(line), records[2].is_waiting, records[1].is_waiting) == (3, False, True)
+
+
+def test_line_may_be_left_while_it_is_looked_through() -> None:
+    """All of them fail when their topic does."""
+    line, _ = line_of(10)
+
+    for each in line:
+        line.leave(each)
+
+    assert list(line) == []
+
+
+def test_watched_line_cancels_its_timer_once_it_is_not() -> None:
+    """And again does no harm."""
+    line, timers = WaitingLine(), TimerHeap()
+    line.timer = timers.schedule(1.0, lambda _: None)
+
+    line.stop_watching()
+    line.stop_watching()
+
+    assert len(timers) == 0
+
+
+def test_record_lets_its_content_go() -> None:
+    """Once it has its place, or has failed."""
+    waited = record()
+    waited.key, waited.headers, waited.choose_partition = b"k", (("h", b"v"),), lambda: 0
+    names = ("value", "key", "headers", "choose_partition")
+    assert all(getattr(waited, name) is not None for name in names)
+
+    waited.forget_content()
+
+    assert [getattr(waited, name) for name in names] == [None] * 4
+
+
+def test_line_shows_how_many_wait() -> None:
+    """In one line."""
+    line, records = line_of(3)
+    line.leave(records[1])
+
+    assert repr(line) == "<WaitingLine 2>"
+
+
+@given(st.lists(st.integers(0, 99) | st.none(), max_size=60))
+def test_line_is_like_a_list_from_which_records_are_taken(steps: list[int | None]) -> None:
+    """A number leaves at that place, none joins."""
+    line, expected = WaitingLine(), list[WaitingRecord]()
+    for step in steps:
+        if step is None:
+            expected.append(record())
+            line.join(expected[-1])
+        elif expected:
+            line.leave(expected.pop(step % len(expected)))
+
+        assert line.first() is (expected[0] if expected else None)
+        assert (list(line), len(line)) == (expected, len(expected))

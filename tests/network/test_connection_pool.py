@@ -1,0 +1,180 @@
+"""The set of all links, on a virtual loop."""
+
+import asyncio
+
+import pytest
+
+from aioproducer._network.connection_pool import NodeLinks
+from aioproducer._network.context import NetworkSettings
+from aioproducer._protocol.messages import MetadataAnswer
+from aioproducer.cluster import Cluster, Node
+from tests.fakes.network import ClientAndNetwork, Ends, client_on, environment
+from tests.fakes.scripted_broker import ScriptedBroker
+from tests.fakes.virtual_loop import run
+
+SEED = Node(-1, "seed", 9092)
+
+
+def name_nodes(network: ClientAndNetwork, *nodes: Node) -> None:
+    """Let metadata name these nodes."""
+    network.client.update_nodes(Cluster.empty().merge(MetadataAnswer(-1, nodes, ()), 0.0))
+
+
+class HangsUp(ScriptedBroker):
+    """Takes connections, and closes them."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Say nothing."""
+        super().connection_made(transport)
+        self.transport.close()
+
+
+@pytest.mark.parametrize("is_change_first", [True, False])
+def test_waiting_for_a_change_ends_when_change_and_timeout_come_together(*, is_change_first: bool) -> None:
+    """As they do when the loop was blocked for longer than the wait: whoever comes second finds nothing to do."""
+
+    async def story() -> None:
+        loop = asyncio.get_running_loop()
+        links = NodeLinks((SEED,), environment(), on_failed=lambda: None, on_tried_again=lambda: None)
+        when = loop.time() + 0.5
+        if is_change_first:
+            loop.call_at(when, links.forget_known)
+        waiting = asyncio.ensure_future(links.wait_for_change(0.5))
+        await asyncio.sleep(0)
+        if not is_change_first:
+            loop.call_at(when, links.forget_known)
+
+        assert await waiting is None
+
+    run(story())
+
+
+def test_who_was_cancelled_waits_for_no_change() -> None:
+    """The next change may be long in coming, and those who give up are many."""
+
+    async def story() -> str:
+        links = NodeLinks((SEED,), environment(), on_failed=lambda: None, on_tried_again=lambda: None)
+        for _ in range(3):
+            waiting = asyncio.ensure_future(links.wait_for_change(0.5))
+            await asyncio.sleep(0)
+            waiting.cancel()
+            await asyncio.wait([waiting])
+        return repr(links)
+
+    assert run(story()) == "<NodeLinks 1 waiting=0>"
+
+
+def test_bootstrap_address_whose_connection_became_a_nodes_is_there_when_that_node_is_gone() -> None:
+    """Its name may lead to another broker by then."""
+
+    async def story() -> tuple[list[Node], list[Node]]:
+        network = client_on()
+        links = network.client._links  # noqa: SLF001  # no broker needs to answer for this
+        network.loop.servers["seed", 9092] = ScriptedBroker
+        [seed] = links.candidates()
+        seed.connect()
+        await asyncio.sleep(1)
+        name_nodes(network, Node(5, "seed", 9092))
+        adopted = [link.node for link in links.candidates() if link is seed]
+        name_nodes(network, Node(6, "elsewhere", 1))
+        bootstrap = [link.node for link in links.bootstrap()]
+        await network.client.close()
+        return adopted, bootstrap
+
+    assert run(story()) == ([Node(5, "seed", 9092)], [SEED])
+
+
+@pytest.mark.parametrize("place", [("elsewhere", 9092), ("host", 9093)], ids=["host", "port"])
+def test_node_that_has_moved_is_looked_for_where_it_is_now(place: tuple[str, int]) -> None:
+    """To another address, or to another port of its own: a container that was started anew is there."""
+
+    async def story() -> list[tuple[str, int]]:
+        network = client_on()
+        network.loop.servers["host", 9092] = network.loop.servers[place] = ScriptedBroker
+        for node in (Node(1, "host", 9092), Node(1, *place)):
+            name_nodes(network, node)
+            network.client.connect(1)
+            await asyncio.sleep(1)
+            assert network.client.ready_connection(1)
+        await network.client.close()
+        return [(host, port) for _, host, port in network.loop.connects]
+
+    assert run(story()) == [("host", 9092), place]
+
+
+def test_close_waits_for_the_connection_to_a_node_that_left() -> None:
+    """It still has a request in flight, and would stay open behind the producer."""
+
+    async def story() -> tuple[list[str], bool]:
+        network = client_on(settings=NetworkSettings(request_timeout_ms=30_000))
+        brokers: list[ScriptedBroker] = []
+        network.loop.servers["a", 1] = lambda: brokers.append(ScriptedBroker()) or brokers[-1]
+        name_nodes(network, Node(1, "a", 1))
+        network.client.connect(1)
+        await asyncio.sleep(1)
+        ends = Ends()
+        network.client.send(1, ends.request("last"))
+        name_nodes(network, Node(2, "b", 2))
+
+        await network.client.close()
+        names = ends.names()
+        await asyncio.sleep(1)
+        return names, brokers[0].is_connected
+
+    assert run(story()) == (["last"], False)
+
+
+def test_next_attempt_begins_with_the_next_address() -> None:
+    """One that takes connections and hangs up ends the whole attempt, each time."""
+
+    async def story() -> list[str]:
+        network = client_on()
+        network.loop.names["a"] = ["10.0.0.1", "10.0.0.2"]
+        network.loop.servers["10.0.0.1", 1] = HangsUp
+        network.loop.servers["10.0.0.2", 1] = ScriptedBroker
+        name_nodes(network, Node(1, "a", 1))
+        for _ in range(2):
+            network.client.connect(1)
+            await asyncio.sleep(1)
+        is_ready = network.client.ready_connection(1) > 0
+        await network.client.close()
+        assert is_ready, network.client.last_error(1)
+        return [host for _, host, _ in network.loop.connects]
+
+    assert run(story()) == ["10.0.0.1", "10.0.0.2"]
+
+
+def test_bootstrap_addresses_are_not_asked_while_one_node_can_be_reached() -> None:
+    """Only when all have failed (KIP-899): whoever is behind those addresses has been left for good reasons."""
+
+    async def story() -> list[int]:
+        network = client_on()
+        network.loop.servers["a", 1], network.loop.servers["b", 1] = HangsUp, ScriptedBroker
+        name_nodes(network, Node(1, "a", 1), Node(2, "b", 1))
+        network.client.connect(1)
+        network.client.connect(2)
+        await asyncio.sleep(0.5)
+        assert network.client.last_error(1) is not None
+        candidates = [link.node.id for link in network.client._links.candidates()]  # noqa: SLF001  # whom it asks is chance
+        await network.client.close()
+        return candidates
+
+    assert run(story()) == [1, 2]
+
+
+def test_errors_of_a_node_name_it_though_its_connection_was_a_bootstrap_address() -> None:
+    """Its number is what metadata and logs of brokers call it by."""
+
+    async def story() -> list[str]:
+        network = client_on()
+        network.loop.servers["seed", 9092] = ScriptedBroker
+        [seed] = network.client._links.candidates()  # noqa: SLF001  # no broker needs to answer for this
+        seed.connect()
+        await asyncio.sleep(1)
+        name_nodes(network, Node(5, "seed", 9092))
+        ends = Ends()
+        network.client.send(5, ends.request("lost"))
+        await network.client.close()
+        return [str(error) for error in ends.errors()]
+
+    assert run(story()) == ["broker 5 at seed:9092: the producer was closed"]

@@ -1,0 +1,87 @@
+"""Requests whose answers are waited for."""
+
+import asyncio
+import struct
+
+from aioproducer._network.connection import IdleConnectionError
+from aioproducer._network.response_future import Answer
+from aioproducer._protocol.messages import (
+    INIT_PRODUCER_ID,
+    MetadataAnswer,
+    decode_init_producer_id_response,
+    encode_init_producer_id_request,
+)
+from aioproducer.cluster import Cluster, Node
+from tests.fakes.network import client_on
+from tests.fakes.scripted_broker import Heard, ScriptedBroker
+from tests.fakes.virtual_loop import run
+
+
+def who_answered(answer: Answer) -> MetadataAnswer:
+    """An answer that says nothing but whose it is."""
+    return MetadataAnswer(answer.node_id, (), ())
+
+
+def test_version_that_is_refused_ends_the_connection_though_nobody_waits_for_the_answer_any_more() -> None:
+    """On it, whoever asks next would be refused as well."""
+
+    async def story() -> int:
+        network = client_on()
+
+        def give_up_and_refuse(broker: ScriptedBroker, heard: Heard) -> None:
+            asking.cancel()
+            broker.answer(heard, struct.pack(">ihqhB", 0, 35, -1, -1, 0))
+
+        network.loop.servers["seed", 9092] = lambda: ScriptedBroker(give_up_and_refuse)
+        asking = asyncio.create_task(
+            network.client.request(
+                INIT_PRODUCER_ID,
+                encode_init_producer_id_request,
+                lambda answer: decode_init_producer_id_response(answer.version, answer.payload),
+            )
+        )
+        await asyncio.sleep(1)
+        closed = network.client.counters.connections_closed
+        await network.client.close()
+        return closed
+
+    assert run(story()) == 1
+
+
+def test_answer_names_the_node_that_the_bootstrap_broker_has_become() -> None:
+    """Metadata may come before it; a pause it asks for is that node's."""
+
+    async def story() -> int:
+        network = client_on()
+        named = MetadataAnswer(-1, (Node(5, "seed", 9092),), ())
+
+        def name_and_answer(broker: ScriptedBroker, heard: Heard) -> None:
+            network.client.update_nodes(Cluster.empty().merge(named, 0.0))
+            broker.answer(heard, b"")
+
+        network.loop.servers["seed", 9092] = lambda: ScriptedBroker(name_and_answer)
+        answer = await network.client.request(INIT_PRODUCER_ID, encode_init_producer_id_request, who_answered)
+        await network.client.close()
+        return answer.from_node
+
+    assert run(story()) == 5
+
+
+def test_only_node_is_connected_to_again_when_its_connection_closes_as_it_is_asked() -> None:
+    """For want of use; nobody else would wake who asks."""
+
+    async def story() -> int:
+        network = client_on()
+        network.loop.servers["a", 1] = lambda: ScriptedBroker(lambda broker, heard: broker.answer(heard, b""))
+        network.client.update_nodes(Cluster.empty().merge(MetadataAnswer(-1, (Node(1, "a", 1),), ()), 0.0))
+        network.client.connect(1)
+        await asyncio.sleep(1)
+        network.client.disconnect(1, IdleConnectionError("unused"))  # and nothing has heard of it yet
+        async with asyncio.timeout(100):
+            answer = await network.client.request(
+                INIT_PRODUCER_ID, encode_init_producer_id_request, who_answered, node_id=1
+            )
+        await network.client.close()
+        return answer.from_node
+
+    assert run(story()) == 1

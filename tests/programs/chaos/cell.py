@@ -1,0 +1,210 @@
+"""One cell: a cluster, its proxies and producer processes, the nemesis over them, and the checker at the end.
+
+FOLDER/  what the checker reads (tests/programs/chaos/checker/cell_description.py), verdict.json, what processes printed,
+         and, if anything was violated, broker-N.log and the brokers' files of the topics
+"""
+
+import asyncio
+import contextlib
+import dataclasses
+import json
+import random
+import shutil
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from aioproducer.testing.kafka import KafkaCluster
+from aioproducer.testing.kafka.server_properties import free_ports
+from tests.kafka_releases import PROPERTIES, RELEASES, version_of_release
+from tests.programs.chaos.administration import Administration
+from tests.programs.chaos.arena import Arena, now_us
+from tests.programs.chaos.checker.cell_description import Cell
+from tests.programs.chaos.leader_watch import watch_leaders
+from tests.programs.chaos.nemesis import Nemesis
+from tests.programs.chaos.plans import CLIENTS_OF_A_PROCESS, Plan
+from tests.programs.chaos.producing.orders import Orders
+from tests.programs.chaos.proxy import Link
+from tests.programs.chaos.tied_process import run_to_end
+
+NODES = 3
+RECOVERY_S = 10.0
+"""As the checker's C10: on top of the request timeout."""
+
+WARM_UP_S = 1.5
+"""Sending before the first fault."""
+
+START_TIMEOUT_S = 60.0
+"""For the first acknowledgement of each steady sender: what never began would be blamed on the first fault."""
+
+END_TIMEOUT_S = 120.0
+"""What a producer process may take to close."""
+
+LATE_APPENDS_S = 3.0
+"""Requests of closed connections may be carried out so long after."""
+
+SERVER = {"auto.create.topics.enable": "false", "replica.lag.time.max.ms": "10000", **PROPERTIES}
+
+
+@dataclasses.dataclass(slots=True)
+class CellResult:
+    """What came of a cell."""
+
+    plan: Plan
+    faults: Counter[str]
+    verdict: dict[str, Any]
+    """Of the checker: violations, told, figures."""
+    problems: list[str]
+    """What went wrong outside of the checker: a process that died or printed, a cluster that did not come back."""
+    folder: Path
+    seconds: float
+
+    @property
+    def passed(self) -> bool:
+        """Whether nothing was violated and nothing else went wrong."""
+        return not self.problems and not self.verdict.get("violations")
+
+
+async def run_cell(plan: Plan, folder: Path) -> CellResult:
+    """Run a cell in a folder of its own, which is kept if anything went wrong.
+
+    Raises:
+        CancelledError: it was stopped; nothing of it is left.
+    """
+    folder.mkdir(parents=True)
+    began = time.monotonic()
+    result = CellResult(plan, Counter(), {}, [], folder, 0)
+    async with open_arena(plan.version, plan.seed, folder) as arena:
+        try:
+            await _fight(plan, arena, result)
+        except asyncio.CancelledError:
+            shutil.rmtree(folder)
+            raise
+        except Exception as error:  # noqa: BLE001 - told as the cell's outcome; the next cell still runs
+            result.problems.append(f"{type(error).__name__}: {error}")
+        if not result.passed:
+            _keep_broker_files(arena)
+    result.seconds = time.monotonic() - began
+    if result.passed:
+        shutil.rmtree(folder)
+    return result
+
+
+@contextlib.asynccontextmanager
+async def open_arena(
+    version: str, seed: int, folder: Path, *, settings: Mapping[str, str] = MappingProxyType({})
+) -> AsyncIterator[Arena]:
+    """Brokers, with more settings than all have, and proxies; gone at the end with every process, however it ends."""
+    proxy_ports = free_ports(NODES)
+    cluster = KafkaCluster(
+        version_of_release(version),
+        nodes=NODES,
+        advertised_ports=proxy_ports,
+        properties={**SERVER, **settings},
+        features=RELEASES[version],
+    )
+    async with cluster:
+        links = {}
+        for node, port in zip(cluster.node_ids, proxy_ports, strict=True):
+            proxied = cluster.node(node).ports.proxied
+            assert proxied is not None
+            links[node] = Link(port, proxied.port, f"{seed}/{node}")
+            await links[node].open()
+        admin = Administration(cluster.bootstrap_servers)
+        arena = Arena(folder, cluster, links, admin, random.Random(seed))
+        try:
+            yield arena
+        finally:
+            arena.kill_senders()
+            for link in links.values():
+                await link.close()
+
+
+async def _fight(plan: Plan, arena: Arena, result: CellResult) -> None:
+    """From the first record to the verdict."""
+    (arena.folder / "events.jsonl").touch()
+    for workload in plan.workloads:
+        await arena.make_topic(workload.number, plan.topic(workload), workload.partitions)
+    await arena.wait_until_healed()
+    _start_senders(plan, arena)
+    await arena.wait_until_acknowledged(now_us(), START_TIMEOUT_S)
+    await asyncio.sleep(WARM_UP_S)
+    bound_s = plan.limits["request_timeout_ms"] / 1000 + RECOVERY_S
+    nemesis = Nemesis(arena, plan.faults, longest_stop_s=plan.longest_stop_s, recovery_bound_s=bound_s)
+    result.faults = nemesis.counts
+    watching = asyncio.create_task(watch_leaders(arena))
+    try:
+        await nemesis.run(time.monotonic() + plan.seconds)
+    finally:
+        watching.cancel()
+        await asyncio.wait([watching])
+    _describe(plan, arena)
+    result.problems += await _end_senders(arena)
+    await asyncio.sleep(LATE_APPENDS_S)
+    for topic in arena.topics.values():
+        await arena.read_log(topic)
+    verdict = arena.folder / "verdict.json"
+    await run_to_end(
+        "tests.programs.chaos.checker", str(arena.folder), out=verdict, log_file=arena.folder / "checker.log"
+    )
+    result.verdict = json.loads(verdict.read_text("utf-8"))
+
+
+def _start_senders(plan: Plan, arena: Arena) -> None:
+    """One process a workload."""
+    for workload in plan.workloads:
+        orders = Orders(
+            name=workload.name,
+            workload=workload.kind,
+            folder=str(arena.folder),
+            bootstrap=arena.bootstrap,
+            topic=plan.topic(workload)["name"],
+            topic_number=workload.number,
+            first_client=workload.number * CLIENTS_OF_A_PROCESS,
+            rate=workload.rate,
+            seed=f"{plan.seed}/{workload.name}",
+            options=plan.options(workload),
+        )
+        arena.start_sender(orders)
+
+
+def _describe(plan: Plan, arena: Arena) -> None:
+    """Write `cell.json`; sending ends now."""
+    cell = Cell(
+        seed=plan.seed,
+        topics={str(workload.number): plan.topic(workload) for workload in plan.workloads},
+        limits=plan.limits,
+        lasting_clients=[
+            workload.number * CLIENTS_OF_A_PROCESS for workload in plan.workloads if workload.kind == "steady"
+        ],
+        sending_ended_us=now_us(),
+    )
+    (arena.folder / "cell.json").write_text(json.dumps(cell, indent=1), "utf-8")
+    (arena.folder / "plan.json").write_text(json.dumps(dataclasses.asdict(plan), indent=1), "utf-8")
+
+
+async def _end_senders(arena: Arena) -> list[str]:
+    """Let every process close; what is wrong with how they ended."""
+    senders = arena.senders.values()
+    in_time = await asyncio.gather(*(sender.process.end(END_TIMEOUT_S) for sender in senders))
+    problems = []
+    for sender, ended in zip(senders, in_time, strict=True):
+        printed = sender.process.log_tail(40)
+        if not ended:
+            problems.append(f"process {sender.orders.name} did not end in {END_TIMEOUT_S:.0f} s")
+        elif not sender.orders.end_file.exists():
+            problems.append(f"process {sender.orders.name} died: {printed}")
+        elif printed:
+            problems.append(f"process {sender.orders.name} printed: {printed}")
+    return problems
+
+
+def _keep_broker_files(arena: Arena) -> None:
+    """Copy the brokers' logs and the topics' partitions into the cell's folder."""
+    for node in arena.nodes:
+        shutil.copy(node.folder / "broker.log", arena.folder / f"broker-{node.ports.node_id}.log")
+        for partition in node.log_folder.glob("chaos-*"):
+            shutil.copytree(partition, arena.folder / f"broker-{node.ports.node_id}" / partition.name)

@@ -1,0 +1,83 @@
+"""What a cell says of itself, in `cell.json` and `events.jsonl`: all that the checker knows beside histories and logs.
+
+CELL/cell.json          topics, clients and limits
+CELL/events.jsonl       a line for each fault (`losses.Event`), and for each move of leaders
+CELL/history-*.bin      histories (`history_file`)
+CELL/end-*.json         what each producer process says at its end: closes, errors logged
+CELL/log-*.bin          dumps (`log_dump`)
+CELL/events-*.log       for people: what the producers logged
+"""
+
+import json
+from pathlib import Path
+from typing import TypedDict
+
+from tests.programs.chaos.checker.losses import Event
+
+
+class Topic(TypedDict):
+    """One topic of a cell."""
+
+    name: str
+    idempotent: bool
+    """Its records are sent with idempotence, which goes with acks=all; else with acks=1."""
+
+
+class Limits(TypedDict):
+    """Milliseconds."""
+
+    request_timeout_ms: int
+    delivery_timeout_ms: int
+    max_block_ms: int
+
+
+class Cell(TypedDict):
+    """The content of `cell.json`."""
+
+    seed: int
+    topics: dict[str, Topic]
+    """By number, as text."""
+    limits: Limits
+    lasting_clients: list[int]
+    """Those that send all the time, whose recovery is measured."""
+    sending_ended_us: int
+    """When the lasting clients were told to end."""
+
+
+class Close(TypedDict):
+    """How one client closed."""
+
+    client: int
+    seconds: float
+    timeout_s: float
+    began_us: int
+
+
+class End(TypedDict):
+    """What a producer process says at its end."""
+
+    clients: list[int]
+    """Its clients' numbers: from this, below that."""
+    closes: list[Close]
+    errors: list[str]
+    """What was logged at ERROR, each with its cause, by anybody in the process."""
+    errors_without_cause: list[str]
+    failed_starts: int
+    lags: list[tuple[int, int]]
+    """When the process did not run for a while, since others had the machine or it was stopped: microseconds."""
+
+
+def load_cell(folder: Path) -> Cell:
+    """Read `cell.json`."""
+    cell: Cell = json.loads((folder / "cell.json").read_text("utf-8"))
+    return cell
+
+
+def load_events(folder: Path) -> list[Event]:
+    """Read `events.jsonl`."""
+    return [json.loads(line) for line in (folder / "events.jsonl").read_text("utf-8").splitlines()]
+
+
+def load_ends(folder: Path) -> dict[str, End]:
+    """Read what each process said, by its name."""
+    return {file.stem.removeprefix("end-"): json.loads(file.read_text("utf-8")) for file in folder.glob("end-*.json")}

@@ -1,0 +1,126 @@
+"""The history of each client in memory: a few bytes a record, by the record's position n.
+
+Loading checks what a history must be in itself (I2): positions without gaps, one outcome each, none missing, in time.
+"""
+
+import dataclasses
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from tests.programs.chaos.checker.history_file import Kind, Row, read_history
+from tests.programs.chaos.checker.verdict import Verdict
+
+
+class ClientHistory:
+    """What one client did: arrays with an element for each of its records."""
+
+    def __init__(self, client: int) -> None:
+        """An empty history."""
+        self.client = client
+        self.outcome = bytearray()
+        """`Kind` of the outcome; INVOKE while there is none."""
+        self.topic = bytearray()
+        self.partition = array("h")
+        """Asked for; replaced by what an acknowledgement says."""
+        self.is_chosen = bytearray()
+        """1 where the client left the partition to the producer."""
+        self.offset = array("q")
+        self.sent_ms = array("q")
+        """The record's timestamp."""
+        self.invoked_us = array("q")
+        self.ended_us = array("q")
+        self.acknowledged_us = array("q")
+        """When acknowledgements came, in order; not by n."""
+
+    def __len__(self) -> int:
+        return len(self.outcome)
+
+    def take(self, row: Row, verdict: Verdict) -> None:
+        """Add a row of the file."""
+        if row.kind == Kind.INVOKE:
+            self._invoke(row, verdict)
+        else:
+            self._end(row, verdict)
+
+    def _invoke(self, row: Row, verdict: Verdict) -> None:
+        if row.n != len(self):
+            verdict.add("I2", f"client {self.client} invoked n={row.n} after {len(self)} records")
+            return
+        self.outcome.append(Kind.INVOKE)
+        self.topic.append(row.topic)
+        self.partition.append(row.partition)
+        self.is_chosen.append(row.partition < 0)
+        self.offset.append(-1)
+        self.sent_ms.append(row.timestamp)
+        self.invoked_us.append(row.time_us)
+        self.ended_us.append(0)
+
+    def _end(self, row: Row, verdict: Verdict) -> None:
+        n = row.n
+        if n >= len(self) or self.outcome[n] != Kind.INVOKE:
+            verdict.add("I2", f"client {self.client} n={n} ended again, or before it was invoked: {row}")
+            return
+        self.outcome[n] = row.kind
+        self.ended_us[n] = row.time_us
+        if row.kind != Kind.OK:
+            return
+        self.acknowledged_us.append(row.time_us)
+        if self.partition[n] not in {-1, row.partition} or row.topic != self.topic[n]:
+            verdict.add("C6", f"client {self.client} n={n} asked for {self.partition[n]}, told {row}")
+        if row.timestamp != self.sent_ms[n]:
+            verdict.add("C6", f"client {self.client} n={n} sent at {self.sent_ms[n]}, told {row}")
+        self.partition[n], self.offset[n] = row.partition, row.offset
+
+    def first_acknowledged_after(self, time_us: int) -> int | None:
+        """When the first acknowledgement after a time came."""
+        index = bisect_left(self.acknowledged_us, time_us)
+        return self.acknowledged_us[index] if index < len(self.acknowledged_us) else None
+
+
+Histories = dict[int, ClientHistory]
+
+
+def load_histories(files: Iterable[Path], verdict: Verdict) -> Histories:
+    """Every client of every file."""
+    histories: Histories = {}
+    for file in files:
+        for row in read_history(file):
+            history = histories.get(row.client)
+            if history is None:
+                history = histories[row.client] = ClientHistory(row.client)
+            history.take(row, verdict)
+    return histories
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Deadline:
+    """How long a record of a client may live."""
+
+    limit_us: int
+    """The delivery timeout, the time a call may block, and what a busy machine needs."""
+
+    lags: Sequence[tuple[int, int]]
+    """When the client's process did not run, microseconds: its clock did."""
+
+
+def check_endings(history: ClientHistory, deadline: Deadline, verdict: Verdict) -> int:
+    """Check that every record ended, and in time; return the longest life, in microseconds."""
+    longest = 0
+    for n, outcome in enumerate(history.outcome):
+        if outcome == Kind.INVOKE:
+            verdict.add("I2", f"client {history.client} n={n} never ended")
+            continue
+        life = history.ended_us[n] - history.invoked_us[n]
+        if life > deadline.limit_us:
+            life -= overlap(history.invoked_us[n], history.ended_us[n], deadline.lags)
+        longest = max(longest, life)
+        if life > deadline.limit_us:
+            verdict.add("I2", f"client {history.client} n={n} ended after {life / 1e6:.1f} s")
+    return longest
+
+
+def overlap(start: int, end: int, intervals: Iterable[tuple[int, int]]) -> int:
+    """How much of start..end lies in the intervals."""
+    return sum(max(0, min(end, until) - max(start, since)) for since, until in intervals)

@@ -1,0 +1,143 @@
+"""Reads a whole topic with confluent-kafka and writes what it finds as a dump.
+
+    python -m tests.programs.chaos.checker.read_log --bootstrap HOST:PORT --topic NAME --number 1 --out FILE
+
+The reader is another implementation (librdkafka), so that a fault of ours cannot hide in our own reading.
+"""
+
+import argparse
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import confluent_kafka
+
+from tests.programs.chaos.checker.log_dump import LOG_ROW, Covered, Finding, save_coverage
+from tests.programs.chaos.checker.payload import decode
+
+STALLED_S = 60.0
+"""A reader that finds nothing for so long gives up."""
+
+ENDS_AGREE_S = 2.0
+"""Ends of the log that do not move for so long are its ends."""
+
+
+class LogNotReadableError(Exception):
+    """The log could not be read to its end."""
+
+
+def main() -> None:
+    """Read the topic that the command line names."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--bootstrap", required=True)
+    parser.add_argument("--topic", required=True)
+    parser.add_argument("--topic-id", default="")
+    parser.add_argument("--number", type=int, required=True, help="of the topic within the cell")
+    parser.add_argument("--invoked-from-us", type=int, default=0)
+    parser.add_argument("--acknowledged-until-us", type=int, default=2**62)
+    parser.add_argument("--still-written", action="store_true", help="do not wait for the log to come to rest")
+    parser.add_argument("--out", type=Path, required=True)
+    asked = parser.parse_args()
+    consumer = make_consumer(asked.bootstrap)
+    try:
+        ends = log_ends(consumer, asked.topic) if asked.still_written else resting_ends(consumer, asked.topic)
+        write_dump(asked.out, asked.number, records(consumer, asked.topic, ends))
+    finally:
+        consumer.close()
+    covered = Covered(asked.number, asked.topic_id, asked.invoked_from_us, asked.acknowledged_until_us, ends)
+    save_coverage(asked.out, covered)
+
+
+def make_consumer(bootstrap: str) -> confluent_kafka.Consumer:
+    """A reader of everything, committed or not, that checks every CRC."""
+    return confluent_kafka.Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "chaos-checker",
+            "enable.auto.commit": False,
+            "auto.offset.reset": "error",
+            "isolation.level": "read_uncommitted",
+            "check.crcs": True,
+            "reconnect.backoff.max.ms": 500,
+            "log_level": 0,
+        }
+    )
+
+
+def log_ends(consumer: confluent_kafka.Consumer, topic: str) -> dict[int, int]:
+    """High watermark by partition.
+
+    Raises:
+        LogNotReadableError: the topic is not there, or its log does not begin at 0.
+    """
+    found = consumer.list_topics(topic, timeout=30).topics[topic]
+    if found.error is not None or not found.partitions:
+        raise LogNotReadableError(f"topic {topic}: {found.error}")
+    ends = {}
+    for partition in found.partitions:
+        place = confluent_kafka.TopicPartition(topic, partition)
+        low, high = consumer.get_watermark_offsets(place, timeout=30)
+        if low != 0:
+            raise LogNotReadableError(f"{topic}-{partition} begins at {low}")
+        ends[partition] = high
+    return ends
+
+
+def resting_ends(consumer: confluent_kafka.Consumer, topic: str) -> dict[int, int]:
+    """As `log_ends`, once they have not moved for a while."""
+    ends = log_ends(consumer, topic)
+    while True:
+        time.sleep(ENDS_AGREE_S)
+        before, ends = ends, log_ends(consumer, topic)
+        if ends == before:
+            return ends
+
+
+def records(consumer: confluent_kafka.Consumer, topic: str, ends: dict[int, int]) -> Iterator[confluent_kafka.Message]:
+    """Every record below `ends`, in each partition in the order of offsets.
+
+    Raises:
+        LogNotReadableError: an error that does not pass, or nothing comes.
+    """
+    open_ends = {partition: end for partition, end in ends.items() if end > 0}
+    consumer.assign([confluent_kafka.TopicPartition(topic, partition, 0) for partition in open_ends])
+    heard = time.monotonic()
+    while open_ends:
+        messages = consumer.consume(10_000, timeout=1.0)
+        if messages:
+            heard = time.monotonic()
+        elif time.monotonic() - heard > STALLED_S:
+            raise LogNotReadableError(f"{topic}: nothing for {STALLED_S:.0f} s, still open: {open_ends}")
+        for message in messages:
+            error = message.error()
+            if error is not None and not error.retriable():
+                raise LogNotReadableError(f"{topic}: {error}")
+            end = open_ends.get(message.partition(), 0)
+            if error is not None or message.offset() >= end:
+                continue
+            yield message
+            if message.offset() == end - 1:
+                del open_ends[message.partition()]
+
+
+def write_dump(out: Path, number: int, found: Iterator[confluent_kafka.Message]) -> None:
+    """Write the rows, each partition's in the order of offsets."""
+    with out.open("wb", buffering=1 << 20) as rows:
+        for message in found:
+            rows.write(dump_row(message, number))
+
+
+def dump_row(message: confluent_kafka.Message, number: int) -> bytes:
+    """One record as a row."""
+    payload = decode(message.value())
+    partition, epoch = message.partition(), message.leader_epoch()
+    finding, client, n = Finding.CORRUPT, 0, 0
+    if payload is not None:
+        belongs = payload.topic == number and payload.partition in {-1, partition}
+        finding, client, n = Finding.OURS if belongs else Finding.MISROUTED, payload.client, payload.n
+    epoch = -1 if epoch is None else epoch
+    return LOG_ROW.pack(finding, partition, epoch, client, n, message.offset(), message.timestamp()[1])
+
+
+if __name__ == "__main__":
+    main()

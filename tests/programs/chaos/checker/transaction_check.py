@@ -1,0 +1,112 @@
+"""Checks a topic of transactions, as a reader of what is committed finds it, against the histories: C7 and C9.
+
+Nothing of the package is imported here, as in all of the checker.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from tests.programs.chaos.checker.verdict import Verdict
+
+Transaction = tuple[str, int]
+"""Life, and number within it."""
+
+
+KILLED = "killed"
+"""How the end of a transaction is counted whose process did not live to write it down."""
+
+
+class CommittedRecord(NamedTuple):
+    """One record that a reader of what is committed has found; in the order of its partition."""
+
+    partition: int
+    transactional_id: str
+    life: str
+    number: int
+    index: int
+
+
+def check_transactions(
+    found: Sequence[CommittedRecord],
+    ends: Mapping[Transaction, str | None],
+    *,
+    records: int,
+    verdict: Verdict,
+    figure: str = "transactions",
+) -> None:
+    """Check everything.
+
+    Args:
+        found: all that is committed in the topic.
+        ends: of each transaction that began: committed, aborted, unknown, or None where its process was killed.
+        records: how many each transaction has.
+        verdict: told; also how many transactions ended how, and how many of them are visible.
+        figure: the name of those counts.
+    """
+    seen: defaultdict[Transaction, Counter[int]] = defaultdict(Counter)
+    for record in found:
+        seen[record.life, record.number][record.index] += 1
+    whole = Counter(range(records))
+    for transaction, indexes in seen.items():
+        if transaction not in ends:
+            verdict.add("C7", f"{transaction} is visible, and nobody began it")
+        elif indexes != whole:
+            verdict.add("C7", f"{transaction}, {ends[transaction]}, is torn or doubled: {sorted(indexes.elements())}")
+        if ends.get(transaction) == "aborted":
+            verdict.add("C7", f"{transaction} was aborted and is visible")
+    for transaction, end in ends.items():
+        if end == "committed" and transaction not in seen:
+            verdict.add("C7", f"{transaction} was committed and is not there")
+    check_lives(found, verdict)
+    verdict.figures[figure] = {
+        **Counter(end or KILLED for end in ends.values()),
+        "visible": len(seen),
+        "unknown or killed, and visible": sum(ends.get(transaction) in {"unknown", None} for transaction in seen),
+    }
+
+
+def check_lives(found: Iterable[CommittedRecord], verdict: Verdict) -> None:
+    """C9: in each partition, the lives under one transactional id follow each other and never come back."""
+    present: dict[tuple[int, str], str] = {}
+    over: set[tuple[int, str]] = set()
+    for record in found:
+        place = record.partition, record.transactional_id
+        before = present.get(place)
+        if before is not None and before != record.life:
+            over.add((record.partition, before))
+        if (record.partition, record.life) in over:
+            verdict.add("C9", f"life {record.life} writes in partition {record.partition} after {before}")
+        present[place] = record.life
+
+
+def check_balances(told: Iterable[tuple[int, int]], accounts: int, at_first: int, *, verdict: Verdict) -> None:
+    """C7 of bank transfers: what there is in all does not change.
+
+    Args:
+        told: account and balance of every visible record, those of one account in the order of their partition.
+        accounts: how many there are.
+        at_first: what is on each before the first record.
+        verdict: told.
+    """
+    last = dict.fromkeys(range(accounts), at_first) | dict(told)
+    if sum(last.values()) != accounts * at_first:
+        verdict.add("C7", f"balances add up to {sum(last.values())}, not {accounts * at_first}: {last}")
+
+
+def check_copies(expected: int, copies: Mapping[int, int], committed: Sequence[int], *, verdict: Verdict) -> None:
+    """C8: a record of the input has a copy in the output, one, if and only if the group's offsets are behind it.
+
+    Args:
+        expected: numbers 0 to this were the input, in turn to the partitions.
+        copies: how many visible copies each number has.
+        committed: the group's offset in each partition.
+        verdict: told.
+    """
+    for number in range(expected):
+        offset, partition = divmod(number, len(committed))
+        wanted = int(offset < committed[partition])
+        if copies.get(number, 0) != wanted:
+            verdict.add("C8", f"input {number} has {copies.get(number, 0)} visible copies, and {wanted} by the offsets")
+    for number in copies.keys() - range(expected):
+        verdict.add("C8", f"{number} is in the output, and nobody sent it")

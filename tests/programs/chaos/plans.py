@@ -1,0 +1,137 @@
+"""What a cell is made of: version, faults, topics, workloads and options, all chosen by its seed."""
+
+import dataclasses
+import random
+from collections.abc import Sequence
+from typing import Any
+
+from tests.programs.chaos.checker.cell_description import Limits, Topic
+
+VERSIONS = ("4.3.1", "3.9.1")
+
+ALL_FAULTS = (
+    "kill_leader",
+    "kill_controller",
+    "kill_two",
+    "freeze_leader",
+    "rolling_restart",
+    "elect_leaders",
+    "grow_topic",
+    "make_topic_again",
+    "stop_producer",
+    "resets",
+    "delay",
+    "thin_line",
+    "half_open",
+    "single_bytes",
+)
+
+CLIENTS_OF_A_PROCESS = 1_000_000
+"""Numbers of clients are given to processes in blocks of so many."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Workload:
+    """One producer process and its topic."""
+
+    name: str
+    kind: str
+    """"steady" or "short"."""
+    number: int
+    """Of its topic."""
+    partitions: int
+    rate: float
+    """Records a second of a steady one, producers a second of a short one."""
+    idempotent: bool
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Plan:
+    """One cell."""
+
+    seed: int
+    version: str
+    seconds: float
+    faults: Sequence[str]
+    longest_stop_s: float
+    limits: Limits
+    workloads: Sequence[Workload]
+
+    def topic(self, workload: Workload) -> Topic:
+        """The topic of a workload."""
+        return Topic(name=f"chaos-{workload.name}", idempotent=workload.idempotent)
+
+    def options(self, workload: Workload) -> dict[str, Any]:
+        """Of `Producer`, by the seed."""
+        rng = random.Random(f"{self.seed}/{workload.name}")
+        identity = {"enable_idempotence": True} if workload.idempotent else {"enable_idempotence": False, "acks": 1}
+        return {
+            **identity,
+            **self.limits,
+            "linger_ms": rng.choice([5, 20, 100]),
+            "batch_size": rng.choice([1_000, 4_000, 16_384, 65_536]),
+            "buffer_memory": rng.choice([300_000, 1_000_000, 8_000_000]),
+            "compression_type": rng.choice(["none", "lz4", "zstd", "gzip", "snappy"]),
+            "max_in_flight_requests_per_connection": rng.randint(1, 5),
+            "metadata_max_age_ms": rng.choice([2_000, 300_000]),
+        }
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Scale:
+    """How long and how hard cells are."""
+
+    seconds: float
+    longest_stop_s: float
+    records_per_s: float
+    """Of all steady producers together."""
+    producers_per_s: float
+    """Short-lived ones."""
+
+
+PATIENT = Limits(request_timeout_ms=5_000, delivery_timeout_ms=120_000, max_block_ms=60_000)
+"""Records live through every outage."""
+
+USUAL = Limits(request_timeout_ms=5_000, delivery_timeout_ms=12_000, max_block_ms=5_000)
+"""Some records do not live through the longer ones."""
+
+HASTY = Limits(request_timeout_ms=5_000, delivery_timeout_ms=5_500, max_block_ms=1_000)
+"""Deadlines shorter than most outages: records of an outage fail, and each must be told truly.
+
+No recovery is bounded with a shorter request timeout: on a busy machine followers alone take longer."""
+
+
+def workloads(scale: Scale) -> list[Workload]:
+    """The idempotent one, the one with acks=1, and the short-lived ones."""
+    rate, short = scale.records_per_s, scale.producers_per_s
+    return [
+        Workload("idempotent", "steady", 1, partitions=12, rate=rate * 0.75, idempotent=True),
+        Workload("acks1", "steady", 2, partitions=6, rate=rate * 0.25, idempotent=False),
+        Workload("short", "short", 3, partitions=6, rate=short, idempotent=True),
+    ]
+
+
+def drawn(seed: int, scale: Scale, version: str | None = None) -> Plan:
+    """A cell with everything in it, its deadlines and its version by its seed."""
+    limits = random.Random(f"{seed}/limits").choice([PATIENT, USUAL, HASTY])
+    return planned(seed, scale, version or VERSIONS[seed % 2], limits=limits, faults=ALL_FAULTS)
+
+
+def planned(seed: int, scale: Scale, version: str, *, limits: Limits, faults: Sequence[str]) -> Plan:
+    """A cell of given faults."""
+    if limits is PATIENT:  # a process would have to be stopped for minutes
+        faults = [fault for fault in faults if fault != "stop_producer"]
+    return Plan(seed, version, scale.seconds, faults, scale.longest_stop_s, limits, workloads(scale))
+
+
+def gate(seed: int, scale: Scale) -> list[Plan]:
+    """Four cells that between them have every kind of fault, both versions and all deadlines."""
+    deaths = ("kill_leader", "kill_controller", "kill_two")
+    network = ("resets", "delay", "thin_line", "half_open", "single_bytes")
+    moves = ("rolling_restart", "elect_leaders", "grow_topic", "make_topic_again")
+    return [
+        planned(seed, scale, "4.3.1", limits=PATIENT, faults=deaths),
+        planned(seed + 1, scale, "3.9.1", limits=USUAL, faults=network),
+        planned(seed + 2, scale, "4.3.1", limits=USUAL, faults=moves),
+        planned(seed + 3, scale, "3.9.1", limits=HASTY, faults=("freeze_leader", "stop_producer", "kill_leader")),
+    ]

@@ -1,0 +1,143 @@
+"""What producer processes do all day: send steadily, or come and go."""
+
+import asyncio
+import random
+import time
+
+from aioproducer import KafkaError
+from tests.programs.chaos.checker.cell_description import Close
+from tests.programs.chaos.checker.history_file import HistoryWriter
+from tests.programs.chaos.producing.orders import Orders
+from tests.programs.chaos.producing.recording_client import RecordingClient
+
+TICK_S = 0.02
+FLUSH_S = 0.1
+LAG_S = 0.05
+"""A loop that is so much late has not run."""
+
+STREAMS = 3
+"""Tasks that share one producer; the last of them never waits."""
+
+CATCH_UP_S = 1.0
+"""What could not be sent longer ago than this is not made up for."""
+
+LOOK_S = 1.0
+"""How often a steady client asks for new partitions."""
+
+CLOSE_S = 60.0
+"""What a steady client gives its close."""
+
+SHORT_RECORDS = 30
+"""A short-lived producer sends one to so many."""
+
+SHORT_CLOSES_S = (0.0, 0.05, 0.5, 5.0, 30.0)
+"""Timeouts of a short-lived producer's close: some give it no time at all."""
+
+SHORT_AT_ONCE = 60
+"""Short-lived producers that live at the same time, at most; in trouble they cannot end."""
+
+
+class Workload:
+    """Runs until `stop` is set; counts what the end of the process tells."""
+
+    def __init__(self, orders: Orders, history: HistoryWriter) -> None:
+        """Nothing runs yet."""
+        self.stop = asyncio.Event()
+        self.closes: list[Close] = []
+        self.failed_starts = 0
+        self.lags: list[tuple[int, int]] = []
+        self._orders = orders
+        self._history = history
+
+    async def run(self) -> None:
+        """Do as the orders say."""
+        async with asyncio.TaskGroup() as tasks:
+            flushing = tasks.create_task(self._flush_history())
+            await (self._steady() if self._orders.workload == "steady" else self._short())
+            flushing.cancel()
+
+    async def _flush_history(self) -> None:
+        """Let others see what happened until now, and note when the process did not run."""
+        while True:
+            before_us, busy_us = time.time_ns() // 1000, time.process_time_ns() // 1000
+            await asyncio.sleep(FLUSH_S)
+            idle_us = time.time_ns() // 1000 - before_us - (time.process_time_ns() // 1000 - busy_us)
+            if idle_us > (FLUSH_S + LAG_S) * 1e6:  # a loop that works for so long is no excuse
+                self.lags.append((before_us, before_us + idle_us - int(FLUSH_S * 1e6)))
+            self._history.flush()
+
+    # One producer for all of the cell
+
+    async def _steady(self) -> None:
+        """Send at a rate from several tasks."""
+        client = await self._started_client()
+        await client.look_for_partitions()
+        async with asyncio.TaskGroup() as tasks:
+            running = [tasks.create_task(self._stream(client, stream)) for stream in range(STREAMS)]
+            looking = tasks.create_task(self._look_for_partitions(client))
+            await self.stop.wait()
+            # a stream may wait for room for as long as max_block_ms; closing refuses it, so it need not be waited for
+            self.closes.append(await client.close(CLOSE_S))
+            looking.cancel()
+            await asyncio.wait(running)
+
+    async def _started_client(self) -> RecordingClient:
+        """The steady producer; brokers that a busy machine has only just started may be too late for its patience."""
+        while True:
+            client = RecordingClient(self._orders, self._orders.first_client, self._history)
+            try:
+                await client.producer.start()
+            except KafkaError:
+                self.failed_starts += 1
+            else:
+                return client
+
+    async def _look_for_partitions(self, client: RecordingClient) -> None:
+        """Use partitions that are new."""
+        while True:
+            await asyncio.sleep(LOOK_S)
+            await client.look_for_partitions()
+
+    async def _stream(self, client: RecordingClient, stream: int) -> None:
+        """One task's share of the rate."""
+        rate, sent, began = self._orders.rate / STREAMS, 0.0, time.monotonic()
+        while not self.stop.is_set():
+            due = (time.monotonic() - began) * rate
+            sent = max(sent, due - CATCH_UP_S * rate)
+            while sent < due and not self.stop.is_set():
+                sent += 1
+                if stream == STREAMS - 1:
+                    client.send(stream)
+                else:
+                    await client.enqueue(stream)
+            await asyncio.sleep(TICK_S)
+
+    # Many that come and go
+
+    async def _short(self) -> None:
+        """Start producers at a rate; each sends a little and closes."""
+        client, rng = self._orders.first_client, random.Random(self._orders.seed)
+        room = asyncio.Semaphore(SHORT_AT_ONCE)
+        async with asyncio.TaskGroup() as tasks:
+            while not self.stop.is_set():
+                await room.acquire()
+                life = tasks.create_task(self._short_life(client, random.Random(rng.random())))
+                life.add_done_callback(lambda _: room.release())
+                client += 1
+                await asyncio.sleep(rng.expovariate(self._orders.rate))
+
+    async def _short_life(self, number: int, rng: random.Random) -> None:
+        """One producer: start, a few records, close."""
+        client = RecordingClient(self._orders, number, self._history)
+        try:
+            await client.producer.start()
+        except KafkaError:
+            self.failed_starts += 1
+            return
+        try:
+            if rng.random() < 0.5:  # else its records wait for the topic's metadata
+                await client.look_for_partitions()
+            for _ in range(rng.randrange(1, SHORT_RECORDS)):
+                client.send(0)
+        finally:
+            self.closes.append(await client.close(rng.choice(SHORT_CLOSES_S)))

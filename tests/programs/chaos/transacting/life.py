@@ -1,0 +1,133 @@
+"""What all that transact have in common: one transaction after the other, three in ten aborted on purpose.
+
+Who is fenced, or not told in time how a transaction ended, starts anew after a while, and so may fence in turn.
+"""
+
+import asyncio
+import contextlib
+import os
+import random
+from abc import ABC, abstractmethod
+from pathlib import Path
+
+from aioproducer import Delivery, KafkaError, Producer, Transaction, TransactionAbortableError
+from aioproducer.errors import TransactionTimeoutError, UndeliveredError
+from tests.programs.chaos.transacting.history import TransactionHistory, What
+
+ABORTED_SHARE = 0.3
+CLOSE_S = 20.0
+BETWEEN_S = 0.01
+STAND_ASIDE_S = (1.0, 4.0)
+OPTIONS = {
+    "request_timeout_ms": 5_000,
+    "delivery_timeout_ms": 30_000,
+    "max_block_ms": 20_000,
+    "linger_ms": 2,
+    "transaction_timeout_ms": 9_000,
+}
+"""A process may be stopped, and the network cut, for longer than a transaction may be open."""
+
+
+class AbortOnPurposeError(Exception):
+    """Raised in the body of a transaction that is to be aborted."""
+
+
+class Transacting(ABC):
+    """One producer at a time of a process, again and again.
+
+    Args:
+        folder: of the session.
+        bootstrap: through the proxies.
+        topic: written to.
+        names: transactional id, and a name of its own among all that have a history.
+    """
+
+    goes_on_without_knowing = True
+    """Whether the same life begins another transaction when nobody told it how the last one ended."""
+
+    def __init__(self, folder: str, bootstrap: str, topic: str, *names: str) -> None:
+        self.stop = asyncio.Event()
+        self.bootstrap = bootstrap
+        self.topic = topic
+        self.transactional_id, self._name = names
+        self._history = TransactionHistory(Path(folder, f"transactions-{self._name}.jsonl"))
+        self.rng = random.Random(f"{self._name}/{os.getpid()}")
+        self._lives = 0
+
+    async def run(self) -> None:
+        """Life after life."""
+        while not self.stop.is_set():
+            self._lives += 1
+            life = f"{self._name}.{os.getpid()}.{self._lives}"
+            try:
+                await self._live(life)
+            except KafkaError as error:
+                print(f"life {life} ended: {type(error).__name__}: {error}", flush=True)
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self.stop.wait(), self.rng.uniform(*STAND_ASIDE_S))
+
+    async def _live(self, life: str) -> None:
+        """One producer, until it is of no use any more.
+
+        Raises:
+            KafkaError: fenced, or brokers could not be reached.
+        """
+        producer = Producer(self.bootstrap, transactional_id=self.transactional_id, **OPTIONS)  # type: ignore[arg-type]
+        number = 0
+        try:
+            await producer.start()
+            await self.begin_life()
+            while not self.stop.is_set():
+                number += 1
+                await self._transact(producer, life, number)
+                await asyncio.sleep(self.rng.expovariate(1 / BETWEEN_S))
+        finally:
+            with contextlib.suppress(UndeliveredError):
+                await producer.close(CLOSE_S)
+
+    @abstractmethod
+    async def begin_life(self) -> None:
+        """Get ready, once the transactional id is this life's."""
+
+    @abstractmethod
+    async def fill(self, txn: Transaction, life: str, number: int) -> Delivery:
+        """Send the records of a transaction; returns the delivery of one of them."""
+
+    @abstractmethod
+    def note_end(self, *, is_committed: bool) -> None:
+        """Hear how the last transaction ended, where that is known."""
+
+    async def _transact(self, producer: Producer, life: str, number: int) -> None:
+        """One transaction, and what is known of its end.
+
+        Raises:
+            TransactionTimeoutError: that is not known, and this life cannot go on without.
+            KafkaError: nothing can succeed any more.
+        """
+        what = What.UNKNOWN
+        try:
+            await self._run_one(producer, life, number)
+            what = What.COMMITTED
+        except (AbortOnPurposeError, TransactionAbortableError):
+            what = What.ABORTED
+        except TransactionTimeoutError as error:  # not known to be over; the next one waits for it
+            if not self.goes_on_without_knowing:
+                raise
+            print(f"{life}/{number}: {type(error).__name__}: {error}", flush=True)
+        finally:
+            self._history.write(self.transactional_id, life, number, what=what)
+        self.note_end(is_committed=what is What.COMMITTED)
+
+    async def _run_one(self, producer: Producer, life: str, number: int) -> None:
+        """Begin, send, and end; an abort comes when records are in a log, while others are on their way.
+
+        Raises:
+            AbortOnPurposeError: three times in ten.
+        """
+        async with producer.transaction() as txn:
+            self._history.write(self.transactional_id, life, number, what=What.BEGIN)
+            delivery = await self.fill(txn, life, number)
+            if self.rng.random() < ABORTED_SHARE:
+                with contextlib.suppress(KafkaError):
+                    await delivery
+                raise AbortOnPurposeError

@@ -1,0 +1,40 @@
+"""Which processes a session has, and under which transactional ids."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from tests.integrations.worker_program import WorkerOrders
+from tests.programs.chaos.arena import Arena
+from tests.programs.chaos.tied_process import TiedProcess
+from tests.programs.chaos.transacting.bank import TELLER
+
+TOPIC, INPUT, OUTPUT = "chaos-transactions", "chaos-input", "chaos-input-out"
+BANK = "chaos-bank"
+INPUT_PARTITIONS = 4
+COPIER = "copier"
+PRODUCERS = 32
+"""Of each process that has its ids for itself: brokers do more transactions a second the more there are at a time."""
+
+IDS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "alone-1": tuple(f"alone-1-{number}" for number in range(PRODUCERS)),
+        "alone-2": tuple(f"alone-2-{number}" for number in range(PRODUCERS)),
+        "rival-1": ("rivals",),
+        "rival-2": ("rivals",),
+        TELLER: (TELLER,),
+    }
+)
+"""Transactional ids by process; the copier's is another program's choice."""
+
+ALL_IDS = (*dict.fromkeys(each for ids in IDS.values() for each in ids), f"{INPUT}-{COPIER}")
+
+
+def start(name: str, arena: Arena, *, copies: int, life: int) -> TiedProcess:
+    """A process, in its first life or a later one; the copier has so many records to copy."""
+    log_file = arena.folder / f"printed-{name}-{life}.log"
+    if name == COPIER:
+        orders = WorkerOrders(arena.bootstrap, INPUT, name, copies, batch=10, pause_s=0.02)
+        return TiedProcess(*orders.command()[2:], log_file=log_file)
+    topic = BANK if name == TELLER else TOPIC
+    arguments = (str(arena.folder), arena.bootstrap, topic, name, *IDS[name])
+    return TiedProcess("tests.programs.chaos.transacting", *arguments, log_file=log_file)

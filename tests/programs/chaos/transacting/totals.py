@@ -1,0 +1,105 @@
+"""Adds sessions up: `python -m tests.programs.chaos.transacting.totals [FILE]` prints the table of docs/explanation/chaos.md."""
+
+import json
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.programs.evidence import ROOT
+
+EVIDENCE = ROOT / "docs" / "evidence" / "transactions.jsonl"
+ENDS = ("committed", "aborted", "unknown", "killed")
+VISIBLE_AFTER_ALL = "unknown or killed, and visible"
+
+
+@dataclass(slots=True)
+class Totals:
+    """Of sessions."""
+
+    sessions: int = 0
+    seconds: int = 0
+    ends: Counter[str] = field(default_factory=Counter)
+    """Transactions by how they ended, transfers among them, and how many of those without a known end are visible."""
+    transfers: int = 0
+    copies: int = 0
+    faults: Counter[str] = field(default_factory=Counter)
+    violations: Counter[str] = field(default_factory=Counter)
+    problems: list[str] = field(default_factory=list)
+
+    def add(self, outcome: Mapping[str, Any]) -> None:
+        """One more session, as its line of evidence tells of it."""
+        self.sessions += 1
+        self.seconds += outcome["seconds"]
+        for kind in ("transactions", "transfers"):
+            self.ends.update(outcome.get(kind, {}))
+        self.transfers += sum(outcome.get("transfers", {}).get(end, 0) for end in ENDS)
+        self.copies += outcome.get("copies", 0)
+        self.faults.update(outcome["faults"])
+        self.violations.update(outcome["violations"])
+        self.problems += outcome["problems"]
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether there was a session, nothing was violated, and nothing else went wrong."""
+        return bool(self.sessions) and not self.violations and not self.problems
+
+    @property
+    def transactions(self) -> int:
+        """All that began, but for the copier's."""
+        return sum(self.ends[end] for end in ENDS)
+
+    def rows(self) -> Iterator[tuple[str, int]]:
+        """What there is, and how much of it."""
+        yield "sessions", self.sessions
+        yield "minutes", round(self.seconds / 60)
+        yield "transactions", self.transactions
+        yield "of them committed", self.ends["committed"]
+        yield "aborted", self.ends["aborted"]
+        yield "of unknown end", self.ends["unknown"]
+        yield "of a process that was killed", self.ends["killed"]
+        yield "of the last two kinds, found committed", self.ends[VISIBLE_AFTER_ALL]
+        yield "transfers among them", self.transfers
+        yield "records copied (consume, transform, produce)", self.copies
+        yield "faults", self.faults.total()
+        yield "violations", self.violations.total()
+        yield "other problems", len(self.problems)
+
+
+def by_release(outcomes: Iterator[Mapping[str, Any]]) -> dict[str, Totals]:
+    """Totals of each release, and of all together."""
+    totals: dict[str, Totals] = {}
+    for outcome in outcomes:
+        for name in (outcome["release"], "all"):
+            totals.setdefault(name, Totals()).add(outcome)
+    return {**{name: totals[name] for name in sorted(totals) if name != "all"}, "all": totals.get("all", Totals())}
+
+
+def table(totals: Mapping[str, Totals]) -> Iterator[str]:
+    """A column for each release, and one for all."""
+    yield f"| | {' | '.join(totals)} |"
+    yield f"|---|{'---:|' * len(totals)}"
+    for same in zip(*(each.rows() for each in totals.values()), strict=True):
+        yield f"| {same[0][0]} | {' | '.join(f'{value:,}' for _, value in same)} |"
+
+
+def of_evidence(file: Path = EVIDENCE) -> dict[str, Totals]:
+    """All that a file of evidence tells of."""
+    return by_release(json.loads(line)["totals"] for line in file.read_text("utf-8").splitlines())
+
+
+def faults_told(totals: Totals) -> str:
+    """How often each kind of fault struck."""
+    return ", ".join(f"{count} {kind}" for kind, count in sorted(totals.faults.items()))
+
+
+def main(file: Path) -> None:
+    """Print the table, the faults and each problem."""
+    totals = of_evidence(file)
+    print("\n".join([*table(totals), "", faults_told(totals["all"]), *totals["all"].problems]))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]) if sys.argv[1:] else EVIDENCE)

@@ -1,0 +1,143 @@
+"""Any configuration: refused by the constructor, by name and before any I/O, or it works."""
+
+import asyncio
+import collections
+import contextlib
+import os
+from pathlib import Path
+from typing import cast
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from aioproducer import ConfigurationError, KafkaError, Outcome, Producer, ProducerConfig, RecordMetadata
+from aioproducer.testing import FakeCluster
+from tests.fakes.background_tasks import background_tasks
+from tests.fakes.virtual_cluster import ClusterLoop
+from tests.produced import values
+from tests.programs.fuzz.configurations import configurations, is_workable
+
+RECORDS = 20
+LONG_S = 3_000_000.0  # virtual; longer than the longest delivery timeout
+MOST_TURNS = 500_000  # of the loop; twenty records and a start need some hundred
+PATIENCE_S = 10.0  # virtual; for what cannot work, which asks brokers again and again for as long as it is let
+LOTS = int(os.environ.get("AIOPRODUCER_FUZZ_CONFIGURATIONS", "2000"))
+
+Result = RecordMetadata | BaseException
+
+
+def open_files() -> int:
+    """Descriptors of this process."""
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+async def send_all(producer: Producer) -> list[Result]:
+    """Twenty records of some hundred bytes, by every verb in turn; what became of each."""
+    sending = []
+    for number in range(RECORDS):
+        send = (producer.send_and_wait, producer.send, producer.enqueue)[number % 3]
+        sending.append(asyncio.create_task(to_the_end(send, number)))
+        if number % 7 == 0:
+            await asyncio.sleep(0.001)
+    return await asyncio.gather(*sending, return_exceptions=True)
+
+
+async def to_the_end(send: object, number: int) -> RecordMetadata:
+    """Send one record, and wait for what became of it."""
+    given = await send("t", b"%d," % number * 60, key=b"%d" % number if number % 2 else None)  # type: ignore[operator]
+    return given if isinstance(given, RecordMetadata) else await given
+
+
+async def smoke(options: dict[str, object], patience_s: float) -> tuple[list[Result], list[bytes | None]]:
+    """Start, send, close; what became of each record, and what is in the log. Nothing may be left behind.
+
+    Raises:
+        TimeoutError: what is given all the time there is has not ended.
+    """
+    async with FakeCluster(2, topics={"t": 2}) as cluster:
+        producer = Producer(cluster.bootstrap_servers, **options)  # type: ignore[arg-type]
+        try:
+            async with asyncio.timeout(patience_s):
+                await producer.start()
+                results = await send_all(producer)
+                await producer.flush()
+                await producer.close()
+        except KafkaError as error:  # of the start: so little time that no broker can answer
+            results = [error] * RECORDS
+            await producer.close(0)
+        except TimeoutError:
+            if patience_s == LONG_S:
+                raise
+            results = [KafkaError("it was not waited for")] * RECORDS
+            with contextlib.suppress(KafkaError):
+                await producer.close(0)
+        assert background_tasks() == {}
+        return results, values(cluster, "t")
+
+
+def check_truth(results: list[Result], log: list[bytes | None]) -> None:
+    """What was acknowledged is in the log, what was certainly not written is not, nothing is there twice."""
+    found = collections.Counter(log)
+    for number, result in enumerate(results):
+        copies = found[b"%d," % number * 60]
+        if isinstance(result, RecordMetadata):
+            assert copies >= 1
+        else:
+            assert isinstance(result, KafkaError)
+            if result.outcome is Outcome.NOT_WRITTEN:
+                assert copies == 0
+
+
+def configured(options: dict[str, object]) -> ProducerConfig | ConfigurationError:
+    """What the constructor makes of the options."""
+    try:
+        return ProducerConfig(bootstrap_servers="h:9092", **options)  # type: ignore[arg-type]
+    except ConfigurationError as error:
+        return error
+
+
+def check_configuration(options: dict[str, object]) -> str:
+    """Refused, or good for twenty records; returns which."""
+    files = open_files()
+    config = configured(options)
+    if isinstance(config, ConfigurationError):
+        assert config.option in {*options, *expected_besides(options)}
+        assert str(config.option) in str(config)
+        assert open_files() == files
+        return "refused"
+    with asyncio.Runner(loop_factory=ClusterLoop) as runner:
+        cast("ClusterLoop", runner.get_loop()).most_turns = MOST_TURNS
+        results, log = runner.run(smoke(options, LONG_S if is_workable(options) else PATIENCE_S))
+    if config.acks != 0:
+        check_truth(results, log)
+    if not is_workable(options):
+        return "legal"
+    assert all(isinstance(result, RecordMetadata) for result in results), results
+    assert len(log) == RECORDS
+    return "works"
+
+
+def expected_besides(options: dict[str, object]) -> set[str]:
+    """Options that are named although they were not given, because another one does not go with their default."""
+    return {"delivery_timeout_ms", "max_in_flight_requests_per_connection"} | {
+        f"{name.removesuffix('_ms')}_max_ms" for name in options
+    }
+
+
+@pytest.mark.parametrize("share", range(8))
+@pytest.mark.slow
+def test_any_configuration_is_refused_or_works(share: int) -> None:
+    """An eighth of them each, so that they are counted and timed apart."""
+    seen: collections.Counter[str] = collections.Counter()
+
+    @settings(max_examples=LOTS // 8, suppress_health_check=[HealthCheck.too_slow])
+    @given(options=configurations(), salt=st.just(share))
+    def check(options: dict[str, object], salt: int) -> None:
+        del salt
+        seen[check_configuration(options)] += 1
+
+    check()
+    print("\n", dict(seen))
+    assert seen["works"] >= LOTS // 80
+    assert seen["refused"] >= LOTS // 80

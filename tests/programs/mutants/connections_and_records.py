@@ -1,0 +1,162 @@
+"""Bugs of connections, logs and native records."""
+
+from typing import Final
+
+from tests.programs.mutants.mutant import Change, Mutant
+
+CONNECTIONS_AND_RECORDS: Final = (
+    Mutant(
+        name="unreadable_answer_ends_nothing",
+        breaks="a request whose answer cannot be read is neither answered nor lost",
+        families=("D20",),
+        changes=(
+            Change(
+                "_network/connection.py",
+                "BrokerConnection._end_with_answer",
+                """
+                    try:
+                        if not self._stream.has_left(request):
+                            raise ProtocolError('the broker answered a request before it had all of it')
+                        request.on_response(payload, now)
+                    except KafkaError:
+                        self._spoiled.append(request)
+                        raise
+                    """,
+                """
+                    try:
+                        if not self._stream.has_left(request):
+                            raise ProtocolError('the broker answered a request before it had all of it')
+                        request.on_response(payload, now)
+                    except KafkaError:
+                        raise
+                    """,
+            ),
+        ),
+    ),
+    Mutant(
+        name="request_never_times_out",
+        breaks="a broker that is silent keeps what it was sent",
+        families=("D9", "D2"),
+        changes=(
+            Change(
+                "_network/connection.py",
+                "BrokerConnection._look_at_clock",
+                "self._oldest_since + self._request_timeout_s",
+                "self._last_used + 60 * self._request_timeout_s",
+            ),
+        ),
+    ),
+    Mutant(
+        name="event_quotes_the_batch",
+        breaks="a record is in the log of the application",
+        families=("D9", "D8"),
+        changes=(
+            Change(
+                "_sender/completion.py",
+                "Completion.fail",
+                "error.outcome.value",
+                "bytes(batch.records()[:60])",
+            ),
+        ),
+    ),
+    Mutant(
+        name="oversized_answer_is_awaited",
+        breaks="an answer of any announced size is collected",
+        families=("D20",),
+        changes=(
+            Change(
+                "_protocol/framing.py",
+                "BrokerConversation._refuse_strangers",
+                "size > largest",
+                "size > largest * 256",
+            ),
+        ),
+    ),
+    Mutant(
+        name="close_forgets_what_is_on_the_wire",
+        breaks="what was sent and not answered when the producer is closed never ends",
+        families=("D16",),
+        changes=(
+            Change(
+                "_accumulator/record_accumulator.py",
+                "RecordAccumulator.unfinished",
+                "[*queue.on_wire, *queue.queued]",
+                "[*queue.queued]",
+            ),
+        ),
+    ),
+    Mutant(
+        name="native_line_is_overtaken",
+        breaks="a record is appended while an earlier one of its partition waits for memory",
+        families=("D8", "D1"),
+        changes=(
+            Change(
+                "_native/append.pyx",
+                "room_for",
+                """
+                    if slot.line:
+                        return None
+                    """,
+                "",
+            ),
+        ),
+    ),
+    Mutant(
+        name="native_part_not_renumbered",
+        breaks="the second half of a split batch does not begin with record 0",
+        families=("D17",),
+        changes=(
+            Change(
+                "_native/renumber.pyx",
+                "renumber_records",
+                "out = put_varint(out, index)",
+                "out = put_varint(out, offset_delta)",
+            ),
+            Change(
+                "_native/renumber.pyx",
+                "renumber_records",
+                "length -= varint_size(offset_delta) - varint_size(index)",
+                "",
+            ),
+        ),
+    ),
+    Mutant(
+        name="native_move_loses_waiters",
+        breaks="who awaits a record of a batch that is split waits for ever",
+        families=("D17", "D8"),
+        changes=(
+            Change(
+                "_native/delivery.pyx",
+                "move",
+                """
+                    if delivery.has_waiters():
+                        delivery.register(part)
+                    """,
+                """
+                    if delivery.has_waiters() and part is parts[0][1]:
+                        delivery.register(part)
+                    """,
+            ),
+        ),
+    ),
+    Mutant(
+        name="native_one_waiter_is_woken",
+        breaks="of several who await one record, one is told",
+        families=("D1", "D8"),
+        changes=(
+            Change(
+                "_native/delivery.pyx",
+                "wake_delivery",
+                """
+                    looked = True
+                    future.set_result(None)
+                    """,
+                """
+                    looked = True
+                    future.set_result(None)
+                    break
+                    """,
+            ),
+        ),
+    ),
+)

@@ -1,0 +1,402 @@
+"""Bugs that other producers have had, and that were published."""
+
+from typing import Final
+
+from tests.programs.mutants.mutant import Change, Mutant
+
+PUBLISHED: Final = (
+    Mutant(
+        name="new_sequence_on_retry",
+        breaks="a batch is resent under another sequence, so brokers write it twice",
+        families=("D1", "D2"),
+        changes=(
+            Change(
+                "_accumulator/partition_queue.py",
+                "PartitionQueue.put_on_wire",
+                "not batch.is_stamped",
+                "batch.attempts or not batch.is_stamped",
+            ),
+        ),
+    ),
+    Mutant(
+        name="sequence_taken_at_append",
+        breaks="a batch that is being filled keeps the sequence of an epoch that was left meanwhile",
+        families=("D17", "D9"),
+        changes=(
+            Change(
+                "_accumulator/open_batches.py",
+                "OpenBatches._begin",
+                "batch.generation = self._generations.enter()",
+                """
+                    batch.generation = self._generations.enter()
+                    if queue.identity.can_stamp:
+                        batch.identity = queue.identity.stamp(0)
+                    """,
+            ),
+            Change(
+                "_accumulator/partition_queue.py",
+                "PartitionQueue.take_open",
+                "batch.close()",
+                """
+                    batch.close()
+                    if batch.is_stamped:
+                        self.identity.stamp(batch.count)
+                    """,
+            ),
+        ),
+    ),
+    Mutant(
+        name="batch_rebuilt_on_retry",
+        breaks="what may be written is sent again in smaller pieces",
+        families=("D1", "D2"),
+        changes=(
+            Change(
+                "_sender/settlement.py",
+                "Settlement._retry",
+                "self.counts.records_retried += batch.count",
+                """
+                    self.counts.records_retried += batch.count
+                    if batch.count > 1 and outcome.maybe_written:
+                        self._take_apart(batch, keeps_sequences=True, now=now)
+                        return
+                    """,
+            ),
+        ),
+    ),
+    Mutant(
+        name="requeue_at_tail",
+        breaks="a batch that failed goes behind those that were sent after it",
+        families=("D3", "D5"),
+        changes=(
+            Change(
+                "_accumulator/partition_queue.py",
+                "PartitionQueue.insert",
+                """
+                    if not self.queued or batch.order < self.queued[0].order:
+                        self.queued.appendleft(batch)
+                    else:
+                        insort(self.queued, batch, key=_by_order)
+                    """,
+                "self.queued.append(batch)",
+            ),
+        ),
+    ),
+    Mutant(
+        name="memory_released_at_send",
+        breaks="a batch's memory is lent again while the batch may still be sent again",
+        families=("D1", "D8"),
+        changes=(
+            Change(
+                "_accumulator/record_accumulator.py",
+                "RecordAccumulator.drain",
+                "queue.put_on_wire(batch, connection)",
+                """
+                    queue.put_on_wire(batch, connection)
+                    if batch.attempts == 1:
+                        self._pool.give_back(batch.chunk)
+                    """,
+            ),
+            Change(
+                "_sender/completion.py",
+                "Completion.release",
+                "self._pool.give_back(batch.chunk)",
+                """
+                    if not batch.attempts:
+                        self._pool.give_back(batch.chunk)
+                    """,
+            ),
+        ),
+    ),
+    Mutant(
+        name="cancelled_waiter_keeps_bytes",
+        breaks="whoever gives up waiting for memory is counted for ever",
+        families=("D8",),
+        changes=(
+            Change(
+                "_accumulator/wait_queues.py",
+                "WaitingLines._leave",
+                "self.bytes -= record.size",
+                "pass",
+            ),
+            Change(
+                "_accumulator/wait_queues.py",
+                "WaitingLines._placed",
+                "self._leave(record)",
+                """
+                    self._leave(record)
+                    self.bytes -= record.size
+                    """,
+            ),
+            Change(
+                "_accumulator/wait_queues.py",
+                "WaitingLines._fail",
+                "self._leave(record)",
+                """
+                    self._leave(record)
+                    self.bytes -= record.size
+                    """,
+            ),
+        ),
+    ),
+    Mutant(
+        name="wakeup_lost_when_head_waiter_cancelled",
+        breaks="when the first in line gives up, nobody behind it is ever served",
+        families=("D8", "D2"),
+        changes=(
+            Change(
+                "_accumulator/memory_wait_queues.py",
+                "MemoryLines._serve_front",
+                "self._show_front(place, line)",
+                """
+                    if record is not None and record.call_order == call_order:
+                        self._show_front(place, line)
+                    """,
+            ),
+        ),
+    ),
+    Mutant(
+        name="no_correlation_check",
+        breaks="an answer counts for the oldest request whatever request it names",
+        families=("D20",),
+        changes=(
+            Change(
+                "_protocol/framing.py",
+                "BrokerConversation._answer",
+                "correlation_id != expected",
+                "correlation_id < 0 < expected",
+            ),
+        ),
+    ),
+    Mutant(
+        name="omitted_partition_is_success",
+        breaks="what an answer does not mention counts as written",
+        families=("D20",),
+        changes=(
+            Change(
+                "_sender/produce_outcome.py",
+                "decide",
+                """
+                    if answer is None or answer.base_offset < NO_OFFSET:
+                        return _unanswered(facts, policy, "the broker's answer does not say what became of the batch")
+                    """,
+                """
+                    if answer is None:
+                        return Complete(NO_OFFSET)
+                    if answer.base_offset < NO_OFFSET:
+                        return _unanswered(facts, policy, "the broker's answer does not say what became of the batch")
+                    """,
+            ),
+        ),
+    ),
+    Mutant(
+        name="duplicate_is_failure",
+        breaks="a batch of which the broker says that it has it already is reported as failed",
+        tests=("tests/sender/test_produce_outcome.py",),
+        changes=(
+            Change(
+                "_sender/produce_outcome.py",
+                "_sequence_error",
+                """
+                    if facts.maybe_written:
+                        return Complete(NO_OFFSET, answer.log_append_time, answer.log_start_offset)
+                    """,
+                """
+                    if facts.maybe_written and answer.base_offset >= 0:
+                        return Complete(NO_OFFSET, answer.log_append_time, answer.log_start_offset)
+                    """,
+            ),
+        ),
+    ),
+    Mutant(
+        name="not_leader_without_refresh",
+        breaks="nobody asks who leads a partition now",
+        families=("D5", "D6"),
+        changes=(
+            Change(
+                "_protocol/error_codes.py",
+                "ErrorCode",
+                "(6, 'retriable metadata not_written', 'this broker does not lead the partition')",
+                "(6, 'retriable not_written', 'this broker does not lead the partition')",
+            ),
+        ),
+    ),
+    Mutant(
+        name="in_flight_expiry_resets_sequence",
+        breaks="records get the sequences of a batch that may still arrive, and are taken for copies",
+        families=("D9", "D1"),
+        changes=(
+            Change(
+                "_sender/settlement.py",
+                "Settlement._give_up",
+                "batch.queue.identity.abandon(batch)",
+                "batch.queue.identity.next_sequence = batch.identity.base_sequence",
+            ),
+        ),
+    ),
+    Mutant(
+        name="bump_with_others_in_flight",
+        breaks="a partition takes a new epoch while batches of the old one are unresolved",
+        families=("D9", "D7"),
+        changes=(
+            Change(
+                "_accumulator/partition_queue.py",
+                "PartitionQueue.restamp_if_resolved",
+                "self.on_wire or any((batch.is_unresolved for batch in self.queued))",
+                "any((batch.is_unresolved for batch in self.queued))",
+            ),
+        ),
+    ),
+    Mutant(
+        name="sequence_overflow",
+        breaks="sequences go on behind 2^31 - 1",
+        families=("D18",),
+        changes=(
+            Change(
+                "_accumulator/record_batch_header.py",
+                "sequence_after",
+                "(sequence + count) % (MAX_SEQUENCE + 1)",
+                "sequence + count",
+            ),
+        ),
+    ),
+    Mutant(
+        name="older_leader_epoch_wins",
+        breaks="old news of a leader replaces newer",
+        families=("D5", "D14"),
+        changes=(
+            Change(
+                "cluster.py",
+                "_TopicMerge._partitions",
+                "[number for number, (old, new) in pairs if new < old]",
+                "[number for number, (old, new) in pairs if new < old and new == NO_EPOCH]",
+            ),
+        ),
+    ),
+    Mutant(
+        name="flush_wakes_once",
+        breaks="of several who flush, one is told",
+        families=("D1", "D2"),
+        changes=(
+            Change(
+                "_sender/flush.py",
+                "FlushWaiters._generation_finished",
+                """
+                    if not finished.done():
+                        finished.set_result(None)
+                    """,
+                """
+                    if not finished.done():
+                        finished.set_result(None)
+                    break
+                    """,
+            ),
+        ),
+    ),
+    Mutant(
+        name="close_leaves_futures",
+        breaks="what waits in line when the producer is closed never ends",
+        families=("D16",),
+        changes=(
+            Change(
+                "_producer/runtime.py",
+                "RunningProducer._fail_everything",
+                "self.lines.fail_all(error)",
+                "pass",
+            ),
+        ),
+    ),
+    Mutant(
+        name="cancel_after_append_removes_record",
+        breaks="who is cancelled takes records back that were sent, and those of others with it",
+        families=("D8", "D1"),
+        changes=(
+            Change(
+                "_producer/send_methods.py",
+                "RecordVerbs.send_and_wait",
+                "return await delivery",
+                """
+                    try:
+                        return await delivery
+                    except BaseException as error:
+                        if self._running is not None and (not delivery.done()):
+                            self._running.take_back(delivery, error)
+                        raise
+                    """,
+            ),
+            Change(
+                "_producer/runtime.py",
+                "RunningProducer",
+                '''
+                    def stand_in_line(self, record: WaitingRecord, *, is_counted: bool) -> None:
+                        """Let a record wait for its topic or for memory."""
+                        if record.topic not in self.appender.topics:
+                            self.metadata.add_topic(record.topic, record.called_at)
+                        self.lines.join(record, is_counted=is_counted)
+                        self.wake()
+                    ''',
+                '''
+                    def stand_in_line(self, record: WaitingRecord, *, is_counted: bool) -> None:
+                        """Let a record wait for its topic or for memory."""
+                        if record.topic not in self.appender.topics:
+                            self.metadata.add_topic(record.topic, record.called_at)
+                        self.lines.join(record, is_counted=is_counted)
+                        self.wake()
+                    def take_back(self, delivery, cause) -> None:
+                        from aioproducer.errors import Outcome
+                        queue = self.accumulator.partitions.queue(delivery.home.topic_partition)
+                        for batch in list(queue.queued):
+                            if batch.result is delivery.home:
+                                error = KafkaError(f'withdrawn: {cause!r}', outcome=Outcome.NOT_WRITTEN)
+                                queue.remove(batch)
+                                self.settlement._fail(batch, error, self.loop.time())
+                    ''',
+            ),
+        ),
+    ),
+    Mutant(
+        name="acks_0_waits",
+        breaks="with acks=0 an answer is awaited that never comes",
+        families=("D4",),
+        changes=(
+            Change(
+                "_sender/sender.py",
+                "Sender._send",
+                "acks != 0",
+                "True",
+            ),
+        ),
+    ),
+    Mutant(
+        name="throttle_ignored",
+        breaks="KIP-219: a broker that asks for a pause gets none",
+        families=("D19",),
+        changes=(
+            Change(
+                "_network/node_connection.py",
+                "NodeLink.is_ready",
+                "self.connection is not None and (not self.is_throttled) and self.connection.can_send",
+                "self.connection is not None and self.connection.can_send",
+            ),
+        ),
+    ),
+    Mutant(
+        name="shared_timestamp",
+        breaks="all records of a batch are reported with the time of its first",
+        families=("D1",),
+        changes=(
+            Change(
+                "_native/append.pyx",
+                "_append",
+                """
+                    self.write(builder, record)
+                    return delivery
+                    """,
+                """
+                    self.write(builder, record)
+                    delivery._timestamp = builder.base_timestamp
+                    return delivery
+                    """,
+            ),
+        ),
+    ),
+)

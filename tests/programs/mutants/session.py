@@ -1,0 +1,128 @@
+"""Has every mutant killed, and says by what."""
+
+import hashlib
+import random
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.programs.evidence import Evidence, now, package_hash
+from tests.programs.mutants.mutant import Mutant
+from tests.programs.mutants.workshop import Finding, Tree
+from tests.programs.simulation.families import FAMILIES
+
+SIX = 6
+SIX_SECONDS = 90.0
+"""Of each of six."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Death:
+    """What became of one mutant."""
+
+    mutant: Mutant
+    finding: Finding
+    seconds: float
+    is_confirmed: bool = True
+    """The package itself does not fail in the same way."""
+
+    @property
+    def is_good(self) -> bool:
+        """Whether the mutant was killed, and rightly."""
+        return self.finding.is_kill and self.is_confirmed
+
+    def line(self) -> str:
+        """One row of the table."""
+        what = self.finding.by or f"SURVIVED {self.finding.runs} runs"
+        if not self.is_confirmed:
+            what += " (NO KILL: the package itself fails there)"
+        return f"{self.mutant.name:44} {what:52} {self.seconds:6.1f} s  {self.finding.violation:.110}"
+
+
+class Session:
+    """Some mutants, one after another.
+
+    Args:
+        mutants: which.
+        folder: for the copies; empty.
+        seeds: of each family, at most.
+        seconds: of processor time for each mutant, at most; a test that has begun is finished.
+        say: gets a line for each.
+    """
+
+    def __init__(
+        self, mutants: Sequence[Mutant], folder: Path, *, seeds: int, seconds: float, say: Callable[[str], None]
+    ) -> None:
+        self._mutants = mutants
+        self._clean = Tree(folder / "clean")
+        self._seeds = seeds
+        self._seconds = seconds
+        self._say = say
+        self.began = now()
+        self.package = package_hash()
+        self.deaths: list[Death] = []
+
+    def run(self) -> bool:
+        """Kill all; whether every one was killed."""
+        self._clean.fill()
+        for mutant in self._mutants:
+            self.deaths.append(self._death(mutant))
+            self._say(self.deaths[-1].line())
+        return all(death.is_good for death in self.deaths)
+
+    def _death(self, mutant: Mutant) -> Death:
+        began = time.monotonic()
+        tree = self._clean.mutated(mutant)
+        finding = self._search(tree, mutant)
+        tree.remove()
+        seconds = time.monotonic() - began
+        return Death(
+            mutant=mutant, finding=finding, seconds=seconds, is_confirmed=not finding.is_kill or self._is_well(finding)
+        )
+
+    def _search(self, tree: Tree, mutant: Mutant) -> Finding:
+        """Where it is found fastest first, and then everywhere."""
+        until = time.monotonic() + self._seconds
+        finding = Finding(by="")
+        if mutant.families:
+            finding = tree.simulate(*mutant.families, seeds=self._seeds, seconds=self._seconds)
+        if not finding.is_kill and mutant.tests:
+            finding = tree.test(mutant.tests)
+        left = until - time.monotonic()
+        others = [name for name in FAMILIES if name not in mutant.families]
+        if not finding.is_kill and left > 0:
+            more = tree.simulate(*others, seeds=self._seeds, seconds=left)
+            finding = Finding(by=more.by, violation=more.violation, runs=more.runs + finding.runs)
+        return finding
+
+    def _is_well(self, finding: Finding) -> bool:
+        """Whether the package without the mutant passes where the mutant failed."""
+        if "::" in finding.by:
+            return not self._clean.test([f"tests/{finding.by}"]).is_kill
+        run = finding.by.replace(" ", ":")
+        return not self._clean.simulate(run, seeds=1, seconds=self._seconds).is_kill
+
+    def evidence(self, command: str) -> Evidence:
+        """One line about the session."""
+        survivors = [death.mutant.name for death in self.deaths if not death.is_good]
+        lines = [f"{death.mutant.name} {death.finding.by}" for death in self.deaths]
+        return Evidence(
+            command=command,
+            seeds={"first": 0, "count": self._seeds},
+            start=self.began,
+            outcome=f"{len(survivors)} survived: {', '.join(survivors)}" if survivors else "all killed",
+            digest=hashlib.sha256("\n".join(lines).encode()).hexdigest(),
+            totals={
+                "mutants": len(self.deaths),
+                "killed": len(self.deaths) - len(survivors),
+                "by_simulation": sum(death.is_good and "::" not in death.finding.by for death in self.deaths),
+                "kills": {death.mutant.name: death.finding.by for death in self.deaths},
+            },
+            package=self.package,
+        )
+
+
+def chosen_by(commit: str, mutants: Sequence[Mutant]) -> list[Mutant]:
+    """Six of the mutants, chosen by a commit's hash: others with every commit, the same for one."""
+    return random.Random(commit).sample(list(mutants), SIX)

@@ -1,0 +1,248 @@
+"""Compares what callers were told with what is in the logs: a pure function that trusts nobody.
+
+C1 acknowledged records are there, at their offset      C4 nothing is there twice (idempotence)
+C2 first copies of them are in the order of the calls   C5 nothing else is there, and nothing altered
+C3 what was NOT_WRITTEN is not there                    C6 offset, partition and timestamp are the log's
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+from aioproducer.testing.fake_broker.log.record_batch import LoggedRecord
+from tests.programs.simulation.history import End, RecordId, Story, Violation
+from tests.reference.murmur2 import murmur2
+
+NOT_TOLD_ALONE: Final = -1
+"""The time of a record whose caller was told of several at once, or of nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptLog:
+    """One partition's log, also what is no longer in it. A topic made again has other logs of the same names."""
+
+    topic: str
+    partition: int
+    records: Sequence[LoggedRecord]
+    """By offset; also those that retention has removed since."""
+
+    cut: Sequence[LoggedRecord] = ()
+    """What a dead leader had and no other copy had: cut off at the election."""
+
+    forgot_at: Sequence[int] = ()
+    """End offsets at the moments when the partition lost what it knew of producers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Promise:
+    """What the configuration promises."""
+
+    acks: int
+    is_idempotent: bool
+    keeps_order: bool = True
+    is_honest: bool = True
+    """Brokers tell the truth; else only what is in the logs is looked at, not what callers were told."""
+
+    keeps_append_time: bool = False
+    """The topic has its own timestamps."""
+
+    keeps_all: bool = False
+    """Nothing is ever removed from the front of a log."""
+
+    partitions: int | None = None
+    """Of the topic, all the time; None: it may get others."""
+
+
+class _Copy(NamedTuple):
+    """One record in one log."""
+
+    log: KeptLog
+    record: LoggedRecord
+
+
+@dataclass(slots=True)
+class _Comparison:
+    """The stories and the logs, side by side."""
+
+    stories: Mapping[RecordId, Story]
+    promise: Promise
+    by_payload: Mapping[bytes | None, Story] = field(default_factory=dict)
+    """Stories by value, those of tombstones by key: no two have the same."""
+    copies: dict[RecordId, list[_Copy]] = field(default_factory=lambda: defaultdict(list))
+    lost: dict[RecordId, list[_Copy]] = field(default_factory=lambda: defaultdict(list))
+    found: list[Violation] = field(default_factory=list)
+
+    def add(self, check: str, text: str) -> None:
+        self.found.append(Violation(check, text))
+
+    def story_of(self, record: LoggedRecord) -> Story | None:
+        """Whose record that is, also where its bytes have been altered."""
+        payload = record.value if record.value is not None else record.key
+        story = self.by_payload.get(payload)
+        if story is None:
+            name = identity_of(record.value, record.key)
+            story = self.stories.get(name) if name is not None else None
+        return story
+
+
+def check_history(stories: Sequence[Story], logs: Sequence[KeptLog], promise: Promise) -> list[Violation]:
+    """Return what is wrong; nothing for a history that keeps the promise.
+
+    Args:
+        stories: all records that anybody tried to send, ended.
+        logs: of all partitions, those of deleted topics too.
+        promise: of the producer's configuration.
+    """
+    by_payload = {story.key if story.value is None else story.value: story for story in stories}
+    comparison = _Comparison({story.record: story for story in stories}, promise, by_payload)
+    written = [_look_at_log(comparison, log) for log in logs]
+    for story in stories:
+        _check_story(comparison, story)
+    if promise.keeps_order and promise.is_honest:
+        for log, of_log in zip(logs, written, strict=True):
+            _check_order(comparison, log, of_log)
+    return comparison.found
+
+
+def identity_of(value: bytes | None, key: bytes | None) -> RecordId | None:
+    """Read a record's id off its payload; None: nobody we know wrote that."""
+    text = (value if value is not None else key or b"").partition(b"|")[0]
+    parts = text.split(b".")
+    if len(parts) != len(RecordId._fields) or not all(part.isdigit() for part in parts):
+        return None
+    return RecordId(*map(int, parts))
+
+
+def _look_at_log(comparison: _Comparison, log: KeptLog) -> list[Story | None]:
+    """Look at each record, and return whose it is, of those that are there still."""
+    found: list[Story | None] = [
+        _look_at_record(comparison, _Copy(log, record), comparison.copies) for record in log.records
+    ]
+    for record in log.cut:
+        _look_at_record(comparison, _Copy(log, record), comparison.lost)
+    return found
+
+
+def _look_at_record(comparison: _Comparison, copy: _Copy, where: dict[RecordId, list[_Copy]]) -> Story | None:
+    record = copy.record
+    story = comparison.story_of(record)
+    if story is None:
+        comparison.add("C5", f"{_where(*copy)} holds a record that nobody sent: {record.value!r:.60}")
+        return None
+    where[story.record].append(copy)
+    if story.value != record.value or story.key != record.key or story.headers != record.headers:
+        comparison.add("C5", f"{_where(*copy)} holds {story.record} altered")
+    _check_place(comparison, story, copy)
+    is_told = story.given_timestamp is not None and not comparison.promise.keeps_append_time
+    if is_told and story.given_timestamp != record.timestamp:
+        comparison.add("C6", f"{_where(*copy)} holds {story.record} with timestamp {record.timestamp}")
+    return story
+
+
+def _check_place(comparison: _Comparison, story: Story, copy: _Copy) -> None:
+    place, count = story.partition, comparison.promise.partitions
+    if place is None and story.is_by_key and count is not None:
+        place = _partition_of(story.key or b"", count)
+    if story.topic != copy.log.topic or (place is not None and place != copy.log.partition):
+        comparison.add("C5", f"{_where(*copy)} holds {story.record}, which was for {story.topic}-{place}")
+
+
+@lru_cache(maxsize=1_000)
+def _partition_of(key: bytes, count: int) -> int:
+    """Where Kafka's clients send a key."""
+    return (murmur2(key) & 0x7FFFFFFF) % count
+
+
+def _check_story(comparison: _Comparison, story: Story) -> None:
+    acks, copies = comparison.promise.acks, comparison.copies.get(story.record, [])
+    lost = comparison.lost.get(story.record, []) if comparison.lost else []
+    if story.end is End.OPEN:
+        comparison.add("I2", f"{story.record} ({story.verb}) never ended")
+    if not comparison.promise.is_honest:
+        return
+    if story.end is End.NOT_WRITTEN:
+        for copy in (*copies, *lost):
+            comparison.add("C3", f"{story.record} is NOT_WRITTEN ({story.error:.200}), and in {_where(*copy)}")
+    elif story.end is End.ACKNOWLEDGED and acks != 0:
+        _check_acknowledged(comparison, story, [*copies, *(lost if acks == 1 else ())])
+    if len(copies) > 1 and comparison.promise.is_idempotent:
+        for first, second in _doubles(copies):
+            comparison.add("C4", f"{story.record} ({story.end.value}) is written twice: {first}, {second}")
+
+
+def _check_acknowledged(comparison: _Comparison, story: Story, copies: list[_Copy]) -> None:
+    if comparison.promise.keeps_all and story.log_start > 0:
+        comparison.add("C6", f"{story.record} is told that its log begins at {story.log_start}, and it begins at 0")
+    for log, record in copies:
+        is_there = log.partition == story.partition and record.offset == story.offset
+        if is_there and record.timestamp == story.timestamp:
+            return
+    told = f"{story.record} was acknowledged at {story.topic}-{story.partition} @ {story.offset}"
+    if not copies:
+        comparison.add("C1", f"{told}, and is in no log")
+        return
+    if story.offset < 0:
+        _check_range(comparison, story, copies)
+        return
+    there = [copy for copy in copies if (copy.log.partition, copy.record.offset) == (story.partition, story.offset)]
+    if not there:
+        comparison.add("C6", f"{told}, and is in {', '.join(_where(*copy) for copy in copies)}")
+    elif not _may_be_an_echo(comparison, there[0]):
+        comparison.add("C6", f"{told} with timestamp {story.timestamp}, and has {there[0].record.timestamp}")
+
+
+def _may_be_an_echo(comparison: _Comparison, copy: _Copy) -> bool:
+    """Whether the batch was appended in the millisecond of its latest record.
+
+    Then nobody can tell the time of appending in the answer to a second attempt from an echo of that record's time.
+    """
+    at = copy.record.timestamp
+    stories = [comparison.story_of(record) for record in copy.log.records if record.timestamp == at]
+    return comparison.promise.keeps_append_time and any(
+        story is not None and story.timestamp in {at, NOT_TOLD_ALONE} for story in stories
+    )
+
+
+def _check_range(comparison: _Comparison, story: Story, copies: list[_Copy]) -> None:
+    """`send_many` says where its records are together, not each."""
+    if story.ranges is None:
+        return
+    ranges = {(place.topic, place.partition): told for place, told in story.ranges.items()}
+    for log, record in copies:
+        told = ranges.get((log.topic, log.partition))
+        if told is not None and (told.first < 0 or told.first <= record.offset <= told.last):
+            return
+    comparison.add("C6", f"{story.record} is told to be in {ranges}, and is in {', '.join(_where(*c) for c in copies)}")
+
+
+def _doubles(copies: list[_Copy]) -> Iterator[tuple[str, str]]:
+    """Pairs of copies of a record, but for those between which a broker forgot its producers, or lost its topic."""
+    for first, second in pairwise(copies):
+        low, high = sorted((first.record.offset, second.record.offset))
+        is_excused = first.log is not second.log or any(low < at <= high for at in first.log.forgot_at)
+        if not is_excused:
+            yield _where(*first), _where(*second)
+
+
+def _check_order(comparison: _Comparison, log: KeptLog, stories: Sequence[Story | None]) -> None:
+    """Records that may go anywhere choose when there is room: they keep their order among themselves."""
+    seen: set[RecordId] = set()
+    last: dict[bool, Story] = {}
+    for record, story in zip(log.records, stories, strict=True):
+        if story is None or story.end is not End.ACKNOWLEDGED or story.record in seen:
+            continue
+        seen.add(story.record)
+        if comparison.lost and comparison.lost.get(story.record):
+            continue  # its first copy died with a leader
+        before = last.get(story.is_free)
+        if before is not None and story.order < before.order:
+            text = f"{story.record}, sent before {before.record}, is behind it in {log.topic}-{log.partition}"
+            comparison.add("C2", f"{text} @ {record.offset}")
+        last[story.is_free] = story
+
+
+def _where(log: KeptLog, record: LoggedRecord) -> str:
+    return f"{log.topic}-{log.partition} @ {record.offset}"

@@ -1,0 +1,143 @@
+"""Nothing fails without a reason: a record that ended before its deadline says why, and the plan must allow for that.
+
+The checker of logs asks whether what callers were told is true. A producer that gave up at the first trouble would
+tell the truth, too; and one that never calls back tells nothing. That is looked at here.
+"""
+
+import math
+import re
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from aioproducer import KafkaError
+from aioproducer._accumulator.buffer_pool import SMALLEST_CHUNK
+from aioproducer._protocol.error_codes import ErrorCode
+from tests.programs.simulation.faults import RETRIABLE
+from tests.programs.simulation.history import End, Story, Violation
+from tests.programs.simulation.plan import Plan
+
+SHARED_DEADLINE: Final = 0.1
+"""Of the delivery time-out: a batch ends with its oldest record, and takes none that was called so much later."""
+
+RECOVERY_S: Final = 5.0
+"""After healing, beside the request time-out: pauses before connecting, asking and sending again."""
+
+TICK_S: Final = 0.002
+_UNKNOWN_SERVER_ERROR: Final = -1
+_FEW_RETRIES: Final = frozenset((2,))
+_PATIENT_CODES: Final = frozenset(RETRIABLE) - _FEW_RETRIES
+_TOO_LARGE: Final = frozenset((10, 18))
+_REFUSED: Final = frozenset((32, 87))
+_CODE: Final = re.compile(r"-\d+: ([A-Z_]{5,}): ")
+
+ALWAYS_ALLOWED: Final = frozenset(
+    (
+        "BufferFullError",  # said at the call
+        "BufferTimeoutError",  # `max_block_ms` is over
+        "MetadataNotReadyError",
+        "MetadataTimeoutError",
+        "InvalidPartitionError",
+        "TypeError",
+        "ValueError",
+        "SerializationError",
+    )
+)
+
+
+def check_ends(stories: Sequence[Story], plan: Plan, healed_at: float) -> Iterator[Violation]:
+    """Look at how records ended; the stories must have been resolved.
+
+    Args:
+        stories: of all records.
+        plan: of the run.
+        healed_at: virtual seconds; from then on everything works.
+
+    Yields:
+        What nothing in the plan excuses.
+    """
+    for story in stories:
+        if story.end is End.ACKNOWLEDGED and (story.was_called_back or not story.expects_callback):
+            continue
+        is_told = story.end is End.ACKNOWLEDGED or (story.delivery is not None and story.end is not End.GIVEN_UP)
+        if story.expects_callback and is_told and story.end is not End.OPEN and not story.was_called_back:
+            yield Violation("I2", f"{story.record} ({story.verb}) ended as {story.end.value} and was not called back")
+        if story.error.startswith("DeliveryTimeoutError") and story.ended_at > _recovered_at(plan, healed_at):
+            yield Violation("I10", f"{story.record} died long after everything was healed: {story.error:.300}")
+        has_failed = story.end is End.NOT_WRITTEN or story.end is End.UNKNOWN
+        if has_failed and plan.is_honest and not _is_excused(story, plan):
+            yield Violation("EXCUSE", f"{story.record} ended as {story.end.value} without need: {story.error:.300}")
+
+
+def _recovered_at(plan: Plan, healed_at: float) -> float:
+    if not plan.is_honest or "F21" in plan.enabled:
+        return math.inf  # a partition that is gone stays gone
+    window = plan.number("max_in_flight_requests_per_connection") if plan.is_idempotent else 1
+    burst = 2 * (plan.burst + 1)  # of `send_many`, all to one partition
+    at_once = min(plan.records, max(plan.records / plan.partitions, burst))
+    round_trip_s = 2 * (plan.latency_s + plan.jitter_s + plan.beat_s) + plan.replication_delay_s
+    if plan.number("buffer_memory") < 2 * SMALLEST_CHUNK:  # one batch at a time has memory, of whatever partition
+        window, at_once = 1, min(plan.records, plan.clients * burst)
+    if window == 1 and at_once * round_trip_s > plan.number("delivery_timeout_ms") / 1000:
+        return math.inf  # one batch at a time, perhaps of one record: the last in line may be too many
+    return healed_at + plan.number("request_timeout_ms") / 1000 + RECOVERY_S
+
+
+def _is_excused(story: Story, plan: Plan) -> bool:
+    kind, _, text = story.error.partition(": ")
+    by_kind = {
+        "": True,
+        "DeliveryTimeoutError": _is_late(story, plan),
+        "ProducerClosedError": plan.family.closes_early,
+        "BrokerConnectionError": plan.acks == 0 or plan.gives_up_early,
+        "RecordFilteredError": plan.has_interceptor and plan.user_faults,
+        **dict.fromkeys(ALWAYS_ALLOWED, True),
+    }
+    by_text = {
+        "withdrawn": story.was_given_up,
+        "deleted and made again": "F21" in plan.enabled,
+        "a later batch was acknowledged": plan.is_idempotent,
+        "the partitioner failed": plan.has_partitioner and plan.user_faults,
+    }
+    if kind in by_kind:
+        return by_kind[kind]
+    for words, is_excused in by_text.items():
+        if words in text:
+            return is_excused
+    found = _CODE.search(story.error)
+    code = int(ErrorCode[found[1]]) if found and found[1] in ErrorCode.__members__ else None
+    return _is_code_excused(code, story, plan)
+
+
+def _is_code_excused(code: int | None, story: Story, plan: Plan) -> bool:
+    if code in _PATIENT_CODES:
+        return (
+            plan.gives_up_early or _is_late(story, plan) or (code == _UNKNOWN_SERVER_ERROR and not plan.is_idempotent)
+        )
+    if code in _TOO_LARGE:
+        return may_be_too_large(plan)
+    if code in _REFUSED or "refused the record" in story.error:
+        return plan.family.integer_edges or bool({"F18", "codes"} & set(plan.enabled))
+    return True
+
+
+def is_end_by_lies(error: BaseException, plan: Plan) -> bool:
+    """Whether a producer may have ended for what brokers seemed to say: changed bytes may say what ends it."""
+    return not plan.is_honest and isinstance(error, KafkaError)
+
+
+def may_be_too_large(plan: Plan) -> bool:
+    """Whether brokers may say so of a batch, which is then sent in parts."""
+    return plan.max_message_bytes is not None or bool({"split", "F18", "codes"} & set(plan.enabled))
+
+
+def may_be_taken_apart(plan: Plan) -> bool:
+    """Whether batches may be sent in parts: they are too large, or a broker refuses one of their records."""
+    return may_be_too_large(plan) or plan.family.integer_edges
+
+
+def _is_late(story: Story, plan: Plan) -> bool:
+    """Whether its time was over, or that of the oldest record of its batch."""
+    if story.ended_at < 0:
+        return True  # nobody was told when it ended
+    lives_s = plan.number("delivery_timeout_ms") / 1000
+    return story.ended_at >= story.called_at + lives_s * (1 - SHARED_DEADLINE) - TICK_S

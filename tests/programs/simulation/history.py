@@ -1,0 +1,161 @@
+"""What happened in one run: the story of each record, the violations, and, where wanted, every event as text."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NamedTuple
+
+from aioproducer import Delivery, KafkaError, OffsetRange, Outcome, RecordMetadata, UndeliveredError
+from aioproducer.records import TopicPartition
+from tests.programs.simulation.secrecy import Secrecy
+
+
+class RecordId(NamedTuple):
+    """Which record: it stands in the payload, so that a log tells whose it is."""
+
+    client: int
+    stream: int
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.client}.{self.stream}.{self.number}"
+
+
+class End(StrEnum):
+    """How a record ended for its caller."""
+
+    OPEN = "open"
+    ACKNOWLEDGED = "acknowledged"
+    NOT_WRITTEN = "not written"
+    UNKNOWN = "unknown"
+    GIVEN_UP = "given up"
+    """Its caller was cancelled before it learned more: written once or not at all."""
+
+
+@dataclass(slots=True, eq=False)
+class Story:
+    """One record, from its call to its end."""
+
+    record: RecordId
+    order: int
+    """Of the call, among all records of the run."""
+
+    topic: str
+    value: bytes | None
+    key: bytes | None
+    verb: str
+    called_at: float
+    """Virtual seconds."""
+
+    partition: int | None = None
+    """The one asked for, or the one it went to."""
+
+    is_free: bool = False
+    """Neither partition nor key was given: it may go anywhere, and chooses only when there is room for it."""
+
+    is_by_key: bool = False
+    """Its key alone says to which partition it goes."""
+
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+    end: End = End.OPEN
+    ended_at: float = -1.0
+    offset: int = -1
+    timestamp: int = -1
+    log_start: int = -1
+    """Offset of the first record in its log, as it was told."""
+
+    given_timestamp: int | None = None
+    """Ms since the epoch, when the caller set one."""
+
+    error: str = ""
+    delivery: Delivery | None = None
+    expects_callback: bool = False
+    """An `on_delivery` was given with a record that was not refused."""
+    was_called_back: bool = False
+    was_given_up: bool = False
+    """Its caller was cancelled, whatever it was told before or after."""
+
+    is_left: bool = False
+    """Nobody looks at its delivery: that it failed, a flush or `close` must say."""
+
+    ranges: Mapping[TopicPartition, OffsetRange] | None = None
+    """Where `send_many` says that its records are; it does not say which is where."""
+
+    def acknowledge(self, metadata: RecordMetadata, now: float) -> None:
+        """It was delivered."""
+        self.end, self.ended_at = End.ACKNOWLEDGED, now
+        self.partition, self.offset, self.timestamp = metadata.partition, metadata.offset, metadata.timestamp
+        self.log_start = metadata.log_start_offset
+
+    def fail(self, error: BaseException, now: float) -> None:
+        """It failed, or was refused at the call; an error that says nothing of the record is a refusal."""
+        outcome = error.outcome if isinstance(error, KafkaError) else None
+        self.end = End.UNKNOWN if outcome is Outcome.UNKNOWN else End.NOT_WRITTEN
+        self.ended_at, self.error = now, f"{type(error).__name__}: {error}"
+
+    def give_up(self, now: float) -> None:
+        """Its caller was cancelled."""
+        self.was_given_up = True
+        if self.end is End.OPEN:
+            self.end, self.ended_at = End.GIVEN_UP, now
+
+
+class Violation(NamedTuple):
+    """One broken invariant."""
+
+    invariant: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.invariant}: {self.text}"
+
+
+@dataclass(slots=True, eq=False)
+class History:
+    """Everything that happened in one run.
+
+    Args:
+        is_recording: keep every event as text; costs several times the run itself.
+    """
+
+    is_recording: bool = False
+    clock: Callable[[], float] = lambda: 0.0
+    stories: list[Story] = field(default_factory=list)
+    violations: list[Violation] = field(default_factory=list)
+    events: list[tuple[float, str, str]] = field(default_factory=list)
+    """(virtual seconds, who, what)."""
+
+    secrecy: Secrecy | None = None
+    """Looks for payloads in what the producer says; None: not in this run."""
+
+    undelivered: int = 0
+    """Records that flushes and closes said were not delivered."""
+
+    def note_undelivered(self, error: UndeliveredError) -> None:
+        """A flush, or `close`, says that records were not delivered."""
+        self.undelivered += error.count
+        if self.secrecy is not None:
+            self.secrecy.look_at_error(error)
+        self.note("caller", "%s", error)
+
+    def note(self, who: str, what: str, *values: object) -> None:
+        """Keep an event; `what` is a %-format, filled in only where it is kept."""
+        if self.is_recording:
+            self.events.append((self.clock(), who, what % values))
+
+    def violated(self, invariant: str, text: str) -> None:
+        """An invariant was broken; the run goes on, for what else it shows."""
+        self.note("VIOLATION", "%s: %s", invariant, text)
+        if len(self.violations) < 20:
+            self.violations.append(Violation(invariant, text))
+
+    def begin(self, story: Story) -> Story:
+        """Note a call."""
+        self.stories.append(story)
+        if self.is_recording:
+            self.note("caller", "%s %s to %s-%s", story.verb, story.record, story.topic, story.partition)
+        return story
+
+    def lines(self) -> list[str]:
+        """The events as text, in order."""
+        return [f"{at:12.6f}  {who:<9} {what}" for at, who, what in self.events]

@@ -1,0 +1,300 @@
+"""Looks inside a running producer: the one place of the simulation that knows of its parts."""
+
+from collections import Counter
+from collections.abc import Callable
+from operator import attrgetter
+
+from aioproducer import Producer
+from aioproducer._accumulator.partition_queue import PartitionQueue
+from aioproducer._accumulator.producer_batch import BatchState, ProducerBatch
+from aioproducer._accumulator.producer_identity import LAST_EPOCH
+from aioproducer._accumulator.record_accumulator import RecordAccumulator
+from aioproducer._native.append import PartitionSlot, TopicSlots
+from aioproducer._producer.runtime import RunningProducer
+from aioproducer.cluster import NO_EPOCH, Cluster
+from tests.programs.simulation.linger_watch import LingerWatch
+from tests.programs.simulation.overtaking_watch import OvertakingWatch
+from tests.programs.simulation.reconnect_watch import ReconnectWatch
+
+_TICK_S = 0.001
+"""What a timer may be late by."""
+
+
+class Inside:
+    """The parts of a producer that runs.
+
+    Args:
+        producer: started.
+    """
+
+    def __init__(self, producer: Producer) -> None:
+        self._running: RunningProducer | None = producer._running  # noqa: SLF001  # invariants are about what is inside
+
+    def check(self, violated: Callable[[str, str], None], states: Counter[str]) -> None:
+        """Check what must hold between any two steps, and count the states that are seen."""
+        running = self._running
+        if running is None:
+            return
+        lent = 0
+        for queue in running.accumulator.partitions.queues():
+            self._check_queue(queue, violated, states)
+            lent += sum(batch.chunk.capacity for batch in (*queue.queued, *queue.on_wire) if not batch.is_part)
+        pool = running.pool
+        if not 0 <= lent <= pool.lent_bytes <= pool.total_bytes:
+            violated("I15", f"{lent} bytes in batches, {pool.lent_bytes} lent of {pool.total_bytes}")
+        if pool.unallocated_bytes < 0:
+            violated("I15", f"more is allocated than there is: {pool!r}")
+        lines = running.lines
+        if not lines.records and (lines.bytes or lines._counted_records or lines._counted_bytes):  # noqa: SLF001  # as above
+            violated("I15", f"nobody waits, and {lines!r} counts some who do")
+        if not lines.records and (running.open_batches.memory_is_short or not running.open_batches.may_use_common):
+            violated("I15", f"nobody waits, and memory is kept for some who do: {running.open_batches!r}")
+        states[f"producer {running.lifecycle.state.value}"] += 1
+
+    @property
+    def turns(self) -> int:
+        """How often the sender has looked for work."""
+        return self._parts().sender.turns
+
+    @property
+    def metadata_answers(self) -> int:
+        """How many were taken."""
+        return self._parts().metadata.refreshes
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no request is on its way, and no memory is lent; `statistics` says so too, and takes longer."""
+        parts = self._parts()
+        return not parts.pool.lent_bytes and not any(parts.client.requests_in_flight().values())
+
+    @property
+    def topics(self) -> list[str]:
+        """Those that the producer follows."""
+        return [*self._parts().metadata.cluster.topics]
+
+    def ask_for_metadata(self) -> int:
+        """Have a broker asked how the cluster is; returns how many answers there were."""
+        self._parts().metadata.request_update("asked by the simulation")
+        return self.metadata_answers
+
+    def check_pool(self, violated: Callable[[str, str], None]) -> None:
+        """I15: when nothing is lent, nobody is down for a loan, and what is free is what the lists hold."""
+        pool = self._parts().pool
+        lent, holders, used = pool._lent, pool._holders, pool._used  # noqa: SLF001  # as above
+        if lent or holders or any(used.values()):
+            violated("I15", f"nothing is lent, and {lent}, {holders}, {used} say otherwise")
+        kept = sum(size * len(chunks) for size, chunks in pool._free.items())  # noqa: SLF001  # as above
+        if kept != pool.free_bytes or kept > pool.total_bytes:
+            violated("I15", f"{kept} bytes wait for their next use, {pool.free_bytes} are counted: {pool!r}")
+
+    def watch_epochs(self, violated: Callable[[str, str], None]) -> None:
+        """I24: from now on, no update of metadata may take a leader epoch back within one topic id.
+
+        With a topic that was forgotten (`metadata_max_idle_ms`), its epochs are, in Kafka's Java producer too.
+        """
+        highest: dict[tuple[str, bytes, int], int] = {}
+
+        def look(cluster: Cluster) -> None:
+            for key in [key for key in highest if key[0] not in cluster.topics]:
+                del highest[key]
+            for topic in cluster.topics.values():
+                for number, view in enumerate(topic.partitions if any(topic.topic_id) else ()):
+                    key = (topic.name, topic.topic_id, number)
+                    if NO_EPOCH != view.leader_epoch < highest.get(key, NO_EPOCH):
+                        violated(
+                            "I24", f"leader epoch {view.leader_epoch} replaces {highest[key]} in {topic.name}-{number}"
+                        )
+                    highest[key] = view.leader_epoch
+
+        self._parts().metadata.on_update(look)
+
+    def check_idle(self, violated: Callable[[str, str], None]) -> None:
+        """I20: while the sender sleeps, there is nothing that could be sent; to be asked where nothing else happens."""
+        running = self._running
+        sleep = None if running is None else running.sender._sleep  # noqa: SLF001  # as above
+        if running is None or sleep is None or sleep.done():
+            return
+        self._check_waiting(violated)
+        client, now = running.client, running.loop.time()
+        generation, linger_s = running.generations.current, running.accumulator._settings.linger_s  # noqa: SLF001  # as above
+        for queue in running.accumulator.partitions.queues():
+            batch = queue.open_batch
+            if batch is None and not queue.queued:
+                continue  # it holds nothing that could go, or linger
+            if batch is not None and not batch.is_ready:
+                _check_lingering(batch, linger_s, generation, now=now, violated=violated)
+            node_id = queue.leader_id
+            connection_id = 0 if node_id is None else client.ready_connection(node_id)
+            if not connection_id:
+                continue
+            batch = queue.next_to_send(connection_id, now - _TICK_S)
+            if batch is not None:
+                violated("I20", f"{batch!r} could go to node {node_id}, which is ready, and the sender sleeps")
+
+    def _check_waiting(self, violated: Callable[[str, str], None]) -> None:
+        """I20: who waits for memory, and called before all others who do, gets it when there is some.
+
+        In roomy memory, and while batches of its partition are under way, that of a whole batch.
+        """
+        parts = self._parts()
+        memory, pool = parts.lines._memory, parts.pool  # noqa: SLF001  # as above
+        if not memory._lines:  # noqa: SLF001  # as above
+            return
+        first = min(memory, key=attrgetter("call_order"), default=None)
+        if first is None:
+            return
+        is_patient = pool.is_roomy and _is_moving(first.place)
+        whole = parts.open_batches._settings.batch_size if is_patient else 0  # noqa: SLF001  # as above
+        capacity = pool.capacity_for(max(first.size, whole))
+        is_free = pool._used[None] + capacity <= pool._common_limit  # noqa: SLF001  # as above
+        if is_free and pool.lent_bytes + capacity <= pool.total_bytes:
+            violated("I20", f"a record of {first.size} bytes waits for memory, and the sender sleeps: {pool!r}")
+
+    def watch_turns(self, violated: Callable[[str, str], None], *, longest_value: int) -> None:
+        """I20, LINGER, OVERTAKEN: from now on, what has waited longest goes first, and nothing before it must."""
+        accumulator = self._parts().accumulator
+        linger = LingerWatch(accumulator.open_batches, violated, longest_value=longest_value)
+        watch = ReadyWatch(accumulator, violated, linger)
+        parts = self._parts()
+        OvertakingWatch(parts.lines._memory, parts.open_batches, parts.pool, violated=violated)  # noqa: SLF001  # as above
+        accumulator.drain = watch.drain  # type: ignore[method-assign]  # to see who is taken
+        accumulator.ready.withdraw = watch.withdraw  # type: ignore[method-assign]  # to see who leaves
+
+    def watch_pauses(self, violated: Callable[[str, str], None]) -> None:
+        """PAUSE: from now on, nodes that fail are tried again after their pauses."""
+        parts = self._parts()
+        ReconnectWatch(parts.client._links, violated, parts.loop.time)  # noqa: SLF001  # as above
+
+    def describe(self) -> list[str]:
+        """One line about each part, as a debugger shows it."""
+        running = self._parts()
+        parts = [running.sender, running.accumulator, running.pool, running.identity, running.lines]
+        parts += [running.timers, running.generations, running.transactions]
+        queues = running.accumulator.partitions.queues()
+        batches = [batch for queue in queues for batch in (*queue.queued, *queue.on_wire)]
+        return [repr(part) for part in (*parts, *queues, *(queue.identity for queue in queues), *batches)]
+
+    def use_up_epochs(self, left: int) -> None:
+        """Let all but `left` epochs of the producer's id be used up, before anything is sent."""
+        identity = self._parts().identity
+        if identity.producer_id is not None:
+            identity.assign(identity.producer_id, LAST_EPOCH - left)
+
+    def use_up_sequences(self, partition: int, left: int) -> None:
+        """Let all but `left` sequences of a partition be used up; nothing of it may be on its way."""
+        for queue in self._parts().accumulator.partitions.queues():
+            if queue.topic_partition.partition == partition and queue.is_empty:
+                queue.identity.next_sequence = 2**31 - left
+
+    def _parts(self) -> RunningProducer:
+        assert self._running is not None
+        return self._running
+
+    def _check_queue(self, queue: PartitionQueue, violated: Callable[[str, str], None], states: Counter[str]) -> None:
+        place = f"{queue.topic_partition.topic}-{queue.topic_partition.partition}"
+        orders = [batch.order for batch in queue.queued]
+        if orders != sorted(orders):
+            violated("I3", f"{place}: queued batches are out of order")
+        if len(queue.on_wire) > queue.max_in_flight:
+            violated("I7", f"{place}: {len(queue.on_wire)} batches on the wire")
+        _check_parts(queue, violated, place)
+        for batch in queue.queued:
+            states[f"batch {batch.state.value}{' ambiguous' if batch.maybe_written else ''}"] += 1
+            if batch.state not in {BatchState.QUEUED, BatchState.SEALING}:
+                violated("I1", f"{place}: {batch!r} is queued")
+        for batch in queue.on_wire:
+            states[f"batch {batch.state.value}{' abandoned' if batch.is_abandoned else ''}"] += 1
+            if batch.state is not BatchState.ON_WIRE:
+                violated("I1", f"{place}: {batch!r} is on the wire")
+        identity = queue.identity
+        stamped = [b.identity for b in (*queue.queued, *queue.on_wire) if b.is_stamped and b.is_unresolved]
+        if not identity.is_changing and any(
+            (each.producer_id, each.epoch) != (identity.producer_id, identity.epoch) for each in stamped
+        ):
+            violated("I6", f"{place}: unresolved batches of another epoch than {identity!r}")
+        states[f"identity {'changing' if identity.is_changing else 'steady'}"] += 1
+
+
+def _check_lingering(
+    batch: ProducerBatch, linger_s: float, generation: int, *, now: float, violated: Callable[[str, str], None]
+) -> None:
+    """I20: a batch is ready when its linger is over, and when somebody waits for it, a flush included."""
+    is_wanted = batch.result.wanted or batch.generation < generation
+    if is_wanted or batch.called_at + linger_s + _TICK_S < now:
+        violated("I20", f"{batch!r} lingers: wanted={is_wanted}, opened {now - batch.called_at:.6f} s ago")
+
+
+def _check_parts(queue: PartitionQueue, violated: Callable[[str, str], None], place: str) -> None:
+    """I7: with one too many it never pipelines again, with one too few it does too soon."""
+    parts = sum(batch.keeps_sequences for batch in (*queue.queued, *queue.on_wire))
+    if queue.parts != parts:
+        violated("I7", f"{place}: {queue.parts} parts of split batches are counted, there are {parts}")
+
+
+class ReadyWatch:
+    """Stands before a producer's queues of ready partitions, and sees who is taken, and in which order.
+
+    Args:
+        accumulator: whose they are.
+        violated: is told of an invariant that was broken, and how.
+        linger: is told of what goes.
+    """
+
+    def __init__(
+        self, accumulator: RecordAccumulator, violated: Callable[[str, str], None], linger: LingerWatch
+    ) -> None:
+        self._linger = linger
+        self._drain = accumulator.drain
+        self._withdraw = accumulator.ready.withdraw
+        self._ready = accumulator.ready
+        self._settings = accumulator._settings  # noqa: SLF001  # as above
+        self._violated = violated
+        self._left: dict[int, list[PartitionQueue]] = {}  # by node, as they stood in line when a request had been made
+
+    def drain(self, node_id: int, connection: int, now: float) -> list[ProducerBatch]:
+        """Take the batches of one request, which must be those of the first in line."""
+        waiting = self._in_line(node_id)
+        stayed = [queue for queue in self._left.get(node_id, ()) if queue in waiting]
+        if waiting[: len(stayed)] != stayed:
+            self._violated("I20", f"{waiting} wait for node {node_id}, and {stayed} were there before")
+        may_go = [
+            batch
+            for queue in waiting
+            if (batch := queue.next_to_send(connection, now)) is not None
+            and (batch.is_sealed or not self._settings.compression)
+        ]
+        drained = self._drain(node_id, connection, now)
+        self._linger.drained(drained, now)
+        self._left[node_id] = self._in_line(node_id)
+        strays = [queue for queue in self._left[node_id] if not queue.is_offered or queue.leader_id != node_id]
+        if strays:
+            self._violated("I20", f"{strays} stand in the line of node {node_id}, and do not know it")
+        size = sum(batch.wire_size for batch in may_go[: len(drained) + 1])
+        is_full = len(drained) < len(may_go) and bool(drained) and size > self._settings.max_request_size
+        if drained != may_go[: len(drained)] or (len(drained) < len(may_go) and not is_full):
+            self._violated("I20", f"{drained} go to node {node_id}, and {may_go} may, in this order")
+        return drained
+
+    def withdraw(self, queue: PartitionQueue) -> None:
+        """Let a partition leave its line: it stands in another one now, at its end."""
+        for line in self._left.values():
+            if queue in line:
+                line.remove(queue)
+        self._withdraw(queue)
+
+    def _in_line(self, node_id: int) -> list[PartitionQueue]:
+        return list(self._ready._by_node.get(node_id, ()))  # noqa: SLF001  # as above
+
+
+def _is_moving(place: object) -> bool:
+    """Whether batches of a partition, or of any of a topic's, are about to give memory back."""
+    slots = place.slots if isinstance(place, TopicSlots) else [place]
+    return any(_moves(slot.queue) for slot in slots if isinstance(slot, PartitionSlot))
+
+
+def _moves(queue: PartitionQueue) -> bool:
+    """Whether a partition has closed batches, a leader, and has seen no attempt of the first of them fail."""
+    first = next(iter((*queue.on_wire, *queue.queued)), None)
+    if first is None or queue.leader_id is None:
+        return False
+    return first.attempts <= (1 if queue.on_wire else 0)

@@ -1,0 +1,283 @@
+"""One life of a producer: a plan is lived through, everything is healed, must end, and then the books are compared."""
+
+import asyncio
+import marshal
+import zlib
+from collections import Counter
+from collections.abc import Awaitable, Sequence
+from dataclasses import dataclass
+from random import Random
+
+from aioproducer import KafkaError, Producer, UndeliveredError
+from aioproducer._accumulator.buffer_pool import SMALLEST_CHUNK
+from aioproducer.testing.fake_broker.broker import Broker
+from aioproducer.testing.fake_broker.cluster import ModelCluster
+from aioproducer.testing.fake_broker.settings import ClusterSettings
+from aioproducer.testing.fake_broker.topics.topics import TopicRequest
+from aioproducer.testing.fake_broker.version_profiles import profile_named
+from tests.programs.simulation.caller import callers_of
+from tests.programs.simulation.checker import KeptLog, Promise, check_history
+from tests.programs.simulation.drafts import serialize
+from tests.programs.simulation.excuses import is_end_by_lies
+from tests.programs.simulation.faults import TOPIC
+from tests.programs.simulation.history import End, History, Story, Violation
+from tests.programs.simulation.invariants import Watchman
+from tests.programs.simulation.kept_logs import LogKeeper
+from tests.programs.simulation.name_server import BOOTSTRAP_NAME
+from tests.programs.simulation.nemesis import Nemesis
+from tests.programs.simulation.plan import Plan
+from tests.programs.simulation.simulated_loop import SimulatedLoop
+from tests.programs.simulation.simulated_network import PORT, SimulatedNetwork
+from tests.programs.simulation.users_interceptor import UsersInterceptor
+from tests.programs.simulation.users_partitioner import UsersPartitioner
+from tests.programs.simulation.wire_watch import WireWatch
+from tests.programs.simulation.workload import Workload
+
+WALL_CLOCK_MS = 1_700_000_000_000
+
+_PLAIN = 2
+"""Version of marshal's format: later ones write an object that has several references in another way."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What came of a run."""
+
+    plan: Plan
+    violations: tuple[Violation, ...]
+    digest: int
+    """Of the outcomes and the logs: equal for equal runs."""
+
+    turns: int
+    records: int
+    ends: Counter[str]
+    faults: Counter[str]
+    error_codes: Counter[tuple[str, int]]
+    states: Counter[str]
+    events: tuple[str, ...] = ()
+
+
+class Run:
+    """One life of a producer.
+
+    Args:
+        plan: what is to happen.
+        loop: where.
+        history: gets what happens.
+    """
+
+    def __init__(self, plan: Plan, loop: SimulatedLoop, history: History) -> None:
+        self._plan = plan
+        self._loop = loop
+        self._history = history
+        self._keeper = LogKeeper()
+        self._watch = self._make_watch()
+        self._network = self._make_network()
+        self._nemesis = Nemesis(plan, self._network, self._keeper, history)
+        self._interceptor = UsersInterceptor(Random(f"interceptor-{plan.seed}"), errs=plan.user_faults)
+        self._producer = self._make_producer()
+        self._load = Workload(plan, self._producer, history, topic=TOPIC, on_beat=self._network.on_beat)
+        self._watchman = Watchman(self._producer, self._load, loop)
+        loop.set_exception_handler(self._escaped)
+
+    def _make_watch(self) -> WireWatch:
+        return WireWatch(self._history, self._plan, self._loop.time)
+
+    def _make_network(self) -> SimulatedNetwork:
+        plan, loop = self._plan, self._loop
+        model = ModelCluster(
+            plan.brokers,
+            self._settings(),
+            random=Random(f"cluster-{plan.seed}"),
+            wake=lambda: loop.network.wake_soon(),  # noqa: PLW0108  # the network is not there yet
+        )
+        model.brokers = {number: Broker(number, model) for number in plan.nodes}
+        model.observe = self._watch.observe
+        loop.network = SimulatedNetwork(loop, model, Random(f"network-{plan.seed}"), self._watch)
+        loop.network.beat_s = plan.beat_s
+        for node in loop.network.nodes.values():
+            node.latency_s, node.jitter_s = plan.latency_s, plan.jitter_s
+        limit = plan.max_message_bytes
+        configs = {} if limit is None else {"max.message.bytes": str(limit)}
+        if plan.keeps_append_time:
+            configs["message.timestamp.type"] = "LogAppendTime"
+        topic = model.topics.create(TopicRequest(name=TOPIC, partitions=plan.partitions, configs=configs))
+        self._keeper.adopt_all(topic)
+        return loop.network
+
+    def _settings(self) -> ClusterSettings:
+        plan = self._plan
+        return ClusterSettings(
+            profile=profile_named(plan.profile),
+            replication_factor=plan.replication,
+            min_insync_replicas=plan.min_insync,
+            auto_create_topics=False,
+            replication_delay_s=plan.replication_delay_s,
+            failover_delay_s=plan.failover_delay_s,
+            wall_clock_at_zero_ms=WALL_CLOCK_MS,
+        )
+
+    def _make_producer(self) -> Producer:
+        hosts = [f"{node.host}:{PORT}" for node in self._network.nodes.values()]
+        options = dict(self._plan.options)
+        if self._plan.has_serializer:
+            options["value_serializer"] = serialize
+        if self._plan.has_partitioner:
+            chance = Random(f"partitioner-{self._plan.seed}")
+            options["partitioner"] = UsersPartitioner(chance, errs=self._plan.user_faults)
+        if self._plan.has_interceptor:
+            options["interceptors"] = [self._interceptor]
+        servers = [f"{BOOTSTRAP_NAME}:{PORT}"] if self._plan.uses_bootstrap_name else hosts
+        producer = Producer(servers, client_id="simulated", **options)  # type: ignore[arg-type]  # drawn
+        return producer.use_sources(random=Random(f"producer-{self._plan.seed}"), wall_clock=self._wall_clock_ms)
+
+    def _wall_clock_ms(self) -> int:
+        return WALL_CLOCK_MS + round(self._loop.time() * 1000) + self._nemesis.wall_clock_shift_ms
+
+    def _escaped(self, loop: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:
+        del loop
+        error = context.get("exception")
+        if not (isinstance(error, RuntimeError) and "caller's own" in str(error)):
+            self._history.violated("I11", f"{context.get('message')}: {error!r}")
+
+    # The life
+
+    async def live(self) -> None:
+        """Chaos, healing, ends."""
+        plan = self._plan
+        if not plan.starts_before_faults:
+            self._nemesis.begin()
+        await self._start()
+        if plan.family.integer_edges:
+            await self._watchman.go_to_the_edges(self._keeper, self._network)
+        if plan.starts_before_faults:
+            self._nemesis.begin()
+        began = self._loop.time()
+        callers = [asyncio.ensure_future(caller.run()) for caller in callers_of(self._load)]
+        self._watchman.begin()
+        if plan.family.closes_early:
+            await self._watchman.close_at_any_moment(self._nemesis, callers)
+            return
+        await asyncio.sleep(plan.chaos_s)
+        await self._healed(callers)
+        self._history.note("run", "callers are done %.3f s after the start", self._loop.time() - began)
+        await self._end()
+
+    async def _start(self) -> None:
+        """Start, within `max_block_ms`, or without waiting."""
+        wait = self._plan.seed % 4 != 0
+        began = self._loop.time()
+        try:
+            await self._producer.start(wait=wait)
+        except KafkaError as error:
+            self._history.note("caller", "start: %r", error)
+            self._nemesis.heal()
+            self._producer = self._load.producer = self._watchman.producer = self._make_producer()
+            await self._producer.start(wait=False)
+        took, bound = self._loop.time() - began, self._plan.number("max_block_ms") / 1000
+        if took > bound + 0.01:
+            self._history.violated("I17", f"start took {took} s, more than max_block_ms")
+
+    async def _healed(self, callers: Sequence[asyncio.Future[None]]) -> None:
+        """End the chaos; every call and every record must end within its time."""
+        self._nemesis.heal()
+        self._load.healthy_since = self._loop.time() + self._plan.longest_pause_s + self._load.delivery_timeout_s
+        left = self._load.delivery_timeout_s + self._load.max_block_s
+        bound = (1 + self._plan.records) * left  # callers go on sending; each call has its own, tighter bound
+        await self._within(bound, asyncio.wait(callers), "the callers")
+        for caller in callers:
+            error = caller.exception() if caller.done() and not caller.cancelled() else None
+            if error is not None and not is_end_by_lies(error, self._plan):
+                self._history.violated("I11", f"a call raised {type(error).__name__}: {error}")
+        await self._within(left + 1, self._flush(), "flush after healing")
+        await self._probe()
+        await self._watchman.calm_down()
+        await self._watchman.probe_room()
+        await self._watchman.calm_down()
+
+    async def _within(self, bound_s: float, call: Awaitable[object], what: str) -> None:
+        try:
+            async with asyncio.timeout(bound_s):
+                await call
+        except TimeoutError:
+            self._history.violated("I17", f"{what} did not end within {bound_s:.3f} s after healing")
+
+    async def _flush(self) -> None:
+        try:
+            await self._producer.flush()
+        except UndeliveredError as error:
+            self._history.note_undelivered(error)
+
+    async def _probe(self) -> None:
+        """Every partition takes records again, soon."""
+        if not self._plan.is_honest:
+            return  # who was told of leader epochs that never were waits for them
+        partitions = range(self._plan.partitions)
+        at_once = max(1, self._plan.number("buffer_memory") // SMALLEST_CHUNK)
+        # More of them would stand in line for memory, a round trip each, until it is too late for the last.
+        for first in partitions[::at_once]:
+            await asyncio.gather(*map(self._watchman.probe, partitions[first : first + at_once]))
+
+    async def _end(self) -> None:
+        self._watchman.check_quiet()
+        await self._watchman.check_rest(self._network)
+        try:
+            async with asyncio.timeout(5):
+                await self._producer.close(1)
+        except UndeliveredError as error:
+            self._history.note_undelivered(error)
+        except TimeoutError:
+            self._history.violated("I17", "close(1) did not end within 5 s")
+        await asyncio.sleep(0.2)
+        self._watchman.check_gone(self._network)
+
+    # The judgement
+
+    def judge(self) -> Verdict:
+        """Compare the stories with the logs."""
+        history, plan = self._history, self._plan
+        self._load.resolve()
+        for story in history.stories:
+            if story.end is End.GIVEN_UP and story.expects_callback and not story.was_called_back:
+                history.violated("I2", f"{story.record} ({story.verb}) was withdrawn, and was not called back")
+        self._interceptor.check(history.violated)
+        logs = self._keeper.logs()
+        promise = Promise(
+            acks=plan.acks,
+            is_idempotent=plan.is_idempotent,
+            keeps_order=plan.acks != 0,
+            is_honest=plan.is_honest,
+            keeps_append_time=plan.keeps_append_time,
+            keeps_all="F15" not in plan.enabled and not plan.family.integer_edges,
+            partitions=None if "F21" in plan.enabled else plan.partitions,
+        )
+        for violation in check_history(history.stories, logs, promise):
+            history.violated(*violation)
+        if not plan.enabled and not plan.family.closes_early:
+            self._check_calm()
+        return Verdict(
+            plan=plan,
+            violations=tuple(history.violations),
+            digest=_digest(history.stories, logs),
+            turns=self._loop.turns,
+            records=len(history.stories),
+            ends=Counter([story.end for story in history.stories]),
+            faults=self._watch.faults,
+            error_codes=self._watch.error_codes,
+            states=self._watchman.states,
+            events=tuple(history.lines()),
+        )
+
+    def _check_calm(self) -> None:
+        """Where nothing goes wrong, nothing may fail but for want of memory or of time in line."""
+        for story in self._history.stories:
+            is_excused = any(word in story.error for word in ("BufferFull", "BufferTimeout", "MetadataNotReady"))
+            if story.end is not End.ACKNOWLEDGED and not is_excused:
+                self._history.violated("CALM", f"{story.record}: {story.end.value} {story.error:.200}")
+
+
+def _digest(stories: list[Story], logs: list[KeptLog]) -> int:
+    text = ",".join([story.end for story in stories])
+    told = [(*story.record, story.offset) for story in stories]
+    written = [(record.offset, record.timestamp, record.value) for log in logs for record in log.records]
+    return zlib.crc32(marshal.dumps((text, told, written), _PLAIN))

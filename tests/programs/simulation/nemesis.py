@@ -1,0 +1,133 @@
+"""Does the strikes of a plan, and heals everything in the end.
+
+A fault (`faults.py`) is laid down and mostly ends by itself: after so many requests, or after a time.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from random import Random
+
+from aioproducer.testing import ApiKey, Where
+from aioproducer.testing.fake_broker.cluster import ModelCluster
+from aioproducer.testing.fake_broker.log.partition import Partition
+from aioproducer.testing.fake_broker.version_profiles import profile_named
+from tests.programs.simulation.coordinator_faults import end_downgrade
+from tests.programs.simulation.faults import FAULTS, TOPIC, make_topic
+from tests.programs.simulation.history import History
+from tests.programs.simulation.kept_logs import LogKeeper
+from tests.programs.simulation.plan import Plan, Strike
+from tests.programs.simulation.simulated_network import SimulatedNetwork
+from tests.programs.simulation.simulated_node import Node
+
+
+class Nemesis:
+    """Does the strikes of one plan.
+
+    Args:
+        plan: whose.
+        network: where.
+        keeper: is told what brokers forget.
+        history: gets what was done.
+    """
+
+    def __init__(self, plan: Plan, network: SimulatedNetwork, keeper: LogKeeper, history: History) -> None:  # noqa: PLR0917
+        self.plan = plan
+        self.network = network
+        self.model: ModelCluster = network.model
+        self.keeper = keeper
+        self.wall_clock_shift_ms = 0
+        self.expired_at: list[float] = []
+        """When the transactional id has expired, in virtual seconds."""
+        self._history = history
+        self._loop = network.loop
+        self._is_over = False
+
+    def begin(self) -> None:
+        """Plan the strikes."""
+        for strike in self.plan.strikes:
+            self._loop.call_later(strike.at_s, self._strike, strike)
+
+    def heal(self) -> None:
+        """End everything that is wrong; nothing goes wrong afterwards."""
+        self._is_over = True
+        self._history.note("nemesis", "everything is healed")
+        now = self._loop.time()
+        self.model.faults.clear()
+        self.speak_as_planned()
+        self.network.names.clear_up()
+        for number, node in self.network.nodes.items():
+            self.model.brokers[number].stale_leaders = {}
+            self.model.restart(number, now)
+            self.model.hold_replication(number, now, held=False)
+            self.network.clear_up(node)
+        if self.model.topics.named(TOPIC) is None:
+            make_topic(self, self.plan.partitions)
+        if "downgrade" in self.plan.enabled:
+            end_downgrade(self)
+        for partition in self.model.partitions():
+            if partition.leader == -1:
+                partition.move_leader(partition.isr[0], now)
+        self.network.settle()
+
+    def _strike(self, strike: Strike) -> None:
+        if self._is_over:
+            return
+        self._history.note("nemesis", "%s (%s)", FAULTS[strike.fault].__doc__, strike.fault)
+        FAULTS[strike.fault](self, Random(strike.seed))
+        self.network.settle()
+
+    # What faults are made of
+
+    def speak(self, versions: Mapping[ApiKey, tuple[int, int]]) -> None:
+        """Have all brokers list other versions from now on, to whoever connects anew; nobody stays connected."""
+        settings = self.model.settings
+        self.model.settings = replace(settings, profile=replace(settings.profile, versions=versions))
+        for node in self.network.nodes.values():
+            self.network.cut_all(node, "the broker was replaced by another release")
+
+    def speak_as_planned(self) -> None:
+        """Have all brokers list what they did at first, unless they do."""
+        planned = profile_named(self.plan.profile).versions
+        if self.model.settings.profile.versions is not planned:
+            self.speak(planned)
+
+    def fired(self, fault: str) -> None:
+        """Count a fault that needs no request to have an effect."""
+        self.network.watch.fired(fault)
+
+    def later(self, delay_s: float, act: Callable[[], None]) -> None:
+        """Do something in a while, unless all is healed by then."""
+        self._loop.call_later(delay_s, self._unless_over, act)
+
+    def _unless_over(self, act: Callable[[], None]) -> None:
+        if not self._is_over:
+            act()
+            self.network.settle()
+
+    @property
+    def now(self) -> float:
+        """Virtual seconds."""
+        return self._loop.time()
+
+    @property
+    def request_timeout_s(self) -> float:
+        """Of the producer."""
+        return self.plan.number("request_timeout_ms") / 1000
+
+    def node(self, chance: Random) -> Node:
+        """Any node."""
+        return self.network.nodes[chance.choice(self.plan.nodes)]
+
+    def partition(self, chance: Random) -> Partition | None:
+        """Any partition there is now; None while there is no topic."""
+        partitions = self.model.partitions()
+        return chance.choice(partitions) if partitions else None
+
+    def place(self, chance: Random) -> Where:
+        """Produce requests, of all partitions or of one."""
+        index = chance.choice((None, chance.randrange(self.plan.partitions)))
+        return Where(api=ApiKey.PRODUCE, partition=index)
+
+    def a_while(self, chance: Random) -> float:
+        """Seconds, mostly less than the request time-out."""
+        return chance.choice((0.05, 0.5, 1.0, 2.0)) * chance.random() * self.request_timeout_s

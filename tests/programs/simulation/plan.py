@@ -1,0 +1,298 @@
+"""What one seed decides before anything happens. A plan is plain data, so that it can be shrunk."""
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from random import Random
+from typing import NamedTuple
+
+from tests.programs.simulation.families import FAMILIES, Family
+from tests.programs.simulation.rare_options import bulky_family, rare_trouble, with_rare_options
+
+CALM_SEEDS = 16
+"""One in so many seeds has no fault at all: then everything must be acknowledged."""
+
+APPEND_TIME = 0.15
+"""Of the topics so many have `message.timestamp.type=LogAppendTime`; not those that are made again, which lose it."""
+
+FROM_ZERO = 0.25
+"""In so many runs the ids of the nodes begin at 0, as they may, and else at 1."""
+
+SMALL_BATCH = 500
+"""Bytes; most batches of fewer have a single record."""
+
+USUAL = (149, 152)
+"""Records of somewhat more than half of the runs."""
+
+BEATS = (0.0, 0.01, 0.02, 0.04)
+"""Of the request time-out. Where much arrives together the loop goes round less often."""
+
+LONGEST_PAUSE = 2.0
+"""Of the request time-out: what a broker asks for at most (F19)."""
+
+BURSTS = (16, 32, 64)
+"""What callers bring at a time, from few to many: a run of the many has few requests, one of the few has many."""
+
+
+class Strike(NamedTuple):
+    """Something goes wrong at a time."""
+
+    at_s: float
+    """Virtual seconds after the start."""
+
+    fault: str
+    """F number."""
+
+    seed: int
+    """Of the chance in it, its own so that taking away one strike leaves the others as they are."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """One run, before it happens."""
+
+    family: Family
+    seed: int
+    options: Mapping[str, object]
+    """Of the producer."""
+
+    brokers: int
+    partitions: int
+    replication: int
+    min_insync: int
+    profile: str
+    latency_s: float
+    jitter_s: float
+    replication_delay_s: float
+    failover_delay_s: float
+    records: int
+    clients: int
+    pace_s: float
+    """Mean pause between two records of one caller."""
+
+    max_message_bytes: int | None
+    """What the topic takes as a batch; None: a megabyte."""
+
+    user_faults: bool
+    """F24 is enabled: callers are cancelled, serializers and callbacks raise."""
+
+    uses_bootstrap_name: bool
+    starts_before_faults: bool
+    chaos_s: float
+    """How long things go wrong."""
+
+    enabled: tuple[str, ...]
+    strikes: tuple[Strike, ...]
+    beat_s: float = 0.0
+    """See `SimulatedNetwork.beat_s`."""
+
+    burst: int = 2
+    """Records that callers bring at a time are at most one more."""
+
+    keeps_append_time: bool = False
+    """The topic keeps the time of appending, whatever time its records bring."""
+
+    schedule: str = "fifo"
+    """Who goes first where asyncio leaves it open: as in asyncio, or "pct"."""
+
+    first_node: int = 1
+    """The lowest id of a node."""
+
+    @property
+    def nodes(self) -> range:
+        """Ids of the nodes."""
+        return range(self.first_node, self.first_node + self.brokers)
+
+    @property
+    def is_idempotent(self) -> bool:
+        """Whether the producer is."""
+        return bool(self.options["enable_idempotence"])
+
+    @property
+    def is_honest(self) -> bool:
+        """Whether what brokers say can be relied on."""
+        return "lies" not in self.enabled
+
+    @property
+    def gives_up_early(self) -> bool:
+        """Whether a batch has few attempts, however much time is left."""
+        return "retries" in self.options
+
+    @property
+    def longest_pause_s(self) -> float:
+        """How long a pause may go on that a broker has asked for just before everything was healed."""
+        return LONGEST_PAUSE * self.number("request_timeout_ms") / 1000 if "F19" in self.enabled else 0.0
+
+    @property
+    def has_sound_hooks(self) -> bool:
+        """Whether the user has code around each record that never fails, drops a record, or changes one."""
+        return not self.user_faults and self.seed % 4 == 2
+
+    @property
+    def has_serializer(self) -> bool:
+        """Whether the user's own serializer is called for each value."""
+        return self.has_sound_hooks or (self.user_faults and self.seed % 3 == 0)
+
+    @property
+    def has_partitioner(self) -> bool:
+        """Whether the user's own partitioner says where records go that do not."""
+        return (self.has_sound_hooks and self.seed % 8 == 2) or (self.user_faults and self.seed % 4 == 1)
+
+    @property
+    def has_interceptor(self) -> bool:
+        """Whether the user's own interceptor sees all records, and drops some if the user makes faults."""
+        return self.has_sound_hooks or (self.user_faults and self.seed % 8 == 3)
+
+    @property
+    def acks(self) -> int:
+        """0, 1, or -1 for all."""
+        acks = self.options["acks"]
+        assert isinstance(acks, int)
+        return acks
+
+    def number(self, option: str) -> int:
+        """An option that is a number."""
+        value = self.options[option]
+        assert isinstance(value, int)
+        return value
+
+    def with_options(self, **options: object) -> "Plan":
+        """The same run with other options of the producer."""
+        return dataclasses.replace(self, options={**self.options, **options})
+
+
+def draw_plan(family_name: str, seed: int, *, schedule: str = "fifo") -> Plan:
+    """Decide everything about a run.
+
+    Args:
+        family_name: a key of `FAMILIES`.
+        seed: any integer.
+        schedule: see `Plan.schedule`.
+    """
+    plan = _usual_plan(family_name, seed, schedule)
+    trouble = rare_trouble(plan.family, seed) if plan.enabled else ()
+    strikes = tuple(_rare_strike(fault, plan) for fault in trouble)
+    return dataclasses.replace(
+        plan,
+        enabled=(*plan.enabled, *trouble),
+        strikes=(*plan.strikes, *strikes),
+        first_node=0 if Random(f"first-id-{family_name}-{seed}").random() < FROM_ZERO else 1,
+    )
+
+
+def _usual_plan(family_name: str, seed: int, schedule: str) -> Plan:
+    family = bulky_family(FAMILIES[family_name], seed)
+    chance = Random(f"{family_name}-{seed}")
+    enabled = _enabled(family, chance)
+    options = with_rare_options(_options(family, chance), family, seed)
+    if not enabled:
+        options |= {"delivery_timeout_ms": 60_000, "request_timeout_ms": 30_000, "max_block_ms": 60_000}
+    brokers = min(chance.randint(*family.brokers), chance.randint(*family.brokers))
+    replication = min(brokers, chance.choice(family.replication))
+    request_s = min(options["request_timeout_ms"] / 1000, 0.5)  # type: ignore[operator]  # drawn as a number
+    records = _records(family, options, chance)
+    clients = min(_draw(chance, family.clients), records)
+    chaos_s = min(chance.choice((0.3, 1.0, 2.0)) * options["delivery_timeout_ms"] / 1000, 20.0)  # type: ignore[operator]
+    return Plan(
+        family=family,
+        seed=seed,
+        options=options,
+        brokers=brokers,
+        partitions=_draw(chance, family.partitions),
+        replication=replication,
+        min_insync=2 if replication == 3 and chance.random() < 0.5 else 1,
+        profile=chance.choice(family.profiles),
+        latency_s=chance.choice((0.0005, 0.005, 0.02, 0.05)) * request_s,
+        jitter_s=chance.choice((0.0, 0.001, 0.01, 0.05)) * request_s,
+        replication_delay_s=chance.choice((0.0, 0.0, 0.002, 0.05)),
+        failover_delay_s=chance.choice((0.0, 0.1, 1.0)),
+        records=records,
+        clients=clients,
+        pace_s=chance.choice((0.0, 0.0, 0.5) if family.closes_early else (0.0, 0.5, 1.0)) * chaos_s * clients / records,
+        max_message_bytes=_draw(chance, family.max_message_bytes) if family.max_message_bytes else None,
+        user_faults="F24" in enabled,
+        uses_bootstrap_name=chance.random() < 0.5 or "F22" in enabled,
+        starts_before_faults=chance.random() < 0.7,
+        chaos_s=chaos_s,
+        enabled=enabled,
+        strikes=_strikes(family, [fault for fault in enabled if fault != "F24"], chance, chaos_s),
+        beat_s=chance.choice(BEATS) * request_s,
+        burst=chance.choice(BURSTS),
+        keeps_append_time="F21" not in enabled and Random(f"topic-{family_name}-{seed}").random() < APPEND_TIME,
+        schedule=schedule,
+    )
+
+
+def _enabled(family: Family, chance: Random) -> tuple[str, ...]:
+    """Half of a family's faults; none of them in one seed of some."""
+    is_calm = chance.randrange(CALM_SEEDS) == 0 and not family.max_message_bytes and not family.integer_edges
+    half = [fault for fault in family.faults if chance.random() < 0.5]
+    return () if is_calm and not family.always else (*family.always, *half)
+
+
+def _options(family: Family, chance: Random) -> dict[str, object]:
+    delivery_ms = _draw(chance, family.delivery_timeout_ms, middle=5_000)
+    linger_ms = min(_draw(chance, family.linger_ms, middle=10), delivery_ms // 3)
+    request_ms = chance.choice((delivery_ms - linger_ms, delivery_ms // 2, max(delivery_ms // 8, 100)))
+    acks = chance.choice(family.acks)
+    backoff_ms = chance.choice((20, 50, 100))
+    return {
+        "acks": acks,
+        "enable_idempotence": acks == -1 and chance.choice(family.idempotence),
+        "max_in_flight_requests_per_connection": chance.randint(*family.in_flight),
+        "linger_ms": linger_ms,
+        "batch_size": _draw(chance, family.batch_size, middle=1_000, below=0.1),
+        "buffer_memory": _draw(chance, family.buffer_memory, middle=16_384, below=0.3),
+        "compression_type": chance.choice(family.compression),
+        "delivery_timeout_ms": delivery_ms,
+        "request_timeout_ms": min(request_ms, delivery_ms - linger_ms),
+        "max_block_ms": chance.choice((200, 2_000, 60_000)),
+        "retry_backoff_ms": backoff_ms,
+        "retry_backoff_max_ms": chance.choice((4 * backoff_ms, 1_000)),
+        "reconnect_backoff_ms": chance.choice((5, 50)),
+        "reconnect_backoff_max_ms": chance.choice((50, 1_000)),
+        "socket_connection_setup_timeout_ms": chance.choice((300, 2_000)),
+        "socket_connection_setup_timeout_max_ms": 3_000,
+        "metadata_max_age_ms": chance.choice((delivery_ms, 10 * delivery_ms, 300_000)),
+        "metadata_recovery_rebootstrap_trigger_ms": chance.choice((1_000, 5_000)),
+        "max_waiting_records": chance.choice((65_536, 65_536, 20)),
+    }
+
+
+def _records(family: Family, options: Mapping[str, object], chance: Random) -> int:
+    """How many records: 150 or a few less or more, and few where each takes a batch, a request and an answer alone."""
+    low, high = family.records
+    batch_size, buffer_memory = options["batch_size"], options["buffer_memory"]
+    assert isinstance(batch_size, int)
+    assert isinstance(buffer_memory, int)
+    if min(batch_size, buffer_memory // 4) < SMALL_BATCH:
+        return chance.randint(low, max(low, high // 5))
+    dice = chance.random()
+    if dice < 0.35 or high <= USUAL[1]:
+        return chance.randint(low, min(USUAL[0], high))
+    return chance.randint(*USUAL) if dice < 0.95 else chance.randint(USUAL[1], high)
+
+
+def _draw(chance: Random, bounds: tuple[int, int], *, middle: int | None = None, below: float = 0.5) -> int:
+    """A number between bounds: `below` of the time under `middle`, and there rather near the lower bound."""
+    low, high = bounds
+    centre = middle if middle is not None and low < middle < high else (low + high) // 2
+    if chance.random() < below:
+        return max(low, round(math.exp(chance.uniform(math.log(low + 1), math.log(centre + 1)))) - 1)
+    return min(chance.randint(centre, high), chance.randint(centre, high))
+
+
+def _strikes(family: Family, faults: list[str], chance: Random, chaos_s: float) -> tuple[Strike, ...]:  # noqa: PLR0917
+    if not faults:
+        return ()
+    count = chance.randint(*family.strikes)
+    times = sorted(chance.uniform(0, chaos_s) for _ in range(count))
+    first = tuple(Strike(0.0, fault, chance.getrandbits(32)) for fault in family.at_start if chance.random() < 0.5)
+    return first + tuple(Strike(at, chance.choice(faults), chance.getrandbits(32)) for at in times)
+
+
+def _rare_strike(fault: str, plan: Plan) -> Strike:
+    """Before anything is sent, or at any time."""
+    chance = Random(f"strike-{fault}-{plan.seed}")
+    return Strike(chance.choice((0.0, plan.chaos_s)) * chance.random(), fault, chance.getrandbits(32))

@@ -1,0 +1,77 @@
+"""The event loop of a simulation: virtual time, names and connections from a simulated network, threads as events."""
+
+import asyncio
+import socket
+from collections.abc import Callable
+from concurrent.futures import Executor
+from functools import partial
+from random import Random
+from typing import TypeVar, TypeVarTuple
+
+from tests.programs.simulation.lean_loop import LeanLoop
+from tests.programs.simulation.simulated_network import SimulatedNetwork
+from tests.programs.simulation.simulated_transport import SimulatedTransport
+
+ResultT = TypeVar("ResultT")
+ArgumentsT = TypeVarTuple("ArgumentsT")
+
+LONGEST_JOB_S = 0.05
+"""How long a thread takes at most for what `run_in_executor` gives it."""
+
+
+class SimulatedLoop(LeanLoop):
+    """A loop on which nothing happens by chance.
+
+    Args:
+        random: how long jobs in threads take.
+    """
+
+    network: SimulatedNetwork
+    """Set once it exists: the two need each other."""
+
+    def __init__(self, random: Random) -> None:
+        super().__init__()
+        self._random = random
+
+    def close(self) -> None:
+        """Forget everything of the run: deliveries keep their loop, and the collector does not see through them."""
+        super().close()
+        self.set_exception_handler(None)
+        self.__dict__.pop("network", None)
+
+    async def getaddrinfo(  # type: ignore[override]  # as much of it as is used
+        self, host: str, port: int, **_: object
+    ) -> list[tuple[socket.AddressFamily, socket.SocketKind, int, str, tuple[str, int]]]:
+        """Ask the simulated name server; a name that it does not know is an address."""
+        found = await self.network.names.look_up(host)
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (each, port)) for each in found]
+
+    async def create_connection(  # type: ignore[override]  # as much of it as is used
+        self, factory: Callable[[], asyncio.Protocol], host: str, port: int
+    ) -> tuple[SimulatedTransport, asyncio.Protocol]:
+        """Connect on the simulated network."""
+        return await self.network.connect(factory, host, port)
+
+    def run_in_executor(
+        self,
+        executor: Executor | None,
+        func: Callable[[*ArgumentsT], ResultT],
+        *args: *ArgumentsT,
+    ) -> asyncio.Future[ResultT]:
+        """Run a job that would go to a thread as an event of its own, some time later."""
+        del executor
+        done: asyncio.Future[ResultT] = self.create_future()
+        self.call_later(self._random.uniform(0, LONGEST_JOB_S), finish, done, partial(func, *args))
+        return done
+
+
+def finish(done: asyncio.Future[ResultT], job: Callable[[], ResultT]) -> None:
+    """Do a job and let its future know, as an executor does."""
+    try:
+        result = job()
+    except Exception as error:  # noqa: BLE001  # as an executor does
+        if not done.cancelled():
+            done.set_exception(error)
+        return
+    if not done.cancelled():
+        done.set_result(result)

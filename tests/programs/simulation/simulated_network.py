@@ -1,0 +1,386 @@
+"""The network of a simulation: nodes with addresses, latencies and bad days, between transports and the brokers.
+
+Each connection keeps the order of its bytes; connections do not keep order among each other. What has left the
+producer arrives even when the producer has closed the connection since, seconds later if the way is long.
+"""
+
+import asyncio
+import struct
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from functools import partial
+from itertools import count
+from math import ceil
+from random import Random
+
+from aioproducer.testing.fake_broker.cluster import ModelCluster
+from aioproducer.testing.fake_broker.effects import Close, Effect, PauseReading, ResumeReading, Send
+from tests.programs.simulation.frame_watch import FrameWatch
+from tests.programs.simulation.hostile_answers import STRANGERS, changed, is_whole
+from tests.programs.simulation.lean_loop import LeanLoop
+from tests.programs.simulation.name_server import NameServer
+from tests.programs.simulation.simulated_node import Node
+from tests.programs.simulation.simulated_transport import SimulatedTransport
+from tests.programs.simulation.wire_watch import Fate, WireWatch
+
+PORT = 9092
+_NEXT = 1e-6
+"""Seconds between bytes that follow each other on a connection, where the loop does not keep the order of equals."""
+
+_LENGTH = struct.Struct(">i")
+_FRAGMENTS = 12
+
+
+@dataclass(slots=True, eq=False)
+class Passage:
+    """Something on its way, called when it arrives: a dark node keeps it waiting."""
+
+    way: Hashable
+    """What takes the same way arrives in order."""
+
+    node: Node
+    act: Callable[[], None]
+    held: list[tuple[Node, Callable[[], None]]]
+
+    def __call__(self) -> None:
+        """Arrive."""
+        if self.node.is_dark:
+            self.held.append((self.node, self.act))
+        else:
+            self.act()
+
+
+class SimulatedNetwork:
+    """All nodes and connections.
+
+    Args:
+        loop: its clock is the time.
+        model: the brokers.
+        random: latencies, fragments.
+        watch: looks at what is written and answered.
+    """
+
+    def __init__(  # noqa: PLR0917  # what it stands between
+        self, loop: asyncio.AbstractEventLoop, model: ModelCluster, random: Random, watch: WireWatch
+    ) -> None:
+        self.loop = loop
+        self.model = model
+        self.watch = watch
+        self.nodes = {number: Node(number) for number in model.brokers}
+        self.names = NameServer(lambda: [node.host for node in self.nodes.values()])
+        self.connections: dict[int, SimulatedTransport] = {}
+        self.frames = FrameWatch(watch.violated)
+        self.violated = watch.violated
+        self.beat_s = 0.0
+        """Whatever arrives does so at a multiple of it, so that much arrives together; 0.0: at any time."""
+        self._random = random
+        self._next = 0.0 if isinstance(loop, LeanLoop) else _NEXT
+        self._numbers = count(1)
+        self._timer: asyncio.TimerHandle | None = None
+        self._held: list[tuple[Node, Callable[[], None]]] = []  # what waits for a dark node
+        self._lights: list[tuple[Node, asyncio.Future[None]]] = []  # who waits to connect to one
+        self._moves = count(1)
+        self._ghosts: list[asyncio.TimerHandle] = []
+        for node in self.nodes.values():
+            self._place(node)
+
+    # Addresses
+
+    def move_all(self) -> None:
+        """Give every node another address and end all connections: the cluster was replaced."""
+        move = next(self._moves)
+        for node in self.nodes.values():
+            node.host = f"10.0.{move}.{node.number}"
+            self._place(node)
+        for connection in list(self.connections.values()):
+            self.cut(connection, "the node moved away")
+
+    def _place(self, node: Node) -> None:
+        broker = self.model.brokers[node.number]
+        broker.host, broker.port = node.host, PORT
+
+    # Connections
+
+    async def connect(
+        self, factory: Callable[[], asyncio.Protocol], host: str, port: int
+    ) -> tuple[SimulatedTransport, asyncio.Protocol]:
+        """Connect to the node at an address; a dark one keeps us waiting.
+
+        Raises:
+            ConnectionRefusedError: nobody listens there.
+        """
+        node = None
+        for each in self.nodes.values():
+            if each.host == host and port == PORT:
+                node = each
+                break
+        self.watch.connecting(host)
+        now = self.loop.time()
+        await asyncio.sleep(self._arrival(node) - now if node is not None else 0.001)
+        while node is not None and node.is_dark:
+            light: asyncio.Future[None] = self.loop.create_future()
+            self._lights.append((node, light))
+            await light
+        if node is None or node.host != host or node.is_refusing or not self.model.brokers[node.number].is_alive:
+            raise ConnectionRefusedError(111, "Connection refused")
+        protocol = factory()
+        transport = SimulatedTransport(self, protocol, node, next(self._numbers))
+        self.connections[transport.number] = transport
+        self.model.brokers[node.number].connected(transport.number)
+        self.watch.connected(transport)
+        protocol.connection_made(transport)
+        if not transport.sends_at_once:
+            self.violated("SOCKET", f"connection {transport.number} delays small frames, or does not keep itself alive")
+        return transport, protocol
+
+    def closed_by_producer(self, transport: SimulatedTransport) -> None:
+        """Let the node see the end, after all that was sent before."""
+        self._send_later(transport, lambda: self._end_at_node(transport))
+
+    def cut(self, transport: SimulatedTransport, reason: str) -> None:
+        """Break a connection now, for both ends."""
+        self._end_at_node(transport)
+        transport.reset(reason)
+
+    def cut_all(self, node: Node, reason: str) -> None:
+        """Break all connections to a node."""
+        for connection in list(self.connections.values()):
+            if connection.node is node:
+                self.cut(connection, reason)
+
+    def forget(self, transport: SimulatedTransport) -> None:
+        """The producer has let go of a connection; what is on the way up still arrives."""
+        self.connections.pop(transport.number, None)
+        self.watch.lost(transport)
+        self.frames.lost(transport)
+
+    def _end_at_node(self, transport: SimulatedTransport) -> None:
+        if transport.is_open_at_node:
+            transport.is_open_at_node = False
+            self.model.brokers[transport.node.number].disconnected(transport.number)
+
+    # The weather
+
+    def stall(self, node: Node, window: int) -> None:
+        """Let a node read no more; `window` bytes of each connection still leave when there are any."""
+        node.is_stalled = True
+        self.loop.call_later(0.01, self._fill_window, node, window)
+
+    def _fill_window(self, node: Node, window: int) -> None:
+        for connection in list(self.connections.values()):
+            if connection.node is node:
+                connection.leave(window)
+
+    def clear_up(self, node: Node) -> None:
+        """End whatever is wrong with a node's network; what waited goes on, in order."""
+        node.clear_up()
+        held = [what for where, what in self._held if where is node]
+        self._held[:] = [(where, what) for where, what in self._held if where is not node]
+        for deliver in held:
+            deliver()
+        for where, light in self._lights:
+            if where is node and not light.done():
+                light.set_result(None)
+        self._lights = [(where, light) for where, light in self._lights if not light.done()]
+        for connection in list(self.connections.values()):
+            if connection.node is node:
+                connection.leave(2**31)
+
+    # Up: from the producer to a broker
+
+    def note_written(self, transport: SimulatedTransport, frame: bytes) -> None:
+        """Look at a frame that the producer writes."""
+        is_produce = self.watch.written(transport, frame)
+        if is_produce and transport.node.ghost_times > 0:
+            transport.node.ghost_times -= 1
+            self._plan_ghost(transport, frame, is_last=False)
+
+    def send_up(self, transport: SimulatedTransport, data: bytes) -> None:
+        """Carry bytes to the node."""
+        node = transport.node
+        if transport.is_cut:
+            return
+        if node.cut_times > 0:
+            node.cut_times -= 1
+            transport.is_cut = True
+            self.watch.fired("F4")
+            part = data[: self._random.randrange(len(data))]
+            self._carry_up(transport, part)
+            self.loop.call_at(self._up_time(transport), self.cut, transport, "cut in the middle of a request")
+        else:
+            self._carry_up(transport, data)
+
+    def _carry_up(self, transport: SimulatedTransport, data: bytes) -> None:
+        if transport.node.fragment_times <= 0:
+            self._send_later(transport, partial(self._arrive, transport, data))
+            return
+        for piece in self._pieces(transport.node, data):
+            self._send_later(transport, partial(self._arrive, transport, piece))
+
+    def _arrive(self, transport: SimulatedTransport, data: bytes) -> None:
+        if not transport.is_open_at_node:
+            return
+        if transport.is_paused_by_broker:
+            transport.waiting.append(data)
+            return
+        unread = transport.unread
+        broker = self.model.brokers[transport.node.number]
+        now = self.loop.time()
+        if not unread and len(data) >= _LENGTH.size and len(data) == _LENGTH.size + _LENGTH.unpack_from(data)[0]:
+            broker.receive(transport.number, memoryview(data)[_LENGTH.size :], now)
+            self.settle()
+            return
+        unread += data
+        while len(unread) >= _LENGTH.size:
+            end = _LENGTH.size + _LENGTH.unpack_from(unread)[0]
+            if len(unread) < end:
+                break
+            frame = memoryview(bytes(unread[_LENGTH.size : end]))
+            del unread[:end]
+            broker.receive(transport.number, frame, now)
+        self.settle()
+
+    def _plan_ghost(self, transport: SimulatedTransport, frame: bytes, *, is_last: bool) -> None:
+        when = self.loop.time() + transport.node.ghost_delay_s
+        haunt = partial(self._haunt, transport, frame, is_last=is_last)
+        self._ghosts.append(self.loop.call_at(when, Passage("ghosts", transport.node, haunt, self._held)))
+
+    def lay_ghosts(self) -> None:
+        """Let no second copy of what was sent so far arrive: what follows is told as if it came much later."""
+        for ghost in self._ghosts:
+            ghost.cancel()
+        self._ghosts.clear()
+
+    def _haunt(self, transport: SimulatedTransport, frame: bytes, *, is_last: bool) -> None:
+        """Let a broker get a request a second time, on a connection that nobody else knows of.
+
+        Only one that was appended or never answered: no network repeats what a broker has refused.
+        """
+        broker = self.model.brokers[transport.node.number]
+        fate = self.watch.fate(transport, frame)
+        if fate is Fate.OPEN and not is_last:
+            self._plan_ghost(transport, frame, is_last=True)
+        if fate is Fate.MAY_REPEAT and broker.is_alive:
+            self.watch.fired("F7")
+            number = next(self._numbers)
+            broker.connected(number)
+            broker.receive(number, memoryview(frame)[_LENGTH.size :], self.loop.time())
+            self.settle()
+
+    # Down: from a broker to the producer
+
+    def settle(self) -> None:
+        """Carry out what the brokers want done, and plan when to look at them again."""
+        for effect in self.model.take_effects():
+            transport = self.connections.get(effect.connection_id)
+            if transport is None:
+                continue
+            if isinstance(effect, Send):
+                self._send_down(transport, b"".join(effect.buffers))
+            else:
+                self._carry_out(effect, transport)
+        self._plan()
+
+    def _carry_out(self, effect: Effect, transport: SimulatedTransport) -> None:
+        match effect:
+            case Close():
+                transport.is_open_at_node = False
+                if effect.is_abrupt:
+                    self.watch.died(transport.node.number)
+                end = (lambda: transport.reset(effect.reason)) if effect.is_abrupt else transport.receive_end
+                self._answer_later(transport, end)
+            case PauseReading():
+                transport.is_paused_by_broker = True
+            case ResumeReading():
+                transport.is_paused_by_broker = False
+                while transport.waiting and not transport.is_paused_by_broker:
+                    self._arrive(transport, transport.waiting.popleft())
+
+    def _send_down(self, transport: SimulatedTransport, data: bytes) -> None:
+        if transport.node.lie_times > 0:
+            transport.node.lie_times -= 1
+            self.watch.fired("lies")
+            self.watch.answered(transport, data, is_heard=False)
+            transport.is_spoilt = True
+            data = changed(data, self._random)
+        if transport.node.stranger_times > 0 and not transport.down_at:
+            transport.node.stranger_times -= 1
+            self.watch.answered(transport, data, is_heard=False)
+            self._answer_later(transport, partial(self._speak, transport, self._random.choice(STRANGERS)))
+            return
+        last = data
+        if transport.node.fragment_times > 0:
+            *fragments, last = self._pieces(transport.node, data)
+            if not is_whole(data):
+                transport.is_spoilt = True  # its size comes first, and is enough
+            for piece in fragments:
+                self._answer_later(transport, partial(transport.receive, piece))
+        self._answer_later(transport, partial(self._answer, transport, data, last))
+        if transport.node.echo_times > 0 and is_whole(data):
+            transport.node.echo_times -= 1
+            self._answer_later(transport, partial(self._speak, transport, data))
+
+    def _speak(self, transport: SimulatedTransport, data: bytes) -> None:
+        """Let the producer read what no broker answers; it may take it for the rest of a frame of a wrong size."""
+        is_certain = not transport.is_spoilt
+        transport.is_spoilt = True
+        transport.receive(data)
+        self.frames.taken(transport, is_bad=is_certain)
+
+    def _answer(self, transport: SimulatedTransport, frame: bytes, last: bytes) -> None:
+        is_bad = self.frames.is_bad(transport, frame)
+        self.watch.answered(transport, frame)
+        transport.receive(last)
+        self.frames.taken(transport, is_bad=is_bad)
+
+    def _plan(self) -> None:
+        when = self.model.next_wakeup()
+        if self._timer is not None:
+            if when is not None and self._timer.when() <= when:
+                return
+            self._timer.cancel()
+            self._timer = None
+        if when is not None:
+            self._timer = self.loop.call_at(when, self._wake)
+
+    def _wake(self) -> None:
+        self._timer = None
+        self.model.advance(self.loop.time())
+        self.settle()
+
+    def wake_soon(self) -> None:
+        """The brokers have something to do that nobody asked for."""
+        self.loop.call_soon(self._wake)
+
+    # Time
+
+    def _send_later(self, transport: SimulatedTransport, act: Callable[[], None]) -> None:
+        self.loop.call_at(self._up_time(transport), Passage(transport.way_up, transport.node, act, self._held))
+
+    def _answer_later(self, transport: SimulatedTransport, act: Callable[[], None]) -> None:
+        transport.down_at = when = max(self._arrival(transport.node), transport.down_at + self._next)
+        self.loop.call_at(when, Passage(transport.way_down, transport.node, act, self._held))
+
+    def _up_time(self, transport: SimulatedTransport) -> float:
+        transport.up_at = when = max(self._arrival(transport.node), transport.up_at + self._next)
+        return when
+
+    def _arrival(self, node: Node) -> float:
+        latency_s = node.latency_s + node.extra_s
+        if node.jitter_s:
+            latency_s += self._random.random() * node.jitter_s
+        when = self.loop.time() + latency_s
+        return self.on_beat(when) if self.beat_s else when
+
+    def on_beat(self, when: float) -> float:
+        """The next time, not before `when`, at which something may arrive."""
+        beat_s = self.beat_s
+        return ceil(when / beat_s) * beat_s if beat_s else when
+
+    def _pieces(self, node: Node, data: bytes) -> list[bytes]:
+        if len(data) < 2:
+            return [data]
+        node.fragment_times -= 1
+        self.watch.fired("F9")
+        single = min(self._random.randrange(1, _FRAGMENTS), len(data) - 1)
+        return [*(data[i : i + 1] for i in range(single)), data[single:]]

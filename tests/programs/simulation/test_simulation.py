@@ -1,0 +1,74 @@
+"""A few seeds of every family, and that a seed decides everything. The many are run by `python -m tests.programs.simulation`."""
+
+import pytest
+
+from tests.programs.simulation.campaign import Campaign, Failure, live_through_many
+from tests.programs.simulation.families import FAMILIES
+from tests.programs.simulation.plan import draw_plan
+from tests.programs.simulation.run import live_through
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("family", FAMILIES)
+def test_no_invariant_is_broken(family: str, seed: int) -> None:
+    """Whatever goes wrong; the message says what replays it."""
+    verdict = live_through(draw_plan(family, seed))
+
+    found = [str(violation) for violation in verdict.violations]
+    assert found == [], Failure(family=family, seed=seed, violations=found).command
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(2, 10))
+@pytest.mark.parametrize("family", FAMILIES)
+def test_no_invariant_is_broken_by_more_seeds(family: str, seed: int) -> None:
+    """The same, for those who have the time."""
+    test_no_invariant_is_broken(family, seed)
+
+
+@pytest.mark.parametrize("family, seed", [("D7", 20_081), ("D10", 17), ("D12", 36)])
+def test_seed_that_has_found_a_defect_finds_none_any_more(family: str, seed: int) -> None:
+    """As long as plans are drawn as they were then. D10, D12: a transactional id expires."""
+    test_no_invariant_is_broken(family, seed)
+
+
+@pytest.mark.parametrize("family, seed", [("D5", 20_026), ("D20", 20_221), ("D18", 4_300_973), ("D8", 4_600_952)])
+def test_alarm_that_was_false_is_not_given_again(family: str, seed: int) -> None:
+    """A buffer of one batch, for ten probes at once and for who stands last; pauses: of a minute, by a lie; unused."""
+    test_no_invariant_is_broken(family, seed)
+
+
+@pytest.mark.parametrize("family", ["D2", "D16"])
+def test_seed_decides_everything(family: str) -> None:
+    """A second run is the first again, recorded or not."""
+    runs = [live_through(draw_plan(family, 3), is_recording=is_recording) for is_recording in (False, True, True)]
+
+    assert len({(run.digest, run.turns) for run in runs}) == 1
+    assert runs[0].events == ()
+    assert runs[1].events == runs[2].events != ()
+
+
+def test_history_says_who_sent_what_and_what_the_brokers_did() -> None:
+    """Callers, producer, network, brokers, mischief."""
+    events = "\n".join(live_through(draw_plan("D2", 3), is_recording=True).events)
+
+    assert all(who in events for who in ("caller", "producer", "network", "broker", "nemesis", "log"))
+
+
+def test_ids_of_nodes_begin_at_0_in_some_runs() -> None:
+    """As they may; records are written to node 0 as to any other."""
+    plans = [draw_plan("D2", seed) for seed in range(20)]
+    [first, *_] = [plan for plan in plans if plan.first_node == 0]
+    events = "\n".join(live_through(first, is_recording=True).events)
+
+    assert {plan.first_node for plan in plans} == {0, 1}
+    assert "node 0, Produce #" in events
+
+
+def test_campaign_adds_up_runs_of_all_families() -> None:
+    """Each family has its turn, and its sizes are told."""
+    outcome = live_through_many(Campaign(families=("D1", "D4"), first=0, seeds=2))
+
+    assert outcome.runs == 4
+    assert set(outcome.digests) == {("D1", 0), ("D1", 1), ("D4", 0), ("D4", 1)}
+    assert {family: len(records) for family, records in outcome.records.items()} == {"D1": 2, "D4": 2}

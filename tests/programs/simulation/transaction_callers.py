@@ -1,0 +1,234 @@
+"""What callers do with a transactional producer: transactions of a few records, kept, given up or cancelled."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from random import Random
+from typing import Protocol
+
+from aioproducer import (
+    IllegalStateError,
+    KafkaError,
+    Producer,
+    ProducerFencedError,
+    TransactionAbortableError,
+    TransactionTimeoutError,
+)
+from aioproducer._producer.transaction import Transaction
+from tests.programs.simulation.faults import TOPIC
+from tests.programs.simulation.history import History
+from tests.programs.simulation.offset_callers import OffsetCaller
+from tests.programs.simulation.plan import Plan
+from tests.programs.simulation.transaction_stories import Place, TransactionEnd, TransactionStory
+
+FATAL = (ProducerFencedError, IllegalStateError)
+GIVEN_UP = 0.2
+"""How many of the transactions their callers abort."""
+
+BLOCKS = 0.7
+"""How many are `async with` blocks; the others are begun and ended by hand."""
+
+IMPATIENT = 0.5
+"""How many of the calls that end one are given up, and repeated."""
+
+FICKLE = 0.1
+"""How many of those who commit by hand give that up, and would rather abort."""
+
+MOST_ASKED = 3
+LOYAL = 0.8
+"""How many of those who have rivals go on with the producer that they had, as another process does."""
+
+
+class GivenUpError(Exception):
+    """What a caller raises in its transaction so that it is aborted."""
+
+
+class Lives(Protocol):
+    """Whose producer callers use: it may be another one each time."""
+
+    @property
+    def producer(self) -> Producer:
+        """The present one."""
+
+    def number_of(self, producer: Producer) -> int:
+        """Which life that is."""
+
+    def begin_story(self) -> TransactionStory:
+        """A new transaction."""
+
+    async def replace(self, dead: Producer) -> None:
+        """Put another producer in the place of one that cannot go on."""
+
+
+class TransactionCaller:
+    """One task that sends transactions.
+
+    Args:
+        lives: whose producer it uses.
+        plan: what it does.
+        number: of the caller.
+        history: gets what it does.
+        is_calm: it commits what it sends.
+    """
+
+    def __init__(self, lives: Lives, plan: Plan, number: int, history: History, *, is_calm: bool = False) -> None:  # noqa: PLR0917
+        self._lives = lives
+        self._plan = plan
+        self._history = history
+        self._is_calm = is_calm
+        self._chance = Random(f"{plan.family.name}-{plan.seed}-caller-{number}")
+        self._mine: Producer | None = None  # to go on with, whoever else has started meanwhile
+        self._has_begun = False
+        self._whims = Random(f"{plan.family.name}-{plan.seed}-whims-{number}")
+        self._offsets = OffsetCaller(plan, self._whims, history)
+
+    async def run(self, transactions: int) -> None:
+        """Send so many transactions."""
+        for _ in range(transactions):
+            if self._plan.user_faults and self._chance.random() < self._plan.family.cancels:
+                await self._impatiently()
+            else:
+                await self.transaction(self._lives.begin_story())
+            if self._plan.pace_s and self._chance.random() < 0.3:
+                await asyncio.sleep(self._chance.expovariate(1 / self._plan.pace_s))
+
+    async def _impatiently(self) -> None:
+        """Send a transaction and cancel it at any moment."""
+        task = asyncio.ensure_future(self.transaction(self._lives.begin_story(), is_block=True))
+        await asyncio.sleep(self._chance.choice((0.0, 0.01, 0.3)) * self._chance.random())
+        task.cancel()
+        await asyncio.wait([task])
+        if not task.cancelled() and (error := task.exception()) is not None:
+            raise error
+
+    async def transaction(self, story: TransactionStory, *, is_block: bool = False) -> None:
+        """Send one transaction; whatever comes of it is in its story. Only that of a block ends with its task."""
+        producer, self._mine = self._mine or self._lives.producer, None
+        story.producer = self._lives.number_of(producer)
+        story.end = TransactionEnd.ABORTED  # until somebody asks for a commit
+        self._has_begun = False
+        try:
+            is_block = is_block or self._chance.random() < BLOCKS
+            await (self._as_a_block if is_block else self._by_hand)(producer, story)
+            if story.end is TransactionEnd.UNKNOWN:
+                story.end = TransactionEnd.COMMITTED
+        except GivenUpError:
+            pass
+        except KafkaError as error:
+            self._note_error(story, error)
+            if isinstance(error, FATAL) or not (self._has_begun or isinstance(error, TransactionTimeoutError)):
+                await self._lives.replace(producer)
+                producer = None
+        finally:
+            await self._offsets.end(story)
+            story.ended_at = min(story.ended_at, self._history.clock())
+            self._history.note("caller", "%s", story)
+        if self._plan.family.rivals and self._chance.random() < LOYAL:
+            self._mine = producer
+
+    def _note_error(self, story: TransactionStory, error: KafkaError) -> None:
+        story.error, story.ended_at = f"{type(error).__name__}: {error}", self._history.clock()
+        if self._history.secrecy is not None:
+            self._history.secrecy.look_at_error(error)
+        if isinstance(error, TransactionAbortableError):
+            story.end = TransactionEnd.ABORTED
+
+    async def _as_a_block(self, producer: Producer, story: TransactionStory) -> None:
+        async with producer.transaction() as txn:
+            self._has_begun = True
+            self._history.note("caller", "transaction %d begins", story.number)
+            await self._fill(txn, story)
+            self._think_again()
+            story.end = TransactionEnd.UNKNOWN
+
+    async def _by_hand(self, producer: Producer, story: TransactionStory) -> None:
+        """Begin, and end by calls that are given up and repeated.
+
+        Raises:
+            GivenUpError: it was aborted because its caller wanted that.
+            KafkaError: it was aborted because something failed, or has no end.
+        """
+        await producer.begin_transaction(wait=True)
+        self._has_begun = True
+        self._history.note("caller", "transaction %d begins, by hand", story.number)
+        try:
+            await self._fill(producer, story)
+            self._think_again()
+            story.end = TransactionEnd.UNKNOWN
+            if self._is_calm or self._whims.random() >= FICKLE:
+                await self._until_heard(producer.commit_transaction)
+            elif await self._change_of_mind(producer):
+                story.end = TransactionEnd.ABORTED
+        except FATAL:
+            raise
+        except (GivenUpError, KafkaError):
+            await self._until_heard(producer.abort_transaction)
+            raise
+
+    async def _until_heard(self, end: Callable[[], Coroutine[object, object, None]]) -> None:
+        """Ask for an end, give up, and ask again, by several tasks at once: they join what is under way (I18)."""
+        asked = 0
+        while asked < MOST_ASKED and self._chance.random() < IMPATIENT and not self._is_calm:
+            asked += 1
+            task = asyncio.ensure_future(end())
+            await asyncio.sleep(self._chance.choice((0.0, 0.001, 0.05, 0.5)) * self._chance.random())
+            task.cancel()
+            await asyncio.wait([task])
+            if not task.cancelled():
+                return task.result()
+        ends = (end() for _ in range(self._chance.randint(1, 2)))
+        answers = await asyncio.gather(*ends, return_exceptions=True)
+        # Once one is told, it is over for the others; which is the first is the schedule's to say.
+        told = next((each for each in answers if not isinstance(each, IllegalStateError)), answers[0])
+        if isinstance(told, IllegalStateError) and asked:
+            self._history.violated("I18", f"an end that was asked for {asked + 1} times is not joined: {told}")
+        if isinstance(told, BaseException):
+            raise told
+        return None
+
+    async def _change_of_mind(self, producer: Producer) -> bool:
+        """Give a commit up and ask for an abort, which is refused once the commit has gone out; tells whether not."""
+        commit = asyncio.ensure_future(producer.commit_transaction())
+        await asyncio.sleep(self._whims.choice((0.0, 0.001, 0.05)) * self._whims.random())
+        commit.cancel()
+        await asyncio.wait([commit])
+        if not commit.cancelled():
+            commit.result()
+            return False
+        try:
+            await producer.abort_transaction()
+        except IllegalStateError:
+            await self._until_heard(producer.commit_transaction)
+            return False
+        return True
+
+    def _think_again(self) -> None:
+        """Give the transaction up, sometimes.
+
+        Raises:
+            GivenUpError: it is to be aborted.
+        """
+        if not self._is_calm and self._chance.random() < GIVEN_UP:
+            raise GivenUpError
+
+    async def _fill(self, txn: Transaction | Producer, story: TransactionStory) -> None:
+        for number in range(self._chance.randint(0, 8) if not self._is_calm else 2):
+            partition = self._chance.randrange(self._plan.partitions)
+            value = Place(story.number, number).payload(b"x" * self._chance.randint(0, self._plan.family.value_size[1]))
+            match self._chance.randrange(3):
+                case 0:
+                    txn.send(TOPIC, value, partition=partition)
+                    story.records[number] = partition
+                case 1:
+                    await txn.enqueue(TOPIC, value, partition=partition)
+                    story.records[number] = partition
+                case _:
+                    story.records[number] = partition
+                    await txn.send_and_wait(TOPIC, value, partition=partition)
+            if self._chance.random() < 0.1:
+                await asyncio.sleep(self._chance.random() * 0.05)
+            if not self._is_calm and self._chance.random() < self._plan.family.thinks:
+                await asyncio.sleep(self._chance.random() * self._plan.number("request_timeout_ms") / 2000)
+        if self._chance.random() < self._plan.family.sends_offsets:
+            await self._offsets.send(txn, story, is_calm=self._is_calm)
+            if not self._is_calm and self._whims.random() < self._plan.family.thinks:  # a copy of others may come now
+                await asyncio.sleep(self._whims.random() * self._plan.number("request_timeout_ms") / 1000)

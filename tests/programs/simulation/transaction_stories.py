@@ -1,0 +1,197 @@
+"""What callers were told of their transactions, and how that is compared with the logs: I3, I12, I14, C7-C9.
+
+A transaction is there as a whole or not at all, its offsets too. One that was committed for its caller is there;
+one that was never asked to be committed, or that its caller was told to be aborted, is not; of the rest nobody knows.
+"""
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+from aioproducer import ConsumerGroupMetadata
+from aioproducer.records import TopicPartition
+from aioproducer.testing.fake_broker.log.control_batch import marker_of
+from aioproducer.testing.fake_broker.log.partition_log import LoggedBatch
+from aioproducer.testing.fake_broker.log.record_batch import LoggedRecord, decode_records
+from tests.programs.simulation.history import Violation
+
+TORN: Final = -2
+"""As the offset of a group: some of its partitions have theirs, others do not."""
+
+STALE_GENERATION: Final = 7
+"""Of no group: a coordinator refuses whoever says that it reads under it."""
+
+
+class TransactionEnd(Enum):
+    """How a transaction ended for its caller."""
+
+    OPEN = "open"
+    COMMITTED = "committed"
+    ABORTED = "aborted"
+    """Nobody has asked for a commit, or the caller was told that there is none."""
+
+    UNKNOWN = "unknown"
+    """The commit failed, or its caller was cancelled in it."""
+
+
+class Place(NamedTuple):
+    """Which record: its transaction, and its number in it; it stands in the payload."""
+
+    transaction: int
+    number: int
+
+    def payload(self, filler: bytes) -> bytes:
+        """The value of the record."""
+        return b"%d.%d|" % self + filler
+
+    @classmethod
+    def of(cls, record: LoggedRecord) -> "Place":
+        """Read it off a record."""
+        transaction, number = (record.value or b"").split(b"|", 1)[0].split(b".")
+        return cls(int(transaction), int(number))
+
+
+@dataclass(slots=True, eq=False)
+class TransactionStory:
+    """One transaction, from its begin to its end."""
+
+    number: int
+    producer: int
+    """Which life of the producer, from 0 on."""
+
+    began_at: float
+    records: dict[int, int] = field(default_factory=dict)
+    """Partition of each record that was taken, by its number."""
+
+    has_offset: bool = False
+    """Offsets were given, and nothing has said that they are not taken."""
+
+    offset_places: list[TopicPartition] = field(default_factory=list)
+    """The partitions of its offsets: all of them are committed, or none."""
+
+    is_stale: bool = False
+    """Its offsets are of a member that the group does not have."""
+
+    end: TransactionEnd = TransactionEnd.OPEN
+    error: str = ""
+    ended_at: float = math.inf
+
+    @property
+    def group(self) -> str:
+        """The group whose offset it commits: its own, so that every offset can be looked for."""
+        return f"group-{self.number}"
+
+    @property
+    def text_of_offsets(self) -> str:
+        """What the group's coordinator is to keep beside each offset."""
+        return f"of {self.number}"
+
+    def __str__(self) -> str:
+        return (
+            f"transaction {self.number} of producer {self.producer} ({self.end.value}{self.error and ': '}{self.error})"
+        )
+
+
+class Outcome(NamedTuple):
+    """What is there in the end."""
+
+    committed: Mapping[int, Sequence[LoggedRecord]]
+    """What a reader of committed records sees, by partition."""
+
+    batches: Mapping[int, Sequence[LoggedBatch]]
+    """All that is in the logs, markers too."""
+
+    offsets: Mapping[str, int]
+    """Committed offset of each group, the same in each of its partitions; -1: none, or `TORN`."""
+
+    fenced_at: Mapping[int, float]
+    """When the successor of each producer had started, in virtual seconds."""
+
+    forgotten_at: Mapping[int, float]
+    """When brokers forgot each producer whose id has expired, in virtual seconds: the first time after its start."""
+
+
+def member_of(group: str, *, is_stale: bool = False) -> ConsumerGroupMetadata:
+    """Who commits for a group: what is told of it is looked for on the wire."""
+    generation = STALE_GENERATION if is_stale else -1
+    return ConsumerGroupMetadata(group, generation, f"member of {group}", f"instance of {group}")
+
+
+def check_transactions(stories: Sequence[TransactionStory], outcome: Outcome) -> Iterator[Violation]:
+    """Everything that is not as callers were told."""
+    found: dict[int, Counter[int]] = defaultdict(Counter)
+    for records in outcome.committed.values():
+        for record in records:
+            place = Place.of(record)
+            found[place.transaction][place.number] += 1
+    for story in stories:
+        yield from _check_whole(story, found[story.number], outcome)
+    yield from _check_order(outcome.committed)
+    for partition, batches in outcome.batches.items():
+        yield from _check_spans(partition, batches)
+
+
+def _check_whole(story: TransactionStory, seen: Counter[int], outcome: Outcome) -> Iterator[Violation]:
+    twice = [number for number, times in seen.items() if times > 1]
+    if twice:
+        yield Violation("I3", f"{story}: records {twice} are there more than once")
+    if outcome.offsets.get(story.group) == TORN:
+        yield Violation("C8", f"{story}: of its offsets in {story.offset_places} some are not there, or altered")
+    has_offset = outcome.offsets.get(story.group, -1) == story.number
+    match story.end:
+        case TransactionEnd.COMMITTED:
+            yield from _check_committed(story, set(seen), outcome, has_offset=has_offset)
+        case TransactionEnd.ABORTED:
+            if seen or has_offset:
+                yield Violation("I12", f"{story}: records {sorted(seen)} are there, its offset: {has_offset}")
+        case _:
+            yield from _check_torn(story, set(seen), has_offset=has_offset)
+
+
+def _check_committed(
+    story: TransactionStory, present: set[int], outcome: Outcome, *, has_offset: bool
+) -> Iterator[Violation]:
+    expected = set(story.records)
+    if present != expected:
+        yield Violation("I12", f"{story}: of {len(expected)} records {sorted(expected - present)} are missing")
+    if story.has_offset and not has_offset:
+        yield Violation("C8", f"{story}: its offset is missing")
+    is_late = story.began_at >= outcome.fenced_at.get(story.producer, float("inf"))
+    if is_late and (expected or story.has_offset):
+        yield Violation("C9", f"{story}: began after its producer was fenced")
+    is_of_nobody = story.began_at >= outcome.forgotten_at.get(story.producer, math.inf)
+    if is_of_nobody and (expected or story.has_offset):
+        yield Violation("C10", f"{story}: began after the brokers had forgotten its producer")
+
+
+def _check_torn(story: TransactionStory, present: set[int], *, has_offset: bool) -> Iterator[Violation]:
+    expected = set(story.records)
+    if present and not expected <= present:
+        yield Violation("C7", f"{story}: torn, of {len(expected)} records {sorted(present)} are there")
+    if story.has_offset and expected and has_offset != bool(present):
+        yield Violation("C8", f"{story}: records there: {bool(present)}, offset there: {has_offset}")
+
+
+def _check_order(committed: Mapping[int, Sequence[LoggedRecord]]) -> Iterator[Violation]:
+    """Records of one transaction are in the order of the calls."""
+    for partition, records in committed.items():
+        places = [Place.of(record) for record in records]
+        for before, after in pairwise(places):
+            if before.transaction == after.transaction and before.number > after.number:
+                yield Violation("I3", f"partition {partition}: {after} after {before}")
+
+
+def _check_spans(partition: int, batches: Sequence[LoggedBatch]) -> Iterator[Violation]:
+    """I14: what one commit marker ends is of one transaction."""
+    open_records: dict[int, list[Place]] = defaultdict(list)
+    for batch in batches:
+        if not batch.is_control:
+            open_records[batch.producer_id] += [Place.of(record) for record in decode_records(batch.data)]
+            continue
+        ended = {place.transaction for place in open_records.pop(batch.producer_id, [])}
+        if marker_of(batch).is_commit and len(ended) > 1:
+            yield Violation("I14", f"partition {partition}: one commit ends records of transactions {sorted(ended)}")

@@ -1,0 +1,361 @@
+"""The life of a transactional producer (D10-D13), its callers, and the producers that take its id over."""
+
+import asyncio
+import contextlib
+import dataclasses
+import math
+import zlib
+from collections import Counter
+from random import Random
+
+from aioproducer import KafkaError, Producer, ProducerFencedError
+from aioproducer.records import TopicPartition
+from aioproducer.testing.fake_broker.log.committed_records import committed_records
+from aioproducer.testing.fake_broker.settings import ClusterSettings
+from aioproducer.testing.fake_broker.topics.topics import TopicRequest
+from tests.programs.simulation.coordinator_faults import TRANSACTIONAL_ID
+from tests.programs.simulation.drafts import serialize
+from tests.programs.simulation.faults import TOPIC
+from tests.programs.simulation.history import History, Violation
+from tests.programs.simulation.life import Run, Verdict
+from tests.programs.simulation.offset_callers import LATER
+from tests.programs.simulation.plan import Plan
+from tests.programs.simulation.simulated_loop import SimulatedLoop
+from tests.programs.simulation.simulated_network import PORT
+from tests.programs.simulation.transaction_callers import TransactionCaller
+from tests.programs.simulation.transaction_excuses import check_excuses
+from tests.programs.simulation.transaction_misuse import check_misuse
+from tests.programs.simulation.transaction_stories import (
+    TORN,
+    Outcome,
+    Place,
+    TransactionEnd,
+    TransactionStory,
+    check_transactions,
+)
+from tests.programs.simulation.transaction_watch import TransactionWatch
+from tests.programs.simulation.transactions_inside import TransactionsInside
+
+RELEASE_WITH_BOTH = "4.3.1"
+_AFTER_HEALING_S = 60.0
+_TICK_S = 0.1
+_MARKERS_S = 0.5
+"""An end is answered before its markers are written."""
+
+_LOOKS = 50
+_BETWEEN_BEATS = 1.0000271828
+"""What arrives does so at round times; no look is taken at one."""
+
+_LIVES_OF_ONE = 3
+"""The one that is never started, the one that is, and the heir in the end."""
+
+_FORGOTTEN = "INVALID_PRODUCER_ID_MAPPING"
+_OF_ONE_PRODUCER = frozenset({"I6", "I7", "I22"})
+_WAITED = "was waited at"
+
+
+def _is_of_one(violation: Violation) -> bool:
+    """Whether the watch on the wire says something of one producer that is no finding where several have lived.
+
+    One that was fenced has failed every record, and asks for the time no more: it waits at its connections till closed.
+    """
+    return violation.invariant in _OF_ONE_PRODUCER or _WAITED in violation.text
+
+
+class TransactionalRun(Run):
+    """One life, or several after each other, under one transactional id.
+
+    Args:
+        plan: what is to happen.
+        loop: where.
+        history: gets what happens.
+    """
+
+    _watch: TransactionWatch
+
+    def __init__(self, plan: Plan, loop: SimulatedLoop, history: History) -> None:
+        self._chance = Random(f"transactions-{plan.family.name}-{plan.seed}")
+        self._lives = 0
+        self._numbers: dict[Producer, int] = {}
+        self._fenced_at: dict[int, float] = {}
+        self._started_at: dict[int, float] = {}
+        self._retired: list[Producer] = []
+        self._replacing = asyncio.Lock()
+        self._is_over = False
+        self._transactions: list[TransactionStory] = []
+        transaction_ms = Random(plan.seed).choice((2_000, 60_000, 60_000))
+        self._transaction_timeout_ms = max(plan.number("delivery_timeout_ms"), transaction_ms)
+        super().__init__(plan, loop, history)
+
+    def _make_watch(self) -> TransactionWatch:
+        return TransactionWatch(self._history, self._plan, self._loop.time)
+
+    def _settings(self) -> ClusterSettings:
+        has_both = self._plan.profile == RELEASE_WITH_BOTH
+        return dataclasses.replace(
+            super()._settings(),
+            transaction_version=self._chance.choice((None, None, 0)) if has_both else None,
+            coordinator_load_s=self._chance.choice((0.0, 0.0, 0.05)),
+            marker_delay_s=self._chance.choice((0.0, 0.0, 0.003, 0.03)),
+        )
+
+    def _make_producer(self) -> Producer:
+        options = dict(self._plan.options)
+        options |= {
+            "transactional_id": TRANSACTIONAL_ID,
+            "acks": -1,
+            "enable_idempotence": True,
+            "transaction_timeout_ms": self._transaction_timeout_ms,
+            "max_block_ms": 60_000,
+        }
+        if self._plan.has_sound_hooks:
+            options |= {"value_serializer": serialize, "interceptors": [self._interceptor]}
+        hosts = [f"{node.host}:{PORT}" for node in self._network.nodes.values()]
+        producer = Producer(hosts, client_id="simulated", **options)  # type: ignore[arg-type]  # drawn
+        self._numbers[producer] = self._lives
+        self._lives += 1
+        return producer.use_sources(
+            random=Random(f"producer-{self._plan.seed}-{self._lives}"), wall_clock=self._wall_clock_ms
+        )
+
+    # What callers ask
+
+    @property
+    def producer(self) -> Producer:
+        """The producer that has the transactional id now."""
+        return self._producer
+
+    def number_of(self, producer: Producer) -> int:
+        """Which life that is, from 0 on."""
+        return self._numbers[producer]
+
+    def begin_story(self) -> TransactionStory:
+        """A new transaction of the present producer."""
+        story = TransactionStory(len(self._transactions), self._lives - 1, self._loop.time())
+        self._transactions.append(story)
+        return story
+
+    async def replace(self, dead: Producer) -> None:
+        """Put another producer in the place of one that cannot go on; whoever else asks for that waits for it."""
+        async with self._replacing:
+            if dead is self._producer:
+                await self._succeed()
+
+    async def _succeed(self) -> None:
+        """Start another producer under the same id, again and again: what goes wrong meanwhile is what it is about."""
+        former, old = self._lives - 1, self._producer
+        while True:
+            producer = self._make_producer()
+            self._network.watch.forget_pauses()
+            try:
+                await producer.start()
+            except KafkaError as error:
+                self._history.note("caller", "start: %r", error)
+                self._retired.append(producer)
+                continue
+            self._retired.append(old)
+            self._producer = producer
+            self._fenced_at[former] = self._started_at[self.number_of(producer)] = self._loop.time()
+            return
+
+    # The life
+
+    async def live(self) -> None:
+        """Chaos, healing, ends."""
+        self._nemesis.begin()
+        await self._succeed()
+        share = max(1, self._plan.records // (6 * self._plan.clients))
+        callers = [
+            asyncio.ensure_future(TransactionCaller(self, self._plan, number, self._history).run(share))
+            for number in range(self._plan.clients)
+        ]
+        self._loop.call_later(self._chance.random() * self._plan.chaos_s, self._make_later_topic)
+        self._look_inside(self._plan.chaos_s / _LOOKS * _BETWEEN_BEATS)
+        rival = asyncio.ensure_future(self._rivals()) if self._plan.family.rivals else None
+        await asyncio.sleep(self._plan.chaos_s)
+        self._nemesis.heal()
+        if rival is not None:
+            rival.cancel()
+            await asyncio.wait([rival])
+        bound = _AFTER_HEALING_S + share * self._plan.clients * self._plan.number("delivery_timeout_ms") / 1000
+        await self._within(bound, asyncio.wait(callers), "the callers")
+        for caller in callers:
+            if caller.done() and not caller.cancelled() and (error := caller.exception()) is not None:
+                self._history.violated("I11", f"a call raised {type(error).__name__}: {error}")
+        await self._within(_AFTER_HEALING_S, self._last_transaction(), "a transaction after healing")
+        await self._within(_AFTER_HEALING_S, check_misuse(self._producer, self._history), "calls that are refused")
+        await self._leave_open()
+        await self._end_all()
+
+    def _look_inside(self, every_s: float) -> None:
+        """I20: what can be sent or asked is, at moments at which nothing else happens."""
+        if self._is_over:
+            return
+        inside = TransactionsInside(self._producer)
+        inside.check_idle(self._history.violated)
+        inside.check_asking(self._history.violated, longest_pause_s=self._plan.number("retry_backoff_max_ms") / 1000)
+        self._loop.call_later(every_s, self._look_inside, every_s)
+
+    def _make_later_topic(self) -> None:
+        """From now on brokers know the topic of which some offsets are."""
+        if self._network.model.live_nodes():
+            self._network.model.topics.create(TopicRequest(name=LATER, partitions=1, replication_factor=1))
+        else:
+            self._loop.call_later(_TICK_S, self._make_later_topic)
+
+    async def _rivals(self) -> None:
+        """Other processes take the id over while the one before still believes that it has it."""
+        while True:
+            await asyncio.sleep(self._chance.uniform(0.1, 0.6) * self._plan.chaos_s)
+            self._history.note("caller", "a rival of producer %d starts", self._lives - 1)
+            async with self._replacing:
+                await self._succeed()
+
+    async def _last_transaction(self) -> None:
+        """Whatever went wrong, in the end transactions can be committed; with a new producer if need be."""
+        while True:
+            story = self.begin_story()
+            caller = TransactionCaller(self, self._plan, len(self._transactions), self._history, is_calm=True)
+            await caller.transaction(story)
+            if story.end is TransactionEnd.COMMITTED:
+                return
+            await asyncio.sleep(0.1)
+
+    async def _leave_open(self) -> None:
+        """Begin a transaction that nobody will end: `close` aborts it."""
+        story = self.begin_story()
+        story.end = TransactionEnd.ABORTED
+        await self._producer.begin_transaction()
+        sent = self._producer.send(TOPIC, Place(story.number, 0).payload(b""), partition=0)
+        story.records[0] = 0
+        if self._plan.seed % 2:
+            with contextlib.suppress(KafkaError):  # a copy that came late may have spoilt the sequence
+                await sent
+
+    async def _end_all(self) -> None:
+        self._is_over = True
+        for producer in [*self._retired, self._producer]:
+            try:
+                async with asyncio.timeout(10):
+                    await producer.close(1)
+            except KafkaError as error:
+                self._history.note("caller", "close: %s", error)
+            except TimeoutError:
+                self._history.violated("I17", "close(1) did not end within 10 s")
+        await asyncio.sleep(_MARKERS_S)
+        self._check_readers_get_on("after close")
+        heir = self._make_producer()
+        await self._within(_AFTER_HEALING_S, heir.start(), "init of the heir")
+        await self._within(10, heir.close(1), "close of the heir")
+        await asyncio.sleep(1.0)
+
+    # The judgement
+
+    def judge(self) -> Verdict:
+        """Compare the stories with what readers of committed records see."""
+        outcome = self._outcome()
+        for violation in check_transactions(self._transactions, outcome):
+            self._history.violated(*violation)
+        for violation in check_excuses(self._transactions, self._plan):
+            self._history.violated(*violation)
+        self._check_readers_get_on("in the end")
+        self._check_fenced()
+        self._check_forgotten()
+        if not self._plan.enabled and not self._plan.family.rivals:
+            self._check_calm_transactions()
+        found = self._history.violations
+        if self._lives > _LIVES_OF_ONE:
+            found = [violation for violation in found if not _is_of_one(violation)]
+        return Verdict(
+            plan=self._plan,
+            violations=tuple(found),
+            digest=self._digest_of(outcome),
+            turns=self._loop.turns,
+            records=sum(len(story.records) for story in self._transactions),
+            ends=Counter(story.end.value for story in self._transactions),
+            faults=self._watch.faults,
+            error_codes=self._watch.error_codes,
+            states=Counter(),
+            events=tuple(self._history.lines()),
+        )
+
+    def _outcome(self) -> Outcome:
+        topic = self._network.model.topics.named(TOPIC)
+        assert topic is not None
+        return Outcome(
+            committed={index: committed_records(each) for index, each in enumerate(topic.partitions)},
+            batches={index: list(each.log.batches()) for index, each in enumerate(topic.partitions)},
+            offsets={story.group: self._offset_of(story) for story in self._transactions},
+            fenced_at=self._fenced_at,
+            forgotten_at=self._forgotten_at(),
+        )
+
+    def _forgotten_at(self) -> dict[int, float]:
+        """When the id of each life expired; one that has another number than the present id is not known either."""
+        found = {}
+        for life, started_at in self._started_at.items():
+            later = [at for at in self._nemesis.expired_at if at >= started_at]
+            if later:
+                found[life] = min(later)
+        return found
+
+    def _offset_of(self, story: TransactionStory) -> int:
+        held = self._network.model.groups.found(story.group).offsets
+        places = story.offset_places or [TopicPartition(TOPIC, 0)]
+        found = {held.get(place) for place in places}
+        offset, text = next((each.offset, each.metadata) for each in found)
+        is_whole = len(found) == 1 and (offset < 0 or text == story.text_of_offsets)
+        return offset if is_whole else TORN
+
+    def _check_readers_get_on(self, when: str) -> None:
+        """No transaction is left open: readers of committed records would wait for it for ever."""
+        for partition in self._network.model.partitions():
+            if partition.last_stable_offset != partition.log.end_offset:
+                ends = f"{partition.last_stable_offset} of {partition.log.end_offset}"
+                self._history.violated("LSO", f"the last stable offset stays at {ends} {when}")
+
+    def _check_fenced(self) -> None:
+        """FENCED: nobody loses the id but to a successor, or with a transaction that timed out."""
+        # The answer to a commit of V2 may be lost, and V1 cannot ask for it again under the epoch before.
+        is_excused = self._plan.family.rivals or not {"codes", "downgrade"}.isdisjoint(self._plan.enabled)
+        if is_excused or self._watch.fencing.times or self._nemesis.expired_at:  # a lost renewal may have made a new id
+            return
+        slow = {
+            story.producer
+            for story in self._transactions
+            if self._lasted_s(story) >= self._transaction_timeout_ms / 1000 - _TICK_S
+        }
+        for story in self._transactions:
+            is_early = story.ended_at < self._fenced_at.get(story.producer, math.inf)
+            if story.error.startswith(ProducerFencedError.__name__) and is_early and story.producer not in slow:
+                self._history.violated("FENCED", f"nobody has fenced it: {story}")
+
+    def _check_forgotten(self) -> None:
+        """FORGOTTEN: no producer is told that brokers do not know it unless its id has expired."""
+        if "codes" in self._plan.enabled:
+            return
+        first_at = min(self._nemesis.expired_at, default=math.inf)
+        for story in self._transactions:
+            if _FORGOTTEN in story.error and story.ended_at < first_at:
+                self._history.violated("FORGOTTEN", f"brokers know it: {story}")
+
+    def _lasted_s(self, story: TransactionStory) -> float:
+        """How long it may have been open: a caller who does not wait for its abort leaves that to the next one."""
+        is_left = story.end is TransactionEnd.ABORTED and not story.error
+        own = [other.ended_at for other in self._transactions if is_left and other.producer == story.producer]
+        return min((end for end in own if end > story.ended_at), default=story.ended_at) - story.began_at
+
+    def _check_calm_transactions(self) -> None:
+        """Where nothing goes wrong, every commit succeeds."""
+        for story in self._transactions:
+            if story.error:
+                self._history.violated("CALM", str(story))
+
+    def _digest_of(self, outcome: Outcome) -> int:
+        digest = 0
+        for story in self._transactions:
+            digest = zlib.crc32(b"%d %s" % (story.number, story.end.name.encode()), digest)
+        for records in outcome.committed.values():
+            for record in records:
+                digest = zlib.crc32(record.value or b"", digest)
+        return digest

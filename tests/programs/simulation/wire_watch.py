@@ -1,0 +1,400 @@
+"""Looks at every frame between producer and brokers: what no caller can see is checked here.
+
+* I5, I8: one identity (producer id, epoch, sequence) of a partition names one record, for ever.
+* I6: a partition's epoch never goes back.
+* SIZE: no batch of several records is larger than `batch_size`, and the batches of no request than `max_request_size`.
+* TIMES: a batch that says how late its latest record is says it right.
+* I7: no more Produce requests in flight on a connection than configured.
+* I22: one Metadata request in flight, and another to another node where the first is met with silence.
+* RETRIES: no batch is sent more often than `retries` allow, or again and again without a pause (`resend_watch.py`).
+* IDLE: no connection is used again after `connections_max_idle_ms` without use.
+"""
+
+import math
+import struct
+from collections import Counter, deque
+from collections.abc import Callable, Mapping, Sequence
+from enum import Enum, auto
+from functools import lru_cache
+from typing import Final
+
+from aioproducer.testing import ApiKey
+from aioproducer.testing.fake_broker.exchange import Exchange, read_payload, read_request_header
+from aioproducer.testing.fake_broker.log.record_batch import BatchHeader, decode_records, read_header
+from aioproducer.testing.fake_broker.wire.primitives import Reader
+from aioproducer.testing.fake_broker.wire.produce_wire import PartitionResult, ProduceRequest, decode_produce
+from tests.programs.simulation.history import History
+from tests.programs.simulation.plan import Plan
+from tests.programs.simulation.resend_watch import COUNTED, ResendWatch
+from tests.programs.simulation.simulated_transport import SimulatedTransport
+
+_NAMES: Final = {int(api): api.name for api in ApiKey}
+_HEAD: Final = struct.Struct(">ihhi")
+_CORRELATION: Final = struct.Struct(">ii")
+_PRODUCE: Final = int(ApiKey.PRODUCE)
+_INIT: Final = int(ApiKey.INIT_PRODUCER_ID)
+_METADATA: Final = int(ApiKey.METADATA)
+_HANDSHAKE: Final = int(ApiKey.API_VERSIONS)
+_HEARD: Final = frozenset(
+    (
+        ApiKey.PRODUCE,
+        ApiKey.METADATA,
+        ApiKey.INIT_PRODUCER_ID,
+        ApiKey.FIND_COORDINATOR,
+        ApiKey.ADD_PARTITIONS_TO_TXN,
+        ApiKey.ADD_OFFSETS_TO_TXN,
+        ApiKey.TXN_OFFSET_COMMIT,
+        ApiKey.END_TXN,
+        ApiKey.DESCRIBE_TRANSACTIONS,
+    )
+)
+"""Whose answers may ask for a pause; that of the handshake comes before anybody may pause."""
+
+_IDLE: Final = "connections_max_idle_ms"
+_NO_PAUSE: Final = (0.0, 0, 0)
+_TICK_S: Final = 0.001
+_LATE_S: Final = 0.01
+"""By so much a connection may be closed late: a timer's tick, and the turns of the loop that follow it."""
+_SILENCE_S: Final = 0.5
+"""A node that answers Metadata with silence for so long is no reason not to ask another."""
+
+
+AT_ONCE: Final = 6
+"""Attempts to connect to one address that may come without a pause: as a bootstrap address, as a node, and anew after
+a connection that was closed for being idle."""
+
+SPREAD: Final = 0.8
+"""Of a pause, what chance leaves of it at least."""
+
+SMALLEST_LIMIT: Final = 512
+"""Bytes to which a topic's batches are cut down at most, however small `batch_size` is."""
+
+LOOKS_INTO_REQUESTS: Final = 4
+"""In one of so many seeds every Produce request is decoded when it is written: what it costs is a tenth of a run.
+
+In all with outages: what is sent after batches that were given up on the wire is where identities go wrong.
+"""
+
+LOOKS_AT_TIMES: Final = 8
+"""In one of so many seeds, which are among those, every record is decoded too."""
+
+
+class Fate(Enum):
+    """What has become of a request, as far as a second copy of it is concerned."""
+
+    OPEN = auto()
+    REFUSED = auto()
+    MAY_REPEAT = auto()
+
+
+class WireWatch:
+    """Sees the frames of one run.
+
+    Args:
+        history: gets what happened, where it is recorded.
+        plan: says how many Produce requests a connection may have, and how long one may take.
+        clock: virtual seconds.
+    """
+
+    def __init__(  # noqa: PLR0915  # one line a fact
+        self, history: History, plan: Plan, clock: Callable[[], float]
+    ) -> None:
+        self.violated = history.violated
+        self.error_codes: Counter[tuple[str, int]] = Counter()
+        """(API, error code) that brokers answered -> how often."""
+        self.faults: Counter[str] = Counter()
+        """F number -> how often it had an effect."""
+        self.requests: Counter[str] = Counter()
+        self._oldest_since: dict[int, float] = {}  # connection -> when its oldest request became that
+        self._refreshes: deque[float] = deque(maxlen=AT_ONCE)
+        self._refresh_pause_s = SPREAD * plan.number("retry_backoff_ms") / 1000
+        self._attempts: dict[str, deque[float]] = {}  # to connect to an address: when, the last few
+        self._pause_s = SPREAD * plan.number("reconnect_backoff_ms") / 1000
+        self._is_hostile = bool({"F25", "lies"} & set(plan.enabled))
+        self._history = history
+        self._is_recording = history.is_recording
+        self._max_in_flight = plan.number("max_in_flight_requests_per_connection")
+        self._is_answered = plan.acks != 0
+        is_looked_into = "outage" in plan.enabled or plan.seed % LOOKS_INTO_REQUESTS == 0
+        self._looks_into_requests = history.is_recording or is_looked_into
+        self._looks_at_times = plan.seed % LOOKS_AT_TIMES == 0
+        self._batch_size = max(plan.number("batch_size"), SMALLEST_LIMIT)
+        self._max_request_size = plan.options.get("max_request_size", math.inf)
+        self._request_timeout_s = plan.number("request_timeout_ms") / 1000
+        self._clock = clock
+        self._is_transactional = plan.family.is_transactional
+        self._resends = ResendWatch(history, plan)
+        self._used: dict[int, float] = {}  # connection -> when a request or an answer was the last on it
+        unread_ms = 0 if self._is_answered else plan.number("request_timeout_ms")  # what is not read keeps it in use
+        self._max_idle_s = max(plan.number(_IDLE), unread_ms) / 1000 if _IDLE in plan.options else math.inf
+        self._metadata_in_flight: dict[tuple[int, int], float] = {}  # -> when it was asked
+        self._appended: dict[tuple[int, int], bool] = {}  # (connection, correlation id) -> every batch is in a log
+        self._throttles: dict[tuple[int, int], int] = {}  # ms that the answer to a request asks to pause
+        self._pauses: dict[int, tuple[float, int, int]] = {}  # node -> (until, told on connection, by API)
+        self._refused: set[tuple[int, int]] = set()  # the producer was told that something was not appended
+        self._epochs: dict[tuple[object, int, int], int] = {}  # (topic, partition, id) -> the last that was sent
+        self._sequences: dict[tuple[object, int, int, int, int], tuple[int, bytes]] = {}
+
+    # Faults
+
+    def fired(self, code: str) -> None:
+        """A fault had an effect."""
+        self.faults[code] += 1
+
+    # Connections
+
+    def connecting(self, host: str) -> None:
+        """I22: the producer begins to connect, not again and again without a pause."""
+        now = self._clock()
+        lately = self._attempts.setdefault(host, deque(maxlen=AT_ONCE))
+        if len(lately) == AT_ONCE and now < lately[0] + self._pause_s:
+            self.violated("I22", f"{AT_ONCE + 1} attempts to connect to {host} in {now - lately[0]:.6f} s")
+        lately.append(now)
+
+    def connected(self, transport: SimulatedTransport) -> None:
+        """A connection is there."""
+        self._history.note("network", "connection %d to node %d is open", transport.number, transport.node.number)
+
+    def lost(self, transport: SimulatedTransport) -> None:
+        """A connection is gone, and with it what was in flight on it."""
+        waited_s = self._clock() - self._oldest_since.pop(transport.number, self._clock() - self._request_timeout_s)
+        asked = self._metadata_in_flight
+        self._metadata_in_flight = {key: at for key, at in asked.items() if key[0] != transport.number}
+        self._history.note("network", "connection %d to node %d is gone", transport.number, transport.node.number)
+        error = getattr(transport.protocol, "error", None)
+        is_given_up = "no answer within" in str(error) and not self._is_hostile
+        # An answer may arrive at the very instant at which the time is over, and be noticed after it.
+        if is_given_up and _TICK_S < waited_s < self._request_timeout_s - _TICK_S:
+            self.violated("I17", f"connection {transport.number} was given up after {waited_s:.6f} s: {error}")
+
+    def died(self, node: int) -> None:
+        """A broker is dead, and so is its pause: metadata without it makes the client forget both."""
+        self._pauses.pop(node, None)
+
+    def may_omit(self) -> None:
+        """Answers may leave a partition out from now on: the producer is not told of every refusal."""
+        self._resends.is_told_all = False
+
+    def forget_pauses(self) -> None:
+        """Another producer begins: it was told of none."""
+        self._pauses.clear()
+
+    # Requests
+
+    def written(self, transport: SimulatedTransport, frame: bytes) -> bool:
+        """Look at a request; tells whether it is a Produce."""
+        _, api, version, correlation_id = _HEAD.unpack_from(frame)
+        number, asked = transport.number, transport.asked
+        self.requests[_NAMES[api]] += 1
+        if self._pauses and self._is_pause(transport, api):
+            self.violated("KIP-219", f"{_NAMES[api]} was sent to node {transport.node.number} during its pause")
+        now = self._clock()
+        if not asked:
+            self._oldest_since[number] = now
+            if now - self._used_until(transport, now) > self._max_idle_s + _LATE_S:
+                self.violated("IDLE", f"connection {number} is used after {now - self._used[number]:.3f} s")
+        self._used[number] = now
+        if api != _PRODUCE:
+            self._note_question(transport, api, version, correlation_id)
+            return False
+        if self._is_answered:
+            asked[correlation_id] = api
+        if len(asked) > self._max_in_flight and list(asked.values()).count(_PRODUCE) > self._max_in_flight:
+            self.violated("I7", f"more than {self._max_in_flight} Produce requests on connection {number}")
+        if self._looks_into_requests:
+            self._look_at_batches(produce_in(frame, version), (number, correlation_id), transport)
+        return True
+
+    def left(self, transport: SimulatedTransport) -> None:
+        """Bytes that were kept leave: for as long as they did not, the connection was in use."""
+        self._used[transport.number] = self._clock()
+
+    def _note_question(self, transport: SimulatedTransport, *question: int) -> None:
+        api, version, correlation_id = question
+        transport.asked[correlation_id] = api
+        if api == _INIT and not self._is_transactional:
+            self._resends.asked_for_id(self._clock())
+        if api == _METADATA:
+            self._note_metadata((transport.number, correlation_id))
+        if self._is_recording:
+            self._history.note("producer", "%s v%d to node %d", _NAMES[api], version, transport.node.number)
+
+    def _used_until(self, transport: SimulatedTransport, now: float) -> float:
+        """When a connection was used last; one whose node had asked for a pause is looked at a time-out after that."""
+        until, connection, _ = self._pauses.get(transport.node.number, _NO_PAUSE)
+        return max(self._used.get(transport.number, now), until if connection == transport.number else 0.0)
+
+    def _is_pause(self, transport: SimulatedTransport, api: int) -> bool:
+        """Whether a node was to be left alone; who hears it on a bootstrap connection does not know whose it is."""
+        until, connection, told_by = self._pauses.get(transport.node.number, _NO_PAUSE)
+        is_known = api == told_by == _PRODUCE or connection == transport.number
+        return is_known and api != _HANDSHAKE and until > self._clock()
+
+    def _note_metadata(self, key: tuple[int, int]) -> None:
+        now = self._clock()
+        asked = self._metadata_in_flight
+        patience_s = min(self._request_timeout_s, _SILENCE_S) - _TICK_S
+        if sum(now < at + patience_s for at in asked.values()) > 1:
+            self.violated("I22", "a third Metadata request while one and its hedge are in flight")
+        asked[key] = now
+        if len(self._refreshes) == AT_ONCE and now < self._refreshes[0] + self._refresh_pause_s:
+            self.violated("I22", f"{AT_ONCE + 1} Metadata requests in {now - self._refreshes[0]:.6f} s")
+        self._refreshes.append(now)
+
+    def _look_at_batches(self, request: ProduceRequest, key: tuple[int, int], transport: SimulatedTransport) -> None:
+        size = sum(len(produced.records or b"") for produced in request.partitions)
+        if self._is_answered and request.timeout_ms >= self._request_timeout_s * 1000:
+            self.violated("I17", f"a broker may wait for {request.timeout_ms} ms, longer than anybody waits for it")
+        if len(request.partitions) > 1 and size > self._max_request_size:
+            self.violated("SIZE", f"{len(request.partitions)} batches in {size} bytes: more than max.request.size")
+        for produced in request.partitions:
+            assert produced.records is not None
+            header = read_header(produced.records)
+            place = (produced.topic or produced.topic_id, produced.partition_index)
+            batch = (*place, header.crc)
+            self._resends.asked(key, place[1], batch)
+            self._resends.sent(batch, transport.node.number, self._clock())
+            self._history.note(
+                "producer", "Produce #%d.%d to node %d: %s", *key, transport.node.number, _Batch(place, header)
+            )
+            if header.record_count > 1 and not header.codec and header.size > self._batch_size:
+                self.violated("SIZE", f"{header.record_count} records in {header.size} bytes: more than batch.size")
+            if self._looks_at_times and not header.codec:
+                self._look_at_times(header, produced.records)
+            if header.producer_id >= 0:
+                self._look_at_epoch((*place, header.producer_id), header.producer_epoch)
+                self._look_at_identity((*place, header.producer_id, header.producer_epoch), header, produced.records)
+
+    def _look_at_times(self, header: BatchHeader, records: memoryview) -> None:
+        """TIMES: brokers put a wrong one right, and look for records by their times with what they have put there."""
+        latest = max(record.timestamp for record in decode_records(records))
+        if header.max_timestamp != latest:
+            self.violated("TIMES", f"a batch says that its latest record is of {header.max_timestamp}, not {latest}")
+
+    def _look_at_epoch(self, who: tuple[object, int, int], epoch: int) -> None:
+        """I6: an epoch is left when nothing of it is unresolved, so nothing is sent under it any more."""
+        if epoch < self._epochs.get(who, epoch):
+            self.violated("I6", f"a batch of {who} goes out under epoch {epoch}, after epoch {self._epochs[who]}")
+        self._epochs[who] = epoch
+
+    def _look_at_identity(self, who: tuple[object, int, int, int], header: BatchHeader, records: memoryview) -> None:
+        known = self._sequences.setdefault((*who, header.base_sequence), (header.crc, bytes(records)))
+        if known[0] == header.crc:
+            return
+        # The parts of a split batch keep its sequences, so the first part begins as the whole did.
+        for before, now in zip(decode_records(known[1]), decode_records(records), strict=False):
+            if (before.key, before.value, before.timestamp) != (now.key, now.value, now.timestamp):
+                self.violated("I5", f"sequence {now.sequence} of {who} was given to {before.value!r} and {now.value!r}")
+                return
+        self._sequences[*who, header.base_sequence] = (header.crc, bytes(records))
+
+    def forget_identities(self) -> None:
+        """Take every sequence as unused: two thousand million of them are said to have gone by."""
+        self._sequences.clear()
+
+    def fate(self, transport: SimulatedTransport, frame: bytes) -> Fate:
+        """What has become of a request that was written to this connection."""
+        correlation_id = _HEAD.unpack_from(frame)[3]
+        if correlation_id in transport.asked:
+            return Fate.OPEN
+        return Fate.REFUSED if (transport.number, correlation_id) in self._refused else Fate.MAY_REPEAT
+
+    # Answers
+
+    def observe(self, exchange: Exchange, answer: object, now: float) -> None:
+        """Look at an answer as a broker gives it, before the network or a fault may lose it."""
+        del now
+        if exchange.throttle_ms and exchange.api in _HEARD:
+            self._throttles[exchange.connection_id, exchange.header.correlation_id] = exchange.throttle_ms
+        if exchange.api is ApiKey.PRODUCE:
+            self._observe_results(exchange, _results(answer))
+            return
+        codes, name = _codes_in(answer), _NAMES[exchange.api]
+        for code in codes:
+            self.error_codes[name, code] += 1
+        if self._is_recording:
+            told = [code for code in codes if code]
+            self._history.note("broker", "node %d answers %s: errors %s", exchange.broker.node_id, name, told)
+
+    def _observe_results(self, exchange: Exchange, results: Sequence[PartitionResult]) -> None:
+        key = (exchange.connection_id, exchange.header.correlation_id)
+        is_appended = True
+        for each in results:
+            is_appended = is_appended and each.base_offset >= 0
+            if each.error_code in COUNTED:
+                self._resends.refused(key, each.index, each.error_code)
+            self.error_codes["PRODUCE", each.error_code] += 1
+            if self._is_recording:
+                told = (each.index, each.error_code, each.base_offset)
+                text = "node %d, Produce #%d.%d: partition %d, error %d, offset %d"
+                self._history.note("broker", text, exchange.broker.node_id, *key, *told)
+        self._appended[key] = is_appended
+
+    def answered(self, transport: SimulatedTransport, frame: bytes, *, is_heard: bool = True) -> None:
+        """Look at an answer as it arrives; unheard is one that comes as other bytes, as may all after it."""
+        if len(frame) < _CORRELATION.size:
+            return
+        size, correlation_id = _CORRELATION.unpack_from(frame)
+        if size != len(frame) - 4:
+            return  # half of it
+        number, now = transport.number, self._clock()
+        self._used[number] = now
+        key = (number, correlation_id)
+        since = self._oldest_since.get(number)
+        if since is not None:
+            if now - since > self._request_timeout_s + _TICK_S and not transport.is_spoilt:
+                self.violated("I17", f"connection {number} was waited at for {now - since:.6f} s")
+            self._oldest_since[number] = now
+        api = transport.asked.pop(correlation_id, None)
+        if api is not None and self._throttles and key in self._throttles:
+            until = now + self._throttles.pop(key) / 1000 - _TICK_S
+            self._pauses[transport.node.number] = (until, number, api)
+            self._oldest_since[number] = until  # the broker reads nothing before, so nobody waits for it
+        if api == _METADATA:
+            self._metadata_in_flight.pop(key, None)
+        elif api == _PRODUCE:
+            self._produce_answered(key, is_heard=is_heard and not transport.is_spoilt)
+
+    def _produce_answered(self, key: tuple[int, int], *, is_heard: bool) -> None:
+        self._resends.answered(key, is_heard=is_heard)
+        if not self._appended.get(key, False):
+            self._refused.add(key)
+
+
+class _Batch:
+    """A batch, as text when somebody reads it."""
+
+    def __init__(self, place: tuple[object, int], header: BatchHeader) -> None:
+        self._place = place
+        self._header = header
+
+    def __str__(self) -> str:
+        header = self._header
+        return (
+            f"partition {self._place[1]}, id {header.producer_id}, epoch {header.producer_epoch}, "
+            f"sequence {header.base_sequence}, {header.record_count} records, crc {header.crc:08x}"
+        )
+
+
+@lru_cache(maxsize=1)
+def produce_in(frame: bytes, version: int) -> ProduceRequest:
+    """Decode a Produce request; once, for all who look at the frame."""
+    header, reader = read_request_header(memoryview(frame)[4:])
+    api = ApiKey.PRODUCE
+    return decode_produce(Reader(read_payload(api, header, reader), flexible=api.is_flexible(version)), version)
+
+
+def _results(answer: object) -> Sequence[PartitionResult]:
+    assert isinstance(answer, list)
+    return answer
+
+
+def _codes_in(answer: object) -> list[int]:
+    assert isinstance(answer, Mapping)
+    topics = answer.get("topics", ())
+    codes = [answer.get("error_code", 0)]
+    for topic in topics:
+        if "error_code" in topic:  # TxnOffsetCommit says it of partitions alone
+            codes.append(topic["error_code"])
+        codes += [partition["error_code"] for partition in topic["partitions"]]
+    return codes

@@ -1,0 +1,93 @@
+"""What callers of one run have in common, and what became of all that they have sent."""
+
+import math
+from collections.abc import Callable
+
+from aioproducer import Producer, RecordFilteredError
+from tests.programs.simulation.callback_turns import CallbackTurns
+from tests.programs.simulation.excuses import check_ends
+from tests.programs.simulation.history import End, History, Story
+from tests.programs.simulation.plan import Plan
+
+TICK_S = 0.002
+"""What a deadline may be missed by: one timer tick, and the turns of the loop that follow it."""
+
+
+class Workload:
+    """What all callers of one run share.
+
+    Args:
+        plan: what they do.
+        producer: of which they are the callers.
+        history: gets the stories.
+        topic: to which everything goes.
+        on_beat: the next time at which something happens, not before another.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        producer: Producer,
+        history: History,
+        *,
+        topic: str,
+        on_beat: Callable[[float], float],
+    ) -> None:
+        self.plan = plan
+        self.producer = producer
+        self.history = history
+        self.topic = topic
+        self.on_beat = on_beat
+        self.deliveries: list[Story] = []
+        """Stories with a delivery, in the order in which these were given."""
+        self.is_closing = False
+        self.healthy_since = 0.0
+        """Virtual seconds; 0.0 while things go wrong."""
+
+        self.now = history.clock
+        self.turns = CallbackTurns(plan, history)
+        self.delivery_timeout_s = plan.number("delivery_timeout_ms") / 1000
+        self.max_block_s = plan.number("max_block_ms") / 1000
+
+    def check_bound(self, what: str | Story, began: float, bound_s: float) -> None:
+        """I2: what has a time of its own to end in has ended by then."""
+        took = self.now() - began
+        if took > bound_s + TICK_S:
+            name = what if isinstance(what, str) else f"{what.verb} {what.record}"
+            self.history.violated("I2", f"{name} took {took:.6f} s, more than {bound_s:.6f}")
+
+    def resolve(self) -> None:
+        """Read off every delivery what its caller has not looked at yet."""
+        for story in self.deliveries:
+            delivery = story.delivery
+            assert delivery is not None
+            if delivery.cancelled():
+                story.give_up(self.now())
+                continue
+            if not delivery.done():
+                continue
+            told = (story.end, story.offset)
+            error = delivery.exception()
+            if error is not None and self.history.secrecy is not None:
+                self.history.secrecy.look_at_error(error)
+            if error is None:
+                story.acknowledge(delivery.result(), story.ended_at)
+            else:
+                story.fail(error, story.ended_at)
+            if told[0] is not End.OPEN and told[0] is not End.GIVEN_UP and told != (story.end, story.offset):
+                self.history.violated("I2", f"{story.record} ended twice: {told}, {(story.end, story.offset)}")
+        healed_at = self.healthy_since - self.delivery_timeout_s if self.healthy_since else math.inf
+        for violation in check_ends(self.history.stories, self.plan, healed_at):
+            self.history.violated(*violation)
+        self._check_told()
+
+    def _check_told(self) -> None:
+        """I19: what failed unseen, flushes and closes have said; but for what was dropped on purpose."""
+        left = [story for story in self.history.stories if story.is_left and story.error and not _is_filtered(story)]
+        if len(left) > self.history.undelivered and not self.plan.family.closes_early:
+            told = self.history.undelivered
+            self.history.violated("I19", f"{len(left)} records failed unseen, and {told} were told: {left[0].record}")
+
+
+def _is_filtered(story: Story) -> bool:
+    return story.error.startswith(RecordFilteredError.__name__)

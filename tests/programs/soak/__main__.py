@@ -1,0 +1,180 @@
+"""Hours of load on real brokers, a fault a minute, and a look at what grows: `python -m tests.programs.soak --minutes 45`.
+
+Measures the highest rate first, and goes on at 70 % of it. Three nodes of Apache Kafka, three replicas, two of which
+must have each record. At the end another client counts and reads back, and the verdict is printed.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import hashlib
+import json
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import uvloop
+
+from aioproducer import Producer, UndeliveredError
+from aioproducer.testing.kafka import KafkaCluster
+from tests.programs.chaos.administration import Administration
+from tests.programs.evidence import ROOT, Evidence, commit, now, package_hash
+from tests.programs.soak.faults import Nemesis
+from tests.programs.soak.load import Load
+from tests.programs.soak.plot import svg
+from tests.programs.soak.samples import Sample, Sampler
+from tests.programs.soak.verdict import Log, grown, growth, wrong
+
+TOPIC = "soak"
+PARTITIONS = 6
+SHARE = 0.7
+KEPT_BYTES = 256 * 1024 * 1024
+"""Of each partition, on each node: a soak writes more than a disk holds."""
+
+BROKER = {"log.retention.check.interval.ms": "5000"}
+TOPIC_SETTINGS = {
+    "retention.bytes": str(KEPT_BYTES),
+    "segment.bytes": str(KEPT_BYTES // 4),
+    "file.delete.delay.ms": "1000",
+    "min.insync.replicas": "2",
+}
+
+
+class Soak:
+    """One run.
+
+    Args:
+        asked: the command line.
+        folder: for the samples.
+    """
+
+    def __init__(self, asked: argparse.Namespace, folder: Path) -> None:
+        self.asked = asked
+        self.samples_file = folder / "samples.jsonl"
+        self.samples: list[Sample] = []
+        self.faults: list[tuple[float, str]] = []
+        self.rate = 0.0
+        self.acknowledged = 0
+        self.found: list[str] = []
+        self._began = time.monotonic()
+
+    async def run(self) -> None:
+        """Start brokers, soak, and judge."""
+        async with KafkaCluster(self.asked.kafka, nodes=3, properties=BROKER) as kafka:
+            administration = Administration(kafka.bootstrap_servers)
+            await administration.create(TOPIC, PARTITIONS, TOPIC_SETTINGS)
+            producer = Producer(kafka.bootstrap_servers, request_timeout_ms=5_000)
+            async with producer:
+                load = Load(producer, TOPIC, PARTITIONS)
+                await self._soak(producer, load, Nemesis(kafka, administration, seed=self.asked.seed, say=self._fault))
+                await self._end(producer)
+            failed = producer.statistics().records_failed
+            self.acknowledged = producer.statistics().records_acknowledged
+            self.found += wrong(await read_back(kafka.bootstrap_servers), load.accepted, failed)
+        self.found += grown(self.samples)
+
+    async def _soak(self, producer: Producer, load: Load, nemesis: Nemesis) -> None:
+        await load.rush(self.asked.measure_s / 3)  # warm
+        highest = await load.rush(self.asked.measure_s)
+        self.rate = highest * SHARE
+        print(f"{now()} highest rate {highest:,.0f}/s; soaking at {self.rate:,.0f}/s")
+        self._began = time.monotonic()
+        sampler = Sampler(producer, self.samples_file)
+        sampling = asyncio.create_task(sampler.run(self._show), name="soak-samples")
+        seconds = self.asked.minutes * 60
+        async with asyncio.TaskGroup() as group:
+            group.create_task(load.stream(self.rate, time.monotonic() + seconds), name="soak-load")
+            group.create_task(nemesis.run(asyncio.get_running_loop().time() + seconds), name="soak-nemesis")
+        sampling.cancel()
+        self.samples = sampler.samples
+
+    async def _end(self, producer: Producer) -> None:
+        try:
+            await producer.flush()
+        except UndeliveredError as undelivered:
+            print(f"{now()} {undelivered}")
+
+    def _fault(self, what: str) -> None:
+        self.faults.append((time.monotonic() - self._began, what))
+        print(f"{now()} {what}", flush=True)
+
+    def _show(self, sample: Sample) -> None:
+        print(f"{now()} {sample}", flush=True)
+
+    def totals(self) -> dict[str, object]:
+        """What was counted."""
+        return {
+            "kafka": self.asked.kafka,
+            "minutes": self.asked.minutes,
+            "records": self.acknowledged,
+            "rate": round(self.rate),
+            "rate_reached": round(statistics.median(each.rate for each in self.samples)),
+            "faults": len(self.faults),
+            "memory_growth_mib": round(growth(self.samples, "rss_mib"), 2),
+            "objects_growth": round(growth(self.samples, "objects")),
+            "lag_ms_max": max(each.lag_ms for each in self.samples),
+            "violations": self.found,
+        }
+
+
+async def read_back(bootstrap: str) -> dict[int, Log]:
+    """Have another client read, in a process of its own.
+
+    Raises:
+        RuntimeError: it failed; with what it said.
+    """
+    command = (sys.executable, "-m", "tests.programs.soak.read_back", bootstrap, TOPIC)
+    process = await asyncio.create_subprocess_exec(*command, stdout=-1, stderr=-1, cwd=ROOT)
+    said, complaint = await process.communicate()
+    if process.returncode:
+        raise RuntimeError(complaint.decode())
+    return {int(partition): log for partition, log in json.loads(said).items()}
+
+
+def arguments(given: Sequence[str]) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="python -m tests.programs.soak", description=__doc__)
+    parser.add_argument("--minutes", type=float, default=45)
+    parser.add_argument("--kafka", default="4.3.1")
+    parser.add_argument("--seed", type=int, default=1, help="of the order of the faults")
+    parser.add_argument("--measure-s", type=float, default=20, help="seconds for finding the highest rate")
+    parser.add_argument("--evidence", type=Path, default=ROOT / "docs" / "evidence", help="folder of what is kept")
+    parser.add_argument("--keep", action="store_true", help="keep samples and plot too, as soak-samples.jsonl and .svg")
+    return parser.parse_args(given)
+
+
+def main() -> int:
+    """Run, and keep what was found; the exit code says whether anything was wrong."""
+    asked = arguments(sys.argv[1:])
+    start, package, at_commit = now(), package_hash(), commit()
+    with tempfile.TemporaryDirectory(prefix="soak-") as folder:
+        soak = Soak(asked, Path(folder))
+        with contextlib.suppress(KeyboardInterrupt):
+            uvloop.run(soak.run())
+        log = soak.samples_file.read_bytes()
+    outcome = "no violation" if not soak.found else f"{len(soak.found)} violations"
+    evidence = Evidence(
+        command=f"python -m tests.programs.soak {' '.join(sys.argv[1:])}",
+        seeds=[asked.seed],
+        start=start,
+        outcome=outcome,
+        digest=hashlib.sha256(log).hexdigest(),
+        totals=soak.totals(),
+        package=package,
+        commit=at_commit,
+    )
+    evidence.append_to(asked.evidence / "soak.jsonl")
+    if asked.keep:
+        title = f"{soak.acknowledged:,} records in {asked.minutes:g} minutes at 70 % of the highest rate, {start}"
+        (asked.evidence / "soak-samples.jsonl").write_bytes(log)
+        (asked.evidence / "soak.svg").write_text(svg(soak.samples, soak.faults, title), "utf-8")
+    print(json.dumps(soak.totals(), indent=2))
+    print("PASSED" if not soak.found else "FAILED")
+    return bool(soak.found)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

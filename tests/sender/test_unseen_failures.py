@@ -1,0 +1,250 @@
+"""Failures that nobody looked at reach exactly the flush that must raise them, and their memory is bounded."""
+
+import pytest
+
+from aioproducer._native.delivery import BatchResult
+from aioproducer._sender.unseen_failures import KEPT, UnseenFailures
+from aioproducer.errors import KafkaError
+from aioproducer.records import TopicPartition
+
+
+def failed_batch(records: int = 1, text: str = "no") -> BatchResult:
+    """A batch that failed, and whose deliveries nobody holds."""
+    result = BatchResult(None, TopicPartition("t", 0))  # type: ignore[arg-type]  # nobody awaits it
+    result.fail(KafkaError(text), records)
+    return result
+
+
+def test_failure_is_raised_by_the_next_flush_and_by_no_other() -> None:
+    """With the number of its records."""
+    unseen = UnseenFailures()
+    unseen.record(failed_batch(3), 0)
+
+    flush = unseen.begin_flush(0)
+    error = flush.take_error()
+    unseen.end_flush(flush)
+
+    assert error is not None
+    assert (error.count, [str(each) for each in error.exceptions]) == (3, ["no"])
+    assert unseen.begin_flush(1).take_error() is None
+
+
+def test_it_is_known_whether_the_next_flush_has_anything_to_raise() -> None:
+    """So that the end of a transaction need not begin one to forget what is kept."""
+    unseen = UnseenFailures()
+    assert not unseen.keeps_any
+
+    unseen.record(failed_batch(), 0)
+    assert unseen.keeps_any
+
+    unseen.begin_flush(0)
+    assert not unseen.keeps_any
+
+
+def test_failure_is_raised_by_every_flush_that_waited_for_it() -> None:
+    """And is not kept for a later one."""
+    unseen = UnseenFailures()
+    first, second = unseen.begin_flush(0), unseen.begin_flush(1)
+
+    unseen.record(failed_batch(), 0)
+
+    assert first.take_error() is not None
+    assert second.take_error() is not None
+    assert unseen.begin_flush(2).take_error() is None
+
+
+def test_flush_does_not_raise_what_was_accepted_after_it() -> None:
+    """That is the next one's."""
+    unseen = UnseenFailures()
+    flush = unseen.begin_flush(0)
+    unseen.record(failed_batch(), 1)
+
+    assert flush.take_error() is None
+    unseen.end_flush(flush)
+
+    assert unseen.begin_flush(1).take_error() is not None
+
+
+def test_cancelled_flush_leaves_its_failures_and_later_ones_to_the_next() -> None:
+    """None is lost."""
+    unseen = UnseenFailures()
+    cancelled = unseen.begin_flush(0)
+    unseen.record(failed_batch(text="its own"), 0)
+    unseen.record(failed_batch(text="a later one"), 1)
+
+    unseen.end_flush(cancelled)
+
+    error = unseen.begin_flush(1).take_error()
+    assert error is not None
+    assert {str(each) for each in error.exceptions} == {"its own", "a later one"}
+
+
+@pytest.mark.parametrize("order", ["cancelled first", "cancelled last"])
+@pytest.mark.parametrize("batches", [1, KEPT + 50])
+def test_failure_that_another_flush_raises_is_not_left_behind_by_a_cancelled_one(order: str, batches: int) -> None:
+    """It would be raised twice, one after the other."""
+    unseen = UnseenFailures()
+    cancelled, other = unseen.begin_flush(0), unseen.begin_flush(1)
+    for _ in range(batches):
+        unseen.record(failed_batch(), 0)
+    if order == "cancelled first":
+        unseen.trim()
+        unseen.end_flush(cancelled)
+    error = other.take_error()
+    unseen.end_flush(other)
+    if order == "cancelled last":
+        unseen.end_flush(cancelled)
+
+    assert error is not None
+    assert error.count == batches
+    assert unseen.begin_flush(2).take_error() is None
+
+
+@pytest.mark.parametrize("batches", [1, KEPT + 50])
+def test_failure_that_all_flushes_left_behind_is_raised_once(batches: int) -> None:
+    """Whoever comes next is told, with the whole count."""
+    unseen = UnseenFailures()
+    flushes = [unseen.begin_flush(0), unseen.begin_flush(1)]
+    for _ in range(batches):
+        unseen.record(failed_batch(), 0)
+    unseen.trim()
+    for flush in flushes:
+        unseen.end_flush(flush)
+
+    error = unseen.begin_flush(2).take_error()
+    assert error is not None
+    assert error.count == batches
+    assert unseen.begin_flush(3).take_error() is None
+
+
+def test_failure_outlives_any_number_of_cancelled_flushes() -> None:
+    """Each leaves it to the next, and none has raised it."""
+    unseen = UnseenFailures()
+    unseen.record(failed_batch(), 0)
+    for generation in range(3):
+        unseen.end_flush(unseen.begin_flush(generation))
+
+    assert unseen.begin_flush(3).take_error() is not None
+
+
+def test_failure_that_was_looked_at_is_not_raised() -> None:
+    """By its delivery's exception, here."""
+    unseen = UnseenFailures()
+    batch = failed_batch(2)
+    unseen.record(batch, 0)
+
+    batch.delivery(0, 0).exception()
+
+    error = unseen.begin_flush(0).take_error()
+    assert error is not None
+    assert error.count == 1
+
+
+def test_looking_twice_at_one_record_does_not_hide_another() -> None:
+    """A callback and an awaiter of the same record are one look."""
+    batch = BatchResult(None, TopicPartition("t", 0))  # type: ignore[arg-type]  # nobody awaits it
+    batch.fail(KafkaError("no"), 2)
+
+    batch.note_look_of(print, 0)
+    batch.delivery(0, 0).exception()
+    batch.delivery(0, 0).exception()
+
+    assert batch.unseen() == 1
+
+
+def test_what_is_kept_is_bounded_and_nothing_is_left_out_of_the_count() -> None:
+    """A thousand batches, and nobody flushes."""
+    unseen = UnseenFailures()
+    for number in range(1000):
+        unseen.record(failed_batch(2, str(number)), 0)
+        unseen.trim()
+
+    error = unseen.begin_flush(0).take_error()
+
+    assert error is not None
+    assert error.count == 2000
+    assert len(error.exceptions) == KEPT
+
+
+def test_trimmed_failures_are_raised_although_the_kept_ones_were_looked_at() -> None:
+    """A count without an example would be no error at all."""
+    unseen = UnseenFailures()
+    batches = [failed_batch(1, str(number)) for number in range(KEPT + 1)]
+    for batch in batches:
+        unseen.record(batch, 0)
+    unseen.trim()
+    for batch in batches[1:]:
+        batch.delivery(0, 0).exception()
+
+    error = unseen.begin_flush(0).take_error()
+
+    assert error is not None
+    assert (error.count, [str(each) for each in error.exceptions]) == (1, ["0"])
+
+
+def test_trimming_forgets_what_was_looked_at_first() -> None:
+    """However many failed in one turn, those who awaited have been told by then."""
+    unseen = UnseenFailures()
+    batches = [failed_batch() for _ in range(5 * KEPT)]
+    for batch in batches:
+        unseen.record(batch, 0)
+        batch.delivery(0, 0).exception()
+    unseen.trim()
+
+    assert unseen.begin_flush(0).take_error() is None
+
+
+@pytest.mark.parametrize("batches", [KEPT + 1, 3 * KEPT])
+def test_failure_looked_at_after_it_was_trimmed_is_not_raised(batches: int) -> None:
+    """The caller held its delivery and read it late."""
+    unseen = UnseenFailures()
+    failed = [failed_batch(2) for _ in range(batches)]
+    for batch in failed:
+        unseen.record(batch, 0)
+    unseen.trim()
+
+    for batch in failed:
+        batch.delivery(0, 0).exception()
+        batch.delivery(0, 0).exception()  # a second look at one record takes nothing off
+    flush = unseen.begin_flush(0)
+    error = flush.take_error()
+
+    assert error is not None
+    assert error.count == batches
+    for batch in failed:
+        batch.delivery(1, 0).exception()  # after it was raised: no later flush is affected
+    unseen.end_flush(flush)
+    assert not unseen.keeps_any
+
+
+def test_late_look_reaches_the_count_through_cancelled_flushes() -> None:
+    """Counts are handed from flush to flush; a look finds the present holder of the count."""
+    unseen = UnseenFailures()
+    failed = [failed_batch() for _ in range(4 * KEPT)]
+    flushes = [unseen.begin_flush(0), unseen.begin_flush(1)]
+    for number, batch in enumerate(failed):
+        unseen.record(batch, 2 if number % 2 else 0)
+    unseen.trim()
+    for flush in flushes:
+        unseen.end_flush(flush)
+
+    for batch in failed[:-1]:
+        batch.delivery(0, 0).exception()
+    error = unseen.begin_flush(2).take_error()
+
+    assert error is not None
+    assert error.count == 1
+
+
+def test_all_trimmed_failures_looked_at_leave_nothing_to_raise() -> None:
+    """So the end of a transaction has nothing to forget."""
+    unseen = UnseenFailures()
+    failed = [failed_batch() for _ in range(2 * KEPT)]
+    for batch in failed:
+        unseen.record(batch, 0)
+    unseen.trim()
+
+    for batch in failed:
+        batch.delivery(0, 0).exception()
+
+    assert unseen.begin_flush(0).take_error() is None

@@ -1,0 +1,19 @@
+"""Ports that are free now, and that the system gives to nobody else."""
+
+import socket
+
+from aioproducer.testing.kafka.server_properties import FIRST_PORT, LAST_PORT, free_ports, is_free
+
+
+def test_free_ports_are_different_and_free() -> None:
+    """As many as asked for, outside the range of outgoing connections."""
+    ports = free_ports(6)
+
+    assert len(set(ports)) == 6
+    assert all(FIRST_PORT <= port < LAST_PORT and is_free(port) for port in ports)
+
+
+def test_port_with_a_listener_is_not_free() -> None:
+    """Whoever it is."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        assert not is_free(server.getsockname()[1])

@@ -1,0 +1,52 @@
+"""Pauses between the attempts at one request."""
+
+import random
+
+import pytest
+
+from aioproducer._timing.retry_backoff import SOON_AT_MOST, ExponentialBackoff, RequestPacing
+
+
+@pytest.fixture
+def pacing() -> RequestPacing:
+    """100 ms to a second, no chance in it."""
+    return RequestPacing(ExponentialBackoff(100, 1000, jitter=0.0, random=random.Random(1)))
+
+
+def pauses(pacing: RequestPacing, count: int, *, is_soon: bool = False) -> list[float]:
+    """The next pauses in ms, each counted from the end of the one before."""
+    found = []
+    for _ in range(count):
+        began = max(pacing.next_at, 1000.0)
+        pacing.again("busy", began, is_soon=is_soon)
+        found.append(round((pacing.next_at - began) * 1000, 3))
+    return found
+
+
+def test_pauses_double_to_the_longest(pacing: RequestPacing) -> None:
+    """And stay there, however long it takes."""
+    assert pauses(pacing, 6) == [100, 200, 400, 800, 1000, 1000]
+    assert set(pauses(pacing, 100)) == {1000}
+
+
+def test_what_is_over_in_a_moment_is_asked_for_in_short_steps(pacing: RequestPacing) -> None:
+    """The marker of the last transaction."""
+    assert pauses(pacing, 7, is_soon=True) == [1, 2, 4, 8, 16, 20, 20]
+
+
+def test_moment_that_does_not_end_is_none(pacing: RequestPacing) -> None:
+    """A coordinator that answers CONCURRENT_TRANSACTIONS for good (4.3.1 can) was asked fifty times a second."""
+    waited = pauses(pacing, SOON_AT_MOST, is_soon=True)
+
+    assert 900 < sum(waited) < 1100
+    assert pauses(pacing, 3, is_soon=True) == [1000, 1000, 1000]
+    assert repr(pacing) == "<RequestPacing attempts=53 trouble='busy'>"
+
+
+def test_short_steps_begin_anew_with_the_next_request(pacing: RequestPacing) -> None:
+    """Another transaction, another marker."""
+    pauses(pacing, SOON_AT_MOST + 3, is_soon=True)
+    pacing.passed()
+
+    assert pauses(pacing, 2, is_soon=True) == [1, 2]
+    assert pauses(pacing, 2) == [400, 800]

@@ -1,0 +1,362 @@
+"""How transactions end, and what refuses to end them. No network."""
+
+import pytest
+
+from aioproducer._transactions.errors import end_unknown_error
+from aioproducer._transactions.requests import OffsetsToSend
+from aioproducer.errors import (
+    IllegalStateError,
+    Outcome,
+    ProducerFencedError,
+    TransactionalIdAuthorizationError,
+    UnsupportedVersionError,
+)
+from tests.fakes.transaction_scene import LOST, OFFSETS, READERS, Scene, State, on_both
+
+# The end
+
+
+@on_both()
+def test_transaction_of_which_the_coordinator_never_heard_ends_without_it(version: int) -> None:
+    """Nothing was sent; nothing is asked."""
+    for verb in ("commit", "abort"):
+        scene = Scene(version=version).begun()
+        getattr(scene.manager, verb)()
+        scene.manager.flushed()
+
+        assert (scene.asked(), scene.manager.state) == (None, State.READY)
+
+
+@pytest.mark.parametrize("api", ["AddPartitionsToTxn", "AddOffsetsToTxn"])
+def test_v1_transaction_that_may_write_nowhere_is_aborted_without_its_coordinator(api: str) -> None:
+    """Rights are looked at first, so it has heard of nothing; EndTxn cost another epoch, each time."""
+    scene = Scene(version=0).ready()
+    assert scene.manager.begin(0)
+    if api == "AddPartitionsToTxn":
+        scene.manager.use(scene.queue(), scene.now)
+    else:
+        scene.manager.send_offsets(OffsetsToSend(OFFSETS, READERS))
+
+    scene.do(api, 29 if api == "AddPartitionsToTxn" else 30)
+    scene.manager.abort()
+    scene.manager.flushed()
+
+    assert (scene.asked(), scene.manager.state) == (None, State.READY)
+
+
+@pytest.mark.parametrize("first", [15, "lost", "added"])
+def test_v1_transaction_that_was_heard_of_before_the_refusal_is_aborted_by_its_coordinator(first: int | str) -> None:
+    """An attempt before it may have added the partition, or another one is there."""
+    scene = Scene(version=0).begun(*([7] if first == "added" else []))
+    scene.manager.use(scene.queue(), scene.now)
+    if first == "lost":
+        scene.manager.unanswered(scene.ask(), LOST, was_sent=True, now=scene.now)
+    elif first == 15:
+        scene.do("AddPartitionsToTxn", 15)
+    scene.pass_time(1)
+
+    scene.do("AddPartitionsToTxn", 29)
+    scene.manager.abort()
+    scene.manager.flushed()
+
+    scene.do("EndTxn")
+
+
+@on_both()
+def test_end_waits_for_offsets_that_were_sent_before(version: int) -> None:
+    """EndTxn was once taken out of line ahead of them (KAFKA-5449)."""
+    scene = Scene(version=version).begun(0)
+    scene.manager.send_offsets(OffsetsToSend(OFFSETS, READERS))
+    scene.manager.commit()
+    scene.manager.flushed()
+
+    if version < 2:
+        scene.do("AddOffsetsToTxn")
+    scene.do("TxnOffsetCommit")
+    scene.do("EndTxn")
+
+    assert scene.is_in(State.READY)
+
+
+@on_both()
+@pytest.mark.parametrize("code", [-1, 7, 14, 15, 16, 51])
+def test_end_that_is_not_answered_with_success_is_asked_again_and_never_taken_for_done(version: int, code: int) -> None:
+    """After UNKNOWN_SERVER_ERROR a retry that did nothing returned "committed" (franz-go)."""
+    scene = Scene(version=version).begun(0)
+    scene.manager.commit()
+    scene.manager.flushed()
+
+    scene.do("EndTxn", code)
+    assert scene.is_in(State.COMMITTING)
+    scene.pass_time(1)
+    scene.do("EndTxn")
+
+    assert scene.manager.state is (State.INITIALIZING if version < 2 and code == -1 else State.READY)
+
+
+@on_both()
+@pytest.mark.parametrize("code", [90, 53])
+def test_end_that_is_refused_for_good_is_told(version: int, code: int) -> None:
+    """Fenced at commit: it seemed fine (librdkafka before 1.6)."""
+    scene = Scene(version=version).begun(0)
+    scene.manager.commit()
+    scene.manager.flushed()
+
+    scene.do("EndTxn", code)
+    if (version, code) == (2, 90):
+        scene.described = "Empty", (77, 2)
+        scene.do("DescribeTransactions")
+
+    assert scene.is_in(State.FATAL_ERROR)
+    assert isinstance(scene.manager.error, (ProducerFencedError, TransactionalIdAuthorizationError))
+
+
+@pytest.mark.parametrize("code", [47, 90])
+def test_v2_commit_that_is_refused_as_fenced_after_its_transaction_timed_out_costs_no_producer(code: int) -> None:
+    """Kafka after 4.4 says so instead of 48 (KAFKA-20785); the coordinator still has the epoch of its own abort."""
+    scene = Scene().begun(0)
+    scene.manager.commit()
+    scene.manager.flushed()
+
+    scene.do("EndTxn", code)
+    assert scene.is_in(State.COMMITTING)
+    assert not scene.manager.may_abort
+    scene.described = "CompleteAbort", (77, 1)
+    scene.manager.unanswered(scene.ask(), LOST, was_sent=True, now=scene.now)
+    scene.pass_time(1)
+    scene.do("DescribeTransactions")
+
+    assert scene.is_in(State.ABORTABLE_ERROR)
+    assert "timed out" in str(scene.manager.error)
+    scene.manager.abort()
+    scene.manager.flushed()
+    scene.do("EndTxn")
+    assert (scene.manager.state, scene.identity.first_epoch) == (State.READY, 1)
+
+
+@pytest.mark.parametrize(
+    "described", [("CompleteAbort", (77, 2)), ("CompleteAbort", (78, 1)), ("Ongoing", (77, 1)), 53]
+)
+def test_v2_commit_that_is_refused_as_fenced_is_fatal_unless_it_timed_out(
+    described: tuple[str, tuple[int, int]] | int,
+) -> None:
+    """A successor may have aborted it, or even committed after it; who may not ask is told what the refusal says."""
+    scene = Scene().begun(0)
+    scene.manager.commit()
+    scene.manager.flushed()
+    scene.do("EndTxn", 90)
+
+    if isinstance(described, int):
+        scene.do("DescribeTransactions", described)
+    else:
+        scene.described = described
+        scene.do("DescribeTransactions")
+
+    assert scene.is_in(State.FATAL_ERROR)
+    assert isinstance(scene.manager.error, ProducerFencedError)
+
+
+def test_v2_commit_that_is_refused_as_fenced_where_nothing_can_be_described_is_fatal() -> None:
+    """A proxy may not know the request."""
+    scene = Scene().begun(0)
+    scene.manager.commit()
+    scene.manager.flushed()
+    scene.do("EndTxn", 90)
+
+    scene.manager.refused(scene.ask(), UnsupportedVersionError("unknown"))
+
+    assert scene.is_in(State.FATAL_ERROR)
+    assert isinstance(scene.manager.error, ProducerFencedError)
+
+
+def test_v2_transaction_that_timed_out_is_aborted_under_its_own_epoch() -> None:
+    """EndTxn(commit) gets 48; EndTxn(abort) with the same epoch gets the next one."""
+    scene = Scene().begun(0)
+    scene.manager.commit()
+    scene.manager.flushed()
+
+    scene.do("EndTxn", 48)
+    assert scene.is_in(State.ABORTABLE_ERROR)
+    scene.manager.abort()
+    scene.manager.flushed()
+    scene.do("EndTxn")
+
+    assert (scene.manager.state, scene.identity.first_epoch) == (State.READY, 1)
+
+
+@pytest.mark.parametrize("code", [90, 47])
+@pytest.mark.parametrize("is_fenced", [True, False])
+def test_v2_abort_that_is_answered_as_fenced_is_asked_again_as_a_renewal(code: int, is_fenced: bool) -> None:  # noqa: FBT001
+    """A coordinator that is being shut down may take the abort for a copy of the last end: the identity decides."""
+    scene = Scene().begun(0)
+    scene.manager.abort()
+    scene.manager.flushed()
+
+    scene.do("EndTxn", code)
+    scene.do("DescribeTransactions")
+    guarded = scene.ask()
+    assert (guarded.api.name, guarded.subject) == ("InitProducerId", ("billing-1", 77, 0))
+    assert not scene.manager.has_ended
+    scene.answer(guarded, 90 if is_fenced else 0)
+
+    assert scene.is_in(State.FATAL_ERROR if is_fenced else State.READY)
+    assert isinstance(scene.manager.error, ProducerFencedError) is is_fenced
+
+
+@pytest.mark.parametrize("code", [90, 47])
+def test_v2_abort_behind_a_commit_that_is_answered_as_fenced_is_fatal(code: int) -> None:
+    """A new identity would not tell whether the commit was done: neither may be said."""
+    scene = Scene().begun(0)
+    scene.manager.commit()
+    scene.manager.flushed()
+    scene.do("EndTxn", 120)
+    scene.manager.abort()
+    scene.manager.flushed()
+
+    scene.do("EndTxn", code)
+
+    assert scene.is_in(State.FATAL_ERROR)
+
+
+@pytest.mark.parametrize("verb", ["commit", "abort"])
+def test_v1_transaction_that_timed_out_is_fatal_after_one_guarded_try(verb: str) -> None:
+    """47, then InitProducerId with the identity, which gets 90; never one without, which would fence a successor."""
+    scene = Scene(version=0).begun(0)
+    getattr(scene.manager, verb)()
+    scene.manager.flushed()
+
+    scene.do("EndTxn", 47)
+    if verb == "commit":
+        assert scene.is_in(State.ABORTABLE_ERROR)
+        scene.manager.abort()
+        scene.manager.flushed()
+    scene.do("DescribeTransactions")
+    guarded = scene.ask()
+    assert not scene.manager.has_ended
+    scene.answer(guarded, 90)
+
+    assert guarded.api.name == "InitProducerId"
+    assert guarded.subject == ("billing-1", 77, 0)
+    assert scene.is_in(State.FATAL_ERROR)
+    assert isinstance(scene.manager.error, ProducerFencedError)
+
+
+@on_both()
+@pytest.mark.parametrize("first", ["lost", -1, 16])
+def test_commits_are_in_doubt_until_an_answer_excludes_them(version: int, first: int | str) -> None:
+    """What refuses a repetition says nothing of what is repeated; the error of the commit says so."""
+    scene = Scene(version=version).begun(0)
+    scene.manager.commit()
+    scene.manager.flushed()
+    ending = scene.ask()
+    assert scene.manager.is_commit_in_doubt
+    if first == "lost":
+        scene.manager.unanswered(ending, LOST, was_sent=True, now=scene.now)
+    else:
+        assert isinstance(first, int)
+        scene.answer(ending, first)
+    assert scene.manager.is_commit_in_doubt == (first != 16)
+
+    scene.pass_time(1)
+    scene.do("EndTxn", 53)
+
+    assert scene.is_in(State.FATAL_ERROR)
+    assert scene.manager.is_commit_in_doubt == (first != 16)
+    assert scene.manager.error is not None
+    unknown = end_unknown_error(scene.manager.error)
+    assert (unknown.outcome, scene.manager.error.outcome) == (Outcome.UNKNOWN, None)
+    assert "not known" in unknown.__notes__[0]
+
+
+def test_v1_commit_that_was_lost_is_not_made_none_of_it_by_a_new_identity() -> None:
+    """An old coordinator answers the repetition with 47, for a successor that came after the commit."""
+    scene = Scene(version=0).begun(0)
+    scene.manager.commit()
+    scene.manager.flushed()
+    scene.manager.unanswered(scene.ask(), LOST, was_sent=True, now=scene.now)
+    scene.pass_time(1)
+
+    scene.do("EndTxn", 47)
+
+    assert scene.is_in(State.FATAL_ERROR)
+    assert isinstance(scene.manager.error, ProducerFencedError)
+
+
+def test_v1_coordinator_that_knew_of_the_transaction_and_finds_it_closed_is_fatal() -> None:
+    """Something else has ended it: neither "committed" nor "aborted" may be said."""
+    for verb in ("commit", "abort"):
+        scene = Scene(version=0).begun(0)
+        getattr(scene.manager, verb)()
+        scene.manager.flushed()
+
+        scene.do("EndTxn", 48)
+
+        assert scene.is_in(State.FATAL_ERROR)
+
+
+def test_v1_abort_of_what_the_coordinator_may_never_have_heard_of_takes_its_word() -> None:
+    """The addition went unanswered, and 48 says that nothing is open: a new epoch, and on."""
+    scene = Scene(version=0).ready()
+    assert scene.manager.begin(0)
+    scene.manager.use(scene.queue(), scene.now)
+    scene.manager.unanswered(scene.ask(), LOST, was_sent=True, now=scene.now)
+    scene.manager.abort()
+    scene.manager.flushed()
+    scene.pass_time(1)
+
+    scene.do("EndTxn", 48)
+    scene.look_and_renew()
+
+    assert scene.is_in(State.READY)
+
+
+@on_both()
+def test_failure_that_is_found_after_the_end_was_asked_for_changes_nothing(version: int) -> None:
+    """The records had been acknowledged; whether they are committed, the answer to EndTxn says."""
+    scene = Scene(version=version).begun(0)
+    scene.manager.commit()
+    scene.manager.flushed()
+    ending = scene.ask()
+
+    scene.manager.fail_transaction(LOST)
+    assert scene.is_in(State.COMMITTING)
+    scene.answer(ending)
+
+    assert (scene.manager.state, scene.manager.error) == (State.READY, None)
+
+
+def test_abort_that_is_refused_after_a_commit_was_asked_for_is_no_abort() -> None:
+    """What was refused first may have been done by a copy of it: nobody can say "aborted"."""
+    scene = Scene().begun(0)
+    scene.manager.commit()
+    scene.manager.flushed()
+    scene.do("EndTxn", 120)
+    scene.manager.abort()
+    scene.manager.flushed()
+
+    scene.do("EndTxn", 48)
+
+    assert scene.is_in(State.FATAL_ERROR)
+    assert "INVALID_TXN_STATE" in str(scene.manager.error)
+
+
+def test_move_that_the_table_does_not_hold_is_refused() -> None:
+    """An assert is left out under -O, and what follows of a wrong state then is anybody's guess."""
+    scene = Scene().ready()
+
+    with pytest.raises(IllegalStateError, match="cannot go from ready to committing"):
+        scene.manager.commit()
+
+    assert scene.is_in(State.READY)
+
+
+def test_other_epoch_is_no_word_on_the_producer_while_there_is_something_to_abort() -> None:
+    """A transaction that timed out is all it need be under V2; the text said to close the producer, which went on."""
+    scene = Scene().begun(0)
+    scene.manager.send_offsets(OffsetsToSend(OFFSETS, READERS))
+
+    scene.do("TxnOffsetCommit", 47)
+
+    assert scene.is_in(State.ABORTABLE_ERROR)
+    assert "transaction_timeout_ms" in str(scene.manager.error)
+    assert "close it" not in str(scene.manager.error)

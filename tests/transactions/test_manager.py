@@ -1,0 +1,366 @@
+"""What is asked of coordinators, in which order. No network."""
+
+import pytest
+
+from aioproducer._protocol.transaction_messages import (
+    CoordinatorAnswer,
+)
+from aioproducer._transactions.requests import OffsetsToSend
+from aioproducer.errors import (
+    BrokerError,
+    KafkaError,
+    ProducerFencedError,
+    TransactionalIdAuthorizationError,
+    UnsupportedVersionError,
+)
+from tests.fakes.transaction_scene import LOST, OFFSETS, READERS, Scene, State, on_both
+
+# Identity
+
+
+def test_identity_is_asked_of_the_coordinator_that_any_broker_names() -> None:
+    """FindCoordinator first, then InitProducerId without an id: whoever had the name is fenced."""
+    scene = Scene()
+    assert scene.asked() is None
+    scene.manager.initialize()
+
+    finding = scene.manager.next_request(scene.now)
+    assert finding is not None
+    assert (finding.api.name, scene.manager.node_of(finding)) == ("FindCoordinator", None)
+    scene.manager.answered(finding, CoordinatorAnswer(0, 0, 4, "h", 9092), scene.now)
+    asking = scene.manager.next_request(scene.now)
+
+    assert asking is not None
+    assert (asking.api.name, scene.manager.node_of(asking)) == ("InitProducerId", 4)
+    assert scene.manager.next_request(scene.now) is None  # one at a time
+    scene.answer(asking)
+    assert (scene.manager.state, scene.identity.producer_id) == (State.READY, 77)
+
+
+@pytest.mark.parametrize(
+    "code, kind, hint",
+    [
+        (53, TransactionalIdAuthorizationError, "grant Write and Describe on the transactional id"),
+        (50, BrokerError, "lower transaction_timeout_ms"),
+        (90, ProducerFencedError, "a newer producer has taken it over, or the transaction timed out"),
+        (47, ProducerFencedError, "a newer producer has taken it over, or the transaction timed out"),
+    ],
+)
+def test_refusal_of_an_identity_is_the_end_and_says_what_to_do(code: int, kind: type[KafkaError], hint: str) -> None:
+    """An authorization failure must not wedge the client (KAFKA-13668)."""
+    scene = Scene()
+    scene.manager.initialize()
+
+    scene.do("InitProducerId", code)
+
+    assert scene.is_in(State.FATAL_ERROR)
+    assert isinstance(scene.manager.error, kind)
+    assert hint in str(scene.manager.error)
+    assert scene.asked() is None
+
+
+@pytest.mark.parametrize("code", [14, 15, 16, 51, 7, -1])
+def test_coordinator_that_is_not_ready_is_asked_again_after_a_pause(code: int) -> None:
+    """Never by the user."""
+    scene = Scene()
+    scene.manager.initialize()
+
+    scene.do("InitProducerId", code)
+
+    assert scene.asked() is None
+    assert scene.is_in(State.INITIALIZING)
+    scene.pass_time(0.2)
+    scene.do("InitProducerId")
+    assert scene.is_in(State.READY)
+
+
+def test_pauses_grow_with_every_failure_and_start_anew_after_a_success() -> None:
+    """Also across looking the coordinator up again, which succeeds each time."""
+    scene = Scene()
+    scene.manager.initialize()
+    pauses = []
+    for _ in range(6):
+        scene.do("InitProducerId", 16)
+        pauses.append(round(scene.manager.pacing.next_at - scene.now, 3))
+        scene.pass_time(pauses[-1])
+    scene.do("InitProducerId")
+
+    assert pauses == [0.1, 0.2, 0.4, 0.8, 1.0, 1.0]
+
+
+@on_both()
+def test_pauses_of_a_request_that_was_refused_in_the_end_are_not_those_of_the_next(version: int) -> None:
+    """The abort that follows would begin with the longest."""
+    scene = Scene(version=version).begun(0)
+    scene.send_offsets(OFFSETS, READERS)
+    for _ in range(5):
+        scene.do("TxnOffsetCommit", 14)
+        scene.pass_time(1)
+    scene.do("TxnOffsetCommit", 30)
+    scene.manager.abort()
+    scene.manager.flushed()
+
+    scene.do("EndTxn", 14)
+
+    assert scene.manager.pacing.next_at - scene.now == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize("code", [15, 16])
+def test_coordinator_that_moved_is_looked_up_again(code: int) -> None:
+    """A dead coordinator was cached for ever (aiokafka #1145, #1151)."""
+    scene = Scene().ready()
+    scene.begun(0)
+    scene.manager.commit()
+    scene.manager.flushed()
+    scene.answer(scene.ask(), code)
+    scene.pass_time(1)
+
+    assert scene.asked() == "FindCoordinator"
+
+
+def test_coordinator_that_does_not_answer_is_looked_up_again() -> None:
+    """It may have died, and another one taken over."""
+    scene = Scene().ready()
+    scene.begun(0)
+    scene.manager.commit()
+    scene.manager.flushed()
+    request = scene.ask()
+    scene.manager.unanswered(request, LOST, was_sent=True, now=scene.now)
+    scene.pass_time(1)
+
+    assert scene.asked() == "FindCoordinator"
+
+
+def test_request_that_was_called_off_is_no_failure() -> None:
+    """It never went out, because something else is to be asked: that is asked without a pause, of the same node."""
+    scene = Scene().ready()
+    scene.begun(0)
+    scene.manager.commit()
+    scene.manager.flushed()
+    request = scene.ask()
+    scene.manager.unanswered(request, None, was_sent=False, now=scene.now)
+
+    assert scene.asked() == "EndTxn"
+
+
+def test_coordinator_too_old_is_the_end() -> None:
+    """Nothing it is asked would be understood."""
+    scene = Scene()
+    scene.manager.initialize()
+    request = scene.ask()
+
+    scene.manager.refused(request, UnsupportedVersionError("too old"))
+
+    assert request.api.name == "InitProducerId"
+    assert (scene.manager.state, str(scene.manager.error)) == (State.FATAL_ERROR, "too old")
+
+
+# Transactions V2
+
+
+def test_v2_asks_nothing_but_the_end() -> None:
+    """Produce adds the partitions; EndTxn answers the next identity, and all sequences begin at 0 again."""
+    scene = Scene().begun(0, 1)
+    assert scene.asked() is None
+
+    scene.manager.commit()
+    assert scene.asked() is None  # batches are on their way
+    scene.manager.flushed()
+    scene.do("EndTxn")
+
+    assert (scene.manager.state, scene.identity.first_epoch) == (State.READY, 1)
+    assert scene.asked() is None
+
+
+def test_v2_partition_may_be_sent_to_at_once() -> None:
+    """And begins at 0 in each transaction."""
+    scene = Scene().ready()
+    queue = scene.queue()
+    stamps = []
+    for _ in range(2):
+        assert scene.manager.begin(2)
+        assert not queue.identity.can_stamp
+        assert scene.manager.use(queue, scene.now)
+        stamps.append(queue.identity.stamp(3))
+        scene.manager.commit()
+        scene.manager.flushed()
+        scene.do("EndTxn")
+
+    assert [tuple(stamp) for stamp in stamps] == [(77, 0, 0, True), (77, 1, 0, True)]
+
+
+def test_v2_offsets_go_to_the_groups_coordinator_at_once() -> None:
+    """TxnOffsetCommit adds the group itself."""
+    scene = Scene().begun()
+    offsets = OffsetsToSend(OFFSETS, READERS)
+
+    scene.manager.send_offsets(offsets)
+    request = scene.do("TxnOffsetCommit")
+
+    assert offsets.is_done
+    assert (request.coordinator.key, request.at_most) == ("readers", None)
+
+
+# Transactions V1
+
+
+def test_v1_partition_waits_until_the_coordinator_knows_of_it() -> None:
+    """And those that are added together are asked for together."""
+    scene = Scene(version=0).ready()
+    assert scene.manager.begin(0)
+    queues = [scene.queue(number) for number in range(3)]
+    for queue in queues:
+        assert not scene.manager.use(queue, scene.now)
+
+    request = scene.ask()
+    assert (request.api.name, scene.joined) == ("AddPartitionsToTxn", [])
+    assert not any(queue.identity.can_stamp for queue in queues)
+    scene.answer(request)
+
+    assert scene.joined == queues
+    assert all(queue.identity.can_stamp for queue in queues)
+
+
+def test_v1_partition_that_comes_later_does_not_stop_those_added_before() -> None:
+    """A failed addition once un-marked them (franz-go)."""
+    scene = Scene(version=0).ready()
+    assert scene.manager.begin(0)
+    first, second = scene.queue(0), scene.queue(1)
+    scene.manager.use(first, scene.now)
+    scene.do("AddPartitionsToTxn")
+    scene.manager.use(second, scene.now)
+
+    scene.do("AddPartitionsToTxn", 51)
+
+    assert (first.identity.can_stamp, second.identity.can_stamp) == (True, False)
+    scene.manager.abort()
+    scene.manager.flushed()
+    scene.pass_time(1)
+    scene.do("EndTxn")
+    assert scene.is_in(State.READY)
+
+
+def test_v1_sequences_go_on_from_transaction_to_transaction() -> None:
+    """The epoch is the same, and the broker remembers."""
+    scene = Scene(version=0).ready()
+    queue = scene.queue()
+    stamps = []
+    for _ in range(2):
+        assert scene.manager.begin(0)
+        scene.manager.use(queue, scene.now)
+        scene.do("AddPartitionsToTxn")
+        stamps.append(queue.identity.stamp(3))
+        scene.manager.commit()
+        scene.manager.flushed()
+        scene.do("EndTxn")
+
+    assert [tuple(stamp) for stamp in stamps] == [(77, 0, 0, True), (77, 0, 3, True)]
+
+
+def test_v1_group_is_added_before_its_offsets() -> None:
+    """By the coordinator of the transaction, then by that of the group; neither in a version that means V2."""
+    scene = Scene(version=0).begun()
+    offsets = OffsetsToSend(OFFSETS, READERS)
+    scene.manager.send_offsets(offsets)
+
+    adding = scene.do("AddOffsetsToTxn")
+    assert not offsets.is_done
+    committing = scene.do("TxnOffsetCommit")
+    scene.manager.commit()
+    scene.manager.flushed()
+    ending = scene.do("EndTxn")
+
+    assert offsets.is_done
+    assert [request.coordinator.key for request in (adding, committing)] == ["billing-1", "readers"]
+    assert [request.at_most for request in (committing, ending)] == [4, 4]
+
+
+# One after another
+
+
+def test_number_tells_transactions_apart() -> None:
+    """It grows with each."""
+    scene = Scene().begun(0)
+    assert (scene.manager.number, scene.manager.has_ended) == (1, True)
+    scene.manager.commit()
+    assert not scene.manager.has_ended
+    scene.manager.flushed()
+    scene.do("EndTxn")
+
+    assert scene.manager.begin(2)
+    assert scene.manager.number == 2
+
+
+def test_partition_joins_a_transaction_once() -> None:
+    """And none that is not open."""
+    scene = Scene().ready()
+    queue = scene.queue()
+    assert not scene.manager.use(queue, scene.now)
+
+    assert scene.manager.begin(2)
+    assert scene.manager.use(queue, scene.now)
+    assert not scene.manager.use(queue, scene.now)
+
+
+def test_v2_records_wait_for_the_markers_of_the_last_transaction_where_that_has_helped() -> None:
+    """The first answer of a transaction says whether its leader had to; less than a timer can keep is no wait."""
+    scene = Scene().ready()
+    queues = [scene.queue(number) for number in range(3)]
+    for first_answer_s in (0.002, 0.023, 0.023):
+        assert scene.manager.begin(2)
+        assert scene.manager.use(queues[0], scene.now)
+        queues[0].identity.stamp(1)
+        scene.identity.first_answer_s = first_answer_s
+        scene.manager.commit()
+        scene.manager.flushed()
+        scene.do("EndTxn")
+
+    assert scene.manager.begin(2)
+    assert not scene.manager.use(queues[0], scene.now)
+    assert not scene.manager.use(queues[1], scene.now)
+    assert scene.asked() is None
+    wait_s = scene.manager.next_at(scene.now) - scene.now
+    assert 0 < wait_s <= 0.001
+
+    scene.pass_time(wait_s)
+    assert scene.asked() is None
+    assert scene.joined == queues[:2]
+    assert scene.manager.use(queues[2], scene.now)
+
+
+def test_v2_records_that_wait_are_aborted_without_the_coordinator() -> None:
+    """It has never heard of them."""
+    scene = Scene().ready()
+    for first_answer_s in (0.002, 0.023, 0.023):
+        scene.begun(0)
+        scene.identity.first_answer_s = first_answer_s
+        scene.manager.commit()
+        scene.manager.flushed()
+        scene.do("EndTxn")
+    assert scene.manager.begin(2)
+    assert not scene.manager.use(scene.queue(), scene.now)
+    scene.manager.abort()
+    scene.manager.flushed()
+
+    assert scene.asked() is None
+    assert scene.is_in(State.READY)
+
+
+def test_v2_transaction_of_which_nothing_went_out_is_aborted_without_the_coordinator() -> None:
+    """A coordinator that hands over may answer such an abort with PRODUCER_FENCED; the next one has the same epoch."""
+    scene = Scene().ready()
+    queue = scene.queue()
+    assert scene.manager.begin(2)
+    assert scene.manager.use(queue, scene.now)
+    scene.manager.abort()
+    scene.manager.flushed()
+
+    assert scene.asked() is None
+    assert scene.is_in(State.READY)
+    assert scene.manager.begin(2)
+    assert scene.manager.use(queue, scene.now)
+    assert tuple(queue.identity.stamp(1)) == (77, 0, 0, True)
+    scene.manager.abort()
+    scene.manager.flushed()
+    scene.do("EndTxn")
+    assert scene.identity.first_epoch == 1

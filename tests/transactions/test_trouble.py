@@ -1,0 +1,393 @@
+"""What strays, gaps and failures make of a transaction. No network."""
+
+import pytest
+
+from aioproducer._protocol.messages import ProducerIdAnswer
+from aioproducer._protocol.transaction_messages import (
+    CoordinatorAnswer,
+    EndTxnAnswer,
+    PartitionResult,
+    PartitionsAnswer,
+)
+from aioproducer._transactions.requests import OffsetsToSend
+from aioproducer.errors import (
+    BrokerError,
+    GroupAuthorizationError,
+    KafkaError,
+    TopicAuthorizationError,
+    TransactionAbortableError,
+)
+from aioproducer.records import OffsetAndMetadata, TopicPartition
+from tests.fakes.transaction_scene import LOST, OFFSETS, READERS, Scene, State, on_both
+
+# Strays and gaps
+
+
+def test_v1_gap_takes_a_new_epoch_before_the_next_transaction() -> None:
+    """A sequenced batch did not end acknowledged: later ones would get 45, or a late copy would be committed."""
+    scene = Scene(version=0).ready()
+    queue = scene.queue()
+    assert scene.manager.begin(0)
+    scene.manager.use(queue, scene.now)
+    scene.do("AddPartitionsToTxn")
+    queue.identity.stamp(3)
+    queue.identity.begin_change()
+    scene.manager.abort()
+    scene.manager.flushed()
+    scene.do("EndTxn")
+
+    guarded = scene.do("InitProducerId")
+    assert scene.manager.begin(0)
+    scene.manager.use(queue, scene.now)
+    scene.do("AddPartitionsToTxn")
+
+    assert guarded.subject == ("billing-1", 77, 0)
+    assert tuple(queue.identity.stamp(1)) == (77, 1, 0, True)
+
+
+@pytest.mark.parametrize("name", ["AddPartitionsToTxn", "AddOffsetsToTxn", "TxnOffsetCommit", "EndTxn"])
+def test_v1_unanswered_request_takes_a_new_epoch_before_the_next_transaction(name: str) -> None:
+    """A copy that was delayed on its way would speak for the next one: a stray EndTxn committed it."""
+    scene = Scene(version=0).ready()
+    assert scene.manager.begin(0)
+    scene.manager.use(scene.queue(), scene.now)
+    scene.manager.send_offsets(OffsetsToSend(OFFSETS, READERS))
+    for step in ("AddPartitionsToTxn", "AddOffsetsToTxn", "TxnOffsetCommit", "EndTxn"):
+        if step == "EndTxn":
+            scene.manager.commit()
+            scene.manager.flushed()
+        if step == name:
+            scene.manager.unanswered(scene.ask(), LOST, was_sent=True, now=scene.now)
+            scene.pass_time(1)
+        scene.do(step)
+
+    assert scene.is_in(State.INITIALIZING)
+    scene.look_and_renew()
+    assert (scene.manager.state, scene.identity.first_epoch) == (State.READY, 1)
+
+
+@pytest.mark.parametrize("was_sent", [True, False])
+def test_v1_request_that_never_left_leaves_no_copy(was_sent: bool) -> None:  # noqa: FBT001
+    """Only what was handed to a connection can arrive late."""
+    scene = Scene(version=0).begun(0)
+    scene.manager.commit()
+    scene.manager.flushed()
+    request = scene.ask()
+    scene.manager.unanswered(request, LOST, was_sent=was_sent, now=scene.now)
+    scene.pass_time(1)
+    scene.do("EndTxn")
+
+    assert scene.manager.state is (State.INITIALIZING if was_sent else State.READY)
+
+
+def test_v2_unanswered_end_needs_no_other_epoch_than_its_own() -> None:
+    """A copy of it is of an older epoch."""
+    scene = Scene().begun(0)
+    scene.manager.commit()
+    scene.manager.flushed()
+    scene.manager.unanswered(scene.ask(), LOST, was_sent=True, now=scene.now)
+    scene.pass_time(1)
+    scene.do("EndTxn")
+
+    assert scene.is_in(State.READY)
+
+
+def test_upgrade_of_the_cluster_takes_a_new_epoch_first() -> None:
+    """Sequences of V1 go on; those of V2 begin at 0. Who is idle may have a successor by then."""
+    scene = Scene(version=0).begun(0)
+    scene.manager.commit()
+    scene.manager.flushed()
+    scene.do("EndTxn")
+    scene.version = 2
+
+    assert not scene.manager.begin(2)
+    scene.do("DescribeTransactions")
+    guarded = scene.do("InitProducerId")
+    assert scene.manager.begin(2)
+
+    assert (guarded.subject, scene.manager.is_v2) == (("billing-1", 77, 0), True)
+
+
+def test_downgrade_of_the_cluster_needs_nothing() -> None:
+    """The epoch that V2 gave is fresh."""
+    scene = Scene().begun(0)
+    scene.manager.commit()
+    scene.manager.flushed()
+    scene.do("EndTxn")
+    scene.version = 0
+
+    assert scene.manager.begin(0)
+    assert not scene.manager.is_v2
+
+
+@on_both()
+def test_epochs_that_are_used_up_are_the_coordinators_business(version: int) -> None:
+    """It answers another producer id, and sequences begin at 0 (KAFKA-18660, KAFKA-19367)."""
+    scene = Scene(version=version).ready()
+    scene.identity.assign(77, 32_767)
+    queue = scene.queue()
+    assert scene.manager.begin(version)
+    scene.manager.use(queue, scene.now)
+    if version < 2:
+        scene.do("AddPartitionsToTxn")
+        scene.identity.needs_epoch = True
+    first = queue.identity.stamp(2)
+    scene.manager.commit()
+    scene.manager.flushed()
+    ending = scene.ask()
+    if version < 2:
+        scene.answer(ending)
+        renewal = scene.ask()
+        scene.manager.answered(renewal, ProducerIdAnswer(0, 0, 88, 0), scene.now)
+    else:
+        scene.manager.answered(ending, EndTxnAnswer(0, 0, 88, 0), scene.now)
+    assert scene.manager.begin(version)
+    scene.manager.use(queue, scene.now)
+    if version < 2:
+        scene.do("AddPartitionsToTxn")
+
+    assert tuple(first) == (77, 32_767, 0, True)
+    assert tuple(queue.identity.stamp(1)) == (88, 0, 0, True)
+
+
+# Failures
+
+
+@on_both()
+def test_record_that_failed_makes_the_transaction_one_to_be_aborted(version: int) -> None:
+    """And it ends as any aborted one."""
+    scene = Scene(version=version).begun(0)
+    cause = KafkaError("not delivered")
+
+    scene.manager.fail_transaction(cause)
+
+    assert scene.is_in(State.ABORTABLE_ERROR)
+    assert isinstance(scene.manager.error, TransactionAbortableError)
+    assert scene.manager.error.__cause__ is cause
+    scene.manager.abort()
+    scene.manager.flushed()
+    scene.do("EndTxn")
+    assert scene.is_in(State.READY)
+
+
+def test_record_that_fails_between_transactions_fails_none() -> None:
+    """It belonged to the last one, which is over."""
+    scene = Scene().ready()
+
+    scene.manager.fail_transaction(KafkaError("late"))
+
+    assert scene.is_in(State.READY)
+
+
+@pytest.mark.parametrize("code, kind", [(29, TopicAuthorizationError), (55, BrokerError), (120, BrokerError)])
+def test_v1_partition_that_is_refused_ends_the_transaction(code: int, kind: type[KafkaError]) -> None:
+    """With the code's own error as the cause."""
+    scene = Scene(version=0).ready()
+    assert scene.manager.begin(0)
+    scene.manager.use(scene.queue(), scene.now)
+
+    scene.do("AddPartitionsToTxn", code)
+
+    assert scene.is_in(State.ABORTABLE_ERROR)
+    assert scene.manager.error is not None
+    assert isinstance(scene.manager.error.__cause__, kind)
+
+
+def test_v1_partition_that_was_not_tried_is_not_the_reason() -> None:
+    """OPERATION_NOT_ATTEMPTED stands beside the code that is; of a thousand topics it must be said which one it was."""
+    scene = Scene(version=0).ready()
+    assert scene.manager.begin(0)
+    scene.manager.use(scene.queue(0, "mine"), scene.now)
+    scene.manager.use(scene.queue(0, "secret"), scene.now)
+    request = scene.ask()
+    results = [PartitionResult("mine", 0, 55), PartitionResult("secret", 0, 29)]
+
+    scene.manager.answered(request, PartitionsAnswer(0, results), scene.now)
+
+    assert scene.manager.error is not None
+    cause = scene.manager.error.__cause__
+    assert isinstance(cause, TopicAuthorizationError)
+    assert (cause.topic, cause.partition) == ("secret", 0)
+    assert "AddPartitionsToTxn of 'billing-1' for secret-0: TOPIC_AUTHORIZATION_FAILED" in str(cause)
+
+
+def test_partitions_that_are_refused_are_named_up_to_five() -> None:
+    """The rest are counted."""
+    scene = Scene().begun(0)
+    places = {TopicPartition("orders", number): OffsetAndMetadata(7) for number in range(7)}
+    scene.send_offsets(places, READERS)
+
+    scene.do("TxnOffsetCommit", 29)
+
+    assert scene.manager.error is not None
+    cause = scene.manager.error.__cause__
+    assert isinstance(cause, TopicAuthorizationError)
+    assert (cause.topic, cause.partition) == (None, None)
+    assert "for orders-0, orders-1, orders-2, orders-3, orders-4 and 2 more: TOPIC" in str(cause)
+
+
+def test_v1_partition_that_the_answer_left_out_was_not_added() -> None:
+    """It is asked for again."""
+    scene = Scene(version=0).ready()
+    assert scene.manager.begin(0)
+    queue = scene.queue()
+    scene.manager.use(queue, scene.now)
+
+    scene.manager.answered(scene.ask(), PartitionsAnswer(0, []), scene.now)
+    assert not queue.identity.can_stamp
+    scene.pass_time(1)
+    scene.do("AddPartitionsToTxn")
+
+    assert queue.identity.can_stamp
+
+
+@on_both()
+@pytest.mark.parametrize("code", [22, 25, 30, 82, 113, 12])
+def test_offsets_that_the_group_refuses_end_the_transaction(version: int, code: int) -> None:
+    """It has rebalanced, or the member was replaced: read on from the committed offsets."""
+    scene = Scene(version=version).begun(0)
+    scene.send_offsets(OFFSETS, READERS)
+
+    scene.do("TxnOffsetCommit", code)
+
+    assert scene.is_in(State.ABORTABLE_ERROR)
+    assert scene.manager.error is not None
+    cause = scene.manager.error.__cause__
+    assert isinstance(cause, BrokerError)
+    assert (cause.code, isinstance(cause, GroupAuthorizationError)) == (code, code == 30)
+
+
+@on_both()
+def test_offsets_are_done_when_all_of_them_are(version: int) -> None:
+    """One partition was refused for now: they are asked for together again (`testRetriableErrorInTxnOffsetCommit`)."""
+    scene = Scene(version=version).begun(0)
+    places = {TopicPartition("orders", number): OffsetAndMetadata(7) for number in range(2)}
+    sending = scene.send_offsets(places, READERS)
+    request = scene.ask()
+    results = [PartitionResult("orders", 0, 0), PartitionResult("orders", 1, 14)]
+
+    scene.manager.answered(request, PartitionsAnswer(0, results), scene.now)
+
+    assert not sending.is_done
+    assert "orders-1" in scene.manager.pacing.trouble
+    assert "orders-0" not in scene.manager.pacing.trouble
+    scene.pass_time(1)
+    again = scene.do("TxnOffsetCommit")
+    assert again.subject is request.subject
+    assert sending.is_done
+
+
+@on_both()
+@pytest.mark.parametrize("code", [7, 15, 16])
+def test_groups_coordinator_alone_is_looked_up_when_it_has_moved(version: int, code: int) -> None:
+    """That of the transactional id has not."""
+    scene = Scene(version=version).begun(0)
+    scene.send_offsets(OFFSETS, READERS)
+    scene.do("TxnOffsetCommit", code)
+    scene.pass_time(1)
+
+    finding = scene.manager.next_request(scene.now)
+    assert finding is not None
+    assert (finding.api.name, finding.coordinator.key) == ("FindCoordinator", "readers")
+    scene.found(finding)
+    scene.do("TxnOffsetCommit")
+    scene.manager.commit()
+    scene.manager.flushed()
+
+    assert scene.asked() == "EndTxn"
+
+
+def test_group_that_may_not_be_looked_up_ends_the_transaction_alone() -> None:
+    """Its coordinator is nobody else's business."""
+    scene = Scene().begun()
+    scene.send_offsets(OFFSETS, READERS)
+    finding = scene.manager.next_request(scene.now)
+    assert finding is not None
+
+    scene.manager.answered(finding, CoordinatorAnswer(0, 30, -1, "", -1), scene.now)
+
+    assert scene.is_in(State.ABORTABLE_ERROR)
+    scene.manager.abort()
+    scene.manager.flushed()
+    assert (scene.asked(), scene.manager.state) == (None, State.READY)
+
+
+def test_abort_is_possible_until_the_commit_has_gone_out() -> None:
+    """From then on only its answer says what became of the transaction."""
+    scene = Scene().begun(0)
+    assert scene.manager.may_abort
+    scene.manager.commit()
+    assert scene.manager.may_abort
+    scene.manager.flushed()
+    scene.ask()
+
+    assert not scene.manager.may_abort
+
+
+def test_answer_that_comes_after_a_fatal_error_changes_nothing() -> None:
+    """Whatever it says."""
+    scene = Scene().begun(0)
+    scene.manager.commit()
+    scene.manager.flushed()
+    request = scene.ask()
+    scene.manager.fail(KafkaError("the end"))
+
+    scene.answer(request)
+
+    assert (scene.manager.state, str(scene.manager.error)) == (State.FATAL_ERROR, "the end")
+
+
+def test_second_fatal_error_does_not_replace_the_first() -> None:
+    """The first is the reason."""
+    scene = Scene().begun(0)
+    scene.manager.fail(KafkaError("the end"))
+
+    scene.manager.fail(KafkaError("and again"))
+
+    assert str(scene.manager.error) == "the end"
+
+
+def test_request_that_nobody_answered_is_named() -> None:
+    """In the text of a time-out, and in what a debugger shows."""
+    scene = Scene().begun(0)
+    scene.manager.commit()
+    scene.manager.flushed()
+    request = scene.ask()
+    scene.manager.unanswered(request, LOST, was_sent=True, now=scene.now)
+
+    assert "EndTxn" in scene.manager.pacing.trouble
+    assert repr(scene.manager.pacing) == "<RequestPacing attempts=1 trouble='EndTxn: lost'>"
+    assert repr(scene.manager) == "<TransactionManager 'billing-1' committing v2=True>"
+
+
+def test_code_that_nobody_knows_is_told_as_it_is() -> None:
+    """And is no success."""
+    scene = Scene().ready()
+    assert scene.manager.begin(0)
+    scene.manager.use(scene.queue(), scene.now)
+    scene.do("AddPartitionsToTxn", 12_345)
+
+    assert "for t-0: a code newer than this client (12345)" in str(scene.manager.error)
+
+
+def test_offsets_that_come_through_after_an_abort_are_nobodys() -> None:
+    """The request was on its way."""
+    scene = Scene().begun(0)
+    scene.send_offsets(OFFSETS, READERS)
+    request = scene.ask()
+    scene.manager.abort()
+
+    scene.answer(request)
+    scene.manager.flushed()
+
+    assert scene.asked() == "EndTxn"
+
+
+def test_transaction_that_must_be_aborted_has_one_reason() -> None:
+    """An error that says so already is not wrapped again."""
+    reason = TransactionAbortableError("the topic was made again")
+    scene = Scene().begun(0)
+
+    scene.manager.fail_transaction(reason)
+
+    assert scene.manager.error is reason

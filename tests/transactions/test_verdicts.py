@@ -1,0 +1,109 @@
+"""What codes mean in the answers to requests of transactions: each request, each code, and those to come."""
+
+import pytest
+
+from aioproducer._protocol.error_codes import ErrorCode
+from aioproducer._protocol.messages import INIT_PRODUCER_ID, Api
+from aioproducer._protocol.offset_messages import TXN_OFFSET_COMMIT
+from aioproducer._protocol.transaction_messages import (
+    ADD_OFFSETS_TO_TXN,
+    ADD_PARTITIONS_TO_TXN,
+    END_TXN,
+    FIND_COORDINATOR,
+)
+from aioproducer._transactions.verdicts import Verdict, verdict_on, worst_of
+
+DONE, SOON, RETRY, REFIND, ABORTABLE, RENEW, FATAL = Verdict
+
+APIS = (FIND_COORDINATOR, INIT_PRODUCER_ID, ADD_PARTITIONS_TO_TXN, ADD_OFFSETS_TO_TXN, TXN_OFFSET_COMMIT, END_TXN)
+OF_THE_TRANSACTION = (ADD_PARTITIONS_TO_TXN, ADD_OFFSETS_TO_TXN, TXN_OFFSET_COMMIT, END_TXN)
+
+# Code -> what it means for FindCoordinator, InitProducerId, AddPartitions, AddOffsets, TxnOffsetCommit, EndTxn.
+TABLE: dict[int, tuple[Verdict, ...]] = {
+    -1: (RETRY, RETRY, RETRY, RETRY, RETRY, RETRY),
+    0: (DONE, DONE, DONE, DONE, DONE, DONE),
+    3: (RETRY, RETRY, RETRY, RETRY, RETRY, RETRY),
+    7: (RETRY, RETRY, RETRY, RETRY, REFIND, RETRY),
+    12: (FATAL, FATAL, ABORTABLE, ABORTABLE, ABORTABLE, FATAL),
+    14: (RETRY, RETRY, RETRY, RETRY, RETRY, RETRY),
+    15: (RETRY, REFIND, REFIND, REFIND, REFIND, REFIND),
+    16: (RETRY, REFIND, REFIND, REFIND, REFIND, REFIND),
+    17: (FATAL, FATAL, ABORTABLE, ABORTABLE, ABORTABLE, FATAL),
+    22: (FATAL, FATAL, ABORTABLE, ABORTABLE, ABORTABLE, FATAL),
+    24: (ABORTABLE, FATAL, ABORTABLE, ABORTABLE, ABORTABLE, FATAL),
+    25: (FATAL, FATAL, ABORTABLE, ABORTABLE, ABORTABLE, FATAL),
+    27: (FATAL, FATAL, ABORTABLE, ABORTABLE, ABORTABLE, FATAL),
+    28: (FATAL, FATAL, ABORTABLE, ABORTABLE, ABORTABLE, FATAL),
+    29: (FATAL, FATAL, ABORTABLE, ABORTABLE, ABORTABLE, ABORTABLE),
+    30: (ABORTABLE, FATAL, ABORTABLE, ABORTABLE, ABORTABLE, ABORTABLE),
+    31: (FATAL, FATAL, FATAL, FATAL, FATAL, FATAL),
+    35: (RETRY, RETRY, RETRY, RETRY, RETRY, RETRY),
+    42: (FATAL, FATAL, ABORTABLE, ABORTABLE, ABORTABLE, FATAL),
+    47: (FATAL, FATAL, RENEW, RENEW, RENEW, RENEW),
+    48: (FATAL, FATAL, FATAL, FATAL, FATAL, ABORTABLE),
+    49: (FATAL, FATAL, FATAL, FATAL, FATAL, FATAL),
+    50: (FATAL, FATAL, ABORTABLE, ABORTABLE, ABORTABLE, FATAL),
+    51: (SOON, SOON, SOON, SOON, SOON, SOON),
+    53: (FATAL, FATAL, FATAL, FATAL, FATAL, FATAL),
+    55: (FATAL, FATAL, ABORTABLE, ABORTABLE, ABORTABLE, ABORTABLE),
+    59: (FATAL, FATAL, FATAL, FATAL, FATAL, FATAL),
+    82: (FATAL, FATAL, ABORTABLE, ABORTABLE, ABORTABLE, FATAL),
+    90: (FATAL, FATAL, FATAL, FATAL, FATAL, FATAL),
+    105: (FATAL, FATAL, FATAL, FATAL, FATAL, FATAL),
+    113: (FATAL, FATAL, ABORTABLE, ABORTABLE, ABORTABLE, FATAL),
+    120: (ABORTABLE, RETRY, ABORTABLE, ABORTABLE, ABORTABLE, ABORTABLE),
+}
+
+
+@pytest.mark.parametrize("code", TABLE)
+@pytest.mark.parametrize("api", APIS, ids=lambda api: api.name)
+def test_code_means_what_the_table_says(api: Api, code: int) -> None:
+    """As Kafka's own producer takes it, but for what is better retried."""
+    assert verdict_on(api.key, code) is TABLE[code][APIS.index(api)]
+
+
+@pytest.mark.parametrize("api", APIS, ids=lambda api: api.name)
+def test_every_number_has_a_meaning_and_only_zero_is_success(api: Api) -> None:
+    """All that fits into the field: nothing hangs, and nothing new passes for success."""
+    verdicts = {code: verdict_on(api.key, code) for code in range(-32_768, 32_768)}
+
+    assert [code for code, verdict in verdicts.items() if verdict is DONE] == [0]
+
+
+@pytest.mark.parametrize("code", [134, 999, -2, 32_767, -32_768])
+@pytest.mark.parametrize("api", APIS, ids=lambda api: api.name)
+def test_code_newer_than_this_client_ends_what_can_be_ended(api: Api, code: int) -> None:
+    """The transaction where it can be aborted, else the producer."""
+    expected = ABORTABLE if api in {ADD_PARTITIONS_TO_TXN, ADD_OFFSETS_TO_TXN, TXN_OFFSET_COMMIT} else FATAL
+
+    assert ErrorCode.of(code) is None
+    assert verdict_on(api.key, code) is expected
+
+
+@pytest.mark.parametrize("api", APIS, ids=lambda api: api.name)
+def test_end_of_the_last_transaction_is_waited_for_and_never_fatal(api: Api) -> None:
+    """CONCURRENT_TRANSACTIONS: librdkafka 1.6 and franz-go 1.21 took it for the end of everything."""
+    assert verdict_on(api.key, ErrorCode.CONCURRENT_TRANSACTIONS) is SOON
+
+
+@pytest.mark.parametrize("api", APIS, ids=lambda api: api.name)
+def test_fenced_producer_is_never_retried(api: Api) -> None:
+    """PRODUCER_FENCED: librdkafka 1.9 asked for an identity for ever."""
+    assert verdict_on(api.key, ErrorCode.PRODUCER_FENCED) is FATAL
+
+
+@pytest.mark.parametrize(
+    "codes, expected",
+    [
+        ([], (DONE, 0)),
+        ([0, 0], (DONE, 0)),
+        ([0, 3], (RETRY, 3)),
+        ([3, 55], (RETRY, 3)),
+        ([55, 16, 3], (REFIND, 16)),
+        ([29, 55], (ABORTABLE, 29)),
+        ([0, 55], (ABORTABLE, 55)),
+    ],
+)
+def test_worst_code_counts_and_what_was_not_tried_is_no_reason(codes: list[int], expected: tuple[Verdict, int]) -> None:
+    """OPERATION_NOT_ATTEMPTED says that another partition is the reason."""
+    assert worst_of(ADD_PARTITIONS_TO_TXN.key, codes) == expected
