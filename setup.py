@@ -2,8 +2,8 @@
 
 Every `.pyx` file in that folder becomes one extension module, so adding one needs no change here.
 With `AIOPRODUCER_CHECKED=1` the modules are built with bounds checking, with `AIOPRODUCER_SANITIZED=1` for
-AddressSanitizer and UndefinedBehaviorSanitizer (`python -m tests.programs.sanitizers`), each into a build folder of its own.
-`AIOPRODUCER_OPTIMISE=-O1` compiles in half the time, for tests of what does not depend on it.
+AddressSanitizer and UndefinedBehaviorSanitizer (`python -m tests.programs.sanitizers`), each into a build folder of its
+own. `AIOPRODUCER_OPTIMISE=-O1` compiles in half the time, for tests of what does not depend on it.
 """
 
 import os

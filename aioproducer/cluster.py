@@ -27,12 +27,12 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final, NamedTuple, TypeVar
 
-from aioproducer._protocol.messages import MetadataAnswer, Node, TopicView
+from aioproducer._protocol.messages import MetadataResponse, Node, TopicView
 from aioproducer._protocol.partition_views import NO_EPOCH, NO_LEADER, Partitions, PartitionView
 from aioproducer._protocol.produce import NO_TOPIC_ID
 from aioproducer.records import TopicPartition
 
-__all__ = ["NO_EPOCH", "NO_LEADER", "Cluster", "MetadataAnswer", "Node", "PartitionView", "Partitions", "TopicView"]
+__all__ = ["NO_EPOCH", "NO_LEADER", "Cluster", "MetadataResponse", "Node", "PartitionView", "Partitions", "TopicView"]
 
 KeyT = TypeVar("KeyT")
 ValueT = TypeVar("ValueT")
@@ -96,7 +96,7 @@ class Cluster:
         view = self.topics.get(topic)
         return view.topic_id if view is not None else NO_TOPIC_ID
 
-    def merge(self, answer: MetadataAnswer, now: float, *, suspected: Collection[str] = ()) -> Cluster:
+    def merge(self, answer: MetadataResponse, now: float, *, suspected: Collection[str] = ()) -> Cluster:
         """Return the cluster after an answer, by the rules of this file.
 
         Args:
@@ -174,7 +174,9 @@ class Cluster:
         return replace(
             self,
             topics=MappingProxyType({name: view for name, view in self.topics.items() if name not in names}),
-            doubts=MappingProxyType({key: doubt for key, doubt in self.doubts.items() if key[0] not in names}),
+            doubts=MappingProxyType(
+                {key: require_confirmation for key, require_confirmation in self.doubts.items() if key[0] not in names}
+            ),
         )
 
 
@@ -286,11 +288,11 @@ class _TopicMerge:
         if self.is_only_node:
             return True
         key = (self._seen.name, number)
-        doubt = self._doubts.get(key)
-        if doubt is None or doubt.news != news:
+        require_confirmation = self._doubts.get(key)
+        if require_confirmation is None or require_confirmation.news != news:
             self._doubts[key] = _Doubt(news, self._from_node, self._now)
             return False
-        if doubt.from_node == self._from_node and self._now < doubt.since + SAME_BROKER_S:
+        if require_confirmation.from_node == self._from_node and self._now < require_confirmation.since + SAME_BROKER_S:
             return False
         del self._doubts[key]
         return True

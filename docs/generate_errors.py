@@ -15,7 +15,7 @@ from typing import Final
 
 from aioproducer import errors
 from aioproducer._protocol.error_codes import ErrorCode
-from aioproducer._protocol.produce import PartitionAnswer
+from aioproducer._protocol.produce import PartitionResponse
 from aioproducer._sender.produce_outcome import (
     FEW_RETRIES,
     BatchFacts,
@@ -48,8 +48,8 @@ Where Python has a word for it, the class has that built-in as a second parent,
 so `except TimeoutError` or `except ValueError` works without importing anything of ours.
 
 {tree}
-`exactly_once` adds one, `aioproducer.integrations.aiokafka.exactly_once.PoisonRecordError`: a record of the input fails whenever it
-is tried, also alone. Its `topic`, `partition` and `offset` say which.
+`exactly_once` adds one, `aioproducer.integrations.aiokafka.exactly_once.PoisonRecordError`: a record of the input fails
+whenever it is tried, also alone. Its `topic`, `partition` and `offset` say which.
 
 ## What an error says
 
@@ -175,7 +175,7 @@ def _ending(code: ErrorCode) -> str:
 
 def _decide(code: ErrorCode, *, retries: int = ALWAYS, records: int = 2, maybe_written: bool = False) -> ProduceOutcome:
     refused = ((0, None),) if code.per_record else ()
-    answer = PartitionAnswer(
+    answer = PartitionResponse(
         topic="t",
         topic_id=None,
         partition=0,

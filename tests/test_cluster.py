@@ -10,7 +10,7 @@ from aioproducer.cluster import (
     NO_LEADER,
     SAME_BROKER_S,
     Cluster,
-    MetadataAnswer,
+    MetadataResponse,
     Node,
     Partitions,
     PartitionView,
@@ -27,9 +27,9 @@ def seen(*partitions: tuple[int, int], topic_id: bytes = ID, error_code: int = 0
     return TopicView("a", topic_id, Partitions.of(PartitionView(*each) for each in partitions), error_code)
 
 
-def answer(*topics: TopicView, from_node: int = 1, nodes: tuple[Node, ...] = NODES) -> MetadataAnswer:
+def answer(*topics: TopicView, from_node: int = 1, nodes: tuple[Node, ...] = NODES) -> MetadataResponse:
     """One broker's answer."""
-    return MetadataAnswer(from_node, nodes, topics, "cluster", 1)
+    return MetadataResponse(from_node, nodes, topics, "cluster", 1)
 
 
 def knowing(*topics: TopicView) -> Cluster:

@@ -10,7 +10,7 @@ import pytest
 from aioproducer._accumulator.buffer_pool import BufferPool
 from aioproducer._producer.component_settings import accumulator_settings
 from aioproducer.config import ProducerConfig
-from aioproducer.config.option_types import OptionalWhole, Whole
+from aioproducer.config.option_types import IntOption, OptionalWhole
 from aioproducer.errors import ConfigurationError
 from aioproducer.interceptors import ProducerInterceptor
 from aioproducer.partitioners import RoundRobinPartitioner
@@ -124,7 +124,7 @@ def test_max_waiting_bytes_is_a_quarter_of_the_buffer(given: dict[str, object], 
 
 def test_kinds_of_options_with_the_same_range_are_not_equal() -> None:
     """Python 3.11.2 keeps annotations by what they equal: `max_waiting_bytes` was of the kind of `buffer_memory`."""
-    assert OptionalWhole(0, 9) != Whole(0, 9)
+    assert OptionalWhole(0, 9) != IntOption(0, 9)
     assert OptionalWhole(0, 9) == OptionalWhole(0, 9)
 
 

@@ -50,7 +50,7 @@ class _Limit:
     """Batches acknowledged that the budget held back, since the search was over."""
 
 
-class BatchLimits:
+class BatchSizeLimits:
     """The limits of all topics that have one.
 
     Args:

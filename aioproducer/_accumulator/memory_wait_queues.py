@@ -15,8 +15,8 @@ from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import TYPE_CHECKING, Final, Literal
 
-from aioproducer._accumulator.wait_queue import WaitingLine, WaitingRecord
-from aioproducer._native.append import PartitionSlot, TopicSlots
+from aioproducer._accumulator.wait_queue import WaitingRecord, WaitQueue
+from aioproducer._native.append import OpenPartition, TopicInfo
 from aioproducer.errors import KafkaError
 
 if TYPE_CHECKING:
@@ -26,20 +26,20 @@ if TYPE_CHECKING:
     from aioproducer._native.append import RecordAppender
     from aioproducer._native.delivery import Delivery
 
-Place = PartitionSlot | TopicSlots
+Place = OpenPartition | TopicInfo
 """What a line is for: a partition, or any partition of a topic."""
 
 HELD_UP: Final = "held up"
 """The rival that stands for all partitions that are held up: none is lent a reserve, so one attempt says it for all."""
 
-Rival = int | TopicSlots | Literal["held up"] | None
+Rival = int | TopicInfo | Literal["held up"] | None
 """Who competes for memory: leaders of partitions (None: those without one), and topics whose records go anywhere."""
 
 PARTITIONS_TRIED: Final = 16
 """For a record that may go anywhere, each time memory has come back."""
 
 
-class MemoryLines:
+class BufferWaiters:
     """The lines, and who is served next.
 
     Args:
@@ -61,7 +61,7 @@ class MemoryLines:
         self._open_batches = open_batches
         self._on_placed = on_placed
         self._on_refused = on_refused
-        self._lines: dict[Place, WaitingLine] = {}
+        self._lines: dict[Place, WaitQueue] = {}
         self._fronts: dict[Rival, list[tuple[int, int, Place]]] = {}
         self._number = count()
 
@@ -83,13 +83,13 @@ class MemoryLines:
             self._open_batches.unknown_partition(topic, partition)
         return self._open_batches.partitions.slot(topic, partition)
 
-    def join(self, record: WaitingRecord, place: Place) -> WaitingLine:
+    def join(self, record: WaitingRecord, place: Place) -> WaitQueue:
         """Put a record at the end of a line; later ones of the same place queue behind it."""
         record.place = place
         place.line += 1
         line = self._lines.get(place)
         if line is None:
-            line = self._lines[place] = WaitingLine()
+            line = self._lines[place] = WaitQueue()
             line.join(record)
             self._show_front(place, line)
         else:
@@ -110,7 +110,7 @@ class MemoryLines:
         return {
             place.queue.topic_partition.topic
             for _, _, place in self._fronts.get(None, ())
-            if isinstance(place, PartitionSlot)
+            if isinstance(place, OpenPartition)
         }
 
     # Serving
@@ -197,7 +197,7 @@ class MemoryLines:
         self._show_front(place, line)
         return True
 
-    def _show_front(self, place: Place, line: WaitingLine) -> None:
+    def _show_front(self, place: Place, line: WaitQueue) -> None:
         record = line.first()
         if record is None:
             del self._lines[place]
@@ -208,7 +208,7 @@ class MemoryLines:
     def _place(self, record: WaitingRecord, place: Place) -> bool:
         slots = (
             [place]
-            if isinstance(place, PartitionSlot)
+            if isinstance(place, OpenPartition)
             else self._open_batches.partitions.candidates(place, PARTITIONS_TRIED, partial(self._is_free, record))
         )
         for slot in slots:
@@ -222,13 +222,13 @@ class MemoryLines:
                 return True
             if delivery is None:
                 continue
-            if isinstance(place, TopicSlots):
+            if isinstance(place, TopicInfo):
                 self._open_batches.partitions.note_chosen(place, slot)
             self._on_placed(record, delivery)
             return True
         return False
 
-    def _is_free(self, record: WaitingRecord, slot: PartitionSlot) -> bool:
+    def _is_free(self, record: WaitingRecord, slot: OpenPartition) -> bool:
         """Whether nobody who called before `record` waits for a partition.
 
         Had it to be empty, a record that may go anywhere would never go while every partition has a line. It would
@@ -240,7 +240,7 @@ class MemoryLines:
 
 
 def _rival_of(place: Place) -> Rival:
-    if isinstance(place, TopicSlots):
+    if isinstance(place, TopicInfo):
         return place
     queue = place.queue
-    return HELD_UP if queue.is_held_up and queue.leader_id is not None else queue.leader_id
+    return HELD_UP if queue.is_stalled and queue.leader_id is not None else queue.leader_id

@@ -19,7 +19,7 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
-from aioproducer._accumulator.batch_size_limits import BatchLimits
+from aioproducer._accumulator.batch_size_limits import BatchSizeLimits
 from aioproducer._accumulator.buffer_pool import SMALLEST_CHUNK
 from aioproducer._accumulator.producer_batch import ORDER_STEP, ProducerBatch
 from aioproducer._accumulator.record_batch_header import HEADER_SIZE
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from aioproducer._accumulator.flush_generations import FlushGenerations
     from aioproducer._accumulator.partition_queue import PartitionQueue
     from aioproducer._accumulator.producer_identity import ProducerIdentity
-    from aioproducer._accumulator.topic_partitions import PartitionsInUse, RandomChoice
-    from aioproducer._native.append import PartitionSlot, TopicSlots
+    from aioproducer._accumulator.topic_partitions import RandomChoice, TopicPartitions
+    from aioproducer._native.append import OpenPartition, TopicInfo
     from aioproducer._native.delivery import Delivery
     from aioproducer._native.memory import Chunk
     from aioproducer._timing.timers import TimerHeap
@@ -58,7 +58,7 @@ class AccumulatorSettings(NamedTuple):
     is_adaptive: bool = True
 
 
-class Surroundings(NamedTuple):
+class AccumulatorDependencies(NamedTuple):
     """What the accumulator works with."""
 
     pool: BufferPool
@@ -85,9 +85,9 @@ class OpenBatches:  # noqa: PLR0904  # each asked from one place, of one diction
     def __init__(  # noqa: PLR0915  # one line a fact
         self,
         settings: AccumulatorSettings,
-        surroundings: Surroundings,
+        surroundings: AccumulatorDependencies,
         *,
-        partitions: PartitionsInUse,
+        partitions: TopicPartitions,
         deadlines: DeliveryDeadlines,
         offer: Callable[[PartitionQueue], None],
     ) -> None:
@@ -102,7 +102,7 @@ class OpenBatches:  # noqa: PLR0904  # each asked from one place, of one diction
         self._offer = offer
         self._lingering: defaultdict[int | None, dict[PartitionQueue, None]] = defaultdict(dict)  # not ready, by leader
         self._open: dict[PartitionQueue, dict[PartitionQueue, None]] = {}  # each with those that it joined there
-        self.limits = BatchLimits(settings.batch_size)
+        self.limits = BatchSizeLimits(settings.batch_size)
         """Of topics of which a broker has refused a batch as too large."""
         self._records_closed = 0
         self._closing_age_s = settings.delivery_timeout_s / 10
@@ -120,13 +120,13 @@ class OpenBatches:  # noqa: PLR0904  # each asked from one place, of one diction
         """Called with the topic of each record that was refused for a partition that is not known."""
 
     @property
-    def topics(self) -> dict[str, TopicSlots]:
+    def topics(self) -> dict[str, TopicInfo]:
         """Those in use, by name; the appender looks them up here."""
         return self.partitions.topics
 
     # What the appender asks
 
-    def make_room(self, slot: PartitionSlot, size: int) -> bool:
+    def make_room(self, slot: OpenPartition, size: int) -> bool:
         """Give the partition a builder with room for a record of at most `size` bytes; False: no memory now."""
         queue = slot.queue
         is_patient = self._pool.is_roomy and queue.is_moving  # as it is now: not for a batch that is closed here
@@ -140,15 +140,15 @@ class OpenBatches:  # noqa: PLR0904  # each asked from one place, of one diction
             self._close_full(queue)
         return self._open_batch(queue, size, is_patient=is_patient)
 
-    def batch_full(self, slot: PartitionSlot) -> None:
+    def batch_full(self, slot: OpenPartition) -> None:
         """Queue the open batch: it takes no more."""
         self._close_full(slot.queue)
 
-    def choose_partition(self, topic: TopicSlots) -> int:
+    def choose_partition(self, topic: TopicInfo) -> int:
         """Choose the next sticky partition of keyless records."""
         return self.partitions.choose(topic, self._clock())
 
-    def unknown_partition(self, topic: TopicSlots, partition: int) -> NoReturn:
+    def unknown_partition(self, topic: TopicInfo, partition: int) -> NoReturn:
         """Refuse a partition number that the topic does not have, as far as is known.
 
         Raises:
@@ -197,7 +197,7 @@ class OpenBatches:  # noqa: PLR0904  # each asked from one place, of one diction
         if batch is queue.open_batch and generation < self._generations.current:
             self._make_ready(queue, batch)
 
-    def close_if_apart(self, slot: PartitionSlot, called_at: float) -> None:
+    def close_if_apart(self, slot: OpenPartition, called_at: float) -> None:
         """Close the open batch of a partition if a record called at that time must not share its deadline."""
         queue = slot.queue
         if queue.open_batch is not None and abs(queue.open_batch.called_at - called_at) > self._closing_age_s:
@@ -272,7 +272,7 @@ class OpenBatches:  # noqa: PLR0904  # each asked from one place, of one diction
 
     def _lend(self, size: int, queue: PartitionQueue) -> Chunk | None:
         """Borrow for a partition; one that is held up leaves its node's reserve to the node's other partitions."""
-        node_id = None if queue.is_held_up else queue.leader_id
+        node_id = None if queue.is_stalled else queue.leader_id
         return self._pool.try_lend(size, node_id, may_use_common=self.may_use_common)
 
     def _arm_timers(self, queue: PartitionQueue, batch: ProducerBatch) -> None:

@@ -25,7 +25,7 @@ from aioproducer._accumulator.producer_batch import BatchState, ProducerBatch
 
 if TYPE_CHECKING:
     from aioproducer._accumulator.producer_identity import PartitionIdentity
-    from aioproducer._native.append import PartitionSlot
+    from aioproducer._native.append import OpenPartition
     from aioproducer._timing.timers import Timer
     from aioproducer.records import TopicPartition
 
@@ -64,7 +64,7 @@ class PartitionQueue:  # noqa: PLR0904  # what is asked of a partition is asked 
         self.identity = identity
         self.max_in_flight = max_in_flight
         self.leader_id: int | None = None
-        self.slot: PartitionSlot
+        self.slot: OpenPartition
         self.open_batch: ProducerBatch | None = None
         self.queued: deque[ProducerBatch] = deque()
         self.on_wire: list[ProducerBatch] = []
@@ -184,7 +184,7 @@ class PartitionQueue:  # noqa: PLR0904  # what is asked of a partition is asked 
         return min(candidates, key=lambda batch: batch.called_at, default=None)
 
     @property
-    def is_held_up(self) -> bool:
+    def is_stalled(self) -> bool:
         """Whether its first batch has failed an attempt and has no end yet: nothing moves here until that does."""
         if self.on_wire:
             return self.on_wire[0].attempts > 1
@@ -193,7 +193,7 @@ class PartitionQueue:  # noqa: PLR0904  # what is asked of a partition is asked 
     @property
     def is_moving(self) -> bool:
         """Whether it has closed batches, and nothing has gone wrong with them: they are about to give memory back."""
-        return bool(self.on_wire or self.queued) and not self.is_held_up and self.leader_id is not None
+        return bool(self.on_wire or self.queued) and not self.is_stalled and self.leader_id is not None
 
     @property
     def is_empty(self) -> bool:

@@ -176,7 +176,7 @@ class PartitionIdentity:  # noqa: PLR0904  # what is asked of a partition's iden
         """
         return self._confirmed_on == batch.connection and (base_offset, log_append_time) in self._recent
 
-    def doubt(self) -> None:
+    def require_confirmation(self) -> None:
         """One batch at a time again: an error answer, a lost connection, another leader.
 
         Another leader's log may end before this one's, and then it gives offsets again that this one gave.
@@ -213,7 +213,7 @@ class PartitionIdentity:  # noqa: PLR0904  # what is asked of a partition's iden
         """Give no more sequences; `finish_change` follows once nothing of the partition is unresolved."""
         if self._producer.is_enabled:
             self.is_changing = True
-            self.doubt()
+            self.require_confirmation()
 
     def finish_change(self) -> None:
         """Take a new epoch, or leave for the producer's next id when epochs are used up."""
@@ -226,7 +226,8 @@ class PartitionIdentity:  # noqa: PLR0904  # what is asked of a partition's iden
             self.epoch = epoch
         self.next_sequence = 0
         self.is_changing = False
-        self.doubt()  # what was acknowledged meanwhile was so under the old identity, perhaps by another log
+        # what was acknowledged meanwhile was so under the old identity, perhaps by another log
+        self.require_confirmation()
 
     def _join(self) -> None:
         self.producer_id = self._producer.producer_id

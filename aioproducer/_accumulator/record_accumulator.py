@@ -19,10 +19,10 @@ from aioproducer._accumulator.batch_expiry import DeliveryDeadlines
 from aioproducer._accumulator.open_batches import OpenBatches
 from aioproducer._accumulator.producer_batch import BatchState, ProducerBatch
 from aioproducer._accumulator.ready_nodes import ReadyNodes
-from aioproducer._accumulator.topic_partitions import PartitionsInUse
+from aioproducer._accumulator.topic_partitions import TopicPartitions
 
 if TYPE_CHECKING:
-    from aioproducer._accumulator.open_batches import AccumulatorSettings, Surroundings
+    from aioproducer._accumulator.open_batches import AccumulatorDependencies, AccumulatorSettings
     from aioproducer._accumulator.partition_queue import PartitionQueue
     from aioproducer.cluster import Cluster
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 class RecordAccumulator:
     """Open and queued batches of all partitions in use."""
 
-    def __init__(self, settings: AccumulatorSettings, surroundings: Surroundings) -> None:
+    def __init__(self, settings: AccumulatorSettings, surroundings: AccumulatorDependencies) -> None:
         """Start with no topic."""
         self._settings = settings
         self._pool = surroundings.pool
@@ -38,7 +38,7 @@ class RecordAccumulator:
         self._wake = surroundings.wake
         self.deadlines = DeliveryDeadlines(surroundings.timers, settings.delivery_timeout_s)
         self._unsealed: list[ProducerBatch] = []
-        self.partitions = PartitionsInUse(
+        self.partitions = TopicPartitions(
             surroundings.producer_identity,
             max_in_flight=settings.max_in_flight,
             random=surroundings.random,
@@ -61,7 +61,7 @@ class RecordAccumulator:
     def _set_leader(self, queue: PartitionQueue, leader_id: int | None) -> None:
         self.ready.withdraw(queue)
         queue.leader_id = leader_id
-        queue.identity.doubt()
+        queue.identity.require_confirmation()
         for batch in queue.queued:
             batch.not_before = 0.0
         self.offer(queue)

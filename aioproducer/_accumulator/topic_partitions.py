@@ -17,7 +17,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Final, Protocol
 
 from aioproducer._accumulator.partition_queue import PartitionQueue
-from aioproducer._native.append import PartitionSlot, TopicSlots
+from aioproducer._native.append import OpenPartition, TopicInfo
 from aioproducer._protocol.partition_views import NO_LEADER
 from aioproducer._protocol.produce import NO_TOPIC_ID
 from aioproducer.records import TopicPartition
@@ -46,7 +46,7 @@ class RandomChoice(Protocol):
         """A number from 0 to `stop` - 1."""
 
 
-class PartitionsInUse:
+class TopicPartitions:
     """Partitions by topic and number, each with its queue.
 
     Args:
@@ -66,21 +66,21 @@ class PartitionsInUse:
         set_leader: Callable[[PartitionQueue, int | None], None],
         is_adaptive: bool,
     ) -> None:
-        self.topics: dict[str, TopicSlots] = {}
+        self.topics: dict[str, TopicInfo] = {}
         self._producer_identity = producer_identity
         self._max_in_flight = max_in_flight
         self._random = random
         self._set_leader = set_leader
         self._is_adaptive = is_adaptive
-        self._slots: dict[str, dict[int, PartitionSlot]] = {}  # by topic and number, of partitions that were used
+        self._slots: dict[str, dict[int, OpenPartition]] = {}  # by topic and number, of partitions that were used
         self._leaders: dict[str, array[int]] = {}  # by topic and number, of all partitions
         self._views: dict[str, TopicView] = {}
         self._topic_ids: dict[str, bytes] = {}  # the last one known, also of topics that are followed no more
-        self._gone: dict[TopicPartition, PartitionSlot] = {}  # for their identities, if there are as many again
+        self._gone: dict[TopicPartition, OpenPartition] = {}  # for their identities, if there are as many again
         self._node_ids: Collection[int] = ()
         self._cluster_id: str | None = None
         self._leading: dict[str, frozenset[int]] = {}  # nodes by topic, `NO_LEADER` among them
-        self._last_chosen: dict[str, PartitionSlot] = {}
+        self._last_chosen: dict[str, OpenPartition] = {}
         self._chosen_at: dict[str, float] = {}
         self.on_renewed: Callable[[PartitionQueue, bool], None] = _nothing
         """Called with each partition of a topic that was deleted and made again, and whether it still exists."""
@@ -134,7 +134,7 @@ class PartitionsInUse:
     def _follow(self, cluster: Cluster, view: TopicView) -> None:
         topic = self.topics.get(view.name)
         if topic is None:
-            topic = self.topics[view.name] = TopicSlots(view.name)
+            topic = self.topics[view.name] = TopicInfo(view.name)
             self._slots[view.name], self._leaders[view.name] = {}, array("i")
         elif view.name not in self._views:
             topic.held -= 1  # as `_forget_leaders` has counted
@@ -158,7 +158,7 @@ class PartitionsInUse:
         topic.held += 1
         self._follow_leaders(topic, array("i", [NO_LEADER]) * len(topic.slots))
 
-    def _follow_leaders(self, topic: TopicSlots, leaders: array[int]) -> None:
+    def _follow_leaders(self, topic: TopicInfo, leaders: array[int]) -> None:
         """Take the leaders of all partitions of a topic; partitions that no record has gone to cost no step each."""
         before = self._leaders[topic.topic]
         if before == leaders:
@@ -176,7 +176,7 @@ class PartitionsInUse:
         for name, topic in self.topics.items():
             self._renew(topic, cluster.partition_count(name) or len(topic.slots))
 
-    def _renew(self, topic: TopicSlots, count: int) -> None:
+    def _renew(self, topic: TopicInfo, count: int) -> None:
         """A topic was deleted and made again: nothing that was known of its logs holds."""
         if len(topic.slots) > count:
             topic.stick_to(-1)
@@ -191,24 +191,24 @@ class PartitionsInUse:
             self._gone[slot.queue.topic_partition] = slot
             self.on_renewed(slot.queue, False)
 
-    def slot(self, topic: TopicSlots, partition: int) -> PartitionSlot:
+    def slot(self, topic: TopicInfo, partition: int) -> OpenPartition:
         """Return the slot of one partition, which begins to be used."""
-        slot: PartitionSlot | None = topic.slots[partition]
+        slot: OpenPartition | None = topic.slots[partition]
         if slot is None:
             slot = topic.slots[partition] = self._new_slot(TopicPartition(topic.topic, partition))
             self._slots[topic.topic][partition] = slot
             self._follow_leader(slot)
         return slot
 
-    def _new_slot(self, topic_partition: TopicPartition) -> PartitionSlot:
+    def _new_slot(self, topic_partition: TopicPartition) -> OpenPartition:
         if topic_partition in self._gone:
             return self._gone.pop(topic_partition)
         identity = self._producer_identity.of_partition()
         queue = PartitionQueue(topic_partition, identity, max_in_flight=self._max_in_flight)
-        queue.slot = PartitionSlot(topic_partition.partition, queue)
+        queue.slot = OpenPartition(topic_partition.partition, queue)
         return queue.slot
 
-    def _follow_leader(self, slot: PartitionSlot) -> None:
+    def _follow_leader(self, slot: OpenPartition) -> None:
         queue = slot.queue
         leader_id = self._leader_of(queue.topic_partition.topic, slot.partition)
         if queue.leader_id == leader_id:
@@ -243,7 +243,7 @@ class PartitionsInUse:
 
     # Choosing
 
-    def choose(self, topic: TopicSlots, now: float) -> int:
+    def choose(self, topic: TopicInfo, now: float) -> int:
         """Choose a partition for the next keyless records: the shorter queue of two at random, leaders known first.
 
         Kafka weighs all partitions by queue length (KIP-794); two at random have nearly the same effect without a
@@ -260,13 +260,13 @@ class PartitionsInUse:
         return first
 
     @staticmethod
-    def _backlog(topic: TopicSlots, partition: int) -> int:
-        slot: PartitionSlot | None = topic.slots[partition]
+    def _backlog(topic: TopicInfo, partition: int) -> int:
+        slot: OpenPartition | None = topic.slots[partition]
         return 0 if slot is None else slot.queue.backlog
 
     def candidates(
-        self, topic: TopicSlots, at_most: int, is_free: Callable[[PartitionSlot], bool]
-    ) -> list[PartitionSlot]:
+        self, topic: TopicInfo, at_most: int, is_free: Callable[[OpenPartition], bool]
+    ) -> list[OpenPartition]:
         """Return partitions for a record that waited and may go anywhere: one a leader.
 
         First the one that the last such record went to, while its batch is open.
@@ -289,7 +289,7 @@ class PartitionsInUse:
             found.insert(0, last)
         return found
 
-    def note_chosen(self, topic: TopicSlots, slot: PartitionSlot) -> None:
+    def note_chosen(self, topic: TopicInfo, slot: OpenPartition) -> None:
         """Remember where a record went that might have gone anywhere; the next ones follow it."""
         self._last_chosen[topic.topic] = slot
         topic.stick_to(slot.partition)
@@ -318,7 +318,7 @@ class PartitionsInUse:
         if self._last_chosen.get(name) is queue.slot:
             del self._last_chosen[name]
 
-    def _random_partition(self, topic: TopicSlots) -> int:
+    def _random_partition(self, topic: TopicInfo) -> int:
         """Any partition that has a leader, each as likely as the others: no neighbour inherits from those without."""
         leaders = self._leaders[topic.topic]
         for _ in range(_DRAWS):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from aioproducer._native.append import Headers, PartitionSlot, TopicSlots
+    from aioproducer._native.append import Headers, OpenPartition, TopicInfo
     from aioproducer._native.delivery import BatchResult, Delivery
     from aioproducer._timing.timers import Timer
 
@@ -59,13 +59,13 @@ class WaitingRecord:
         self.partition: int | None = None
         self.headers: Headers | None = None
         self.choose_partition: Callable[[], int] | None = None
-        self.place: PartitionSlot | TopicSlots | None = None
-        self.held: TopicSlots | None = None
+        self.place: OpenPartition | TopicInfo | None = None
+        self.held: TopicInfo | None = None
         self.generation = 0
         self.call_order = 0
         self.is_counted = False
         self.is_raised_by_its_call = False
-        self.line: WaitingLine | None = None
+        self.line: WaitQueue | None = None
         self.on_left: Callable[[], None] | None = None
 
     @property
@@ -73,7 +73,7 @@ class WaitingRecord:
         """Whether it stands in a line."""
         return self.line is not None
 
-    def hold(self, topic: TopicSlots | None) -> None:
+    def hold(self, topic: TopicInfo | None) -> None:
         """Have every later record of a topic queue behind this one, wherever it goes; None: no longer."""
         if self.held is not None:
             self.held.held -= 1
@@ -86,7 +86,7 @@ class WaitingRecord:
         self.value = self.key = self.headers = self.choose_partition = None
 
 
-class WaitingLine:
+class WaitQueue:
     """Records in call order. One that leaves from the middle stays as an empty place until its turn comes."""
 
     __slots__ = ("_gone", "_records", "timer")

@@ -17,8 +17,8 @@ from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, NamedTuple
 
-from aioproducer._accumulator.memory_wait_queues import MemoryLines
-from aioproducer._accumulator.wait_queue import WaitingLine, WaitingRecord
+from aioproducer._accumulator.memory_wait_queues import BufferWaiters
+from aioproducer._accumulator.wait_queue import WaitingRecord, WaitQueue
 from aioproducer._protocol.error_codes import ErrorCode
 from aioproducer.errors import (
     BrokerError,
@@ -51,7 +51,7 @@ class WaitingLimits(NamedTuple):
     """Which option says so, for errors: a record's own deadline may come first."""
 
 
-class WaitingLines:
+class WaitQueues:
     """All lines of a producer.
 
     Args:
@@ -82,8 +82,8 @@ class WaitingLines:
         self._limits = limits
         self._on_failed = on_failed
         self._trouble = trouble
-        self._topics: dict[str, WaitingLine] = {}
-        self._memory = MemoryLines(appender, open_batches, on_placed=self._placed, on_refused=self._fail)
+        self._topics: dict[str, WaitQueue] = {}
+        self._memory = BufferWaiters(appender, open_batches, on_placed=self._placed, on_refused=self._fail)
         self._order = count()
         self._by_result: dict[BatchResult, WaitingRecord] = {}
         self.records = 0
@@ -135,7 +135,7 @@ class WaitingLines:
             if record.is_waiting:
                 self._memory.note_shortage()
         else:
-            line = self._topics.setdefault(record.topic, WaitingLine())
+            line = self._topics.setdefault(record.topic, WaitQueue())
             line.join(record)
             record.hold(self._appender.topics.get(record.topic))
             self._watch(line, partial(self._topic_too_late, record.topic, line))
@@ -267,17 +267,17 @@ class WaitingLines:
 
     # Time
 
-    def _watch(self, line: WaitingLine, too_late: Callable[[float], None]) -> None:
+    def _watch(self, line: WaitQueue, too_late: Callable[[float], None]) -> None:
         record = line.first()
         if line.timer is None and record is not None:
             line.timer = self._timers.schedule(record.called_at + self._limits.max_block_s, too_late)
 
-    def _late(self, line: WaitingLine, now: float) -> Iterator[WaitingRecord]:
+    def _late(self, line: WaitQueue, now: float) -> Iterator[WaitingRecord]:
         line.timer = None
         while (record := line.first()) is not None and record.called_at + self._limits.max_block_s <= now:
             yield record
 
-    def _topic_too_late(self, topic: str, line: WaitingLine, now: float) -> None:
+    def _topic_too_late(self, topic: str, line: WaitQueue, now: float) -> None:
         for record in self._late(line, now):
             error = still_unknown(topic, self._bound, self._trouble(topic))
             self._fail(record, error.with_details(elapsed_s=now - record.called_at))
@@ -286,7 +286,7 @@ class WaitingLines:
         else:
             del self._topics[topic]
 
-    def _memory_too_late(self, line: WaitingLine, now: float) -> None:
+    def _memory_too_late(self, line: WaitQueue, now: float) -> None:
         for record in self._late(line, now):
             self.exhausted += 1
             message = (

@@ -18,33 +18,33 @@ cdef class RecordBatchBuilder:
     cdef readonly int64_t max_timestamp      # ms since the epoch
 
 
-cdef class PartitionSlot:
+cdef class OpenPartition:
     cdef readonly int partition
     cdef readonly object queue               # the accumulator's PartitionQueue; never looked into here
     cdef public RecordBatchBuilder builder   # of the open batch; None when there is none
     cdef public int line                     # records of this partition that wait in line: others queue behind
 
 
-cdef class TopicSlots:
+cdef class TopicInfo:
     cdef readonly str topic
-    cdef readonly list slots                 # PartitionSlot by partition number; None: no record has gone there yet
+    cdef readonly list slots                 # OpenPartition by partition number; None: no record has gone there yet
     cdef int sticky                          # partition of keyless records; -1 = to be chosen
     cdef Py_ssize_t sticky_bytes             # written to it since it was chosen
     cdef public int line                     # records for any partition that wait in line: others queue behind
     cdef public int held                     # to have their partition chosen; one more when forgotten: all queue behind
 
 
-cdef inline PartitionSlot slot_at(object accumulator, TopicSlots topic, Py_ssize_t partition):
+cdef inline OpenPartition slot_at(object accumulator, TopicInfo topic, Py_ssize_t partition):
     """The slot of a partition, which is made when the first record goes there."""
     slot = topic.slots[partition]
-    return <PartitionSlot>slot if slot is not None else <PartitionSlot>accumulator.partitions.slot(topic, partition)
+    return <OpenPartition>slot if slot is not None else <OpenPartition>accumulator.partitions.slot(topic, partition)
 
 
 cdef class RecordAppender:
-    cdef readonly dict topics                # name -> TopicSlots; the accumulator's own
+    cdef readonly dict topics                # name -> TopicInfo; the accumulator's own
     cdef object _topic                       # name given last, and what it was found to be
-    cdef TopicSlots _slots
-    cdef PartitionSlot _slot                 # where room was found last
+    cdef TopicInfo _slots
+    cdef OpenPartition _slot                 # where room was found last
     cdef object _accumulator                 # asked once a batch: make_room, batch_full, choose_partition
     cdef object _wall_clock                  # callable -> ms since the epoch; None = the system's clock
     cdef object _refuse                      # called to raise when `closed`, or on another thread
@@ -63,14 +63,14 @@ cdef class RecordAppender:
 
     cpdef Delivery append(self, topic, value, key, partition, timestamp, headers, on_delivery)
     cdef int check_open(self) except -1
-    cdef TopicSlots find_topic(self, topic)
+    cdef TopicInfo find_topic(self, topic)
     cdef int64_t _now_ms(self) except -2
     cdef int unpack(self, RecordBytes* record, topic, bytes key, bytes value, partition, timestamp,
                     headers) except -1
     cdef int _write_headers(self, headers) except -1
     cdef int _scratch_room(self, Py_ssize_t size) except -1
-    cdef PartitionSlot _find_slot(self, TopicSlots topic, RecordBytes* record)
-    cdef RecordBatchBuilder room_for(self, TopicSlots topic, RecordBytes* record)
+    cdef OpenPartition _find_slot(self, TopicInfo topic, RecordBytes* record)
+    cdef RecordBatchBuilder room_for(self, TopicInfo topic, RecordBytes* record)
     cdef int write(self, RecordBatchBuilder builder, RecordBytes* record) except -1
-    cdef Delivery _append(self, TopicSlots topic, RecordBytes* record, on_delivery)
+    cdef Delivery _append(self, TopicInfo topic, RecordBytes* record, on_delivery)
     cdef int _tell_written(self) except -1

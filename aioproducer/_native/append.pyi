@@ -15,15 +15,15 @@ class Accumulator(Protocol):
     """What the appender asks, once a batch."""
 
     @property
-    def topics(self) -> dict[str, TopicSlots]:
+    def topics(self) -> dict[str, TopicInfo]:
         """Those in use, by name; the appender looks them up here."""
-    def make_room(self, slot: PartitionSlot, size: int) -> bool:
+    def make_room(self, slot: OpenPartition, size: int) -> bool:
         """Give `slot` a builder with room for `size` bytes; False: no memory now."""
-    def batch_full(self, slot: PartitionSlot) -> None:
+    def batch_full(self, slot: OpenPartition) -> None:
         """The open batch of `slot` takes no more records."""
-    def choose_partition(self, topic: TopicSlots) -> int:
+    def choose_partition(self, topic: TopicInfo) -> int:
         """The partition for the next keyless records."""
-    def unknown_partition(self, topic: TopicSlots, partition: int) -> NoReturn:
+    def unknown_partition(self, topic: TopicInfo, partition: int) -> NoReturn:
         """Raise ValueError: the topic has no such partition."""
     def too_large(self, topic: str, size: int) -> RecordTooLargeError:
         """The error of a record of at most `size` bytes."""
@@ -47,7 +47,7 @@ class RecordBatchBuilder:
     def move_to(self, chunk: Chunk) -> None:
         """Copy what was written into a larger chunk and go on there; the caller frees the old one."""
 
-class PartitionSlot:
+class OpenPartition:
     """Where records of one partition go."""
 
     partition: int
@@ -59,11 +59,11 @@ class PartitionSlot:
 
     def __init__(self, partition: int, queue: PartitionQueue) -> None: ...
 
-class TopicSlots:
+class TopicInfo:
     """The partitions of one topic, and the sticky one of its keyless records (KIP-794)."""
 
     topic: str
-    slots: list[PartitionSlot | None]
+    slots: list[OpenPartition | None]
 
     def __init__(self, topic: str) -> None: ...
     line: int
@@ -90,7 +90,7 @@ class RecordAppender:
         ignore_keys: choose partitions as if no record had a key (`partitioner.ignore.keys`).
     """
 
-    topics: dict[str, TopicSlots]
+    topics: dict[str, TopicInfo]
     batch_size: int
     max_record_size: int
     closed: bool

@@ -84,17 +84,17 @@ cdef class RecordBatchBuilder:
         return f"<RecordBatchBuilder count={self.count} size={self.size} limit={self.limit}>"
 
 
-cdef class PartitionSlot:
+cdef class OpenPartition:
 
     def __cinit__(self, int partition, queue):
         self.partition = partition
         self.queue = queue
 
     def __repr__(self):
-        return f"<PartitionSlot {self.partition} {self.builder!r}>"
+        return f"<OpenPartition {self.partition} {self.builder!r}>"
 
 
-cdef class TopicSlots:
+cdef class TopicInfo:
 
     def __cinit__(self, str topic not None):
         self.topic = topic
@@ -110,7 +110,7 @@ cdef class TopicSlots:
             self.sticky = -1
 
     def __repr__(self):
-        return f"<TopicSlots {self.topic!r} partitions={len(self.slots)}>"
+        return f"<TopicInfo {self.topic!r} partitions={len(self.slots)}>"
 
 
 @cython.final
@@ -161,7 +161,7 @@ cdef class RecordAppender:
 
     cpdef Delivery append(self, topic, value, key, partition, timestamp, headers, on_delivery):
         cdef RecordBytes record
-        cdef TopicSlots slots
+        cdef TopicInfo slots
         cdef bytes value_bytes
         cdef bytes key_bytes
         self.check_open()
@@ -179,14 +179,14 @@ cdef class RecordAppender:
         finally:
             self.busy = False
 
-    cdef TopicSlots find_topic(self, topic):
+    cdef TopicInfo find_topic(self, topic):
         """None: not known yet. The last one found is kept by the identity of its name: topics in use stay in use."""
         cdef PyObject* found = PyDict_GetItemWithError(self.topics, topic) if type(topic) is str else NULL
         if found is NULL:
             check_topic_name(topic)
             return None
         self._topic = topic
-        self._slots = <TopicSlots>found
+        self._slots = <TopicInfo>found
         return self._slots
 
     def measure(self, topic, value, key, partition, timestamp, headers):
@@ -270,7 +270,7 @@ cdef class RecordAppender:
 
     # Placing
 
-    cdef inline PartitionSlot _find_slot(self, TopicSlots topic, RecordBytes* record):
+    cdef inline OpenPartition _find_slot(self, TopicInfo topic, RecordBytes* record):
         cdef Py_ssize_t count = len(topic.slots)
         cdef uint32_t key
         if record.partition >= 0:
@@ -287,7 +287,7 @@ cdef class RecordAppender:
         topic.sticky_bytes += record.size
         return slot_at(self._accumulator, topic, topic.sticky)
 
-    cdef Delivery _append(self, TopicSlots topic, RecordBytes* record, on_delivery):
+    cdef Delivery _append(self, TopicInfo topic, RecordBytes* record, on_delivery):
         """None: the record must wait in line."""
         cdef RecordBatchBuilder builder = self.room_for(topic, record)
         cdef Delivery delivery
@@ -300,9 +300,9 @@ cdef class RecordAppender:
         self.write(builder, record)
         return delivery
 
-    cdef RecordBatchBuilder room_for(self, TopicSlots topic, RecordBytes* record):
+    cdef RecordBatchBuilder room_for(self, TopicInfo topic, RecordBytes* record):
         """None: the record must wait in line, for memory or behind others of its partition or topic."""
-        cdef PartitionSlot slot
+        cdef OpenPartition slot
         cdef RecordBatchBuilder builder
         cdef Py_ssize_t end
         if topic.line and record.partition < 0 and (record.key_size < 0 or self._ignore_keys):
@@ -342,8 +342,8 @@ cdef class RecordAppender:
     def place(self, topic, bytes value, bytes key, partition, int64_t timestamp, headers):
         """Appends a record that waited; `line` of its partition does not hold it back. None: no memory yet."""
         cdef RecordBytes record
-        cdef TopicSlots slots = self.topics[topic]
-        cdef PartitionSlot slot
+        cdef TopicInfo slots = self.topics[topic]
+        cdef OpenPartition slot
         cdef int line
         self.busy = True
         try:
@@ -360,7 +360,7 @@ cdef class RecordAppender:
 
     def partition_of(self, topic, bytes key, partition):
         """The partition that a record has for certain: given or by its key; None when it may be chosen late."""
-        cdef TopicSlots slots = self.topics[topic]
+        cdef TopicInfo slots = self.topics[topic]
         if partition is not None:
             return partition
         if key is None or self._ignore_keys:

@@ -2,7 +2,7 @@
 
 from cpython cimport array
 
-from aioproducer._native.append cimport RecordAppender, TopicSlots
+from aioproducer._native.append cimport RecordAppender, TopicInfo
 from aioproducer._native.delivery cimport BatchResult
 
 
@@ -25,5 +25,5 @@ cdef class BulkAppend:
     cdef readonly bint is_at_row             # that row is not appended yet
     cdef readonly object waiting             # the row taken last, if it must wait in line
 
-    cdef bint _append(self, TopicSlots slots, value, key, partition, timestamp, headers) except -1
+    cdef bint _append(self, TopicInfo slots, value, key, partition, timestamp, headers) except -1
     cdef Share _share_of(self, BatchResult home)

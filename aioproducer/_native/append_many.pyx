@@ -7,7 +7,7 @@ No handle is made for a record. What is kept of it is where it stands, in the ca
 from cpython cimport array
 import array
 
-from aioproducer._native.append cimport RecordAppender, RecordBatchBuilder, TopicSlots
+from aioproducer._native.append cimport RecordAppender, RecordBatchBuilder, TopicInfo
 from aioproducer._native.arguments cimport as_bytes
 from aioproducer._native.delivery cimport BatchResult, new_delivery
 from aioproducer._native.record_bytes cimport RecordBytes
@@ -67,7 +67,7 @@ cdef class BulkAppend:
 
     def run(self):
         cdef RecordAppender appender = self._appender
-        cdef TopicSlots slots = appender.find_topic(self._topic)  # one that is in use stays in use
+        cdef TopicInfo slots = appender.find_topic(self._topic)  # one that is in use stays in use
         self.waiting = None
         self.is_at_row = False
         for row in self._rows:
@@ -85,7 +85,7 @@ cdef class BulkAppend:
                 return False
         return True
 
-    cdef bint _append(self, TopicSlots slots, value, key, partition, timestamp, headers) except -1:
+    cdef bint _append(self, TopicInfo slots, value, key, partition, timestamp, headers) except -1:
         """False: the record must wait in line."""
         cdef RecordAppender appender = self._appender
         cdef RecordBytes record

@@ -10,7 +10,7 @@ cdef class Accepted:
     cdef bint _pause                         # let the loop run once before going on
 
 
-cdef class EnqueueVerb:
+cdef class EnqueueMethod:
     cdef RecordAppender _appender            # None: not straight into it: there are hooks, or no records are taken
     cdef RecordPipeline _pipeline            # None: no records are taken, and the slow way says why
 

@@ -14,7 +14,7 @@ class Accepted(Coroutine[object, None, Delivery]):
     def close(self) -> None: ...
     def __await__(self) -> Generator[object, None, Delivery]: ...
 
-class EnqueueVerb:
+class EnqueueMethod:
     """What `Producer` inherits `enqueue` from."""
 
     def enqueue(

@@ -82,7 +82,7 @@ cdef PySendResult go_on(PyObject* self, PyObject* value, PyObject** result) noex
 
 
 @cython.auto_pickle(False)
-cdef class EnqueueVerb:
+cdef class EnqueueMethod:
     """What `Producer` inherits `enqueue` from."""
 
     def _enqueue_natively(self, RecordPipeline pipeline):

@@ -73,7 +73,7 @@ class InterceptorLoop:
         """
     def __len__(self) -> int: ...
 
-class Preparation(Protocol):
+class RecordHooks(Protocol):
     """What the pipeline asks for rarely."""
 
     closed_batches: dict[str, int]
@@ -119,7 +119,7 @@ class RecordPipeline:
     def __init__(
         self,
         appender: RecordAppender,
-        preparation: Preparation,
+        preparation: RecordHooks,
         metadata: Metadata,
         *,
         interceptors: InterceptorLoop,

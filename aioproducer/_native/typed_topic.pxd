@@ -1,11 +1,11 @@
 """The verbs of a typed topic."""
 
 from aioproducer._native.bound_serializer cimport BoundSerializer
-from aioproducer._native.enqueue cimport EnqueueVerb
+from aioproducer._native.enqueue cimport EnqueueMethod
 
 
 cdef class TypedVerbs:
-    cdef EnqueueVerb _verbs                  # the producer's
+    cdef EnqueueMethod _verbs                  # the producer's
     cdef bint _asks_producer                 # its class has verbs of its own: they get the bytes
     cdef str _topic
     cdef tuple _headers                      # of every record; None: there are none

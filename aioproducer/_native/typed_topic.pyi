@@ -5,7 +5,7 @@ from typing import Generic
 
 from aioproducer._native.append import Headers
 from aioproducer._native.delivery import Delivery, OnDelivery
-from aioproducer._native.enqueue import EnqueueVerb
+from aioproducer._native.enqueue import EnqueueMethod
 from aioproducer._native.record_pipeline import PreparedRecord, RecordPipeline
 from aioproducer._producer.topic import KeyT, TopicRecords, ValueT
 
@@ -18,7 +18,9 @@ class TypedVerbs(Generic[KeyT, ValueT]):
         asks_producer: the producer's class has verbs of its own, which get the bytes where there are no hooks.
     """
 
-    def __init__(self, producer: EnqueueVerb, records: TopicRecords[KeyT, ValueT], *, asks_producer: bool) -> None: ...
+    def __init__(
+        self, producer: EnqueueMethod, records: TopicRecords[KeyT, ValueT], *, asks_producer: bool
+    ) -> None: ...
     def enqueue(
         self,
         value: ValueT | None = None,

@@ -6,7 +6,7 @@ from types import GenericAlias
 cimport cython
 
 from aioproducer._native.delivery cimport Delivery
-from aioproducer._native.enqueue cimport EnqueueVerb, new_accepted
+from aioproducer._native.enqueue cimport EnqueueMethod, new_accepted
 from aioproducer._native.record_pipeline cimport RecordPipeline
 
 from aioproducer.records import normalize_headers
@@ -19,7 +19,7 @@ cdef inline bint is_of(part, tuple types) except -1:
 @cython.auto_pickle(False)
 cdef class TypedVerbs:
 
-    def __init__(self, EnqueueVerb producer not None, records, *, bint asks_producer):
+    def __init__(self, EnqueueMethod producer not None, records, *, bint asks_producer):
         key, value = records.key, records.value
         self._verbs = producer
         self._asks_producer = asks_producer

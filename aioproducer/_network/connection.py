@@ -1,4 +1,4 @@
-"""One TCP connection to one broker: the shell around a `BrokerConversation`.
+"""One TCP connection to one broker: the shell around a `FrameProtocol`.
 
     HANDSHAKING ──versions known──► READY ──close, error, loss──► CLOSED
          └──────────────────error, loss───────────────────────────►┘
@@ -26,11 +26,11 @@ from operator import attrgetter
 from typing import Final, cast
 
 from aioproducer._native.unraisable import report_unraisable
-from aioproducer._network.context import NetworkEnvironment, Timer
+from aioproducer._network.context import NetworkContext, Timer
 from aioproducer._network.requests import OutgoingRequest
-from aioproducer._network.write_stream import OutgoingStream
+from aioproducer._network.write_stream import WriteStream
 from aioproducer._protocol.api_versions import ApiVersions
-from aioproducer._protocol.framing import BrokerConversation
+from aioproducer._protocol.framing import FrameProtocol
 from aioproducer._protocol.handshake import HandshakeRequest, handshake
 from aioproducer._protocol.response_limits import largest_response
 from aioproducer.errors import BrokerConnectionError, KafkaError, ProtocolError, UnsupportedVersionError
@@ -63,7 +63,7 @@ class UnansweredError(BrokerConnectionError):
 
 
 class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them are the transport's to call
-    """An asyncio protocol; made by `NodeLink` through `loop.create_connection`.
+    """An asyncio protocol; made by `NodeConnection` through `loop.create_connection`.
 
     Args:
         environment: shared by all connections.
@@ -72,7 +72,7 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
 
     # Set when the connection is made, before anything else can happen to it.
     _transport: asyncio.Transport
-    _stream: OutgoingStream
+    _stream: WriteStream
 
     error: KafkaError | None = None
     """Why it is closed."""
@@ -84,7 +84,7 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
     _retires_with: KafkaError | None = None
     _watch_timer: Timer | None = None
 
-    def __init__(self, environment: NetworkEnvironment, label: str) -> None:
+    def __init__(self, environment: NetworkContext, label: str) -> None:
         loop, settings = environment.loop, environment.settings
         self.versions = ApiVersions({})
         """Empty until ready."""
@@ -96,7 +96,7 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
         """Called once, after all requests have ended."""
         self._environment = environment
         self.label = label
-        self._conversation: BrokerConversation[OutgoingRequest] = BrokerConversation(
+        self._conversation: FrameProtocol[OutgoingRequest] = FrameProtocol(
             environment.client_id, settings.max_frame_bytes
         )
         self._handshake = handshake(settings.software_version)
@@ -184,7 +184,7 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take the transport, and begin the handshake."""
         self._transport = cast("asyncio.Transport", transport)
-        self._stream = OutgoingStream(
+        self._stream = WriteStream(
             self._environment, self._transport, on_all_written=self._close_if_drained, on_stall=self._close_stalled
         )
         self._environment.counters.connections_created += 1

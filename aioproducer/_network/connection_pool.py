@@ -13,13 +13,13 @@ import contextlib
 from collections.abc import Callable, Mapping, Sequence
 
 from aioproducer._network.connection import IdleConnectionError
-from aioproducer._network.context import NetworkEnvironment
-from aioproducer._network.node_connection import NodeLink
+from aioproducer._network.context import NetworkContext
+from aioproducer._network.node_connection import NodeConnection
 from aioproducer.cluster import Node
 from aioproducer.errors import KafkaError
 
 
-class NodeLinks:
+class ConnectionPool:
     """The links by node id, and the news about them.
 
     Args:
@@ -32,7 +32,7 @@ class NodeLinks:
     def __init__(
         self,
         bootstrap: Sequence[Node],
-        environment: NetworkEnvironment,
+        environment: NetworkContext,
         *,
         on_failed: Callable[[], None],
         on_tried_again: Callable[[], None],
@@ -40,19 +40,19 @@ class NodeLinks:
         self._environment = environment
         self._on_failed = on_failed
         self._on_tried_again = on_tried_again
-        self._links: dict[int, NodeLink] = {}
-        self._leaving: set[NodeLink] = set()  # not in `_links` any more, requests still in flight
+        self._links: dict[int, NodeConnection] = {}
+        self._leaving: set[NodeConnection] = set()  # not in `_links` any more, requests still in flight
         self._asks_known = True
         self._is_closed = False
         self._waiting: dict[asyncio.Future[None], None] = {}
         for node in bootstrap:
             self._add(node)
 
-    def get(self, node_id: int) -> NodeLink | None:
+    def get(self, node_id: int) -> NodeConnection | None:
         """Return the link to a node, or None if it is unknown."""
         return self._links.get(node_id)
 
-    def candidates(self) -> list[NodeLink]:
+    def candidates(self) -> list[NodeConnection]:
         """Return the links that may be asked about the cluster, or for a producer id; none after `close`."""
         if self._is_closed:
             return []
@@ -61,11 +61,11 @@ class NodeLinks:
             return known
         return known + self.bootstrap()
 
-    def known(self) -> list[NodeLink]:
+    def known(self) -> list[NodeConnection]:
         """Return the links to the nodes that metadata names."""
         return [link for link in self._links.values() if link.node.id >= 0]
 
-    def bootstrap(self) -> list[NodeLink]:
+    def bootstrap(self) -> list[NodeConnection]:
         """Return the links to the bootstrap addresses; none after `close`."""
         return [] if self._is_closed else [link for link in self._links.values() if link.node.id < 0]
 
@@ -125,10 +125,10 @@ class NodeLinks:
             link.disconnect(IdleConnectionError("the producer cannot go on"))
 
     def _add(self, node: Node) -> None:
-        link = self._links[node.id] = NodeLink(node, self._environment, self._note_change)
+        link = self._links[node.id] = NodeConnection(node, self._environment, self._note_change)
         link.on_tried_again = self._on_tried_again
 
-    def _adopt_or_add(self, node: Node, link: NodeLink | None) -> None:
+    def _adopt_or_add(self, node: Node, link: NodeConnection | None) -> None:
         if link is None:
             self._add(node)
             return
@@ -136,13 +136,13 @@ class NodeLinks:
         link.become(node)
         self._links[node.id] = link
 
-    def _let_go(self, link: NodeLink) -> None:
+    def _let_go(self, link: NodeConnection) -> None:
         del self._links[link.node.id]
         link.retire()
         if link.connection is not None:
             self._leaving.add(link)
 
-    def _note_change(self, link: NodeLink) -> None:
+    def _note_change(self, link: NodeConnection) -> None:
         if not link.is_open:
             self._leaving.discard(link)
         if link.has_failed and link.node.id >= 0 and self._links.get(link.node.id) is link:

@@ -110,7 +110,7 @@ class ClusterFeatures:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NetworkEnvironment:
+class NetworkContext:
     """Handed to every connection; owned by the `NetworkClient`."""
 
     loop: asyncio.AbstractEventLoop

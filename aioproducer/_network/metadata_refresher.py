@@ -28,7 +28,7 @@ from aioproducer._protocol.cluster_text import printable
 from aioproducer._protocol.error_codes import ErrorCode
 from aioproducer._protocol.messages import METADATA, decode_metadata_response, encode_metadata_request
 from aioproducer._timing.retry_backoff import ExponentialBackoff, RandomSource
-from aioproducer.cluster import Cluster, MetadataAnswer, Node, PartitionView, TopicView
+from aioproducer.cluster import Cluster, MetadataResponse, Node, PartitionView, TopicView
 from aioproducer.errors import (
     AuthenticationError,
     BrokerError,
@@ -268,7 +268,7 @@ class MetadataRefresher:
             del self._topics[topic]
         self.cluster = self.cluster.without_topics(idle)
 
-    def _merge(self, answer: MetadataAnswer, asked: list[str], suspected: frozenset[str]) -> None:
+    def _merge(self, answer: MetadataResponse, asked: list[str], suspected: frozenset[str]) -> None:
         now = asyncio.get_running_loop().time()
         views = tuple(view for view in answer.topics if view.name in self._topics)
         self.last_error = None
@@ -348,7 +348,7 @@ def _is_passing(view: TopicView) -> bool:
     return view.partitions.lacks_leader
 
 
-def _refusal(answer: MetadataAnswer) -> int:
+def _refusal(answer: MetadataResponse) -> int:
     """Return the code of an answer that says nothing else; a version is refused topic by topic where that must be."""
     is_version = ErrorCode.UNSUPPORTED_VERSION in answer.error_codes
     return answer.error_code or (ErrorCode.UNSUPPORTED_VERSION if is_version else ErrorCode.NONE)

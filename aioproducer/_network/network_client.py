@@ -10,18 +10,18 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
 from aioproducer._network.connection import BrokerConnection
-from aioproducer._network.connection_pool import NodeLinks
+from aioproducer._network.connection_pool import ConnectionPool
 from aioproducer._network.context import (
     EventLog,
+    NetworkContext,
     NetworkCounters,
-    NetworkEnvironment,
     NetworkSettings,
     Timers,
 )
-from aioproducer._network.node_connection import NodeLink
-from aioproducer._network.node_selection import AnyBroker, NodeChoice
+from aioproducer._network.node_connection import NodeConnection
+from aioproducer._network.node_selection import HedgedRequest, NodeSelector
 from aioproducer._network.requests import OutgoingRequest
-from aioproducer._network.response_future import Answer, Question, ResponseT
+from aioproducer._network.response_future import PendingRequest, RawResponse, ResponseT
 from aioproducer._protocol.api_versions import NO_FEATURES
 from aioproducer._protocol.messages import PRODUCE, Api
 from aioproducer._protocol.primitives import Response
@@ -44,10 +44,10 @@ class NetworkClient:  # noqa: PLR0904  # what is asked of a node, of any node, a
     """
 
     # Set by `start`.
-    _environment: NetworkEnvironment
-    _links: NodeLinks
-    _choice: NodeChoice
-    _any_broker: AnyBroker
+    _environment: NetworkContext
+    _links: ConnectionPool
+    _choice: NodeSelector
+    _any_broker: HedgedRequest
 
     def __init__(  # noqa: PLR0913  # all that the network needs from outside, in one place
         self,
@@ -67,7 +67,7 @@ class NetworkClient:  # noqa: PLR0904  # what is asked of a node, of any node, a
         """Called when an attempt to connect to a node that has failed is wanted: it may hang; must be cheap."""
         self._bootstrap = tuple(Node(-1 - index, host, port) for index, (host, port) in enumerate(bootstrap))
         self._make_environment = partial(
-            NetworkEnvironment,
+            NetworkContext,
             timers=timers,
             random=random,
             wake=wake,
@@ -80,14 +80,14 @@ class NetworkClient:  # noqa: PLR0904  # what is asked of a node, of any node, a
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Take the loop. Nothing is connected until someone asks for it."""
         self._environment = self._make_environment(loop=loop)
-        self._links = NodeLinks(
+        self._links = ConnectionPool(
             self._bootstrap,
             self._environment,
             on_failed=lambda: self.on_node_failed(),  # noqa: PLW0108  # set later
             on_tried_again=lambda: self.on_node_tried_again(),  # noqa: PLW0108  # set later
         )
-        self._choice = NodeChoice(self._links, self._environment)
-        self._any_broker = AnyBroker(self._choice, self._environment)
+        self._choice = NodeSelector(self._links, self._environment)
+        self._any_broker = HedgedRequest(self._choice, self._environment)
 
     async def close(self) -> None:
         """Close all connections and wait until they are; what was in flight is lost. May be called again."""
@@ -133,11 +133,11 @@ class NetworkClient:  # noqa: PLR0904  # what is asked of a node, of any node, a
         """
         self._connection(node_id).send(request)
 
-    def heed(self, node_id: int, response: Response, *, api: Api, now: float) -> None:
+    def apply_throttle_and_versions(self, node_id: int, response: Response, *, api: Api, now: float) -> None:
         """Do what a node's answer to a request of `send` asks of the way to it; `request` does so by itself."""
         link = self._links.get(node_id)
         if link is not None:
-            link.heed(response, api, now)
+            link.apply_throttle_and_versions(response, api, now)
 
     def requests_in_flight(self) -> dict[int, int]:
         """Return how many requests have not ended, by the id of each node that metadata names."""
@@ -166,7 +166,7 @@ class NetworkClient:  # noqa: PLR0904  # what is asked of a node, of any node, a
         self,
         api: Api,
         build: Callable[[int], bytes],
-        decode: Callable[[Answer], ResponseT],
+        decode: Callable[[RawResponse], ResponseT],
         *,
         node_id: int | None = None,
         at_most: int | None = None,
@@ -189,11 +189,11 @@ class NetworkClient:  # noqa: PLR0904  # what is asked of a node, of any node, a
             UnsupportedVersionError: the broker does not speak this request.
         """
 
-        def ask(link: NodeLink) -> Awaitable[ResponseT]:
+        def ask(link: NodeConnection) -> Awaitable[ResponseT]:
             if link.connection is None:
                 raise BrokerConnectionError(f"{link} was lost")
             version = link.connection.versions.highest_common(api, at_most=at_most)
-            question = Question(self._environment, link, decode)
+            question = PendingRequest(self._environment, link, decode)
             link.connection.send(question.outgoing(api, version, build(version)))
             return question.answer
 

@@ -24,7 +24,7 @@ from typing import Final
 
 from aioproducer._network.addresses import SocketAddress, connect, look_up
 from aioproducer._network.connection import BrokerConnection, IdleConnectionError
-from aioproducer._network.context import NetworkEnvironment, Timer
+from aioproducer._network.context import NetworkContext, Timer
 from aioproducer._protocol.error_codes import RENEGOTIATE
 from aioproducer._protocol.messages import Api
 from aioproducer._protocol.primitives import Response
@@ -36,7 +36,7 @@ LONGEST_THROTTLE_MS: Final = 60_000
 """A broker may ask for a pause, not for the end of the producer."""
 
 
-class NodeLink:
+class NodeConnection:
     """See the picture at the top of this file.
 
     Args:
@@ -49,7 +49,7 @@ class NodeLink:
     throttled_until = 0.0
     """Monotonic seconds; it counts while `is_throttled`."""
 
-    def __init__(self, node: Node, environment: NetworkEnvironment, on_change: Callable[[NodeLink], None]) -> None:
+    def __init__(self, node: Node, environment: NetworkContext, on_change: Callable[[NodeConnection], None]) -> None:
         settings = environment.settings
         self.node = node
         self.connection: BrokerConnection | None = None
@@ -133,7 +133,7 @@ class NodeLink:
         if self.has_failed:
             self.on_tried_again()
 
-    def heed(self, response: Response, api: Api, now: float) -> None:
+    def apply_throttle_and_versions(self, response: Response, api: Api, now: float) -> None:
         """Do what an answer asks of the way to its node, whatever it says to whoever asked.
 
         A pause (KIP-219), and a new connection on which versions are agreed on anew; the old one takes no further

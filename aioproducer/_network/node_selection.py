@@ -18,9 +18,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection
 from typing import Final, TypeVar
 
-from aioproducer._network.connection_pool import NodeLinks
-from aioproducer._network.context import NetworkEnvironment
-from aioproducer._network.node_connection import NodeLink
+from aioproducer._network.connection_pool import ConnectionPool
+from aioproducer._network.context import NetworkContext
+from aioproducer._network.node_connection import NodeConnection
 from aioproducer.errors import BrokerConnectionError, KafkaError
 
 _HEDGE_S: Final = 1.0
@@ -29,18 +29,18 @@ _SUSPICIOUS_SILENCE_S: Final = 1.0
 """A node whose oldest request has waited this long is asked only if there is no other."""
 
 
-class NodeChoice:
+class NodeSelector:
     """Chooses among the links, and connects where it must."""
 
-    def __init__(self, links: NodeLinks, environment: NetworkEnvironment) -> None:
+    def __init__(self, links: ConnectionPool, environment: NetworkContext) -> None:
         self._links = links
         self._environment = environment
 
-    def has_another(self, asked: Collection[NodeLink]) -> bool:
+    def has_another(self, asked: Collection[NodeConnection]) -> bool:
         """Tell whether there is a node besides these that may be asked what any can answer."""
         return bool(self._others(asked))
 
-    async def reach(self, node_id: int | None, *, besides: Collection[NodeLink] = ()) -> NodeLink:
+    async def reach(self, node_id: int | None, *, besides: Collection[NodeConnection] = ()) -> NodeConnection:
         """Return a connected link, connecting first if need be.
 
         Args:
@@ -54,7 +54,7 @@ class NodeChoice:
         only = None if node_id is None else self._links.get(node_id)
         if only is not None and only.is_open and not only.is_throttled:
             return only  # nearly always: a coordinator that was asked before
-        tried: dict[NodeLink, int] = {}  # how often each had failed before
+        tried: dict[NodeConnection, int] = {}  # how often each had failed before
         while (link := self._least_loaded_of(self._candidates(node_id, besides))) is None:
             if not self._connect_another(self._candidates(node_id, besides), tried):
                 error = _unreachable(list(tried))
@@ -62,13 +62,13 @@ class NodeChoice:
             await self._links.wait_for_change(_HEDGE_S)
         return link
 
-    def _candidates(self, node_id: int | None, besides: Collection[NodeLink]) -> list[NodeLink]:
+    def _candidates(self, node_id: int | None, besides: Collection[NodeConnection]) -> list[NodeConnection]:
         if node_id is None:
             return self._others(besides) if besides else self._links.candidates()
         link = self._links.get(node_id)
         return [link] if link is not None else []
 
-    def _others(self, asked: Collection[NodeLink]) -> list[NodeLink]:
+    def _others(self, asked: Collection[NodeConnection]) -> list[NodeConnection]:
         """The nodes of the cluster besides those asked; when there are none, the bootstrap addresses of others."""
         known = [link for link in self._links.candidates() if link not in asked]
         if known:
@@ -76,7 +76,7 @@ class NodeChoice:
         places = {link.place for link in asked}
         return [link for link in self._links.bootstrap() if link not in asked and link.place not in places]
 
-    def _least_loaded_of(self, links: list[NodeLink]) -> NodeLink | None:
+    def _least_loaded_of(self, links: list[NodeConnection]) -> NodeConnection | None:
         """Return the connected link with the fewest requests in flight, or None if none is connected."""
         now = self._environment.loop.time()
         loads = [
@@ -86,7 +86,7 @@ class NodeChoice:
         ]
         return links[min(loads)[-1]] if loads else None
 
-    def _connect_another(self, links: list[NodeLink], tried: dict[NodeLink, int]) -> bool:
+    def _connect_another(self, links: list[NodeConnection], tried: dict[NodeConnection, int]) -> bool:
         # Tells whether there is anything to wait for. Links in their pause come last, the shortest first.
         for link in links:
             if tried.get(link) == link.failures:
@@ -103,7 +103,7 @@ class NodeChoice:
         return self._environment.random.uniform(0.0, 1.0)
 
 
-def _unreachable(tried: list[NodeLink]) -> KafkaError:
+def _unreachable(tried: list[NodeConnection]) -> KafkaError:
     errors = [link.last_error for link in tried if link.last_error is not None]
     if len(errors) == 1:
         return errors[0].fresh()
@@ -120,7 +120,7 @@ AnswerT = TypeVar("AnswerT")
 PATIENCE_S: Final = 1.0
 
 
-class AnyBroker:
+class HedgedRequest:
     """Asks one broker after another, the least loaded first, until the first answer.
 
     Args:
@@ -128,11 +128,11 @@ class AnyBroker:
         environment: for the loop.
     """
 
-    def __init__(self, choice: NodeChoice, environment: NetworkEnvironment) -> None:
+    def __init__(self, choice: NodeSelector, environment: NetworkContext) -> None:
         self._choice = choice
         self._environment = environment
 
-    async def first_answer(self, ask: Callable[[NodeLink], Awaitable[AnswerT]]) -> AnswerT:
+    async def first_answer(self, ask: Callable[[NodeConnection], Awaitable[AnswerT]]) -> AnswerT:
         """Return the first answer to a question that may be put to several brokers.
 
         Args:
@@ -141,7 +141,7 @@ class AnyBroker:
         Raises:
             KafkaError: when all who were asked have failed, of the one that failed first.
         """
-        asked: list[NodeLink] = []
+        asked: list[NodeConnection] = []
         asking = [self._begin(ask, asked)]
         ended: list[asyncio.Task[AnswerT]] = []
         try:
@@ -158,11 +158,13 @@ class AnyBroker:
         finally:
             await _end(asking)
 
-    def _begin(self, ask: Callable[[NodeLink], Awaitable[AnswerT]], asked: list[NodeLink]) -> asyncio.Task[AnswerT]:
+    def _begin(
+        self, ask: Callable[[NodeConnection], Awaitable[AnswerT]], asked: list[NodeConnection]
+    ) -> asyncio.Task[AnswerT]:
         name = f"aioproducer-ask | {self._environment.client_id}"
         return self._environment.loop.create_task(self._ask(ask, asked), name=name)
 
-    async def _ask(self, ask: Callable[[NodeLink], Awaitable[AnswerT]], asked: list[NodeLink]) -> AnswerT:
+    async def _ask(self, ask: Callable[[NodeConnection], Awaitable[AnswerT]], asked: list[NodeConnection]) -> AnswerT:
         link = await self._choice.reach(None, besides=asked)
         asked.append(link)
         return await ask(link)

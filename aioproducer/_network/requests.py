@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
 
-class OpenCalls:
+class PendingCalls:
     """Those of one producer.
 
     Args:

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Generic, NamedTuple, TypeVar
 
-from aioproducer._network.context import NetworkEnvironment
-from aioproducer._network.node_connection import NodeLink
+from aioproducer._network.context import NetworkContext
+from aioproducer._network.node_connection import NodeConnection
 from aioproducer._network.requests import OutgoingRequest
 from aioproducer._protocol.messages import Api
 from aioproducer._protocol.primitives import Response
@@ -17,7 +17,7 @@ from aioproducer.errors import KafkaError
 ResponseT = TypeVar("ResponseT", bound=Response)
 
 
-class Answer(NamedTuple):
+class RawResponse(NamedTuple):
     """What came back, and from whom."""
 
     node_id: int
@@ -26,7 +26,7 @@ class Answer(NamedTuple):
     payload: memoryview
 
 
-class Question(Generic[ResponseT]):
+class PendingRequest(Generic[ResponseT]):
     """Turns the callbacks of one request into a future, and has its answer heeded, whoever still waits for it.
 
     Args:
@@ -36,7 +36,9 @@ class Question(Generic[ResponseT]):
         decode: reads the answer; what it raises closes the connection, as the connection says.
     """
 
-    def __init__(self, environment: NetworkEnvironment, link: NodeLink, decode: Callable[[Answer], ResponseT]) -> None:
+    def __init__(
+        self, environment: NetworkContext, link: NodeConnection, decode: Callable[[RawResponse], ResponseT]
+    ) -> None:
         self.answer: asyncio.Future[ResponseT] = environment.loop.create_future()
         self._wake = environment.wake
         self._link = link
@@ -52,8 +54,8 @@ class Question(Generic[ResponseT]):
         """
 
         def on_response(payload: memoryview, now: float) -> None:
-            response = self._decode(Answer(self._link.node.id, version, payload))
-            self._link.heed(response, api, now)
+            response = self._decode(RawResponse(self._link.node.id, version, payload))
+            self._link.apply_throttle_and_versions(response, api, now)
             if not self.answer.done():
                 self.answer.set_result(response)
             self._wake()

@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from aioproducer._network.context import NetworkEnvironment, Timer
+from aioproducer._network.context import NetworkContext, Timer
 from aioproducer._network.requests import OutgoingRequest
 from aioproducer._protocol.produce import Buffer
 
@@ -30,7 +30,7 @@ _CHEAPER_THAN_MANY_CALLS: Final = 64 * 1024
 """A request of up to so many bytes is copied into one piece; a larger one is written piece by piece."""
 
 
-class OutgoingStream:
+class WriteStream:
     """Writes requests to a transport, and ends those that have no response.
 
     Args:
@@ -57,7 +57,7 @@ class OutgoingStream:
 
     def __init__(
         self,
-        environment: NetworkEnvironment,
+        environment: NetworkContext,
         transport: asyncio.Transport,
         *,
         on_all_written: Callable[[], None],

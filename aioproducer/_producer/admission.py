@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from aioproducer._native.append import Headers
     from aioproducer._native.delivery import BatchResult, OnDelivery
     from aioproducer._native.record_pipeline import RecordPipeline
-    from aioproducer._producer.runtime import RunningProducer
+    from aioproducer._producer.runtime import ProducerRuntime
 
     AppendArguments = tuple[str, object, object, int | None, int | None, Headers | None, OnDelivery | None]
 
@@ -37,7 +37,7 @@ class Admission:
             in is closed.
     """
 
-    def __init__(self, running: RunningProducer, check: Callable[[], object] | None = None) -> None:
+    def __init__(self, running: ProducerRuntime, check: Callable[[], object] | None = None) -> None:
         self._running = running
         self._check = check
 

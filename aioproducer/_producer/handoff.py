@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING
 
 from aioproducer._native.record_pipeline import PreparedRecord
 from aioproducer._producer.admission import Admission
-from aioproducer._producer.send_methods import RecordVerbs
+from aioproducer._producer.send_methods import SendMethods
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from aioproducer._native.delivery import Delivery
-    from aioproducer._producer.runtime import RunningProducer
+    from aioproducer._producer.runtime import ProducerRuntime
 
 
-class HandedRecords(RecordVerbs):
+class NonBlockingEnqueue(SendMethods):
     """The verbs for whoever hands records over; may be made before the start.
 
     Args:
@@ -30,27 +30,27 @@ class HandedRecords(RecordVerbs):
 
     def __init__(
         self,
-        open_running: Callable[[], RunningProducer],
+        open_running: Callable[[], ProducerRuntime],
         *,
         partitions_of: Callable[[str], Awaitable[list[int]]],
     ) -> None:
         self._look_up = open_running
         self._partitions_of = partitions_of
         self._admission: _HandedAdmission | None = None
-        self._detach()
+        self._disable_sending()
 
     async def partitions_for(self, topic: str) -> list[int]:
         """As `Producer.partitions_for`."""
         return await self._partitions_of(topic)
 
-    def _open_running(self) -> RunningProducer:
+    def _open_running(self) -> ProducerRuntime:
         return self._look_up()
 
     def _open_admission(self) -> Admission:
         if self._admission is None:
             running = self._look_up()
             self._admission = _HandedAdmission(running)
-            self._attach(running)
+            self._enable_sending(running)
         return self._admission
 
 

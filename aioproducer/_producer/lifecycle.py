@@ -23,7 +23,7 @@ from aioproducer._producer.process_end import (
     tell_not_closed,
     watch_process,
 )
-from aioproducer._producer.producer_state import Lifecycle, ProducerState, check_timeout
+from aioproducer._producer.producer_state import ProducerState, ProducerStateMachine, check_timeout
 from aioproducer.errors import IllegalStateError, KafkaError, ProducerClosedError, UndeliveredError
 from aioproducer.interceptors import InterceptorChain
 
@@ -32,16 +32,16 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from aioproducer._logs import EventLog
-    from aioproducer._producer.runtime import RunningProducer
+    from aioproducer._producer.runtime import ProducerRuntime
     from aioproducer.config import ProducerConfig
 
 CLOSE_AFTER_ERROR_S: Final = 5.0
 """How long `async with` waits for deliveries when its body raised or was cancelled."""
 
-_ALIVE: Final[weakref.WeakSet[ProducerLifetime]] = weakref.WeakSet()
+_ALIVE: Final[weakref.WeakSet[LifecycleMethods]] = weakref.WeakSet()
 
 
-class ProducerLifetime:
+class LifecycleMethods:
     """What starts, runs and closes; `Producer` adds what it does meanwhile.
 
     Args:
@@ -54,8 +54,8 @@ class ProducerLifetime:
 
     def __init__(self, config: ProducerConfig, *, made_at: str) -> None:
         self._config = config
-        self._lifecycle = Lifecycle(config.name_client())
-        self._running: RunningProducer | None = None
+        self._lifecycle = ProducerStateMachine(config.name_client())
+        self._running: ProducerRuntime | None = None
         self._starting: asyncio.Task[None] | None = None
         self._starters = 0
         self._is_handed_out = False  # some `start` has returned
@@ -127,9 +127,9 @@ class ProducerLifetime:
                 delivery_timeout_ms=self._config.delivery_timeout_ms,
                 reason="brokers abort a transaction while its records may still be delivered",
             )
-        from aioproducer._producer.runtime import RunningProducer  # noqa: PLC0415  # half of what there is to import
+        from aioproducer._producer.runtime import ProducerRuntime  # noqa: PLC0415  # half of what there is to import
 
-        running = RunningProducer(
+        running = ProducerRuntime(
             self._config,
             self._lifecycle,
             interceptors=InterceptorChain(self._config.interceptors, log),
@@ -145,7 +145,7 @@ class ProducerLifetime:
             raise
         self._opened(running)
 
-    def _opened(self, running: RunningProducer) -> None:
+    def _opened(self, running: ProducerRuntime) -> None:
         """Note that records are taken from now on."""
 
     async def _abort_start(self) -> None:
@@ -311,7 +311,7 @@ class ProducerLifetime:
         self._is_loss_told = True  # here
         self._lifecycle.refuse_late(in_words(count_undelivered(running)))
 
-    def _open_running(self) -> RunningProducer:
+    def _open_running(self) -> ProducerRuntime:
         running = self._running
         if running is None:
             self._lifecycle.refuse()
@@ -331,7 +331,7 @@ def _running_loop() -> asyncio.AbstractEventLoop:
         raise IllegalStateError(text) from None
 
 
-def take_over(producer: ProducerLifetime) -> Callable[[], RunningProducer | None]:
+def take_over(producer: LifecycleMethods) -> Callable[[], ProducerRuntime | None]:
     """Leave to the caller to report records of a producer that is never closed; returns what returns its parts."""
     producer._is_loss_told = True  # noqa: SLF001  # of this module's class
     return lambda: producer._running  # noqa: SLF001

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from aioproducer._logs import EventLog
-    from aioproducer._producer.runtime import RunningProducer
+    from aioproducer._producer.runtime import ProducerRuntime
 
 _AFTER_OTHERS: Final = -100
 """Priority among `multiprocessing`'s finalizers: those of the application run before, and may close producers."""
@@ -70,7 +70,7 @@ def in_words(records: int) -> str:
     return "1 record was" if records == 1 else f"{records:,} records were"
 
 
-def count_undelivered(running: RunningProducer) -> int:
+def count_undelivered(running: ProducerRuntime) -> int:
     """Count the records that were accepted and are not delivered, those of an open transaction included.
 
     Of those that failed only the ones that the next flush would raise. May be called on any thread.
@@ -83,7 +83,7 @@ def count_undelivered(running: RunningProducer) -> int:
     return _undelivered(running)
 
 
-def _undelivered(running: RunningProducer) -> int:
+def _undelivered(running: ProducerRuntime) -> int:
     counts, accepted = running.completion.counts, running.open_batches.records
     pending = max(accepted - counts.records_acknowledged - counts.batch_records_failed, 0)
     count = pending + running.lines.records + running.completion.unseen.records

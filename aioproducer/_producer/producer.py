@@ -1,7 +1,8 @@
 """The producer: what users hold.
 
-Records enter by its verbs (`_producer/send_methods.py`); it starts and ends in `_producer/lifecycle.py`, and its transactions are begun
-and ended by `_producer/transaction.py`. The parts it drives are wired together in `_producer/runtime.py`.
+Records enter by its verbs (`_producer/send_methods.py`); it starts and ends in `_producer/lifecycle.py`, and its
+transactions are begun and ended by `_producer/transaction.py`. The parts it drives are wired together in
+`_producer/runtime.py`.
 
 Source: KafkaProducer in Apache Kafka.
 
@@ -17,11 +18,11 @@ from aioproducer._accumulator.wait_queues import still_unknown
 from aioproducer._producer.admission import Admission
 from aioproducer._producer.arguments import group_of, owned, owned_headers, partitions_of_group
 from aioproducer._producer.component_settings import retry_backoff
-from aioproducer._producer.handoff import HandedRecords
-from aioproducer._producer.lifecycle import ProducerLifetime, caller
-from aioproducer._producer.send_methods import RecordVerbs
+from aioproducer._producer.handoff import NonBlockingEnqueue
+from aioproducer._producer.lifecycle import LifecycleMethods, caller
+from aioproducer._producer.send_methods import SendMethods
 from aioproducer._producer.statistics import take_snapshot
-from aioproducer._producer.transaction import TransactionalVerbs
+from aioproducer._producer.transaction import TransactionMethods
 from aioproducer._threads.calls import CallFuture, call_on_loop, delivery_limit
 from aioproducer.config import ProducerConfig
 from aioproducer.metrics import ProducerStatistics
@@ -35,12 +36,12 @@ if TYPE_CHECKING:
     from aioproducer._native.append import Headers
     from aioproducer._native.delivery import OnDelivery
     from aioproducer._producer.arguments import GroupArgument
-    from aioproducer._producer.runtime import RunningProducer
+    from aioproducer._producer.runtime import ProducerRuntime
     from aioproducer.config import ProducerOptions
     from aioproducer.records import OffsetAndMetadata, RecordMetadata, TopicPartition
 
 
-class Producer(ProducerLifetime, RecordVerbs, TransactionalVerbs):
+class Producer(LifecycleMethods, SendMethods, TransactionMethods):
     """Gets records into Apache Kafka.
 
     ```python
@@ -108,12 +109,12 @@ class Producer(ProducerLifetime, RecordVerbs, TransactionalVerbs):
         call_on_loop(running.loop, sending, future)
         return future
 
-    def handed(self) -> HandedRecords:
+    def handed(self) -> NonBlockingEnqueue:
         """Return a sender for `BlockingProducer`; usable before `start()`.
 
         Its `enqueue` never blocks on one record's topic or memory.
         """
-        return HandedRecords(self._open_running, partitions_of=self.partitions_for)
+        return NonBlockingEnqueue(self._open_running, partitions_of=self.partitions_for)
 
     async def partitions_for(self, topic: str) -> list[int]:
         """Return the partitions of a topic, asking a broker if need be.
@@ -171,12 +172,12 @@ class Producer(ProducerLifetime, RecordVerbs, TransactionalVerbs):
 
     # Inside
 
-    def _opened(self, running: RunningProducer) -> None:
+    def _opened(self, running: ProducerRuntime) -> None:
         self._admission = Admission(running)
         if running.transactions is None:
-            self._attach(running)
+            self._enable_sending(running)
         else:
-            self._detach()  # until a transaction begins
+            self._disable_sending()  # until a transaction begins
 
     def _open_admission(self) -> Admission:
         if not hasattr(self, "_admission"):  # new, still starting, or its start has failed
@@ -188,7 +189,7 @@ class Producer(ProducerLifetime, RecordVerbs, TransactionalVerbs):
         self._lifecycle.refuse()
 
 
-async def partitions_of(topic: str, *, open_running: Callable[[], RunningProducer], max_block_ms: int) -> list[int]:
+async def partitions_of(topic: str, *, open_running: Callable[[], ProducerRuntime], max_block_ms: int) -> list[int]:
     """Return the partitions of a topic, from what is known, else from the next answers.
 
     Args:

@@ -66,7 +66,7 @@ def check_timeout(timeout: object) -> None:
         raise ValueError(text) from error
 
 
-class Lifecycle:
+class ProducerStateMachine:
     """One producer's state, and the errors of calls that do not fit it."""
 
     __slots__ = ("cause", "is_forked", "name", "state")

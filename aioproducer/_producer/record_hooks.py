@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from aioproducer.serializers import SerializerArgument
 
 
-class Preparation:
+class RecordHooks:
     """The user's code around a record.
 
     Args:

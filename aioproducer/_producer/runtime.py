@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Final
 
 from aioproducer._accumulator.batch_splitter import BatchSplitter
 from aioproducer._accumulator.buffer_pool import SMALLEST_CHUNK, BufferPool
-from aioproducer._accumulator.open_batches import AccumulatorSettings, Surroundings
+from aioproducer._accumulator.open_batches import AccumulatorDependencies, AccumulatorSettings
 from aioproducer._accumulator.record_accumulator import RecordAccumulator
 from aioproducer._accumulator.wait_queue import WaitingRecord
-from aioproducer._accumulator.wait_queues import WaitingLines
+from aioproducer._accumulator.wait_queues import WaitQueues
 from aioproducer._native.append import RecordAppender
 from aioproducer._native.delivery import BatchResult
 from aioproducer._network.metadata_refresher import MetadataRefresher
 from aioproducer._network.network_client import NetworkClient
-from aioproducer._network.requests import OpenCalls
+from aioproducer._network.requests import PendingCalls
 from aioproducer._producer.component_settings import (
     accumulator_settings,
     codec,
@@ -31,13 +31,13 @@ from aioproducer._producer.component_settings import (
     waiting_limits,
 )
 from aioproducer._producer.metadata_waits import MetadataWaits
-from aioproducer._producer.producer_state import Lifecycle, ProducerState
-from aioproducer._producer.record_hooks import Preparation
+from aioproducer._producer.producer_state import ProducerState, ProducerStateMachine
+from aioproducer._producer.record_hooks import RecordHooks
 from aioproducer._producer.supervisor import Supervisor
 from aioproducer._sender.completion import Completion
-from aioproducer._sender.compressor import Sealing
+from aioproducer._sender.compressor import BatchCompressor
 from aioproducer._sender.flush import FlushWaiters
-from aioproducer._sender.producer_id import ProducerIdSource
+from aioproducer._sender.producer_id import ProducerIdFetcher
 from aioproducer._sender.sender import Sender, SendPath
 from aioproducer._sender.settlement import Settlement
 from aioproducer._timing.timers import TimerHeap
@@ -63,7 +63,7 @@ PAUSE_AFTER_BYTES: Final = 64 * 1024
 """After full batches of this many bytes a loop of `enqueue` lets the event loop run once, so that they are sent."""
 
 
-class RunningProducer:
+class ProducerRuntime:
     """The parts of one producer.
 
     Args:
@@ -78,7 +78,7 @@ class RunningProducer:
     def __init__(  # noqa: PLR0915  # the one place that wires the parts
         self,
         config: ProducerConfig,
-        lifecycle: Lifecycle,
+        lifecycle: ProducerStateMachine,
         *,
         interceptors: InterceptorChain,
         random: random.Random,
@@ -115,7 +115,7 @@ class RunningProducer:
         self.metadata = MetadataRefresher(self.client, metadata_settings(config), random=random, log=log)
         self.metadata.on_update(self._cluster_changed)
         self.metadata_waits = MetadataWaits(self.metadata, self.open_batches, self.loop)
-        self.calls = OpenCalls(self.refuse)
+        self.calls = PendingCalls(self.refuse)
         self.lines = self._make_lines()
         backoff = retry_backoff(config, random)
         self.settlement = self._make_settlement(backoff)
@@ -126,7 +126,7 @@ class RunningProducer:
         self._supervisor = Supervisor(lifecycle.name, self.fail)
 
     def _make_accumulator(self, batching: AccumulatorSettings, random: random.Random) -> RecordAccumulator:
-        surroundings = Surroundings(
+        surroundings = AccumulatorDependencies(
             pool=self.pool,
             timers=self.timers,
             generations=self.generations,
@@ -149,8 +149,8 @@ class RunningProducer:
             client_id=self.lifecycle.name,
         )
 
-    def _make_lines(self) -> WaitingLines:
-        return WaitingLines(
+    def _make_lines(self) -> WaitQueues:
+        return WaitQueues(
             self.appender,
             self.open_batches,
             self.generations,
@@ -160,8 +160,8 @@ class RunningProducer:
             trouble=self.metadata_waits.topic_trouble,
         )
 
-    def _make_preparation(self, interceptors: InterceptorChain) -> Preparation:
-        return Preparation(
+    def _make_preparation(self, interceptors: InterceptorChain) -> RecordHooks:
+        return RecordHooks(
             self._config,
             interceptors,
             appender=self.appender,
@@ -184,8 +184,8 @@ class RunningProducer:
             on_fatal=self._fail_for_good,
         )
 
-    def _make_producer_ids(self, backoff: ExponentialBackoff) -> ProducerIdSource:
-        return ProducerIdSource(
+    def _make_producer_ids(self, backoff: ExponentialBackoff) -> ProducerIdFetcher:
+        return ProducerIdFetcher(
             self.client,
             self.identity,
             backoff,
@@ -214,7 +214,7 @@ class RunningProducer:
 
     def _make_sender(self) -> Sender:
         config = self._config
-        sealing = Sealing(
+        sealing = BatchCompressor(
             self.loop,
             self.accumulator,
             codec=codec(config),

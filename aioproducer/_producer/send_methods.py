@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, overload
 
 from aioproducer._native.delivery import Delivery
-from aioproducer._native.enqueue import EnqueueVerb
+from aioproducer._native.enqueue import EnqueueMethod
 from aioproducer._native.record_pipeline import PreparedRecord
 from aioproducer._producer.arguments import mark_as_coroutine_functions
 from aioproducer._producer.arrow import ArrowRecords, ColumnNames
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from aioproducer._native.delivery import OnDelivery
     from aioproducer._producer.admission import Admission, AppendArguments
     from aioproducer._producer.bulk import EnqueueRow
-    from aioproducer._producer.runtime import RunningProducer
+    from aioproducer._producer.runtime import ProducerRuntime
     from aioproducer._producer.topic import KeyT, ValueT
     from aioproducer._producer.topic_types import TypeOrSerializer
     from aioproducer.records import RecordMetadata
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     Append = Callable[[*AppendArguments], Delivery | PreparedRecord | None]
 
 
-class RecordVerbs(EnqueueVerb):
+class SendMethods(EnqueueMethod):
     """What accepts records; whether it does at the moment is for whoever inherits to say."""
 
     _append: Append
@@ -258,7 +258,7 @@ class RecordVerbs(EnqueueVerb):
     def topic_of(self, records: TopicRecords[KeyT, ValueT]) -> Topic[KeyT, ValueT]:
         """As `topic`, of what its records have in common."""
         has_own_verbs = any(
-            getattr(type(self), verb) is not getattr(RecordVerbs, verb) for verb in ("send", "enqueue", "send_nowait")
+            getattr(type(self), verb) is not getattr(SendMethods, verb) for verb in ("send", "enqueue", "send_nowait")
         )
         return Topic(
             records,
@@ -275,7 +275,7 @@ class RecordVerbs(EnqueueVerb):
         def _open_admission(self) -> Admission:
             """The way in, if records are taken; raises otherwise."""
 
-        def _open_running(self) -> RunningProducer:
+        def _open_running(self) -> ProducerRuntime:
             """The parts of the producer, if it runs; raises otherwise."""
 
         async def partitions_for(self, topic: str) -> list[int]:
@@ -287,13 +287,13 @@ class RecordVerbs(EnqueueVerb):
 
     # Inside
 
-    def _attach(self, running: RunningProducer) -> None:
+    def _enable_sending(self, running: ProducerRuntime) -> None:
         """Take records from now on."""
         pipeline = running.preparation.pipeline
         self._append = pipeline.take if pipeline.has_hooks else running.appender.append
         self._enqueue_natively(pipeline)
 
-    def _detach(self) -> None:
+    def _disable_sending(self) -> None:
         """Take none any more, until attached again: every call asks `_open_admission`, which says why."""
         self._append = self._refuse_record
         self._enqueue_natively(None)
@@ -312,7 +312,7 @@ class RecordVerbs(EnqueueVerb):
     async def _enqueue_rows(self, topic: str, rows: Iterable[Row], enqueue: EnqueueRow) -> BulkDelivery:
         """Enqueue rows natively, unless code of the user's is to see each: a subclass's own verb is such code."""
         admission = self._open_admission()
-        if type(self).enqueue is not EnqueueVerb.enqueue or admission.runs_code_of_the_user:
+        if type(self).enqueue is not EnqueueMethod.enqueue or admission.runs_code_of_the_user:
             return await self._enqueue_each(rows, enqueue)
         return await append_all(
             rows,
@@ -339,4 +339,4 @@ class RecordVerbs(EnqueueVerb):
         return self.enqueue(topic, value, key=key, partition=partition, timestamp=timestamp, headers=headers)
 
 
-mark_as_coroutine_functions(RecordVerbs.send, RecordVerbs.enqueue)
+mark_as_coroutine_functions(SendMethods.send, SendMethods.enqueue)

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 from aioproducer.metrics import ProducerStatistics
 
 if TYPE_CHECKING:
-    from aioproducer._producer.runtime import RunningProducer
+    from aioproducer._producer.runtime import ProducerRuntime
     from aioproducer._transactions.runner import TransactionRunner
 
 
-def take_snapshot(running: RunningProducer) -> ProducerStatistics:
+def take_snapshot(running: ProducerRuntime) -> ProducerStatistics:
     """One moment of a producer; costs a look at each open batch."""
     counts, network = running.completion.counts, running.client.counters
     accepted = running.open_batches.records

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from aioproducer._native.record_pipeline import PreparedRecord, RecordPipeline
     from aioproducer._producer.admission import Admission
     from aioproducer._producer.bulk import BulkDelivery, EnqueueRow
-    from aioproducer._producer.send_methods import RecordVerbs
+    from aioproducer._producer.send_methods import SendMethods
     from aioproducer._producer.topic_types import PartType
     from aioproducer.records import RecordMetadata
 
@@ -113,7 +113,7 @@ class Topic(TypedVerbs[KeyT, ValueT], Generic[KeyT, ValueT]):
     def __init__(
         self,
         records: TopicRecords[KeyT, ValueT],
-        producer: RecordVerbs,
+        producer: SendMethods,
         *,
         admission: Callable[[], Admission],
         enqueue_each: Callable[[Iterable[Row], EnqueueRow], Awaitable[BulkDelivery]],

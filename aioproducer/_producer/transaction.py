@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from aioproducer._producer.admission import Admission
 from aioproducer._producer.arguments import group_of, offsets_of
-from aioproducer._producer.send_methods import RecordVerbs
+from aioproducer._producer.send_methods import SendMethods
 from aioproducer.errors import IllegalStateError, KafkaError, NoTransactionError, TransactionAbortableError
 
 if TYPE_CHECKING:
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from aioproducer._producer.arguments import GroupArgument, OffsetsArgument
-    from aioproducer._producer.runtime import RunningProducer
-    from aioproducer._transactions.commit_abort import TransactionInHand
+    from aioproducer._producer.runtime import ProducerRuntime
+    from aioproducer._transactions.commit_abort import TransactionHandle
     from aioproducer._transactions.runner import TransactionRunner
-    from aioproducer._transactions.waiting import Turn
+    from aioproducer._transactions.waiting import LockHolder
 
 
-class TransactionalVerbs:
+class TransactionMethods:
     """What a producer with a `transactional_id` can do."""
 
     _is_lent = False
@@ -88,7 +88,7 @@ class TransactionalVerbs:
             runner.turns.give(turn)
             raise
         turn.transaction = runner.number
-        self._attach(running)
+        self._enable_sending(running)
 
     async def commit_transaction(self) -> None:
         """Wait for every record since `begin_transaction`, and commit; nothing is sent meanwhile.
@@ -102,7 +102,7 @@ class TransactionalVerbs:
             ProducerFencedError: as `transaction`. Whatever is raised: with `outcome` UNKNOWN it may be committed.
         """
         runner = self._unlent_runner()
-        self._detach()
+        self._disable_sending()
         await runner.endings.commit(deadline=runner.waits.deadline())
 
     async def abort_transaction(self) -> None:
@@ -116,7 +116,7 @@ class TransactionalVerbs:
             ProducerFencedError: as `transaction`.
         """
         runner = self._unlent_runner()
-        self._detach()
+        self._disable_sending()
         await runner.endings.abort(deadline=runner.waits.deadline())
 
     async def send_offsets(self, offsets: OffsetsArgument, group: GroupArgument) -> None:
@@ -138,7 +138,7 @@ class TransactionalVerbs:
         runner.refusals.check_taking()
         runner.reject(error)
 
-    def transaction_in_hand(self) -> TransactionInHand:
+    def transaction_in_hand(self) -> TransactionHandle:
         """Return the transaction that `begin_transaction` has begun, for who may lose sight of it; `BlockingProducer`.
 
         Raises:
@@ -150,13 +150,13 @@ class TransactionalVerbs:
 
     if TYPE_CHECKING:
 
-        def _open_running(self) -> RunningProducer:
+        def _open_running(self) -> ProducerRuntime:
             """The parts of the producer, if it runs; raises otherwise."""
 
-        def _attach(self, running: RunningProducer) -> None:
+        def _enable_sending(self, running: ProducerRuntime) -> None:
             """Let the producer's own verbs take records."""
 
-        def _detach(self) -> None:
+        def _disable_sending(self) -> None:
             """Let them take none."""
 
         async def partitions_for(self, topic: str) -> list[int]:
@@ -187,7 +187,7 @@ class TransactionalVerbs:
         transaction.end()
 
 
-async def _take_turn(runner: TransactionRunner, deadline: float, *, wait: bool) -> Turn:
+async def _take_turn(runner: TransactionRunner, deadline: float, *, wait: bool) -> LockHolder:
     if wait:
         return await runner.turns.take(deadline)
     if runner.turns.ends_with_transaction:  # that of a commit or abort which nobody waits for any more is over soon
@@ -200,7 +200,7 @@ ABORT_AFTER_CANCEL_S = 5.0
 """How long a cancelled `async with producer.transaction()` waits for its abort; the abort goes on in any case."""
 
 
-class Transaction(RecordVerbs):
+class Transaction(SendMethods):
     """An open transaction: the producer's verbs, for records that become visible together.
 
     Made by `async with producer.transaction()`. Good until the end of that block: afterwards every verb raises
@@ -213,7 +213,7 @@ class Transaction(RecordVerbs):
 
     def __init__(
         self,
-        open_running: Callable[[], RunningProducer],
+        open_running: Callable[[], ProducerRuntime],
         *,
         partitions_of: Callable[[str], Awaitable[list[int]]],
     ) -> None:
@@ -221,7 +221,7 @@ class Transaction(RecordVerbs):
         self._partitions_of = partitions_of
         self._is_over = False
         self._admission = Admission(open_running(), self._check_open)
-        self._attach(open_running())
+        self._enable_sending(open_running())
 
     async def send_offsets(self, offsets: OffsetsArgument, group: GroupArgument) -> None:
         """Commit a consumer group's offsets with the transaction; returns when the group's coordinator has them.
@@ -250,9 +250,9 @@ class Transaction(RecordVerbs):
     def end(self) -> None:
         """Take nothing more."""
         self._is_over = True
-        self._detach()
+        self._disable_sending()
 
-    def _open_running(self) -> RunningProducer:
+    def _open_running(self) -> ProducerRuntime:
         return self._look_up()
 
     def _takes_records(self) -> bool:
@@ -271,7 +271,7 @@ class Transaction(RecordVerbs):
         return f"<Transaction {'over' if self._is_over else 'open'}>"
 
 
-def transactions_of(running: RunningProducer) -> TransactionRunner:
+def transactions_of(running: ProducerRuntime) -> TransactionRunner:
     """Return what carries out a producer's transactions.
 
     Raises:
@@ -298,15 +298,15 @@ class TransactionBlock:
         self._make = make
         self._on_end = on_end
         self._transaction: Transaction | None = None
-        self._turn: Turn
-        self._in_hand: TransactionInHand
+        self._turn: LockHolder
+        self._in_hand: TransactionHandle
 
     async def __aenter__(self) -> Transaction:
         """Wait for the turn, and begin.
 
         Raises:
             IllegalStateError: the block is over, or the task has another one open.
-            KafkaError: as `TransactionalVerbs.transaction`.
+            KafkaError: as `TransactionMethods.transaction`.
         """
         if self._transaction is not None:
             raise IllegalStateError("a transaction is entered once: call producer.transaction() for each")

@@ -47,7 +47,7 @@ _OTHER_PROTOCOLS: Final[dict[bytes, str]] = {
 _TLS_RECORDS: Final = frozenset((b"\x15\x03", b"\x16\x03"))  # alert, handshake; then the version
 
 
-class BrokerConversation(Generic[ContextT]):
+class FrameProtocol(Generic[ContextT]):
     """Numbers requests, cuts the broker's bytes into answers, and matches the two.
 
     Args:

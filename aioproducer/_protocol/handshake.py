@@ -23,7 +23,7 @@ from aioproducer._protocol.messages import (
     METADATA,
     PRODUCE,
     Api,
-    ApiVersionsAnswer,
+    ApiVersionsResponse,
     decode_api_versions_response,
     encode_api_versions_request,
 )
@@ -84,7 +84,7 @@ def _error_code(payload: memoryview) -> int:
     return int.from_bytes(payload[:_ERROR_CODE_BYTES], "big", signed=True)
 
 
-def _checked(answer: ApiVersionsAnswer) -> ApiVersionsAnswer:
+def _checked(answer: ApiVersionsResponse) -> ApiVersionsResponse:
     if answer.error_code == 0:
         return answer
     known = ErrorCode.of(answer.error_code)

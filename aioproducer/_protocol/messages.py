@@ -62,7 +62,7 @@ _PRODUCER = struct.Struct(">hqh")  # error code, producer id, producer epoch
 _ID_AND_EPOCH = struct.Struct(">qh")
 
 
-class ApiVersionsAnswer(NamedTuple):
+class ApiVersionsResponse(NamedTuple):
     """What a broker speaks."""
 
     error_code: int
@@ -106,7 +106,7 @@ class TopicView(NamedTuple):
     """Of the last answer; with an error, the partitions are those known before."""
 
 
-class MetadataAnswer(NamedTuple):
+class MetadataResponse(NamedTuple):
     """One broker's answer to Metadata, reduced to what is used here."""
 
     from_node: int
@@ -124,7 +124,7 @@ class MetadataAnswer(NamedTuple):
         return {self.error_code, *(view.error_code for view in self.topics)}
 
 
-class ProducerIdAnswer(NamedTuple):
+class ProducerIdResponse(NamedTuple):
     """The answer to InitProducerId."""
 
     throttle_time_ms: int
@@ -146,7 +146,7 @@ def encode_api_versions_request(version: int, *, software_version: str) -> bytes
     return string("aioproducer", flexible=True) + string(software_version, flexible=True) + NO_TAGGED_FIELDS
 
 
-def decode_api_versions_response(version: int, payload: bytes | memoryview) -> ApiVersionsAnswer:
+def decode_api_versions_response(version: int, payload: bytes | memoryview) -> ApiVersionsResponse:
     """Read what the broker speaks, and which features the cluster has finalized (KIP-584).
 
     Raises:
@@ -175,7 +175,7 @@ def encode_metadata_request(version: int, topics: Sequence[str], *, allow_auto_t
     return b"".join(fields)
 
 
-def decode_metadata_response(version: int, payload: bytes | memoryview, *, from_node: int) -> MetadataAnswer:
+def decode_metadata_response(version: int, payload: bytes | memoryview, *, from_node: int) -> MetadataResponse:
     """Read nodes, topics and leaders. Nothing in it is trusted yet: `Cluster.merge` sorts out.
 
     Raises:
@@ -207,7 +207,7 @@ def encode_init_producer_id_request(
     return body + NO_TAGGED_FIELDS if flexible else body
 
 
-def decode_init_producer_id_response(version: int, payload: bytes | memoryview) -> ProducerIdAnswer:
+def decode_init_producer_id_response(version: int, payload: bytes | memoryview) -> ProducerIdResponse:
     """Read the producer id.
 
     Raises:
@@ -221,7 +221,7 @@ def decode_init_producer_id_response(version: int, payload: bytes | memoryview) 
     )
 
 
-def _api_versions(reader: ResponseReader, version: int) -> ApiVersionsAnswer:
+def _api_versions(reader: ResponseReader, version: int) -> ApiVersionsResponse:
     error_code = reader.int16()
     versions: dict[int, tuple[int, int]] = {}
     for _ in range(reader.array_length()):
@@ -238,7 +238,7 @@ def _api_versions(reader: ResponseReader, version: int) -> ApiVersionsAnswer:
             reader.position += _INT64.size
         elif tag == _FEATURES:
             features = dict(_feature(reader) for _ in range(reader.array_length()))
-    return ApiVersionsAnswer(error_code, versions, epoch, features)
+    return ApiVersionsResponse(error_code, versions, epoch, features)
 
 
 def _feature(reader: ResponseReader) -> tuple[str, int]:
@@ -257,7 +257,7 @@ def _no_authorized_operations(version: int) -> bytes:
     return b""
 
 
-def _metadata(reader: ResponseReader, version: int, from_node: int) -> MetadataAnswer:
+def _metadata(reader: ResponseReader, version: int, from_node: int) -> MetadataResponse:
     throttle_time_ms = reader.int32()
     nodes = tuple(_node(reader) for _ in range(reader.array_length()))
     cluster_id = reader.string()
@@ -267,7 +267,7 @@ def _metadata(reader: ResponseReader, version: int, from_node: int) -> MetadataA
         reader.int32()  # the cluster's authorized operations, not asked for
     error_code = reader.int16() if version >= 13 else 0  # noqa: PLR2004
     reader.skip_tagged_fields()
-    return MetadataAnswer(from_node, nodes, topics, cluster_id, controller_id, error_code, throttle_time_ms)
+    return MetadataResponse(from_node, nodes, topics, cluster_id, controller_id, error_code, throttle_time_ms)
 
 
 def _node(reader: ResponseReader) -> Node:
@@ -288,11 +288,11 @@ def _topic(reader: ResponseReader, version: int) -> TopicView:
     return TopicView(name, topic_id, partitions, error_code)
 
 
-def _producer_id(reader: ResponseReader, version: int) -> ProducerIdAnswer:
+def _producer_id(reader: ResponseReader, version: int) -> ProducerIdResponse:
     throttle_time_ms = reader.int32()
     error_code, producer_id, producer_epoch = _PRODUCER.unpack_from(reader.payload, reader.position)
     reader.position += _PRODUCER.size
     if version >= 6:  # noqa: PLR2004
         reader.skip(_ID_AND_EPOCH.size)  # of a prepared transaction (KIP-939), which this client never makes
     reader.skip_tagged_fields()
-    return ProducerIdAnswer(throttle_time_ms, error_code, producer_id, producer_epoch)
+    return ProducerIdResponse(throttle_time_ms, error_code, producer_id, producer_epoch)

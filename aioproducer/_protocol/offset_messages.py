@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 
 from aioproducer._protocol.messages import Api
 from aioproducer._protocol.primitives import NO_TAGGED_FIELDS, ResponseReader, array_length, decode, string
-from aioproducer._protocol.transaction_messages import PartitionsAnswer, TransactionIdentity, partition_results
+from aioproducer._protocol.transaction_messages import PartitionsResponse, TransactionIdentity, partition_results
 from aioproducer.records import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 
 TXN_OFFSET_COMMIT: Final = Api(28, "TxnOffsetCommit", 0, 5, 3)
@@ -69,7 +69,7 @@ def encode_txn_offset_commit_request(
     return b"".join(fields)
 
 
-def decode_txn_offset_commit_response(version: int, payload: bytes | memoryview) -> PartitionsAnswer:
+def decode_txn_offset_commit_response(version: int, payload: bytes | memoryview) -> PartitionsResponse:
     """Read the code of each partition.
 
     Raises:
@@ -114,7 +114,7 @@ class FetchedOffset(NamedTuple):
     error_code: int
 
 
-class OffsetsAnswer(NamedTuple):
+class OffsetsResponse(NamedTuple):
     """The answer to OffsetFetch."""
 
     throttle_time_ms: int
@@ -141,7 +141,7 @@ def encode_offset_fetch_request(group_id: str, partitions: Iterable[tuple[str, i
     return b"".join(fields)
 
 
-def decode_offset_fetch_response(payload: bytes | memoryview) -> OffsetsAnswer:
+def decode_offset_fetch_response(payload: bytes | memoryview) -> OffsetsResponse:
     """Read offsets and codes; version 7.
 
     Raises:
@@ -150,7 +150,7 @@ def decode_offset_fetch_response(payload: bytes | memoryview) -> OffsetsAnswer:
     return decode("OffsetFetch v7", payload, flexible=True, read=_offsets)
 
 
-def _offsets(reader: ResponseReader) -> OffsetsAnswer:
+def _offsets(reader: ResponseReader) -> OffsetsResponse:
     throttle_time_ms = reader.int32()
     offsets: list[FetchedOffset] = []
     for _ in range(reader.array_length()):
@@ -159,7 +159,7 @@ def _offsets(reader: ResponseReader) -> OffsetsAnswer:
         reader.skip_tagged_fields()
     error_code = reader.int16()
     reader.skip_tagged_fields()
-    return OffsetsAnswer(throttle_time_ms, error_code, offsets)
+    return OffsetsResponse(throttle_time_ms, error_code, offsets)
 
 
 def _offset(reader: ResponseReader, topic: str) -> FetchedOffset:

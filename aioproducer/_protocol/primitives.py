@@ -193,7 +193,7 @@ def decode(
 
 
 class Response(Protocol):
-    """A decoded answer to any request; `NodeLink.heed` acts on it, whoever asked."""
+    """A decoded answer to any request; `NodeConnection.apply_throttle_and_versions` acts on it, whoever asked."""
 
     @property
     def throttle_time_ms(self) -> int:

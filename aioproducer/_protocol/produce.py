@@ -90,7 +90,7 @@ class BatchToSend(NamedTuple):
     """The batch's records section. Not copied here: it must not change until the request has been answered."""
 
 
-class PartitionAnswer(NamedTuple):
+class PartitionResponse(NamedTuple):
     """What the broker says about the one batch of a partition."""
 
     topic: str | None
@@ -124,7 +124,7 @@ class ProduceResponse(NamedTuple):
     """A whole answer."""
 
     throttle_time_ms: int
-    partitions: list[PartitionAnswer]
+    partitions: list[PartitionResponse]
     nodes: dict[int, NodeEndpoint]
     """By node id; empty unless the answer names new leaders."""
 
@@ -220,7 +220,7 @@ def _append_batches(pieces: list[Buffer], glue: bytes, batches: list[BatchToSend
 
 
 def _response(reader: ResponseReader, version: int) -> ProduceResponse:
-    partitions: list[PartitionAnswer] = []
+    partitions: list[PartitionResponse] = []
     for _ in range(reader.array_length()):
         topic = (None, reader.take(_TOPIC_ID_BYTES)) if version >= TOPIC_ID_VERSION else (reader.string(), None)
         partitions.extend([_partition(reader, version, topic) for _ in range(reader.array_length())])
@@ -248,7 +248,7 @@ def _one_partition(content: bytes, version: int) -> ProduceResponse | None:
     topic = content[1:start] if by_id else content[2:start]
     if not by_id and not topic.isascii():
         return None
-    answer = PartitionAnswer(
+    answer = PartitionResponse(
         None if by_id else str(topic, "ascii"),
         topic if by_id else None,
         index,
@@ -261,7 +261,7 @@ def _one_partition(content: bytes, version: int) -> ProduceResponse | None:
     return ProduceResponse(throttle_time_ms, [answer], {})
 
 
-def _partition(reader: ResponseReader, version: int, topic: TopicName) -> PartitionAnswer:
+def _partition(reader: ResponseReader, version: int, topic: TopicName) -> PartitionResponse:
     if version >= _FIRST_WITH_LOG_START:
         index, code, offset, append_time, log_start = _PARTITION_V5.unpack_from(reader.payload, reader.position)
         reader.position += _PARTITION_V5.size
@@ -272,7 +272,7 @@ def _partition(reader: ResponseReader, version: int, topic: TopicName) -> Partit
     if offset < -1:
         raise IndexError(f"base offset {offset} of partition {index}")
     errors, message, leader_id, leader_epoch = _partition_end(reader, version)
-    return PartitionAnswer(
+    return PartitionResponse(
         *topic, index, code, offset, append_time, log_start, errors, message, leader_id, leader_epoch
     )
 

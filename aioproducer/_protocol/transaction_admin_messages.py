@@ -47,7 +47,7 @@ class ListedTransaction(NamedTuple):
     """As Kafka names it: Ongoing, PrepareCommit, CompleteAbort, Empty, ..."""
 
 
-class TransactionsAnswer(NamedTuple):
+class TransactionsResponse(NamedTuple):
     """The answer to ListTransactions."""
 
     error_code: int
@@ -105,7 +105,7 @@ class PartitionProducers(NamedTuple):
     producers: list[ActiveProducer]
 
 
-class ProducersAnswer(NamedTuple):
+class ProducersResponse(NamedTuple):
     """The answer to DescribeProducers."""
 
     throttle_time_ms: int
@@ -117,7 +117,7 @@ class ProducersAnswer(NamedTuple):
         return [partition.error_code for partition in self.partitions]
 
 
-class MarkersAnswer(NamedTuple):
+class MarkersResponse(NamedTuple):
     """The answer to WriteTxnMarkers, a request of brokers to each other: they do not throttle it."""
 
     error_codes: list[int]
@@ -151,7 +151,7 @@ def encode_list_transactions_request(version: int, *, states: Sequence[str], pro
     return b"".join(fields)
 
 
-def decode_list_transactions_response(version: int, payload: bytes | memoryview) -> TransactionsAnswer:
+def decode_list_transactions_response(version: int, payload: bytes | memoryview) -> TransactionsResponse:
     """Read the list.
 
     Raises:
@@ -160,7 +160,7 @@ def decode_list_transactions_response(version: int, payload: bytes | memoryview)
     return decode(f"ListTransactions v{version}", payload, flexible=True, read=_transactions)
 
 
-def _transactions(reader: ResponseReader) -> TransactionsAnswer:
+def _transactions(reader: ResponseReader) -> TransactionsResponse:
     throttle_time_ms, error_code = reader.int32(), reader.int16()
     unknown = [reader.string() or "" for _ in range(reader.array_length())]
     transactions = []
@@ -169,7 +169,7 @@ def _transactions(reader: ResponseReader) -> TransactionsAnswer:
         transactions.append(ListedTransaction(transactional_id, producer_id, reader.string() or ""))
         reader.skip_tagged_fields()
     reader.skip_tagged_fields()
-    return TransactionsAnswer(error_code, unknown, transactions, throttle_time_ms)
+    return TransactionsResponse(error_code, unknown, transactions, throttle_time_ms)
 
 
 # Describing
@@ -238,7 +238,7 @@ def encode_describe_producers_request(partitions: Iterable[tuple[str, int]]) -> 
     return _topics(partitions) + NO_TAGGED_FIELDS
 
 
-def decode_describe_producers_response(payload: bytes | memoryview) -> ProducersAnswer:
+def decode_describe_producers_response(payload: bytes | memoryview) -> ProducersResponse:
     """Read who writes; version 0.
 
     Raises:
@@ -247,7 +247,7 @@ def decode_describe_producers_response(payload: bytes | memoryview) -> Producers
     return decode("DescribeProducers v0", payload, flexible=True, read=_producers)
 
 
-def _producers(reader: ResponseReader) -> ProducersAnswer:
+def _producers(reader: ResponseReader) -> ProducersResponse:
     throttle_time_ms = reader.int32()
     found: list[PartitionProducers] = []
     for _ in range(reader.array_length()):
@@ -255,7 +255,7 @@ def _producers(reader: ResponseReader) -> ProducersAnswer:
         found += [_partition_producers(reader, topic) for _ in range(reader.array_length())]
         reader.skip_tagged_fields()
     reader.skip_tagged_fields()
-    return ProducersAnswer(throttle_time_ms, found)
+    return ProducersResponse(throttle_time_ms, found)
 
 
 def _partition_producers(reader: ResponseReader, topic: str) -> PartitionProducers:
@@ -288,7 +288,7 @@ def encode_write_txn_markers_request(marker: TransactionMarker) -> bytes:
     )
 
 
-def decode_write_txn_markers_response(payload: bytes | memoryview) -> MarkersAnswer:
+def decode_write_txn_markers_response(payload: bytes | memoryview) -> MarkersResponse:
     """Read the code of each partition; version 1.
 
     Raises:
@@ -297,7 +297,7 @@ def decode_write_txn_markers_response(payload: bytes | memoryview) -> MarkersAns
     return decode("WriteTxnMarkers v1", payload, flexible=True, read=_marker_codes)
 
 
-def _marker_codes(reader: ResponseReader) -> MarkersAnswer:
+def _marker_codes(reader: ResponseReader) -> MarkersResponse:
     codes: list[int] = []
     for _ in range(reader.array_length()):
         _int64(reader)  # producer id
@@ -309,7 +309,7 @@ def _marker_codes(reader: ResponseReader) -> MarkersAnswer:
     reader.skip_tagged_fields()
     if not codes:
         raise IndexError("it says nothing of any partition")
-    return MarkersAnswer(codes)
+    return MarkersResponse(codes)
 
 
 def _marker_code(reader: ResponseReader) -> int:

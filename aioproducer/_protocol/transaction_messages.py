@@ -50,7 +50,7 @@ class TransactionIdentity(NamedTuple):
     producer_epoch: int
 
 
-class CoordinatorAnswer(NamedTuple):
+class CoordinatorResponse(NamedTuple):
     """Where the coordinator is."""
 
     throttle_time_ms: int
@@ -74,7 +74,7 @@ class PartitionResult(NamedTuple):
     error_code: int
 
 
-class PartitionsAnswer(NamedTuple):
+class PartitionsResponse(NamedTuple):
     """The answer to AddPartitionsToTxn, and to TxnOffsetCommit."""
 
     throttle_time_ms: int
@@ -86,7 +86,7 @@ class PartitionsAnswer(NamedTuple):
         return [result.error_code for result in self.results]
 
 
-class CodeAnswer(NamedTuple):
+class CodeResponse(NamedTuple):
     """An answer that is no more than a code."""
 
     throttle_time_ms: int
@@ -98,7 +98,7 @@ class CodeAnswer(NamedTuple):
         return (self.error_code,)
 
 
-class EndTxnAnswer(NamedTuple):
+class EndTxnResponse(NamedTuple):
     """The answer to EndTxn."""
 
     throttle_time_ms: int
@@ -126,7 +126,7 @@ def encode_find_coordinator_request(version: int, key: str, kind: CoordinatorTyp
     return body + NO_TAGGED_FIELDS if flexible else body
 
 
-def decode_find_coordinator_response(version: int, payload: bytes | memoryview, *, key: str) -> CoordinatorAnswer:
+def decode_find_coordinator_response(version: int, payload: bytes | memoryview, *, key: str) -> CoordinatorResponse:
     """Read where the coordinator of `key` is.
 
     Raises:
@@ -140,7 +140,7 @@ def decode_find_coordinator_response(version: int, payload: bytes | memoryview, 
     )
 
 
-def _coordinator_of(reader: ResponseReader, version: int, key: str) -> CoordinatorAnswer:
+def _coordinator_of(reader: ResponseReader, version: int, key: str) -> CoordinatorResponse:
     throttle_time_ms = reader.int32() if version >= _FIRST_WITH_KEY_TYPE else 0
     if version < _FIRST_BATCHED:
         answer = _one_coordinator(reader, version, throttle_time_ms)
@@ -153,19 +153,19 @@ def _coordinator_of(reader: ResponseReader, version: int, key: str) -> Coordinat
     return found[key]
 
 
-def _one_coordinator(reader: ResponseReader, version: int, throttle_time_ms: int) -> CoordinatorAnswer:
+def _one_coordinator(reader: ResponseReader, version: int, throttle_time_ms: int) -> CoordinatorResponse:
     error_code = reader.int16()
     if version >= _FIRST_WITH_KEY_TYPE:
         reader.string()  # the broker's words on the error
-    return CoordinatorAnswer(throttle_time_ms, error_code, reader.int32(), reader.string() or "", reader.int32())
+    return CoordinatorResponse(throttle_time_ms, error_code, reader.int32(), reader.string() or "", reader.int32())
 
 
-def _named_coordinator(reader: ResponseReader, throttle_time_ms: int) -> tuple[str, CoordinatorAnswer]:
+def _named_coordinator(reader: ResponseReader, throttle_time_ms: int) -> tuple[str, CoordinatorResponse]:
     key, node_id, host, port = reader.string() or "", reader.int32(), reader.string() or "", reader.int32()
     error_code = reader.int16()
     reader.string()  # the broker's words on the error
     reader.skip_tagged_fields()
-    return key, CoordinatorAnswer(throttle_time_ms, error_code, node_id, host, port)
+    return key, CoordinatorResponse(throttle_time_ms, error_code, node_id, host, port)
 
 
 # AddPartitionsToTxn
@@ -189,7 +189,7 @@ def encode_add_partitions_request(
     return b"".join(fields)
 
 
-def decode_add_partitions_response(version: int, payload: bytes | memoryview) -> PartitionsAnswer:
+def decode_add_partitions_response(version: int, payload: bytes | memoryview) -> PartitionsResponse:
     """Read the code of each partition.
 
     Raises:
@@ -203,7 +203,7 @@ def decode_add_partitions_response(version: int, payload: bytes | memoryview) ->
     )
 
 
-def partition_results(reader: ResponseReader) -> PartitionsAnswer:
+def partition_results(reader: ResponseReader) -> PartitionsResponse:
     """Read topics with the code of each of their partitions."""
     throttle_time_ms = reader.int32()
     results: list[PartitionResult] = []
@@ -216,7 +216,7 @@ def partition_results(reader: ResponseReader) -> PartitionsAnswer:
             results.append(PartitionResult(topic, number, code))
         reader.skip_tagged_fields()
     reader.skip_tagged_fields()
-    return PartitionsAnswer(throttle_time_ms, results)
+    return PartitionsResponse(throttle_time_ms, results)
 
 
 # AddOffsetsToTxn
@@ -229,7 +229,7 @@ def encode_add_offsets_request(version: int, identity: TransactionIdentity, grou
     return body + NO_TAGGED_FIELDS if flexible else body
 
 
-def decode_add_offsets_response(version: int, payload: bytes | memoryview) -> CodeAnswer:
+def decode_add_offsets_response(version: int, payload: bytes | memoryview) -> CodeResponse:
     """Read the code.
 
     Raises:
@@ -239,8 +239,8 @@ def decode_add_offsets_response(version: int, payload: bytes | memoryview) -> Co
     return decode(f"AddOffsetsToTxn v{version}", payload, flexible=flexible, read=_code)
 
 
-def _code(reader: ResponseReader) -> CodeAnswer:
-    answer = CodeAnswer(reader.int32(), reader.int16())
+def _code(reader: ResponseReader) -> CodeResponse:
+    answer = CodeResponse(reader.int32(), reader.int16())
     reader.skip_tagged_fields()
     return answer
 
@@ -255,7 +255,7 @@ def encode_end_txn_request(version: int, identity: TransactionIdentity, *, is_co
     return body + NO_TAGGED_FIELDS if flexible else body
 
 
-def decode_end_txn_response(version: int, payload: bytes | memoryview) -> EndTxnAnswer:
+def decode_end_txn_response(version: int, payload: bytes | memoryview) -> EndTxnResponse:
     """Read the code and, from version 5 on, the identity of the next transaction.
 
     Raises:
@@ -266,14 +266,14 @@ def decode_end_txn_response(version: int, payload: bytes | memoryview) -> EndTxn
     )
 
 
-def _end_txn(reader: ResponseReader, version: int) -> EndTxnAnswer:
+def _end_txn(reader: ResponseReader, version: int) -> EndTxnResponse:
     throttle_time_ms, error_code = reader.int32(), reader.int16()
     producer_id, producer_epoch = -1, -1
     if version >= _FIRST_WITH_NEXT_IDENTITY:
         producer_id, producer_epoch = _ID_AND_EPOCH.unpack_from(reader.payload, reader.position)
         reader.position += _ID_AND_EPOCH.size
     reader.skip_tagged_fields()
-    return EndTxnAnswer(throttle_time_ms, error_code, producer_id, producer_epoch)
+    return EndTxnResponse(throttle_time_ms, error_code, producer_id, producer_epoch)
 
 
 def identity_fields(identity: TransactionIdentity, *, flexible: bool) -> bytes:

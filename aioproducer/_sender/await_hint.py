@@ -23,7 +23,7 @@ PAUSE_COSTS: Final = 10
 """Batches that one pause takes off the row: a busy machine makes some, a program with other things to do makes many."""
 
 
-class OneByOneWatch:
+class SerialAwaitDetector:
     """Counts such batches.
 
     Args:

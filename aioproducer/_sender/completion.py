@@ -12,7 +12,7 @@ from asyncio import CancelledError, sleep
 from types import CoroutineType
 from typing import TYPE_CHECKING, Final
 
-from aioproducer._sender.await_hint import OneByOneWatch
+from aioproducer._sender.await_hint import SerialAwaitDetector
 from aioproducer._sender.unseen_failures import UnseenFailures
 from aioproducer.errors import DeliveryTimeoutError, KafkaError, Outcome
 
@@ -89,7 +89,7 @@ class Completion:
         """Called with the error of each batch, or record in line, that fails; not where a call raised it."""
         self._trims_soon = False
         self.counts = DeliveryCounts()
-        self._one_by_one = OneByOneWatch(log)
+        self._one_by_one = SerialAwaitDetector(log)
 
     def complete(self, batch: ProducerBatch, outcome: Complete, now: float) -> None:
         """Deliver the records of a batch that is in the log, and give its memory back."""

@@ -29,7 +29,7 @@ IN_LOOP_BYTES: Final = 64 * 1024
 AT_ONCE: Final = 2
 
 
-class Sealing:
+class BatchCompressor:
     """Takes closed batches and gives them back compressed.
 
     Args:

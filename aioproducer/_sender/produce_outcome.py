@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from aioproducer._protocol.error_codes import ErrorCode
-from aioproducer._protocol.produce import PartitionAnswer
+from aioproducer._protocol.produce import PartitionResponse
 from aioproducer.errors import Outcome
 
 FEW_RETRIES: Final = 3
@@ -108,7 +108,7 @@ ProduceOutcome = Complete | Retry | Split | Refuse | Fail
 
 
 def decide(  # noqa: PLR0911  # one return for each kind of answer
-    answer: PartitionAnswer | None, facts: BatchFacts, policy: Policy
+    answer: PartitionResponse | None, facts: BatchFacts, policy: Policy
 ) -> ProduceOutcome:
     """Say what becomes of a batch.
 
@@ -154,7 +154,7 @@ def _unanswered(facts: BatchFacts, policy: Policy, reason: str) -> ProduceOutcom
     return Fail(Outcome.UNKNOWN, int(ErrorCode.NETWORK_EXCEPTION), reason)
 
 
-def _written(answer: PartitionAnswer, facts: BatchFacts) -> ProduceOutcome:
+def _written(answer: PartitionResponse, facts: BatchFacts) -> ProduceOutcome:
     if facts.repeats_offset and not facts.maybe_written:
         return Fail(
             Outcome.UNKNOWN,
@@ -166,7 +166,7 @@ def _written(answer: PartitionAnswer, facts: BatchFacts) -> ProduceOutcome:
     return Complete(answer.base_offset, -1 if is_echo else answer.log_append_time, answer.log_start_offset)
 
 
-def _sequence_error(row: ErrorCode, answer: PartitionAnswer, facts: BatchFacts, *, policy: Policy) -> ProduceOutcome:
+def _sequence_error(row: ErrorCode, answer: PartitionResponse, facts: BatchFacts, *, policy: Policy) -> ProduceOutcome:
     may_retry = facts.attempts <= policy.retries
     if row is ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
         if facts.maybe_written:
@@ -191,7 +191,7 @@ def _sequence_error(row: ErrorCode, answer: PartitionAnswer, facts: BatchFacts, 
 
 
 def _too_large_or_refused(
-    row: ErrorCode, answer: PartitionAnswer, facts: BatchFacts, *, outcome: Outcome, may_leave_out: bool
+    row: ErrorCode, answer: PartitionResponse, facts: BatchFacts, *, outcome: Outcome, may_leave_out: bool
 ) -> ProduceOutcome:
     is_divisible = facts.records > 1 and outcome is Outcome.NOT_WRITTEN and not facts.successor_acked
     if is_divisible and row.split:
@@ -214,5 +214,5 @@ def _may_retry(row: ErrorCode, facts: BatchFacts, policy: Policy) -> bool:
     return row.retriable or (row.idempotent_retry and policy.is_idempotent)
 
 
-def _reason(row: ErrorCode, answer: PartitionAnswer) -> str:
+def _reason(row: ErrorCode, answer: PartitionResponse) -> str:
     return f"{row.name}: {answer.error_message or row.meaning}"

@@ -8,7 +8,7 @@ from aioproducer._protocol.messages import PRODUCE
 from aioproducer._protocol.produce import (
     NO_TOPIC_ID,
     BatchToSend,
-    PartitionAnswer,
+    PartitionResponse,
     ProduceResponse,
     encode_produce_request,
 )
@@ -99,14 +99,14 @@ class ProduceRequest:
             version, acks=acks, timeout_ms=timeout_ms, transactional_id=transactional_id, batches=self._to_send()
         )
 
-    def answers(self, response: ProduceResponse) -> dict[tuple[str | None, int], PartitionAnswer]:
+    def answers(self, response: ProduceResponse) -> dict[tuple[str | None, int], PartitionResponse]:
         """Return the answers by partition, without those that the response left out. The first answer counts."""
-        found: dict[tuple[str | None, int], PartitionAnswer] = {}
+        found: dict[tuple[str | None, int], PartitionResponse] = {}
         for answer in response.partitions:
             found.setdefault((self._topic_of(answer), answer.partition), answer)
         return found
 
-    def _topic_of(self, answer: PartitionAnswer) -> str | None:
+    def _topic_of(self, answer: PartitionResponse) -> str | None:
         if answer.topic is not None or answer.topic_id is None:
             return answer.topic
         return self._names.get(answer.topic_id)

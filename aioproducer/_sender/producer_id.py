@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from aioproducer._protocol.error_codes import ErrorCode
 from aioproducer._protocol.messages import (
     INIT_PRODUCER_ID,
-    ProducerIdAnswer,
+    ProducerIdResponse,
     decode_init_producer_id_response,
     encode_init_producer_id_request,
 )
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from aioproducer._accumulator.producer_identity import ProducerIdentity
     from aioproducer._network.context import EventLog
     from aioproducer._network.network_client import NetworkClient
-    from aioproducer._network.response_future import Answer
+    from aioproducer._network.response_future import RawResponse
     from aioproducer._timing.retry_backoff import ExponentialBackoff
 
 
-class ProducerIdSource:
+class ProducerIdFetcher:
     """Assigns the identity an id when it is asked for one.
 
     Args:
@@ -92,7 +92,7 @@ class ProducerIdSource:
             return False
         return self._take(answer)
 
-    def _take(self, answer: ProducerIdAnswer) -> bool:
+    def _take(self, answer: ProducerIdResponse) -> bool:
         code = ErrorCode.of(answer.error_code)
         if code is ErrorCode.NONE and answer.producer_id >= 0 and answer.producer_epoch >= 0:
             self._identity.assign(answer.producer_id, answer.producer_epoch)
@@ -109,7 +109,7 @@ class ProducerIdSource:
         self._note_refusal(answer)
         return False
 
-    def _note_refusal(self, answer: ProducerIdAnswer) -> None:
+    def _note_refusal(self, answer: ProducerIdResponse) -> None:
         """Keep what a broker answered for errors of records; the second answer with one code is a warning, once.
 
         The first is none: a fresh cluster refuses once or twice with COORDINATOR_LOAD_IN_PROGRESS.
@@ -123,5 +123,5 @@ class ProducerIdSource:
         write("producer_id_refused", code=code, reason=reason)
 
 
-def _read(answer: Answer) -> ProducerIdAnswer:
+def _read(answer: RawResponse) -> ProducerIdResponse:
     return decode_init_producer_id_response(answer.version, answer.payload)

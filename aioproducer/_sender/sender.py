@@ -33,11 +33,11 @@ if TYPE_CHECKING:
     from aioproducer._accumulator.producer_batch import ProducerBatch
     from aioproducer._accumulator.producer_identity import ProducerIdentity
     from aioproducer._accumulator.record_accumulator import RecordAccumulator
-    from aioproducer._accumulator.wait_queues import WaitingLines
+    from aioproducer._accumulator.wait_queues import WaitQueues
     from aioproducer._network.metadata_refresher import MetadataRefresher
     from aioproducer._network.network_client import NetworkClient
-    from aioproducer._protocol.produce import PartitionAnswer, ProduceResponse
-    from aioproducer._sender.compressor import Sealing
+    from aioproducer._protocol.produce import PartitionResponse, ProduceResponse
+    from aioproducer._sender.compressor import BatchCompressor
     from aioproducer._sender.produce_request import ProduceTransaction
     from aioproducer._sender.settlement import Settlement
     from aioproducer._timing.timers import TimerHeap
@@ -52,8 +52,8 @@ class SendPath:
     """The parts that the sender drives."""
 
     accumulator: RecordAccumulator
-    lines: WaitingLines
-    sealing: Sealing
+    lines: WaitQueues
+    sealing: BatchCompressor
     settlement: Settlement
     identity: ProducerIdentity
     timers: TimerHeap
@@ -306,7 +306,7 @@ class Sender:
             outcome = decide(answer, self._settlement.facts(batch, answer), self._policy)
             self._settlement.apply(batch, outcome, now)
         if has_to_be_heeded:
-            self._client.heed(request.node_id, response, api=PRODUCE, now=now)
+            self._client.apply_throttle_and_versions(request.node_id, response, api=PRODUCE, now=now)
         if hints:  # all at once: there may be thousands
             endpoints = [Node(node_id, *endpoint) for node_id, endpoint in response.nodes.items()]
             self._metadata.apply_leader_hints(hints, topic_ids=request.topic_ids, endpoints=endpoints)
@@ -359,7 +359,7 @@ def _outcome_before(batch: ProducerBatch) -> Outcome:
     return Outcome.UNKNOWN if batch.maybe_written else Outcome.NOT_WRITTEN
 
 
-def _error_of(batch: ProducerBatch, answer: PartitionAnswer) -> BrokerError:
+def _error_of(batch: ProducerBatch, answer: PartitionResponse) -> BrokerError:
     """What a node has just said of a batch that may be sent again."""
     place, code = batch.queue.topic_partition, ErrorCode.of(answer.error_code)
     text = f"{place.topic}-{place.partition}: {ErrorCode.in_words(answer.error_code)}"

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from aioproducer._accumulator.producer_batch import ProducerBatch
     from aioproducer._accumulator.producer_identity import ProducerIdentity
     from aioproducer._accumulator.record_accumulator import RecordAccumulator
-    from aioproducer._protocol.produce import PartitionAnswer
+    from aioproducer._protocol.produce import PartitionResponse
     from aioproducer._sender.completion import Completion
     from aioproducer._timing.retry_backoff import ExponentialBackoff
 
@@ -98,7 +98,7 @@ class Settlement:
 
     # Outcomes
 
-    def facts(self, batch: ProducerBatch, answer: PartitionAnswer | None) -> BatchFacts:
+    def facts(self, batch: ProducerBatch, answer: PartitionResponse | None) -> BatchFacts:
         """What is known of a batch when an answer, or none, has come for it."""
         identity = batch.queue.identity
         return BatchFacts(
@@ -123,7 +123,7 @@ class Settlement:
             if queue.identity.has_lost_log:
                 self.on_log_lost(queue)
         else:
-            queue.identity.doubt()
+            queue.identity.require_confirmation()
         if batch.is_abandoned:
             self._end(batch, is_acknowledged=isinstance(outcome, Complete))
             self.on_resolved()
@@ -280,7 +280,7 @@ class Settlement:
             queue.identity.forget_log()
             self.on_log_lost(queue)
         else:
-            queue.identity.doubt()
+            queue.identity.require_confirmation()
         self._settle(queue, now)
 
     # Ends without an answer

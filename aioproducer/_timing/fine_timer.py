@@ -28,7 +28,7 @@ _OF_REAL_TIME: Final = frozenset(("asyncio.unix_events", "uvloop"))
 _SHORTEST_S: Final = 1e-9
 
 
-class FineTime:
+class HighResolutionTimer:
     """The time of a loop, and an alarm that is set for one thing at a time.
 
     Args:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from aioproducer._transactions.requests import Coordinator, TransactionRequest
 
 
-class LateCopies:
+class StrayRequests:
     """What the next transaction has to wait for.
 
     Args:
@@ -93,7 +93,7 @@ again the longer it does not. A broker just started takes long for its first hun
 """
 
 
-class MarkerPause:
+class MarkerBackoff:
     """The pause, and what it has learnt from.
 
     Args:

@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from aioproducer._transactions.errors import end_unknown_error
-from aioproducer._transactions.state_checks import TransactionRefusals
+from aioproducer._transactions.state_checks import TransactionStateChecks
 from aioproducer._transactions.states import TransactionState
-from aioproducer._transactions.waiting import Ending, TransactionCounts
+from aioproducer._transactions.waiting import TransactionCounts, TransactionResult
 from aioproducer.errors import IllegalStateError, ProducerClosedError, TransactionAbortedError
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from aioproducer._transactions.manager import TransactionManager
     from aioproducer._transactions.records import TransactionRecords
-    from aioproducer._transactions.waiting import TransactionTurns, TransactionWaits
+    from aioproducer._transactions.waiting import TransactionLock, TransactionWaits
     from aioproducer.errors import KafkaError
 
 CLOSING: Final = "the producer is closing: no transaction begins any more"
@@ -31,7 +31,7 @@ MAY_ASK_AGAIN_S: Final = 1.0
 _STATE: Final = TransactionState
 
 
-class TransactionEndings:
+class TransactionCompleter:
     """The ends of one producer's transactions.
 
     Args:
@@ -49,12 +49,12 @@ class TransactionEndings:
         records: TransactionRecords,
         waits: TransactionWaits,
         *,
-        turns: TransactionTurns,
+        turns: TransactionLock,
         loop: asyncio.AbstractEventLoop,
         wake: Callable[[], None],
     ) -> None:
         self.counts = TransactionCounts()
-        self.refusals = TransactionRefusals(manager)
+        self.refusals = TransactionStateChecks(manager)
         self.is_closing = False
         self._manager = manager
         self._records = records
@@ -62,7 +62,7 @@ class TransactionEndings:
         self._turns = turns
         self._loop = loop
         self._wake = wake
-        self._ending: Ending | None = None
+        self._ending: TransactionResult | None = None
         self._flushing: asyncio.Future[None] | None = None
         self._is_abandoned = False
         self._patience: asyncio.TimerHandle | None = None
@@ -87,11 +87,11 @@ class TransactionEndings:
             ending = self._begin_commit()
         await self._join(ending, deadline)
 
-    def _begin_commit(self) -> Ending:
+    def _begin_commit(self) -> TransactionResult:
         if self._manager.state is _STATE.ABORTING:
             raise IllegalStateError("the transaction is being aborted: await abort_transaction() again")
         self._manager.commit()
-        ending = self._ending = Ending(self._manager.number, is_commit=True, began_at=self._loop.time())
+        ending = self._ending = TransactionResult(self._manager.number, is_commit=True, began_at=self._loop.time())
         generation = self._records.close()
         if self._records.is_flushed(generation):
             self._manager.flushed()
@@ -132,14 +132,14 @@ class TransactionEndings:
             ending = self._begin_abort(cause)
         await self._join(ending, deadline)
 
-    def _begin_abort(self, cause: Exception | None = None) -> Ending:
+    def _begin_abort(self, cause: Exception | None = None) -> TransactionResult:
         if not self._manager.may_abort:
             raise IllegalStateError("the transaction is being committed: await commit_transaction() again")
         self.stop_flushing()
         reason = self._manager.error or cause
         self._manager.abort()
         self._end_commit()
-        ending = self._ending = Ending(self._manager.number, is_commit=False, began_at=self._loop.time())
+        ending = self._ending = TransactionResult(self._manager.number, is_commit=False, began_at=self._loop.time())
         self._records.close()
         self._records.give_up(_left_behind("was aborted", reason))
         if self._manager.is_v2 or self._records.is_off_the_wire():
@@ -172,7 +172,7 @@ class TransactionEndings:
 
     # Whose turn it is then
 
-    async def _join(self, ending: Ending, deadline: float) -> None:
+    async def _join(self, ending: TransactionResult, deadline: float) -> None:
         try:
             await self._waits.join(ending, deadline)
         finally:
@@ -182,7 +182,7 @@ class TransactionEndings:
             if not self.is_open(ending.number):
                 self._give_turn(ending)
 
-    def _forget_what_was_told(self, ending: Ending) -> None:
+    def _forget_what_was_told(self, ending: TransactionResult) -> None:
         """Keep `close` from raising the records' failures too, if the producer failed with the error just raised.
 
         In a `finally` they would hide it. After a commit that may have been done they are kept: they say more.
@@ -190,7 +190,7 @@ class TransactionEndings:
         if self._manager.state is _STATE.FATAL_ERROR and ending.error is self._manager.error:
             self._records.forget_failures()
 
-    def _give_turn(self, ending: Ending) -> None:
+    def _give_turn(self, ending: TransactionResult) -> None:
         """Let the next one begin, once the end of this one was told.
 
         A caller that gave up may ask again: what it asks must not meet the transaction of another.
@@ -232,9 +232,9 @@ class TransactionEndings:
         """Whether this transaction has no end yet."""
         return self.refusals.is_open and self._manager.number == number
 
-    def in_hand(self) -> TransactionInHand:
+    def in_hand(self) -> TransactionHandle:
         """Return the transaction that is open now."""
-        return TransactionInHand(self._manager.number, is_open=self.is_open, abandon=self.abandon)
+        return TransactionHandle(self._manager.number, is_open=self.is_open, abandon=self.abandon)
 
     # What becomes of them
 
@@ -281,7 +281,7 @@ class TransactionEndings:
         if self._is_abandoned and manager.state is _STATE.ABORTABLE_ERROR:
             self._begin_abort()
 
-    def _error_of(self, ending: Ending) -> KafkaError | None:
+    def _error_of(self, ending: TransactionResult) -> KafkaError | None:
         """The error of an ending, or None; it says so if a commit may have been done before the producer failed."""
         error, is_fatal = self._manager.error, self._manager.state is _STATE.FATAL_ERROR
         if error is None or not (ending.is_commit and is_fatal and self._manager.is_commit_in_doubt):
@@ -293,7 +293,7 @@ class TransactionEndings:
         return f"<TransactionEndings {self._manager!r}>"
 
 
-class TransactionInHand:
+class TransactionHandle:
     """One transaction, for whoever began it: what is asked of it happens to no later one.
 
     Args:

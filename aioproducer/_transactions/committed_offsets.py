@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from aioproducer._network.metadata_refresher import MetadataRefresher
     from aioproducer._network.network_client import NetworkClient
-    from aioproducer._network.requests import OpenCalls
+    from aioproducer._network.requests import PendingCalls
     from aioproducer._timing.retry_backoff import ExponentialBackoff
 
 Offsets = dict[TopicPartition, OffsetAndMetadata | None]
@@ -59,7 +59,7 @@ class CommittedOffsets:
     """
 
     def __init__(
-        self, client: NetworkClient, metadata: MetadataRefresher, *, backoff: ExponentialBackoff, calls: OpenCalls
+        self, client: NetworkClient, metadata: MetadataRefresher, *, backoff: ExponentialBackoff, calls: PendingCalls
     ) -> None:
         self._client = client
         self._metadata = metadata

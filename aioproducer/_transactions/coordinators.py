@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from aioproducer._network.metadata_refresher import MetadataRefresher
     from aioproducer._network.network_client import NetworkClient
     from aioproducer._transactions.manager import TransactionManager
-    from aioproducer._transactions.requests import TransactionAnswer, TransactionRequest
+    from aioproducer._transactions.requests import TransactionRequest, TransactionResponse
 
 
 class _CalledOffError(KafkaError):
@@ -128,7 +128,7 @@ class Coordinators:
         if self.manager.state not in {asked_in, TransactionState.COMMITTING}:  # an abort may be wanted instead
             raise _CalledOffError("the transaction took another turn while this waited for a connection")
 
-    def _take(self, request: TransactionRequest, answer: TransactionAnswer) -> None:
+    def _take(self, request: TransactionRequest, answer: TransactionResponse) -> None:
         if request.api is ADD_PARTITIONS_TO_TXN:  # nothing is sent to them before, so no leader will say it
             for place in places_with(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, request, answer):
                 self._metadata.request_update("partition_unknown", topic=place.topic)

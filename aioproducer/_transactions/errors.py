@@ -11,7 +11,7 @@ from aioproducer.errors import BrokerError, KafkaError, Outcome, ProducerFencedE
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from aioproducer._transactions.requests import TransactionAnswer, TransactionRequest
+    from aioproducer._transactions.requests import TransactionRequest, TransactionResponse
     from aioproducer.records import TopicPartition
 
 FENCED_CODES: Final = frozenset((ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH))
@@ -99,7 +99,7 @@ def fatal_error(error: KafkaError, transactional_id: str | None) -> KafkaError:
 
 
 def answered_error(
-    request: TransactionRequest, answer: TransactionAnswer, *, code: int, transactional_id: str
+    request: TransactionRequest, answer: TransactionResponse, *, code: int, transactional_id: str
 ) -> KafkaError:
     """The error that a code in the answer to a request stands for; names the partitions that were answered with it."""
     row = ErrorCode.of(code)

@@ -122,7 +122,7 @@ class TransactionalPartitionIdentity(PartitionIdentity):
         self.producer_id = self._shared.producer_id
         self.epoch = self._shared.first_epoch
         self.next_sequence = 0
-        self.doubt()
+        self.require_confirmation()
         self._is_fresh = self._shared.pipelines_at_once
 
     def stamp(self, count: int) -> BatchIdentity:
@@ -155,16 +155,16 @@ class TransactionalPartitionIdentity(PartitionIdentity):
         """Whether several batches may be on the wire on this connection."""
         return self._is_fresh or super().is_confirmed(connection, now)
 
-    def doubt(self) -> None:
+    def require_confirmation(self) -> None:
         """One batch at a time again."""
         self._is_fresh = False
-        super().doubt()
+        super().require_confirmation()
 
     def abandon(self, batch: ProducerBatch) -> None:
         """Give no more sequences: it is not known yet whether this leaves a gap, the wire still holds the batch."""
         if self._is_of_this(batch):
             self.is_changing = True
-            self.doubt()
+            self.require_confirmation()
 
     def leave_gap(self, batch: ProducerBatch) -> None:
         """Give no more sequences under the identity of a batch that ended unacknowledged."""
@@ -176,7 +176,7 @@ class TransactionalPartitionIdentity(PartitionIdentity):
         self.is_changing = True
         if self._number == self._shared.number:
             self._shared.needs_epoch = True
-        self.doubt()
+        self.require_confirmation()
 
     @property
     def may_change(self) -> bool:

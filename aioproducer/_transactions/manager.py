@@ -1,7 +1,8 @@
 """Decides what a transactional producer asks its coordinators, and what their answers mean for it. No I/O.
 
-The shell (`_transactions/runner.py`) tells it what happens, asks `next_request` whenever something has, and tells it how
-each request ended; one at a time. First an identity, then partitions and offsets, the end when every batch has ended.
+The shell (`_transactions/runner.py`) tells it what happens, asks `next_request` whenever something has, and tells it
+how each request ended; one at a time. First an identity, then partitions and offsets, the end when every batch has
+ended.
 
 Transactions V1 (KIP-98) name each partition, and each group, to the coordinator before it is used. V2 (KIP-890) adds
 them by Produce and TxnOffsetCommit themselves, and its EndTxn answers a new epoch, so that nothing late can end up in
@@ -18,25 +19,25 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING, Final
 
 from aioproducer._protocol.error_codes import ErrorCode
-from aioproducer._protocol.messages import ProducerIdAnswer
+from aioproducer._protocol.messages import ProducerIdResponse
 from aioproducer._protocol.transaction_admin_messages import DESCRIBE_TRANSACTIONS, TransactionDescription
-from aioproducer._protocol.transaction_messages import END_TXN, FIND_COORDINATOR, CoordinatorAnswer, EndTxnAnswer
+from aioproducer._protocol.transaction_messages import END_TXN, FIND_COORDINATOR, CoordinatorResponse, EndTxnResponse
 from aioproducer._timing.retry_backoff import RequestPacing
 from aioproducer._timing.timers import TICK_S
-from aioproducer._transactions.begin_delays import LateCopies, MarkerPause
+from aioproducer._transactions.begin_delays import MarkerBackoff, StrayRequests
 from aioproducer._transactions.errors import FENCED_CODES, abortable_error, answered_error, fatal_error, late_error
-from aioproducer._transactions.open_transaction import OffsetsInLine, OpenTransaction
+from aioproducer._transactions.open_transaction import OpenTransaction, PendingOffsets
 from aioproducer._transactions.requests import (
     OffsetsToSend,
-    SignedRequests,
     TransactionRequest,
+    TransactionRequests,
     codes_of,
     find_coordinator,
 )
 from aioproducer._transactions.states import TRANSITIONS, TransactionState
 from aioproducer._transactions.verdicts import (
-    Consequence,
-    Verdict,
+    ErrorAction,
+    TransactionEffect,
     consequence_of,
     has_successor,
     has_timed_out,
@@ -51,7 +52,7 @@ if TYPE_CHECKING:
     from aioproducer._accumulator.partition_queue import PartitionQueue
     from aioproducer._timing.retry_backoff import ExponentialBackoff
     from aioproducer._transactions.identity import TransactionalIdentity
-    from aioproducer._transactions.requests import Coordinator, TransactionAnswer
+    from aioproducer._transactions.requests import Coordinator, TransactionResponse
 
 FIRST_V2: Final = 2
 
@@ -88,14 +89,14 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
         """Which protocol the open transaction speaks."""
         self.transactional_id = transactional_id
         self.pacing = RequestPacing(backoff)
-        self.late = LateCopies(stray_delay_s)
-        self._requests = SignedRequests(transactional_id, timeout_ms=timeout_ms, identity=identity)
+        self.late = StrayRequests(stray_delay_s)
+        self._requests = TransactionRequests(transactional_id, timeout_ms=timeout_ms, identity=identity)
         self._nodes: dict[Coordinator, int] = {}
         self._identity = identity
-        self._marker_pause = MarkerPause(grain_s)
+        self._marker_pause = MarkerBackoff(grain_s)
         self._is_asking = False
         self._joining: dict[PartitionQueue, None] = {}
-        self._offsets = OffsetsInLine()
+        self._offsets = PendingOffsets()
         self._open = OpenTransaction()
         self._is_renewing = False  # the identity is to be had again by InitProducerId alone
         self._is_doubted = False  # the identity may be a successor's by now, or nobody's
@@ -284,7 +285,7 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
             return
         self.fail(late_error(self.transactional_id) if self._is_doubted else error)
 
-    def answered(self, request: TransactionRequest, answer: TransactionAnswer, now: float) -> None:
+    def answered(self, request: TransactionRequest, answer: TransactionResponse, now: float) -> None:
         """Do what an answer means."""
         self._is_asking = False
         if self.state is TransactionState.FATAL_ERROR:
@@ -295,40 +296,40 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
             self._open.may_be_done(request)
         else:
             self._open.was_answered(request)
-        if verdict is Verdict.DONE:
+        if verdict is ErrorAction.DONE:
             self._done(request, answer, now)
             return
         error = answered_error(request, answer, code=code, transactional_id=self.transactional_id)
-        if verdict in {Verdict.RETRY, Verdict.RETRY_SOON, Verdict.REFIND}:
-            if verdict is Verdict.REFIND:
+        if verdict in {ErrorAction.RETRY, ErrorAction.RETRY_SOON, ErrorAction.REFIND}:
+            if verdict is ErrorAction.REFIND:
                 self._nodes.pop(request.coordinator, None)
-            self.pacing.again(str(error), now, is_soon=verdict is Verdict.RETRY_SOON)
+            self.pacing.again(str(error), now, is_soon=verdict is ErrorAction.RETRY_SOON)
         else:
             self._fail_request(request, verdict, code, error=error)
 
-    def _fail_request(self, request: TransactionRequest, verdict: Verdict, code: int, *, error: KafkaError) -> None:
+    def _fail_request(self, request: TransactionRequest, verdict: ErrorAction, code: int, *, error: KafkaError) -> None:
         self.pacing.passed()
         if is_refused_unseen(request, code):
             self._open.went_unseen()
         match consequence_of(request, verdict, code, state=self.state, transaction=self._open, is_v2=self.is_v2):
-            case Consequence.GO_ON:
+            case TransactionEffect.GO_ON:
                 self._open.ended_again()
                 return
-            case Consequence.LOOK:
+            case TransactionEffect.LOOK:
                 self._is_doubted = True
                 return
-            case Consequence.FAIL:
+            case TransactionEffect.FAIL:
                 self.fail(error)
                 return
-            case Consequence.RENEW:
+            case TransactionEffect.RENEW:
                 self._is_renewing = self._is_doubted = True
         if self.state is TransactionState.ABORTING:
             self._is_renewing = self._is_renewing or request.api is END_TXN
         else:
             self._fail_transaction(error)
 
-    def _done(self, request: TransactionRequest, answer: TransactionAnswer, now: float) -> None:
-        if isinstance(answer, CoordinatorAnswer):
+    def _done(self, request: TransactionRequest, answer: TransactionResponse, now: float) -> None:
+        if isinstance(answer, CoordinatorResponse):
             self._nodes[request.coordinator] = answer.node_id
             return  # the count of attempts goes on: it belongs to the request that needs the coordinator
         if isinstance(answer, TransactionDescription):
@@ -336,9 +337,9 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
             return
         self.pacing.passed()
         self.late.answered(request, self._nodes[request.coordinator])
-        if isinstance(answer, ProducerIdAnswer):
+        if isinstance(answer, ProducerIdResponse):
             self._take_identity(answer)
-        elif isinstance(answer, EndTxnAnswer):
+        elif isinstance(answer, EndTxnResponse):
             self._end(answer)
             if self.is_v2 and self._identity.first_answer_s is not None:
                 self._marker_pause.begin(self._identity.first_answer_s, now)
@@ -369,12 +370,12 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
             queue.identity.join_transaction()
         return queues
 
-    def _take_identity(self, answer: ProducerIdAnswer) -> None:
+    def _take_identity(self, answer: ProducerIdResponse) -> None:
         self._identity.assign(answer.producer_id, answer.producer_epoch)
         self._is_renewing = self._is_doubted = self._open.has_stray = False
         self._move_to(TransactionState.READY)
 
-    def _end(self, answer: EndTxnAnswer | None) -> None:
+    def _end(self, answer: EndTxnResponse | None) -> None:
         """The transaction is over; `answer`: of EndTxn, if it was asked."""
         if answer is not None and self.is_v2 and answer.producer_id >= 0:
             self._identity.assign(answer.producer_id, answer.producer_epoch)

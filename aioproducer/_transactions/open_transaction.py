@@ -92,7 +92,7 @@ def _is_commit(request: TransactionRequest) -> bool:
     return request.api is END_TXN and request.subject is True
 
 
-class OffsetsInLine:
+class PendingOffsets:
     """First come, first served; one that was given is asked until it is answered, whoever still waits for it."""
 
     __slots__ = ("_line",)

@@ -12,8 +12,8 @@ turn now and then, and they go as they are as soon as nothing is on its way.
 
 The first request is worth it most: with it (V2), or just before it (V1), the partitions are added to the transaction.
 Brokers on the same machine need the processor before it comes: they may still write the markers of the last
-transaction, and if these are late, the leader holds the first Produce back for 20 ms (`_transactions/begin_delays.py`). A loop
-that never sleeps can keep the processor from them for some milliseconds, so it is offered to them, once.
+transaction, and if these are late, the leader holds the first Produce back for 20 ms (`_transactions/begin_delays.py`).
+A loop that never sleeps can keep the processor from them for some milliseconds, so it is offered to them, once.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from aioproducer._accumulator.open_batches import OpenBatches
     from aioproducer._accumulator.partition_queue import PartitionQueue
     from aioproducer._accumulator.record_accumulator import RecordAccumulator
-    from aioproducer._accumulator.wait_queues import WaitingLines
+    from aioproducer._accumulator.wait_queues import WaitQueues
     from aioproducer._native.append import RecordAppender
     from aioproducer._sender.completion import Completion
     from aioproducer._sender.flush import FlushWaiters
@@ -54,7 +54,7 @@ class TransactionRecords:
         self,
         *,
         appender: RecordAppender,
-        lines: WaitingLines,
+        lines: WaitQueues,
         accumulator: RecordAccumulator,
         completion: Completion,
         settlement: Settlement,
@@ -95,7 +95,7 @@ class TransactionRecords:
         open_batches = self._accumulator.open_batches
         self._taken_before = open_batches.records
         if open_batches.lingers:  # else they go at every turn of the loop anyway
-            EarlyRequests(self._appender, open_batches, is_idle)
+            EagerSend(self._appender, open_batches, is_idle)
 
     @property
     def taken(self) -> int:
@@ -148,7 +148,7 @@ LEAST_BYTES: Final = 16_384
 """Kafka's own `batch.size`."""
 
 
-class EarlyRequests:
+class EagerSend:
     """Of one transaction.
 
     Args:

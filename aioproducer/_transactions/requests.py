@@ -17,7 +17,7 @@ from aioproducer._protocol.error_codes import ErrorCode
 from aioproducer._protocol.messages import (
     INIT_PRODUCER_ID,
     Api,
-    ProducerIdAnswer,
+    ProducerIdResponse,
     decode_init_producer_id_response,
     encode_init_producer_id_request,
 )
@@ -37,11 +37,11 @@ from aioproducer._protocol.transaction_messages import (
     ADD_PARTITIONS_TO_TXN,
     END_TXN,
     FIND_COORDINATOR,
-    CodeAnswer,
-    CoordinatorAnswer,
+    CodeResponse,
+    CoordinatorResponse,
     CoordinatorType,
-    EndTxnAnswer,
-    PartitionsAnswer,
+    EndTxnResponse,
+    PartitionsResponse,
     TransactionIdentity,
     decode_add_offsets_response,
     decode_add_partitions_response,
@@ -62,8 +62,13 @@ if TYPE_CHECKING:
     from aioproducer._transactions.identity import TransactionalIdentity
 
 
-TransactionAnswer: TypeAlias = (
-    CoordinatorAnswer | ProducerIdAnswer | PartitionsAnswer | CodeAnswer | EndTxnAnswer | TransactionDescription
+TransactionResponse: TypeAlias = (
+    CoordinatorResponse
+    | ProducerIdResponse
+    | PartitionsResponse
+    | CodeResponse
+    | EndTxnResponse
+    | TransactionDescription
 )
 
 END_TXN_V1: Final = 4
@@ -95,7 +100,7 @@ class TransactionRequest:
     """To whom it goes; FindCoordinator: who is asked for, by any broker."""
     body: Callable[[int], bytes]
     """Makes the body in the version agreed on; UnsupportedVersionError: it could not say there what it must."""
-    decode: Callable[[int, memoryview], TransactionAnswer]
+    decode: Callable[[int, memoryview], TransactionResponse]
     """Reads the answer, by version."""
     at_most: int | None = None
     """The last version that means what is meant."""
@@ -211,21 +216,21 @@ class OffsetsToSend:
         return Coordinator(CoordinatorType.GROUP, self.group.group_id)
 
 
-def codes_of(request: TransactionRequest, answer: TransactionAnswer) -> list[int]:
+def codes_of(request: TransactionRequest, answer: TransactionResponse) -> list[int]:
     """Return the codes of an answer: one, or one per partition; a partition that was left out counts as -1.
 
     A coordinator that does not know an identity answers InitProducerId with a new producer id and no error, also to a
     producer that was fenced (TransactionCoordinator.isValidProducerId). That counts as INVALID_PRODUCER_ID_MAPPING.
     """
-    if isinstance(answer, ProducerIdAnswer) and _is_new_identity(request, answer):
+    if isinstance(answer, ProducerIdResponse) and _is_new_identity(request, answer):
         return [ErrorCode.INVALID_PRODUCER_ID_MAPPING]
-    if not isinstance(answer, PartitionsAnswer):
+    if not isinstance(answer, PartitionsResponse):
         return [answer.error_code]
     found = {(result.topic, result.partition): result.error_code for result in answer.results}
     return [found.get(place, -1) for place in _places(request)]
 
 
-def _is_new_identity(request: TransactionRequest, answer: ProducerIdAnswer) -> bool:
+def _is_new_identity(request: TransactionRequest, answer: ProducerIdResponse) -> bool:
     """Tell whether an identity was asked to be renewed, and another one was given."""
     asked = request.subject
     if answer.error_code or not isinstance(asked, TransactionIdentity):
@@ -233,9 +238,9 @@ def _is_new_identity(request: TransactionRequest, answer: ProducerIdAnswer) -> b
     return answer.producer_id != asked.producer_id and asked.producer_epoch < _FIRST_USED_UP_EPOCH
 
 
-def places_with(code: int, request: TransactionRequest, answer: TransactionAnswer) -> list[TopicPartition]:
+def places_with(code: int, request: TransactionRequest, answer: TransactionResponse) -> list[TopicPartition]:
     """Return the partitions that were answered with a code; none where an answer has one code for all."""
-    if not isinstance(answer, PartitionsAnswer):
+    if not isinstance(answer, PartitionsResponse):
         return []
     return [place for place, each in zip(_places(request), codes_of(request, answer), strict=True) if each == code]
 
@@ -276,7 +281,7 @@ def _find_body(coordinator: Coordinator, version: int) -> bytes:
     return encode_find_coordinator_request(version, coordinator.key, coordinator.kind)
 
 
-class SignedRequests:
+class TransactionRequests:
     """The requests of one transactional id; each is made anew whenever it is to be asked.
 
     Args:

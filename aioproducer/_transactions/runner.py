@@ -10,15 +10,15 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from aioproducer._timing.fine_timer import FineTime
-from aioproducer._transactions.commit_abort import CLOSING, TransactionEndings
+from aioproducer._timing.fine_timer import HighResolutionTimer
+from aioproducer._transactions.commit_abort import CLOSING, TransactionCompleter
 from aioproducer._transactions.coordinators import Coordinators
 from aioproducer._transactions.identity import TransactionalIdentity
 from aioproducer._transactions.manager import TransactionManager
 from aioproducer._transactions.records import TransactionRecords
 from aioproducer._transactions.requests import OffsetsToSend
 from aioproducer._transactions.states import TransactionState
-from aioproducer._transactions.waiting import TransactionTurns, TransactionWaits
+from aioproducer._transactions.waiting import TransactionLock, TransactionWaits
 from aioproducer.errors import KafkaError, NoTransactionError, ProducerClosedError
 
 if TYPE_CHECKING:
@@ -60,18 +60,18 @@ class TransactionRunner:
         coordinators: Coordinators,
         records: TransactionRecords,
         *,
-        time: FineTime,
+        time: HighResolutionTimer,
         max_block_s: float,
         on_fatal: Callable[[KafkaError], None],
         log: EventLog,
     ) -> None:
         self._loop = asyncio.get_running_loop()
-        self.turns = TransactionTurns(self._loop)
+        self.turns = TransactionLock(self._loop)
         self._coordinators = coordinators
         self._manager = coordinators.manager
         self._records = records
         self.waits = TransactionWaits(self._loop, max_block_s, lambda: coordinators.manager.pacing.trouble)
-        self.endings = TransactionEndings(
+        self.endings = TransactionCompleter(
             self._manager, records, self.waits, turns=self.turns, loop=self._loop, wake=self.wake
         )
         self.refusals = self.endings.refusals
@@ -303,7 +303,7 @@ class TransactionParts:
         config = self._config
         if not isinstance(identity, TransactionalIdentity) or config.transactional_id is None:
             return None
-        time = FineTime(self._loop)
+        time = HighResolutionTimer(self._loop)
         manager = TransactionManager(
             config.transactional_id,
             timeout_ms=config.transaction_timeout_ms,

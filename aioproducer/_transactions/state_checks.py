@@ -14,7 +14,7 @@ _STATE: Final = TransactionState
 _HAS_BEGUN: Final = frozenset((_STATE.IN_TRANSACTION, _STATE.COMMITTING, _STATE.ABORTING, _STATE.ABORTABLE_ERROR))
 
 
-class TransactionRefusals:
+class TransactionStateChecks:
     """The errors of one producer's calls.
 
     Args:

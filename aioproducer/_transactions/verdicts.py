@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from aioproducer._transactions.requests import TransactionRequest
 
 
-class Verdict(IntEnum):
+class ErrorAction(IntEnum):
     """What is to be done; where an answer has several codes, the highest counts."""
 
     DONE = 0
@@ -61,68 +61,68 @@ ABORTED: Final = "CompleteAbort"
 
 _E = ErrorCode
 
-_ANY_COORDINATOR: Final[Mapping[ErrorCode, Verdict]] = {
-    _E.NONE: Verdict.DONE,
-    _E.COORDINATOR_NOT_AVAILABLE: Verdict.REFIND,
-    _E.NOT_COORDINATOR: Verdict.REFIND,
-    _E.COORDINATOR_LOAD_IN_PROGRESS: Verdict.RETRY,
-    _E.CONCURRENT_TRANSACTIONS: Verdict.RETRY_SOON,
-    _E.UNKNOWN_SERVER_ERROR: Verdict.RETRY,
-    _E.UNSUPPORTED_VERSION: Verdict.RETRY,
-    _E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: Verdict.FATAL,
-    _E.CLUSTER_AUTHORIZATION_FAILED: Verdict.FATAL,
+_ANY_COORDINATOR: Final[Mapping[ErrorCode, ErrorAction]] = {
+    _E.NONE: ErrorAction.DONE,
+    _E.COORDINATOR_NOT_AVAILABLE: ErrorAction.REFIND,
+    _E.NOT_COORDINATOR: ErrorAction.REFIND,
+    _E.COORDINATOR_LOAD_IN_PROGRESS: ErrorAction.RETRY,
+    _E.CONCURRENT_TRANSACTIONS: ErrorAction.RETRY_SOON,
+    _E.UNKNOWN_SERVER_ERROR: ErrorAction.RETRY,
+    _E.UNSUPPORTED_VERSION: ErrorAction.RETRY,
+    _E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: ErrorAction.FATAL,
+    _E.CLUSTER_AUTHORIZATION_FAILED: ErrorAction.FATAL,
     # An id that has expired: InitProducerId would give any producer a new identity, also a fenced one (KAFKA-18019).
-    _E.TRANSACTIONAL_ID_NOT_FOUND: Verdict.FATAL,
-    _E.INVALID_PRODUCER_ID_MAPPING: Verdict.FATAL,
-    _E.UNKNOWN_PRODUCER_ID: Verdict.FATAL,
-    _E.PRODUCER_FENCED: Verdict.FATAL,
+    _E.TRANSACTIONAL_ID_NOT_FOUND: ErrorAction.FATAL,
+    _E.INVALID_PRODUCER_ID_MAPPING: ErrorAction.FATAL,
+    _E.UNKNOWN_PRODUCER_ID: ErrorAction.FATAL,
+    _E.PRODUCER_FENCED: ErrorAction.FATAL,
 }
 
-_IN_TRANSACTION: Final[Mapping[ErrorCode, Verdict]] = {
+_IN_TRANSACTION: Final[Mapping[ErrorCode, ErrorAction]] = {
     **_ANY_COORDINATOR,
-    _E.INVALID_PRODUCER_EPOCH: Verdict.RENEW,
-    _E.GROUP_AUTHORIZATION_FAILED: Verdict.ABORTABLE,
-    _E.TOPIC_AUTHORIZATION_FAILED: Verdict.ABORTABLE,
-    _E.INVALID_TXN_STATE: Verdict.ABORTABLE,
-    _E.TRANSACTION_ABORTABLE: Verdict.ABORTABLE,
-    _E.OPERATION_NOT_ATTEMPTED: Verdict.ABORTABLE,
+    _E.INVALID_PRODUCER_EPOCH: ErrorAction.RENEW,
+    _E.GROUP_AUTHORIZATION_FAILED: ErrorAction.ABORTABLE,
+    _E.TOPIC_AUTHORIZATION_FAILED: ErrorAction.ABORTABLE,
+    _E.INVALID_TXN_STATE: ErrorAction.ABORTABLE,
+    _E.TRANSACTION_ABORTABLE: ErrorAction.ABORTABLE,
+    _E.OPERATION_NOT_ATTEMPTED: ErrorAction.ABORTABLE,
 }
 
-_ADDING: Final[Mapping[ErrorCode, Verdict]] = {**_IN_TRANSACTION, _E.INVALID_TXN_STATE: Verdict.FATAL}
+_ADDING: Final[Mapping[ErrorCode, ErrorAction]] = {**_IN_TRANSACTION, _E.INVALID_TXN_STATE: ErrorAction.FATAL}
 """Only EndTxn can be refused for the state of a transaction that an abort brings in order."""
 
-_ROWS: Final[Mapping[int, Mapping[ErrorCode, Verdict]]] = {
+_ROWS: Final[Mapping[int, Mapping[ErrorCode, ErrorAction]]] = {
     FIND_COORDINATOR.key: {
         **_ANY_COORDINATOR,
-        _E.COORDINATOR_NOT_AVAILABLE: Verdict.RETRY,
-        _E.NOT_COORDINATOR: Verdict.RETRY,
-        _E.GROUP_AUTHORIZATION_FAILED: Verdict.ABORTABLE,
-        _E.INVALID_GROUP_ID: Verdict.ABORTABLE,
-        _E.TRANSACTION_ABORTABLE: Verdict.ABORTABLE,
+        _E.COORDINATOR_NOT_AVAILABLE: ErrorAction.RETRY,
+        _E.NOT_COORDINATOR: ErrorAction.RETRY,
+        _E.GROUP_AUTHORIZATION_FAILED: ErrorAction.ABORTABLE,
+        _E.INVALID_GROUP_ID: ErrorAction.ABORTABLE,
+        _E.TRANSACTION_ABORTABLE: ErrorAction.ABORTABLE,
     },
     INIT_PRODUCER_ID.key: {
         **_ANY_COORDINATOR,
-        _E.INVALID_PRODUCER_EPOCH: Verdict.FATAL,
-        _E.INVALID_TRANSACTION_TIMEOUT: Verdict.FATAL,
-        _E.TRANSACTION_ABORTABLE: Verdict.RETRY,
+        _E.INVALID_PRODUCER_EPOCH: ErrorAction.FATAL,
+        _E.INVALID_TRANSACTION_TIMEOUT: ErrorAction.FATAL,
+        _E.TRANSACTION_ABORTABLE: ErrorAction.RETRY,
     },
     DESCRIBE_TRANSACTIONS.key: {
         **_ANY_COORDINATOR,
-        _E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: Verdict.DONE,  # the next request is refused for it, if it matters
+        _E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: ErrorAction.DONE,  # the next request is refused for it, if it matters
     },
     ADD_PARTITIONS_TO_TXN.key: _ADDING,
     ADD_OFFSETS_TO_TXN.key: _ADDING,
     TXN_OFFSET_COMMIT.key: {
         **_ADDING,
-        _E.REQUEST_TIMED_OUT: Verdict.REFIND,
-        _E.ILLEGAL_GENERATION: Verdict.ABORTABLE,
-        _E.UNKNOWN_MEMBER_ID: Verdict.ABORTABLE,
-        _E.FENCED_INSTANCE_ID: Verdict.ABORTABLE,
-        _E.STALE_MEMBER_EPOCH: Verdict.ABORTABLE,
-        _E.REBALANCE_IN_PROGRESS: Verdict.ABORTABLE,
-        _E.INVALID_COMMIT_OFFSET_SIZE: Verdict.ABORTABLE,
-        _E.OFFSET_METADATA_TOO_LARGE: Verdict.ABORTABLE,
-        _E.INVALID_GROUP_ID: Verdict.ABORTABLE,
+        _E.REQUEST_TIMED_OUT: ErrorAction.REFIND,
+        _E.ILLEGAL_GENERATION: ErrorAction.ABORTABLE,
+        _E.UNKNOWN_MEMBER_ID: ErrorAction.ABORTABLE,
+        _E.FENCED_INSTANCE_ID: ErrorAction.ABORTABLE,
+        _E.STALE_MEMBER_EPOCH: ErrorAction.ABORTABLE,
+        _E.REBALANCE_IN_PROGRESS: ErrorAction.ABORTABLE,
+        _E.INVALID_COMMIT_OFFSET_SIZE: ErrorAction.ABORTABLE,
+        _E.OFFSET_METADATA_TOO_LARGE: ErrorAction.ABORTABLE,
+        _E.INVALID_GROUP_ID: ErrorAction.ABORTABLE,
     },
     END_TXN.key: _IN_TRANSACTION,
 }
@@ -132,7 +132,7 @@ _ENDS_WITH_THE_TRANSACTION: Final = frozenset(
 )
 
 
-def verdict_on(api_key: int, code: int) -> Verdict:
+def verdict_on(api_key: int, code: int) -> ErrorAction:
     """Say what a code means in the answer to a request.
 
     Args:
@@ -143,8 +143,8 @@ def verdict_on(api_key: int, code: int) -> Verdict:
     if row is not None and row in _ROWS[api_key]:
         return _ROWS[api_key][row]
     if row is not None and row.retriable:
-        return Verdict.RETRY
-    return Verdict.ABORTABLE if api_key in _ENDS_WITH_THE_TRANSACTION else Verdict.FATAL
+        return ErrorAction.RETRY
+    return ErrorAction.ABORTABLE if api_key in _ENDS_WITH_THE_TRANSACTION else ErrorAction.FATAL
 
 
 def has_successor(description: TransactionDescription | None, *, own: TransactionIdentity | None) -> bool:
@@ -178,7 +178,7 @@ def _claimant(description: TransactionDescription) -> tuple[int, int]:
     return description.producer_id, description.producer_epoch
 
 
-def worst_of(api_key: int, codes: Collection[int]) -> tuple[Verdict, int]:
+def worst_of(api_key: int, codes: Collection[int]) -> tuple[ErrorAction, int]:
     """Return the verdict that counts among those on the codes of an answer, and its code.
 
     Args:
@@ -186,7 +186,7 @@ def worst_of(api_key: int, codes: Collection[int]) -> tuple[Verdict, int]:
         codes: one for each partition, or the only one. OPERATION_NOT_ATTEMPTED says that another one is the reason.
     """
     if not any(codes):
-        return Verdict.DONE, 0
+        return ErrorAction.DONE, 0
     reasons = [code for code in codes if code not in {_E.NONE, _E.OPERATION_NOT_ATTEMPTED}]
     code = max(reasons or codes, key=lambda code: verdict_on(api_key, code))
     return verdict_on(api_key, code), code
@@ -197,7 +197,7 @@ _LACKS_A_RIGHT: Final = frozenset((ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCo
 _TAKING: Final = frozenset((TransactionState.IN_TRANSACTION, TransactionState.COMMITTING))
 
 
-class Consequence(Enum):
+class TransactionEffect(Enum):
     """What is to be done."""
 
     GO_ON = auto()
@@ -214,13 +214,13 @@ class Consequence(Enum):
 
 def consequence_of(
     request: TransactionRequest,
-    verdict: Verdict,
+    verdict: ErrorAction,
     code: int,
     *,
     state: TransactionState,
     transaction: OpenTransaction,
     is_v2: bool,
-) -> Consequence:
+) -> TransactionEffect:
     """Say what a refusal means for a transaction and its producer.
 
     Args:
@@ -233,22 +233,24 @@ def consequence_of(
     """
     is_end, is_abort = request.api is END_TXN, state is TransactionState.ABORTING
     if is_end and state is TransactionState.INITIALIZING and code not in FORGOTTEN_CODES:
-        return Consequence.GO_ON
+        return TransactionEffect.GO_ON
     if is_end and is_v2 and code in FENCED_CODES:
         if not is_abort:
-            return Consequence.LOOK
+            return TransactionEffect.LOOK
         # A coordinator that is being shut down may take an abort for a copy of the last end, and compare epochs so.
         if not (transaction.is_commit_sent or transaction.is_outdated):
-            return Consequence.RENEW
-    elif verdict is Verdict.RENEW and not transaction.commits_in_doubt:  # no identity tells whether that was committed
-        return Consequence.RENEW
+            return TransactionEffect.RENEW
+    elif (
+        verdict is ErrorAction.RENEW and not transaction.commits_in_doubt
+    ):  # no identity tells whether that was committed
+        return TransactionEffect.RENEW
     is_about_id = request.api is FIND_COORDINATOR and request.coordinator.kind is CoordinatorType.TRANSACTION
     is_abortable = (
-        verdict is Verdict.ABORTABLE
+        verdict is ErrorAction.ABORTABLE
         and not (is_end and transaction.is_broken_promise(code, is_v2=is_v2, is_abort=is_abort))
         and not (is_about_id and (state not in _TAKING or transaction.commits_in_doubt))  # no abort now
     )
-    return Consequence.ABORT if is_abortable else Consequence.FAIL
+    return TransactionEffect.ABORT if is_abortable else TransactionEffect.FAIL
 
 
 def is_refused_unseen(request: TransactionRequest, code: int) -> bool:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from aioproducer.errors import KafkaError
 
 
-class Ending:
+class TransactionResult:
     """One commit or abort; every call of the same kind joins it."""
 
     __slots__ = ("began_at", "error", "is_commit", "is_done", "is_left", "is_told", "number")
@@ -54,7 +54,7 @@ class TransactionCounts:
     commit_total_s: float = 0.0
     abort_total_s: float = 0.0
 
-    def note(self, ending: Ending, now: float) -> None:
+    def note(self, ending: TransactionResult, now: float) -> None:
         """Count one that ended as it was meant to."""
         if ending.is_commit:
             self.committed += 1
@@ -89,7 +89,7 @@ class TransactionWaits:
             if not change.done() and is_reached():
                 change.set_result(None)
 
-    async def join(self, ending: Ending, deadline: float) -> None:
+    async def join(self, ending: TransactionResult, deadline: float) -> None:
         """Wait until a transaction has ended.
 
         Raises:
@@ -156,7 +156,7 @@ def _whatever_it_is() -> bool:
     return True
 
 
-class Turn:
+class LockHolder:
     """One task's turn; given back by whoever took it, or by the end of its transaction."""
 
     __slots__ = ("task", "transaction")
@@ -167,7 +167,7 @@ class Turn:
         """Number of the transaction whose end gives it back, waited for or not; None: whoever took it does."""
 
 
-class TransactionTurns:
+class TransactionLock:
     """A line of tasks that want a transaction.
 
     Args:
@@ -176,13 +176,13 @@ class TransactionTurns:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._holder: Turn | None = None
-        self._waiting: deque[tuple[asyncio.Future[None], Turn]] = deque()
+        self._holder: LockHolder | None = None
+        self._waiting: deque[tuple[asyncio.Future[None], LockHolder]] = deque()
         self._error: KafkaError | None = None
         self.is_over: Callable[[int], bool] = lambda _: False
         """Says of the number of a transaction whether that has ended."""
 
-    async def take(self, deadline: float) -> Turn:
+    async def take(self, deadline: float) -> LockHolder:
         """Wait for the turn.
 
         Args:
@@ -195,7 +195,7 @@ class TransactionTurns:
         """
         if self._error is not None:
             raise self._error.fresh()
-        turn = Turn(asyncio.current_task(self._loop))
+        turn = LockHolder(asyncio.current_task(self._loop))
         if self._holder is not None and self._holder.task is turn.task:
             self.pass_on()
         if self._holder is None:
@@ -216,7 +216,7 @@ class TransactionTurns:
             raise
         return turn
 
-    def take_now(self) -> Turn:
+    def take_now(self) -> LockHolder:
         """Take the turn if nobody has it.
 
         Raises:
@@ -224,10 +224,10 @@ class TransactionTurns:
         """
         if self._holder is not None:
             raise IllegalStateError("a transaction is open already: commit or abort it first")
-        self._holder = Turn(asyncio.current_task(self._loop))
+        self._holder = LockHolder(asyncio.current_task(self._loop))
         return self._holder
 
-    def give(self, turn: Turn) -> None:
+    def give(self, turn: LockHolder) -> None:
         """Let the next one have it; nothing happens if it was given before."""
         if self._holder is not turn:
             return
@@ -263,7 +263,7 @@ class TransactionTurns:
                 given.set_exception(error.fresh())
         self._waiting.clear()
 
-    def _leave(self, turn: Turn) -> None:
+    def _leave(self, turn: LockHolder) -> None:
         """Stand in line no more; a turn that was given in the same moment goes on to the next."""
         self.give(turn)
         self._waiting = deque(each for each in self._waiting if each[1] is not turn)

@@ -45,14 +45,14 @@ QUEUE_BYTES: Final = 4 * 1024 * 1024
 
 
 class Enqueue(Protocol):
-    """`HandedRecords.enqueue` with all of a record but who is told of its end."""
+    """`NonBlockingEnqueue.enqueue` with all of a record but who is told of its end."""
 
     def __call__(self, *, on_delivery: OnDelivery | None) -> Awaitable[object]:
         """Give the record to the producer."""
         ...
 
 
-class Mark:
+class Barrier:
     """A place in the queue: the event is set on the loop once everything before it was given to the producer."""
 
     __slots__ = ("turn", "upto")
@@ -63,7 +63,7 @@ class Mark:
         """Bytes that were ever queued, its own included; the queue sets it."""
 
 
-class Given:
+class QueuedRecord:
     """A record on its way to the loop, with the context of its call.
 
     Args:
@@ -80,7 +80,7 @@ class Given:
         self.on_delivery = on_delivery
         self.context = copy_context()
         self.upto = 0
-        """As of a `Mark`."""
+        """As of a `Barrier`."""
 
     def enqueue(self) -> Awaitable[object]:
         """Give it to the producer: interceptors, serializers and callbacks run in the context of its call."""
@@ -88,7 +88,7 @@ class Given:
         return enqueuing if isinstance(enqueuing, Accepted) else run_in_context(enqueuing, self.context)
 
 
-class Nap:
+class IdleWait:
     """The loop has nothing to do, until somebody calls it."""
 
     __slots__ = ("ended", "is_called")
@@ -143,10 +143,10 @@ class Handover:
         self._log = log
         self._putting = RealRLock()  # of the callers alone; a signal's handler may be one more of them
         self._gates: dict[_thread.LockType, None] = {}
-        self._queue: deque[Given | Mark] = deque()
+        self._queue: deque[QueuedRecord | Barrier] = deque()
         self._put_upto = 0  # bytes, written by callers alone
         self._taken_upto = 0  # bytes, written by the loop alone
-        self._nap: Nap | None = None
+        self._nap: IdleWait | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._refusal: KafkaError | None = None
         self._has_ended = False
@@ -159,9 +159,9 @@ class Handover:
     @property
     def records(self) -> int:
         """Records that the producer was not given yet."""
-        return sum(isinstance(item, Given) for item in tuple(self._queue))
+        return sum(isinstance(item, QueuedRecord) for item in tuple(self._queue))
 
-    def put(self, given: Given) -> None:
+    def put(self, given: QueuedRecord) -> None:
         """Queue a record; waits while the queue is full.
 
         Raises:
@@ -172,7 +172,7 @@ class Handover:
             self._wait_for_room(given)
         self._wake()
 
-    def put_mark(self, mark: Mark) -> None:
+    def put_mark(self, mark: Barrier) -> None:
         """Queue a mark.
 
         Raises:
@@ -183,17 +183,17 @@ class Handover:
         locked(self._putting, self._append, mark, 0)
         self._wake()
 
-    def put_last(self, mark: Mark, error: KafkaError) -> None:
+    def put_last(self, mark: Barrier, error: KafkaError) -> None:
         """Queue a mark behind every record that was taken, and raise `error` in later calls and those that wait."""
         locked(self._putting, self._end_with, mark, error)
         self._open_gates()
         self._wake()
 
-    def _end_with(self, mark: Mark, error: KafkaError) -> None:
+    def _end_with(self, mark: Barrier, error: KafkaError) -> None:
         self._refusal = self._refusal or error
         self._append(mark, 0)
 
-    def _is_taken(self, given: Given) -> bool:
+    def _is_taken(self, given: QueuedRecord) -> bool:
         if self._refusal is not None:
             raise self._refusal.fresh()
         if not self._has_room(given.size):
@@ -205,13 +205,13 @@ class Handover:
         is_small = self._put_upto - self._taken_upto + size <= QUEUE_BYTES
         return not self._queue or (is_small and len(self._queue) < QUEUE_RECORDS)
 
-    def _append(self, item: Given | Mark, size: int) -> None:
+    def _append(self, item: QueuedRecord | Barrier, size: int) -> None:
         # Cut short between its steps, the sums are wrong by one record until that record is taken, and no longer.
         item.upto = self._put_upto + size
         self._queue.append(item)
         self._put_upto = item.upto
 
-    def _wait_for_room(self, given: Given) -> None:
+    def _wait_for_room(self, given: QueuedRecord) -> None:
         deadline = time.monotonic() + self._max_wait_s
         while True:
             gate = allocate_lock()
@@ -271,7 +271,7 @@ class Handover:
 
     async def _hand_over(self) -> None:
         while True:
-            self._nap = Nap()
+            self._nap = IdleWait()
             if not self._queue:
                 await self._nap.ended.wait()
             self._nap = None
@@ -292,12 +292,12 @@ class Handover:
         assert self._refusal is not None
         while self._queue:
             first = self._take()
-            if isinstance(first, Mark):
+            if isinstance(first, Barrier):
                 first.turn.set()
             else:
                 self._note(self._refusal, first)
 
-    def _take(self) -> Given | Mark:
+    def _take(self) -> QueuedRecord | Barrier:
         first = self._queue.popleft()
         self._taken_upto = first.upto
         if self._gates and len(self._queue) <= QUEUE_RECORDS // 2:
@@ -309,8 +309,8 @@ class Handover:
         self._refusal = self._refusal or error
         self._open_gates()
 
-    async def _give(self, first: Given | Mark) -> None:
-        if isinstance(first, Mark):
+    async def _give(self, first: QueuedRecord | Barrier) -> None:
+        if isinstance(first, Barrier):
             try:
                 if self._untold:  # a callback that raises leaves its record to whoever waits for this turn
                     await asyncio.sleep(0)
@@ -327,7 +327,7 @@ class Handover:
                 raise
             self._note(error, first)
 
-    def _note(self, raised: BaseException, given: Given) -> None:
+    def _note(self, raised: BaseException, given: QueuedRecord) -> None:
         error = error_of_refused(raised)
         if isinstance(raised, IllegalStateError) and not isinstance(raised, NoTransactionError):
             self.refuse(raised)  # as it was raised: later calls need not bring a record

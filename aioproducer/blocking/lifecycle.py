@@ -19,7 +19,7 @@ from aioproducer._producer.producer_state import check_timeout
 from aioproducer._threads.calls import GRACE_S, CallFuture, Limit, delivery_limit, metadata_limit
 from aioproducer._threads.real_threads import allocate_lock, start_thread, wait_for_lock
 from aioproducer.blocking.background_loop import BackgroundLoop
-from aioproducer.blocking.handoff_queue import Handover, Mark
+from aioproducer.blocking.handoff_queue import Barrier, Handover
 from aioproducer.blocking.log_thread import LogThread
 from aioproducer.errors import (
     DeliveryTimeoutError,
@@ -133,7 +133,7 @@ class BlockingLifetime:
         self._log.stop()
 
     def _close_running(self, timeout_s: float) -> None:
-        mark = Mark()
+        mark = Barrier()
         try:
             self._handover.put_last(mark, ProducerClosedError("the producer is closed: it takes no more records"))
             self._background.call(partial(self._close, mark, timeout_s), Limit(timeout_s, self._not_closed))
@@ -156,7 +156,7 @@ class BlockingLifetime:
         unfinished = statistics.records_pending + statistics.records_waiting + self._handover.records
         return UndeliveredError.of([error], count=unfinished) if unfinished else error
 
-    async def _close(self, mark: Mark, timeout_s: float) -> None:
+    async def _close(self, mark: Barrier, timeout_s: float) -> None:
         deadline = asyncio.get_running_loop().time() + timeout_s
         undelivered: UndeliveredError | None = None
         with contextlib.suppress(TimeoutError):  # stuck behind a full buffer: closing fails what is left
@@ -287,7 +287,7 @@ class BlockingLifetime:
         Raises:
             ProducerClosedError: closing or closed.
         """
-        mark = Mark()
+        mark = Barrier()
 
         async def in_turn() -> ResultT:
             await self._wait_for_turn(mark, timeout_s)
@@ -303,7 +303,7 @@ class BlockingLifetime:
         return future
 
     @staticmethod
-    async def _wait_for_turn(mark: Mark, timeout_s: float | None) -> None:
+    async def _wait_for_turn(mark: Barrier, timeout_s: float | None) -> None:
         try:
             async with asyncio.timeout(None if timeout_s is None else max(timeout_s, SHORTEST_TURN_S)):
                 await mark.turn.wait()

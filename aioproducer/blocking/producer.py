@@ -18,7 +18,7 @@ from aioproducer._producer.producer import Producer
 from aioproducer._producer.producer_state import check_timeout
 from aioproducer._producer.topic import TopicRecords
 from aioproducer._threads.calls import Limit, delivery_limit, metadata_limit, wait_for
-from aioproducer.blocking.handoff_queue import Given, check_given, size_of, time_of_call
+from aioproducer.blocking.handoff_queue import QueuedRecord, check_given, size_of, time_of_call
 from aioproducer.blocking.topic import BlockingTopic
 from aioproducer.blocking.transactions import BlockingTransactions
 from aioproducer.errors import MetadataTimeoutError, UndeliveredError
@@ -181,7 +181,7 @@ class BlockingProducer(BlockingTransactions):
             timestamp=time_of_call() if timestamp is None else timestamp,
             headers=None if headers is None else normalize_headers(headers),
         )
-        self._put(Given(enqueue, size_of(key) + size_of(value), on_delivery))
+        self._put(QueuedRecord(enqueue, size_of(key) + size_of(value), on_delivery))
 
     def send_many(
         self,
@@ -328,7 +328,7 @@ class BlockingProducer(BlockingTransactions):
 
     # Inside
 
-    def _put(self, given: Given) -> None:
+    def _put(self, given: QueuedRecord) -> None:
         self._background.check_caller()
         self._handover.put(given)
 

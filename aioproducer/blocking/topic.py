@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from aioproducer._producer.arguments import owned, owned_headers
 from aioproducer._threads.calls import wait_for
-from aioproducer.blocking.handoff_queue import Given, check_given, size_of, time_of_call
+from aioproducer.blocking.handoff_queue import QueuedRecord, check_given, size_of, time_of_call
 from aioproducer.records import normalize_headers
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class BlockingTopic(Generic[KeyT, ValueT]):
         *,
         handed: Topic[KeyT, ValueT],
         in_turn: InTurn,
-        put: Callable[[Given], None],
+        put: Callable[[QueuedRecord], None],
         send_columns: SendColumns,
         partitions_of: Callable[[str], list[int]],
     ) -> None:
@@ -141,7 +141,7 @@ class BlockingTopic(Generic[KeyT, ValueT]):
             timestamp=time_of_call() if timestamp is None else timestamp,
             headers=None if headers is None else normalize_headers(headers),
         )
-        self._put(Given(enqueue, size_of(key) + size_of(value), on_delivery))
+        self._put(QueuedRecord(enqueue, size_of(key) + size_of(value), on_delivery))
 
     def send_many(
         self,

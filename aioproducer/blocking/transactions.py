@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from aioproducer._producer.arguments import GroupArgument, OffsetsArgument
     from aioproducer._producer.producer import Producer
-    from aioproducer._transactions.commit_abort import TransactionInHand
+    from aioproducer._transactions.commit_abort import TransactionHandle
 
 
 class BlockingTransactions(BlockingLifetime):
@@ -119,7 +119,7 @@ class _Block:
 
     def __init__(self, producer: Producer) -> None:
         self._producer = producer
-        self._in_hand: TransactionInHand | None = None
+        self._in_hand: TransactionHandle | None = None
         self._is_left = False
 
     @property

@@ -16,7 +16,7 @@ from aioproducer.cli.producing.feed import FeedSettings
 from aioproducer.cli.producing.formats import Format
 from aioproducer.cli.producing.inputs import find_inputs
 from aioproducer.cli.producing.output import Output
-from aioproducer.cli.producing.report import Ending
+from aioproducer.cli.producing.report import TransactionResult
 from aioproducer.cli.producing.run import Run
 from aioproducer.cli.producing.tally import Tally
 from aioproducer.cli.producing.whole_input import LONGEST_TRANSACTION_MS
@@ -236,13 +236,13 @@ def _show_logs(*, verbose: bool) -> None:
     )
 
 
-def _run(config: ProducerConfig, settings: FeedSettings, drain_timeout_s: float) -> tuple[Ending, Tally]:
+def _run(config: ProducerConfig, settings: FeedSettings, drain_timeout_s: float) -> tuple[TransactionResult, Tally]:
     is_typed = any(source.path is None for source in settings.inputs) and sys.stdin.isatty()
     if is_typed:
         print("reading what you type; Ctrl-D on an empty line ends it", file=sys.stderr)
     has_progress = sys.stderr.isatty() and not is_typed
 
-    async def run() -> tuple[Ending, Tally]:
+    async def run() -> tuple[TransactionResult, Tally]:
         this = Run(config, settings, drain_timeout_s=drain_timeout_s, has_progress=has_progress)
         return await this.to_end(), this.tally
 

@@ -51,7 +51,7 @@ class OptionKind(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Whole:
+class IntOption:
     """A whole number between two bounds, both included."""
 
     minimum: int
@@ -75,12 +75,12 @@ class Whole:
         return _parse_whole(name, text, f"between {self.minimum} and {self.maximum}")
 
 
-class OptionalWhole(Whole):
+class OptionalWhole(IntOption):
     """A whole number, or `None` for a value that follows from other options."""
 
     def accept(self, name: str, value: object) -> int:
         """Return the number, -1 for `None` until the configuration has worked it out."""
-        return -1 if value is None else Whole.accept(self, name, value)
+        return -1 if value is None else IntOption.accept(self, name, value)
 
 
 class GzipLevel:
@@ -93,7 +93,7 @@ class GzipLevel:
 
     def accept(self, name: str, value: object) -> int:
         """Return the level; 0 (no compression) is none, as in Kafka."""
-        level = Whole(-1, 9).accept(name, value)
+        level = IntOption(-1, 9).accept(name, value)
         if level == 0:
             refuse_value(name, level, self.allowed)
         return level
@@ -103,7 +103,7 @@ class GzipLevel:
         return _parse_whole(name, text, self.allowed)
 
 
-class Flag:
+class BoolOption:
     """True or false."""
 
     @property
@@ -126,7 +126,7 @@ class Flag:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class EnumOption:
     """One of a few words."""
 
     words: tuple[str, ...]

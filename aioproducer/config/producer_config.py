@@ -17,16 +17,16 @@ from aioproducer.config.kafka_properties import check_properties, in_python_spel
 from aioproducer.config.option_types import (
     INT64_MAX,
     Acks,
-    Choice,
+    BoolOption,
     ClientId,
-    Flag,
+    EnumOption,
     GzipLevel,
+    IntOption,
     OptionalWhole,
     OptionKind,
     Plugin,
     SecurityProtocol,
     TransactionalId,
-    Whole,
 )
 from aioproducer.config.producer_options import ProducerOptions
 from aioproducer.config.properties_file import read_properties
@@ -88,11 +88,11 @@ class ProducerConfig:
     or, without a key, one partition after another for a batch's worth of bytes each.
     It is a Python call a record; Kafka's rule is native."""
 
-    partitioner_adaptive_partitioning_enable: Annotated[bool, Flag()] = True
+    partitioner_adaptive_partitioning_enable: Annotated[bool, BoolOption()] = True
     """Records without a key are more likely to go to partitions with a shorter queue, so that a slow broker gets
     fewer. Outside of transactions they also move on to another partition with the first batch after 100 ms."""
 
-    partitioner_ignore_keys: Annotated[bool, Flag()] = False
+    partitioner_ignore_keys: Annotated[bool, BoolOption()] = False
     """Spread records with a key as those without one. Their order is then not kept by key."""
 
     interceptors: Annotated[
@@ -106,114 +106,114 @@ class ProducerConfig:
     `"all"` (or -1) those in sync, 1 the leader alone, 0 none: then it is known only
     that the record was written to the socket."""
 
-    enable_idempotence: Annotated[bool, Flag()] = True
+    enable_idempotence: Annotated[bool, BoolOption()] = True
     """Resend without duplicates and without changing the order.
     Switched off, with a line in the log, when `acks` is not `"all"` or `retries` is 0, as in Kafka;
     asked for together with one of those, it is an error."""
 
-    retries: Annotated[int, Whole(0)] = 2**31 - 1
+    retries: Annotated[int, IntOption(0)] = 2**31 - 1
     """How often a batch is sent again. Leave it: `delivery_timeout_ms` is the better bound."""
 
-    max_in_flight_requests_per_connection: Annotated[int, Whole(1)] = 5
+    max_in_flight_requests_per_connection: Annotated[int, IntOption(1)] = 5
     """Produce requests to one broker that are not answered yet. At most 5 with idempotence:
     a broker remembers five batches of each partition. A question about metadata does not wait behind them,
     so there may be one request more on a connection."""
 
-    linger_ms: Annotated[int, Whole(0, INT64_MAX)] = 5
+    linger_ms: Annotated[int, IntOption(0, INT64_MAX)] = 5
     """How long a batch waits for more records, in ms. An awaited record does not wait:
     its batch leaves at the end of this turn of the event loop. When one has waited so long,
     the others that wait for its broker go with it, in the same request."""
 
-    batch_size: Annotated[int, Whole(0)] = 262_144
+    batch_size: Annotated[int, IntOption(0)] = 262_144
     """The size at which a batch is full, in bytes; 0: one record a batch.
     Kafka's default is 16384. Here a batch starts small and grows on demand, so a large limit costs no
     memory, and larger batches are fewer for the broker to handle."""
 
-    max_request_size: Annotated[int, Whole(1)] = 1_048_576
+    max_request_size: Annotated[int, IntOption(1)] = 1_048_576
     """The largest request, and the largest record before compression, in bytes.
     The broker has a limit of its own, `message.max.bytes`, for a batch after compression."""
 
-    buffer_memory: Annotated[int, Whole(SMALLEST_CHUNK, INT64_MAX)] = 33_554_432
+    buffer_memory: Annotated[int, IntOption(SMALLEST_CHUNK, INT64_MAX)] = 33_554_432
     """The bytes that batches may take until they are answered. When they are taken, `enqueue` waits,
     the record of `send` waits, and `send_nowait` raises `BufferFullError`. One record may take three quarters of it.
     The smallest value is that of one batch, which Kafka does not ask for."""
 
-    max_waiting_records: Annotated[int, Whole(0)] = 65_536
+    max_waiting_records: Annotated[int, IntOption(0)] = 65_536
     """How many unawaited records may wait for metadata or memory;
     beyond it `send` raises `BufferFullError`. Not an option of Kafka, whose `send` blocks its thread."""
 
     max_waiting_bytes: Annotated[int, OptionalWhole(0, INT64_MAX)] = -1
     """How many bytes those records may have. `None`: a quarter of `buffer_memory`. Not an option of Kafka."""
 
-    compression_type: Annotated[str, Choice(("none", "gzip", "snappy", "lz4", "zstd"))] = "none"
+    compression_type: Annotated[str, EnumOption(("none", "gzip", "snappy", "lz4", "zstd"))] = "none"
     """How batches are compressed. A batch that would not become smaller is sent as it is."""
 
     compression_gzip_level: Annotated[int, GzipLevel()] = -1
     """gzip's level; -1 is the library's default, 6."""
 
-    compression_lz4_level: Annotated[int, Whole(1, 17)] = 9
+    compression_lz4_level: Annotated[int, IntOption(1, 17)] = 9
     """lz4's level."""
 
-    compression_zstd_level: Annotated[int, Whole(-131_072, 22)] = 3
+    compression_zstd_level: Annotated[int, IntOption(-131_072, 22)] = 3
     """zstd's level; below 0 is faster and larger."""
 
-    max_block_ms: Annotated[int, Whole(0, INT64_MAX)] = 60_000
+    max_block_ms: Annotated[int, IntOption(0, INT64_MAX)] = 60_000
     """How long a call waits for metadata and memory together, in ms; also the bound of `start`."""
 
-    delivery_timeout_ms: Annotated[int, Whole(1)] = 120_000
+    delivery_timeout_ms: Annotated[int, IntOption(1)] = 120_000
     """How long a record may take from the call to its acknowledgement, retries included, in ms.
     At least `linger_ms` + `request_timeout_ms`; not given, it grows to that, as in Kafka.
     The largest value is long enough for any linger."""
 
-    request_timeout_ms: Annotated[int, Whole(1)] = 30_000
+    request_timeout_ms: Annotated[int, IntOption(1)] = 30_000
     """How long a broker may take to answer a request, in ms.
     Then its connection is closed, and its unanswered requests are sent again."""
 
-    close_timeout_ms: Annotated[int, Whole(0, INT64_MAX)] = 30_000
+    close_timeout_ms: Annotated[int, IntOption(0, INT64_MAX)] = 30_000
     """How long leaving `async with` waits for what is not delivered yet, in ms.
     Not an option of Kafka, where it is an argument of `close`."""
 
-    exit_flush_timeout_ms: Annotated[int, Whole(0, INT64_MAX)] = 1_000
+    exit_flush_timeout_ms: Annotated[int, IntOption(0, INT64_MAX)] = 1_000
     """How long the end of the program, or of a `multiprocessing` child, waits for the records of a `BlockingProducer`
     that was not closed, in ms; 0: not at all. What is not delivered by then is reported in one line on standard error
     and by the event `producer_not_closed`. Not an option of Kafka."""
 
-    retry_backoff_ms: Annotated[int, Whole(0, INT64_MAX)] = 100
+    retry_backoff_ms: Annotated[int, IntOption(0, INT64_MAX)] = 100
     """The wait before a batch or request is sent again, in ms.
     It doubles with every failure up to `retry_backoff_max_ms`, give or take 20 %."""
 
-    retry_backoff_max_ms: Annotated[int, Whole(0, INT64_MAX)] = 1_000
+    retry_backoff_max_ms: Annotated[int, IntOption(0, INT64_MAX)] = 1_000
     """The longest such wait, in ms. Not given, it is at least `retry_backoff_ms`."""
 
-    reconnect_backoff_ms: Annotated[int, Whole(1, INT64_MAX)] = 50
+    reconnect_backoff_ms: Annotated[int, IntOption(1, INT64_MAX)] = 50
     """The wait before connecting again to the same broker, in ms. Grows as `retry_backoff_ms` does."""
 
-    reconnect_backoff_max_ms: Annotated[int, Whole(1, INT64_MAX)] = 1_000
+    reconnect_backoff_max_ms: Annotated[int, IntOption(1, INT64_MAX)] = 1_000
     """The longest such wait, in ms. As in Kafka, it is `reconnect_backoff_ms` when only that is given."""
 
-    socket_connection_setup_timeout_ms: Annotated[int, Whole(1, INT64_MAX)] = 10_000
+    socket_connection_setup_timeout_ms: Annotated[int, IntOption(1, INT64_MAX)] = 10_000
     """How long connecting may take, in ms. Grows as `retry_backoff_ms` does."""
 
-    socket_connection_setup_timeout_max_ms: Annotated[int, Whole(1, INT64_MAX)] = 30_000
+    socket_connection_setup_timeout_max_ms: Annotated[int, IntOption(1, INT64_MAX)] = 30_000
     """The longest such time, in ms. Not given, it is at least `socket_connection_setup_timeout_ms`."""
 
-    connections_max_idle_ms: Annotated[int, Whole(1, INT64_MAX)] = 540_000
+    connections_max_idle_ms: Annotated[int, IntOption(1, INT64_MAX)] = 540_000
     """The time after which an unused connection is closed, in ms.
     Below the brokers' own ten minutes, so that ours is the end that closes."""
 
-    send_buffer_bytes: Annotated[int, Whole(-1)] = 131_072
+    send_buffer_bytes: Annotated[int, IntOption(-1)] = 131_072
     """The socket's send buffer, in bytes; -1 leaves it to the operating system."""
 
-    receive_buffer_bytes: Annotated[int, Whole(-1)] = 32_768
+    receive_buffer_bytes: Annotated[int, IntOption(-1)] = 32_768
     """The socket's receive buffer, in bytes; -1 leaves it to the operating system."""
 
-    metadata_max_age_ms: Annotated[int, Whole(1, INT64_MAX)] = 300_000
+    metadata_max_age_ms: Annotated[int, IntOption(1, INT64_MAX)] = 300_000
     """The time after which leaders and partitions are fetched again, in ms, even if nothing failed."""
 
-    metadata_max_idle_ms: Annotated[int, Whole(5_000, INT64_MAX)] = 300_000
+    metadata_max_idle_ms: Annotated[int, IntOption(5_000, INT64_MAX)] = 300_000
     """The time after which a topic without records is forgotten, in ms; it is fetched again when needed."""
 
-    metadata_recovery_rebootstrap_trigger_ms: Annotated[int, Whole(0, INT64_MAX)] = 300_000
+    metadata_recovery_rebootstrap_trigger_ms: Annotated[int, IntOption(0, INT64_MAX)] = 300_000
     """The time without any response after which the bootstrap servers are tried again, in ms (KIP-1102)."""
 
     security_protocol: Annotated[str, SecurityProtocol()] = "PLAINTEXT"
@@ -226,7 +226,7 @@ class ProducerConfig:
     a StatefulSet, and another id in each.
     Brokers with authorization want Write and Describe on it."""
 
-    transaction_timeout_ms: Annotated[int, Whole(1)] = 60_000
+    transaction_timeout_ms: Annotated[int, IntOption(1)] = 60_000
     """How long a transaction may stay open before the broker aborts it, in ms.
     At most the broker's `transaction.max.timeout.ms`, 15 minutes unless changed."""
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from aioproducer._accumulator.batch_size_limits import FULL_BEFORE_ANOTHER_TRY, SMALLEST_LIMIT, BatchLimits
+from aioproducer._accumulator.batch_size_limits import FULL_BEFORE_ANOTHER_TRY, SMALLEST_LIMIT, BatchSizeLimits
 
 BATCH_SIZE = 256 * 1024
 
@@ -11,7 +11,7 @@ class Topic:
     """A broker's limit for batches, and a producer that always fills them, with records of `record` bytes."""
 
     def __init__(self, limit: int, *, ratio: float = 1.0, record: int = 1) -> None:
-        self.limits = BatchLimits(BATCH_SIZE)
+        self.limits = BatchSizeLimits(BATCH_SIZE)
         self.record = record
         self.limit = limit
         self.ratio = ratio
@@ -94,7 +94,7 @@ def test_few_large_records_get_all_the_room_there_is_and_more_when_there_is_more
 
 def test_larger_batch_that_is_acknowledged_after_a_refusal_lifts_the_limit() -> None:
     """It was on its way already when the broker's limit was raised: nothing has to be tried a thousand times."""
-    limits = BatchLimits(BATCH_SIZE)
+    limits = BatchSizeLimits(BATCH_SIZE)
     limits.refused("t", size=100_000, uncompressed=100_000)
     limits.acknowledged("t", size=150_000, uncompressed=150_000, records=150)
 
@@ -137,7 +137,7 @@ def test_batches_that_compress_better_grow() -> None:
 
 def test_limit_is_never_so_small_that_nothing_fits() -> None:
     """However often something was refused."""
-    limits = BatchLimits(BATCH_SIZE)
+    limits = BatchSizeLimits(BATCH_SIZE)
     for _ in range(30):
         limits.refused("t", size=100, uncompressed=100)
 

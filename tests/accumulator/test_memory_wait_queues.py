@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from aioproducer._accumulator.memory_wait_queues import Place
 from aioproducer._accumulator.wait_queue import WaitingRecord
-from aioproducer._native.append import TopicSlots
+from aioproducer._native.append import TopicInfo
 from aioproducer.errors import InvalidPartitionError
 from tests.fakes.core_parts import CoreParts
 from tests.fakes.memory_queue import CHUNK, Queue, full
@@ -26,7 +26,7 @@ def test_line_is_that_of_the_partition_if_it_is_certain(partition: int | None, k
     found = queue.lines.place_of(queue.record(partition=partition, key=key))
 
     assert getattr(found, "partition", None) == place
-    assert isinstance(found, TopicSlots) is (place is None)
+    assert isinstance(found, TopicInfo) is (place is None)
 
 
 def test_partitioner_is_asked_once() -> None:

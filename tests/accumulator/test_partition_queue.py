@@ -80,7 +80,7 @@ def test_one_batch_is_sent_again_after_trouble(trouble: str) -> None:
     core, queue, _ = with_batches(4)
     confirm(core)
     if trouble == "error":
-        queue.identity.doubt()
+        queue.identity.require_confirmation()
     elif trouble == "another leader":
         core.lead((2,), epoch=1)
     else:
@@ -317,12 +317,12 @@ def test_partition_is_held_up_from_its_first_failure_on() -> None:
     """What is on the wire for the first time is about to give its memory back."""
     core, queue, batches = with_batches(1)
     send_next(core)
-    assert (queue.is_held_up, queue.is_moving) == (False, True)
+    assert (queue.is_stalled, queue.is_moving) == (False, True)
 
     core.refuse(batches[0])
     send_next(core)
 
-    assert (queue.is_held_up, queue.is_moving) == (True, False)
+    assert (queue.is_stalled, queue.is_moving) == (True, False)
 
 
 def test_partition_shows_how_much_is_where() -> None:

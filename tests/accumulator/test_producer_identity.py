@@ -133,7 +133,7 @@ def test_doubt_ends_the_confirmation() -> None:
     partition = PartitionIdentity(producer_of())
     partition.acknowledge(batch_of(partition.stamp(1)), 0, NOW)
 
-    partition.doubt()
+    partition.require_confirmation()
 
     assert not partition.is_confirmed(1, NOW)
 
@@ -243,7 +243,7 @@ def test_offset_that_another_log_gave_is_no_repetition() -> None:
     partition = PartitionIdentity(producer_of())
     for offset in (0, 1):
         partition.acknowledge(batch_of(partition.stamp(1)), offset, NOW)
-    partition.doubt()
+    partition.require_confirmation()
     partition.acknowledge(batch_of(partition.stamp(1)), 0, NOW)
 
     assert not has_seen(partition, 1, batch_of(partition.stamp(1)))

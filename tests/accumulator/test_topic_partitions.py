@@ -5,8 +5,8 @@ from types import MappingProxyType
 
 import pytest
 
-from aioproducer._accumulator.topic_partitions import PartitionsInUse
-from aioproducer._native.append import PartitionSlot, TopicSlots
+from aioproducer._accumulator.topic_partitions import TopicPartitions
+from aioproducer._native.append import OpenPartition, TopicInfo
 from aioproducer._native.delivery import Delivery
 from aioproducer.cluster import Cluster, Partitions, PartitionView, TopicView
 from aioproducer.records import TopicPartition
@@ -14,7 +14,7 @@ from tests.fakes.core_parts import CoreParts, cluster_of
 from tests.fakes.partitions_followed import in_use, use_all
 
 
-def chosen(partitions: PartitionsInUse, topic: TopicSlots, times: int = 200) -> Counter[int]:
+def chosen(partitions: TopicPartitions, topic: TopicInfo, times: int = 200) -> Counter[int]:
     """How often each partition was chosen."""
     return Counter(partitions.choose(topic, 0.0) for _ in range(times))
 
@@ -214,7 +214,7 @@ def test_keyless_records_stay_in_a_partition_that_takes_them_in_a_moment() -> No
 # Candidates for records that waited
 
 
-def nobody_waits(slot: PartitionSlot) -> bool:
+def nobody_waits(slot: OpenPartition) -> bool:
     """Whether a partition has no line."""
     return not slot.line
 

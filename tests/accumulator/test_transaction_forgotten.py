@@ -5,8 +5,8 @@ from typing import Final
 
 import pytest
 
-from aioproducer._protocol.messages import ProducerIdAnswer
-from aioproducer._protocol.produce import PartitionAnswer
+from aioproducer._protocol.messages import ProducerIdResponse
+from aioproducer._protocol.produce import PartitionResponse
 from aioproducer._sender.produce_outcome import BatchFacts, Fail, Policy, decide
 from aioproducer._transactions.errors import fatal_error
 from aioproducer._transactions.requests import OffsetsToSend
@@ -152,7 +152,7 @@ def test_identity_that_was_made_anew_is_not_taken(version: int) -> None:
     scene = outdated(version)
     scene.do("DescribeTransactions")
 
-    scene.manager.answered(scene.ask(), ProducerIdAnswer(0, 0, 88, 0), scene.now)
+    scene.manager.answered(scene.ask(), ProducerIdResponse(0, 0, 88, 0), scene.now)
 
     assert (scene.manager.state, scene.identity.producer_id) == (FATAL, 77)
     assert code_of(scene.manager.error) == 49
@@ -169,7 +169,7 @@ def test_another_producer_id_is_taken_only_when_epochs_are_used_up(epoch: int, s
     scene.manager.flushed()
     scene.do("EndTxn")
 
-    scene.manager.answered(scene.ask(), ProducerIdAnswer(0, 0, 88, 0), scene.now)
+    scene.manager.answered(scene.ask(), ProducerIdResponse(0, 0, 88, 0), scene.now)
 
     assert scene.manager.state is state
 
@@ -221,9 +221,9 @@ def test_cluster_that_is_another_one_does_not_know_the_producer(version: int) ->
 # Of records
 
 
-def refused_with(code: int) -> PartitionAnswer:
+def refused_with(code: int) -> PartitionResponse:
     """A leader's answer to a batch."""
-    return PartitionAnswer("t", None, 0, code, -1, -1, -1, (), None, -1, -1)
+    return PartitionResponse("t", None, 0, code, -1, -1, -1, (), None, -1, -1)
 
 
 @pytest.mark.parametrize("is_transactional", [True, False])

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aioproducer._accumulator.wait_queue import WaitingLine, WaitingRecord
+from aioproducer._accumulator.wait_queue import WaitingRecord, WaitQueue
 from aioproducer._native.delivery import BatchResult
 from aioproducer._timing.timers import TimerHeap
 
@@ -16,9 +16,9 @@ def record(number: int = 0) -> WaitingRecord:
     return made
 
 
-def line_of(count: int) -> tuple[WaitingLine, list[WaitingRecord]]:
+def line_of(count: int) -> tuple[WaitQueue, list[WaitingRecord]]:
     """A line and those in it."""
-    line, records = WaitingLine(), [record(number) for number in range(count)]
+    line, records = WaitQueue(), [record(number) for number in range(count)]
     for each in records:
         line.join(each)
     return line, records
@@ -39,7 +39,7 @@ def test_empty_line_has_no_first() -> None:
     line, records = line_of(1)
     line.leave(records[0])
 
-    assert (line.first(), WaitingLine().first(), len(line)) == (None, None, 0)
+    assert (line.first(), WaitQueue().first(), len(line)) == (None, None, 0)
 
 
 def test_record_that_leaves_from_the_middle_is_passed_over() -> None:
@@ -65,7 +65,7 @@ def test_line_may_be_left_while_it_is_looked_through() -> None:
 
 def test_watched_line_cancels_its_timer_once_it_is_not() -> None:
     """And again does no harm."""
-    line, timers = WaitingLine(), TimerHeap()
+    line, timers = WaitQueue(), TimerHeap()
     line.timer = timers.schedule(1.0, lambda _: None)
 
     line.stop_watching()
@@ -97,7 +97,7 @@ def test_line_shows_how_many_wait() -> None:
 @given(st.lists(st.integers(0, 99) | st.none(), max_size=60))
 def test_line_is_like_a_list_from_which_records_are_taken(steps: list[int | None]) -> None:
     """A number leaves at that place, none joins."""
-    line, expected = WaitingLine(), list[WaitingRecord]()
+    line, expected = WaitQueue(), list[WaitingRecord]()
     for step in steps:
         if step is None:
             expected.append(record())

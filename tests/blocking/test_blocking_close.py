@@ -16,7 +16,7 @@ from aioproducer import (
     ProducerClosedError,
     UndeliveredError,
 )
-from aioproducer.blocking.handoff_queue import Handover, Mark
+from aioproducer.blocking.handoff_queue import Barrier, Handover
 from aioproducer.testing import ApiKey, Where
 from tests.fakes.cluster_elsewhere import ClusterElsewhere
 from tests.fakes.event_log import EventList
@@ -128,7 +128,7 @@ def test_record_that_was_taken_as_the_loop_ended_is_no_error() -> None:
 
     asyncio.run(sleep_once())
 
-    handover.put_last(Mark(), ProducerClosedError("closed"))
+    handover.put_last(Barrier(), ProducerClosedError("closed"))
 
 
 def test_closed_is_closed(cluster: ClusterElsewhere) -> None:

@@ -16,7 +16,7 @@ from aioproducer import (
     ProducerClosedError,
     UndeliveredError,
 )
-from aioproducer.blocking.handoff_queue import QUEUE_BYTES, QUEUE_RECORDS, Given, Handover, Mark
+from aioproducer.blocking.handoff_queue import QUEUE_BYTES, QUEUE_RECORDS, Barrier, Handover, QueuedRecord
 from aioproducer.errors import MAX_SUB_ERRORS
 from tests.fakes.cluster_elsewhere import ClusterElsewhere
 from tests.fakes.event_log import EventList
@@ -33,7 +33,9 @@ class Records:
         self.may_go_on = asyncio.Event()
         self.may_go_on.set()
 
-    def record(self, name: object, size: int = 1, error: Exception | None = None, *, is_told: bool = False) -> Given:
+    def record(
+        self, name: object, size: int = 1, error: Exception | None = None, *, is_told: bool = False
+    ) -> QueuedRecord:
         """Return a record for the queue."""
 
         async def enqueue(**_: object) -> None:
@@ -47,7 +49,7 @@ class Records:
         def on_delivery(_metadata: object, failure: KafkaError | None) -> None:
             told.append((name, type(failure).__name__))
 
-        return Given(enqueue, size, on_delivery if is_told else None)
+        return QueuedRecord(enqueue, size, on_delivery if is_told else None)
 
 
 def new_handover(max_wait_s: float = PATIENCE_S, *, in_transaction: Callable[[], bool] = lambda: False) -> Handover:
@@ -66,7 +68,7 @@ async def running(handover: Handover) -> AsyncIterator[None]:
 
 async def turn(handover: Handover) -> None:
     """Wait until all that was queued has been given."""
-    mark = Mark()
+    mark = Barrier()
     handover.put_mark(mark)
     await asyncio.wait_for(mark.turn.wait(), PATIENCE_S)
 
@@ -74,10 +76,10 @@ async def turn(handover: Handover) -> None:
 async def test_records_and_marks_keep_the_order_of_their_calls() -> None:
     """Each mark has its turn when the records before it were given, and before those after it."""
     handover, records = new_handover(), Records()
-    marks = [Mark() for _ in range(3)]
+    marks = [Barrier() for _ in range(3)]
     seen: list[list[object]] = []
 
-    async def look(mark: Mark) -> None:
+    async def look(mark: Barrier) -> None:
         await mark.turn.wait()
         seen.append(list(records.given))
 
@@ -231,7 +233,7 @@ async def test_close_while_full_gives_what_was_taken_and_refuses_the_rest() -> N
         while True:
             handover.put(records.record("late"))
 
-    last = Mark()
+    last = Barrier()
     async with running(handover):
         putting = asyncio.create_task(asyncio.to_thread(put_more))
         await asyncio.to_thread(waits.wait, PATIENCE_S)
@@ -253,7 +255,7 @@ async def test_end_of_the_loop_fails_what_is_queued() -> None:
     """Each record with a callback is told, and those who wait for their turn have it."""
     handover, records = new_handover(), Records()
     records.may_go_on.clear()
-    mark = Mark()
+    mark = Barrier()
     async with running(handover):
         handover.put(records.record("being given"))
         await asyncio.sleep(0)

@@ -5,7 +5,7 @@ import json
 import pytest
 from rich.console import Console
 
-from aioproducer.cli.benchmark.bars import Bar, Verdict
+from aioproducer.cli.benchmark.bars import Bar, ErrorAction
 from aioproducer.cli.benchmark.figures import Row
 from aioproducer.cli.benchmark.report import BenchReport, ScenarioReport
 from aioproducer.cli.benchmark.tables import bar_cells, print_report, row_cells
@@ -25,33 +25,35 @@ REPORT = BenchReport(
 @pytest.mark.parametrize(
     "value, verdict",
     [
-        (None, Verdict.NOT_MEASURED),
-        (2.9, Verdict.MISSED),
-        (3.0, Verdict.REACHED),
-        (4.9, Verdict.REACHED),
-        (5.0, Verdict.AIM_REACHED),
+        (None, ErrorAction.NOT_MEASURED),
+        (2.9, ErrorAction.MISSED),
+        (3.0, ErrorAction.REACHED),
+        (4.9, ErrorAction.REACHED),
+        (5.0, ErrorAction.AIM_REACHED),
     ],
 )
-def test_bar_says_where_a_figure_stands(value: float | None, verdict: Verdict) -> None:
+def test_bar_says_where_a_figure_stands(value: float | None, verdict: ErrorAction) -> None:
     """More is better."""
     assert Bar("rate", value, must=3.0, aim=5.0).verdict is verdict
 
 
-@pytest.mark.parametrize("value, verdict", [(1.6, Verdict.MISSED), (1.5, Verdict.REACHED), (1.2, Verdict.AIM_REACHED)])
-def test_upper_limit_turns_the_bar_round(value: float, verdict: Verdict) -> None:
+@pytest.mark.parametrize(
+    "value, verdict", [(1.6, ErrorAction.MISSED), (1.5, ErrorAction.REACHED), (1.2, ErrorAction.AIM_REACHED)]
+)
+def test_upper_limit_turns_the_bar_round(value: float, verdict: ErrorAction) -> None:
     """Less is better."""
     assert Bar("cost", value, must=1.5, aim=1.2, is_upper_limit=True).verdict is verdict
 
 
-@pytest.mark.parametrize("value, verdict", [(0.69, Verdict.BELOW_AIM), (0.7, Verdict.AIM_REACHED)])
-def test_bar_with_an_aim_alone_is_never_missed(value: float, verdict: Verdict) -> None:
+@pytest.mark.parametrize("value, verdict", [(0.69, ErrorAction.BELOW_AIM), (0.7, ErrorAction.AIM_REACHED)])
+def test_bar_with_an_aim_alone_is_never_missed(value: float, verdict: ErrorAction) -> None:
     """It is only below its aim."""
     assert Bar("rate", value, must=None, aim=0.7).verdict is verdict
 
 
 def test_bar_without_an_aim_is_reached() -> None:
     """There is nothing beyond."""
-    assert Bar("lag", 4.0, must=5.0, is_upper_limit=True).verdict is Verdict.REACHED
+    assert Bar("lag", 4.0, must=5.0, is_upper_limit=True).verdict is ErrorAction.REACHED
 
 
 def test_line_of_a_row_has_median_range_and_ratio() -> None:

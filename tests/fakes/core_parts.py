@@ -10,13 +10,13 @@ import pytest
 from aioproducer._accumulator.batch_splitter import BatchSplitter
 from aioproducer._accumulator.buffer_pool import BufferPool
 from aioproducer._accumulator.flush_generations import FlushGenerations
-from aioproducer._accumulator.open_batches import AccumulatorSettings, Surroundings
+from aioproducer._accumulator.open_batches import AccumulatorDependencies, AccumulatorSettings
 from aioproducer._accumulator.partition_queue import PartitionQueue
 from aioproducer._accumulator.producer_batch import BatchState, ProducerBatch
 from aioproducer._accumulator.producer_identity import ProducerIdentity
 from aioproducer._accumulator.record_accumulator import RecordAccumulator
 from aioproducer._accumulator.wait_queue import WaitingRecord
-from aioproducer._accumulator.wait_queues import WaitingLimits, WaitingLines
+from aioproducer._accumulator.wait_queues import WaitingLimits, WaitQueues
 from aioproducer._native.append import RecordAppender
 from aioproducer._native.delivery import Delivery
 from aioproducer._timing.timers import TimerHeap
@@ -69,7 +69,7 @@ class CoreParts:
             ignore_keys=ignore_keys,
         )
         self.appender.open()
-        self.lines = WaitingLines(
+        self.lines = WaitQueues(
             self.appender,
             self.open_batches,
             self.generations,
@@ -80,8 +80,8 @@ class CoreParts:
         )
         self.lead(leaders)
 
-    def _surroundings(self) -> Surroundings:
-        return Surroundings(
+    def _surroundings(self) -> AccumulatorDependencies:
+        return AccumulatorDependencies(
             pool=self.pool,
             timers=self.timers,
             generations=self.generations,
@@ -170,7 +170,7 @@ class CoreParts:
     ) -> None:
         """Have a batch on the wire tried again, as the settlement does."""
         batch.queue.take_from_wire(batch)
-        batch.queue.identity.doubt()
+        batch.queue.identity.require_confirmation()
         batch.maybe_written = batch.maybe_written or maybe_written
         self.accumulator.put_back(batch, not_before=self.now + pause_s, is_healthy=is_healthy)
         self.accumulator.offer(batch.queue)

@@ -1,6 +1,6 @@
 """Lines for memory on a core whose memory is taken."""
 
-from aioproducer._accumulator.memory_wait_queues import MemoryLines
+from aioproducer._accumulator.memory_wait_queues import BufferWaiters
 from aioproducer._accumulator.wait_queue import WaitingRecord
 from aioproducer._native.delivery import BatchResult, Delivery
 from aioproducer.errors import KafkaError
@@ -17,7 +17,7 @@ class Queue:
         self.core = core
         self.placed: list[WaitingRecord] = []
         self.refused: list[tuple[WaitingRecord, KafkaError]] = []
-        self.lines = MemoryLines(
+        self.lines = BufferWaiters(
             core.appender, core.open_batches, on_placed=self._note_placed, on_refused=self._note_refused
         )
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from aioproducer._network.connection import BrokerConnection
-from aioproducer._network.context import NetworkEnvironment, NetworkSettings
+from aioproducer._network.context import NetworkContext, NetworkSettings
 from aioproducer._network.network_client import NetworkClient
 from aioproducer._network.requests import OutgoingRequest
 from aioproducer.errors import KafkaError
@@ -51,14 +51,14 @@ class Pair(NamedTuple):
     connection: BrokerConnection
     broker: ScriptedBroker
     transport: MemoryTransport
-    environment: NetworkEnvironment
+    environment: NetworkContext
 
 
-def environment(settings: NetworkSettings | None = None) -> NetworkEnvironment:
+def environment(settings: NetworkSettings | None = None) -> NetworkContext:
     """Everything injected, on the running loop."""
     loop = asyncio.get_running_loop()
     driver = TimerDriver(loop)
-    return NetworkEnvironment(
+    return NetworkContext(
         loop=loop,
         timers=driver.heap,
         random=random.Random(1),

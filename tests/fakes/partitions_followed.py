@@ -4,7 +4,7 @@ import random
 
 from aioproducer._accumulator.partition_queue import PartitionQueue
 from aioproducer._accumulator.producer_identity import ProducerIdentity
-from aioproducer._accumulator.topic_partitions import PartitionsInUse
+from aioproducer._accumulator.topic_partitions import TopicPartitions
 
 
 class Moves:
@@ -24,17 +24,17 @@ class Moves:
         self.renewed.append((queue.topic_partition.partition, exists))
 
 
-def use_all(partitions: PartitionsInUse) -> None:
+def use_all(partitions: TopicPartitions) -> None:
     """Have a record go to each partition that metadata has named."""
     for topic in partitions.topics.values():
         for number in range(len(topic.slots)):
             partitions.slot(topic, number)
 
 
-def in_use(*, is_adaptive: bool = True, identity: ProducerIdentity | None = None) -> tuple[PartitionsInUse, Moves]:
+def in_use(*, is_adaptive: bool = True, identity: ProducerIdentity | None = None) -> tuple[TopicPartitions, Moves]:
     """No topics yet."""
     moves = Moves()
-    partitions = PartitionsInUse(
+    partitions = TopicPartitions(
         identity or ProducerIdentity(is_enabled=True),
         max_in_flight=5,
         random=random.Random(1),

@@ -17,7 +17,7 @@ from aioproducer._protocol.error_codes import RENEGOTIATE
 from aioproducer._protocol.messages import Api
 from aioproducer._protocol.primitives import Response
 from aioproducer._sender.completion import Completion
-from aioproducer._sender.compressor import Sealing
+from aioproducer._sender.compressor import BatchCompressor
 from aioproducer._sender.produce_outcome import Policy
 from aioproducer._sender.sender import Sender, SendPath
 from aioproducer._sender.settlement import Settlement
@@ -97,7 +97,7 @@ class ScriptedClient:
             raise self.send_error
         self.requests[node_id].append(request)
 
-    def heed(self, node_id: int, response: Response, *, api: Api, now: float) -> None:  # noqa: ARG002
+    def apply_throttle_and_versions(self, node_id: int, response: Response, *, api: Api, now: float) -> None:  # noqa: ARG002
         """Note what there is to heed."""
         if response.throttle_time_ms:
             self.throttled.append((node_id, response.throttle_time_ms))
@@ -183,7 +183,7 @@ class ScriptedSender:
     def _make_sender(self, loop: asyncio.AbstractEventLoop, policy: Policy) -> Sender:
         core = self.core
         codec = CompressionType(core.settings.compression)
-        sealing = Sealing(loop, core.accumulator, codec=codec, level=None, wake=_nothing, log=self.log)
+        sealing = BatchCompressor(loop, core.accumulator, codec=codec, level=None, wake=_nothing, log=self.log)
         path = SendPath(
             accumulator=core.accumulator,
             lines=core.lines,

@@ -6,19 +6,19 @@ from collections.abc import Collection, Mapping
 import pytest
 
 from aioproducer._accumulator.partition_queue import PartitionQueue
-from aioproducer._protocol.messages import ProducerIdAnswer
+from aioproducer._protocol.messages import ProducerIdResponse
 from aioproducer._protocol.transaction_admin_messages import TransactionDescription
 from aioproducer._protocol.transaction_messages import (
-    CodeAnswer,
-    CoordinatorAnswer,
-    EndTxnAnswer,
+    CodeResponse,
+    CoordinatorResponse,
+    EndTxnResponse,
     PartitionResult,
-    PartitionsAnswer,
+    PartitionsResponse,
 )
 from aioproducer._timing.retry_backoff import ExponentialBackoff
 from aioproducer._transactions.identity import TransactionalIdentity
 from aioproducer._transactions.manager import TransactionManager
-from aioproducer._transactions.requests import OffsetsToSend, TransactionAnswer, TransactionRequest
+from aioproducer._transactions.requests import OffsetsToSend, TransactionRequest, TransactionResponse
 from aioproducer._transactions.states import TransactionState
 from aioproducer.errors import (
     BrokerConnectionError,
@@ -67,7 +67,7 @@ class Scene:
     def found(self, request: TransactionRequest) -> None:
         """Answer who the coordinator is."""
         self.manager.sent(request)
-        self.manager.answered(request, CoordinatorAnswer(0, 0, self.coordinator, "h", 9092), self.now)
+        self.manager.answered(request, CoordinatorResponse(0, 0, self.coordinator, "h", 9092), self.now)
 
     def asked(self) -> str | None:
         """Its name; None if nothing is to be asked now."""
@@ -78,22 +78,22 @@ class Scene:
         """Answer with a code; identities get a new epoch."""
         self.manager.answered(request, self._answer_to(request, code), self.now)
 
-    def _answer_to(self, request: TransactionRequest, code: int) -> TransactionAnswer:
+    def _answer_to(self, request: TransactionRequest, code: int) -> TransactionResponse:
         match request.api.name:
             case "InitProducerId":
                 epoch = self.identity.first_epoch + 1 if self.identity.producer_id is not None else 0
-                return ProducerIdAnswer(0, code, -1 if code else 77, -1 if code else epoch)
+                return ProducerIdResponse(0, code, -1 if code else 77, -1 if code else epoch)
             case "EndTxn":
                 has_next = self.version >= 2 and not code
-                return EndTxnAnswer(0, code, *((77, self.identity.first_epoch + 1) if has_next else (-1, -1)))
+                return EndTxnResponse(0, code, *((77, self.identity.first_epoch + 1) if has_next else (-1, -1)))
             case "DescribeTransactions":
                 state, claimant = self.described
                 return TransactionDescription(code, "billing-1", "" if code else state, 60_000, -1, *claimant, [])
             case "AddOffsetsToTxn" | "FindCoordinator":
-                return CodeAnswer(0, code)
+                return CodeResponse(0, code)
         asked = request.subject.offsets if isinstance(request.subject, OffsetsToSend) else request.subject
         assert isinstance(asked, Collection)
-        return PartitionsAnswer(0, [PartitionResult(place.topic, place.partition, code) for place in asked])
+        return PartitionsResponse(0, [PartitionResult(place.topic, place.partition, code) for place in asked])
 
     def do(self, name: str, code: int = 0) -> TransactionRequest:
         """Have a request go out, which must be that one, and answer it."""

@@ -136,7 +136,7 @@ async def beginning(worker: Worker) -> AsyncIterator[Reached]:
     other = asyncio.create_task(other_transaction())
 
     async def reached(step: Step) -> bool:
-        return "TransactionTurns.take" in suspended_in(step)
+        return "TransactionLock.take" in suspended_in(step)
 
     yield reached
     may_end.set()

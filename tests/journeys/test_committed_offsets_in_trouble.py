@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from aioproducer import OffsetAndMetadata, Producer, TopicPartition, TransactionTimeoutError
-from aioproducer._protocol.offset_messages import OffsetsAnswer, decode_offset_fetch_response
+from aioproducer._protocol.offset_messages import OffsetsResponse, decode_offset_fetch_response
 from aioproducer._transactions import committed_offsets
 from aioproducer.testing import ApiKey, FakeCluster, Where
 from aioproducer.testing.fake_broker.transactions.coordinators import CoordinatorKind
@@ -67,7 +67,7 @@ async def test_partition_that_the_answer_leaves_out(monkeypatch: pytest.MonkeyPa
     """It is not said to have nothing committed, or a consumer would read everything again: it is asked for again."""
     decoded = iter((lambda answer: answer._replace(offsets=[]), lambda answer: answer))
 
-    def decode(payload: memoryview) -> OffsetsAnswer:
+    def decode(payload: memoryview) -> OffsetsResponse:
         return next(decoded)(decode_offset_fetch_response(payload))
 
     async with FakeCluster(1, topics={"t": 1}) as cluster, producer_of(cluster) as producer:

@@ -1,7 +1,7 @@
 """Without idempotence, whatever goes wrong: first copies keep their order, and no outcome is a lie.
 
-The simulation (tests/programs/simulation) has these faults and more, but no family of it has `acks=all` without idempotence:
-there five requests are in flight and nothing but the producer itself keeps a copy from overtaking.
+The simulation (tests/programs/simulation) has these faults and more, but no family of it has `acks=all` without
+idempotence: there five requests are in flight and nothing but the producer itself keeps a copy from overtaking.
 """
 
 import asyncio

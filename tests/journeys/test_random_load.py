@@ -1,7 +1,7 @@
 """Many callers at once, impatient and cancelled ones among them, on a small buffer: nobody is forgotten.
 
-The simulation (tests/programs/simulation) goes further with one topic; here there are three, of 1, 4 and 40 partitions, that
-share the buffer and the lines, and every callback is counted.
+The simulation (tests/programs/simulation) goes further with one topic; here there are three, of 1, 4 and 40 partitions,
+that share the buffer and the lines, and every callback is counted.
 """
 
 import asyncio

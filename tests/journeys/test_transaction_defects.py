@@ -10,7 +10,7 @@ from typing import Final
 import pytest
 
 from aioproducer import KafkaError, Producer, TopicPartition, Transaction
-from aioproducer._transactions.commit_abort import TransactionEndings
+from aioproducer._transactions.commit_abort import TransactionCompleter
 from aioproducer._transactions.manager import TransactionManager
 from aioproducer._transactions.states import TransactionState
 from tests.fakes.transactional_cluster import FIRST, Release, cluster_of, committed, on_every_release, producer_of
@@ -58,7 +58,7 @@ async def test_defect_while_a_failure_is_told_is_the_end(release: Release) -> No
     told: list[dict[str, object]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
 
-    def settle(endings: TransactionEndings) -> None:
+    def settle(endings: TransactionCompleter) -> None:
         del endings
         raise RuntimeError("cannot go from here")
 
@@ -67,7 +67,7 @@ async def test_defect_while_a_failure_is_told_is_the_end(release: Release) -> No
         await producer.begin_transaction()
         cluster.faults.error(INVALID_RECORD, FIRST)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(TransactionEndings, "settle", settle)
+            patch.setattr(TransactionCompleter, "settle", settle)
             with pytest.raises(KafkaError):
                 await producer.send("t", b"v", partition=0)
             await asyncio.sleep(1)
@@ -86,7 +86,7 @@ async def test_block_that_cannot_be_entered_leaves_no_transaction_behind(release
 
     async with cluster_of(release) as cluster, producer_of(cluster) as producer:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Transaction, "_attach", attach)
+            patch.setattr(Transaction, "_enable_sending", attach)
             with pytest.raises(MemoryError):
                 await producer.transaction().__aenter__()
 

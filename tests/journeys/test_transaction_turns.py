@@ -14,7 +14,7 @@ from aioproducer import (
     Transaction,
     TransactionTimeoutError,
 )
-from aioproducer._transactions.waiting import TransactionTurns
+from aioproducer._transactions.waiting import TransactionLock
 from aioproducer.testing import FakeCluster
 from tests.fakes.transactional_cluster import (
     INIT,
@@ -146,7 +146,7 @@ async def _begun_and_never_ended(producer: Producer) -> list[asyncio.Future[None
 async def test_turn_that_comes_as_its_task_gives_up_goes_on_to_the_next() -> None:
     """Else it would be lost, and everybody behind would wait in vain."""
     loop = asyncio.get_running_loop()
-    turns = TransactionTurns(loop)
+    turns = TransactionLock(loop)
     held = await turns.take(loop.time() + 1)
     given_up = asyncio.ensure_future(turns.take(loop.time() + 1))
     following = asyncio.ensure_future(turns.take(loop.time() + 1))

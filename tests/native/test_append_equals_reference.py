@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aioproducer._accumulator.record_batch_header import BatchIdentity, BatchTimes, encode_header
-from aioproducer._native.append import PartitionSlot, RecordAppender, RecordBatchBuilder, TopicSlots
+from aioproducer._native.append import OpenPartition, RecordAppender, RecordBatchBuilder, TopicInfo
 from aioproducer._native.delivery import BatchResult
 from aioproducer._native.memory import Chunk
 from aioproducer.errors import RecordTooLargeError
@@ -37,14 +37,14 @@ class OneChunkEach:
     """Gives every partition one large chunk, and keyless records partition 0."""
 
     def __init__(self) -> None:
-        self.topics: dict[str, TopicSlots] = {}
+        self.topics: dict[str, TopicInfo] = {}
         self._loop = asyncio.new_event_loop()
 
     def close(self) -> None:
         """Close the loop that results belong to."""
         self._loop.close()
 
-    def make_room(self, slot: PartitionSlot, size: int) -> bool:
+    def make_room(self, slot: OpenPartition, size: int) -> bool:
         """Open the partition's only batch."""
         assert slot.builder is None
         assert size <= CAPACITY
@@ -52,16 +52,16 @@ class OneChunkEach:
         slot.builder = RecordBatchBuilder(Chunk(CAPACITY), result, CAPACITY)
         return True
 
-    def batch_full(self, slot: PartitionSlot) -> None:
+    def batch_full(self, slot: OpenPartition) -> None:
         """Not reached: the chunk is larger than the records."""
         pytest.fail(f"full: {slot}")
 
-    def choose_partition(self, topic: TopicSlots) -> int:
+    def choose_partition(self, topic: TopicInfo) -> int:
         """Keyless records all go to one."""
         assert topic.topic == "t"
         return 0
 
-    def unknown_partition(self, topic: TopicSlots, partition: int) -> NoReturn:
+    def unknown_partition(self, topic: TopicInfo, partition: int) -> NoReturn:
         """Not reached."""
         pytest.fail(f"no partition {partition} of {topic}")
 
@@ -79,8 +79,8 @@ def append_all(records: list[Record], partition: int | None) -> list[RecordBatch
     """Append the records and return each partition's builder."""
     accumulator = OneChunkEach()
     appender = RecordAppender(accumulator, refuse=refuse, batch_size=CAPACITY, max_record_size=CAPACITY)
-    topic = TopicSlots("t")
-    topic.slots.extend(PartitionSlot(number, None) for number in range(PARTITIONS))
+    topic = TopicInfo("t")
+    topic.slots.extend(OpenPartition(number, None) for number in range(PARTITIONS))
     appender.topics["t"] = topic
     appender.open()
     for each in records:

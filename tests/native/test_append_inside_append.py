@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from aioproducer._native.append import PartitionSlot
+from aioproducer._native.append import OpenPartition
 from aioproducer._native.delivery import Delivery
 from tests.fakes.core_parts import CoreParts
 
@@ -140,7 +140,7 @@ def test_line_is_empty_afterwards() -> None:
     core.lines.serve()
     slot = core.queue().slot
 
-    assert isinstance(slot, PartitionSlot)
+    assert isinstance(slot, OpenPartition)
     assert slot.line == 0
     assert core.appender.append("t", b"next", None, 0, None, None, None) is not None
 

@@ -9,7 +9,7 @@ import pytest
 import uvloop
 
 from aioproducer._network.connection import BrokerConnection
-from aioproducer._network.context import NetworkEnvironment, NetworkSettings
+from aioproducer._network.context import NetworkContext, NetworkSettings
 from aioproducer._network.write_stream import honours_back_pressure
 from tests.fakes.event_log import EventList
 from tests.fakes.network import Ends
@@ -52,7 +52,7 @@ async def connect(broker: ScriptedBroker) -> tuple[BrokerConnection, asyncio.Abs
     loop = asyncio.get_running_loop()
     server = await loop.create_server(lambda: broker, "127.0.0.1", 0, family=socket.AF_INET)
     driver = TimerDriver(loop)
-    surroundings = NetworkEnvironment(
+    surroundings = NetworkContext(
         loop=loop,
         timers=driver.heap,
         random=random.Random(1),

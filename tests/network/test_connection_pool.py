@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from aioproducer._network.connection_pool import NodeLinks
+from aioproducer._network.connection_pool import ConnectionPool
 from aioproducer._network.context import NetworkSettings
-from aioproducer._protocol.messages import MetadataAnswer
+from aioproducer._protocol.messages import MetadataResponse
 from aioproducer.cluster import Cluster, Node
 from tests.fakes.network import ClientAndNetwork, Ends, client_on, environment
 from tests.fakes.scripted_broker import ScriptedBroker
@@ -17,7 +17,7 @@ SEED = Node(-1, "seed", 9092)
 
 def name_nodes(network: ClientAndNetwork, *nodes: Node) -> None:
     """Let metadata name these nodes."""
-    network.client.update_nodes(Cluster.empty().merge(MetadataAnswer(-1, nodes, ()), 0.0))
+    network.client.update_nodes(Cluster.empty().merge(MetadataResponse(-1, nodes, ()), 0.0))
 
 
 class HangsUp(ScriptedBroker):
@@ -35,7 +35,7 @@ def test_waiting_for_a_change_ends_when_change_and_timeout_come_together(*, is_c
 
     async def story() -> None:
         loop = asyncio.get_running_loop()
-        links = NodeLinks((SEED,), environment(), on_failed=lambda: None, on_tried_again=lambda: None)
+        links = ConnectionPool((SEED,), environment(), on_failed=lambda: None, on_tried_again=lambda: None)
         when = loop.time() + 0.5
         if is_change_first:
             loop.call_at(when, links.forget_known)
@@ -53,7 +53,7 @@ def test_who_was_cancelled_waits_for_no_change() -> None:
     """The next change may be long in coming, and those who give up are many."""
 
     async def story() -> str:
-        links = NodeLinks((SEED,), environment(), on_failed=lambda: None, on_tried_again=lambda: None)
+        links = ConnectionPool((SEED,), environment(), on_failed=lambda: None, on_tried_again=lambda: None)
         for _ in range(3):
             waiting = asyncio.ensure_future(links.wait_for_change(0.5))
             await asyncio.sleep(0)

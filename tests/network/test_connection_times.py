@@ -6,7 +6,7 @@ import pytest
 
 from aioproducer._network.context import NetworkSettings
 from aioproducer._protocol.messages import METADATA
-from aioproducer._protocol.transaction_messages import CodeAnswer
+from aioproducer._protocol.transaction_messages import CodeResponse
 from aioproducer.cluster import Node
 from aioproducer.errors import BrokerConnectionError
 from tests.fakes.network import Ends, client_on, connected
@@ -78,8 +78,8 @@ def test_shorter_pause_does_not_end_a_longer_one() -> None:
         network.client.connect(1)
         await until(network, lambda: bool(network.client.ready_connection(1)))
         for pause_ms in (10_000, 100):
-            answer = CodeAnswer(throttle_time_ms=pause_ms, error_code=0)
-            network.client.heed(1, answer, api=METADATA, now=network.loop.time())
+            answer = CodeResponse(throttle_time_ms=pause_ms, error_code=0)
+            network.client.apply_throttle_and_versions(1, answer, api=METADATA, now=network.loop.time())
         ready = []
         for seconds in (1, 8, 2):
             await asyncio.sleep(seconds)

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from aioproducer._network.connection import BrokerConnection
-from aioproducer._network.context import NetworkEnvironment
+from aioproducer._network.context import NetworkContext
 from aioproducer._network.response_budget import HeldAnswers
 from aioproducer.errors import BrokerConnectionError, KafkaError
 from tests.fakes.memory_transport import connect_in_memory
@@ -19,9 +19,7 @@ from tests.fakes.virtual_loop import run
 MIB = 1024 * 1024
 
 
-async def asking(
-    surroundings: NetworkEnvironment, broker: ScriptedBroker, *, ends: Ends, name: str
-) -> BrokerConnection:
+async def asking(surroundings: NetworkContext, broker: ScriptedBroker, *, ends: Ends, name: str) -> BrokerConnection:
     """A connection with a request in flight."""
     connection = BrokerConnection(surroundings, f"broker {name} at host:9092")
     connect_in_memory(surroundings.loop, connection, broker)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from aioproducer.cluster import Cluster, MetadataAnswer, Node, Partitions, PartitionView, TopicView
+from aioproducer.cluster import Cluster, MetadataResponse, Node, Partitions, PartitionView, TopicView
 from aioproducer.records import TopicPartition
 from tests.fakes.metadata_refreshing import ID, Answers, refreshing
 from tests.fakes.virtual_loop import run
@@ -27,7 +27,7 @@ def test_partitions_of_a_topic_are_copied_once_for_all_hints_of_an_answer() -> N
 
     async def story() -> Cluster:
         async with refreshing(Answers()) as (refresher, _):
-            refresher.cluster = Cluster.empty().merge(MetadataAnswer(1, NODES, (view,), "cluster", 1), 1.0)
+            refresher.cluster = Cluster.empty().merge(MetadataResponse(1, NODES, (view,), "cluster", 1), 1.0)
             hints = {TopicPartition("a", number): PartitionView(2, 6) for number in range(count)}
             refresher.apply_leader_hints(hints, topic_ids={"a": ID})
             return refresher.cluster

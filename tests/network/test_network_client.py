@@ -9,8 +9,8 @@ import pytest
 from aioproducer._network.context import NetworkSettings
 from aioproducer._protocol.messages import (
     INIT_PRODUCER_ID,
-    MetadataAnswer,
-    ProducerIdAnswer,
+    MetadataResponse,
+    ProducerIdResponse,
     decode_init_producer_id_response,
     encode_init_producer_id_request,
 )
@@ -25,7 +25,7 @@ PRODUCER_ID_77 = bytes(6) + (77).to_bytes(8, "big") + bytes(2) + b"\x00"
 
 def cluster_of(*nodes: Node) -> Cluster:
     """A cluster of these nodes and no topics."""
-    return Cluster.empty().merge(MetadataAnswer(-1, nodes, ()), 0.0)
+    return Cluster.empty().merge(MetadataResponse(-1, nodes, ()), 0.0)
 
 
 def gives_ids(broker: ScriptedBroker, heard: Heard) -> None:
@@ -33,7 +33,7 @@ def gives_ids(broker: ScriptedBroker, heard: Heard) -> None:
     broker.answer(heard, PRODUCER_ID_77)
 
 
-async def producer_id(network: ClientAndNetwork, node_id: int | None = None) -> ProducerIdAnswer:
+async def producer_id(network: ClientAndNetwork, node_id: int | None = None) -> ProducerIdResponse:
     """Ask for a producer id."""
     return await network.client.request(
         INIT_PRODUCER_ID,
@@ -54,7 +54,7 @@ async def until(network: ClientAndNetwork, condition: Callable[[], bool], limit_
 def test_request_connects_and_asks_any_broker() -> None:
     """Nothing is connected before; the bootstrap address is enough."""
 
-    async def story() -> ProducerIdAnswer:
+    async def story() -> ProducerIdResponse:
         network = client_on()
         network.loop.servers["seed", 9092] = lambda: ScriptedBroker(gives_ids)
         answer = await producer_id(network)
@@ -244,8 +244,8 @@ def test_throttled_node_is_not_ready_until_its_pause_is_over() -> None:
         network.client.update_nodes(cluster_of(Node(1, "a", 1)))
         network.client.connect(1)
         await until(network, lambda: bool(network.client.ready_connection(1)))
-        asks_for_a_pause = ProducerIdAnswer(2**31 - 1, 0, -1, -1)
-        network.client.heed(1, asks_for_a_pause, api=INIT_PRODUCER_ID, now=network.loop.time())
+        asks_for_a_pause = ProducerIdResponse(2**31 - 1, 0, -1, -1)
+        network.client.apply_throttle_and_versions(1, asks_for_a_pause, api=INIT_PRODUCER_ID, now=network.loop.time())
         seen = [bool(network.client.ready_connection(1))]
         for pause_s in (59.0, 1.1):
             await asyncio.sleep(pause_s)

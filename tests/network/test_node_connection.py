@@ -6,7 +6,7 @@ from typing import NoReturn
 import pytest
 
 from aioproducer._network.context import NetworkSettings
-from aioproducer._network.node_connection import NodeLink
+from aioproducer._network.node_connection import NodeConnection
 from aioproducer.cluster import Node
 from aioproducer.errors import BrokerConnectionError
 from tests.fakes.event_log import EventList
@@ -25,7 +25,7 @@ def test_what_an_attempt_has_waited_for_is_said(*, is_open: bool) -> None:
         else:
             virtual_loop().black_holes.add("seed")
         settings = NetworkSettings(connection_setup_timeout_ms=2000)
-        link = NodeLink(Node(-1, "seed", 9092), environment(settings), lambda _: None)
+        link = NodeConnection(Node(-1, "seed", 9092), environment(settings), lambda _: None)
         link.connect()
         await asyncio.sleep(3)
         await link.close(BrokerConnectionError("done"))
@@ -42,7 +42,7 @@ def test_attempt_that_was_called_off_is_no_reason_not_to_try_again(turns: int) -
 
     async def story() -> tuple[bool, bool, str]:
         virtual_loop().servers["seed", 9092] = ScriptedBroker
-        link = NodeLink(Node(-1, "seed", 9092), environment(), lambda _: None)
+        link = NodeConnection(Node(-1, "seed", 9092), environment(), lambda _: None)
         link.connect()
         for _ in range(turns):
             await asyncio.sleep(0)
@@ -67,7 +67,7 @@ def test_connection_that_was_not_made_counts_as_failed_once(*, is_lost: bool, fa
         surroundings, broker = environment(), ScriptedBroker()
         if is_lost:
             virtual_loop().servers["seed", 9092] = lambda: broker
-        link = NodeLink(Node(-1, "seed", 9092), surroundings, lambda _: None)
+        link = NodeConnection(Node(-1, "seed", 9092), surroundings, lambda _: None)
         link.connect()
         await asyncio.sleep(1)
         if is_lost:
@@ -110,7 +110,7 @@ def test_error_of_foreign_code_is_a_failed_attempt(step: str, error: BaseExcepti
         loop.servers["seed", 9092] = ScriptedBroker
         loop.set_exception_handler(lambda _, context: never_retrieved.append(context))
         surroundings = environment()
-        link = NodeLink(Node(-1, "seed", 9092), surroundings, lambda _: None)
+        link = NodeConnection(Node(-1, "seed", 9092), surroundings, lambda _: None)
         setattr(loop, step, fail)
         link.connect()
         await asyncio.sleep(1)
@@ -143,7 +143,7 @@ def test_next_address_is_tried_after_an_error_of_foreign_code() -> None:
             return await connects(factory, host, port)  # type: ignore[arg-type]  # as it is given
 
         loop.create_connection = create_connection  # type: ignore[method-assign, assignment]  # of this loop alone
-        link = NodeLink(Node(-1, "seed", 9092), environment(), lambda _: None)
+        link = NodeConnection(Node(-1, "seed", 9092), environment(), lambda _: None)
         link.connect()
         await asyncio.sleep(1)
         is_open = link.is_open
@@ -161,7 +161,7 @@ def test_name_without_addresses_is_said_to_have_none() -> None:
             return []
 
         virtual_loop().getaddrinfo = getaddrinfo  # type: ignore[method-assign, assignment]  # of this loop alone
-        link = NodeLink(Node(-1, "seed", 9092), environment(), lambda _: None)
+        link = NodeConnection(Node(-1, "seed", 9092), environment(), lambda _: None)
         link.connect()
         await asyncio.sleep(1)
         await link.close(BrokerConnectionError("done"))

@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 
 from aioproducer._protocol.messages import INIT_PRODUCER_ID, METADATA
-from aioproducer._protocol.transaction_messages import CodeAnswer
+from aioproducer._protocol.transaction_messages import CodeResponse
 from aioproducer.cluster import Node
 from tests.fakes.network import ClientAndNetwork, Ends, client_on
 from tests.fakes.scripted_broker import Heard, ScriptedBroker
@@ -88,7 +88,9 @@ def test_question_to_a_throttled_node_waits_until_its_pause_is_over() -> None:
         network.client.update_nodes(cluster_of(Node(1, "a", 1)))
         await connect(network, 1)
         began = network.loop.time()
-        network.client.heed(1, CodeAnswer(throttle_time_ms=5_000, error_code=0), api=METADATA, now=began)
+        network.client.apply_throttle_and_versions(
+            1, CodeResponse(throttle_time_ms=5_000, error_code=0), api=METADATA, now=began
+        )
         await producer_id(network, 1)
         await network.client.close()
         return network.loop.time() - began

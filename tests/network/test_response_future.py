@@ -4,10 +4,10 @@ import asyncio
 import struct
 
 from aioproducer._network.connection import IdleConnectionError
-from aioproducer._network.response_future import Answer
+from aioproducer._network.response_future import RawResponse
 from aioproducer._protocol.messages import (
     INIT_PRODUCER_ID,
-    MetadataAnswer,
+    MetadataResponse,
     decode_init_producer_id_response,
     encode_init_producer_id_request,
 )
@@ -17,9 +17,9 @@ from tests.fakes.scripted_broker import Heard, ScriptedBroker
 from tests.fakes.virtual_loop import run
 
 
-def who_answered(answer: Answer) -> MetadataAnswer:
+def who_answered(answer: RawResponse) -> MetadataResponse:
     """An answer that says nothing but whose it is."""
-    return MetadataAnswer(answer.node_id, (), ())
+    return MetadataResponse(answer.node_id, (), ())
 
 
 def test_version_that_is_refused_ends_the_connection_though_nobody_waits_for_the_answer_any_more() -> None:
@@ -53,7 +53,7 @@ def test_answer_names_the_node_that_the_bootstrap_broker_has_become() -> None:
 
     async def story() -> int:
         network = client_on()
-        named = MetadataAnswer(-1, (Node(5, "seed", 9092),), ())
+        named = MetadataResponse(-1, (Node(5, "seed", 9092),), ())
 
         def name_and_answer(broker: ScriptedBroker, heard: Heard) -> None:
             network.client.update_nodes(Cluster.empty().merge(named, 0.0))
@@ -73,7 +73,7 @@ def test_only_node_is_connected_to_again_when_its_connection_closes_as_it_is_ask
     async def story() -> int:
         network = client_on()
         network.loop.servers["a", 1] = lambda: ScriptedBroker(lambda broker, heard: broker.answer(heard, b""))
-        network.client.update_nodes(Cluster.empty().merge(MetadataAnswer(-1, (Node(1, "a", 1),), ()), 0.0))
+        network.client.update_nodes(Cluster.empty().merge(MetadataResponse(-1, (Node(1, "a", 1),), ()), 0.0))
         network.client.connect(1)
         await asyncio.sleep(1)
         network.client.disconnect(1, IdleConnectionError("unused"))  # and nothing has heard of it yet

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aioproducer._protocol.framing import BrokerConversation
+from aioproducer._protocol.framing import FrameProtocol
 from aioproducer.errors import ProtocolError, TlsError
 
 
-def talk(count: int = 0, *, flexible: bool = True) -> BrokerConversation[int]:
+def talk(count: int = 0, *, flexible: bool = True) -> FrameProtocol[int]:
     """A conversation with requests 0 to count - 1 in flight."""
-    conversation: BrokerConversation[int] = BrokerConversation("me")
+    conversation: FrameProtocol[int] = FrameProtocol("me")
     for number in range(count):
         conversation.send(0, 13, [b"x"], flexible=flexible, context=number)
     return conversation
@@ -158,7 +158,7 @@ def test_broken_tags_are_refused(tags: bytes) -> None:
 
 def test_correlation_ids_start_again_after_the_last() -> None:
     """They are 31 bits."""
-    conversation: BrokerConversation[int] = BrokerConversation("me", first_correlation_id=2**31 - 1)
+    conversation: FrameProtocol[int] = FrameProtocol("me", first_correlation_id=2**31 - 1)
     conversation.send(0, 13, [b"x"], flexible=True, context=1)
     conversation.send(0, 13, [b"x"], flexible=True, context=2)
 
@@ -185,9 +185,9 @@ def announced(size: int) -> bytes:
     return struct.pack(">i", size)
 
 
-def asked(api_key: int, largest_response: int | None) -> BrokerConversation[int]:
+def asked(api_key: int, largest_response: int | None) -> FrameProtocol[int]:
     """A conversation with one request in flight."""
-    conversation: BrokerConversation[int] = BrokerConversation("me")
+    conversation: FrameProtocol[int] = FrameProtocol("me")
     conversation.send(api_key, 0, [b"x"], flexible=False, context=0, largest_response=largest_response)
     return conversation
 

@@ -14,7 +14,7 @@ from kio.serial import entity_reader, entity_writer
 
 from aioproducer._protocol.api_versions import FinalizedFeatures
 from aioproducer._protocol.messages import (
-    MetadataAnswer,
+    MetadataResponse,
     Node,
     decode_api_versions_response,
     decode_init_producer_id_response,
@@ -150,7 +150,7 @@ def test_unknown_error_codes_are_passed_on() -> None:
     answer = decode_metadata_response(13, body, from_node=1)
 
     assert [topic.error_code for topic in answer.topics] == [999, 0]
-    assert isinstance(answer, MetadataAnswer)
+    assert isinstance(answer, MetadataResponse)
 
 
 def test_api_versions_answer_is_read() -> None:

@@ -14,7 +14,7 @@ from aioproducer._protocol.produce import (
     NO_TOPIC_ID,
     BatchToSend,
     NodeEndpoint,
-    PartitionAnswer,
+    PartitionResponse,
     ProduceResponse,
     decode_produce_response,
     encode_produce_request,
@@ -99,8 +99,8 @@ def test_plain_answer_is_read(version: int) -> None:
     assert response.throttle_time_ms == 7
     assert response.nodes == {}
     assert response.partitions == [
-        PartitionAnswer(name, topic_id, 0, 0, 42, -1, log_start, (), None, -1, -1),
-        PartitionAnswer(name, topic_id, 3, 6, -1, -1, log_start, (), None, -1, -1),
+        PartitionResponse(name, topic_id, 0, 0, 42, -1, log_start, (), None, -1, -1),
+        PartitionResponse(name, topic_id, 3, 6, -1, -1, log_start, (), None, -1, -1),
     ]
 
 

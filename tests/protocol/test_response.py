@@ -2,24 +2,24 @@
 
 import pytest
 
-from aioproducer._protocol.messages import MetadataAnswer, ProducerIdAnswer, TopicView
-from aioproducer._protocol.offset_messages import FetchedOffset, OffsetsAnswer
+from aioproducer._protocol.messages import MetadataResponse, ProducerIdResponse, TopicView
+from aioproducer._protocol.offset_messages import FetchedOffset, OffsetsResponse
 from aioproducer._protocol.partition_views import Partitions
 from aioproducer._protocol.primitives import Response
-from aioproducer._protocol.produce import PartitionAnswer, ProduceResponse
+from aioproducer._protocol.produce import PartitionResponse, ProduceResponse
 from aioproducer._protocol.transaction_admin_messages import (
-    MarkersAnswer,
+    MarkersResponse,
     PartitionProducers,
-    ProducersAnswer,
+    ProducersResponse,
     TransactionDescription,
-    TransactionsAnswer,
+    TransactionsResponse,
 )
 from aioproducer._protocol.transaction_messages import (
-    CodeAnswer,
-    CoordinatorAnswer,
-    EndTxnAnswer,
+    CodeResponse,
+    CoordinatorResponse,
+    EndTxnResponse,
     PartitionResult,
-    PartitionsAnswer,
+    PartitionsResponse,
 )
 
 NONE = Partitions.undescribed(0)
@@ -28,28 +28,28 @@ PAUSE_MS = 7
 ID = bytes(16)
 
 
-def refused_partition(partition: int, code: int) -> PartitionAnswer:
+def refused_partition(partition: int, code: int) -> PartitionResponse:
     """What Produce answers for one."""
-    return PartitionAnswer("t", None, partition, code, -1, -1, -1, (), None, -1, -1)
+    return PartitionResponse("t", None, partition, code, -1, -1, -1, (), None, -1, -1)
 
 
 ANSWERS: tuple[Response, ...] = (
-    MetadataAnswer(1, (), (), error_code=ODD, throttle_time_ms=PAUSE_MS),
-    MetadataAnswer(
+    MetadataResponse(1, (), (), error_code=ODD, throttle_time_ms=PAUSE_MS),
+    MetadataResponse(
         1, (), (TopicView("a", bytes(16), NONE), TopicView("t", bytes(16), NONE, ODD)), throttle_time_ms=PAUSE_MS
     ),
-    ProducerIdAnswer(PAUSE_MS, ODD, -1, -1),
+    ProducerIdResponse(PAUSE_MS, ODD, -1, -1),
     ProduceResponse(PAUSE_MS, [refused_partition(0, 0), refused_partition(1, ODD)], {}),
-    CoordinatorAnswer(PAUSE_MS, ODD, -1, "", -1),
-    PartitionsAnswer(PAUSE_MS, [PartitionResult("t", 0, 0), PartitionResult("t", 1, ODD)]),
-    CodeAnswer(PAUSE_MS, ODD),
-    EndTxnAnswer(PAUSE_MS, ODD),
-    OffsetsAnswer(PAUSE_MS, ODD, []),
-    OffsetsAnswer(PAUSE_MS, 0, [FetchedOffset("t", 0, 5, "", 0), FetchedOffset("t", 1, -1, "", ODD)]),
-    TransactionsAnswer(ODD, [], [], PAUSE_MS),
+    CoordinatorResponse(PAUSE_MS, ODD, -1, "", -1),
+    PartitionsResponse(PAUSE_MS, [PartitionResult("t", 0, 0), PartitionResult("t", 1, ODD)]),
+    CodeResponse(PAUSE_MS, ODD),
+    EndTxnResponse(PAUSE_MS, ODD),
+    OffsetsResponse(PAUSE_MS, ODD, []),
+    OffsetsResponse(PAUSE_MS, 0, [FetchedOffset("t", 0, 5, "", 0), FetchedOffset("t", 1, -1, "", ODD)]),
+    TransactionsResponse(ODD, [], [], PAUSE_MS),
     TransactionDescription(ODD, "id", "", 0, -1, -1, -1, [], PAUSE_MS),
-    ProducersAnswer(PAUSE_MS, [PartitionProducers("t", 0, ODD, [])]),
-    MarkersAnswer([0, ODD], PAUSE_MS),
+    ProducersResponse(PAUSE_MS, [PartitionProducers("t", 0, ODD, [])]),
+    MarkersResponse([0, ODD], PAUSE_MS),
 )
 
 

@@ -12,7 +12,7 @@ from kio.serial import entity_reader, entity_writer
 
 from aioproducer._protocol.offset_messages import (
     FetchedOffset,
-    OffsetsAnswer,
+    OffsetsResponse,
     decode_offset_fetch_response,
     encode_offset_fetch_request,
 )
@@ -22,7 +22,7 @@ from aioproducer._protocol.transaction_admin_messages import (
     PartitionProducers,
     TransactionDescription,
     TransactionMarker,
-    TransactionsAnswer,
+    TransactionsResponse,
     decode_describe_producers_response,
     decode_describe_transactions_response,
     decode_list_transactions_response,
@@ -93,7 +93,7 @@ def test_offset_fetch_answer() -> None:
     answer = decode_offset_fetch_response(data)
 
     offsets = [FetchedOffset("a", 0, 5, "m", 0), FetchedOffset("a", 2, -1, "", 0), FetchedOffset("b", 7, -1, "", 88)]
-    assert answer == OffsetsAnswer(0, 0, offsets)
+    assert answer == OffsetsResponse(0, 0, offsets)
 
 
 @pytest.mark.parametrize("version", [0, 1])
@@ -124,7 +124,7 @@ def test_list_transactions_answer(version: int) -> None:
 
     answer = decode_list_transactions_response(version, data)
 
-    assert answer == TransactionsAnswer(0, ["Odd"], [ListedTransaction("t-1", 4000, "Ongoing")])
+    assert answer == TransactionsResponse(0, ["Odd"], [ListedTransaction("t-1", 4000, "Ongoing")])
 
 
 def test_describe_transactions() -> None:

@@ -31,9 +31,9 @@ from aioproducer._protocol.transaction_messages import (
     ADD_PARTITIONS_TO_TXN,
     END_TXN,
     FIND_COORDINATOR,
-    CodeAnswer,
+    CodeResponse,
     CoordinatorType,
-    EndTxnAnswer,
+    EndTxnResponse,
     PartitionResult,
     TransactionIdentity,
     decode_add_offsets_response,
@@ -246,7 +246,7 @@ def test_add_offsets_request_and_answer_are_what_kafka_describes(version: int) -
 
     assert (entity.transactional_id, entity.producer_id, entity.producer_epoch) == IDENTITY
     assert entity.group_id == "readers"
-    assert decode_add_offsets_response(version, written_by_kio(answer)) == CodeAnswer(5, 30)
+    assert decode_add_offsets_response(version, written_by_kio(answer)) == CodeResponse(5, 30)
 
 
 @pytest.mark.parametrize("is_commit", [True, False], ids=["commit", "abort"])
@@ -268,7 +268,7 @@ def test_end_txn_request_and_answer_are_what_kafka_describes(version: int, is_co
 
     assert (entity.transactional_id, entity.producer_id, entity.producer_epoch) == IDENTITY
     assert entity.committed is is_commit
-    expected = EndTxnAnswer(5, 0, 77, 8) if version >= 5 else EndTxnAnswer(5, 0)
+    expected = EndTxnResponse(5, 0, 77, 8) if version >= 5 else EndTxnResponse(5, 0)
     assert decode_end_txn_response(version, written_by_kio(answer)) == expected
 
 

@@ -2,14 +2,14 @@
 
 import pytest
 
-from aioproducer._sender.await_hint import STREAK, OneByOneWatch
+from aioproducer._sender.await_hint import STREAK, SerialAwaitDetector
 from tests.fakes.event_log import EventList
 
 
 def told(*, pause: float, took: float, records: int = 1, is_awaited: bool = True) -> list[str]:
     """The events after so many batches of a kind; each begins `pause` seconds after the end of the one before."""
     log = EventList()
-    watch = OneByOneWatch(log)  # type: ignore[arg-type]  # `error` is not used
+    watch = SerialAwaitDetector(log)  # type: ignore[arg-type]  # `error` is not used
     now = 100.0
     for _ in range(STREAK * 3):
         called_at = now + pause
@@ -41,7 +41,7 @@ def test_others_are_not_told(kind: dict[str, float]) -> None:
 def test_some_pauses_are_forgiven() -> None:
     """A busy machine makes them."""
     log = EventList()
-    watch = OneByOneWatch(log)  # type: ignore[arg-type]
+    watch = SerialAwaitDetector(log)  # type: ignore[arg-type]
     now = 100.0
     for number in range(STREAK * 2):
         called_at = now + (0.1 if number % 50 == 0 else 0.0)

@@ -4,7 +4,7 @@ from itertools import product
 
 import pytest
 
-from aioproducer._protocol.produce import PartitionAnswer
+from aioproducer._protocol.produce import PartitionResponse
 from aioproducer._sender.produce_outcome import (
     BatchFacts,
     Complete,
@@ -95,9 +95,9 @@ ROWS: dict[int, tuple[str, type]] = {
 }
 
 
-def answer(code: int, *, base_offset: int = -1, records: tuple[tuple[int, str | None], ...] = ()) -> PartitionAnswer:
+def answer(code: int, *, base_offset: int = -1, records: tuple[tuple[int, str | None], ...] = ()) -> PartitionResponse:
     """A broker's word on one batch."""
-    return PartitionAnswer(
+    return PartitionResponse(
         topic="t",
         topic_id=None,
         partition=0,
@@ -379,7 +379,7 @@ def test_copy_keeps_the_records_own_timestamps() -> None:
 
 
 @pytest.mark.parametrize("given", [None, answer(0, base_offset=-2)], ids=["left out", "nonsense"])
-def test_answer_that_cannot_be_used_counts_as_a_lost_connection(given: PartitionAnswer | None) -> None:
+def test_answer_that_cannot_be_used_counts_as_a_lost_connection(given: PartitionResponse | None) -> None:
     """Whose stream is not trusted any more."""
     assert decide(given, FIRST, IDEMPOTENT) == Retry(maybe_written=True, refresh_metadata=True)
     assert outcome_of(decide(given, FIRST, ONCE)) is Outcome.UNKNOWN

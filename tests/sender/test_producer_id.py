@@ -10,7 +10,7 @@ import pytest
 
 from aioproducer._accumulator.producer_identity import ProducerIdentity
 from aioproducer._network.network_client import NetworkClient
-from aioproducer._sender.producer_id import ProducerIdSource
+from aioproducer._sender.producer_id import ProducerIdFetcher
 from aioproducer._timing.retry_backoff import ExponentialBackoff
 from tests.fakes.event_log import EventList
 from tests.fakes.network import client_on
@@ -23,10 +23,10 @@ NOT_THERE_YET = 14
 
 def source_of(
     client: NetworkClient, identity: ProducerIdentity, *, on_assigned: Callable[[], None] = lambda: None
-) -> ProducerIdSource:
+) -> ProducerIdFetcher:
     """One that pauses for 0.1 s after the first failure, and for 10 s at most."""
     backoff = ExponentialBackoff(100, 10_000, 0.0, random=random.Random(1))
-    return ProducerIdSource(
+    return ProducerIdFetcher(
         client,
         identity,
         backoff,

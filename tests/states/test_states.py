@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
 from aioproducer import KafkaError, Producer
 from aioproducer._producer.producer_state import TRANSITIONS, ProducerState
-from aioproducer._producer.transaction import TransactionalVerbs
+from aioproducer._producer.transaction import TransactionMethods
 from aioproducer.testing import FakeCluster
 from tests.fakes.background_tasks import background_tasks
 from tests.fakes.virtual_cluster import ClusterLoop
@@ -51,7 +51,7 @@ def test_every_public_call_has_its_row() -> None:
     """
     public = {name for name in dir(Producer) if not name.startswith("_")}
     left_out = {"send_arrow", "mark_forked", "use_sources", "use_log", "topic_of", "handed"}
-    left_out |= {name for name in dir(TransactionalVerbs) if not name.startswith("_")} - {"partitions_for"}
+    left_out |= {name for name in dir(TransactionMethods) if not name.startswith("_")} - {"partitions_for"}
     left_out |= {"committed_offsets"}
 
     assert public - left_out - {call.partition("(")[0] for call in CALLS} == set()

@@ -3,7 +3,7 @@
 import pytest
 
 from aioproducer import Producer
-from aioproducer._producer.transaction import TransactionalVerbs
+from aioproducer._producer.transaction import TransactionMethods
 from tests.states.page import transactional_cells
 from tests.states.transactional_situations import SITUATIONS, TRANSACTIONAL_CALLS, made_in
 
@@ -15,7 +15,7 @@ def test_page_has_every_cell() -> None:
 
 def test_every_transactional_verb_has_its_row() -> None:
     """A new one needs one; what is left out is for other classes."""
-    verbs = {name for name in dir(TransactionalVerbs) if not name.startswith("_")} | {"committed_offsets"}
+    verbs = {name for name in dir(TransactionMethods) if not name.startswith("_")} | {"committed_offsets"}
     verbs -= {"transaction_in_hand"}
     rows = {call.removeprefix("async with ").partition("(")[0] for call in TRANSACTIONAL_CALLS}
 

@@ -10,7 +10,7 @@ import pytest
 import uvloop
 
 from aioproducer._timing import fine_timer as fine_time
-from aioproducer._timing.fine_timer import FINE_GRAIN_S, FineTime
+from aioproducer._timing.fine_timer import FINE_GRAIN_S, HighResolutionTimer
 from aioproducer._timing.timers import TICK_S
 from tests.fakes.virtual_loop import VirtualLoop
 
@@ -26,7 +26,7 @@ def descriptors() -> int:
     return psutil.Process().num_fds()
 
 
-async def rung(time: FineTime, after_s: float) -> float:
+async def rung(time: HighResolutionTimer, after_s: float) -> float:
     """Set the alarm, and return how long it took."""
     has_rung = asyncio.Event()
     began = time.now()
@@ -43,7 +43,7 @@ def test_alarm_rings_once_and_not_before_its_time(new_loop: NewLoop) -> None:
     """Again and again, and each time by the same clock."""
 
     async def main() -> list[float]:
-        time = FineTime(asyncio.get_running_loop())
+        time = HighResolutionTimer(asyncio.get_running_loop())
         try:
             return [await rung(time, SOON_S) for _ in range(20)]
         finally:
@@ -59,7 +59,7 @@ def test_alarm_is_set_for_one_thing_at_a_time(new_loop: NewLoop) -> None:
 
     async def main() -> list[str]:
         loop = asyncio.get_running_loop()
-        time, heard = FineTime(loop), list[str]()
+        time, heard = HighResolutionTimer(loop), list[str]()
         now = time.now()
         time.ring_at(now + SOON_S, now, lambda: heard.append("first"))
         time.ring_at(now + 2 * SOON_S, now, lambda: heard.append("second"))
@@ -86,7 +86,7 @@ def test_nothing_is_left_behind(new_loop: NewLoop) -> None:
 
     async def main() -> None:
         before = descriptors()
-        time = FineTime(asyncio.get_running_loop())
+        time = HighResolutionTimer(asyncio.get_running_loop())
         time.stop()
         assert descriptors() == before
         await rung(time, SOON_S)
@@ -108,7 +108,7 @@ def test_nothing_is_left_behind(new_loop: NewLoop) -> None:
 def test_grain_is_that_of_the_kernel_where_time_is_real(new_loop: NewLoop, is_fine: bool) -> None:  # noqa: FBT001
     """Loops of tests have a time of their own."""
     loop = new_loop()
-    time = FineTime(loop)
+    time = HighResolutionTimer(loop)
 
     assert time.grain_s == (FINE_GRAIN_S if is_fine else TICK_S)
     assert (time.now is monotonic) == is_fine
@@ -126,7 +126,7 @@ def test_timers_of_the_loop_do_where_no_descriptor_is_left(new_loop: NewLoop, mo
     monkeypatch.setattr(fine_time, "open_timer", refuse)
 
     async def main() -> float:
-        time = FineTime(asyncio.get_running_loop())
+        time = HighResolutionTimer(asyncio.get_running_loop())
         await rung(time, SOON_S)
         assert time.grain_s == TICK_S
         now = time.now()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from aioproducer._protocol.transaction_messages import CoordinatorAnswer
+from aioproducer._protocol.transaction_messages import CoordinatorResponse
 from aioproducer._transactions.requests import TransactionRequest
 from aioproducer.errors import BrokerConnectionError
 from tests.fakes.transaction_scene import OFFSETS, READERS, Scene, State, on_both
@@ -21,7 +21,7 @@ def finding(scene: Scene) -> TransactionRequest:
 
 def refuse(scene: Scene, code: int) -> None:
     """Answer it with a code."""
-    scene.manager.answered(finding(scene), CoordinatorAnswer(0, code, -1, "", -1), scene.now)
+    scene.manager.answered(finding(scene), CoordinatorResponse(0, code, -1, "", -1), scene.now)
 
 
 def forget_coordinator(scene: Scene) -> None:
@@ -95,7 +95,7 @@ def test_lookup_for_offsets_that_an_abort_has_made_needless_changes_nothing(vers
     scene.manager.abort()
     scene.manager.flushed()
 
-    scene.manager.answered(request, CoordinatorAnswer(0, 30, -1, "", -1), scene.now)
+    scene.manager.answered(request, CoordinatorResponse(0, 30, -1, "", -1), scene.now)
 
     if version < 2:
         scene.do("EndTxn")

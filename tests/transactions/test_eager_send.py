@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from aioproducer._producer.transaction import Transaction
-from aioproducer._transactions.records import LEAST_BYTES, EarlyRequests
+from aioproducer._transactions.records import LEAST_BYTES, EagerSend
 from aioproducer.testing import ApiKey, FakeCluster
 from tests.fakes.core_parts import CoreParts, values
 from tests.fakes.transactional_cluster import V2_RELEASE, Release, cluster_of, committed, on_every_release, producer_of
@@ -24,7 +24,7 @@ class Writing:
         self.core = CoreParts(leaders=(1,) * partitions, linger_s=60, batch_size=batch_size, memory=8 * KIB * KIB)
         self.is_idle = True
         self.turns = 0
-        EarlyRequests(self.core.appender, self.core.open_batches, lambda: self.is_idle)
+        EagerSend(self.core.appender, self.core.open_batches, lambda: self.is_idle)
 
     def write(self, kib: int, *, partition: int = 0) -> None:
         """Write so much, giving the loop the turns that are wanted."""

@@ -163,7 +163,7 @@ def test_fresh_identity_pipelines_until_something_is_doubtful(shared: Transactio
     queue.identity.join_transaction()
     assert queue.identity.is_confirmed(1, 0.0)
 
-    queue.identity.doubt()
+    queue.identity.require_confirmation()
     assert not queue.identity.is_confirmed(1, 0.0)
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from aioproducer._protocol.transaction_messages import (
-    CoordinatorAnswer,
+    CoordinatorResponse,
 )
 from aioproducer._transactions.requests import OffsetsToSend
 from aioproducer.errors import (
@@ -27,7 +27,7 @@ def test_identity_is_asked_of_the_coordinator_that_any_broker_names() -> None:
     finding = scene.manager.next_request(scene.now)
     assert finding is not None
     assert (finding.api.name, scene.manager.node_of(finding)) == ("FindCoordinator", None)
-    scene.manager.answered(finding, CoordinatorAnswer(0, 0, 4, "h", 9092), scene.now)
+    scene.manager.answered(finding, CoordinatorResponse(0, 0, 4, "h", 9092), scene.now)
     asking = scene.manager.next_request(scene.now)
 
     assert asking is not None

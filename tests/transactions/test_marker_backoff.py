@@ -2,12 +2,12 @@
 
 import pytest
 
-from aioproducer._transactions.begin_delays import BROKER_WAITS_S, LONGEST_S, SHORTEST_REST, STEP_S, MarkerPause
+from aioproducer._transactions.begin_delays import BROKER_WAITS_S, LONGEST_S, SHORTEST_REST, STEP_S, MarkerBackoff
 
 ANSWER_S = 0.003
 
 
-def live(pause: MarkerPause, *, markers_s: float, transactions: int, away_s: float = 0.0) -> int:
+def live(pause: MarkerBackoff, *, markers_s: float, transactions: int, away_s: float = 0.0) -> int:
     """How many transactions had to wait for a broker whose markers take so long, and which is so far away."""
     waited = 0
     for _ in range(transactions):
@@ -20,7 +20,7 @@ def live(pause: MarkerPause, *, markers_s: float, transactions: int, away_s: flo
 
 def test_nobody_waits_where_markers_are_written_in_time() -> None:
     """Or while the requests are on their way."""
-    pause = MarkerPause()
+    pause = MarkerBackoff()
 
     assert live(pause, markers_s=0.001, away_s=0.002, transactions=1_000) == 0
     assert pause.seconds == 0.0
@@ -28,7 +28,7 @@ def test_nobody_waits_where_markers_are_written_in_time() -> None:
 
 def test_brokers_that_are_far_away_are_taken_for_early_ones_for_a_while_only() -> None:
     """Their answers take as long as those that waited; what that costs is little beside them."""
-    pause = MarkerPause()
+    pause = MarkerBackoff()
     paused_s = 0.0
     for _ in range(1_000):
         live(pause, markers_s=0.001, away_s=0.05, transactions=1)
@@ -42,7 +42,7 @@ def test_brokers_that_are_far_away_are_taken_for_early_ones_for_a_while_only() -
 
 def test_first_answer_of_all_may_be_the_slowest() -> None:
     """The brokers, and this process, do then for the first time what they do."""
-    pause = MarkerPause()
+    pause = MarkerBackoff()
     pause.begin(3 * ANSWER_S, 0.0)
     live(pause, markers_s=0.002, transactions=50)
 
@@ -52,7 +52,7 @@ def test_first_answer_of_all_may_be_the_slowest() -> None:
 
 def test_less_than_half_a_grain_is_no_wait() -> None:
     """Whoever waits cannot keep it."""
-    fine, coarse = MarkerPause(grain_s=0.0001), MarkerPause(grain_s=0.001)
+    fine, coarse = MarkerBackoff(grain_s=0.0001), MarkerBackoff(grain_s=0.001)
     for pause in (fine, coarse):
         pause.begin(ANSWER_S, 0.0)
         pause.begin(ANSWER_S + BROKER_WAITS_S, 100.0)
@@ -65,7 +65,7 @@ def test_less_than_half_a_grain_is_no_wait() -> None:
 @pytest.mark.parametrize("markers_s", [0.0004, 0.0013, 0.003, 0.009])
 def test_pause_becomes_what_the_markers_take(markers_s: float) -> None:
     """And then the broker has to wait now and then only, which is how the pause follows it down."""
-    pause = MarkerPause()
+    pause = MarkerBackoff()
     pause.begin(ANSWER_S, 0.0)  # the very first has nothing to wait for
     live(pause, markers_s=markers_s, transactions=50)
 
@@ -75,7 +75,7 @@ def test_pause_becomes_what_the_markers_take(markers_s: float) -> None:
 
 def test_pause_follows_markers_that_have_become_quick() -> None:
     """It eases until a broker waits."""
-    pause = MarkerPause()
+    pause = MarkerBackoff()
     pause.begin(ANSWER_S, 0.0)
     live(pause, markers_s=0.008, transactions=100)
     live(pause, markers_s=0.001, transactions=400)
@@ -85,7 +85,7 @@ def test_pause_follows_markers_that_have_become_quick() -> None:
 
 def test_pause_that_nobody_waited_for_teaches_nothing() -> None:
     """A caller slow enough by himself says nothing of those who are not."""
-    pause = MarkerPause()
+    pause = MarkerBackoff()
     pause.begin(ANSWER_S, 0.0)
     live(pause, markers_s=0.003, transactions=50)
     seconds = pause.seconds
@@ -95,7 +95,7 @@ def test_pause_that_nobody_waited_for_teaches_nothing() -> None:
     assert (pause.seconds, pause.until) == (seconds, 5.0 + seconds)
 
 
-def rests(pause: MarkerPause, *, markers_s: float, transactions: int) -> list[int]:
+def rests(pause: MarkerBackoff, *, markers_s: float, transactions: int) -> list[int]:
     """How many transactions went without a pause, each time after it had become too long."""
     without = []
     before = pause.seconds
@@ -111,7 +111,7 @@ def rests(pause: MarkerPause, *, markers_s: float, transactions: int) -> list[in
 
 def test_markers_that_take_too_long_are_not_waited_for() -> None:
     """A pause and the broker's wait would be paid for both."""
-    pause = MarkerPause()
+    pause = MarkerBackoff()
     pause.begin(ANSWER_S, 0.0)
 
     assert rests(pause, markers_s=2 * LONGEST_S, transactions=90) == [SHORTEST_REST, 2 * SHORTEST_REST]
@@ -119,7 +119,7 @@ def test_markers_that_take_too_long_are_not_waited_for() -> None:
 
 def test_markers_that_take_too_long_again_and_again_are_waited_for_less_and_less_often() -> None:
     """Those in between would have the pause become as long as it may be, over and over."""
-    pause = MarkerPause()
+    pause = MarkerBackoff()
     pause.begin(ANSWER_S, 0.0)
     paused = 0
     for _ in range(10_000):
@@ -132,7 +132,7 @@ def test_markers_that_take_too_long_again_and_again_are_waited_for_less_and_less
 
 def test_broker_that_was_slow_as_it_started_is_waited_for_soon() -> None:
     """A thousand transactions took a rest, each of which was put off by the broker for 20 ms."""
-    pause = MarkerPause()
+    pause = MarkerBackoff()
     pause.begin(ANSWER_S, 0.0)
     live(pause, markers_s=2 * LONGEST_S, transactions=round(LONGEST_S / STEP_S) + 1)
     assert pause.seconds == 0.0
@@ -143,4 +143,4 @@ def test_broker_that_was_slow_as_it_started_is_waited_for_soon() -> None:
 
 def test_pause_shows_how_long_it_is() -> None:
     """For debuggers."""
-    assert repr(MarkerPause()) == "<MarkerPause seconds=0.0000>"
+    assert repr(MarkerBackoff()) == "<MarkerPause seconds=0.0000>"

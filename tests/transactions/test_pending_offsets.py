@@ -1,7 +1,7 @@
 """The line of offsets that a transaction still has to commit."""
 
 from aioproducer._protocol.transaction_messages import CoordinatorType, TransactionIdentity
-from aioproducer._transactions.open_transaction import OffsetsInLine
+from aioproducer._transactions.open_transaction import PendingOffsets
 from aioproducer._transactions.requests import Coordinator, OffsetsToSend, add_offsets, commit_offsets
 from aioproducer.records import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 
@@ -17,7 +17,7 @@ def offsets(offset: int, group: str = "readers", generation: int = -1) -> Offset
 
 def test_the_same_again_is_what_is_in_line() -> None:
     """Also when another group's came after it."""
-    line = OffsetsInLine()
+    line = PendingOffsets()
     first = line.put(offsets(7))
     other = line.put(offsets(7, "others"))
 
@@ -28,7 +28,7 @@ def test_the_same_again_is_what_is_in_line() -> None:
 
 def test_what_was_given_after_others_of_its_group_is_sent_after_them() -> None:
     """Joined to what is before them, it would be overwritten."""
-    line = OffsetsInLine()
+    line = PendingOffsets()
     first, second = line.put(offsets(7)), line.put(offsets(8))
     third = line.put(offsets(7))
 
@@ -37,7 +37,7 @@ def test_what_was_given_after_others_of_its_group_is_sent_after_them() -> None:
 
 def test_member_of_another_generation_says_something_else() -> None:
     """It may be refused where the other is not."""
-    line = OffsetsInLine()
+    line = PendingOffsets()
     first = line.put(offsets(7, generation=1))
 
     assert line.put(offsets(7, generation=2)) is not first
@@ -45,7 +45,7 @@ def test_member_of_another_generation_says_something_else() -> None:
 
 def test_what_was_answered_is_in_line_no_more() -> None:
     """And stays so when the answer comes after the abort."""
-    line = OffsetsInLine()
+    line = PendingOffsets()
     first = line.put(offsets(7))
     line.forward(add_offsets(COORDINATOR, IDENTITY, first))
     assert (first.is_added, first.is_done, bool(line)) == (True, False, True)

@@ -2,12 +2,12 @@
 
 import pytest
 
-from aioproducer._protocol.messages import ProducerIdAnswer
+from aioproducer._protocol.messages import ProducerIdResponse
 from aioproducer._protocol.transaction_messages import (
-    CoordinatorAnswer,
-    EndTxnAnswer,
+    CoordinatorResponse,
+    EndTxnResponse,
     PartitionResult,
-    PartitionsAnswer,
+    PartitionsResponse,
 )
 from aioproducer._transactions.requests import OffsetsToSend
 from aioproducer.errors import (
@@ -138,9 +138,9 @@ def test_epochs_that_are_used_up_are_the_coordinators_business(version: int) -> 
     if version < 2:
         scene.answer(ending)
         renewal = scene.ask()
-        scene.manager.answered(renewal, ProducerIdAnswer(0, 0, 88, 0), scene.now)
+        scene.manager.answered(renewal, ProducerIdResponse(0, 0, 88, 0), scene.now)
     else:
-        scene.manager.answered(ending, EndTxnAnswer(0, 0, 88, 0), scene.now)
+        scene.manager.answered(ending, EndTxnResponse(0, 0, 88, 0), scene.now)
     assert scene.manager.begin(version)
     scene.manager.use(queue, scene.now)
     if version < 2:
@@ -202,7 +202,7 @@ def test_v1_partition_that_was_not_tried_is_not_the_reason() -> None:
     request = scene.ask()
     results = [PartitionResult("mine", 0, 55), PartitionResult("secret", 0, 29)]
 
-    scene.manager.answered(request, PartitionsAnswer(0, results), scene.now)
+    scene.manager.answered(request, PartitionsResponse(0, results), scene.now)
 
     assert scene.manager.error is not None
     cause = scene.manager.error.__cause__
@@ -233,7 +233,7 @@ def test_v1_partition_that_the_answer_left_out_was_not_added() -> None:
     queue = scene.queue()
     scene.manager.use(queue, scene.now)
 
-    scene.manager.answered(scene.ask(), PartitionsAnswer(0, []), scene.now)
+    scene.manager.answered(scene.ask(), PartitionsResponse(0, []), scene.now)
     assert not queue.identity.can_stamp
     scene.pass_time(1)
     scene.do("AddPartitionsToTxn")
@@ -266,7 +266,7 @@ def test_offsets_are_done_when_all_of_them_are(version: int) -> None:
     request = scene.ask()
     results = [PartitionResult("orders", 0, 0), PartitionResult("orders", 1, 14)]
 
-    scene.manager.answered(request, PartitionsAnswer(0, results), scene.now)
+    scene.manager.answered(request, PartitionsResponse(0, results), scene.now)
 
     assert not sending.is_done
     assert "orders-1" in scene.manager.pacing.trouble
@@ -304,7 +304,7 @@ def test_group_that_may_not_be_looked_up_ends_the_transaction_alone() -> None:
     finding = scene.manager.next_request(scene.now)
     assert finding is not None
 
-    scene.manager.answered(finding, CoordinatorAnswer(0, 30, -1, "", -1), scene.now)
+    scene.manager.answered(finding, CoordinatorResponse(0, 30, -1, "", -1), scene.now)
 
     assert scene.is_in(State.ABORTABLE_ERROR)
     scene.manager.abort()

@@ -11,15 +11,15 @@ from aioproducer._protocol.transaction_messages import (
     END_TXN,
     FIND_COORDINATOR,
 )
-from aioproducer._transactions.verdicts import Verdict, verdict_on, worst_of
+from aioproducer._transactions.verdicts import ErrorAction, verdict_on, worst_of
 
-DONE, SOON, RETRY, REFIND, ABORTABLE, RENEW, FATAL = Verdict
+DONE, SOON, RETRY, REFIND, ABORTABLE, RENEW, FATAL = ErrorAction
 
 APIS = (FIND_COORDINATOR, INIT_PRODUCER_ID, ADD_PARTITIONS_TO_TXN, ADD_OFFSETS_TO_TXN, TXN_OFFSET_COMMIT, END_TXN)
 OF_THE_TRANSACTION = (ADD_PARTITIONS_TO_TXN, ADD_OFFSETS_TO_TXN, TXN_OFFSET_COMMIT, END_TXN)
 
 # Code -> what it means for FindCoordinator, InitProducerId, AddPartitions, AddOffsets, TxnOffsetCommit, EndTxn.
-TABLE: dict[int, tuple[Verdict, ...]] = {
+TABLE: dict[int, tuple[ErrorAction, ...]] = {
     -1: (RETRY, RETRY, RETRY, RETRY, RETRY, RETRY),
     0: (DONE, DONE, DONE, DONE, DONE, DONE),
     3: (RETRY, RETRY, RETRY, RETRY, RETRY, RETRY),
@@ -104,6 +104,8 @@ def test_fenced_producer_is_never_retried(api: Api) -> None:
         ([0, 55], (ABORTABLE, 55)),
     ],
 )
-def test_worst_code_counts_and_what_was_not_tried_is_no_reason(codes: list[int], expected: tuple[Verdict, int]) -> None:
+def test_worst_code_counts_and_what_was_not_tried_is_no_reason(
+    codes: list[int], expected: tuple[ErrorAction, int]
+) -> None:
     """OPERATION_NOT_ATTEMPTED says that another partition is the reason."""
     assert worst_of(ADD_PARTITIONS_TO_TXN.key, codes) == expected

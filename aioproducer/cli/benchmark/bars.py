@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 
-class Verdict(Enum):
+class ErrorAction(Enum):
     """Where a figure stands."""
 
     AIM_REACHED = "aim reached"
@@ -33,15 +33,15 @@ class Bar:
     """Whether less is better."""
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> ErrorAction:
         """Where `value` stands."""
         if self.value is None:
-            return Verdict.NOT_MEASURED
+            return ErrorAction.NOT_MEASURED
         if self.must is not None and not self._reaches(self.value, self.must):
-            return Verdict.MISSED
+            return ErrorAction.MISSED
         if self.aim is not None and self._reaches(self.value, self.aim):
-            return Verdict.AIM_REACHED
-        return Verdict.REACHED if self.must is not None else Verdict.BELOW_AIM
+            return ErrorAction.AIM_REACHED
+        return ErrorAction.REACHED if self.must is not None else ErrorAction.BELOW_AIM
 
     def _reaches(self, value: float, mark: float) -> bool:
         return value <= mark if self.is_upper_limit else value >= mark

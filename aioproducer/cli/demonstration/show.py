@@ -24,7 +24,7 @@ from aioproducer.cli.demonstration.reading_back import read_all
 from aioproducer.cli.demonstration.records import SentRecord
 from aioproducer.cli.demonstration.sending import send_all
 from aioproducer.cli.demonstration.tampering import Harm, Tampering
-from aioproducer.cli.demonstration.verdict import BrokerDeath, Verdict
+from aioproducer.cli.demonstration.verdict import BrokerDeath, ErrorAction
 
 TOPIC = "flights"
 PARTITIONS = 6
@@ -59,7 +59,7 @@ class Show:
         self._death: BrokerDeath | None = None
         self._sent_in_s = self._read_in_s = 0.0
 
-    async def run(self) -> Verdict:
+    async def run(self) -> ErrorAction:
         """Play it all.
 
         Raises:
@@ -75,7 +75,7 @@ class Show:
                 undelivered = await self._send(producer, records, watch)
                 statistics = producer.statistics()
             report = await self._read_back(records)
-        return Verdict(
+        return ErrorAction(
             report=report,
             undelivered=undelivered,
             death=self._death,

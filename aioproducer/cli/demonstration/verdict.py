@@ -21,7 +21,7 @@ class BrokerDeath:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class ErrorAction:
     """All that decides and all that is shown at the end."""
 
     report: DeliveryReport
@@ -42,7 +42,7 @@ class Verdict:
         return self.report.holds and self.undelivered is None and moved
 
 
-def verdict_lines(verdict: Verdict) -> Iterator[str]:
+def verdict_lines(verdict: ErrorAction) -> Iterator[str]:
     """The verdict as text, its first line the sentence that counts."""
     report, statistics = verdict.report, verdict.statistics
     yield _sentence(verdict)
@@ -64,7 +64,7 @@ def verdict_lines(verdict: Verdict) -> Iterator[str]:
         yield f"  undelivered: {verdict.undelivered}"
 
 
-def _sentence(verdict: Verdict) -> str:
+def _sentence(verdict: ErrorAction) -> str:
     """What to remember."""
     if verdict.holds:
         return "PASSED: every record came back, once, unaltered, in order."

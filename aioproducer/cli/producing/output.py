@@ -10,7 +10,7 @@ from typing import BinaryIO
 
 from aioproducer.cli.exit_codes import EXIT_FAILED
 from aioproducer.cli.producing.inputs import Input
-from aioproducer.cli.producing.report import Ending, report, summary
+from aioproducer.cli.producing.report import TransactionResult, report, summary
 from aioproducer.cli.producing.tally import Tally
 from aioproducer.cli.standard_streams import discard, tell
 
@@ -51,7 +51,7 @@ class Output:
         elif self._report_to is not None:
             self._file = Path(self._report_to).open("wb")  # noqa: SIM115 - `write` closes it
 
-    def write(self, ending: Ending, tally: Tally) -> int:
+    def write(self, ending: TransactionResult, tally: Tally) -> int:
         """Tell how it ended; a reader that has gone away is no reason to fail.
 
         Returns:

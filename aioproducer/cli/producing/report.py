@@ -18,7 +18,7 @@ MIN_SPEED_S, MIN_SPEED_RECORDS = 1.0, 100
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
+class TransactionResult:
     """How a run ended, besides its tally."""
 
     topic: str
@@ -39,7 +39,7 @@ class Ending:
     """What became of it; None without one."""
 
 
-def report(ending: Ending, tally: Tally) -> dict[str, object]:
+def report(ending: TransactionResult, tally: Tally) -> dict[str, object]:
     """The report as JSON values; see `docs/how-to/produce_files.md` for the meaning of each field."""
     input_name, line = tally.place(tally.complete_to)
     return {
@@ -70,7 +70,7 @@ def report(ending: Ending, tally: Tally) -> dict[str, object]:
     }
 
 
-def summary(ending: Ending, tally: Tally) -> Iterator[str]:
+def summary(ending: TransactionResult, tally: Tally) -> Iterator[str]:
     """Lines for people: what was delivered, what was not and why, and how far it got."""
     if ending.error is not None:
         yield ending.error
@@ -112,7 +112,7 @@ def _places(problem: Problem, tally: Tally) -> str:
     return "".join(parts) + (f" and {more:,} lines more" if more else "")
 
 
-def _delivered(ending: Ending, tally: Tally) -> str:
+def _delivered(ending: TransactionResult, tally: Tally) -> str:
     if ending.transaction is Fate.ABORTED:
         count = f"the transaction is aborted: nothing of the input is in {ending.topic}"
         return count if ending.interrupted_by is None else f"interrupted: {count}"
@@ -125,7 +125,7 @@ def _delivered(ending: Ending, tally: Tally) -> str:
     return text if ending.interrupted_by is None else f"interrupted: {text}"
 
 
-def _speed(ending: Ending, tally: Tally) -> str:
+def _speed(ending: TransactionResult, tally: Tally) -> str:
     is_short = ending.elapsed_s < MIN_SPEED_S or tally.delivered < MIN_SPEED_RECORDS
     if is_short or ending.transaction is Fate.ABORTED:
         return ""

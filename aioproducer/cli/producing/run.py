@@ -15,7 +15,7 @@ from aioproducer._producer.producer import Producer
 from aioproducer.cli.exit_codes import EXIT_FAILED, EXIT_SIGNAL, EXIT_USAGE
 from aioproducer.cli.producing.feed import Feed, FeedSettings
 from aioproducer.cli.producing.inputs import InputReadError
-from aioproducer.cli.producing.report import Ending
+from aioproducer.cli.producing.report import TransactionResult
 from aioproducer.cli.producing.tally import Tally
 from aioproducer.cli.producing.whole_input import Fate, WholeInput
 from aioproducer.cli.running import ending_signals
@@ -54,7 +54,7 @@ class Run:
         self._signal: signal.Signals | None = None
         self._error: KafkaError | InputReadError | None = None
 
-    async def to_end(self) -> Ending:
+    async def to_end(self) -> TransactionResult:
         """Do it all; whatever happens, the tally then knows what became of every line read."""
         started_at, start = datetime.now(UTC), anyio.current_time()
         with anyio.open_signal_receiver(*ending_signals()) as signals:
@@ -64,7 +64,7 @@ class Run:
                 group.cancel_scope.cancel()
         for first in list(self.tally.under_way):
             self.tally.withdrawn(first)  # closed and no answer: it was taken back while it waited for room
-        return Ending(
+        return TransactionResult(
             topic=self._settings.topic,
             bootstrap_servers=",".join(self._config.bootstrap_servers),
             started_at=started_at,

@@ -10,18 +10,18 @@ from typing import Final, Generic
 from aioproducer._logs import event_log
 from aioproducer._network.context import NetworkSettings, Timer
 from aioproducer._network.network_client import NetworkClient
-from aioproducer._network.response_future import Answer, ResponseT
+from aioproducer._network.response_future import RawResponse, ResponseT
 from aioproducer._protocol.error_codes import ErrorCode
 from aioproducer._protocol.messages import (
     METADATA,
     Api,
-    MetadataAnswer,
+    MetadataResponse,
     decode_metadata_response,
     encode_metadata_request,
 )
 from aioproducer._protocol.transaction_messages import (
     FIND_COORDINATOR,
-    CoordinatorAnswer,
+    CoordinatorResponse,
     CoordinatorType,
     decode_find_coordinator_response,
     encode_find_coordinator_request,
@@ -45,7 +45,7 @@ class Inquiry(Generic[ResponseT]):
     api: Api
     body: Callable[[int], bytes]
     """Makes the request in a version."""
-    read: Callable[[Answer], ResponseT]
+    read: Callable[[RawResponse], ResponseT]
     """Reads the answer; may raise ProtocolError alone."""
     check: Callable[[ResponseT], None]
     """Raises what the answer refuses; a `BrokerError` that is retriable has it asked again."""
@@ -91,7 +91,7 @@ class ClusterQuestions:
             every, none = (b"\x00", b"\x01") if METADATA.is_flexible(version) else (b"\xff" * 4, b"\x00" * 4)
             return every + asked[len(none) :]
 
-        def read(answer: Answer) -> MetadataAnswer:
+        def read(answer: RawResponse) -> MetadataResponse:
             return decode_metadata_response(answer.version, answer.payload, from_node=answer.node_id)
 
         answer = await self._until_answered(lambda: self._client.request(METADATA, body, read))
@@ -128,7 +128,7 @@ class ClusterQuestions:
         def body(version: int) -> bytes:
             return encode_find_coordinator_request(version, transactional_id, CoordinatorType.TRANSACTION)
 
-        def read(answer: Answer) -> CoordinatorAnswer:
+        def read(answer: RawResponse) -> CoordinatorResponse:
             return decode_find_coordinator_response(answer.version, answer.payload, key=transactional_id)
 
         found = await self._client.request(FIND_COORDINATOR, body, read)

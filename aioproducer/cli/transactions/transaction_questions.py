@@ -17,9 +17,9 @@ from aioproducer._protocol.transaction_admin_messages import (
     LIST_TRANSACTIONS,
     WRITE_TXN_MARKERS,
     ListedTransaction,
-    MarkersAnswer,
+    MarkersResponse,
     PartitionProducers,
-    ProducersAnswer,
+    ProducersResponse,
     TransactionDescription,
     TransactionMarker,
     decode_describe_producers_response,
@@ -141,8 +141,8 @@ class Transactions:
         answers = await asyncio.gather(*(self._producers_on(leader, led) for leader, led in by_leader.items()))
         return sorted(found for answer in answers for found in answer.partitions)
 
-    async def _producers_on(self, leader: int, led: Sequence[tuple[str, int]]) -> ProducersAnswer:
-        def check(found: ProducersAnswer) -> None:
+    async def _producers_on(self, leader: int, led: Sequence[tuple[str, int]]) -> ProducersResponse:
+        def check(found: ProducersResponse) -> None:
             for partition in found.partitions:
                 raise_refusal(partition.error_code, f"producers of {partition.topic}[{partition.partition}]")
 
@@ -231,7 +231,7 @@ class Transactions:
         raise NoSuchTransactionError(f"no open transaction begins at offset {start_offset} of {topic}[{partition}]")
 
     async def _write(self, leader: int, marker: TransactionMarker) -> None:
-        def check(answer: MarkersAnswer) -> None:
+        def check(answer: MarkersResponse) -> None:
             for code in answer.error_codes:
                 raise_refusal(code, f"marker in {marker.topic}[{marker.partition}]")
 

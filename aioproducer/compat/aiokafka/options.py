@@ -13,7 +13,7 @@ from aiokafka.conn import collect_hosts
 from aiokafka.partitioner import DefaultPartitioner
 from aiokafka.producer.producer import AIOKafkaProducer as _Theirs
 
-from aioproducer.config.option_types import INT32_MAX, Whole
+from aioproducer.config.option_types import INT32_MAX, IntOption
 from aioproducer.errors import ConfigurationError, ConfigurationTypeError
 
 if TYPE_CHECKING:
@@ -179,9 +179,9 @@ def life_of_a_record(request_timeout_ms: int, linger_ms: int, *, transaction_tim
     Raises:
         ConfigurationError: one of them is no such number.
     """
-    Whole(1).accept("request_timeout_ms", request_timeout_ms)
-    least = request_timeout_ms + Whole(0).accept("linger_ms", linger_ms)
+    IntOption(1).accept("request_timeout_ms", request_timeout_ms)
+    least = request_timeout_ms + IntOption(0).accept("linger_ms", linger_ms)
     longest = min(2 * request_timeout_ms, INT32_MAX)
     if transaction_timeout_ms is not None:
-        Whole(1).accept("transaction_timeout_ms", transaction_timeout_ms)
+        IntOption(1).accept("transaction_timeout_ms", transaction_timeout_ms)
     return max(least, longest if transaction_timeout_ms is None else min(longest, transaction_timeout_ms))

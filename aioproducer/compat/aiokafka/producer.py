@@ -44,7 +44,7 @@ from aioproducer.compat.aiokafka.options import (
 )
 from aioproducer.compat.aiokafka.transactions import TransactionVerbs
 from aioproducer.config import ProducerConfig
-from aioproducer.config.option_types import Whole
+from aioproducer.config.option_types import IntOption
 from aioproducer.errors import BrokerError, KafkaError, MetadataTimeoutError, ProducerClosedError, UndeliveredError
 
 if TYPE_CHECKING:
@@ -158,7 +158,7 @@ class AIOKafkaProducer(TransactionVerbs, BatchVerbs):
             max_block_ms=request_timeout_ms,
             acks=acks,
             compression_type=compression_type or "none",
-            batch_size=Whole(0).accept("max_batch_size", max_batch_size),
+            batch_size=IntOption(0).accept("max_batch_size", max_batch_size),
             partitioner=own_partitioner(partitioner),
             max_request_size=max_request_size,
             buffer_memory=buffer_for(max_request_size),

@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 
 from aioproducer.cli.demonstration.delivery_check import DeliveryReport, Fault
-from aioproducer.cli.demonstration.verdict import BrokerDeath, Verdict, verdict_lines
+from aioproducer.cli.demonstration.verdict import BrokerDeath, ErrorAction, verdict_lines
 from aioproducer.metrics import ProducerStatistics
 
 REPORT = DeliveryReport(sent=336_776, read=336_776, keys=4_043, without_key=2_512)
-GOOD = Verdict(
+GOOD = ErrorAction(
     report=REPORT,
     undelivered=None,
     death=BrokerDeath(2, (1, 4), moved_after_s=0.52),

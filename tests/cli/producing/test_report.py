@@ -7,12 +7,12 @@ from datetime import UTC, datetime
 import pytest
 
 from aioproducer.cli.producing.formats import BadLineError
-from aioproducer.cli.producing.report import MAX_RANGES_SHOWN, Ending, report, summary
+from aioproducer.cli.producing.report import MAX_RANGES_SHOWN, TransactionResult, report, summary
 from aioproducer.cli.producing.tally import Tally
 from aioproducer.errors import DeliveryTimeoutError, Outcome
 from aioproducer.records import RecordMetadata, TopicPartition
 
-ENDING = Ending(
+ENDING = TransactionResult(
     topic="orders",
     bootstrap_servers="h:1",
     started_at=datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC),

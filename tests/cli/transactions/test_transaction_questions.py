@@ -5,7 +5,7 @@ from typing import TypeVar, cast
 
 import pytest
 
-from aioproducer._network.response_future import Answer
+from aioproducer._network.response_future import RawResponse
 from aioproducer._protocol.primitives import NO_TAGGED_FIELDS, array_length, string
 from aioproducer.cli.transactions.cluster_questions import ClusterQuestions, Inquiry
 from aioproducer.cli.transactions.transaction_questions import Transactions
@@ -25,7 +25,7 @@ class CoordinatorSaying:
     async def of_coordinator(self, transactional_id: str, inquiry: Inquiry[AnswerT]) -> AnswerT:
         """Read and check the answer, whichever id it is about."""
         del transactional_id
-        answer = inquiry.read(Answer(1, 0, memoryview(self._payload)))
+        answer = inquiry.read(RawResponse(1, 0, memoryview(self._payload)))
         inquiry.check(answer)
         return answer
 

@@ -1,6 +1,7 @@
 """One cell: a cluster, its proxies and producer processes, the nemesis over them, and the checker at the end.
 
-FOLDER/  what the checker reads (tests/programs/chaos/checker/cell_description.py), verdict.json, what processes printed,
+FOLDER/  what the checker reads (tests/programs/chaos/checker/cell_description.py), verdict.json, what processes
+printed,
          and, if anything was violated, broker-N.log and the brokers' files of the topics
 """
 

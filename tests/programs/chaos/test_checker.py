@@ -34,7 +34,8 @@ def test_checker_imports_nothing_of_the_producer(path: Path) -> None:
 @pytest.mark.parametrize("module", ["cell_check", "read_log", "__main__"])
 def test_running_checker_has_not_loaded_the_producer(module: str) -> None:
     """Not by a detour either."""
-    program = f"import sys, tests.programs.chaos.checker.{module}; print([n for n in sys.modules if n.startswith('aioproducer')])"
+    checker = f"tests.programs.chaos.checker.{module}"
+    program = f"import sys, {checker}; print([n for n in sys.modules if n.startswith('aioproducer')])"
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
 
     assert ran.stdout.strip() == "[]"

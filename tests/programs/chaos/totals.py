@@ -1,4 +1,7 @@
-"""Adds the evidence of all runs up: `python -m tests.programs.chaos.totals [FILE]` prints a table for the documentation."""
+"""Adds the evidence of all runs up.
+
+`python -m tests.programs.chaos.totals [FILE]` prints a table for the documentation.
+"""
 
 import json
 import sys

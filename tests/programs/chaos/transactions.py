@@ -1,4 +1,6 @@
-"""Transactions on real brokers that are killed, frozen and cut off: `python -m tests.programs.chaos.transactions --minutes 60`.
+"""Transactions on real brokers that are killed, frozen and cut off.
+
+`python -m tests.programs.chaos.transactions --minutes 60`.
 
 | workload | processes |
 |---|---|

@@ -5,7 +5,7 @@ from typing import Protocol, cast
 
 from hypothesis import strategies as st
 
-from aioproducer.config.option_types import Acks, Choice, Flag, GzipLevel, OptionKind, Whole
+from aioproducer.config.option_types import Acks, BoolOption, EnumOption, GzipLevel, IntOption, OptionKind
 from aioproducer.config.producer_config import option_kinds
 from aioproducer.partitioners import RoundRobinPartitioner
 from aioproducer.serializers import BytesSerializer
@@ -40,7 +40,7 @@ NOT_HERE = {"security_protocol", "transactional_id"}
 
 FEW: dict[type, list[object]] = {
     GzipLevel: [-1, 1, 5, 9],
-    Flag: [True, False],
+    BoolOption: [True, False],
     Acks: ["all", -1, "-1", 0, 1, "1"],
 }
 """Values of the kinds that have few."""
@@ -54,7 +54,7 @@ class _Ranged(Protocol):
 
 
 @st.composite
-def whole(draw: st.DrawFn, name: str, kind: Whole) -> int:
+def whole(draw: st.DrawFn, name: str, kind: IntOption) -> int:
     """A number in the range in which things work, one time in ten at the very edges of what is legal."""
     ranged = cast("_Ranged", kind)
     if draw(st.integers(0, 9)) == 9:  # shrinks towards the usual
@@ -66,11 +66,11 @@ def whole(draw: st.DrawFn, name: str, kind: Whole) -> int:
 def legal(name: str, kind: OptionKind) -> st.SearchStrategy[object]:
     """Values that one option may have, if the others agree."""
     match kind:
-        case Whole():
+        case IntOption():
             return whole(name, kind)
-        case Choice():
+        case EnumOption():
             return st.sampled_from(kind.words)
-        case GzipLevel() | Flag() | Acks():
+        case GzipLevel() | BoolOption() | Acks():
             return st.sampled_from(FEW[type(kind)])
         case _:
             return _plugins(name)
@@ -88,7 +88,7 @@ def _plugins(name: str) -> st.SearchStrategy[object]:
 
 def wrong(kind: OptionKind) -> st.SearchStrategy[object]:
     """Values past the edge, or of a wrong type."""
-    if not isinstance(kind, Whole):
+    if not isinstance(kind, IntOption):
         return WRONG
     ranged = cast("_Ranged", kind)
     return st.one_of(WRONG, st.sampled_from([ranged.minimum - 1, ranged.maximum + 1]))

@@ -4,7 +4,7 @@ import itertools
 import struct
 from collections.abc import Sequence
 
-from aioproducer._protocol.framing import BrokerConversation
+from aioproducer._protocol.framing import FrameProtocol
 from aioproducer.errors import ProtocolError, TlsError
 from tests.programs.fuzz.decoders import decoders
 from tests.programs.fuzz.mutations import Step, damaged
@@ -14,9 +14,9 @@ REQUESTS = 4
 MAX_FRAME_BYTES = 1 << 20
 
 
-def talking(count: int = REQUESTS) -> BrokerConversation[int]:
+def talking(count: int = REQUESTS) -> FrameProtocol[int]:
     """A conversation with Produce requests 0 to count - 1 in flight."""
-    conversation: BrokerConversation[int] = BrokerConversation("me", MAX_FRAME_BYTES)
+    conversation: FrameProtocol[int] = FrameProtocol("me", MAX_FRAME_BYTES)
     for number in range(count):
         conversation.send(0, PRODUCE_VERSION, [b"x"], flexible=True, context=number)
     return conversation

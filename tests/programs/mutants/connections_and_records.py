@@ -66,7 +66,7 @@ CONNECTIONS_AND_RECORDS: Final = (
         changes=(
             Change(
                 "_protocol/framing.py",
-                "BrokerConversation._refuse_strangers",
+                "FrameProtocol._refuse_strangers",
                 "size > largest",
                 "size > largest * 256",
             ),

@@ -1,4 +1,6 @@
-"""Runs the simulation until its first violation, in a process of its own: `python -m tests.programs.mutants.gate D2 D9`.
+"""Runs the simulation until its first violation, in a process of its own.
+
+`python -m tests.programs.mutants.gate D2 D9`.
 
 Started in the folder of a copy of the package, so that the copy is what is imported. It prints what it is about to
 do, so that whoever started it knows at which seed a run that never ends has hung, and last one line of JSON.

@@ -116,7 +116,7 @@ INVARIANTS: Final = (
         changes=(
             Change(
                 "_accumulator/memory_wait_queues.py",
-                "MemoryLines.serve",
+                "BufferWaiters.serve",
                 "self._open_batches.keep_common_memory(is_kept=True)",
                 "self._open_batches.keep_common_memory(is_kept=False)",
             ),

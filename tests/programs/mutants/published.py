@@ -114,13 +114,13 @@ PUBLISHED: Final = (
         changes=(
             Change(
                 "_accumulator/wait_queues.py",
-                "WaitingLines._leave",
+                "WaitQueues._leave",
                 "self.bytes -= record.size",
                 "pass",
             ),
             Change(
                 "_accumulator/wait_queues.py",
-                "WaitingLines._placed",
+                "WaitQueues._placed",
                 "self._leave(record)",
                 """
                     self._leave(record)
@@ -129,7 +129,7 @@ PUBLISHED: Final = (
             ),
             Change(
                 "_accumulator/wait_queues.py",
-                "WaitingLines._fail",
+                "WaitQueues._fail",
                 "self._leave(record)",
                 """
                     self._leave(record)
@@ -145,7 +145,7 @@ PUBLISHED: Final = (
         changes=(
             Change(
                 "_accumulator/memory_wait_queues.py",
-                "MemoryLines._serve_front",
+                "BufferWaiters._serve_front",
                 "self._show_front(place, line)",
                 """
                     if record is not None and record.call_order == call_order:
@@ -161,7 +161,7 @@ PUBLISHED: Final = (
         changes=(
             Change(
                 "_protocol/framing.py",
-                "BrokerConversation._answer",
+                "FrameProtocol._answer",
                 "correlation_id != expected",
                 "correlation_id < 0 < expected",
             ),
@@ -299,7 +299,7 @@ PUBLISHED: Final = (
         changes=(
             Change(
                 "_producer/runtime.py",
-                "RunningProducer._fail_everything",
+                "ProducerRuntime._fail_everything",
                 "self.lines.fail_all(error)",
                 "pass",
             ),
@@ -312,7 +312,7 @@ PUBLISHED: Final = (
         changes=(
             Change(
                 "_producer/send_methods.py",
-                "RecordVerbs.send_and_wait",
+                "SendMethods.send_and_wait",
                 "return await delivery",
                 """
                     try:
@@ -325,7 +325,7 @@ PUBLISHED: Final = (
             ),
             Change(
                 "_producer/runtime.py",
-                "RunningProducer",
+                "ProducerRuntime",
                 '''
                     def stand_in_line(self, record: WaitingRecord, *, is_counted: bool) -> None:
                         """Let a record wait for its topic or for memory."""
@@ -373,7 +373,7 @@ PUBLISHED: Final = (
         changes=(
             Change(
                 "_network/node_connection.py",
-                "NodeLink.is_ready",
+                "NodeConnection.is_ready",
                 "self.connection is not None and (not self.is_throttled) and self.connection.can_send",
                 "self.connection is not None and self.connection.can_send",
             ),

@@ -38,7 +38,7 @@ TRANSACTIONS: Final = (
         changes=(
             Change(
                 "_transactions/commit_abort.py",
-                "TransactionEndings._begin_abort",
+                "TransactionCompleter._begin_abort",
                 "self._manager.is_v2 or self._records.is_off_the_wire()",
                 "self._manager.number",
             ),
@@ -70,7 +70,7 @@ TRANSACTIONS: Final = (
         changes=(
             Change(
                 "_transactions/open_transaction.py",
-                "OffsetsInLine.forward",
+                "PendingOffsets.forward",
                 "offsets.is_added = True",
                 "offsets.is_added = offsets.is_done = True",
             ),
@@ -97,8 +97,8 @@ TRANSACTIONS: Final = (
             Change(
                 "_transactions/verdicts.py",
                 "",
-                "Verdict.RETRY_SOON",
-                "Verdict.DONE",
+                "ErrorAction.RETRY_SOON",
+                "ErrorAction.DONE",
             ),
         ),
     ),
@@ -135,7 +135,7 @@ TRANSACTIONS: Final = (
         changes=(
             Change(
                 "_transactions/requests.py",
-                "SignedRequests.init",
+                "TransactionRequests.init",
                 "None if self._identity.producer_id is None else self.identity",
                 "None",
             ),

@@ -1,4 +1,6 @@
-"""Tests the native modules under AddressSanitizer and UndefinedBehaviorSanitizer: `python -m tests.programs.sanitizers`.
+"""Tests the native modules under AddressSanitizer and UndefinedBehaviorSanitizer.
+
+`python -m tests.programs.sanitizers`.
 
 A copy of the package is built with both, beside a module with two deliberate defects; if these are not reported, the
 sanitizers are not on and nothing else counts. Then the native tests, journeys of a whole producer and a while of

@@ -9,8 +9,8 @@ from aioproducer._accumulator.partition_queue import PartitionQueue
 from aioproducer._accumulator.producer_batch import BatchState, ProducerBatch
 from aioproducer._accumulator.producer_identity import LAST_EPOCH
 from aioproducer._accumulator.record_accumulator import RecordAccumulator
-from aioproducer._native.append import PartitionSlot, TopicSlots
-from aioproducer._producer.runtime import RunningProducer
+from aioproducer._native.append import OpenPartition, TopicInfo
+from aioproducer._producer.runtime import ProducerRuntime
 from aioproducer.cluster import NO_EPOCH, Cluster
 from tests.programs.simulation.linger_watch import LingerWatch
 from tests.programs.simulation.overtaking_watch import OvertakingWatch
@@ -28,7 +28,7 @@ class Inside:
     """
 
     def __init__(self, producer: Producer) -> None:
-        self._running: RunningProducer | None = producer._running  # noqa: SLF001  # invariants are about what is inside
+        self._running: ProducerRuntime | None = producer._running  # noqa: SLF001  # invariants are about what is inside
 
     def check(self, violated: Callable[[str, str], None], states: Counter[str]) -> None:
         """Check what must hold between any two steps, and count the states that are seen."""
@@ -186,7 +186,7 @@ class Inside:
             if queue.topic_partition.partition == partition and queue.is_empty:
                 queue.identity.next_sequence = 2**31 - left
 
-    def _parts(self) -> RunningProducer:
+    def _parts(self) -> ProducerRuntime:
         assert self._running is not None
         return self._running
 
@@ -288,8 +288,8 @@ class ReadyWatch:
 
 def _is_moving(place: object) -> bool:
     """Whether batches of a partition, or of any of a topic's, are about to give memory back."""
-    slots = place.slots if isinstance(place, TopicSlots) else [place]
-    return any(_moves(slot.queue) for slot in slots if isinstance(slot, PartitionSlot))
+    slots = place.slots if isinstance(place, TopicInfo) else [place]
+    return any(_moves(slot.queue) for slot in slots if isinstance(slot, OpenPartition))
 
 
 def _moves(queue: PartitionQueue) -> bool:

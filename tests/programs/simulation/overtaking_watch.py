@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from aioproducer._accumulator.buffer_pool import BufferPool
-    from aioproducer._accumulator.memory_wait_queues import MemoryLines, Place
+    from aioproducer._accumulator.memory_wait_queues import BufferWaiters, Place
     from aioproducer._accumulator.open_batches import OpenBatches
     from aioproducer._accumulator.wait_queue import WaitingRecord
-    from aioproducer._native.append import PartitionSlot
+    from aioproducer._native.append import OpenPartition
 
 _by_call = attrgetter("call_order")
 
@@ -33,7 +33,7 @@ class OvertakingWatch:
 
     def __init__(
         self,
-        memory: MemoryLines,
+        memory: BufferWaiters,
         open_batches: OpenBatches,
         pool: BufferPool,
         *,
@@ -66,7 +66,7 @@ class OvertakingWatch:
         finally:
             self._placing = None
 
-    def make_room(self, slot: PartitionSlot, size: int) -> bool:
+    def make_room(self, slot: OpenPartition, size: int) -> bool:
         """Lend memory to a batch: of what is common only to whoever called before the one with the first claim."""
         claimant, before = self._claimant, self._pool._used[None]  # noqa: SLF001  # as above
         is_made = self._make_room(slot, size)

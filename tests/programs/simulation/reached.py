@@ -1,7 +1,7 @@
 """Runs simulations under `coverage`, and says which lines and branches of what sends they have reached by themselves.
 
-`python -m tests.programs.simulation --coverage --all --seeds 100`; in one process: others are not looked into. It must be
-imported before anything of the package is, so that definitions count, too.
+`python -m tests.programs.simulation --coverage --all --seeds 100`; in one process: others are not looked into. It must
+be imported before anything of the package is, so that definitions count, too.
 """
 
 import json

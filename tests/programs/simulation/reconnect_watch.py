@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from aioproducer._network.connection import BrokerConnection
-    from aioproducer._network.connection_pool import NodeLinks
-    from aioproducer._network.node_connection import NodeLink
+    from aioproducer._network.connection_pool import ConnectionPool
+    from aioproducer._network.node_connection import NodeConnection
 
 SPREAD: Final = 0.2
 _TICK_S: Final = 1e-6
@@ -26,13 +26,13 @@ class ReconnectWatch:
         now: virtual seconds.
     """
 
-    def __init__(self, links: NodeLinks, violated: Callable[[str, str], None], now: Callable[[], float]) -> None:
+    def __init__(self, links: ConnectionPool, violated: Callable[[str, str], None], now: Callable[[], float]) -> None:
         self._links = links
         self._violated = violated
         self._now = now
-        self._failures: dict[NodeLink, int] = {}  # ever
-        self._in_a_row: dict[NodeLink, int] = {}
-        self._connections: dict[NodeLink, BrokerConnection | None] = {}
+        self._failures: dict[NodeConnection, int] = {}  # ever
+        self._in_a_row: dict[NodeConnection, int] = {}
+        self._connections: dict[NodeConnection, BrokerConnection | None] = {}
         self._announce = links._announce  # noqa: SLF001  # invariants are about what is inside
         links._announce = self.announce  # type: ignore[method-assign]  # noqa: SLF001  # as above
         self._look()
@@ -57,7 +57,7 @@ class ReconnectWatch:
             self._failures[link] = link.failures
             self._connections[link] = link.connection
 
-    def _look_at_pause(self, link: NodeLink, failures: int) -> None:
+    def _look_at_pause(self, link: NodeConnection, failures: int) -> None:
         settings = link._environment.settings  # noqa: SLF001  # as above
         first_ms, most_ms = settings.reconnect_backoff_ms, settings.reconnect_backoff_max_ms
         plain_s = min(first_ms << min(failures - 1, 20), most_ms) / 1000

@@ -1,4 +1,7 @@
-"""A few seeds of every family, and that a seed decides everything. The many are run by `python -m tests.programs.simulation`."""
+"""A few seeds of every family, and that a seed decides everything.
+
+The many are run by `python -m tests.programs.simulation`.
+"""
 
 import pytest
 

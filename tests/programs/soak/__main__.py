@@ -1,4 +1,6 @@
-"""Hours of load on real brokers, a fault a minute, and a look at what grows: `python -m tests.programs.soak --minutes 45`.
+"""Hours of load on real brokers, a fault a minute, and a look at what grows.
+
+`python -m tests.programs.soak --minutes 45`.
 
 Measures the highest rate first, and goes on at 70 % of it. Three nodes of Apache Kafka, three replicas, two of which
 must have each record. At the end another client counts and reads back, and the verdict is printed.

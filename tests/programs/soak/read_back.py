@@ -1,4 +1,6 @@
-"""What the log holds, read by librdkafka in a process of its own: `python -m tests.programs.soak.read_back BOOTSTRAP TOPIC`.
+"""What the log holds, read by librdkafka in a process of its own.
+
+`python -m tests.programs.soak.read_back BOOTSTRAP TOPIC`.
 
 Counts all, and reads the last records of each partition: a soak writes more than anybody would read again.
 Prints one line of JSON.

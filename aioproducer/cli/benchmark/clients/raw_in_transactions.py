@@ -29,7 +29,7 @@ from aioproducer._protocol.transaction_messages import (
     encode_end_txn_request,
     encode_find_coordinator_request,
 )
-from aioproducer._transactions.begin_delays import MarkerPause
+from aioproducer._transactions.begin_delays import MarkerBackoff
 from aioproducer.cli.benchmark.clients.raw_socket import (
     REQUEST_TIMEOUT_MS,
     RawConnection,
@@ -67,7 +67,7 @@ class RawTransactions:
         self._connection = connection
         self._topic = self._id = job.topic
         self._records, _ = section_of_records(job.value, 0)
-        self._pause = MarkerPause(grain_s=0.0)
+        self._pause = MarkerBackoff(grain_s=0.0)
         self._find_coordinator()
         self._identity = self._init()
 

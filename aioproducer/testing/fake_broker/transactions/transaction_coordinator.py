@@ -17,7 +17,7 @@ from aioproducer.records import TopicPartition
 from aioproducer.testing.fake_broker.log.producer_ids import ProducerIds
 from aioproducer.testing.fake_broker.schedule import Schedule
 from aioproducer.testing.fake_broker.settings import ClusterSettings
-from aioproducer.testing.fake_broker.transactions.transaction_ending import Verdict, verdict_v1, verdict_v2
+from aioproducer.testing.fake_broker.transactions.transaction_ending import ErrorAction, verdict_v1, verdict_v2
 from aioproducer.testing.fake_broker.transactions.transaction_entry import (
     LAST_EPOCH,
     NO_EPOCH,
@@ -256,7 +256,7 @@ class TransactionCoordinator:
 
     def _verdict(
         self, entry: TransactionEntry, claim: Claim, *, is_commit: bool, is_version_2: bool, now: float
-    ) -> Verdict:
+    ) -> ErrorAction:
         judge = verdict_v2 if is_version_2 else verdict_v1
         return judge(entry, claim, is_commit=is_commit, is_pending=self._is_pending(entry, now))
 

@@ -25,7 +25,7 @@ from aioproducer.testing.fake_broker.wire.codes import (
 )
 
 
-class Verdict(NamedTuple):
+class ErrorAction(NamedTuple):
     """What to do with an EndTxn."""
 
     error: int = 0
@@ -33,15 +33,15 @@ class Verdict(NamedTuple):
     """Whether to write markers; otherwise the error, 0 for what has ended already, is the answer."""
 
 
-_END = Verdict(ends=True)
-_DONE = Verdict()
-_WRONG = Verdict(INVALID_TXN_STATE)
-_WAIT = Verdict(CONCURRENT_TRANSACTIONS)
+_END = ErrorAction(ends=True)
+_DONE = ErrorAction()
+_WRONG = ErrorAction(INVALID_TXN_STATE)
+_WAIT = ErrorAction(CONCURRENT_TRANSACTIONS)
 
 _EMPTY, _ONGOING = TransactionState.EMPTY, TransactionState.ONGOING
 _COMMITTED, _ABORTED = TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT
 
-_VERSION_1: Mapping[tuple[TransactionState, bool], Verdict] = MappingProxyType(
+_VERSION_1: Mapping[tuple[TransactionState, bool], ErrorAction] = MappingProxyType(
     {
         (_EMPTY, True): _WRONG,
         (_EMPTY, False): _WRONG,
@@ -55,7 +55,7 @@ _VERSION_1: Mapping[tuple[TransactionState, bool], Verdict] = MappingProxyType(
 )
 """By state, and whether it is a commit."""
 
-_VERSION_2: Mapping[tuple[TransactionState, bool, bool], Verdict] = MappingProxyType(
+_VERSION_2: Mapping[tuple[TransactionState, bool, bool], ErrorAction] = MappingProxyType(
     {
         **{(*key, False): verdict for key, verdict in _VERSION_1.items()},
         **{(*key, True): verdict for key, verdict in _VERSION_1.items()},
@@ -68,25 +68,25 @@ _VERSION_2: Mapping[tuple[TransactionState, bool, bool], Verdict] = MappingProxy
 """By state, whether it is a commit, and whether it is a repeated request."""
 
 
-def verdict_v1(entry: TransactionEntry, claim: Claim, *, is_commit: bool, is_pending: bool) -> Verdict:
+def verdict_v1(entry: TransactionEntry, claim: Claim, *, is_commit: bool, is_pending: bool) -> ErrorAction:
     """What an EndTxn before version 5 means; `is_pending`: a change before it is not complete."""
     if entry.producer_id != claim.producer_id:
-        return Verdict(INVALID_PRODUCER_ID_MAPPING)
+        return ErrorAction(INVALID_PRODUCER_ID_MAPPING)
     if entry.epoch != claim.epoch:
-        return Verdict(PRODUCER_FENCED)
+        return ErrorAction(PRODUCER_FENCED)
     return _WAIT if is_pending else _VERSION_1[entry.state, is_commit]
 
 
-def verdict_v2(entry: TransactionEntry, claim: Claim, *, is_commit: bool, is_pending: bool) -> Verdict:
+def verdict_v2(entry: TransactionEntry, claim: Claim, *, is_commit: bool, is_pending: bool) -> ErrorAction:
     """What an EndTxn of version 5 means; `is_pending` as before, which is looked at first."""
     if is_pending:
         return _WAIT
     is_before_change = entry.previous_producer_id == claim.producer_id
     is_after_overflow = is_before_change and claim.epoch == LAST_EPOCH - 1 and entry.epoch == 0
     if not is_after_overflow and entry.producer_id != claim.producer_id:
-        return Verdict(INVALID_PRODUCER_ID_MAPPING)
+        return ErrorAction(INVALID_PRODUCER_ID_MAPPING)
     may_be_repeated = entry.state not in {_EMPTY, _ONGOING}
     is_repeated = may_be_repeated and (is_after_overflow or entry.epoch == claim.epoch + 1)
     if not is_repeated and entry.epoch != claim.epoch:
-        return Verdict(PRODUCER_FENCED)
+        return ErrorAction(PRODUCER_FENCED)
     return _VERSION_2[entry.state, is_commit, is_repeated]

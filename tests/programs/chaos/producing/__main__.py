@@ -1,4 +1,7 @@
-"""A producer process: `python -m tests.programs.chaos.producing ORDERS`. SIGTERM ends it as orders end: it closes first."""
+"""A producer process: `python -m tests.programs.chaos.producing ORDERS`.
+
+SIGTERM ends it as orders end: it closes first.
+"""
 
 import asyncio
 import json

@@ -1,4 +1,7 @@
-"""Adds sessions up: `python -m tests.programs.chaos.transacting.totals [FILE]` prints the table of docs/explanation/chaos.md."""
+"""Adds sessions up.
+
+`python -m tests.programs.chaos.transacting.totals [FILE]` prints the table of docs/explanation/chaos.md.
+"""
 
 import json
 import sys
