@@ -96,6 +96,18 @@ def tests_others(session: nox.Session) -> None:
     test_on(session, {version: path for version, path in interpreters().items() if version != OWN_VERSION})
 
 
+@nox.session
+def lowest(session: nox.Session) -> None:
+    """Run the quick suite with the lowest versions of every dependency that the package promises to work with."""
+    install(session, extras="demo", group="test")
+    extras = PYPROJECT["project"]["optional-dependencies"].values()
+    requirements = [*PYPROJECT["project"]["dependencies"], *(each for extra in extras for each in extra)]
+    bounds = sorted({each.partition(";")[0].strip().replace(">=", "==") for each in requirements if ">=" in each})
+    session.install("-q", *bounds)
+    newest = "--deselect=tests/compat/test_aiokafka_signatures.py"  # the stand-in has the newest aiokafka's
+    session.run("pytest", *(session.posargs or ["-q", "-n", WORKERS, "-m", "not kafka and not slow", newest]))
+
+
 @nox.session(python=False)
 def simulate(session: nox.Session) -> None:
     """Live many seeds through in virtual time: `-- --seeds 1000 --jobs 2 [--schedule pct]`, or `-- --scene all`.

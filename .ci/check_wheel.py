@@ -1,0 +1,21 @@
+"""Send a record with the installed package and read it back: what a freshly built wheel must be able to do."""
+
+import asyncio
+
+from aioproducer import Producer
+from aioproducer.testing import FakeCluster
+
+
+async def main() -> None:
+    """Send one compressed record to an embedded broker, over TCP."""
+    async with (
+        FakeCluster(1, topics={"orders": 1}) as cluster,
+        Producer(cluster.bootstrap_servers, compression_type="zstd") as producer,
+    ):
+        metadata = await producer.send("orders", b"paid", key=b"customer-7")
+        values = [record.value for record in cluster.records("orders", metadata.partition)]
+    assert values == [b"paid"], values
+    print("the wheel sends")
+
+
+asyncio.run(main())
