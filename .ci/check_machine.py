@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import List, Optional
 
 OLDEST_PYTHON = (3, 11)
-PREREQUISITES = Path(__file__).resolve().parent.parent / "aioproducer" / "broker" / "prerequisites.py"
+PREREQUISITES = Path(__file__).resolve().parent.parent / "aioproducer" / "testing" / "kafka" / "prerequisites.py"
 
 
 def main() -> int:

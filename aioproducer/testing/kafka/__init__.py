@@ -4,7 +4,8 @@
 `aioproducer.testing.FakeCluster`; `aioproducer broker` starts either of them.
 """
 
-from aioproducer.testing.kafka.prerequisites import BrokerStartError, MissingToolError, missing_for_kafka
+from aioproducer.testing.kafka.errors import BrokerStartError, MissingToolError
+from aioproducer.testing.kafka.prerequisites import missing_for_kafka
 from aioproducer.testing.kafka.real_kafka import KafkaCluster
 
 __all__ = ["BrokerStartError", "KafkaCluster", "MissingToolError", "missing_for_kafka"]

@@ -12,11 +12,11 @@ import signal
 import tempfile
 from pathlib import Path
 
+from aioproducer.testing.kafka.errors import BrokerStartError
 from aioproducer.testing.kafka.folders import copy_log_folder, new_uuid
 from aioproducer.testing.kafka.java_process import SMALL_HEAP
 from aioproducer.testing.kafka.kafka_jars import cache_folder, cache_lock
 from aioproducer.testing.kafka.kafka_node import KafkaNode, NodeProgram
-from aioproducer.testing.kafka.prerequisites import BrokerStartError
 from aioproducer.testing.kafka.server_properties import NodePorts, free_ports, properties_text, server_properties
 
 ONLY_WHERE_KNOWN = "-XX:+IgnoreUnrecognizedVMOptions"

@@ -16,7 +16,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from aioproducer.testing.kafka import tether
-from aioproducer.testing.kafka.prerequisites import INSTALL_JAVA, BrokerStartError, MissingToolError, java_program
+from aioproducer.testing.kafka.errors import BrokerStartError, MissingToolError
+from aioproducer.testing.kafka.prerequisites import INSTALL_JAVA, java_program
 
 SMALL_HEAP = ("-Xms128m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
 """Starts fast and stays small; for tests and demos."""

@@ -19,8 +19,9 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import TextIO
 
+from aioproducer.testing.kafka.errors import BrokerStartError, MissingToolError
 from aioproducer.testing.kafka.java_process import run_program
-from aioproducer.testing.kafka.prerequisites import BrokerStartError, MissingToolError, missing_for_kafka
+from aioproducer.testing.kafka.prerequisites import missing_for_kafka
 
 TESTED_VERSIONS = ("4.3.1", "3.9.1")
 """Versions the test suite runs on, newest first. Others of Kafka 3.9 and 4.x are fetched and tried as well."""

@@ -1,22 +1,13 @@
 """What the machine must have to run real Apache Kafka, and how to get what it lacks; one line each.
 
 Standard library only and no import of ours: the check that runs before anything is installed loads this very file.
-
-Why a real broker could not be started: one error class, and one for what the machine lacks.
-
-KafkaError
-└── BrokerStartError      (RuntimeError)   Maven failed, a port is taken, the broker died or did not get ready
-    └── MissingToolError                   Java or Maven is not on this machine; `.missing` says how to get it
 """
 
 import os
 import re
 import shutil
 import subprocess
-from collections.abc import Sequence
 from pathlib import Path
-
-from aioproducer.errors import KafkaError
 
 JAVA_MINIMUM = 17
 """Oldest Java major version that runs Kafka 4 brokers."""
@@ -57,17 +48,3 @@ def java_major_version(java: str) -> int:
         return 0
     version = re.search(r'version "(?:1\.)?(\d+)', answer.stderr)
     return int(version[1]) if version else 0
-
-
-class BrokerStartError(KafkaError, RuntimeError):
-    """A real broker could not be started; the message ends with what it said last."""
-
-
-class MissingToolError(BrokerStartError):
-    """This machine lacks a program that real Kafka needs."""
-
-    def __init__(self, missing: Sequence[str]) -> None:
-        """Join the lines of `missing` (of `missing_for_kafka`), which stay readable one by one."""
-        super().__init__("; ".join(missing))
-        self.missing: tuple[str, ...] = tuple(missing)
-        """One line for each missing program, with the command that installs it."""

@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Self
 
 from aioproducer.testing.kafka.class_archive import class_archive_options
+from aioproducer.testing.kafka.errors import BrokerStartError
 from aioproducer.testing.kafka.folders import WorkingFolder, copy_log_folder, formatted_log_folder, new_uuid
 from aioproducer.testing.kafka.java_process import PERFORMANCE_HEAP, SMALL_HEAP
 from aioproducer.testing.kafka.kafka_jars import TESTED_VERSIONS, kafka_jars
 from aioproducer.testing.kafka.kafka_node import KafkaNode, NodeProgram
-from aioproducer.testing.kafka.prerequisites import BrokerStartError
 from aioproducer.testing.kafka.server_properties import (
     LOOPBACK,
     NodePorts,
