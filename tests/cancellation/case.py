@@ -94,7 +94,7 @@ class Case:
             first = len(scene.given)
             await way(lambda: target.run(scene), strike)
             assert strike.ending.has_ended or not strike.points, "the call has not ended with its caller"
-            if strike.struck and (strike.moment is not Moment.AWAKENED or way in AT_ONCE):
+            if strike.struck and (way in AT_ONCE or not (strike.is_turn or strike.moment is Moment.AWAKENED)):
                 assert isinstance(strike.ending.error, asyncio.CancelledError), f"it ended with {strike.ending.error!r}"
             await scene.heal()
             is_over = target.ends or (target.starts and strike.ending.error is not None) or is_stopped

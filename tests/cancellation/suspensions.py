@@ -89,6 +89,9 @@ class Strike:
     times: int = 1
     act: Callable[[], object] = lambda: None
     struck: int = 0
+    is_turn: bool = False
+    """The suspension struck at is a bare yield, which ends in the next turn of the loop: a way that takes a turn itself
+    comes too late."""
     points: list[float] = field(default_factory=list)
     """Loop times of all suspensions."""
     ended_at: float = 0.0
@@ -121,6 +124,7 @@ class Strike:
             self._plan(watched, awaited)
 
     def _plan(self, watched: Watched, awaited: object) -> None:
+        self.is_turn = awaited is None
         match self.moment:
             case Moment.SUSPENDED:
                 self._strike_after(watched, self.turns)
