@@ -41,6 +41,21 @@ def test_it_is_known_whether_the_next_flush_has_anything_to_raise() -> None:
     assert not unseen.keeps_any
 
 
+def test_records_that_the_next_flush_raises_are_counted() -> None:
+    """Those of trimmed batches too, and without the ones that a caller has looked at."""
+    unseen = UnseenFailures()
+    batches = [failed_batch(2) for _ in range(KEPT + 1)]
+    for batch in batches:
+        unseen.record(batch, 0)
+    unseen.trim()
+
+    assert unseen.records == 2 * (KEPT + 1)
+
+    batches[0].delivery(0, -1).exception()
+    batches[-1].delivery(0, -1).exception()
+    assert unseen.records == 2 * KEPT
+
+
 def test_failure_is_raised_by_every_flush_that_waited_for_it() -> None:
     """And is not kept for a later one."""
     unseen = UnseenFailures()
