@@ -63,6 +63,7 @@ def neighbours(refused: Mapping[int, str | None]) -> list[Range]:
             continue
         if stop > first:
             runs.append(Range(first, stop))
+        # A response may refuse every record of a batch; one part per record would block the loop for seconds.
         if len(runs) == MOST_CUT_OUT:
             return runs
         first, stop, reason = index, index + 1, refused[index]

@@ -129,6 +129,8 @@ class OpenBatches:  # noqa: PLR0904  # each asked from one place, of one diction
     def make_room(self, slot: OpenPartition, size: int) -> bool:
         """Give the partition a builder with room for a record of at most `size` bytes; False: no memory now."""
         queue = slot.queue
+        # Waiting for a large batch makes batches three times as large while the buffer is full. A partition that gives
+        # no memory back must not wait, nor one in a buffer of few batches: it would take what the others need.
         is_patient = self._pool.is_roomy and queue.is_moving  # as it is now: not for a batch that is closed here
         while (batch := queue.open_batch) is not None:  # a partitioner that is told of a full batch may send to here
             if self._may_grow(queue, size):
@@ -154,6 +156,8 @@ class OpenBatches:  # noqa: PLR0904  # each asked from one place, of one diction
         Raises:
             InvalidPartitionError: always.
         """
+        # The partition may just have been added. Refused at once all the same: Kafka's client waits `max.block.ms`,
+        # which makes every wrong partition number cost a minute.
         self.on_unknown_partition(topic.topic)
         message = (
             f"partition must be 0..{len(topic.slots) - 1} for topic {topic.topic!r}, got {partition}; brokers are "
@@ -247,6 +251,7 @@ class OpenBatches:  # noqa: PLR0904  # each asked from one place, of one diction
         if chunk is None:
             return False
         try:
+            # Anything here may fail for lack of memory; the chunk must not stay lent.
             batch = self._begin(queue, chunk, limit)
         except MemoryError:
             self._open.pop(queue, {}).pop(queue, None)
@@ -365,12 +370,14 @@ class OpenBatches:  # noqa: PLR0904  # each asked from one place, of one diction
         """
         when = batch.called_at + (self._closing_age_s if batch.is_ready else self._linger_s)
         if queue.open_timer is not None:
+            # A timer that fires too late is no help: without this check a record once waited 12 s instead of 5 ms.
             if queue.open_timer.when <= when:
                 return
             queue.open_timer.cancel()
         queue.open_timer = self._timers.schedule(when, partial(self._look, queue))
 
     def _look(self, queue: PartitionQueue, now: float) -> None:
+        # The batch for which the timer was set may have left long ago: look at the one that is open now.
         queue.open_timer, batch = None, queue.open_batch
         if batch is None:
             return
@@ -383,6 +390,8 @@ class OpenBatches:  # noqa: PLR0904  # each asked from one place, of one diction
 
     def _make_ready_with_others(self, queue: PartitionQueue) -> None:
         """Make all ready that linger for the same node: at a moment of its own, each would take a request."""
+        # All of them, not only those past half of their linger: a busy partition beside idle ones would be sent half
+        # full.
         for each in [*self._open[queue]]:
             assert each.open_batch is not None, "closed without a note of it"
             self._make_ready(each, each.open_batch)

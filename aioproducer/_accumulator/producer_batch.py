@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from aioproducer.errors import KafkaError
 
 
+# Batches are sorted by order number, not by sequence: sequences wrap, and start again with each epoch.
 ORDER_STEP: Final = 2**31
 """More than a batch can have records."""
 
@@ -129,6 +130,8 @@ class ProducerBatch:
         self.identity: BatchIdentity = NO_IDENTITY
         self.attempts = 0
         self.attempts_before = 0  # of the batch that this one is a part of; they use up no `retries`, either
+        # CONCURRENT_TRANSACTIONS only means that markers are not written yet; counted as attempts, `retries=2` would
+        # abort a transaction in which nothing is wrong.
         self.put_off = 0  # attempts of those that failed for no fault of the batch's; they use up no `retries`
         self.maybe_written = False
         self.not_before = 0.0

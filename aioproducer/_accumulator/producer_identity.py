@@ -143,6 +143,8 @@ class PartitionIdentity:  # noqa: PLR0904  # what is asked of a partition's iden
         if self.producer_id is None:
             self._join()
         assert self.producer_id is not None, "stamped before a producer id was known"
+        # Never given to other records, even after a refusal: a late copy of the request would make the broker
+        # acknowledge them with the old offset and drop them, without an error.
         identity = BatchIdentity(self.producer_id, self.epoch, self.next_sequence)
         self.next_sequence = sequence_after(self.next_sequence, count)
         return identity

@@ -155,6 +155,7 @@ class TopicPartitions:
         """
         del self._views[name]
         topic = self.topics[name]
+        # No record joins a batch until metadata is back, so a keyed record is not placed by an old partition count.
         topic.held += 1
         self._follow_leaders(topic, array("i", [NO_LEADER]) * len(topic.slots))
 
@@ -188,6 +189,7 @@ class TopicPartitions:
         for _, slot in sorted(slots.items()):
             self.on_renewed(slot.queue, True)
         for slot in gone:
+            # If the partition returns, it must continue its sequences: the broker may know them.
             self._gone[slot.queue.topic_partition] = slot
             self.on_renewed(slot.queue, False)
 
@@ -229,6 +231,7 @@ class TopicPartitions:
 
     def is_any_on_wire(self) -> bool:
         """Whether an attempt has no answer yet, to whatever partition: also to one that its topic has no longer."""
+        # An abort waits for this. A late batch for a deleted partition would be committed with the next transaction.
         slots = chain(*(slots.values() for slots in self._slots.values()), self._gone.values())
         return any(slot.queue.on_wire for slot in slots)
 
@@ -254,6 +257,7 @@ class TopicPartitions:
             now: monotonic seconds.
         """
         self._chosen_at[topic.topic] = now
+        # "The power of two choices": nearly as good as the shortest of all queues, at the cost of two look-ups.
         first, second = (self._random_partition(topic) for _ in range(2))
         if self._is_adaptive and self._backlog(topic, second) < self._backlog(topic, first):
             return second
@@ -292,6 +296,7 @@ class TopicPartitions:
     def note_chosen(self, topic: TopicInfo, slot: OpenPartition) -> None:
         """Remember where a record went that might have gone anywhere; the next ones follow it."""
         self._last_chosen[topic.topic] = slot
+        # Also when the partition is not new: otherwise every later keyless record waits for memory on its own.
         topic.stick_to(slot.partition)
         self._chosen_at.pop(topic.topic, None)
 

@@ -78,6 +78,7 @@ class WaitingRecord:
         if self.held is not None:
             self.held.held -= 1
         if topic is not None:
+            # Later records that name a partition must not overtake one whose partition is still to be chosen.
             topic.held += 1
         self.held = topic
 

@@ -109,6 +109,7 @@ class WaitQueues:
         if self.has_room(record.size):
             return
         if self._is_for_memory(record):
+            # Counted only if memory is what the record lacks: users have alarms on this figure.
             self.exhausted += 1
         message = (
             f"{self._counted_records} records ({self._counted_bytes} bytes) wait for metadata or memory and nobody "
