@@ -221,6 +221,8 @@ class MetadataRefresher:
         return self._is_full_wanted or bool(self._urgent)
 
     async def _pause(self) -> None:
+        # `retry_backoff_ms` also for a topic that was just created: asking sooner made no topic usable sooner (Kafka
+        # 4.3.1).
         delay_s = self._backoff.delay_s(max(0, self._attempts - 1))
         if self.last_error is not None:
             await asyncio.sleep(delay_s)
@@ -277,6 +279,7 @@ class MetadataRefresher:
         before, cluster = self.cluster, self.cluster.merge(answer._replace(topics=views), now, suspected=suspected)
         has_news = (cluster.topics, cluster.nodes) != (before.topics, before.nodes)
         is_all_there = not self._ask_again(asked, views)
+        # A response without news counts like a failure (KIP-580): a broker in trouble was asked ten times a second.
         self._attempts = 0 if has_news and is_all_there else self._attempts + 1
         has_changed = before.cluster_id not in {None, cluster.cluster_id}
         if has_changed:

@@ -140,10 +140,12 @@ class NodeConnection:
         request, and closes once those on it are answered. To be called where the answer is read: the sender may have
         its turn before a task that waits for the answer.
         """
+        # Here, for every response alike: a request type that handles pauses and versions by itself forgets one of them.
         if response.throttle_time_ms > 0:
             self._throttle(response.throttle_time_ms, now)
         if self.connection is not None and not RENEGOTIATE.isdisjoint(response.error_codes):
             text = f"the broker no longer speaks this version of {api.name}: versions are agreed on anew"
+            # Not closed at once: without idempotence, each response lost with it would become a duplicate.
             self.connection.retire(BrokerConnectionError(text))
 
     def become(self, node: Node) -> None:

@@ -152,6 +152,8 @@ class HedgedRequest:
                 answered = next((task for task in just_ended if task.exception() is None), None)
                 if answered is not None:
                     return answered.result()
+                # A stopped broker keeps its connections, so the first request may hang until its time-out, which
+                # detects that.
                 if not just_ended and len(asked) == len(asking) and self._choice.has_another(asked):
                     asking.append(self._begin(ask, asked))
             return ended[0].result()  # raises what it failed with

@@ -54,6 +54,7 @@ class PendingRequest(Generic[ResponseT]):
         """
 
         def on_response(payload: memoryview, now: float) -> None:
+            # The node's id is read now: metadata may have named a bootstrap address since the request was sent.
             response = self._decode(RawResponse(self._link.node.id, version, payload))
             self._link.apply_throttle_and_versions(response, api, now)
             if not self.answer.done():
