@@ -100,6 +100,7 @@ class Completion:
         self._one_by_one.note(records=batch.count, is_awaited=batch.result.wanted, called_at=batch.called_at, now=now)
         batch.result.complete(outcome.base_offset, outcome.log_append_time, outcome.log_start_offset, batch.count)
         if batch.result.has_callbacks:
+            # Not now: the user's code may send, flush or close, and the sender is walking through its queues.
             self._loop.call_soon(self._tell, batch.result)
         else:
             batch.result.wake()  # runs nobody's code: it only schedules those who wait
@@ -168,6 +169,7 @@ class Completion:
 
     def withdraw(self, result: BatchResult, error: KafkaError) -> None:
         """Fail a record that its caller took back; no flush raises that, and it counts as no failure."""
+        # Callbacks and interceptors are called all the same: applications use both to count the records in flight.
         result.fail(error, 1)
         self._loop.call_soon(self._tell, result)
 

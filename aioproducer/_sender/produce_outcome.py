@@ -124,6 +124,8 @@ def decide(  # noqa: PLR0911  # one return for each kind of answer
     row = ErrorCode.of(answer.error_code)
     if row is None:
         return Fail(Outcome.UNKNOWN, answer.error_code, ErrorCode.in_words(answer.error_code))
+    # "Not written" is true of this attempt alone: an earlier one may still be in the log. To forget that is to tell the
+    # application NOT_WRITTEN, and it sends a duplicate.
     ambiguous = not (row.not_written and (answer.base_offset == NO_OFFSET or policy.acks == 1))
     if row.sequence:
         return _sequence_error(row, answer, facts, policy=policy)
@@ -175,6 +177,8 @@ def _sequence_error(row: ErrorCode, answer: PartitionResponse, facts: BatchFacts
     maybe_written = facts.maybe_written or answer.base_offset != NO_OFFSET
     is_out_of_order = row is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     if is_out_of_order and not facts.is_first_unresolved:
+        # No pause and no attempt counted: behind every tenth record too large, half of the valid ones expired
+        # otherwise.
         return Retry(maybe_written=maybe_written, is_consequence=True)
     loses_producer_id = row is ErrorCode.UNKNOWN_PRODUCER_ID
     cannot_restamp = maybe_written or facts.successor_acked or policy.is_transactional

@@ -127,6 +127,7 @@ class Sender:
 
     def wake(self) -> None:
         """Make the next turn come soon; cheap, and may be called from anywhere on the loop."""
+        # No reason is passed: the turn looks at what is ready, so no caller can forget to report an event.
         self._is_woken = True
         if self._sleep is not None and not self._sleep.done():
             self._sleep.set_result(None)
