@@ -133,6 +133,7 @@ class TransactionCompleter:
         await self._join(ending, deadline)
 
     def _begin_abort(self, cause: Exception | None = None) -> TransactionResult:
+        # Refuse before storing anything: a later call would join the stored result of a refused one.
         if not self._manager.may_abort:
             raise IllegalStateError("the transaction is being committed: await commit_transaction() again")
         self.stop_flushing()
@@ -199,6 +200,7 @@ class TransactionCompleter:
             self._stop_patience()
             self._turns.transaction_ended(ending.number)
         elif ending.is_left and self._patience is None and not self.is_closing:
+            # Not at once: the second commit of a caller that gave up would commit what the next transaction has begun.
             self._patience = self._loop.call_later(MAY_ASK_AGAIN_S, self._turns.transaction_ended, ending.number)
 
     def _stop_patience(self) -> None:

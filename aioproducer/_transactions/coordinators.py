@@ -122,6 +122,8 @@ class Coordinators:
         Raises:
             _CalledOffError: it would not.
         """
+        # What was decided may be outdated once a connection is there: an EndTxn(commit) would end the abort asked for
+        # since.
         self._follow_cluster()  # the connection may be new, and the first to tell
         if self.manager.is_v2 != speaks_v2:
             raise _CalledOffError("the cluster serves another version of transactions now")

@@ -168,6 +168,8 @@ class TransactionalPartitionIdentity(PartitionIdentity):
 
     def leave_gap(self, batch: ProducerBatch) -> None:
         """Give no more sequences under the identity of a batch that ended unacknowledged."""
+        # A batch of an aborted V2 transaction may end in the next one: its gap is in its own identity, not in the
+        # partition's.
         if self._is_of_this(batch):
             self.begin_change()
 

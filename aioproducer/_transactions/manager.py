@@ -188,6 +188,7 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
 
     def fail_transaction(self, error: KafkaError) -> None:
         """Note that a record failed: the transaction cannot be committed, unless that was asked for already."""
+        # Once EndTxn has gone out to commit, only its response decides: the brokers may have committed.
         if not self._open.is_commit_sent:
             self._fail_transaction(error)
 
@@ -246,6 +247,8 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
         return None
 
     def _wanted_for_identity(self) -> TransactionRequest:
+        # InitProducerId aborts whatever transaction is open under the producer id before it compares epochs. So look
+        # first whether a successor has one open, or a late copy of a request began one.
         if (self._is_doubted or self._open.has_stray) and not self._has_looked:
             return self._requests.describe()
         if self._open.is_open_again:
@@ -256,6 +259,8 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
         """End a transaction of which the coordinator never heard, or that it does not let us end."""
         if self.state not in _ENDING or not self._open.is_flushed or self._is_asking:
             return
+        # A coordinator that never heard of the transaction is not asked to end it: while it shuts down, it may answer
+        # PRODUCER_FENCED to an EndTxn that looks like a copy of the last one (seen on 4.3.1).
         may_be_known = self._open.asked or self._identity.has_stamped
         if self._is_renewing or not (may_be_known or self._joining or self._offsets):
             self._end(None)
@@ -269,6 +274,7 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
     def unanswered(self, request: TransactionRequest, error: KafkaError | None, *, was_sent: bool, now: float) -> None:
         """Note that a request had no answer, and if `was_sent`, that a copy of it may arrive late; None: called off."""
         self._is_asking = False
+        # Called off: the coordinator did not fail, so it is not looked up again and no backoff begins.
         if error is None:
             return
         if was_sent:
@@ -355,6 +361,7 @@ class TransactionManager:  # noqa: PLR0904  # what happens to a transaction, and
         self._has_looked = True
         is_commit, error = self.state is TransactionState.COMMITTING, late_error(self.transactional_id)
         own = self._requests.identity if self._is_renewing or self._open.has_stray else None
+        # A commit answered PRODUCER_FENCED may be late (KAFKA-20785) or replaced; only the description tells.
         if is_commit and has_timed_out(description, self._requests.identity):
             self._is_doubted = False
             self._fail_transaction(error)

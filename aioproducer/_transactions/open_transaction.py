@@ -58,6 +58,8 @@ class OpenTransaction:
 
     def was_answered(self, request: TransactionRequest) -> None:
         """Note that the answer to a request says what became of it."""
+        # One response is for one attempt: PRODUCER_FENCED to a repeated EndTxn leaves open whether the first one
+        # committed.
         self.commits_in_doubt -= _is_commit(request)
 
     def went_unseen(self) -> None:

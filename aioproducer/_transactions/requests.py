@@ -254,6 +254,7 @@ def _places(request: TransactionRequest) -> Collection[TopicPartition]:
 def _init_body(
     version: int, *, key: str, timeout_ms: int, identity: TransactionIdentity | None, is_guarded: bool
 ) -> bytes:
+    # Encoded without the identity this would ask for a fresh one, and fence a successor.
     if is_guarded and version < _FIRST_INIT_WITH_IDENTITY:
         text = "the coordinator is older than Kafka 2.5: it cannot say whether an identity is still this producer's"
         raise UnsupportedVersionError(text)
@@ -268,6 +269,7 @@ def _init_body(
 
 def _offsets_body(version: int, *, identity: TransactionIdentity, offsets: OffsetsToSend) -> bytes:
     group = offsets.group
+    # Encoded without the member this would commit offsets of partitions that the consumer has lost.
     if group != ConsumerGroupMetadata(group.group_id) and version < _FIRST_COMMIT_WITH_MEMBER:
         text = (
             f"the coordinator of group {group.group_id!r} is older than Kafka 2.5: it cannot tell whether a member "
@@ -320,6 +322,7 @@ class TransactionRequests:
 
     def send_offsets(self, offsets: OffsetsToSend, *, is_v2: bool) -> TransactionRequest:
         """The next step of committing offsets with the transaction."""
+        # Decided now, not when the offsets were taken: V1 must still add a group that V2 left out.
         if is_v2 or offsets.is_added:
             return commit_offsets(self.identity, offsets, is_v2=is_v2)
         return add_offsets(self.coordinator, self.identity, offsets)

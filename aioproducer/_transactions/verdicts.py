@@ -187,6 +187,7 @@ def worst_of(api_key: int, codes: Collection[int]) -> tuple[ErrorAction, int]:
     """
     if not any(codes):
         return ErrorAction.DONE, 0
+    # Alone it would end the transaction; beside a retriable code it must not.
     reasons = [code for code in codes if code not in {_E.NONE, _E.OPERATION_NOT_ATTEMPTED}]
     code = max(reasons or codes, key=lambda code: verdict_on(api_key, code))
     return verdict_on(api_key, code), code
