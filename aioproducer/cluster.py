@@ -161,6 +161,7 @@ class Cluster:
             changed.setdefault(topic, {})[partition] = leader
         if not changed:
             return self
+        # All hints of a response at once: a new cluster for each one of 10,000 would copy all partitions each time.
         views: dict[str, TopicView] = {}
         for topic, leaders in changed.items():
             view = self.topics[topic]

@@ -149,6 +149,7 @@ class Admission:
         """Append a record if it need not wait."""
         running = self._running
         try:
+            # Checked when awaited, not when called: by then the record's transaction may be over.
             if self._check is not None:
                 self._check()
             running.appender.check()

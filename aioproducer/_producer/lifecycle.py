@@ -209,6 +209,7 @@ class LifecycleMethods:
             self._lifecycle.close_unstarted()
             return
         timeout_s = self._config.close_timeout_ms / 1000 if timeout is None else timeout
+        # Shutdown code may cancel every task of the loop, this one too: then begin again. Each step may run twice.
         if self._closing is None or self._closing.cancelled():
             self._closing = asyncio.get_running_loop().create_task(
                 self._close(timeout_s), name=f"aioproducer-close | {self._lifecycle.name}"

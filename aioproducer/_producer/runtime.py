@@ -273,6 +273,7 @@ class ProducerRuntime:
 
     def stop_taking(self) -> None:
         """Take no record any more."""
+        # Two flags: between transactions no record is taken (`closed`), but `flush` still works (`is_shut`).
         self.is_shut = self.appender.closed = True
 
     async def close(self, timeout_s: float) -> None:
@@ -297,6 +298,7 @@ class ProducerRuntime:
             await self.client.close()
             await self._supervisor.stop()
             self.preparation.close()
+            # Last: a close that is cancelled before this must leave the failures to the next close.
             error = await self.completion.take_error(failed)
             self.lifecycle.move_to(ProducerState.CLOSED)
         finally:

@@ -253,6 +253,8 @@ class BlockingLifetime:
         """Wait for the rest of the time that began at `began_at`, and report what was not delivered."""
         if not self._background.is_running or self._is_loss_told:
             return
+        # Deliver, but do not close: a hook of the application that runs later may call `close(timeout)` and needs its
+        # errors.
         if self._last_flush is not None:
             with contextlib.suppress(TimeoutError, KeyboardInterrupt):
                 self._last_flush.wait(max(began_at + self._exit_flush_s - monotonic(), 0.0))

@@ -149,6 +149,7 @@ def produce(
         usage_error(problems)
     _show_logs(verbose=verbose)
     try:
+        # Nothing else belongs in this `try`: exit code 2 promises that nothing was sent.
         output.open()
     except OSError as error:
         usage_error(f"--report {report_to}: {error.strerror or error}")
