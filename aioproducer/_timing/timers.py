@@ -2,8 +2,7 @@
 
 A binary heap, not a timing wheel: there is one timer a partition and one a connection, not one a record, because
 each is armed for the earliest of its deadlines and armed again when it fires. Of batches only those have one that
-are to be sent again after a pause. With so few timers `heapq`, which is C, was measured faster than a wheel in Python
-(docs/explanation/non_obvious.md).
+are to be sent again after a pause. With so few timers `heapq`, which is C, was measured faster than a wheel in Python.
 """
 
 from __future__ import annotations
