@@ -26,11 +26,11 @@ _INTRODUCTION = """\
 
 # API
 
-Everything that may be imported; what is not here may change without notice.
-Signatures are as in the source, `self` left out.
+Everything that may be imported; names that are not here may change without notice.
+Signatures are as in the source, without `self`.
 `Headers` are any iterable of `(str, bytes | None)` pairs;
 `OnDelivery` is a function of `(RecordMetadata | None, KafkaError | None)`.
-[Guarantees](../explanation/guarantees.md) says what the verbs promise, and [states](states.md) when they may be called.
+[Guarantees](../explanation/guarantees.md) says what the methods promise, [states](states.md) when they may be called.
 
 <!--
 ```python
