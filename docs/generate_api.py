@@ -1,7 +1,7 @@
 """Writes `reference/api.md` from the signatures and docstrings of the public names.
 
-They are read from the sources, so that a signature stands there as it was written; those of native modules from their
-stubs. Run it after changing one: `python docs/generate_api.py`. A test fails while the page is old.
+It reads the sources, so that signatures are as written; for native modules it reads the stubs. Run it after changing
+one: `python docs/generate_api.py`. A test fails while the page is old.
 """
 # ruff: noqa: INP001  # a script beside the pages, not a package
 
