@@ -28,8 +28,9 @@ _INTRODUCTION = """\
 
 # Performance
 
-Throughput, cost per record, and behaviour when brokers fail, compared with other clients on the same broker.
-Figures of such runs differ by a factor of two between machines and between hours:
+What this producer does in a second, what a record costs, and what it does when things go wrong,
+beside its peers on the same broker.
+Figures of such runs differ by a factor of two from one machine to the next and from one hour to the next:
 compare only within one run, as the ratios here do.
 
 ```
@@ -46,22 +47,22 @@ _METHOD = """\
   It connects, sends a warm-up and flushes it; then the clock starts, and it stops when the flush after the last
   record has returned.
   Connection, metadata and producer id are not in the figures of any client.
-- Clients run one after another, never two at a time, each once per round;
-  each round begins with another client. The tables show the median of the rounds, with the lowest and the highest.
-- Only acknowledged records count.
-  Each run has a topic of its own, and its client's count must equal the end offsets that aiokafka's consumer reads;
-  otherwise the client has no figure.
-- A client learns the outcome of each record: confluent-kafka by its callback, aiokafka by its futures,
-  aioproducer and the others without extra work. Without it, confluent-kafka and aiokafka have a row of their own.
+- Clients run one after another, never two at a time, all of them once a round;
+  each round begins with another client. What is shown is the median of the rounds, with the lowest and the highest.
+- What counts is acknowledged records.
+  Each run has a topic of its own, and its client's count must be what aiokafka's consumer reads as end offsets;
+  a client that counts otherwise has no figure.
+- A client should learn what became of each record: confluent-kafka by its callback, aiokafka by its futures,
+  ours and the others by what they do anyway. Without that, confluent-kafka and aiokafka have a row of their own.
 - The raw socket is a blocking socket that sends record batches made beforehand: what the broker can take.
-  It does the same work in every round: if its own figure moves by more than 30 % between rounds,
-  the machine was busy, and the whole run is repeated, at most twice.
+  It does the same work in every round: where its own figure moves by more than 30 % between rounds,
+  the machine did something else, and the whole run is repeated, at most twice.
 - CPU is the process time of the client, all threads, from the same start to the same end.
   Java's is that of the whole JVM, with its start and the compiling of its warm-up;
   its rate is that of its load generator's "steady state", after that warm-up.
 - Every client has `acks=all`, is idempotent and lingers for 5 ms.
-  Under *defaults* its other options are its defaults; under *256 KiB* that is every client's batch size.
-  aioproducer and aiokafka run on uvloop. All configurations are at the end of this page.
+  Under *defaults* it is otherwise as it comes; under *256 KiB* that is every client's batch size.
+  Ours and aiokafka run on uvloop. The configuration of each is at the end of this page.
 """
 
 
