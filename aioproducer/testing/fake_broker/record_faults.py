@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from aioproducer.testing.fake_broker.log.record_batch import BatchHeader
 from aioproducer.testing.fake_broker.topics.topic_configs import TopicConfig
-from aioproducer.testing.fake_broker.wire.codes import INVALID_RECORD, INVALID_TIMESTAMP
+from aioproducer.testing.fake_broker.wire import codes
 from aioproducer.testing.fake_broker.wire.primitives import MalformedRequestError, Reader
 
 NO_TIMESTAMP = -1
@@ -77,16 +77,16 @@ def record_faults(
     for record in records:
         if config.is_compacted and record.key_size < 0:
             text = f"Compacted topic cannot accept message without key in topic partition {place}"
-            yield RecordFault(record.batch_index, INVALID_RECORD, text)
+            yield RecordFault(record.batch_index, codes.INVALID_RECORD, text)
         elif config.is_log_append_time:
             if header.is_log_append_time:
                 text = f"Invalid timestamp type in message {record.text(is_compressed=header.codec != 0)}. "
                 text += "Producer should not set timestamp type to LogAppendTime."
-                yield RecordFault(record.batch_index, INVALID_TIMESTAMP, text)
+                yield RecordFault(record.batch_index, codes.INVALID_TIMESTAMP, text)
         elif record.timestamp != NO_TIMESTAMP and not low <= record.timestamp <= high:
             text = f"Timestamp {record.timestamp} of message with offset {record.offset_delta} is out of range. "
             text += f"The timestamp should be within {shown}"
-            yield RecordFault(record.batch_index, INVALID_TIMESTAMP, text)
+            yield RecordFault(record.batch_index, codes.INVALID_TIMESTAMP, text)
 
 
 def _walk_record(reader: Reader, header: BatchHeader, index: int) -> WalkedRecord:

@@ -17,12 +17,7 @@ from aioproducer.testing.fake_broker.topics.config_types import TOPIC_CONFIG_TYP
 from aioproducer.testing.fake_broker.topics.config_values import trimmed
 from aioproducer.testing.fake_broker.topics.topic_checks import TopicRefusedError, check_name
 from aioproducer.testing.fake_broker.topics.topic_configs import TopicConfig
-from aioproducer.testing.fake_broker.wire.codes import (
-    INVALID_CONFIG,
-    INVALID_REQUEST,
-    UNKNOWN_SERVER_ERROR,
-    UNKNOWN_TOPIC_OR_PARTITION,
-)
+from aioproducer.testing.fake_broker.wire import codes
 from aioproducer.testing.fake_broker.wire.messages import Tree
 
 if TYPE_CHECKING:
@@ -110,23 +105,23 @@ def _check(exchange: Exchange, resource: _Resource, *, times: int) -> None:
         TopicRefusedError: INVALID_REQUEST, or UNKNOWN_SERVER_ERROR for an operation that there is not.
     """
     if times > 1:
-        raise TopicRefusedError(INVALID_REQUEST, "Each resource must appear at most once.")
+        raise TopicRefusedError(codes.INVALID_REQUEST, "Each resource must appear at most once.")
     names = [change.name for change in resource.changes]
     if len(set(names)) < len(names):
-        raise TopicRefusedError(INVALID_REQUEST, "Error due to duplicate config keys")
+        raise TopicRefusedError(codes.INVALID_REQUEST, "Error due to duplicate config keys")
     missing = [
         change.name for change in resource.changes if change.value is None and change.operation != _Operation.DELETE
     ]
     if missing:
-        raise TopicRefusedError(INVALID_REQUEST, f"Null value not supported for : {', '.join(missing)}")
+        raise TopicRefusedError(codes.INVALID_REQUEST, f"Null value not supported for : {', '.join(missing)}")
     if resource.kind == BROKER:
         _check_broker(exchange.broker.node_id, resource)
     elif resource.kind != TOPIC:
-        raise TopicRefusedError(INVALID_REQUEST, f"Unknown resource type {resource.kind}")
+        raise TopicRefusedError(codes.INVALID_REQUEST, f"Unknown resource type {resource.kind}")
     elif not resource.name:
-        raise TopicRefusedError(INVALID_REQUEST, "Default topic resources are not allowed.")
+        raise TopicRefusedError(codes.INVALID_REQUEST, "Default topic resources are not allowed.")
     elif any(change.operation not in set(_Operation) for change in resource.changes):
-        raise TopicRefusedError(UNKNOWN_SERVER_ERROR, "")
+        raise TopicRefusedError(codes.UNKNOWN_SERVER_ERROR, "")
 
 
 def _check_broker(node_id: int, resource: _Resource) -> None:
@@ -134,7 +129,9 @@ def _check_broker(node_id: int, resource: _Resource) -> None:
         check_node(resource.name, node_id, noun="Node", expected=str(node_id))
     changed = [change.name for change in resource.changes if change.operation != _Operation.DELETE]
     if changed:
-        raise TopicRefusedError(INVALID_REQUEST, f"Cannot update these configs dynamically: [{', '.join(changed)}]")
+        raise TopicRefusedError(
+            codes.INVALID_REQUEST, f"Cannot update these configs dynamically: [{', '.join(changed)}]"
+        )
 
 
 def _alter(exchange: Exchange, resource: _Resource, *, is_incremental: bool, validate_only: bool) -> None:
@@ -158,7 +155,7 @@ def _alter(exchange: Exchange, resource: _Resource, *, is_incremental: bool, val
             overrides[change.name] = value
     config = topics.config(overrides)
     if topic is None:
-        raise TopicRefusedError(UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{resource.name}' does not exist.")
+        raise TopicRefusedError(codes.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{resource.name}' does not exist.")
     if not validate_only:
         topic.config = config
 
@@ -177,7 +174,7 @@ def _changed(change: _Change, present: TopicConfig) -> str | None:
         return value
     if TOPIC_CONFIG_TYPES.get(change.name) is not ConfigType.LIST:
         message = f"Can't {operation.name} to key {change.name} because its type is not LIST."
-        raise TopicRefusedError(INVALID_CONFIG, message)
+        raise TopicRefusedError(codes.INVALID_CONFIG, message)
     kept = [word for word in present.values()[change.name].split(",") if word]
     words = value.split(",")
     if operation is _Operation.APPEND:

@@ -9,8 +9,8 @@ import struct
 from typing import cast
 
 from aioproducer.testing.fake_broker.exchange import Exchange
+from aioproducer.testing.fake_broker.wire import codes
 from aioproducer.testing.fake_broker.wire.api_keys import ApiKey
-from aioproducer.testing.fake_broker.wire.codes import INVALID_REQUEST, UNSUPPORTED_VERSION
 from aioproducer.testing.fake_broker.wire.control_wire import ApiVersionsRequest
 from aioproducer.testing.fake_broker.wire.messages import Tree
 
@@ -34,7 +34,7 @@ def answer_api_versions(exchange: Exchange) -> None:
 
 
 def _refusal(own: tuple[int, int]) -> bytes:
-    return struct.pack(">hihhh", UNSUPPORTED_VERSION, 1, ApiKey.API_VERSIONS, *own)
+    return struct.pack(">hihhh", codes.UNSUPPORTED_VERSION, 1, ApiKey.API_VERSIONS, *own)
 
 
 def _software_error(exchange: Exchange) -> int:
@@ -42,4 +42,4 @@ def _software_error(exchange: Exchange) -> int:
     if exchange.version < _FIRST_WITH_SOFTWARE_NAME:
         return 0
     names = (request.client_software_name, request.client_software_version)
-    return 0 if all(_LEGAL_SOFTWARE.fullmatch(name) for name in names) else INVALID_REQUEST
+    return 0 if all(_LEGAL_SOFTWARE.fullmatch(name) for name in names) else codes.INVALID_REQUEST

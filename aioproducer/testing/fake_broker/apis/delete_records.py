@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, cast
 from aioproducer.testing.fake_broker.apis.list_offsets import leader_error
 from aioproducer.testing.fake_broker.exchange import Exchange
 from aioproducer.testing.fake_broker.topics.topics import Topic
-from aioproducer.testing.fake_broker.wire.codes import OFFSET_OUT_OF_RANGE, POLICY_VIOLATION
+from aioproducer.testing.fake_broker.wire import codes
 from aioproducer.testing.fake_broker.wire.messages import Tree
 
 if TYPE_CHECKING:
@@ -39,10 +39,10 @@ def _deleted(topic: Topic, index: int, offset: int) -> tuple[int, int]:
     """Start of the log afterwards, or -1, and the error."""
     partition = topic.partitions[index]
     if not topic.config.is_deleted_from:
-        return -1, POLICY_VIOLATION
+        return -1, codes.POLICY_VIOLATION
     end = partition.high_watermark
     offset = end if offset == _TO_THE_HIGH_WATERMARK else offset
     if not 0 <= offset <= end:
-        return -1, OFFSET_OUT_OF_RANGE
+        return -1, codes.OFFSET_OUT_OF_RANGE
     partition.log.drop_before(offset)
     return partition.log.start_offset, 0

@@ -10,7 +10,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from aioproducer.testing.fake_broker.exchange import Exchange
-from aioproducer.testing.fake_broker.wire.codes import INVALID_REQUEST, UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION
+from aioproducer.testing.fake_broker.wire import codes
 from aioproducer.testing.fake_broker.wire.messages import Tree
 
 if TYPE_CHECKING:
@@ -64,12 +64,12 @@ class _Deletion:
         """The error code and its text; 0 if the topic may be deleted."""
         topic = self._topics.find(*asked)
         if (wrong := self._wrong_words(asked, times)) is not None:
-            return INVALID_REQUEST, wrong
+            return codes.INVALID_REQUEST, wrong
         if error := self._exchange.injected_error(asked.name):
             return error, None
         if topic is None and asked.name is not None:
-            return UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition."
-        return (0, None) if topic else (UNKNOWN_TOPIC_ID, "This server does not host this topic ID.")
+            return codes.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition."
+        return (0, None) if topic else (codes.UNKNOWN_TOPIC_ID, "This server does not host this topic ID.")
 
     def _wrong_words(self, asked: _Asked, times: int) -> str | None:
         if asked.name is None and asked.topic_id is None:

@@ -14,7 +14,7 @@ from aioproducer.testing.fake_broker.topics.config_resources import (
 )
 from aioproducer.testing.fake_broker.topics.config_types import TOPIC_CONFIG_TYPES, ConfigType
 from aioproducer.testing.fake_broker.topics.topic_checks import TopicRefusedError, check_name
-from aioproducer.testing.fake_broker.wire.codes import INVALID_REQUEST, UNKNOWN_TOPIC_OR_PARTITION
+from aioproducer.testing.fake_broker.wire import codes
 from aioproducer.testing.fake_broker.wire.messages import Tree
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def _described(exchange: Exchange, asked: "DescribeConfigsResource") -> Iterable
     if asked.resource_type == TOPIC:
         return _topic_configs(exchange, asked.resource_name)
     if asked.resource_type != BROKER:
-        raise TopicRefusedError(INVALID_REQUEST, "")
+        raise TopicRefusedError(codes.INVALID_REQUEST, "")
     if not asked.resource_name:
         return ()  # what was set for all brokers while they ran
     node_id = exchange.broker.node_id
@@ -90,7 +90,7 @@ def _topic_configs(exchange: Exchange, name: str) -> Iterable[_Config]:
     check_name(name)
     topic = exchange.cluster.topics.named(name)
     if topic is None:
-        raise TopicRefusedError(UNKNOWN_TOPIC_OR_PARTITION, "")
+        raise TopicRefusedError(codes.UNKNOWN_TOPIC_OR_PARTITION, "")
     overrides = topic.config.overrides
     for key, value in topic.config.values().items():
         source = DYNAMIC_TOPIC_CONFIG if key in overrides else DEFAULT_CONFIG

@@ -14,14 +14,7 @@ from aioproducer.testing.fake_broker.apis.list_offsets import leader_error
 from aioproducer.testing.fake_broker.exchange import Exchange
 from aioproducer.testing.fake_broker.log.partition import Partition
 from aioproducer.testing.fake_broker.schedule import Appointment
-from aioproducer.testing.fake_broker.wire.codes import (
-    FENCED_LEADER_EPOCH,
-    FETCH_SESSION_ID_NOT_FOUND,
-    NOT_LEADER_OR_FOLLOWER,
-    OFFSET_OUT_OF_RANGE,
-    UNKNOWN_TOPIC_ID,
-    UNKNOWN_TOPIC_OR_PARTITION,
-)
+from aioproducer.testing.fake_broker.wire import codes
 from aioproducer.testing.fake_broker.wire.fetch_wire import (
     FIRST_WITH_SESSIONS,
     FIRST_WITH_TOPIC_IDS,
@@ -37,7 +30,7 @@ AnyFetchRequest: TypeAlias = Union["FetchByName", "FetchById"]
 
 
 _READ_COMMITTED = 1
-_PLACES = {UNKNOWN_TOPIC_ID: 1, UNKNOWN_TOPIC_OR_PARTITION: 2}
+_PLACES = {codes.UNKNOWN_TOPIC_ID: 1, codes.UNKNOWN_TOPIC_OR_PARTITION: 2}
 """Where in an answer partitions with these errors are: behind all that exist, whatever the order of the request."""
 
 
@@ -46,7 +39,7 @@ def answer_fetch(exchange: Exchange) -> None:
     request = cast("AnyFetchRequest", exchange.request())
     error = exchange.injected_error() if exchange.version >= FIRST_WITH_SESSIONS else 0
     if error == 0 and request.session_id != 0 and request.session_epoch > 0:
-        error = FETCH_SESSION_ID_NOT_FOUND
+        error = codes.FETCH_SESSION_ID_NOT_FOUND
     if error:
         parts = encode_fetch(exchange.version, [], flexible=exchange.is_flexible, error_code=error)
         exchange.reply(parts, exchange.now)
@@ -165,7 +158,7 @@ class _FetchJob:
             fetched.aborted = ()
         if partition is None:
             return fetched
-        if fetched.error_code in {NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH}:
+        if fetched.error_code in {codes.NOT_LEADER_OR_FOLLOWER, codes.FENCED_LEADER_EPOCH}:
             fetched.leader = leader_hint(partition, self._exchange.broker)
         if fetched.error_code == 0:
             fetched.high_watermark, fetched.last_stable_offset = partition.high_watermark, partition.last_stable_offset
@@ -184,8 +177,8 @@ class _FetchJob:
         if topic is not None and (injected := self._exchange.injected_error(topic.name, asked.partition_index)):
             return injected
         if partition is None:
-            return UNKNOWN_TOPIC_ID if asked.topic is None and topic is None else UNKNOWN_TOPIC_OR_PARTITION
+            return codes.UNKNOWN_TOPIC_ID if asked.topic is None and topic is None else codes.UNKNOWN_TOPIC_OR_PARTITION
         error = leader_error(partition, self._exchange.broker.node_id, asked.leader_epoch)
         if error == 0 and not partition.log.start_offset <= asked.offset <= partition.log.end_offset:
-            return OFFSET_OUT_OF_RANGE
+            return codes.OFFSET_OUT_OF_RANGE
         return error

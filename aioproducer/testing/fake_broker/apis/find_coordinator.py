@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, cast
 
 from aioproducer.testing.fake_broker.exchange import Exchange
 from aioproducer.testing.fake_broker.transactions.coordinators import CoordinatorKind
-from aioproducer.testing.fake_broker.wire.codes import INVALID_REQUEST
+from aioproducer.testing.fake_broker.wire import codes
 from aioproducer.testing.fake_broker.wire.messages import Tree
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def answer_find_coordinator(exchange: Exchange) -> None:
 def _found(exchange: Exchange, key: str, key_type: int) -> Tree:
     error = exchange.injected_error()
     if key_type not in _KINDS:
-        error = error or INVALID_REQUEST
+        error = error or codes.INVALID_REQUEST
     node_id = -1
     if not error:
         node_id = exchange.cluster.coordinators.node_of(CoordinatorKind(key_type), key, exchange.now)
@@ -50,7 +50,7 @@ def _found(exchange: Exchange, key: str, key_type: int) -> Tree:
 def _message(exchange: Exchange, error: int) -> str | None:
     if error == 0:
         return "NONE" if exchange.version < _FIRST_FOR_MANY else ""
-    return _MALFORMED if error == INVALID_REQUEST else None
+    return _MALFORMED if error == codes.INVALID_REQUEST else None
 
 
 def coordinator_error(exchange: Exchange, key: str, kind: CoordinatorKind = CoordinatorKind.GROUP) -> int:

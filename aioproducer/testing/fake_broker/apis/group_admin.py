@@ -10,7 +10,7 @@ from aioproducer.testing.fake_broker.exchange import Exchange
 from aioproducer.testing.fake_broker.groups.consumer_group import ConsumerGroup, GroupState
 from aioproducer.testing.fake_broker.groups.group_members import Member
 from aioproducer.testing.fake_broker.transactions.coordinators import CoordinatorKind
-from aioproducer.testing.fake_broker.wire.codes import GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP
+from aioproducer.testing.fake_broker.wire import codes
 from aioproducer.testing.fake_broker.wire.messages import Tree
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def _undescribed(exchange: Exchange, group_id: str, error: int) -> Tree:
         return {"error_code": error, "group_id": group_id}
     is_error = exchange.version >= _FIRST_NOT_FOUND
     return {
-        "error_code": GROUP_ID_NOT_FOUND if is_error else 0,
+        "error_code": codes.GROUP_ID_NOT_FOUND if is_error else 0,
         "error_message": f"Group {group_id} not found." if is_error else None,
         "group_id": group_id,
         "group_state": _NO_GROUP,
@@ -124,8 +124,8 @@ def _delete(exchange: Exchange, group_id: str) -> int:
     if error := coordinator_error(exchange, group_id):
         return error
     if group is None:
-        return GROUP_ID_NOT_FOUND
+        return codes.GROUP_ID_NOT_FOUND
     if not group.is_empty:
-        return NON_EMPTY_GROUP
+        return codes.NON_EMPTY_GROUP
     groups.delete(group_id)
     return 0

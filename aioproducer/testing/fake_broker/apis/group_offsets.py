@@ -13,14 +13,7 @@ from aioproducer.testing.fake_broker.exchange import Exchange
 from aioproducer.testing.fake_broker.groups.committed_offsets import NOT_COMMITTED, CommittedOffset
 from aioproducer.testing.fake_broker.groups.consumer_group import Committer, ConsumerGroup
 from aioproducer.testing.fake_broker.topics.topics import Topic
-from aioproducer.testing.fake_broker.wire.codes import (
-    GROUP_ID_NOT_FOUND,
-    ILLEGAL_GENERATION,
-    OFFSET_METADATA_TOO_LARGE,
-    UNKNOWN_TOPIC_ID,
-    UNKNOWN_TOPIC_OR_PARTITION,
-    UNSTABLE_OFFSET_COMMIT,
-)
+from aioproducer.testing.fake_broker.wire import codes
 from aioproducer.testing.fake_broker.wire.messages import Tree
 
 if TYPE_CHECKING:
@@ -65,7 +58,11 @@ def _commit_error(exchange: Exchange, group: ConsumerGroup, request: "CommitByNa
     generation = request.generation_id_or_member_epoch
     if not group.exists and generation >= 0:
         tells = exchange.cluster.settings.profile.coordinates_groups_as_4_0
-        return GROUP_ID_NOT_FOUND if tells and exchange.version >= _FIRST_WITH_UNKNOWN_GROUP else ILLEGAL_GENERATION
+        return (
+            codes.GROUP_ID_NOT_FOUND
+            if tells and exchange.version >= _FIRST_WITH_UNKNOWN_GROUP
+            else codes.ILLEGAL_GENERATION
+        )
     return group.commit_error(
         Committer(request.member_id, generation, request.group_instance_id), is_transactional=False
     )
@@ -81,7 +78,7 @@ class _Named(NamedTuple):
         """The error when there is no such topic."""
         if topic is not None:
             return 0
-        return UNKNOWN_TOPIC_ID if self.name is None else UNKNOWN_TOPIC_OR_PARTITION
+        return codes.UNKNOWN_TOPIC_ID if self.name is None else codes.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def _committed_topics(
@@ -111,9 +108,9 @@ def _commit(group: ConsumerGroup, topic: Topic | None, asked: "OffsetCommitReque
         int(asked.committed_offset), int(asked.committed_leader_epoch), asked.committed_metadata or ""
     )
     if topic is not None and topic.partition(index) is None:
-        error = UNKNOWN_TOPIC_OR_PARTITION
+        error = codes.UNKNOWN_TOPIC_OR_PARTITION
     elif error == 0 and committed.is_too_large:
-        error = OFFSET_METADATA_TOO_LARGE
+        error = codes.OFFSET_METADATA_TOO_LARGE
     elif error == 0 and topic is not None:
         group.offsets.commit(TopicPartition(topic.name, index), committed)
     return {"partition_index": index, "error_code": error}
@@ -194,7 +191,7 @@ class _Look(NamedTuple):
 
 def _fetched_topic(look: _Look, named: _Named, indexes: Sequence[int]) -> Tree:
     topic = look.exchange.cluster.topics.find(named.name, named.topic_id)
-    error = UNKNOWN_TOPIC_ID if topic is None and named.name is None else 0
+    error = codes.UNKNOWN_TOPIC_ID if topic is None and named.name is None else 0
     name = topic.name if topic else named.name or ""
     partitions = [_fetched_partition(look, TopicPartition(name, index), error) for index in indexes]
     return {"name": name, "topic_id": named.topic_id, "partitions": partitions}
@@ -203,7 +200,7 @@ def _fetched_topic(look: _Look, named: _Named, indexes: Sequence[int]) -> Tree:
 def _fetched_partition(look: _Look, partition: TopicPartition, error: int) -> Tree:
     found = look.group.offsets.get(partition)
     if look.require_stable and look.group.offsets.is_unstable(partition):
-        found, error = NOT_COMMITTED, error or UNSTABLE_OFFSET_COMMIT
+        found, error = NOT_COMMITTED, error or codes.UNSTABLE_OFFSET_COMMIT
     return {
         "partition_index": partition.partition,
         "committed_offset": found.offset,

@@ -13,13 +13,7 @@ from aioproducer.testing.fake_broker.exchange import Exchange
 from aioproducer.testing.fake_broker.groups.consumer_group import ConsumerGroup, Identity, join_refused, synced
 from aioproducer.testing.fake_broker.groups.group_members import Member
 from aioproducer.testing.fake_broker.transactions.coordinators import CoordinatorKind
-from aioproducer.testing.fake_broker.wire.codes import (
-    INCONSISTENT_GROUP_PROTOCOL,
-    INVALID_GROUP_ID,
-    INVALID_SESSION_TIMEOUT,
-    MEMBER_ID_REQUIRED,
-    NONE,
-)
+from aioproducer.testing.fake_broker.wire import codes
 from aioproducer.testing.fake_broker.wire.messages import Tree
 
 if TYPE_CHECKING:
@@ -61,9 +55,9 @@ def _join_request_error(exchange: Exchange, request: "JoinGroupRequest") -> int:
     settings = exchange.cluster.settings
     session_s = request.session_timeout.total_seconds()
     if not request.group_id:
-        return INVALID_GROUP_ID
+        return codes.INVALID_GROUP_ID
     is_allowed = settings.group_min_session_timeout_s <= session_s <= settings.group_max_session_timeout_s
-    return NONE if is_allowed else INVALID_SESSION_TIMEOUT
+    return codes.NONE if is_allowed else codes.INVALID_SESSION_TIMEOUT
 
 
 def _place_error(
@@ -71,7 +65,7 @@ def _place_error(
 ) -> int:
     """The error for a request that names no group, or one that this broker does not look after."""
     if not request.group_id:
-        return INVALID_GROUP_ID
+        return codes.INVALID_GROUP_ID
     return place_error(exchange, request.group_id, CoordinatorKind.GROUP)
 
 
@@ -84,7 +78,7 @@ def _must_come_again(exchange: Exchange, request: "JoinGroupRequest") -> bool:
 def _give_member_id(exchange: Exchange, group: ConsumerGroup, request: "JoinGroupRequest") -> None:
     member_id = exchange.cluster.groups.new_member_id(exchange.header.client_id)
     group.expect(member_id, request.session_timeout.total_seconds(), exchange.now)
-    _refuse_join(exchange, MEMBER_ID_REQUIRED, member_id)
+    _refuse_join(exchange, codes.MEMBER_ID_REQUIRED, member_id)
 
 
 def _member(exchange: Exchange, request: "JoinGroupRequest") -> Member:
@@ -131,7 +125,11 @@ def answer_sync_group(exchange: Exchange) -> None:
 def _unnamed_protocol(exchange: Exchange, request: "SyncGroupRequest") -> int:
     """The error of a SyncGroup that must name the group's protocols and does not."""
     must_name = exchange.version >= _FIRST_SYNC_WITH_PROTOCOL
-    return INCONSISTENT_GROUP_PROTOCOL if must_name and None in {request.protocol_type, request.protocol_name} else NONE
+    return (
+        codes.INCONSISTENT_GROUP_PROTOCOL
+        if must_name and None in {request.protocol_type, request.protocol_name}
+        else codes.NONE
+    )
 
 
 def _identity(request: "SyncGroupRequest | HeartbeatRequest") -> Identity:
@@ -162,7 +160,7 @@ def answer_leave_group(exchange: Exchange) -> None:
         for who, code in zip(leaving, errors, strict=True)
     ]
     is_single = exchange.version < _FIRST_LEAVE_FOR_MANY
-    exchange.reply_tree({"error_code": errors[0] if is_single else NONE, "members": left}, exchange.now)
+    exchange.reply_tree({"error_code": errors[0] if is_single else codes.NONE, "members": left}, exchange.now)
 
 
 def _leaving(exchange: Exchange) -> "tuple[LeaveOne | LeaveMany, list[Identity]]":

@@ -8,11 +8,7 @@ from aioproducer.testing.fake_broker.exchange import Exchange
 from aioproducer.testing.fake_broker.transactions.coordinators import CoordinatorKind
 from aioproducer.testing.fake_broker.transactions.transaction_coordinator import Granted
 from aioproducer.testing.fake_broker.transactions.transaction_entry import ProducerIdAndEpoch
-from aioproducer.testing.fake_broker.wire.codes import (
-    COORDINATOR_LOAD_IN_PROGRESS,
-    INVALID_REQUEST,
-    INVALID_TRANSACTION_TIMEOUT,
-)
+from aioproducer.testing.fake_broker.wire import codes
 from aioproducer.testing.fake_broker.wire.control_wire import InitProducerIdRequest
 
 FIRST_WITH_FENCED = 4
@@ -23,9 +19,9 @@ def answer_init_producer_id(exchange: Exchange) -> None:
     request = cast("InitProducerIdRequest", exchange.request())
     error = exchange.injected_error()
     if not request.transactional_id and request.transactional_id is not None:
-        error = error or INVALID_REQUEST
+        error = error or codes.INVALID_REQUEST
     if (request.producer_id == -1) != (request.producer_epoch == -1):
-        error = error or INVALID_REQUEST
+        error = error or codes.INVALID_REQUEST
     granted = Granted(error) if error else _granted(exchange, request)
     code = answered_to_old_clients(granted.error, is_old=exchange.version < FIRST_WITH_FENCED)
     tree = {"error_code": code, "producer_id": granted.producer_id, "producer_epoch": granted.epoch}
@@ -35,12 +31,12 @@ def answer_init_producer_id(exchange: Exchange) -> None:
 def _granted(exchange: Exchange, request: "InitProducerIdRequest") -> Granted:
     if request.transactional_id is None:
         producer_id = exchange.cluster.producer_ids.take(exchange.now)
-        return Granted(COORDINATOR_LOAD_IN_PROGRESS) if producer_id is None else Granted(0, producer_id, 0)
+        return Granted(codes.COORDINATOR_LOAD_IN_PROGRESS) if producer_id is None else Granted(0, producer_id, 0)
     if error := place_error(exchange, request.transactional_id, CoordinatorKind.TRANSACTION):
         return Granted(error)
     timeout_s = request.transaction_timeout_ms / 1000
     if not 0 < timeout_s <= exchange.cluster.settings.transaction_max_timeout_s:
-        return Granted(INVALID_TRANSACTION_TIMEOUT)
+        return Granted(codes.INVALID_TRANSACTION_TIMEOUT)
     expected = ProducerIdAndEpoch(request.producer_id, request.producer_epoch) if request.producer_id >= 0 else None
     return exchange.cluster.transactions.init_producer_id(
         request.transactional_id, timeout_s, expected, now=exchange.now

@@ -12,12 +12,7 @@ from aioproducer.testing.fake_broker.exchange import Exchange
 from aioproducer.testing.fake_broker.log.partition import NO_LEADER, Partition
 from aioproducer.testing.fake_broker.topics.topic_checks import TopicRefusedError, check_name
 from aioproducer.testing.fake_broker.topics.topics import Topic, TopicRequest
-from aioproducer.testing.fake_broker.wire.codes import (
-    INVALID_REQUEST,
-    LEADER_NOT_AVAILABLE,
-    UNKNOWN_TOPIC_ID,
-    UNKNOWN_TOPIC_OR_PARTITION,
-)
+from aioproducer.testing.fake_broker.wire import codes
 from aioproducer.testing.fake_broker.wire.control_wire import MetadataRequest, MetadataRequestTopic
 from aioproducer.testing.fake_broker.wire.messages import Tree
 
@@ -57,7 +52,7 @@ def answer_metadata(exchange: Exchange) -> None:
 
 def _refusal(request: MetadataRequest) -> Tree:
     """The answer to a request that asks by id before brokers can: everything in it is invalid."""
-    topics = [{**_unknown(asked.name or "", asked.topic_id, INVALID_REQUEST)} for asked in request.topics or ()]
+    topics = [{**_unknown(asked.name or "", asked.topic_id, codes.INVALID_REQUEST)} for asked in request.topics or ()]
     return {"brokers": [], "cluster_id": None, "controller_id": -1, "topics": topics}
 
 
@@ -75,7 +70,7 @@ def _answered(exchange: Exchange, asked: MetadataRequestTopic, *, may_create: bo
     if topic is not None:
         return _described(exchange, topic)
     if asked.name is None:
-        return _unknown(None, asked.topic_id, UNKNOWN_TOPIC_ID)
+        return _unknown(None, asked.topic_id, codes.UNKNOWN_TOPIC_ID)
     try:
         check_name(asked.name)
     except TopicRefusedError as refusal:
@@ -83,7 +78,7 @@ def _answered(exchange: Exchange, asked: MetadataRequestTopic, *, may_create: bo
     error = exchange.injected_error(asked.name)
     if error == 0 and may_create:
         error = _begin_creation(exchange, asked.name)
-    return _unknown(asked.name, None, error or UNKNOWN_TOPIC_OR_PARTITION)
+    return _unknown(asked.name, None, error or codes.UNKNOWN_TOPIC_OR_PARTITION)
 
 
 def _unknown(name: str | None, topic_id: uuid.UUID | None, error: int) -> Tree:
@@ -123,7 +118,7 @@ def _partition(exchange: Exchange, index: int, partition: Partition) -> Tree:
     present = (partition.leader, partition.leader_epoch)
     leader, leader_epoch = exchange.broker.stale_leaders.get(partition, present)
     return {
-        "error_code": LEADER_NOT_AVAILABLE if leader == NO_LEADER else 0,
+        "error_code": codes.LEADER_NOT_AVAILABLE if leader == NO_LEADER else 0,
         "partition_index": index,
         "leader_id": leader,
         "leader_epoch": leader_epoch,

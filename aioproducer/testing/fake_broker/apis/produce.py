@@ -31,22 +31,7 @@ from aioproducer.testing.fake_broker.transactions.transaction_checks import (
     produce_error,
 )
 from aioproducer.testing.fake_broker.transactions.transaction_entry import Claim
-from aioproducer.testing.fake_broker.wire.codes import (
-    INVALID_PRODUCER_EPOCH,
-    INVALID_PRODUCER_ID_MAPPING,
-    INVALID_REQUIRED_ACKS,
-    INVALID_TOPIC_EXCEPTION,
-    INVALID_TXN_STATE,
-    NOT_ENOUGH_REPLICAS,
-    NOT_ENOUGH_REPLICAS_AFTER_APPEND,
-    NOT_LEADER_OR_FOLLOWER,
-    OUT_OF_ORDER_SEQUENCE_NUMBER,
-    REQUEST_TIMED_OUT,
-    TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-    UNKNOWN_SERVER_ERROR,
-    UNKNOWN_TOPIC_ID,
-    UNKNOWN_TOPIC_OR_PARTITION,
-)
+from aioproducer.testing.fake_broker.wire import codes
 from aioproducer.testing.fake_broker.wire.primitives import Writer
 from aioproducer.testing.fake_broker.wire.produce_wire import (
     PartitionResult,
@@ -87,13 +72,13 @@ class _Waiting:
     def is_done(self, node_id: int) -> bool:
         """Whether there is something to answer; then the result says what."""
         if self.partition.is_deleted:
-            self.result.error_code = UNKNOWN_TOPIC_OR_PARTITION
+            self.result.error_code = codes.UNKNOWN_TOPIC_OR_PARTITION
         elif self.partition.leader != node_id:
-            self.result.error_code = NOT_LEADER_OR_FOLLOWER
+            self.result.error_code = codes.NOT_LEADER_OR_FOLLOWER
         elif self.partition.high_watermark < self.end:
             return False
         elif len(self.partition.isr) < self.min_insync_replicas:
-            self.result.error_code = NOT_ENOUGH_REPLICAS_AFTER_APPEND
+            self.result.error_code = codes.NOT_ENOUGH_REPLICAS_AFTER_APPEND
         return True
 
 
@@ -148,10 +133,10 @@ class _ProduceJob:
                 return refusal
             breaks = breaks or (breaks_request(part.records, self._exchange.version) and self._finds(part))
         if is_transactional and self._request.transactional_id is None:
-            return BatchRefusedError(TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+            return BatchRefusedError(codes.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         if is_transactional and len({transactional_producer(records) for records in brought} - {None}) > 1:
-            return BatchRefusedError(INVALID_PRODUCER_ID_MAPPING)
-        return BatchRefusedError(UNKNOWN_SERVER_ERROR) if breaks else None
+            return BatchRefusedError(codes.INVALID_PRODUCER_ID_MAPPING)
+        return BatchRefusedError(codes.UNKNOWN_SERVER_ERROR) if breaks else None
 
     def _finds(self, produced: ProducedPartition) -> bool:
         topic = self._exchange.cluster.topics.find(produced.topic, produced.topic_id)
@@ -182,7 +167,7 @@ class _ProduceJob:
         partition = topic.partition(produced.partition_index) if topic else None
         if topic is None or partition is None:
             is_unknown_id = topic is None and produced.topic is None
-            raise BatchRefusedError(UNKNOWN_TOPIC_ID if is_unknown_id else UNKNOWN_TOPIC_OR_PARTITION)
+            raise BatchRefusedError(codes.UNKNOWN_TOPIC_ID if is_unknown_id else codes.UNKNOWN_TOPIC_OR_PARTITION)
         batch = self._batch_of(produced, result)
         self._check_transaction(batch, topic, partition, index=result.index)
         self._check_request()
@@ -209,7 +194,7 @@ class _ProduceJob:
                 except BatchRefusedError as error:
                     refusal = error
         if batch is None:
-            raise refusal or BatchRefusedError(UNKNOWN_SERVER_ERROR)
+            raise refusal or BatchRefusedError(codes.UNKNOWN_SERVER_ERROR)
         result.answered_instead = refusal
         return batch
 
@@ -228,18 +213,18 @@ class _ProduceJob:
         settings = cluster.settings
         if adds or (settings.transaction_partition_verification and settings.profile.verifies_transactions):
             if settings.profile.verifies_epochs and partition.producers.is_before(*producer):
-                raise BatchRefusedError(INVALID_PRODUCER_EPOCH)
+                raise BatchRefusedError(codes.INVALID_PRODUCER_EPOCH)
             place = TopicPartition(topic.name, index)
             partition.verifications.ask(producer, read_header(batch).base_sequence, is_version_2=adds)
             claim = Claim(self._request.transactional_id or "", *producer)
             error = admit(cluster, claim, place, adds=adds, now=self._exchange.now)
             if error:
                 code = produce_error(error, version)
-                raise BatchRefusedError(code, message=NOT_ADDED if code == INVALID_TXN_STATE else None)
+                raise BatchRefusedError(code, message=NOT_ADDED if code == codes.INVALID_TXN_STATE else None)
 
     def _check_request(self) -> None:
         if self._request.acks not in {0, 1, _ALL}:
-            raise BatchRefusedError(INVALID_REQUIRED_ACKS)
+            raise BatchRefusedError(codes.INVALID_REQUIRED_ACKS)
 
     def _is_refused_by_fault(self, name: str | None, result: PartitionResult) -> bool:
         if not self._exchange.cluster.faults.kinds:
@@ -261,13 +246,13 @@ class _ProduceJob:
 
     def _check_leadership(self, topic: Topic, partition: Partition, result: PartitionResult) -> None:
         if topic.is_internal:
-            raise BatchRefusedError(INVALID_TOPIC_EXCEPTION)
+            raise BatchRefusedError(codes.INVALID_TOPIC_EXCEPTION)
         if partition.leader != self._exchange.broker.node_id:
             result.leader = leader_hint(partition, self._exchange.broker)
-            raise BatchRefusedError(NOT_LEADER_OR_FOLLOWER)
+            raise BatchRefusedError(codes.NOT_LEADER_OR_FOLLOWER)
         result.log_start_offset = partition.log.start_offset
         if self._request.acks == _ALL and len(partition.isr) < _copies_needed(topic, partition):
-            raise BatchRefusedError(NOT_ENOUGH_REPLICAS)
+            raise BatchRefusedError(codes.NOT_ENOUGH_REPLICAS)
 
     def _log(self, batch: memoryview, topic: Topic, partition: Partition, *, result: PartitionResult) -> None:
         wall_clock_ms = self._exchange.cluster.settings.wall_clock_ms(self._exchange.now)
@@ -298,9 +283,9 @@ class _ProduceJob:
         if known is None or header.producer_epoch >= known.epoch:
             has_batches = known is not None and bool(known.batches)
             if partition.verifications.is_out_of_order(producer_id, header.base_sequence, has_batches=has_batches):
-                return OUT_OF_ORDER_SEQUENCE_NUMBER
+                return codes.OUT_OF_ORDER_SEQUENCE_NUMBER
         is_left_out = not header.is_transactional and partition.transactions.first_offset(producer_id) is not None
-        return producers.rejection_of(header) or (INVALID_TXN_STATE if is_left_out else 0)
+        return producers.rejection_of(header) or (codes.INVALID_TXN_STATE if is_left_out else 0)
 
     # Waiting and answering
 
@@ -318,7 +303,7 @@ class _ProduceJob:
     def _time_out(self, now: float) -> None:
         if not self._is_over:
             for waiting in self._waiting:
-                waiting.result.error_code = REQUEST_TIMED_OUT
+                waiting.result.error_code = codes.REQUEST_TIMED_OUT
             self._answer(now)
 
     def _answer(self, now: float) -> None:
@@ -355,7 +340,7 @@ class _ProduceJob:
         """Fill in what goes with an error that was found late, or laid down by a test."""
         if result.error_code in _SILENT_ABOUT_LOG_START and result.base_offset < 0:
             result.log_start_offset = -1
-        if result.error_code == NOT_LEADER_OR_FOLLOWER and result.leader is None:
+        if result.error_code == codes.NOT_LEADER_OR_FOLLOWER and result.leader is None:
             topic = self._exchange.cluster.topics.find(result.topic, result.topic_id)
             partition = topic.partition(result.index) if topic else None
             result.leader = leader_hint(partition, self._exchange.broker) if partition else None

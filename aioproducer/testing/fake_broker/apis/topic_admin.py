@@ -7,11 +7,7 @@ from aioproducer.testing.fake_broker.exchange import Exchange
 from aioproducer.testing.fake_broker.topics.config_resources import DEFAULT_CONFIG, DYNAMIC_TOPIC_CONFIG
 from aioproducer.testing.fake_broker.topics.topic_checks import TopicRefusedError
 from aioproducer.testing.fake_broker.topics.topics import Topic, TopicRequest
-from aioproducer.testing.fake_broker.wire.codes import (
-    INVALID_REPLICA_ASSIGNMENT,
-    INVALID_REQUEST,
-    UNKNOWN_TOPIC_OR_PARTITION,
-)
+from aioproducer.testing.fake_broker.wire import codes
 from aioproducer.testing.fake_broker.wire.messages import Tree
 
 if TYPE_CHECKING:
@@ -24,7 +20,7 @@ def answer_create_topics(exchange: Exchange) -> None:
     request = cast("CreateTopicsRequest", exchange.request())
     asked = {topic.name: topic for topic in request.topics}
     twice = {name for name, times in Counter(topic.name for topic in request.topics).items() if times > 1}
-    refused = [_refused(name, INVALID_REQUEST, "Duplicate topic name.") for name in twice]
+    refused = [_refused(name, codes.INVALID_REQUEST, "Duplicate topic name.") for name in twice]
     created = [
         _create(exchange, topic, validate_only=request.validate_only)
         for name, topic in asked.items()
@@ -53,7 +49,7 @@ def _wanted(asked: "CreatableTopic") -> TopicRequest:
     for assigned in asked.assignments:
         if assigned.partition_index in assignment:
             message = f"Found multiple manual partition assignments for partition {assigned.partition_index}"
-            raise TopicRefusedError(INVALID_REPLICA_ASSIGNMENT, message)
+            raise TopicRefusedError(codes.INVALID_REPLICA_ASSIGNMENT, message)
         assignment[assigned.partition_index] = list(assigned.broker_ids)
     return TopicRequest(
         name=asked.name,
@@ -100,7 +96,7 @@ def answer_create_partitions(exchange: Exchange) -> None:
     asked = {topic.name: topic for topic in request.topics}
     twice = {name for name, times in Counter(topic.name for topic in request.topics).items() if times > 1}
     refused: list[Tree] = [
-        {"name": name, "error_code": INVALID_REQUEST, "error_message": "Duplicate topic name."} for name in twice
+        {"name": name, "error_code": codes.INVALID_REQUEST, "error_message": "Duplicate topic name."} for name in twice
     ]
     results = [
         _add_partitions(exchange, topic, validate_only=request.validate_only)
@@ -116,7 +112,7 @@ def _add_partitions(exchange: Exchange, asked: "CreatePartitionsTopic", *, valid
     error, message = exchange.injected_error(asked.name), None
     nodes = None if asked.assignments is None else [list(assigned.broker_ids) for assigned in asked.assignments]
     if topic is None:
-        error = error or UNKNOWN_TOPIC_OR_PARTITION
+        error = error or codes.UNKNOWN_TOPIC_OR_PARTITION
     elif error == 0:
         try:
             topics.add_partitions(topic, asked.count, assignments=nodes, validate_only=validate_only)

@@ -18,11 +18,7 @@ from aioproducer.testing.fake_broker.log.control_batch import Marker
 from aioproducer.testing.fake_broker.log.partition import Partition
 from aioproducer.testing.fake_broker.transactions.coordinators import CoordinatorKind
 from aioproducer.testing.fake_broker.transactions.transaction_entry import TransactionEntry, TransactionState
-from aioproducer.testing.fake_broker.wire.codes import (
-    INVALID_REGULAR_EXPRESSION,
-    TRANSACTIONAL_ID_NOT_FOUND,
-    UNKNOWN_TOPIC_OR_PARTITION,
-)
+from aioproducer.testing.fake_broker.wire import codes
 from aioproducer.testing.fake_broker.wire.messages import Tree
 
 if TYPE_CHECKING:
@@ -46,7 +42,7 @@ def answer_list_transactions(exchange: Exchange) -> None:
     try:
         matches = re.compile(pattern).fullmatch
     except re.error:
-        exchange.reply_tree({"error_code": INVALID_REGULAR_EXPRESSION, "transaction_states": []}, exchange.now)
+        exchange.reply_tree({"error_code": codes.INVALID_REGULAR_EXPRESSION, "transaction_states": []}, exchange.now)
         return
     states: list[Tree] = [
         {"transactional_id": entry.transactional_id, "producer_id": entry.producer_id, "transaction_state": entry.state}
@@ -84,7 +80,7 @@ def _described(exchange: Exchange, transactional_id: str) -> Tree:
     entry = exchange.cluster.transactions.entry(transactional_id)
     if entry is None or error:
         return {
-            "error_code": error or TRANSACTIONAL_ID_NOT_FOUND,
+            "error_code": error or codes.TRANSACTIONAL_ID_NOT_FOUND,
             "transactional_id": transactional_id,
             "transaction_start_time": datetime.fromtimestamp(0, UTC),
         }
@@ -138,7 +134,7 @@ def _producers(exchange: Exchange, place: TopicPartition) -> Tree:
                     "current_txn_start_offset": -1 if first_offset is None else first_offset,
                 }
             )
-    text = NOT_HOSTED if error == UNKNOWN_TOPIC_OR_PARTITION else None
+    text = NOT_HOSTED if error == codes.UNKNOWN_TOPIC_OR_PARTITION else None
     return {
         "partition_index": place.partition,
         "error_code": error,

@@ -14,13 +14,7 @@ from aioproducer.testing.fake_broker.groups.consumer_groups import OFFSETS_TOPIC
 from aioproducer.testing.fake_broker.transactions.coordinators import CoordinatorKind
 from aioproducer.testing.fake_broker.transactions.transaction_coordinator import Granted
 from aioproducer.testing.fake_broker.transactions.transaction_entry import Claim
-from aioproducer.testing.fake_broker.wire.codes import (
-    INVALID_PRODUCER_EPOCH,
-    INVALID_REQUEST,
-    OPERATION_NOT_ATTEMPTED,
-    PRODUCER_FENCED,
-    UNKNOWN_TOPIC_OR_PARTITION,
-)
+from aioproducer.testing.fake_broker.wire import codes
 from aioproducer.testing.fake_broker.wire.messages import Tree
 
 if TYPE_CHECKING:
@@ -40,7 +34,7 @@ _FIRST_OF_VERSION_2 = 5
 
 def answered_to_old_clients(error: int, *, is_old: bool) -> int:
     """The error as a client before 90 PRODUCER_FENCED knows it."""
-    return INVALID_PRODUCER_EPOCH if is_old and error == PRODUCER_FENCED else error
+    return codes.INVALID_PRODUCER_EPOCH if is_old and error == codes.PRODUCER_FENCED else error
 
 
 def answer_add_partitions_to_txn(exchange: Exchange) -> None:
@@ -77,7 +71,7 @@ def _added(
     """The error of each partition."""
     refused = {partition: _refusal(exchange, partition) for partition in partitions}
     if any(refused.values()):
-        return {partition: error or OPERATION_NOT_ATTEMPTED for partition, error in refused.items()}
+        return {partition: error or codes.OPERATION_NOT_ATTEMPTED for partition, error in refused.items()}
     if verify_only:
         return {place: exchange.cluster.transactions.verify_partition(claim, place) for place in partitions}
     error = _add(exchange, claim, partitions)
@@ -89,7 +83,7 @@ def _refusal(exchange: Exchange, place: TopicPartition) -> int:
     topic = exchange.cluster.topics.named(place.topic)
     is_there = topic is not None and topic.partition(place.partition) is not None
     fault = exchange.injected_error_of_partition(place.topic, place.partition)
-    return fault or (0 if is_there else UNKNOWN_TOPIC_OR_PARTITION)
+    return fault or (0 if is_there else codes.UNKNOWN_TOPIC_OR_PARTITION)
 
 
 def _add(exchange: Exchange, claim: Claim, partitions: Sequence[TopicPartition]) -> int:
@@ -99,7 +93,7 @@ def _add(exchange: Exchange, claim: Claim, partitions: Sequence[TopicPartition])
 
 def _coordinator_error(exchange: Exchange, claim: Claim) -> int:
     if not claim.transactional_id:
-        return exchange.injected_error() or INVALID_REQUEST
+        return exchange.injected_error() or codes.INVALID_REQUEST
     return coordinator_error(exchange, claim.transactional_id, CoordinatorKind.TRANSACTION)
 
 

@@ -17,17 +17,7 @@ from aioproducer.testing.fake_broker.groups.consumer_group import Committer
 from aioproducer.testing.fake_broker.groups.consumer_groups import OFFSETS_TOPIC
 from aioproducer.testing.fake_broker.transactions.transaction_checks import COORDINATOR_ERRORS, admit
 from aioproducer.testing.fake_broker.transactions.transaction_entry import Claim, ProducerIdAndEpoch
-from aioproducer.testing.fake_broker.wire.codes import (
-    COORDINATOR_LOAD_IN_PROGRESS,
-    ILLEGAL_GENERATION,
-    INVALID_PRODUCER_EPOCH,
-    INVALID_TXN_STATE,
-    NONE,
-    OFFSET_METADATA_TOO_LARGE,
-    PRODUCER_FENCED,
-    TRANSACTION_ABORTABLE,
-    UNKNOWN_TOPIC_OR_PARTITION,
-)
+from aioproducer.testing.fake_broker.wire import codes
 from aioproducer.testing.fake_broker.wire.messages import Tree
 
 if TYPE_CHECKING:
@@ -54,7 +44,7 @@ def answer_txn_offset_commit(exchange: Exchange) -> None:
         fitting = {place: committed for place, committed in there.items() if not committed.is_too_large}
         if fitting and not error:
             groups.hold(request.group_id, producer, fitting)
-        elif error == INVALID_PRODUCER_EPOCH and exchange.cluster.settings.profile.forgets_offsets:
+        elif error == codes.INVALID_PRODUCER_EPOCH and exchange.cluster.settings.profile.forgets_offsets:
             groups.forget(request.group_id, producer, there)
     answers: dict[str, list[Tree]] = {topic.name: [] for topic in request.topics}
     for place in offered:
@@ -72,8 +62,8 @@ def _offset(offered: "TxnOffsetCommitRequestPartition") -> CommittedOffset:
 def _code(committed: CommittedOffset | None, error: int) -> int:
     """What is said of one partition; None: it is not there."""
     if committed is None:
-        return UNKNOWN_TOPIC_OR_PARTITION
-    return error or (OFFSET_METADATA_TOO_LARGE if committed.is_too_large else NONE)
+        return codes.UNKNOWN_TOPIC_OR_PARTITION
+    return error or (codes.OFFSET_METADATA_TOO_LARGE if committed.is_too_large else codes.NONE)
 
 
 def _is_there(exchange: Exchange, place: TopicPartition) -> bool:
@@ -89,7 +79,7 @@ def _transaction_error(exchange: Exchange, request: "TxnOffsetCommitRequest") ->
     known = groups.producers.open_epoch(producer.producer_id, partition)
     verifies_epochs = exchange.cluster.settings.profile.verifies_epochs
     if groups.producers.is_before(producer, partition) and (verifies_epochs or known is not None):
-        return INVALID_PRODUCER_EPOCH
+        return codes.INVALID_PRODUCER_EPOCH
     if known is not None and (known == producer.epoch or not verifies_epochs):
         return 0
     error = admit(
@@ -100,15 +90,15 @@ def _transaction_error(exchange: Exchange, request: "TxnOffsetCommitRequest") ->
         now=exchange.now,
     )
     if error in COORDINATOR_ERRORS:
-        return COORDINATOR_LOAD_IN_PROGRESS
-    if error == TRANSACTION_ABORTABLE and exchange.version < _FIRST_WITH_ABORTABLE:
-        return INVALID_TXN_STATE
-    return INVALID_PRODUCER_EPOCH if error == PRODUCER_FENCED else error
+        return codes.COORDINATOR_LOAD_IN_PROGRESS
+    if error == codes.TRANSACTION_ABORTABLE and exchange.version < _FIRST_WITH_ABORTABLE:
+        return codes.INVALID_TXN_STATE
+    return codes.INVALID_PRODUCER_EPOCH if error == codes.PRODUCER_FENCED else error
 
 
 def _group_error(exchange: Exchange, request: "TxnOffsetCommitRequest") -> int:
     group = exchange.cluster.groups.found(request.group_id)
     if not group.exists and request.generation_id >= 0 and exchange.cluster.settings.profile.coordinates_groups_as_4_0:
-        return ILLEGAL_GENERATION
+        return codes.ILLEGAL_GENERATION
     who = Committer(request.member_id, request.generation_id, request.group_instance_id)
     return group.commit_error(who, is_transactional=True)

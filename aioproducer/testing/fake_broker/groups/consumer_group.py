@@ -22,15 +22,7 @@ from typing import NamedTuple
 from aioproducer.testing.fake_broker.groups.committed_offsets import GroupOffsets
 from aioproducer.testing.fake_broker.groups.group_members import GroupMembers, Member, Reply
 from aioproducer.testing.fake_broker.schedule import Appointment, Schedule
-from aioproducer.testing.fake_broker.wire.codes import (
-    FENCED_INSTANCE_ID,
-    ILLEGAL_GENERATION,
-    INCONSISTENT_GROUP_PROTOCOL,
-    NONE,
-    NOT_COORDINATOR,
-    REBALANCE_IN_PROGRESS,
-    UNKNOWN_MEMBER_ID,
-)
+from aioproducer.testing.fake_broker.wire import codes
 from aioproducer.testing.fake_broker.wire.messages import Tree
 
 NEW_MEMBER_JOIN_S = 300.0
@@ -94,11 +86,11 @@ class ConsumerGroup:
     def join_error(self, who: Identity, protocol_type: str, protocols: Mapping[str, bytes]) -> int:
         """The error for who wants to join; an empty member id is somebody new."""
         if who.member_id and not self.exists:
-            return UNKNOWN_MEMBER_ID
+            return codes.UNKNOWN_MEMBER_ID
         if not self._accepts(protocol_type, protocols):
-            return INCONSISTENT_GROUP_PROTOCOL
+            return codes.INCONSISTENT_GROUP_PROTOCOL
         if not who.member_id or self._members.is_expected(who.member_id):
-            return NONE
+            return codes.NONE
         return self._members.error_of(*who)
 
     def _accepts(self, protocol_type: str, protocols: Mapping[str, bytes]) -> bool:
@@ -109,23 +101,23 @@ class ConsumerGroup:
     def member_error(self, who: Identity, generation: int) -> int:
         """The error of a request that must come from a member of this generation."""
         error = self._members.error_of(*who)
-        return error or (NONE if generation == self.generation else ILLEGAL_GENERATION)
+        return error or (codes.NONE if generation == self.generation else codes.ILLEGAL_GENERATION)
 
     def sync_error(self, protocol_type: str | None, protocol_name: str | None) -> int:
         """The error of a SyncGroup that names other protocols than the group's; None: it names none."""
         is_right = protocol_type in {None, self.protocol_type} and protocol_name in {None, self.protocol_name}
-        return NONE if is_right else INCONSISTENT_GROUP_PROTOCOL
+        return codes.NONE if is_right else codes.INCONSISTENT_GROUP_PROTOCOL
 
     def commit_error(self, who: Committer, *, is_transactional: bool) -> int:
         """The error for who commits offsets: a member, or while there are none somebody who names none."""
         names_nobody = who.generation < 0 and not who.member_id and who.instance_id is None
         if who.generation < 0 and self.is_empty:
-            return NONE
+            return codes.NONE
         if names_nobody:
-            return NONE if is_transactional else UNKNOWN_MEMBER_ID
+            return codes.NONE if is_transactional else codes.UNKNOWN_MEMBER_ID
         error = self.member_error(Identity(who.member_id, who.instance_id), who.generation)
         is_forming = self.state is GroupState.COMPLETING and not is_transactional
-        return error or (REBALANCE_IN_PROGRESS if is_forming else NONE)
+        return error or (codes.REBALANCE_IN_PROGRESS if is_forming else codes.NONE)
 
     @property
     def is_empty(self) -> bool:
@@ -172,7 +164,7 @@ class ConsumerGroup:
         """Take the leader's assignments, or wait for them."""
         member = self._members.get(member_id)
         if member is None or self.state is GroupState.PREPARING:
-            reply(synced(REBALANCE_IN_PROGRESS), now)
+            reply(synced(codes.REBALANCE_IN_PROGRESS), now)
             return
         member.sync = reply
         self._unsynced.discard(member_id)
@@ -182,21 +174,21 @@ class ConsumerGroup:
             self._assign(assignments)
             self.state = GroupState.STABLE
         if self.state is GroupState.STABLE:
-            self._answer_syncs(NONE, now)
+            self._answer_syncs(codes.NONE, now)
 
     def heartbeat(self, member_id: str, now: float) -> int:
         """Keep a member's session alive; tells it of a rebalance."""
         member = self._members.get(member_id)
         if member is not None:
             self._renew(member, now)
-        return REBALANCE_IN_PROGRESS if self.state is GroupState.PREPARING else NONE
+        return codes.REBALANCE_IN_PROGRESS if self.state is GroupState.PREPARING else codes.NONE
 
     def leave(self, leaving: Sequence[Identity], now: float) -> list[int]:
         """Let members go, by id or by instance, and ids that are pending; returns the error for each."""
         before = len(self._members)
         errors = [self._leave(who, now) for who in leaving]
         concerns_others = len(self._members) < before or self.state is GroupState.PREPARING or self._as_4_0
-        if NONE in errors and concerns_others and self.state is not GroupState.EMPTY:
+        if codes.NONE in errors and concerns_others and self.state is not GroupState.EMPTY:
             self._rebalance(now)
         return errors
 
@@ -214,19 +206,19 @@ class ConsumerGroup:
         if self.is_empty and self.state is not GroupState.EMPTY:
             self._rebalance(now)
         for member in before:  # last: an answer lets the next request of its connection in
-            _answer_join(member, join_refused(NOT_COORDINATOR, member.member_id), now)
-            _answer_sync(member, synced(NOT_COORDINATOR), now)
+            _answer_join(member, join_refused(codes.NOT_COORDINATOR, member.member_id), now)
+            _answer_sync(member, synced(codes.NOT_COORDINATOR), now)
 
     def _leave(self, who: Identity, now: float) -> int:
         if self._members.is_expected(who.member_id):
             self._members.expect_no_more(who.member_id)
-            return NONE
+            return codes.NONE
         present = None if who.member_id else self._members.of_instance(who.instance_id)
         if present is not None:
             who = Identity(present.member_id, who.instance_id)
         member = self._members.get(who.member_id)
         error = self._members.error_of(*who)
-        if error == NONE and member is not None:
+        if error == codes.NONE and member is not None:
             self._forget(member, now)
         return error
 
@@ -244,7 +236,7 @@ class ConsumerGroup:
     def _take_place(self, former: Member, member: Member, *, knows_skipping: bool, now: float) -> None:
         """Let a static member be who its instance was."""
         former_leader = self.leader
-        self._forget(former, now, error=FENCED_INSTANCE_ID)
+        self._forget(former, now, error=codes.FENCED_INSTANCE_ID)
         self._members.add(member)
         member.assignment = former.assignment
         if former_leader == former.member_id:
@@ -264,7 +256,7 @@ class ConsumerGroup:
         is_first = self.state is GroupState.EMPTY
         if self.state is GroupState.COMPLETING:
             self._assign({})
-            self._answer_syncs(REBALANCE_IN_PROGRESS, now)
+            self._answer_syncs(codes.REBALANCE_IN_PROGRESS, now)
         if self.state is not GroupState.PREPARING:
             self.state = GroupState.PREPARING
             self._wait_for_joins(now)
@@ -334,10 +326,10 @@ class ConsumerGroup:
             self._forget(member, now)
             self._rebalance(now)
 
-    def _forget(self, member: Member, now: float, *, error: int = UNKNOWN_MEMBER_ID) -> None:
+    def _forget(self, member: Member, now: float, *, error: int = codes.UNKNOWN_MEMBER_ID) -> None:
         """Remove a member; what it waits for is refused."""
         self._members.remove(member)
-        fenced_id = member.member_id if error == FENCED_INSTANCE_ID else ""
+        fenced_id = member.member_id if error == codes.FENCED_INSTANCE_ID else ""
         _answer_join(member, join_refused(error, fenced_id), now)
         _answer_sync(member, synced(error), now)
 
@@ -347,7 +339,7 @@ class ConsumerGroup:
         """What a member learns when the group has formed; only the leader learns of the others."""
         others = self._members if member.member_id == self.leader else ()
         return {
-            "error_code": NONE,
+            "error_code": codes.NONE,
             "generation_id": self.generation,
             "protocol_type": self.protocol_type,
             "protocol_name": self.protocol_name,
@@ -366,7 +358,7 @@ class ConsumerGroup:
     def _answer_syncs(self, error: int, now: float) -> None:
         for member in self._members:
             answer = synced(error)
-            if error == NONE:
+            if error == codes.NONE:
                 names = {"protocol_type": self.protocol_type, "protocol_name": self.protocol_name}
                 answer = {**answer, **names, "assignment": member.assignment}
             if _answer_sync(member, answer, now):

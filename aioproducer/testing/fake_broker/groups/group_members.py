@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 
 from aioproducer.testing.fake_broker.schedule import Appointment
-from aioproducer.testing.fake_broker.wire.codes import FENCED_INSTANCE_ID, NONE, UNKNOWN_MEMBER_ID
+from aioproducer.testing.fake_broker.wire import codes
 from aioproducer.testing.fake_broker.wire.messages import Tree
 
 Reply = Callable[[Tree, float], None]
@@ -129,10 +129,10 @@ class GroupMembers:
         if instance_id is not None:
             present = self.of_instance(instance_id)
             if present is not None and present.member_id != member_id:
-                return FENCED_INSTANCE_ID
+                return codes.FENCED_INSTANCE_ID
             if present is None:
-                return UNKNOWN_MEMBER_ID
-        return NONE if member_id in self._by_id else UNKNOWN_MEMBER_ID
+                return codes.UNKNOWN_MEMBER_ID
+        return codes.NONE if member_id in self._by_id else codes.UNKNOWN_MEMBER_ID
 
     # Rebalancing
 

@@ -24,15 +24,7 @@ from aioproducer.testing.fake_broker.record_faults import EndlessLengthError, Re
 from aioproducer.testing.fake_broker.topics.topic_codec import in_codec_of_topic
 from aioproducer.testing.fake_broker.topics.topic_configs import TopicConfig
 from aioproducer.testing.fake_broker.transactions.transaction_entry import ProducerIdAndEpoch
-from aioproducer.testing.fake_broker.wire.codes import (
-    CORRUPT_MESSAGE,
-    INVALID_RECORD,
-    INVALID_TIMESTAMP,
-    MESSAGE_TOO_LARGE,
-    RECORD_LIST_TOO_LARGE,
-    UNKNOWN_SERVER_ERROR,
-    UNSUPPORTED_COMPRESSION_TYPE,
-)
+from aioproducer.testing.fake_broker.wire import codes
 
 _ZERO_OFFSET = bytes(8)
 _LENGTH = struct.Struct(">8xi")
@@ -75,13 +67,13 @@ def single_batch(records: memoryview | None, version: int) -> memoryview:
     """
     size = _complete_batch(records)
     if records is None or size is None:
-        raise BatchRefusedError(INVALID_RECORD)
+        raise BatchRefusedError(codes.INVALID_RECORD)
     if records[_MAGIC_AT] != _MAGIC:
-        raise BatchRefusedError(INVALID_RECORD)
+        raise BatchRefusedError(codes.INVALID_RECORD)
     if version < _FIRST_WITH_ZSTD and size > _ATTRIBUTES_AT and records[_ATTRIBUTES_AT] & 0x07 == _ZSTD:
-        raise BatchRefusedError(UNSUPPORTED_COMPRESSION_TYPE)
+        raise BatchRefusedError(codes.UNSUPPORTED_COMPRESSION_TYPE)
     if size < len(records) and _begins_another(records[size:]):
-        raise BatchRefusedError(INVALID_RECORD)
+        raise BatchRefusedError(codes.INVALID_RECORD)
     return records[:size]
 
 
@@ -137,13 +129,13 @@ def _complete_batch(records: memoryview | None) -> int | None:
     (length,) = _LENGTH.unpack_from(records)
     if length < _SHORTEST_RECORD:
         text = f"Record size {length} is less than the minimum record overhead ({_SHORTEST_RECORD})"
-        raise BatchRefusedError(CORRUPT_MESSAGE, message=text)
+        raise BatchRefusedError(codes.CORRUPT_MESSAGE, message=text)
     if records[_MAGIC_AT] > _MAGIC:
         magic = int.from_bytes(records[_MAGIC_AT : _MAGIC_AT + 1], signed=True)
-        raise BatchRefusedError(CORRUPT_MESSAGE, message=f"Invalid magic found in record: {magic}")
+        raise BatchRefusedError(codes.CORRUPT_MESSAGE, message=f"Invalid magic found in record: {magic}")
     size = length + LENGTH_OVERHEAD
     if size > _LARGEST_SIZE:  # it overflows in Java, and then nothing is as expected
-        raise BatchRefusedError(UNKNOWN_SERVER_ERROR)
+        raise BatchRefusedError(codes.UNKNOWN_SERVER_ERROR)
     return int(size) if size <= len(records) else None
 
 
@@ -167,9 +159,9 @@ def accepted_batch(batch: memoryview, config: TopicConfig, *, wall_clock_ms: int
         batch = in_codec_of_topic(batch, header, config.codec)
         header = read_header(batch)
         if header.size > config.max_message_bytes:
-            raise BatchRefusedError(MESSAGE_TOO_LARGE)
+            raise BatchRefusedError(codes.MESSAGE_TOO_LARGE)
     if header.size > config.segment_bytes:
-        raise BatchRefusedError(RECORD_LIST_TOO_LARGE)
+        raise BatchRefusedError(codes.RECORD_LIST_TOO_LARGE)
     if config.is_log_append_time:
         attributes = header.attributes | _LOG_APPEND_TIME
         return memoryview(restamped(batch, attributes=attributes, max_timestamp=wall_clock_ms))
@@ -181,14 +173,14 @@ def accepted_batch(batch: memoryview, config: TopicConfig, *, wall_clock_ms: int
 
 def _checked_header(batch: memoryview, config: TopicConfig) -> BatchHeader:
     if batch[0:8] != _ZERO_OFFSET:
-        raise BatchRefusedError(INVALID_RECORD)
+        raise BatchRefusedError(codes.INVALID_RECORD)
     if len(batch) > config.max_message_bytes:
-        raise BatchRefusedError(MESSAGE_TOO_LARGE)
+        raise BatchRefusedError(codes.MESSAGE_TOO_LARGE)
     if len(batch) < HEADER_SIZE:
-        raise BatchRefusedError(CORRUPT_MESSAGE)
+        raise BatchRefusedError(codes.CORRUPT_MESSAGE)
     header = read_header(batch)
     if checksum(batch) != header.crc:
-        raise BatchRefusedError(CORRUPT_MESSAGE)
+        raise BatchRefusedError(codes.CORRUPT_MESSAGE)
     if (error := _header_error(header)) != 0:
         raise BatchRefusedError(error)
     return header
@@ -196,10 +188,10 @@ def _checked_header(batch: memoryview, config: TopicConfig) -> BatchHeader:
 
 def _header_error(header: BatchHeader) -> int:
     if header.record_count <= 0 or header.last_offset_delta + 1 != header.record_count:
-        return INVALID_RECORD
+        return codes.INVALID_RECORD
     if header.is_control or (header.producer_id >= 0 and header.base_sequence < 0):
-        return INVALID_RECORD
-    return UNKNOWN_SERVER_ERROR if header.codec >= _CODECS else 0
+        return codes.INVALID_RECORD
+    return codes.UNKNOWN_SERVER_ERROR if header.codec >= _CODECS else 0
 
 
 def _check_records(
@@ -242,15 +234,15 @@ def _walk_slowly(
     try:
         records = walk_records(section, header)
     except EndlessLengthError as error:
-        raise BatchRefusedError(UNKNOWN_SERVER_ERROR) from error
+        raise BatchRefusedError(codes.UNKNOWN_SERVER_ERROR) from error
     except ValueError as error:
-        raise BatchRefusedError(INVALID_RECORD) from error
+        raise BatchRefusedError(codes.INVALID_RECORD) from error
     faults = list(record_faults(records, header, config, wall_clock_ms=wall_clock_ms, place=place))
     if faults:
         _refuse(faults)
     if header.codec and any(record.offset_delta != record.batch_index for record in records):
         # Kafka begins to write the batch anew, from records whose keys and values it has skipped, and fails.
-        raise BatchRefusedError(UNKNOWN_SERVER_ERROR)
+        raise BatchRefusedError(codes.UNKNOWN_SERVER_ERROR)
     return max((record.timestamp for record in records), default=-1)
 
 
@@ -266,7 +258,7 @@ def _uncompressed(batch: memoryview, header: BatchHeader) -> bytes | memoryview:
     try:
         return decompress(header.codec, body)
     except ValueError as error:
-        raise BatchRefusedError(UNKNOWN_SERVER_ERROR) from error
+        raise BatchRefusedError(codes.UNKNOWN_SERVER_ERROR) from error
 
 
 def _times_allowed(config: TopicConfig, wall_clock_ms: int) -> tuple[int, int]:
@@ -284,8 +276,12 @@ def _refuse(faults: Sequence[RecordFault]) -> NoReturn:
         BatchRefusedError: always.
     """
     message = "One or more records have been rejected due to "
-    code = INVALID_TIMESTAMP if any(fault.code == INVALID_TIMESTAMP for fault in faults) else INVALID_RECORD
-    if code == INVALID_TIMESTAMP:
+    code = (
+        codes.INVALID_TIMESTAMP
+        if any(fault.code == codes.INVALID_TIMESTAMP for fault in faults)
+        else codes.INVALID_RECORD
+    )
+    if code == codes.INVALID_TIMESTAMP:
         message += "invalid timestamp"
     else:
         named = [f"RecordError(batchIndex={at}, message='{text}')" for at, _, text in faults[:_ERRORS_NAMED]]

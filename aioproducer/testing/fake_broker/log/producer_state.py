@@ -23,11 +23,7 @@ from aioproducer.testing.fake_broker.log.control_batch import marker_of
 from aioproducer.testing.fake_broker.log.partition_log import LoggedBatch
 from aioproducer.testing.fake_broker.log.record_batch import MAX_SEQUENCE, BatchHeader
 from aioproducer.testing.fake_broker.transactions.transaction_entry import NO_EPOCH
-from aioproducer.testing.fake_broker.wire.codes import (
-    INVALID_PRODUCER_EPOCH,
-    OUT_OF_ORDER_SEQUENCE_NUMBER,
-    UNKNOWN_PRODUCER_ID,
-)
+from aioproducer.testing.fake_broker.wire import codes
 
 BATCHES_KEPT = 5
 
@@ -68,14 +64,14 @@ class ProducerEntry:
     def rejection_of(self, header: BatchHeader) -> int:
         """The error for a batch that is not a duplicate; 0 when it comes next."""
         if header.producer_epoch < self.epoch:
-            return INVALID_PRODUCER_EPOCH
+            return codes.INVALID_PRODUCER_EPOCH
         if self.epoch == NO_EPOCH:
             return 0
         if header.producer_epoch > self.epoch or not self.batches:
-            return 0 if header.base_sequence == 0 else OUT_OF_ORDER_SEQUENCE_NUMBER
+            return 0 if header.base_sequence == 0 else codes.OUT_OF_ORDER_SEQUENCE_NUMBER
         last = self.batches[-1].last_sequence
         expected = 0 if last == MAX_SEQUENCE else last + 1
-        return 0 if header.base_sequence == expected else OUT_OF_ORDER_SEQUENCE_NUMBER
+        return 0 if header.base_sequence == expected else codes.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
 class ProducerStates:
@@ -100,7 +96,7 @@ class ProducerStates:
         if entry is not None:
             return entry.rejection_of(header)
         if self._must_start_at_zero and header.base_sequence != 0:
-            return UNKNOWN_PRODUCER_ID
+            return codes.UNKNOWN_PRODUCER_ID
         return 0
 
     def note(self, batch: LoggedBatch) -> None:

@@ -2,7 +2,7 @@
 
 from aioproducer.testing.fake_broker.topics.config_values import INT_MAX, whole_number
 from aioproducer.testing.fake_broker.topics.topic_checks import TopicRefusedError
-from aioproducer.testing.fake_broker.wire.codes import INVALID_REQUEST
+from aioproducer.testing.fake_broker.wire import codes
 
 TOPIC = 2
 BROKER = 4
@@ -26,6 +26,8 @@ def check_node(asked: str, node_id: int, *, noun: str, expected: str) -> None:
     """
     number = whole_number(asked, INT_MAX)
     if number is None:
-        raise TopicRefusedError(INVALID_REQUEST, f"{noun} id must be an integer, but it is: {asked}")
+        raise TopicRefusedError(codes.INVALID_REQUEST, f"{noun} id must be an integer, but it is: {asked}")
     if number != node_id:
-        raise TopicRefusedError(INVALID_REQUEST, f"Unexpected broker id, expected {expected}, but received {asked}")
+        raise TopicRefusedError(
+            codes.INVALID_REQUEST, f"Unexpected broker id, expected {expected}, but received {asked}"
+        )

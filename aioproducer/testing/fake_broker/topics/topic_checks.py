@@ -9,11 +9,7 @@ from types import MappingProxyType
 from typing import cast
 
 from aioproducer.testing.fake_broker.topics.config_values import ConfigValue, config_text, config_value
-from aioproducer.testing.fake_broker.wire.codes import (
-    INVALID_CONFIG,
-    INVALID_REPLICA_ASSIGNMENT,
-    INVALID_TOPIC_EXCEPTION,
-)
+from aioproducer.testing.fake_broker.wire import codes
 
 _LONGEST_NAME = 249
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
@@ -43,7 +39,7 @@ def check_name(name: str) -> None:
     elif not _LEGAL_NAME.fullmatch(name):
         fault = f"'{name}' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"
     if fault:
-        raise TopicRefusedError(INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {fault}")
+        raise TopicRefusedError(codes.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {fault}")
 
 
 def check_assignment(nodes: Sequence[int], live_nodes: Sequence[int]) -> None:
@@ -62,7 +58,7 @@ def check_assignment(nodes: Sequence[int], live_nodes: Sequence[int]) -> None:
     elif twice is not None:
         fault = f"the broker {twice} more than once"
     if fault:
-        raise TopicRefusedError(INVALID_REPLICA_ASSIGNMENT, f"The manual partition assignment includes {fault}.")
+        raise TopicRefusedError(codes.INVALID_REPLICA_ASSIGNMENT, f"The manual partition assignment includes {fault}.")
 
 
 # Settings: what is checked of a value of the right type
@@ -123,7 +119,7 @@ def check_settings(settings: Mapping[str, str | None], known: Mapping[str, str],
         TopicRefusedError: INVALID_CONFIG.
     """
     for fault in _faults_of(settings, known, smallest_segment=smallest_segment):
-        raise TopicRefusedError(INVALID_CONFIG, fault)
+        raise TopicRefusedError(codes.INVALID_CONFIG, fault)
 
 
 def _faults_of(settings: Mapping[str, str | None], known: Mapping[str, str], *, smallest_segment: int) -> Iterator[str]:

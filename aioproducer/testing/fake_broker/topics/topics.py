@@ -15,14 +15,7 @@ from aioproducer.testing.fake_broker.topics.topic_checks import (
     check_settings,
 )
 from aioproducer.testing.fake_broker.topics.topic_configs import TopicConfig
-from aioproducer.testing.fake_broker.wire.codes import (
-    INVALID_PARTITIONS,
-    INVALID_REPLICA_ASSIGNMENT,
-    INVALID_REPLICATION_FACTOR,
-    INVALID_REQUEST,
-    INVALID_TOPIC_EXCEPTION,
-    TOPIC_ALREADY_EXISTS,
-)
+from aioproducer.testing.fake_broker.wire import codes
 
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
 
@@ -110,7 +103,7 @@ class TopicCatalogue:
         """
         check_name(request.name)
         if request.name in self._by_name:
-            raise TopicRefusedError(TOPIC_ALREADY_EXISTS, f"Topic '{request.name}' already exists.")
+            raise TopicRefusedError(codes.TOPIC_ALREADY_EXISTS, f"Topic '{request.name}' already exists.")
         self._check_collision(request.name)
         config = self.config(request.configs)
         topic = Topic(request.name, uuid.UUID(int=self._random.getrandbits(128), version=4), config)
@@ -141,7 +134,7 @@ class TopicCatalogue:
         for other in self._by_name:
             if other.replace(".", "_") == name.replace(".", "_"):
                 message = f"Topic '{name}' collides with existing topic: {other}"
-                raise TopicRefusedError(INVALID_TOPIC_EXCEPTION, message)
+                raise TopicRefusedError(codes.INVALID_TOPIC_EXCEPTION, message)
 
     def delete(self, topic: Topic, now: float) -> None:
         """Forget a topic, all its records and how far groups have read it."""
@@ -172,10 +165,10 @@ class TopicCatalogue:
         """
         present = len(topic.partitions)
         if count == present:
-            raise TopicRefusedError(INVALID_PARTITIONS, f"Topic already has {present} partition(s).")
+            raise TopicRefusedError(codes.INVALID_PARTITIONS, f"Topic already has {present} partition(s).")
         if count < present:
             raise TopicRefusedError(
-                INVALID_PARTITIONS,
+                codes.INVALID_PARTITIONS,
                 f"The topic {topic.name} currently has {present} partition(s); {count} would not be an increase.",
             )
         if assignments is not None and len(assignments) != count - present:
@@ -183,7 +176,7 @@ class TopicCatalogue:
                 f"Attempted to add {count - present} additional partition(s), but only {len(assignments)} "
                 "assignment(s) were specified."
             )
-            raise TopicRefusedError(INVALID_REPLICA_ASSIGNMENT, message)
+            raise TopicRefusedError(codes.INVALID_REPLICA_ASSIGNMENT, message)
         self._check_assignments(assignments or ())
         if not validate_only:
             copies = len(topic.partitions[0].replicas)
@@ -199,11 +192,11 @@ class TopicCatalogue:
         copies = self._settings.replication_factor if request.replication_factor == -1 else request.replication_factor
         if copies < 1:
             message = "Replication factor must be larger than 0, or -1 to use the default value."
-            raise TopicRefusedError(INVALID_REPLICATION_FACTOR, message)
+            raise TopicRefusedError(codes.INVALID_REPLICATION_FACTOR, message)
         count = self._settings.num_partitions if request.partitions == -1 else request.partitions
         if count < 1:
             raise TopicRefusedError(
-                INVALID_PARTITIONS, "Number of partitions was set to an invalid non-positive value."
+                codes.INVALID_PARTITIONS, "Number of partitions was set to an invalid non-positive value."
             )
         live = len(self._live_nodes())
         if copies > live:
@@ -211,18 +204,18 @@ class TopicCatalogue:
                 f"Unable to replicate the partition {copies} time(s): The target replication factor of {copies} "
                 f"cannot be reached because {self._settings.profile.too_few_brokers.format(live)}"
             )
-            raise TopicRefusedError(INVALID_REPLICATION_FACTOR, message)
+            raise TopicRefusedError(codes.INVALID_REPLICATION_FACTOR, message)
         return [self._place(copies) for _ in range(count)]
 
     def _assigned(self, request: TopicRequest) -> list[list[int]]:
         for name, given in (("replication factor", request.replication_factor), ("numPartitions", request.partitions)):
             if given != -1:
                 message = f"A manual partition assignment was specified, but {name} was not set to -1."
-                raise TopicRefusedError(INVALID_REQUEST, message)
+                raise TopicRefusedError(codes.INVALID_REQUEST, message)
         self._check_assignments(list(request.assignment.values()))
         if sorted(request.assignment) != list(range(len(request.assignment))):
             message = "partitions should be a consecutive 0-based integer sequence"
-            raise TopicRefusedError(INVALID_REPLICA_ASSIGNMENT, message)
+            raise TopicRefusedError(codes.INVALID_REPLICA_ASSIGNMENT, message)
         return [list(request.assignment[index]) for index in sorted(request.assignment)]
 
     def _check_assignments(self, assignments: Sequence[Sequence[int]]) -> None:

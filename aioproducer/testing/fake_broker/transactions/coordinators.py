@@ -10,7 +10,7 @@ from collections.abc import Callable
 from enum import IntEnum
 from zlib import crc32
 
-from aioproducer.testing.fake_broker.wire.codes import COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR
+from aioproducer.testing.fake_broker.wire import codes
 
 
 class CoordinatorKind(IntEnum):
@@ -60,8 +60,8 @@ class Coordinators:
         """The error of a request about a key that reached this broker; 0: it is the right one."""
         seat = self._seat(kind, key, now)
         if seat.node_id != node_id:
-            return NOT_COORDINATOR
-        return COORDINATOR_LOAD_IN_PROGRESS if now < seat.ready_at else 0
+            return codes.NOT_COORDINATOR
+        return codes.COORDINATOR_LOAD_IN_PROGRESS if now < seat.ready_at else 0
 
     def move(self, kind: CoordinatorKind, key: str, node_id: int, *, now: float) -> None:
         """Make another broker the coordinator of a key.

@@ -27,14 +27,7 @@ from aioproducer.testing.fake_broker.transactions.transaction_entry import (
     TransactionEntry,
     TransactionState,
 )
-from aioproducer.testing.fake_broker.wire.codes import (
-    CONCURRENT_TRANSACTIONS,
-    COORDINATOR_LOAD_IN_PROGRESS,
-    INVALID_PRODUCER_ID_MAPPING,
-    PRODUCER_FENCED,
-    TRANSACTION_ABORTABLE,
-    UNSUPPORTED_VERSION,
-)
+from aioproducer.testing.fake_broker.wire import codes
 
 WriteMarkers = Callable[[TransactionEntry, Callable[[float], None], float], None]
 """Has the markers of an ended transaction written: (entry, what to call with the time when they are, now)."""
@@ -127,7 +120,7 @@ class TransactionCoordinator:
         """
         entry = self._entries.get(transactional_id) or self._new(transactional_id, timeout_s, now)
         if entry is None:
-            return Granted(COORDINATOR_LOAD_IN_PROGRESS)
+            return Granted(codes.COORDINATOR_LOAD_IN_PROGRESS)
         error = self._init_error(entry, expected, now) or self._renew(entry, expected, now)
         if error:
             return Granted(error)
@@ -140,12 +133,12 @@ class TransactionCoordinator:
     def _init_error(self, entry: TransactionEntry, expected: ProducerIdAndEpoch | None, now: float) -> int:
         """The error for a producer that wants to begin; one that finds a transaction open has it aborted."""
         if self._is_pending(entry, now):
-            return CONCURRENT_TRANSACTIONS
+            return codes.CONCURRENT_TRANSACTIONS
         if expected is not None and not _may_be(entry, expected):
-            return PRODUCER_FENCED
+            return codes.PRODUCER_FENCED
         if entry.state is TransactionState.ONGOING:
             self._abort_and_fence(entry, now)
-            return CONCURRENT_TRANSACTIONS
+            return codes.CONCURRENT_TRANSACTIONS
         return 0
 
     def _new(self, transactional_id: str, timeout_s: float, now: float) -> TransactionEntry | None:
@@ -163,14 +156,14 @@ class TransactionCoordinator:
         if entry.is_exhausted and (expected is None or expected.epoch == entry.epoch):
             producer_id = self._producer_ids.take(now)
             if producer_id is None:
-                return COORDINATOR_LOAD_IN_PROGRESS
+                return codes.COORDINATOR_LOAD_IN_PROGRESS
             entry.change_producer_id(producer_id, last_epoch=entry.epoch if expected else NO_EPOCH)
         elif expected is None:
             entry.bump(NO_EPOCH)
         elif entry.epoch in {NO_EPOCH, expected.epoch}:
             entry.bump(entry.epoch)
         elif expected.epoch != entry.last_epoch:
-            return PRODUCER_FENCED
+            return codes.PRODUCER_FENCED
         return 0
 
     # Transactions
@@ -179,14 +172,14 @@ class TransactionCoordinator:
         """The error for who is not the producer of its transactional id."""
         entry = self._entries.get(claim.transactional_id)
         if entry is None or entry.producer_id != claim.producer_id:
-            return INVALID_PRODUCER_ID_MAPPING
-        return 0 if entry.epoch == claim.epoch else PRODUCER_FENCED
+            return codes.INVALID_PRODUCER_ID_MAPPING
+        return 0 if entry.epoch == claim.epoch else codes.PRODUCER_FENCED
 
     def refusal_to_add(self, claim: Claim, now: float) -> int:
         """The error for who adds a partition now, whichever it is."""
         error, entry = self._error_of(claim), self._entries.get(claim.transactional_id)
         if entry is not None and self._is_pending(entry, now) and (self._coordinates_as_4_0 or not error):
-            return CONCURRENT_TRANSACTIONS
+            return codes.CONCURRENT_TRANSACTIONS
         return error
 
     def add_partitions(
@@ -218,10 +211,10 @@ class TransactionCoordinator:
         """The error for a partition that ought to have been added before; 0 when it was."""
         error = self._error_of(claim)
         if not error and self._entries[claim.transactional_id].state.is_completing:
-            return CONCURRENT_TRANSACTIONS
+            return codes.CONCURRENT_TRANSACTIONS
         if error:
             return error
-        return 0 if partition in self._entries[claim.transactional_id].partitions else TRANSACTION_ABORTABLE
+        return 0 if partition in self._entries[claim.transactional_id].partitions else codes.TRANSACTION_ABORTABLE
 
     def end(self, claim: Claim, *, is_commit: bool, is_version_2: bool, now: float) -> Granted:
         """Commit or abort; the identity that is returned is what the next transaction has.
@@ -234,7 +227,7 @@ class TransactionCoordinator:
         """
         entry = self._entries.get(claim.transactional_id)
         if entry is None:
-            return Granted(INVALID_PRODUCER_ID_MAPPING)
+            return Granted(codes.INVALID_PRODUCER_ID_MAPPING)
         verdict = self._verdict(entry, claim, is_commit=is_commit, is_version_2=is_version_2, now=now)
         if not verdict.ends:
             return Granted(verdict.error, *(entry.identity if verdict.error == 0 else ()))
@@ -243,7 +236,7 @@ class TransactionCoordinator:
         if is_version_2 and entry.is_exhausted:
             producer_id = self._producer_ids.take(now)
             if producer_id is None:
-                return Granted(COORDINATOR_LOAD_IN_PROGRESS)
+                return Granted(codes.COORDINATOR_LOAD_IN_PROGRESS)
             entry.next_producer_id = producer_id
         if entry.state is not TransactionState.ONGOING:
             entry.started_at = now
@@ -266,7 +259,7 @@ class TransactionCoordinator:
 
     def _get_stuck(self, entry: TransactionEntry, now: float) -> int:
         entry.stuck_since = self._coordinator_epoch(entry.transactional_id, now)
-        return UNSUPPORTED_VERSION
+        return codes.UNSUPPORTED_VERSION
 
     def _begin(self, entry: TransactionEntry, now: float) -> None:
         entry.state = TransactionState.ONGOING

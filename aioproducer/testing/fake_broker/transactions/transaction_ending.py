@@ -17,12 +17,7 @@ from aioproducer.testing.fake_broker.transactions.transaction_entry import (
     TransactionEntry,
     TransactionState,
 )
-from aioproducer.testing.fake_broker.wire.codes import (
-    CONCURRENT_TRANSACTIONS,
-    INVALID_PRODUCER_ID_MAPPING,
-    INVALID_TXN_STATE,
-    PRODUCER_FENCED,
-)
+from aioproducer.testing.fake_broker.wire import codes
 
 
 class ErrorAction(NamedTuple):
@@ -35,8 +30,8 @@ class ErrorAction(NamedTuple):
 
 _END = ErrorAction(ends=True)
 _DONE = ErrorAction()
-_WRONG = ErrorAction(INVALID_TXN_STATE)
-_WAIT = ErrorAction(CONCURRENT_TRANSACTIONS)
+_WRONG = ErrorAction(codes.INVALID_TXN_STATE)
+_WAIT = ErrorAction(codes.CONCURRENT_TRANSACTIONS)
 
 _EMPTY, _ONGOING = TransactionState.EMPTY, TransactionState.ONGOING
 _COMMITTED, _ABORTED = TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT
@@ -71,9 +66,9 @@ _VERSION_2: Mapping[tuple[TransactionState, bool, bool], ErrorAction] = MappingP
 def verdict_v1(entry: TransactionEntry, claim: Claim, *, is_commit: bool, is_pending: bool) -> ErrorAction:
     """What an EndTxn before version 5 means; `is_pending`: a change before it is not complete."""
     if entry.producer_id != claim.producer_id:
-        return ErrorAction(INVALID_PRODUCER_ID_MAPPING)
+        return ErrorAction(codes.INVALID_PRODUCER_ID_MAPPING)
     if entry.epoch != claim.epoch:
-        return ErrorAction(PRODUCER_FENCED)
+        return ErrorAction(codes.PRODUCER_FENCED)
     return _WAIT if is_pending else _VERSION_1[entry.state, is_commit]
 
 
@@ -84,9 +79,9 @@ def verdict_v2(entry: TransactionEntry, claim: Claim, *, is_commit: bool, is_pen
     is_before_change = entry.previous_producer_id == claim.producer_id
     is_after_overflow = is_before_change and claim.epoch == LAST_EPOCH - 1 and entry.epoch == 0
     if not is_after_overflow and entry.producer_id != claim.producer_id:
-        return ErrorAction(INVALID_PRODUCER_ID_MAPPING)
+        return ErrorAction(codes.INVALID_PRODUCER_ID_MAPPING)
     may_be_repeated = entry.state not in {_EMPTY, _ONGOING}
     is_repeated = may_be_repeated and (is_after_overflow or entry.epoch == claim.epoch + 1)
     if not is_repeated and entry.epoch != claim.epoch:
-        return ErrorAction(PRODUCER_FENCED)
+        return ErrorAction(codes.PRODUCER_FENCED)
     return _VERSION_2[entry.state, is_commit, is_repeated]

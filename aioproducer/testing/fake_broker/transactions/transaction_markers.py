@@ -21,7 +21,7 @@ from aioproducer.testing.fake_broker.transactions.transaction_entry import (
     TransactionEntry,
     TransactionState,
 )
-from aioproducer.testing.fake_broker.wire.codes import INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED
+from aioproducer.testing.fake_broker.wire import codes
 
 
 class MarkerWriter:
@@ -48,8 +48,8 @@ class MarkerWriter:
         if entry is None:
             return 0
         if entry.epoch > marker.producer_epoch:
-            return INVALID_PRODUCER_EPOCH
-        return TRANSACTION_COORDINATOR_FENCED if entry.coordinator_epoch > marker.coordinator_epoch else 0
+            return codes.INVALID_PRODUCER_EPOCH
+        return codes.TRANSACTION_COORDINATOR_FENCED if entry.coordinator_epoch > marker.coordinator_epoch else 0
 
     def append(self, marker: Marker, topic: Topic, partition: Partition, *, now: float) -> None:
         """Append a marker to the log of a partition that has a leader."""
@@ -69,7 +69,7 @@ class MarkerWriter:
         """
         producer = ProducerIdAndEpoch(marker.producer_id, marker.producer_epoch)
         if self._groups.producers.is_before(producer, offsets_partition):
-            return INVALID_PRODUCER_EPOCH
+            return codes.INVALID_PRODUCER_EPOCH
         self._groups.finish_transaction(producer, is_commit=marker.is_commit, offsets_partition=offsets_partition)
         return 0
 
