@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from aioproducer.compat.aiokafka.batch_builder import AiokafkaSerializer
+    from aioproducer.compat.aiokafka.client import ProducerBehind
     from aioproducer.compat.aiokafka.options import ChoosePartition
-    from aioproducer.compat.aiokafka.producer import ProducerBehind
     from aioproducer.config import ProducerConfig
     from aioproducer.records import RecordMetadata
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from asyncio import Future
     from types import TracebackType
 
-    from aioproducer.compat.aiokafka.producer import ProducerBehind
+    from aioproducer.compat.aiokafka.client import ProducerBehind
 
 FutureT = TypeVar("FutureT")
 

@@ -11,10 +11,11 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 from random import Random
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
-from aioproducer.testing.fake_broker.broker import Broker, SeenRequest
+from aioproducer.testing.fake_broker.broker import Broker
 from aioproducer.testing.fake_broker.effects import Effect
+from aioproducer.testing.fake_broker.exchange import Exchange, SeenRequest
 from aioproducer.testing.fake_broker.faults import Fault, Faults
 from aioproducer.testing.fake_broker.features import TRANSACTIONS_V2, Features
 from aioproducer.testing.fake_broker.groups.consumer_groups import ConsumerGroups
@@ -28,12 +29,9 @@ from aioproducer.testing.fake_broker.transactions.transaction_coordinator import
 from aioproducer.testing.fake_broker.transactions.transaction_entry import TransactionEntry
 from aioproducer.testing.fake_broker.transactions.transaction_markers import MarkerWriter
 
-if TYPE_CHECKING:
-    from aioproducer.testing.fake_broker.exchange import Exchange
-
 REQUESTS_KEPT = 10_000
 
-Observer: TypeAlias = Callable[["Exchange", object, float], None]
+Observer: TypeAlias = Callable[[Exchange, object, float], None]
 """Takes the exchange, its answer (a tree, or for Produce the `PartitionResult`s), and the time in seconds."""
 
 
@@ -82,20 +80,19 @@ class ModelCluster:
     # What the driver does
 
     def advance(self, now: float) -> None:
-        """Do what is due."""
+        """Run the actions that are due."""
         self.schedule.run_due(now)
 
     def next_wakeup(self) -> float | None:
-        """When `advance` has something to do, in seconds; None: nothing is planned."""
+        """When `advance` has something to do, in seconds; None if nothing is scheduled."""
         return self.schedule.next_at()
 
     def take_effects(self) -> list[Effect]:
-        """What is to be done on the network, oldest first; each is handed out once."""
+        """Return the pending effects, oldest first, and forget them."""
         effects, self._effects = self._effects, []
         return effects
 
     def live_nodes(self) -> list[int]:
-        """Ids of the brokers that are up, ascending."""
         return [number for number, broker in self.brokers.items() if broker.is_alive]
 
     # What befalls brokers and partitions
@@ -122,7 +119,7 @@ class ModelCluster:
             self._unnoticed[node_id] = self.schedule.at(when, lambda then: self._fence(node_id, then))
 
     def restart(self, node_id: int, now: float) -> None:
-        """Bring a dead broker back, with the log it had."""
+        """Restart a dead broker with the log it had."""
         broker = self.brokers[node_id]
         if broker.is_alive:
             return
@@ -135,12 +132,11 @@ class ModelCluster:
             partition.node_returned(node_id, now, was_clean=self._was_clean[node_id])
 
     def hold_replication(self, node_id: int, now: float, *, held: bool) -> None:
-        """Let a broker stop copying from the leaders, or go on."""
+        """Let a broker stop or resume copying from the leaders."""
         for partition in self.partitions():
             partition.hold_replication(node_id, now, held=held)
 
     def partitions(self) -> list[Partition]:
-        """All partitions of all topics."""
         return [partition for topic in self.topics for partition in topic.partitions]
 
     def _fence(self, node_id: int, now: float) -> None:
@@ -152,11 +148,9 @@ class ModelCluster:
     # What brokers do
 
     def emit(self, effect: Effect) -> None:
-        """Have something done on the network."""
         self._effects.append(effect)
 
     def note(self, request: SeenRequest) -> None:
-        """Keep a request for the tests to look at."""
         self.requests.append(request)
 
     def _write_markers(self, entry: TransactionEntry, done: Callable[[float], None], now: float) -> None:
@@ -169,5 +163,5 @@ class ModelCluster:
         self._wake()
 
 
-def _nobody_looks(_exchange: "Exchange", _answer: object, _now: float) -> None:
-    """What observes when nobody does."""
+def _nobody_looks(_exchange: Exchange, _answer: object, _now: float) -> None:
+    pass

@@ -10,14 +10,14 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 
 
 class Send(NamedTuple):
-    """Write these bytes to a connection, all of them, in this order."""
+    """Write these bytes to a connection, in this order."""
 
     connection_id: int
     buffers: Sequence[Buffer]
 
 
 class Close(NamedTuple):
-    """Close a connection after what was sent before has left."""
+    """Close a connection after its pending bytes are sent."""
 
     connection_id: int
     reason: str
@@ -26,14 +26,12 @@ class Close(NamedTuple):
 
 
 class PauseReading(NamedTuple):
-    """Read no more from a connection for now: its requests wait in line already."""
+    """Stop reading from a connection: enough of its requests are waiting."""
 
     connection_id: int
 
 
 class ResumeReading(NamedTuple):
-    """Read again."""
-
     connection_id: int
 
 

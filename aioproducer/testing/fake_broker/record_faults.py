@@ -24,11 +24,11 @@ _VARLONG_BYTES = 10
 
 
 class EndlessLengthError(ValueError):
-    """The length of a record does not end; Kafka does not expect that there, and answers -1."""
+    """A record length without an end; Kafka does not expect that, and answers -1."""
 
 
 class WalkedRecord(NamedTuple):
-    """What can be known of a record without reading its key and value; sizes are -1 for null."""
+    """A record without its key and value; sizes are -1 for null."""
 
     batch_index: int
     offset_delta: int
@@ -37,14 +37,14 @@ class WalkedRecord(NamedTuple):
     value_size: int
 
     def text(self, *, is_compressed: bool) -> str:
-        """As Kafka prints it."""
+        """Return the record as Kafka prints it."""
         kind, null = ("PartialDefaultRecord", -1) if is_compressed else ("DefaultRecord", 0)
         sizes = f"key={max(null, self.key_size)} bytes, value={max(null, self.value_size)} bytes"
         return f"{kind}(offset={self.offset_delta}, timestamp={self.timestamp}, {sizes})"
 
 
 class RecordFault(NamedTuple):
-    """Why one record is refused."""
+    """The reason why one record is rejected."""
 
     batch_index: int
     code: int
@@ -52,12 +52,7 @@ class RecordFault(NamedTuple):
 
 
 def walk_records(section: memoryview, header: BatchHeader) -> list[WalkedRecord]:
-    """Walk the records of a batch, uncompressed by now, field by field.
-
-    Raises:
-        EndlessLengthError: the length of a record does not end.
-        ValueError: they end too early or too late, or claim a length that they do not have.
-    """
+    """Walk the uncompressed records of a batch, field by field; ValueError if lengths do not match."""
     reader = Reader(section)
     try:
         found = [_walk_record(reader, header, index) for index in range(header.record_count)]
@@ -71,7 +66,7 @@ def walk_records(section: memoryview, header: BatchHeader) -> list[WalkedRecord]
 def record_faults(
     records: list[WalkedRecord], header: BatchHeader, config: TopicConfig, *, wall_clock_ms: int, place: str
 ) -> Iterator[RecordFault]:
-    """Each record that the topic does not take, with the first thing that is wrong with it."""
+    """Yield each record that the topic does not take, with the first reason."""
     low, high = wall_clock_ms - config.timestamp_before_max_ms, wall_clock_ms + config.timestamp_after_max_ms
     shown = f"[{low}, {(high + _LONG_MAX + 1) % _LONG_RANGE - _LONG_MAX - 1}]"  # Java's sum, which may overflow
     for record in records:

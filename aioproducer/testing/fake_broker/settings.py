@@ -83,7 +83,6 @@ class ClusterSettings:
     """Wall-clock time, in ms since 1970, when `now` was 0."""
 
     def topic_defaults(self) -> dict[str, str]:
-        """Every setting of a topic, for one that sets none."""
         replicas = {"min.insync.replicas": str(self.min_insync_replicas)}
         return {**TOPIC_CONFIG_DEFAULTS, **self.profile.topic_defaults, **replicas}
 

@@ -54,7 +54,7 @@ _LISTED: dict[ApiKey, str] = {
 
 @dataclass(frozen=True, slots=True)
 class VersionProfile:
-    """One release of Kafka, as far as clients can tell it from another."""
+    """One release of Kafka, as far as clients can see differences."""
 
     name: str
     """The release, for example `4.3.1`."""
@@ -114,13 +114,12 @@ class VersionProfile:
     """`versions` as an answer of ApiVersions has them: every client asks, and again with every connection."""
 
     def __post_init__(self) -> None:
-        """Put the versions down as they are answered."""
         rows = self.versions.items()
         listed = tuple({"api_key": api, "min_version": low, "max_version": high} for api, (low, high) in rows)
         object.__setattr__(self, "listed", listed)
 
     def supports(self, api: ApiKey, version: int) -> bool:
-        """Whether a request of this version is answered at all."""
+        """Whether a request of this version is served."""
         if api not in self.versions:
             return False
         low, high = self.versions[api]
@@ -188,11 +187,7 @@ PROFILES: Mapping[str, VersionProfile] = MappingProxyType(
 
 
 def profile_named(name: str) -> VersionProfile:
-    """Return the profile of a release.
-
-    Raises:
-        ValueError: there is none; the text lists those there are.
-    """
+    """Return the profile of a release; ValueError, listing them, if there is none."""
     if name not in PROFILES:
         raise ValueError(f"no profile of Kafka {name!r}; there are {', '.join(PROFILES)}")
     return PROFILES[name]

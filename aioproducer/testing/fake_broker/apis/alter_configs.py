@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
 
 class _Operation(IntEnum):
-    """What is to be done to one setting."""
-
     SET = 0
     DELETE = 1
     APPEND = 2
@@ -35,15 +33,13 @@ class _Operation(IntEnum):
 
 
 class _Change(NamedTuple):
-    """One setting of a request."""
-
     name: str
     operation: int
     value: str | None
 
 
 class _Resource(NamedTuple):
-    """All changes of one topic or broker."""
+    """Changes of one topic or broker."""
 
     kind: int
     name: str
@@ -51,7 +47,6 @@ class _Resource(NamedTuple):
 
 
 def answer_alter_configs(exchange: Exchange) -> None:
-    """Replace what is set for topics."""
     request = cast("AlterConfigsRequest", exchange.request())
     asked = [
         _Resource(
@@ -63,7 +58,6 @@ def answer_alter_configs(exchange: Exchange) -> None:
 
 
 def answer_incremental_alter_configs(exchange: Exchange) -> None:
-    """Change what is set for topics."""
     request = cast("IncrementalAlterConfigsRequest", exchange.request())
     asked = [
         _Resource(
@@ -99,11 +93,7 @@ def _answer(exchange: Exchange, asked: Sequence[_Resource], *, is_incremental: b
 
 
 def _check(exchange: Exchange, resource: _Resource, *, times: int) -> None:
-    """Refuse what the broker that was asked refuses by itself.
-
-    Raises:
-        TopicRefusedError: INVALID_REQUEST, or UNKNOWN_SERVER_ERROR for an operation that there is not.
-    """
+    """Check what the broker that received the request checks itself."""
     if times > 1:
         raise TopicRefusedError(codes.INVALID_REQUEST, "Each resource must appear at most once.")
     names = [change.name for change in resource.changes]
@@ -135,11 +125,6 @@ def _check_broker(node_id: int, resource: _Resource) -> None:
 
 
 def _alter(exchange: Exchange, resource: _Resource, *, is_incremental: bool, validate_only: bool) -> None:
-    """Give a topic other settings.
-
-    Raises:
-        TopicRefusedError: there is no such topic, or it cannot have them.
-    """
     if resource.kind == BROKER:
         return
     check_name(resource.name)
@@ -161,11 +146,7 @@ def _alter(exchange: Exchange, resource: _Resource, *, is_incremental: bool, val
 
 
 def _changed(change: _Change, present: TopicConfig) -> str | None:
-    """What a setting shall be; None: what the cluster has.
-
-    Raises:
-        TopicRefusedError: it is no list, but to be appended to.
-    """
+    """Return the new value of a setting; None for the cluster's default."""
     operation = _Operation(change.operation)
     value = trimmed(change.value or "")
     if operation is _Operation.DELETE:

@@ -6,20 +6,21 @@ so that a client can ask again (KIP-511). The answer's header has no tagged fiel
 
 import re
 import struct
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from aioproducer.testing.fake_broker.exchange import Exchange
 from aioproducer.testing.fake_broker.wire import codes
 from aioproducer.testing.fake_broker.wire.api_keys import ApiKey
-from aioproducer.testing.fake_broker.wire.control_wire import ApiVersionsRequest
 from aioproducer.testing.fake_broker.wire.messages import Tree
+
+if TYPE_CHECKING:
+    from kio.schema.api_versions.v4.request import ApiVersionsRequest
 
 _FIRST_WITH_SOFTWARE_NAME = 3
 _LEGAL_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
 def answer_api_versions(exchange: Exchange) -> None:
-    """Answer with the versions of the profile."""
     profile = exchange.cluster.settings.profile
     if not profile.supports(ApiKey.API_VERSIONS, exchange.version):
         exchange.reply([_refusal(profile.versions[ApiKey.API_VERSIONS])], exchange.now)

@@ -15,7 +15,6 @@ _TO_THE_HIGH_WATERMARK = -1
 
 
 def answer_delete_records(exchange: Exchange) -> None:
-    """Delete for each partition that this broker leads, and answer with the new start of its log."""
     request = cast("DeleteRecordsRequest", exchange.request())
     topics: list[Tree] = [
         {"name": topic.name, "partitions": [_partition(exchange, topic.name, asked) for asked in topic.partitions]}
@@ -36,7 +35,7 @@ def _partition(exchange: Exchange, topic_name: str, asked: "DeleteRecordsPartiti
 
 
 def _deleted(topic: Topic, index: int, offset: int) -> tuple[int, int]:
-    """Start of the log afterwards, or -1, and the error."""
+    """Return the new start of the log, or -1, and the error."""
     partition = topic.partitions[index]
     if not topic.config.is_deleted_from:
         return -1, codes.POLICY_VIOLATION

@@ -21,14 +21,11 @@ _FIRST_BY_ID = 6
 
 
 class _Asked(NamedTuple):
-    """One topic of a request."""
-
     name: str | None
     topic_id: uuid.UUID | None
 
 
 def answer_delete_topics(exchange: Exchange) -> None:
-    """Delete topics."""
     if exchange.version >= _FIRST_BY_ID:
         by_either = cast("DeleteTopicsByEither", exchange.request())
         asked = [_Asked(state.name, state.topic_id) for state in by_either.topics]
@@ -39,15 +36,13 @@ def answer_delete_topics(exchange: Exchange) -> None:
 
 
 class _Deletion:
-    """One request."""
-
     def __init__(self, exchange: Exchange, asked: list[_Asked]) -> None:
         self._exchange = exchange
         self._topics = exchange.cluster.topics
         self._times = Counter(asked)
 
     def answers(self) -> list[Tree]:
-        """Delete what may be deleted; one answer for each topic there is in the request."""
+        """Delete the topics that may be deleted; one response for each topic in the request."""
         return [self._answer(asked, times) for asked, times in self._times.items() if not self._is_also_by_name(asked)]
 
     def _answer(self, asked: _Asked, times: int) -> Tree:
@@ -61,7 +56,7 @@ class _Deletion:
         return {"name": asked.name, "topic_id": asked.topic_id, "error_code": error, "error_message": message}
 
     def _refusal(self, asked: _Asked, times: int) -> tuple[int, str | None]:
-        """The error code and its text; 0 if the topic may be deleted."""
+        """Return the error code and its text; 0 if the topic may be deleted."""
         topic = self._topics.find(*asked)
         if (wrong := self._wrong_words(asked, times)) is not None:
             return codes.INVALID_REQUEST, wrong

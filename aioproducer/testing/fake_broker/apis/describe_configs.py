@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 
 class _Config(NamedTuple):
-    """One setting as it is described."""
-
     name: str
     value: str
     config_type: ConfigType
@@ -32,7 +30,6 @@ class _Config(NamedTuple):
 
 
 def answer_describe_configs(exchange: Exchange) -> None:
-    """Describe topics and brokers."""
     request = cast("DescribeConfigsRequest", exchange.request())
     results = [_result(exchange, resource, with_synonyms=request.include_synonyms) for resource in request.resources]
     exchange.reply_tree({"results": results}, exchange.now)
@@ -58,7 +55,7 @@ def _result(exchange: Exchange, asked: "DescribeConfigsResource", *, with_synony
 
 
 def _tree(config: _Config, *, with_synonyms: bool) -> Tree:
-    """A setting; its one synonym is itself, where it was set: the model's brokers have none that topics inherit."""
+    """One setting. If it was set, it is its own only synonym: the brokers have no defaults that topics inherit."""
     synonym: Tree = {"name": config.name, "value": config.value, "source": config.config_source}
     is_set = config.config_source != DEFAULT_CONFIG
     return {
@@ -70,11 +67,6 @@ def _tree(config: _Config, *, with_synonyms: bool) -> Tree:
 
 
 def _described(exchange: Exchange, asked: "DescribeConfigsResource") -> Iterable[_Config]:
-    """All settings.
-
-    Raises:
-        TopicRefusedError: there is no such topic or broker, or it is neither.
-    """
     if asked.resource_type == TOPIC:
         return _topic_configs(exchange, asked.resource_name)
     if asked.resource_type != BROKER:

@@ -35,7 +35,6 @@ _PLACES = {codes.UNKNOWN_TOPIC_ID: 1, codes.UNKNOWN_TOPIC_OR_PARTITION: 2}
 
 
 def answer_fetch(exchange: Exchange) -> None:
-    """Answer with what there is, now or later."""
     request = cast("AnyFetchRequest", exchange.request())
     error = exchange.injected_error() if exchange.version >= FIRST_WITH_SESSIONS else 0
     if error == 0 and request.session_id != 0 and request.session_epoch > 0:
@@ -48,8 +47,6 @@ def answer_fetch(exchange: Exchange) -> None:
 
 
 class _Asked(NamedTuple):
-    """One partition of a request."""
-
     topic: str | None
     topic_id: uuid.UUID | None
     partition_index: int
@@ -78,7 +75,7 @@ def _asked_by_id(request: "FetchById") -> list[_Asked]:
 
 
 class _FetchJob:
-    """One request, from its first look to its answer."""
+    """One request, from the first read to its response."""
 
     def __init__(self, exchange: Exchange, request: AnyFetchRequest) -> None:
         self._exchange = exchange
@@ -90,7 +87,7 @@ class _FetchJob:
         self._deadline: Appointment | None = None
 
     def start(self) -> None:
-        """Look; answer now, or when there is more."""
+        """Read; respond now, or once there is enough."""
         self._look(self._exchange.now)
         if not self._is_over:
             deadline = self._exchange.now + self._request.max_wait.total_seconds()

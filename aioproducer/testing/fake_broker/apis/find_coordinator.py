@@ -20,7 +20,6 @@ _MALFORMED = (
 
 
 def answer_find_coordinator(exchange: Exchange) -> None:
-    """Answer for one key or, since version 4, for many."""
     if exchange.version >= _FIRST_FOR_MANY:
         many = cast("FindMany", exchange.request())
         found = [{"key": key, **_found(exchange, key, many.key_type)} for key in many.coordinator_keys]
@@ -54,10 +53,10 @@ def _message(exchange: Exchange, error: int) -> str | None:
 
 
 def coordinator_error(exchange: Exchange, key: str, kind: CoordinatorKind = CoordinatorKind.GROUP) -> int:
-    """The error a test has laid down, or that of a request about this key to this broker."""
+    """Return the injected error, or the error of `place_error`."""
     return exchange.injected_error() or place_error(exchange, key, kind)
 
 
 def place_error(exchange: Exchange, key: str, kind: CoordinatorKind) -> int:
-    """The error for a request about this key to this broker; 0 when it is the coordinator and has loaded."""
+    """Return the error for a request about this key to this broker; 0 if it is the coordinator and has loaded."""
     return exchange.cluster.coordinators.error_at(exchange.broker.node_id, kind, key, now=exchange.now)

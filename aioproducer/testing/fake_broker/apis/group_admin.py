@@ -35,7 +35,6 @@ _FIRST_NOT_FOUND = 6
 
 
 def answer_describe_groups(exchange: Exchange) -> None:
-    """Tell all that is known of some groups."""
     request = cast("DescribeGroupsRequest", exchange.request())
     described = [_described(exchange, group_id) for group_id in request.groups]
     if request.include_authorized_operations:
@@ -63,7 +62,7 @@ def _described(exchange: Exchange, group_id: str) -> Tree:
 
 
 def _undescribed(exchange: Exchange, group_id: str, error: int) -> Tree:
-    """A group that does not exist is one in state Dead; since version 6 it is an error too."""
+    """A group that does not exist is in state Dead; since version 6 it is also an error."""
     if error:
         return {"error_code": error, "group_id": group_id}
     is_error = exchange.version >= _FIRST_NOT_FOUND
@@ -76,7 +75,7 @@ def _undescribed(exchange: Exchange, group_id: str, error: int) -> Tree:
 
 
 def _member(group: ConsumerGroup, member: Member) -> Tree:
-    """A member; what the group has agreed on is told only while it is stable."""
+    """A member; its subscription and assignment are shown only while the group is stable."""
     is_stable = group.state is GroupState.STABLE
     return {
         "member_id": member.member_id,
@@ -89,7 +88,7 @@ def _member(group: ConsumerGroup, member: Member) -> Tree:
 
 
 def answer_list_groups(exchange: Exchange) -> None:
-    """List the groups that this broker looks after, all or those that pass the filters; case does not count."""
+    """List the groups this broker coordinates that match the filters, ignoring case."""
     request = cast("ListGroupsRequest", exchange.request())
     error = exchange.injected_error()
     states = {name.lower() for name in request.states_filter}
@@ -111,7 +110,6 @@ def answer_list_groups(exchange: Exchange) -> None:
 
 
 def answer_delete_groups(exchange: Exchange) -> None:
-    """Delete groups that have no members, and their offsets."""
     request = cast("DeleteGroupsRequest", exchange.request())
     each_once = dict.fromkeys(request.groups_names)
     results = [{"group_id": group_id, "error_code": _delete(exchange, group_id)} for group_id in each_once]

@@ -32,7 +32,7 @@ _FIRST_FOR_GROUPS = 8
 
 
 def answer_offset_commit(exchange: Exchange) -> None:
-    """Keep what a group commits; outside of a generation only while the group has no members.
+    """Commit offsets; outside of a generation only while the group has no members.
 
     What a topic or partition lacks is told first: a broker asks the coordinator only about those there are. A commit
     keeps its member's session alive.
@@ -75,7 +75,7 @@ class _Named(NamedTuple):
     topic_id: uuid.UUID | None
 
     def error(self, topic: Topic | None) -> int:
-        """The error when there is no such topic."""
+        """Return the error if there is no such topic."""
         if topic is not None:
             return 0
         return codes.UNKNOWN_TOPIC_ID if self.name is None else codes.UNKNOWN_TOPIC_OR_PARTITION
@@ -94,7 +94,7 @@ def _committed_topics(
 def _reaches_coordinator(
     exchange: Exchange, asked_for: "Iterable[tuple[_Named, Sequence[OffsetCommitRequestPartition]]]"
 ) -> bool:
-    """Whether any of these partitions is there."""
+    """Whether any of these partitions exists."""
     topics = exchange.cluster.topics
     return any(
         topic is not None and any(topic.partition(asked.partition_index) is not None for asked in partitions)
@@ -117,7 +117,6 @@ def _commit(group: ConsumerGroup, topic: Topic | None, asked: "OffsetCommitReque
 
 
 def answer_offset_fetch(exchange: Exchange) -> None:
-    """Tell what groups have committed; -1 where they have not."""
     if exchange.version < _FIRST_FOR_GROUPS:
         one = cast("FetchForOne", exchange.request())
         found = _fetched(exchange, one.group_id, _asked_by_name(one), require_stable=one.require_stable)
@@ -181,8 +180,6 @@ def _everything(exchange: Exchange, group: ConsumerGroup) -> Sequence[tuple[_Nam
 
 
 class _Look(NamedTuple):
-    """One look at the offsets of a group."""
-
     exchange: Exchange
     group: ConsumerGroup
     require_stable: bool

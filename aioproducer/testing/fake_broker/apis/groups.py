@@ -32,7 +32,7 @@ _FIRST_LEAVE_FOR_MANY = 3
 
 
 def answer_join_group(exchange: Exchange) -> None:
-    """Take a consumer into its group; answered when all others have joined too."""
+    """Add a consumer to its group; the response follows when all members have joined."""
     request = cast("JoinGroupRequest", exchange.request())
     groups = exchange.cluster.groups
     error = exchange.injected_error() or _join_request_error(exchange, request) or _place_error(exchange, request)
@@ -63,14 +63,14 @@ def _join_request_error(exchange: Exchange, request: "JoinGroupRequest") -> int:
 def _place_error(
     exchange: Exchange, request: "JoinGroupRequest | SyncGroupRequest | HeartbeatRequest | LeaveOne | LeaveMany"
 ) -> int:
-    """The error for a request that names no group, or one that this broker does not look after."""
+    """Return the error for a request without a group, or for a group that another broker coordinates."""
     if not request.group_id:
         return codes.INVALID_GROUP_ID
     return place_error(exchange, request.group_id, CoordinatorKind.GROUP)
 
 
 def _must_come_again(exchange: Exchange, request: "JoinGroupRequest") -> bool:
-    """Whether a member must first be given an id, so that none is left behind where the answer is lost."""
+    """Whether a member must first be given an id (KIP-394): a lost response then leaves no member behind."""
     is_new = not request.member_id and request.group_instance_id is None
     return is_new and exchange.version >= _FIRST_JOIN_WITH_REQUIRED_ID
 
@@ -109,7 +109,6 @@ def _reply_to_join(exchange: Exchange, answer: Tree, now: float) -> None:
 
 
 def answer_sync_group(exchange: Exchange) -> None:
-    """Take the leader's assignments and hand them out."""
     request = cast("SyncGroupRequest", exchange.request())
     group = exchange.cluster.groups.found(request.group_id)
     error = exchange.injected_error() or _unnamed_protocol(exchange, request) or _place_error(exchange, request)
@@ -123,7 +122,7 @@ def answer_sync_group(exchange: Exchange) -> None:
 
 
 def _unnamed_protocol(exchange: Exchange, request: "SyncGroupRequest") -> int:
-    """The error of a SyncGroup that must name the group's protocols and does not."""
+    """Return the error of a SyncGroup that must name the group's protocols and does not."""
     must_name = exchange.version >= _FIRST_SYNC_WITH_PROTOCOL
     return (
         codes.INCONSISTENT_GROUP_PROTOCOL
@@ -137,7 +136,6 @@ def _identity(request: "SyncGroupRequest | HeartbeatRequest") -> Identity:
 
 
 def answer_heartbeat(exchange: Exchange) -> None:
-    """Keep a consumer's session alive."""
     request = cast("HeartbeatRequest", exchange.request())
     group = exchange.cluster.groups.found(request.group_id)
     error = exchange.injected_error() or _place_error(exchange, request)
@@ -147,7 +145,7 @@ def answer_heartbeat(exchange: Exchange) -> None:
 
 
 def answer_leave_group(exchange: Exchange) -> None:
-    """Let one consumer go or, since version 3, several."""
+    """Remove one consumer or, since version 3, several."""
     request, leaving = _leaving(exchange)
     group = exchange.cluster.groups.found(request.group_id)
     error = exchange.injected_error() or _place_error(exchange, request)
@@ -164,7 +162,6 @@ def answer_leave_group(exchange: Exchange) -> None:
 
 
 def _leaving(exchange: Exchange) -> "tuple[LeaveOne | LeaveMany, list[Identity]]":
-    """The request, and each that leaves."""
     if exchange.version < _FIRST_LEAVE_FOR_MANY:
         one = cast("LeaveOne", exchange.request())
         return one, [Identity(one.member_id)]

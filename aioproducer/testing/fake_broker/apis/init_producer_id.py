@@ -1,6 +1,6 @@
 """InitProducerId 0-6: a producer id, for an idempotent producer or for a transactional id (KIP-360 included)."""
 
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from aioproducer.testing.fake_broker.apis.find_coordinator import place_error
 from aioproducer.testing.fake_broker.apis.transactions import answered_to_old_clients
@@ -9,13 +9,14 @@ from aioproducer.testing.fake_broker.transactions.coordinators import Coordinato
 from aioproducer.testing.fake_broker.transactions.transaction_coordinator import Granted
 from aioproducer.testing.fake_broker.transactions.transaction_entry import ProducerIdAndEpoch
 from aioproducer.testing.fake_broker.wire import codes
-from aioproducer.testing.fake_broker.wire.control_wire import InitProducerIdRequest
+
+if TYPE_CHECKING:
+    from kio.schema.init_producer_id.v6.request import InitProducerIdRequest
 
 FIRST_WITH_FENCED = 4
 
 
 def answer_init_producer_id(exchange: Exchange) -> None:
-    """Answer with an id and an epoch."""
     request = cast("InitProducerIdRequest", exchange.request())
     error = exchange.injected_error()
     if not request.transactional_id and request.transactional_id is not None:
@@ -34,7 +35,7 @@ def _granted(exchange: Exchange, request: "InitProducerIdRequest") -> Granted:
         return Granted(codes.COORDINATOR_LOAD_IN_PROGRESS) if producer_id is None else Granted(0, producer_id, 0)
     if error := place_error(exchange, request.transactional_id, CoordinatorKind.TRANSACTION):
         return Granted(error)
-    timeout_s = request.transaction_timeout_ms / 1000
+    timeout_s = request.transaction_timeout.total_seconds()
     if not 0 < timeout_s <= exchange.cluster.settings.transaction_max_timeout_s:
         return Granted(codes.INVALID_TRANSACTION_TIMEOUT)
     expected = ProducerIdAndEpoch(request.producer_id, request.producer_epoch) if request.producer_id >= 0 else None

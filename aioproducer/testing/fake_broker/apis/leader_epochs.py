@@ -12,7 +12,6 @@ if TYPE_CHECKING:
 
 
 def answer_offset_for_leader_epoch(exchange: Exchange) -> None:
-    """Answer for each partition that this broker leads."""
     request = cast("OffsetForLeaderEpochRequest", exchange.request())
     topics: list[Tree] = [
         {"topic": topic.topic, "partitions": [_partition(exchange, topic.topic, asked) for asked in topic.partitions]}

@@ -40,7 +40,6 @@ class _Found(NamedTuple):
 
 
 def answer_list_offsets(exchange: Exchange) -> None:
-    """Answer for each partition that this broker leads."""
     request = cast("ListOffsetsRequest", exchange.request())
     topics: list[Tree] = [
         {
@@ -76,7 +75,7 @@ def _partition(exchange: Exchange, topic_name: str, asked: "ListOffsetsPartition
 
 
 def leader_error(partition: Partition | None, node_id: int, client_epoch: int) -> int:
-    """The error for a request to a partition that must be led by this node at the epoch the client knows (-1: any)."""
+    """Return the error unless this node leads the partition at the epoch the client knows (-1: any)."""
     if partition is None:
         return codes.UNKNOWN_TOPIC_OR_PARTITION
     if partition.leader != node_id:

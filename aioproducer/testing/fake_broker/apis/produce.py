@@ -53,13 +53,12 @@ _SILENT_ABOUT_LOG_START = frozenset({2, 3, 6, 10, 18, 53, 76, 100})
 
 
 def answer_produce(exchange: Exchange) -> None:
-    """Append what a request brings, and answer when its copies are there."""
     request = decode_produce(exchange.reader(), exchange.version)
     _ProduceJob(exchange, request).start(exchange.now)
 
 
 class _Waiting:
-    """An appended batch whose copies are not there yet."""
+    """An appended batch that is not on all copies yet."""
 
     __slots__ = ("end", "min_insync_replicas", "partition", "result")
 
@@ -70,7 +69,7 @@ class _Waiting:
         self.min_insync_replicas = min_insync_replicas
 
     def is_done(self, node_id: int) -> bool:
-        """Whether there is something to answer; then the result says what."""
+        """Whether the result is known; then it is complete."""
         if self.partition.is_deleted:
             self.result.error_code = codes.UNKNOWN_TOPIC_OR_PARTITION
         elif self.partition.leader != node_id:
@@ -83,7 +82,7 @@ class _Waiting:
 
 
 class _ProduceJob:
-    """One request, from its first append to its answer."""
+    """One request, from its first append to its response."""
 
     def __init__(self, exchange: Exchange, request: ProduceRequest) -> None:
         self._exchange = exchange
@@ -95,7 +94,7 @@ class _ProduceJob:
         self._looks_left = _LOOKS_FOR_MARKERS
 
     def start(self, now: float) -> None:
-        """Append everything, when no markers are missing any more; answer then, or when the copies are there."""
+        """Append everything once no markers are missing; respond then, or when the batches are on all copies."""
         exchange = self._exchange
         if exchange.incarnation != exchange.broker.incarnation:
             return
@@ -120,7 +119,7 @@ class _ProduceJob:
             self._deadline = self._exchange.cluster.schedule.at(deadline, self._time_out)
 
     def _failure(self) -> BatchRefusedError | None:
-        """What all partitions are refused with because of one of them; None when each is looked at for itself."""
+        """Return the error that one partition causes for all of them; None if each is checked on its own."""
         is_transactional = breaks = False
         brought = []
         for part in self._request.as_sent:
@@ -143,7 +142,7 @@ class _ProduceJob:
         return topic is not None and topic.partition(produced.partition_index) is not None
 
     def _meets_markers(self, produced: ProducedPartition) -> bool:
-        """Whether a partition cannot be added to the transaction yet: since Produce 12 the leader asks again."""
+        """Whether a partition cannot be added to the transaction yet; since Produce 12 the leader retries that."""
         exchange, cluster = self._exchange, self._exchange.cluster
         if exchange.version < FIRST_PRODUCE_THAT_ADDS or not produced.records or not self._request.transactional_id:
             return False
@@ -176,12 +175,9 @@ class _ProduceJob:
         self._apply_fault_after_append(name, result)
 
     def _batch_of(self, produced: ProducedPartition, result: PartitionResult) -> memoryview:
-        """The batch to append: of a partition that is there more than once the last that is one.
+        """Return the batch to append: the last valid one if a partition appears more than once.
 
         If any of the others is none, that is answered, though the batch is appended; so Kafka does.
-
-        Raises:
-            BatchRefusedError: there is no batch.
         """
         version = self._exchange.version
         if len(self._request.as_sent) == len(self._request.partitions):
@@ -199,11 +195,7 @@ class _ProduceJob:
         return batch
 
     def _check_transaction(self, batch: memoryview, topic: Topic, partition: Partition, *, index: int) -> None:
-        """Ask the transaction coordinator, if this is the first batch of a transaction here.
-
-        Raises:
-            BatchRefusedError: the coordinator does not know of it.
-        """
+        """Verify the first batch of a transaction in this partition with the transaction coordinator."""
         producer = transactional_producer(batch)
         is_leader = partition.leader == self._exchange.broker.node_id
         if producer is None or not is_leader or partition.is_in_transaction(*producer):
@@ -277,7 +269,7 @@ class _ProduceJob:
             self._waiting.append(_Waiting(result, partition, end=end, min_insync_replicas=needed))
 
     def _rejection(self, partition: Partition, header: BatchHeader) -> int:
-        """The error for a batch that is not its producer's next, or not of the transaction its producer has open."""
+        """Return the error for a batch that is out of sequence, or outside of its producer's open transaction."""
         producers, producer_id = partition.producers, header.producer_id
         known = producers.entry(producer_id)
         if known is None or header.producer_epoch >= known.epoch:
@@ -316,7 +308,7 @@ class _ProduceJob:
             if failed is None:
                 self._exchange.finish_silently(now)
             else:
-                self._exchange.hang_up(f"acks=0 and error {failed.error_code}", now)
+                self._exchange.hang_up(f"acks=0 and error {failed.error_code}")
             return
         answered = self._results
         if FaultKind.OMIT_PARTITION in self._exchange.cluster.faults.kinds:
@@ -337,7 +329,7 @@ class _ProduceJob:
         self._exchange.reply(parts, now)
 
     def _complete(self, result: PartitionResult) -> None:
-        """Fill in what goes with an error that was found late, or laid down by a test."""
+        """Add the fields that go with an error found after the append, or injected by a test."""
         if result.error_code in _SILENT_ABOUT_LOG_START and result.base_offset < 0:
             result.log_start_offset = -1
         if result.error_code == codes.NOT_LEADER_OR_FOLLOWER and result.leader is None:
@@ -352,7 +344,7 @@ class _ProduceJob:
 
 
 def _copies_needed(topic: Topic, partition: Partition) -> int:
-    """How many copies `acks=all` wants in sync; never more than there are, whatever the topic's setting."""
+    """Return how many copies must be in sync for `acks=all`: at most as many as there are."""
     return min(topic.config.min_insync_replicas, len(partition.replicas))
 
 

@@ -85,5 +85,4 @@ _ANSWERS: dict[ApiKey, Answer] = {
 
 
 def answer_of(api: ApiKey) -> Answer:
-    """The function that answers requests of this kind."""
     return _ANSWERS[api]

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 
 def answer_create_topics(exchange: Exchange) -> None:
-    """Make topics, each for itself; a name that is there twice is refused."""
     request = cast("CreateTopicsRequest", exchange.request())
     asked = {topic.name: topic for topic in request.topics}
     twice = {name for name, times in Counter(topic.name for topic in request.topics).items() if times > 1}
@@ -40,11 +39,6 @@ def _create(exchange: Exchange, asked: "CreatableTopic", *, validate_only: bool)
 
 
 def _wanted(asked: "CreatableTopic") -> TopicRequest:
-    """The topic that is asked for.
-
-    Raises:
-        TopicRefusedError: a partition is assigned twice.
-    """
     assignment: dict[int, list[int]] = {}
     for assigned in asked.assignments:
         if assigned.partition_index in assignment:
@@ -91,7 +85,6 @@ def _source(topic: Topic, name: str) -> int:
 
 
 def answer_create_partitions(exchange: Exchange) -> None:
-    """Give topics more partitions; where they go is the cluster's choice unless the request says."""
     request = cast("CreatePartitionsRequest", exchange.request())
     asked = {topic.name: topic for topic in request.topics}
     twice = {name for name, times in Counter(topic.name for topic in request.topics).items() if times > 1}

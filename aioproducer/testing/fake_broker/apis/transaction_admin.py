@@ -33,7 +33,7 @@ _NEVER_SEEN = ("PrepareEpochFence", "Dead")
 
 
 def answer_list_transactions(exchange: Exchange) -> None:
-    """Tell of the transactional ids that this broker looks after, all or those that pass the filters."""
+    """List the transactional ids this broker coordinates that match the filters."""
     request = cast("ListTransactionsRequest", exchange.request())
     known = {*TransactionState, *_NEVER_SEEN}
     unknown = [name for name in request.state_filters if name not in known]
@@ -58,7 +58,7 @@ def answer_list_transactions(exchange: Exchange) -> None:
 
 
 def _passes(entry: TransactionEntry, request: "ListTransactionsRequest", now: float) -> bool:
-    """Whether an id is wanted by its state, its producer id, and how long its transaction is open, in ms."""
+    """Whether an id matches the filters by state, producer id and age of its transaction (ms)."""
     if request.state_filters and entry.state not in request.state_filters:
         return False
     if request.producer_id_filters and entry.producer_id not in request.producer_id_filters:
@@ -69,7 +69,6 @@ def _passes(entry: TransactionEntry, request: "ListTransactionsRequest", now: fl
 
 
 def answer_describe_transactions(exchange: Exchange) -> None:
-    """Tell all that is known of some transactional ids."""
     request = cast("DescribeTransactionsRequest", exchange.request())
     states = [_described(exchange, transactional_id) for transactional_id in request.transactional_ids]
     exchange.reply_tree({"transaction_states": states}, exchange.now)
@@ -103,7 +102,6 @@ def _described(exchange: Exchange, transactional_id: str) -> Tree:
 
 
 def answer_describe_producers(exchange: Exchange) -> None:
-    """Tell what partitions know of their producers."""
     request = cast("DescribeProducersRequest", exchange.request())
     topics: list[Tree] = [
         {
@@ -149,7 +147,6 @@ def _partition(exchange: Exchange, place: TopicPartition) -> Partition | None:
 
 
 def answer_write_txn_markers(exchange: Exchange) -> None:
-    """Append markers to partitions that this broker leads."""
     request = cast("WriteTxnMarkersRequest", exchange.request())
     answers: list[Tree] = []
     for each in request.markers:

@@ -33,12 +33,12 @@ _FIRST_OF_VERSION_2 = 5
 
 
 def answered_to_old_clients(error: int, *, is_old: bool) -> int:
-    """The error as a client before 90 PRODUCER_FENCED knows it."""
+    """Replace PRODUCER_FENCED, which old clients do not know."""
     return codes.INVALID_PRODUCER_EPOCH if is_old and error == codes.PRODUCER_FENCED else error
 
 
 def answer_add_partitions_to_txn(exchange: Exchange) -> None:
-    """Add all of the partitions, or none and say which of them is at fault."""
+    """Add all of the partitions, or none of them."""
     if exchange.version < _FIRST_FOR_MANY:
         one = cast("AddForOne", exchange.request())
         claim = Claim(one.v3_and_below_transactional_id, one.v3_and_below_producer_id, one.v3_and_below_producer_epoch)
@@ -68,7 +68,6 @@ def _by_topic(results: Mapping[TopicPartition, int]) -> list[Tree]:
 def _added(
     exchange: Exchange, claim: Claim, partitions: Sequence[TopicPartition], *, verify_only: bool = False
 ) -> dict[TopicPartition, int]:
-    """The error of each partition."""
     refused = {partition: _refusal(exchange, partition) for partition in partitions}
     if any(refused.values()):
         return {partition: error or codes.OPERATION_NOT_ATTEMPTED for partition, error in refused.items()}
@@ -98,7 +97,6 @@ def _coordinator_error(exchange: Exchange, claim: Claim) -> int:
 
 
 def answer_add_offsets_to_txn(exchange: Exchange) -> None:
-    """Add a group's partition of the offsets topic."""
     request = cast("AddOffsetsToTxnRequest", exchange.request())
     claim = Claim(request.transactional_id, request.producer_id, request.producer_epoch)
     partition = exchange.cluster.groups.offsets_partition_of(request.group_id)
@@ -108,7 +106,6 @@ def answer_add_offsets_to_txn(exchange: Exchange) -> None:
 
 
 def answer_end_txn(exchange: Exchange) -> None:
-    """Commit or abort; the markers follow."""
     request = cast("EndTxnRequest", exchange.request())
     granted = _ended(exchange, request)
     code = answered_to_old_clients(granted.error, is_old=exchange.version < _FIRST_WITH_FENCED)

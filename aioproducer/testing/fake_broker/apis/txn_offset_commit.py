@@ -60,7 +60,6 @@ def _offset(offered: "TxnOffsetCommitRequestPartition") -> CommittedOffset:
 
 
 def _code(committed: CommittedOffset | None, error: int) -> int:
-    """What is said of one partition; None: it is not there."""
     if committed is None:
         return codes.UNKNOWN_TOPIC_OR_PARTITION
     return error or (codes.OFFSET_METADATA_TOO_LARGE if committed.is_too_large else codes.NONE)
@@ -72,7 +71,7 @@ def _is_there(exchange: Exchange, place: TopicPartition) -> bool:
 
 
 def _transaction_error(exchange: Exchange, request: "TxnOffsetCommitRequest") -> int:
-    """What the transaction's coordinator says, as the group's passes it on; it is asked once a transaction."""
+    """Return the transaction coordinator's error as the group coordinator passes it on; asked once per transaction."""
     groups = exchange.cluster.groups
     producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
     partition = groups.offsets_partition_of(request.group_id)

@@ -16,7 +16,7 @@ _METADATA_UNITS_MAX: Final = 4096
 
 
 class CommittedOffset(NamedTuple):
-    """One partition's next offset to read."""
+    """The next offset to read of one partition."""
 
     offset: int = -1
     leader_epoch: int = -1
@@ -24,7 +24,6 @@ class CommittedOffset(NamedTuple):
 
     @property
     def is_too_large(self) -> bool:
-        """Whether the text is longer than Kafka keeps."""
         return len(self.metadata.encode("utf-16-le", "surrogatepass")) // 2 > _METADATA_UNITS_MAX
 
 
@@ -32,23 +31,19 @@ NOT_COMMITTED = CommittedOffset()
 
 
 class GroupOffsets:
-    """The offsets of one group."""
-
     def __init__(self) -> None:
         self._committed: dict[TopicPartition, tuple[int, CommittedOffset]] = {}
         self._pending: dict[int, dict[TopicPartition, tuple[int, CommittedOffset]]] = {}
         self._sent = 0  # goes up with every commit; says which was sent later
 
     def partitions(self) -> list[TopicPartition]:
-        """Those with a committed offset."""
         return list(self._committed)
 
     def get(self, partition: TopicPartition) -> CommittedOffset:
-        """The committed offset of a partition; -1 when there is none."""
+        """Return the committed offset of a partition; -1 if there is none."""
         return self._committed.get(partition, (0, NOT_COMMITTED))[1]
 
     def commit(self, partition: TopicPartition, committed: CommittedOffset) -> None:
-        """Commit at once."""
         self._sent += 1
         self._committed[partition] = (self._sent, committed)
 
@@ -58,11 +53,11 @@ class GroupOffsets:
         self._pending.setdefault(producer_id, {})[partition] = (self._sent, committed)
 
     def forget(self, producer_id: int, partition: TopicPartition) -> None:
-        """Drop what is held for one partition."""
+        """Drop the pending offset of one partition."""
         self._pending.get(producer_id, {}).pop(partition, None)
 
     def drop_topic(self, topic: str) -> None:
-        """Forget all offsets of a topic that is deleted; one of the same name begins anew."""
+        """Forget all offsets of a deleted topic."""
         for known in (self._committed, *self._pending.values()):
             for partition in [partition for partition in known if partition.topic == topic]:
                 del known[partition]
@@ -72,7 +67,7 @@ class GroupOffsets:
         return any(partition in held for held in self._pending.values())
 
     def finish_transaction(self, producer_id: int, *, is_commit: bool) -> None:
-        """Commit or drop what is held for a producer."""
+        """Commit or drop the pending offsets of a producer."""
         held = self._pending.pop(producer_id, {})
         for partition, (sent, committed) in held.items():
             if is_commit and sent > self._committed.get(partition, (0, NOT_COMMITTED))[0]:

@@ -33,8 +33,6 @@ _SHORTEST_WAIT_S = 0.1
 
 
 class GroupState(Enum):
-    """Where a group is between two rebalances."""
-
     EMPTY = auto()
     PREPARING = auto()
     COMPLETING = auto()
@@ -42,14 +40,14 @@ class GroupState(Enum):
 
 
 class Identity(NamedTuple):
-    """Who asks, as the request says."""
+    """A member as a request names it."""
 
     member_id: str
     instance_id: str | None = None
 
 
 class Committer(NamedTuple):
-    """Who commits offsets, as its request says."""
+    """A member that commits offsets, as its request names it."""
 
     member_id: str
     generation: int
@@ -84,7 +82,7 @@ class ConsumerGroup:
     # What is wrong with a request
 
     def join_error(self, who: Identity, protocol_type: str, protocols: Mapping[str, bytes]) -> int:
-        """The error for who wants to join; an empty member id is somebody new."""
+        """Return the error of a JoinGroup; an empty member id is a new member's."""
         if who.member_id and not self.exists:
             return codes.UNKNOWN_MEMBER_ID
         if not self._accepts(protocol_type, protocols):
@@ -99,17 +97,17 @@ class ConsumerGroup:
         return protocol_type == self.protocol_type and not self._members.common_protocols().isdisjoint(protocols)
 
     def member_error(self, who: Identity, generation: int) -> int:
-        """The error of a request that must come from a member of this generation."""
+        """Return the error of a request that must come from a member of this generation."""
         error = self._members.error_of(*who)
         return error or (codes.NONE if generation == self.generation else codes.ILLEGAL_GENERATION)
 
     def sync_error(self, protocol_type: str | None, protocol_name: str | None) -> int:
-        """The error of a SyncGroup that names other protocols than the group's; None: it names none."""
+        """Return the error of a SyncGroup with other protocols than the group's; None for a protocol matches any."""
         is_right = protocol_type in {None, self.protocol_type} and protocol_name in {None, self.protocol_name}
         return codes.NONE if is_right else codes.INCONSISTENT_GROUP_PROTOCOL
 
     def commit_error(self, who: Committer, *, is_transactional: bool) -> int:
-        """The error for who commits offsets: a member, or while there are none somebody who names none."""
+        """Return the error of a commit: by a member or, while there are none, by a client without an id."""
         names_nobody = who.generation < 0 and not who.member_id and who.instance_id is None
         if who.generation < 0 and self.is_empty:
             return codes.NONE
@@ -121,23 +119,22 @@ class ConsumerGroup:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there are no members."""
         return not self._members
 
     @property
     def members(self) -> Sequence[Member]:
-        """Who is in it, in the order in which they came."""
+        """Members in the order in which they joined."""
         return tuple(self._members)
 
     # Requests
 
     def expect(self, member_id: str, session_timeout_s: float, now: float) -> None:
-        """Wait for somebody to join with an id that is being given out; a rebalance waits too."""
+        """Wait for a member to join with an id that is being given out; a rebalance waits for it too."""
         until = self._schedule.at(now + session_timeout_s, partial(self._expect_no_more, member_id))
         self._members.expect(member_id, until)
 
     def join(self, member: Member, protocol_type: str, *, knows_skipping: bool, now: float) -> None:
-        """Take in a member, new or not; its `join` is answered when all have joined.
+        """Add a member or take it again; its `join` is answered when all have joined.
 
         Args:
             member: what it says of itself.
@@ -177,14 +174,14 @@ class ConsumerGroup:
             self._answer_syncs(codes.NONE, now)
 
     def heartbeat(self, member_id: str, now: float) -> int:
-        """Keep a member's session alive; tells it of a rebalance."""
+        """Renew a member's session; returns REBALANCE_IN_PROGRESS during a rebalance."""
         member = self._members.get(member_id)
         if member is not None:
             self._renew(member, now)
         return codes.REBALANCE_IN_PROGRESS if self.state is GroupState.PREPARING else codes.NONE
 
     def leave(self, leaving: Sequence[Identity], now: float) -> list[int]:
-        """Let members go, by id or by instance, and ids that are pending; returns the error for each."""
+        """Remove members, by id or by instance, and pending ids; returns the error for each."""
         before = len(self._members)
         errors = [self._leave(who, now) for who in leaving]
         concerns_others = len(self._members) < before or self.state is GroupState.PREPARING or self._as_4_0
@@ -193,11 +190,11 @@ class ConsumerGroup:
         return errors
 
     def expect_nobody(self) -> None:
-        """Take back all ids that are given out, as the group is deleted."""
+        """Withdraw all pending ids, as the group is deleted."""
         self._members.expect_no_more()
 
     def unload(self, now: float) -> None:
-        """Let another coordinator take over: what waits is refused; who is in no generation yet is known no more."""
+        """Hand the group to another coordinator: refuse waiting requests, forget members without a generation."""
         before = self.members
         for member in before:
             self._renew(member, now)  # it may have run out while they waited
@@ -234,7 +231,7 @@ class ConsumerGroup:
         self._rebalance(now)
 
     def _take_place(self, former: Member, member: Member, *, knows_skipping: bool, now: float) -> None:
-        """Let a static member be who its instance was."""
+        """Let a static member replace its instance's former member."""
         former_leader = self.leader
         self._forget(former, now, error=codes.FENCED_INSTANCE_ID)
         self._members.add(member)
@@ -316,7 +313,7 @@ class ConsumerGroup:
     # Sessions
 
     def _renew(self, member: Member, now: float, seconds: float | None = None) -> None:
-        """Let a session begin anew; `seconds`: other than the member's own time-out."""
+        """Restart a member's session, for `seconds` instead of its own time-out if given."""
         member.end_session()
         seconds = member.session_timeout_s if seconds is None else seconds
         member.session = self._schedule.at(now + seconds, partial(self._expire, member))
@@ -327,7 +324,7 @@ class ConsumerGroup:
             self._rebalance(now)
 
     def _forget(self, member: Member, now: float, *, error: int = codes.UNKNOWN_MEMBER_ID) -> None:
-        """Remove a member; what it waits for is refused."""
+        """Remove a member; its waiting requests are refused."""
         self._members.remove(member)
         fenced_id = member.member_id if error == codes.FENCED_INSTANCE_ID else ""
         _answer_join(member, join_refused(error, fenced_id), now)
@@ -336,7 +333,7 @@ class ConsumerGroup:
     # Answers
 
     def joined(self, member: Member) -> Tree:
-        """What a member learns when the group has formed; only the leader learns of the others."""
+        """Return a member's JoinGroup response; only the leader's lists the members."""
         others = self._members if member.member_id == self.leader else ()
         return {
             "error_code": codes.NONE,
@@ -366,12 +363,11 @@ class ConsumerGroup:
 
 
 def join_refused(error: int, member_id: str) -> Tree:
-    """The answer to a JoinGroup that fails; before version 7 there is an empty name in the place of none."""
+    """Return the response to a JoinGroup that fails; the caller adapts it to versions before 7."""
     return {"error_code": error, "generation_id": -1, "protocol_name": None, "member_id": member_id}
 
 
 def synced(error: int) -> Tree:
-    """The answer to a SyncGroup that fails."""
     return {"error_code": error, "protocol_type": None, "protocol_name": None, "assignment": b""}
 
 

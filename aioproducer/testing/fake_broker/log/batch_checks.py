@@ -44,7 +44,7 @@ _LOWEST, _HIGHEST = -(2**63), 2**63 - 1
 
 
 class BatchRefusedError(Exception):
-    """A batch that does not go into the log.
+    """A batch that is not appended.
 
     Args:
         code: Kafka's error code.
@@ -60,11 +60,7 @@ class BatchRefusedError(Exception):
 
 
 def single_batch(records: memoryview | None, version: int) -> memoryview:
-    """Cut the one batch out of a partition's records; a remainder too short to be a batch is ignored.
-
-    Raises:
-        BatchRefusedError: there is none, or more than one, or it is of an old format.
-    """
+    """Cut the one batch out of a partition's records; a remainder too short for a batch is ignored."""
     size = _complete_batch(records)
     if records is None or size is None:
         raise BatchRefusedError(codes.INVALID_RECORD)
@@ -78,11 +74,7 @@ def single_batch(records: memoryview | None, version: int) -> memoryview:
 
 
 def _begins_another(rest: memoryview) -> bool:
-    """Whether there is a batch behind the first.
-
-    Raises:
-        BatchRefusedError: what begins there is no batch; without the text that it would have at the front.
-    """
+    """Whether there is a second batch; a malformed one is refused without its text."""
     try:
         return _complete_batch(rest) is not None
     except BatchRefusedError as refusal:
@@ -90,7 +82,7 @@ def _begins_another(rest: memoryview) -> bool:
 
 
 def breaks_request(records: memoryview, version: int) -> bool:
-    """Whether Kafka stumbles over this batch before it looks at single partitions, so that all of them get -1.
+    """Whether Kafka fails on this batch before it checks single partitions, so that all of them get -1.
 
     Requests so old that they must not bring zstd have their codecs looked at early, and there an unknown one is
     not expected.
@@ -100,17 +92,13 @@ def breaks_request(records: memoryview, version: int) -> bool:
 
 
 def begins_transactional(records: memoryview) -> bool:
-    """Whether the first batch here, of whatever quality otherwise, says that it belongs to a transaction.
-
-    Raises:
-        BatchRefusedError: what begins here is no batch.
-    """
+    """Whether the first batch, valid otherwise or not, is marked as transactional."""
     size = _complete_batch(records)
     return size is not None and size > _ATTRIBUTES_AT and bool(records[_ATTRIBUTES_AT] & _TRANSACTIONAL)
 
 
 def transactional_producer(records: memoryview) -> ProducerIdAndEpoch | None:
-    """Whose transaction the first batch here belongs to; None if it belongs to none, or its header is cut off."""
+    """Return the producer of the first batch; None if it is not transactional, or its header is cut off."""
     if len(records) < HEADER_SIZE or not records[_ATTRIBUTES_AT] & _TRANSACTIONAL:
         return None
     header = read_header(records)
@@ -119,11 +107,7 @@ def transactional_producer(records: memoryview) -> ProducerIdAndEpoch | None:
 
 
 def _complete_batch(records: memoryview | None) -> int | None:
-    """Size of the batch that begins here; None when there is no complete one.
-
-    Raises:
-        BatchRefusedError: what begins here is no batch.
-    """
+    """Return the size of the batch that begins here; None if it is incomplete."""
     if records is None or len(records) < _SHORTEST_WITH_MAGIC:
         return None
     (length,) = _LENGTH.unpack_from(records)
@@ -140,7 +124,7 @@ def _complete_batch(records: memoryview | None) -> int | None:
 
 
 def accepted_batch(batch: memoryview, config: TopicConfig, *, wall_clock_ms: int, place: str) -> memoryview:
-    """Check one batch as the log of a topic does, and return it as it is to be kept.
+    """Check one batch as the log of a topic does, and return it as the log keeps it.
 
     That is the same memory, unless codec, timestamp type or highest timestamp are not what the log wants.
 
@@ -149,9 +133,6 @@ def accepted_batch(batch: memoryview, config: TopicConfig, *, wall_clock_ms: int
         config: of the topic.
         wall_clock_ms: now, in ms since 1970.
         place: topic and partition, for messages.
-
-    Raises:
-        BatchRefusedError: it is refused.
     """
     header = _checked_header(batch, config)
     highest = _check_records(batch, header, config, wall_clock_ms=wall_clock_ms, place=place)
@@ -201,9 +182,6 @@ def _check_records(
 
     Returns:
         The highest timestamp, in ms.
-
-    Raises:
-        BatchRefusedError: a record is malformed, has a wrong time, or lacks its key.
     """
     section = _uncompressed(batch, header)
     low, high = _times_allowed(config, wall_clock_ms)
@@ -226,11 +204,7 @@ def _check_records(
 def _walk_slowly(
     section: memoryview, header: BatchHeader, config: TopicConfig, *, wall_clock_ms: int, place: str
 ) -> int:
-    """Walk records something is wrong with; as `_check_records`.
-
-    Raises:
-        BatchRefusedError: as `_check_records`.
-    """
+    """Walk records of which the native walk has found something wrong."""
     try:
         records = walk_records(section, header)
     except EndlessLengthError as error:
@@ -247,11 +221,7 @@ def _walk_slowly(
 
 
 def _uncompressed(batch: memoryview, header: BatchHeader) -> bytes | memoryview:
-    """The records of a batch.
-
-    Raises:
-        BatchRefusedError: they cannot be uncompressed; Kafka does not expect that and answers -1.
-    """
+    """Return the records; Kafka does not expect that uncompressing fails, and answers -1."""
     body = batch[HEADER_SIZE:]
     if header.codec == 0:
         return body
@@ -262,7 +232,7 @@ def _uncompressed(batch: memoryview, header: BatchHeader) -> bytes | memoryview:
 
 
 def _times_allowed(config: TopicConfig, wall_clock_ms: int) -> tuple[int, int]:
-    """Lowest and highest timestamp a topic takes, in ms; anything where the broker writes its own."""
+    """Return lowest and highest timestamp a topic takes, in ms; any where the broker writes its own."""
     if config.is_log_append_time:
         return _LOWEST, _HIGHEST
     low = max(_LOWEST, wall_clock_ms - config.timestamp_before_max_ms)
@@ -270,11 +240,7 @@ def _times_allowed(config: TopicConfig, wall_clock_ms: int) -> tuple[int, int]:
 
 
 def _refuse(faults: Sequence[RecordFault]) -> NoReturn:
-    """Name the records at fault, and count them in a message like Kafka's.
-
-    Raises:
-        BatchRefusedError: always.
-    """
+    """Name the rejected records, and count them in a message like Kafka's."""
     message = "One or more records have been rejected due to "
     code = (
         codes.INVALID_TIMESTAMP

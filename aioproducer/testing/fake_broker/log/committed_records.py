@@ -9,7 +9,7 @@ from aioproducer.testing.fake_broker.transactions.open_transactions import Abort
 
 
 def committed_records(partition: Partition) -> list[LoggedRecord]:
-    """The records below the last stable offset, without those of aborted transactions."""
+    """Return the records below the last stable offset, without those of aborted transactions."""
     end = partition.last_stable_offset
     aborted = partition.transactions.aborted_between(0, end)
     return [
@@ -21,7 +21,6 @@ def committed_records(partition: Partition) -> list[LoggedRecord]:
 
 
 def _is_in(aborted: Sequence[AbortedTransaction], batch: LoggedBatch) -> bool:
-    """Whether a batch belongs to one of these transactions."""
     return batch.is_transactional and any(
         known.producer_id == batch.producer_id and known.first_offset <= batch.base_offset < known.marker_offset
         for known in aborted

@@ -28,7 +28,7 @@ NO_LEADER = -1
 
 
 class Partition:
-    """One partition of one topic, seen from above; every broker of the model looks at the same one.
+    """One partition of one topic; all brokers of the model share this object.
 
     Args:
         replicas: node ids of the copies; the first is the preferred leader.
@@ -60,21 +60,20 @@ class Partition:
 
     @property
     def offline_replicas(self) -> list[int]:
-        """Copies on brokers that are down."""
         return [node for node in self.replicas if node in self._offline]
 
     @property
     def is_led(self) -> bool:
-        """Whether there is a leader, and its broker is up."""
+        """Whether there is a leader whose broker is up."""
         return self.leader != NO_LEADER and self.leader not in self._offline
 
     @property
     def last_stable_offset(self) -> int:
-        """The offset up to which every transaction has ended; consumers of committed records see what is below it."""
+        """The offset up to which every transaction has ended; read_committed consumers read below it."""
         return self.transactions.last_stable_offset(self.high_watermark)
 
     def is_in_transaction(self, producer_id: int, epoch: int) -> bool:
-        """Whether a producer has written here, at this epoch, in the transaction that it has open now."""
+        """Whether a producer has written here, at this epoch, in its open transaction."""
         if self.transactions.first_offset(producer_id) is None:
             return False
         entry = self.producers.entry(producer_id)
@@ -85,11 +84,10 @@ class Partition:
         self._watchers[watcher] = None
 
     def unwatch(self, watcher: Callable[[float], None]) -> None:
-        """Call it no more; harmless when it was called already."""
         self._watchers.pop(watcher, None)
 
     def append(self, batch: LoggedBatch, config: TopicConfig, *, now: float) -> None:
-        """Add a batch to the leader's log and let the followers copy it."""
+        """Append a batch to the leader's log and let the followers copy it."""
         self.log.append(batch, segment_bytes=config.segment_bytes, segment_ms=config.segment_ms)
         self.producers.note(batch)
         self.transactions.note(batch)
@@ -102,11 +100,7 @@ class Partition:
     # What happens to brokers
 
     def move_leader(self, node_id: int, now: float) -> None:
-        """Make a node of the ISR the leader.
-
-        Raises:
-            ValueError: it is no live member of the ISR.
-        """
+        """Make a live node of the ISR the leader; ValueError for another."""
         if node_id not in self.isr or node_id in self._offline:
             raise ValueError(f"node {node_id} is not a live member of the ISR {self.isr}")
         if node_id != self.leader:
@@ -118,11 +112,11 @@ class Partition:
         self._notify(now)
 
     def node_died(self, node_id: int) -> None:
-        """A broker is gone, and nobody has noticed yet: it copies nothing any more."""
+        """Stop copying: the broker is dead, though the controller has not noticed yet."""
         self._offline.add(node_id)
 
     def node_fenced(self, node_id: int, now: float, *, unclean: bool) -> None:
-        """The controller has noticed that a broker is gone: it leaves the ISR, and another one leads.
+        """The controller has noticed that a broker is dead: it leaves the ISR, and another node leads.
 
         Args:
             node_id: the broker.
@@ -138,7 +132,7 @@ class Partition:
         self._progress(now)
 
     def node_returned(self, node_id: int, now: float, *, was_clean: bool) -> None:
-        """A broker is back: it follows, or leads again if nobody else could.
+        """The broker is back: it follows, or leads again if no other node could.
 
         Args:
             node_id: the broker.
@@ -155,12 +149,11 @@ class Partition:
         self._replicate(now)
 
     def hold_replication(self, node_id: int, now: float, *, held: bool) -> None:
-        """Let a follower stop copying, or go on."""
         (self._held.add if held else self._held.discard)(node_id)
         self._replicate(now)
 
     def delete(self, now: float) -> None:
-        """The topic is gone: whoever waits for this partition is told."""
+        """Notify the requests that wait for this partition that its topic is deleted."""
         self.is_deleted = True
         self._notify(now)
 

@@ -14,7 +14,7 @@ class ProducerIds:
         self._next = 1000
 
     def take(self, now: float) -> int | None:
-        """The next id; None while the first block is being loaded."""
+        """Return the next id; None while the first block is being loaded."""
         if self._loaded_at is None:
             self._loaded_at = now + self._load_s
         if now < self._loaded_at:

@@ -52,7 +52,7 @@ class ProducerEntry:
         self.batches: deque[RememberedBatch] = deque(maxlen=BATCHES_KEPT)
 
     def duplicate_of(self, header: BatchHeader) -> RememberedBatch | None:
-        """The remembered batch with exactly this epoch and sequence range, if any."""
+        """Return the remembered batch with the same epoch and sequence range, or None."""
         if header.producer_epoch != self.epoch:
             return None
         first, last = header.base_sequence, header.last_sequence
@@ -62,7 +62,7 @@ class ProducerEntry:
         return None
 
     def rejection_of(self, header: BatchHeader) -> int:
-        """The error for a batch that is not a duplicate; 0 when it comes next."""
+        """Return the error for a batch that is not a duplicate; 0 if it comes next."""
         if header.producer_epoch < self.epoch:
             return codes.INVALID_PRODUCER_EPOCH
         if self.epoch == NO_EPOCH:
@@ -86,12 +86,12 @@ class ProducerStates:
         self._entries: dict[int, ProducerEntry] = {}
 
     def duplicate_of(self, header: BatchHeader) -> RememberedBatch | None:
-        """The batch already written under this identity, if it is among the last five."""
+        """Return the remembered batch with the same epoch and sequence range, or None."""
         entry = self._entries.get(header.producer_id)
         return entry.duplicate_of(header) if entry else None
 
     def rejection_of(self, header: BatchHeader) -> int:
-        """The error code a batch that is not a duplicate gets; 0: it may be appended."""
+        """Return the error for a batch that is not a duplicate; 0 if it comes next."""
         entry = self._entries.get(header.producer_id)
         if entry is not None:
             return entry.rejection_of(header)
@@ -123,11 +123,9 @@ class ProducerStates:
         return entry is not None and epoch < entry.epoch
 
     def entry(self, producer_id: int) -> ProducerEntry | None:
-        """What is known of one producer."""
         return self._entries.get(producer_id)
 
     def entries(self) -> Mapping[int, ProducerEntry]:
-        """What is known of each producer, by its id."""
         return MappingProxyType(self._entries)
 
     def forget(self, producer_id: int | None = None) -> None:
@@ -144,7 +142,7 @@ class ProducerStates:
                 entry.batches.popleft()
 
     def rebuild(self, batches: Iterable[LoggedBatch]) -> None:
-        """Read the state off a log again, after its end was cut off."""
+        """Read the state from a log whose end was cut off."""
         self._entries.clear()
         for batch in batches:
             self.note(batch)

@@ -11,7 +11,7 @@ from aioproducer.testing.fake_broker.transactions.transaction_entry import Produ
 
 
 class _Asked:
-    """One producer's first batch here, not appended yet."""
+    """A producer's first batch here, verified but not appended yet."""
 
     __slots__ = ("epoch", "is_version_2", "lowest_sequence")
 
@@ -22,13 +22,13 @@ class _Asked:
 
 
 class VerificationStates:
-    """Of all producers of one partition."""
+    """The states of all producers of one partition."""
 
     def __init__(self) -> None:
         self._asked: dict[int, _Asked] = {}
 
     def ask(self, producer: ProducerIdAndEpoch, sequence: int, *, is_version_2: bool) -> None:
-        """Take note of a batch that the coordinator is asked about."""
+        """Note a batch about which the coordinator is asked."""
         asked = self._asked.get(producer.producer_id)
         if asked is None or (asked.is_version_2 and producer.epoch > asked.epoch):
             self._asked[producer.producer_id] = _Asked(producer.epoch, sequence, is_version_2=is_version_2)
@@ -36,13 +36,13 @@ class VerificationStates:
             asked.lowest_sequence = min(asked.lowest_sequence, sequence)
 
     def appended(self, batch: LoggedBatch) -> None:
-        """Take note of a batch or marker of a transaction; of version 2 only the next epoch makes up for a marker."""
+        """Note an appended batch or marker; with version 2 a marker ends nothing, only the next epoch does."""
         asked = self._asked.get(batch.producer_id)
         if asked is not None and batch.is_transactional and not (batch.is_control and asked.is_version_2):
             del self._asked[batch.producer_id]
 
     def is_out_of_order(self, producer_id: int, sequence: int, *, has_batches: bool) -> bool:
-        """Whether a batch must wait for one before it; with version 2 the very first has sequence 0."""
+        """Whether a batch must wait for an earlier one; with version 2 the very first has sequence 0."""
         asked = self._asked.get(producer_id)
         if asked is None:
             return False

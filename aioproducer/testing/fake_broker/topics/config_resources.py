@@ -13,17 +13,7 @@ DEFAULT_CONFIG = 5
 
 
 def check_node(asked: str, node_id: int, *, noun: str, expected: str) -> None:
-    """Check that a request about one broker went to this one.
-
-    Args:
-        asked: the broker's name in the request.
-        node_id: of the broker that was asked.
-        noun: what the request calls such a name.
-        expected: what it could have been.
-
-    Raises:
-        TopicRefusedError: INVALID_REQUEST.
-    """
+    """Check that a request about one broker went to it; `noun` and `expected` are for Kafka's message."""
     number = whole_number(asked, INT_MAX)
     if number is None:
         raise TopicRefusedError(codes.INVALID_REQUEST, f"{noun} id must be an integer, but it is: {asked}")

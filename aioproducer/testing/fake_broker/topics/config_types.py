@@ -9,8 +9,6 @@ from types import MappingProxyType
 
 
 class ConfigType(IntEnum):
-    """A kind of value, as DescribeConfigs says it."""
-
     BOOLEAN = 1
     STRING = 2
     INT = 3

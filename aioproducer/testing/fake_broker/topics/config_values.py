@@ -25,12 +25,12 @@ _DOUBLE = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?[dDfF]?"
 
 
 def trimmed(text: str) -> str:
-    """Without what Java's `String.trim` takes away, which is less than `str.strip` does."""
+    """Strip what Java's `String.trim` strips, which is less than `str.strip` does."""
     return text.strip(_BLANKS)
 
 
 def whole_number(text: str, highest: int) -> int | None:
-    """The number that is written there in decimal, None if there is none, or none of Java's type up to `highest`."""
+    """Return the decimal number, None if the text is not one or it exceeds Java's type up to `highest`."""
     written = _WHOLE.fullmatch(text)
     number = int("".join(written.groups())) if written else None
     return number if number is not None and -highest - 1 <= number <= highest else None
@@ -38,16 +38,12 @@ def whole_number(text: str, highest: int) -> int | None:
 
 @lru_cache
 def config_value(name: str, text: str) -> ConfigValue:
-    """What is set for a topic, as a value of the setting's type.
-
-    Raises:
-        ValueError: it is of another type; the text is Kafka's.
-    """
+    """Return a setting as a value of its type; ValueError, with Kafka's text, if it is of another."""
     return _PARSERS[TOPIC_CONFIG_TYPES[name]](trimmed(text))
 
 
 def config_text(value: ConfigValue) -> str:
-    """How a broker describes a value."""
+    """Return a value as a broker describes it."""
     match value:
         case bool():
             return str(value).lower()

@@ -16,7 +16,7 @@ _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 
 
 class TopicRefusedError(Exception):
-    """A topic cannot be made or changed like that; `code` is Kafka's error code."""
+    """A topic cannot be created or changed like that; `code` is Kafka's error code."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
@@ -24,11 +24,6 @@ class TopicRefusedError(Exception):
 
 
 def check_name(name: str) -> None:
-    """Check what Kafka's brokers check of a topic's name.
-
-    Raises:
-        TopicRefusedError: INVALID_TOPIC_EXCEPTION.
-    """
     fault = None
     if not name:
         fault = "the empty string is not allowed"
@@ -43,11 +38,6 @@ def check_name(name: str) -> None:
 
 
 def check_assignment(nodes: Sequence[int], live_nodes: Sequence[int]) -> None:
-    """Check who shall have the copies of one partition.
-
-    Raises:
-        TopicRefusedError: INVALID_REPLICA_ASSIGNMENT.
-    """
     fault = None
     stranger = next((node for node in nodes if node not in live_nodes), None)
     twice = next((node for node in nodes if nodes.count(node) > 1), None)
@@ -114,16 +104,13 @@ def check_settings(settings: Mapping[str, str | None], known: Mapping[str, str],
         settings: as the request has them.
         known: every name there is.
         smallest_segment: what `segment.bytes` must be at least.
-
-    Raises:
-        TopicRefusedError: INVALID_CONFIG.
     """
     for fault in _faults_of(settings, known, smallest_segment=smallest_segment):
         raise TopicRefusedError(codes.INVALID_CONFIG, fault)
 
 
 def _faults_of(settings: Mapping[str, str | None], known: Mapping[str, str], *, smallest_segment: int) -> Iterator[str]:
-    """What is wrong, in the order in which Kafka looks."""
+    """Yield what is wrong, in the order in which Kafka checks."""
     missing = [name for name, value in settings.items() if value is None]
     if missing:
         yield f"Null value not supported for topic configs: {','.join(missing)}"
@@ -164,7 +151,7 @@ def _fault_of_number(name: str, value: float, lowest: float) -> str | None:
 
 
 def _fault_of_words(name: str, value: str | tuple[str, ...]) -> tuple[ConfigValue, str | None]:
-    """What is wrong, and with which part."""
+    """Return the rejected part and what is wrong with it."""
     words = (value,) if isinstance(value, str) else value
     if name in _WORDS:
         wrong = [word for word in words if word not in _WORDS[name]]

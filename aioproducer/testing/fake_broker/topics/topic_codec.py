@@ -19,6 +19,6 @@ CODECS: Mapping[str, CompressionType] = MappingProxyType(
 
 
 def in_codec_of_topic(batch: memoryview, header: BatchHeader, codec: CompressionType) -> memoryview:
-    """Return a batch that passed all checks of its records as its topic keeps it."""
+    """Return a checked batch in the codec of its topic."""
     records = decompress(header.codec, batch[HEADER_SIZE:])
     return memoryview(repacked(batch, codec=codec, records=compress(codec, None, records)))

@@ -61,14 +61,11 @@ BEFORE_4_0: Mapping[str, str] = MappingProxyType(
 
 
 class TopicConfig:
-    """One topic's settings: what was set, over the cluster's defaults.
+    """One topic's settings over the cluster's defaults.
 
     Args:
         overrides: set for this topic.
         defaults: every setting there is, as the cluster has it.
-
-    Raises:
-        ValueError: a name that Kafka does not know, or a value of another type than the setting's.
     """
 
     def __init__(self, overrides: Mapping[str, str], defaults: Mapping[str, str]) -> None:
@@ -92,6 +89,6 @@ class TopicConfig:
         self.allows_unclean_election = values["unclean.leader.election.enable"] == "true"
 
     def values(self) -> dict[str, str]:
-        """Every setting by name, in the one form of those that its type allows (` TRUE ` is `true`)."""
+        """Return every setting by name, in the canonical form of its type (` TRUE ` is `true`)."""
         settings = {**self._defaults, **self.overrides}
         return {name: config_text(config_value(name, text)) for name, text in settings.items()}

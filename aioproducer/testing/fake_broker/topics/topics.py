@@ -31,17 +31,15 @@ class Topic:
 
     @property
     def is_internal(self) -> bool:
-        """Whether clients may not write to it."""
         return self.name in INTERNAL_TOPICS
 
     def partition(self, index: int) -> Partition | None:
-        """The partition of this index, or None."""
         return self.partitions[index] if 0 <= index < len(self.partitions) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicRequest:
-    """What a new topic should be; -1: the cluster's default."""
+    """The topic to create; -1: the cluster's default."""
 
     name: str
     partitions: int = -1
@@ -84,23 +82,16 @@ class TopicCatalogue:
         return iter(self._by_name.values())
 
     def named(self, name: str) -> Topic | None:
-        """The topic of this name, or None."""
         return self._by_name.get(name)
 
     def with_id(self, topic_id: uuid.UUID | None) -> Topic | None:
-        """The topic of this id, or None."""
         return self._by_id.get(topic_id) if topic_id is not None else None
 
     def find(self, name: str | None, topic_id: uuid.UUID | None) -> Topic | None:
-        """The topic a request means by name or, where it gives none, by id."""
+        """Return the topic by name or, without a name, by id."""
         return self.named(name) if name is not None else self.with_id(topic_id)
 
     def create(self, request: TopicRequest, *, validate_only: bool = False) -> Topic:
-        """Make a topic.
-
-        Raises:
-            TopicRefusedError: the name is taken or illegal, or the counts, nodes or settings are.
-        """
         check_name(request.name)
         if request.name in self._by_name:
             raise TopicRefusedError(codes.TOPIC_ALREADY_EXISTS, f"Topic '{request.name}' already exists.")
@@ -114,21 +105,12 @@ class TopicCatalogue:
         return topic
 
     def config(self, configs: Mapping[str, str | None]) -> TopicConfig:
-        """The settings of a topic for which these are set.
-
-        Raises:
-            TopicRefusedError: INVALID_CONFIG.
-        """
         defaults = self._settings.topic_defaults()
         check_settings(configs, defaults, smallest_segment=self._settings.profile.smallest_segment_bytes)
         return TopicConfig({name: value for name, value in configs.items() if value is not None}, defaults)
 
     def _check_collision(self, name: str) -> None:
-        """Refuse a name that the names of metrics, which have no dots, could not tell from another topic's.
-
-        Raises:
-            TopicRefusedError: there is such a topic.
-        """
+        """Refuse a name that equals another topic's in metric names, which have no dots."""
         if "." not in name and "_" not in name:
             return
         for other in self._by_name:
@@ -137,7 +119,7 @@ class TopicCatalogue:
                 raise TopicRefusedError(codes.INVALID_TOPIC_EXCEPTION, message)
 
     def delete(self, topic: Topic, now: float) -> None:
-        """Forget a topic, all its records and how far groups have read it."""
+        """Forget a topic, its records and the groups' offsets."""
         del self._by_name[topic.name]
         del self._by_id[topic.topic_id]
         for partition in topic.partitions:
@@ -152,16 +134,13 @@ class TopicCatalogue:
         assignments: Sequence[Sequence[int]] | None = None,
         validate_only: bool = False,
     ) -> None:
-        """Give a topic more partitions, `count` in all.
+        """Increase a topic to `count` partitions.
 
         Args:
             topic: the topic.
             count: how many it shall have.
             assignments: node ids of the copies of each new one, leader first; None: the cluster chooses.
             validate_only: look whether it could be done.
-
-        Raises:
-            TopicRefusedError: it has as many already, or the nodes are not right.
         """
         present = len(topic.partitions)
         if count == present:

@@ -14,15 +14,13 @@ from aioproducer.testing.fake_broker.wire import codes
 
 
 class CoordinatorKind(IntEnum):
-    """What is looked after, by its number in FindCoordinator."""
+    """What a coordinator is for, by its number in FindCoordinator."""
 
     GROUP = 0
     TRANSACTION = 1
 
 
 class _Seat:
-    """Who looks after one key, from when on."""
-
     __slots__ = ("epoch", "node_id", "ready_at")
 
     def __init__(self, node_id: int) -> None:
@@ -49,26 +47,21 @@ class Coordinators:
         self._seats: dict[tuple[CoordinatorKind, str], _Seat] = {}
 
     def node_of(self, kind: CoordinatorKind, key: str, now: float) -> int:
-        """Id of the broker that looks after a key."""
         return self._seat(kind, key, now).node_id
 
     def epoch_of(self, kind: CoordinatorKind, key: str, now: float) -> int:
-        """How often the coordinator of a key has changed."""
+        """Return how often the coordinator of a key has changed."""
         return self._seat(kind, key, now).epoch
 
     def error_at(self, node_id: int, kind: CoordinatorKind, key: str, *, now: float) -> int:
-        """The error of a request about a key that reached this broker; 0: it is the right one."""
+        """Return the error of a request about a key to this broker; 0 if it is the coordinator."""
         seat = self._seat(kind, key, now)
         if seat.node_id != node_id:
             return codes.NOT_COORDINATOR
         return codes.COORDINATOR_LOAD_IN_PROGRESS if now < seat.ready_at else 0
 
     def move(self, kind: CoordinatorKind, key: str, node_id: int, *, now: float) -> None:
-        """Make another broker the coordinator of a key.
-
-        Raises:
-            ValueError: that broker is not up.
-        """
+        """Make another broker the coordinator of a key; ValueError if it is not up."""
         if node_id not in self._live_nodes():
             raise ValueError(f"node {node_id} is not up")
         self._seat(kind, key, now)

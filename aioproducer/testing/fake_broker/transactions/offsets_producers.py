@@ -8,27 +8,23 @@ from aioproducer.testing.fake_broker.transactions.transaction_entry import Produ
 
 
 class OffsetsProducers:
-    """The producers of all partitions of the offsets topic."""
-
     def __init__(self) -> None:
         self._epochs: dict[tuple[int, int], int] = {}
         self._open: set[tuple[int, int]] = set()
 
     def open_epoch(self, producer_id: int, partition: int) -> int | None:
-        """The epoch under which a producer has sent offsets in the transaction that it has open; None: it has not."""
+        """Return the epoch of a producer's open transaction with offsets here; None if there is none."""
         key = (producer_id, partition)
         return self._epochs[key] if key in self._open else None
 
     def is_before(self, producer: ProducerIdAndEpoch, partition: int) -> bool:
-        """Whether this epoch of a producer is over there."""
+        """Whether this epoch of a producer is over in that partition."""
         return producer.epoch < self._epochs.get((producer.producer_id, partition), -1)
 
     def note_offsets(self, producer: ProducerIdAndEpoch, partition: int) -> None:
-        """A producer has sent offsets."""
         self._epochs[producer.producer_id, partition] = producer.epoch
         self._open.add((producer.producer_id, partition))
 
     def note_marker(self, producer: ProducerIdAndEpoch, partition: int) -> None:
-        """Its transaction has ended."""
         self._epochs[producer.producer_id, partition] = producer.epoch
         self._open.discard((producer.producer_id, partition))

@@ -14,16 +14,11 @@ Produce 11 whether the partition was added (KIP-890 part 1), since 12 to add it 
 Source: ReplicaManager.handleProduceAppend and AddPartitionsToTxnManager in Apache Kafka.
 """
 
-from typing import TYPE_CHECKING
-
 from aioproducer.records import TopicPartition
+from aioproducer.testing.fake_broker.exchange import SharedState
 from aioproducer.testing.fake_broker.transactions.coordinators import CoordinatorKind
 from aioproducer.testing.fake_broker.transactions.transaction_entry import Claim
 from aioproducer.testing.fake_broker.wire import codes
-
-if TYPE_CHECKING:
-    from aioproducer.testing.fake_broker.cluster import ModelCluster
-
 
 NOT_ADDED = "Partition was not added to the transaction"
 FIRST_PRODUCE_WITH_ABORTABLE = 11
@@ -33,8 +28,8 @@ COORDINATOR_ERRORS = frozenset(
 )
 
 
-def meets_markers(cluster: "ModelCluster", claim: Claim, now: float) -> bool:
-    """Whether the coordinator takes no partition of a producer, because its last transaction has no markers yet."""
+def meets_markers(cluster: SharedState, claim: Claim, now: float) -> bool:
+    """Whether the producer's last transaction still lacks markers, so that no partition can be added."""
     coordinators, key = cluster.coordinators, claim.transactional_id
     node_id = coordinators.node_of(CoordinatorKind.TRANSACTION, key, now)
     return (
@@ -43,8 +38,8 @@ def meets_markers(cluster: "ModelCluster", claim: Claim, now: float) -> bool:
     )
 
 
-def admit(cluster: "ModelCluster", claim: Claim, partition: TopicPartition, *, adds: bool, now: float) -> int:
-    """Ask the coordinator for a producer that writes to a partition; returns its error."""
+def admit(cluster: SharedState, claim: Claim, partition: TopicPartition, *, adds: bool, now: float) -> int:
+    """Ask the coordinator whether a producer may write to a partition; returns its error."""
     if not claim.transactional_id:
         return codes.INVALID_REQUEST
     coordinators, key = cluster.coordinators, claim.transactional_id
@@ -58,7 +53,7 @@ def admit(cluster: "ModelCluster", claim: Claim, partition: TopicPartition, *, a
 
 
 def produce_error(error: int, version: int) -> int:
-    """The coordinator's error as Produce of a version answers it."""
+    """Translate the coordinator's error for a version of Produce."""
     if error in COORDINATOR_ERRORS or (error == codes.CONCURRENT_TRANSACTIONS and version < FIRST_PRODUCE_THAT_ADDS):
         return codes.NOT_ENOUGH_REPLICAS
     if error == codes.TRANSACTION_ABORTABLE and version < FIRST_PRODUCE_WITH_ABORTABLE:

@@ -34,7 +34,7 @@ WriteMarkers = Callable[[TransactionEntry, Callable[[float], None], float], None
 
 
 class Granted(NamedTuple):
-    """An answer with an identity in it."""
+    """An error, or the identity granted to a producer."""
 
     error: int
     producer_id: int = NO_PRODUCER_ID
@@ -75,17 +75,15 @@ class TransactionCoordinator:
         self._entries: dict[str, TransactionEntry] = {}
 
     def entries(self) -> Iterable[TransactionEntry]:
-        """Every transactional id there is."""
         return self._entries.values()
 
     def entry(self, transactional_id: str) -> TransactionEntry | None:
-        """One transactional id."""
         return self._entries.get(transactional_id)
 
     # Expiry
 
     def forget_expired(self, now: float) -> None:
-        """Remove the transactional ids that were not used for `expiration_s`, but for those in a transaction.
+        """Remove the transactional ids not used for `expiration_s`, except those in a transaction.
 
         Source: TransactionStateManager.removeExpiredTransactionalIds in Apache Kafka.
         """
@@ -98,7 +96,7 @@ class TransactionCoordinator:
         self._none_expires_before = max(oldest + self._expiration_s, now)
 
     def expire(self, transactional_id: str, now: float) -> bool:
-        """Remove a transactional id as if its time were over; False: it does not exist, or a transaction is open."""
+        """Remove a transactional id as if it had expired; False if it does not exist, or a transaction is open."""
         entry = self._entries.get(transactional_id)
         if entry is None or entry.state is TransactionState.ONGOING or self._is_pending(entry, now):
             return False
@@ -110,7 +108,7 @@ class TransactionCoordinator:
     def init_producer_id(
         self, transactional_id: str, timeout_s: float, expected: ProducerIdAndEpoch | None, *, now: float
     ) -> Granted:
-        """Give a producer its id and epoch; whoever had the transactional id before is fenced.
+        """Give a producer its id and epoch; the former owner of the transactional id is fenced.
 
         Args:
             transactional_id: whose.
@@ -131,7 +129,7 @@ class TransactionCoordinator:
         return Granted(0, *entry.identity)
 
     def _init_error(self, entry: TransactionEntry, expected: ProducerIdAndEpoch | None, now: float) -> int:
-        """The error for a producer that wants to begin; one that finds a transaction open has it aborted."""
+        """Return the error of an InitProducerId; an open transaction is aborted."""
         if self._is_pending(entry, now):
             return codes.CONCURRENT_TRANSACTIONS
         if expected is not None and not _may_be(entry, expected):
@@ -169,14 +167,14 @@ class TransactionCoordinator:
     # Transactions
 
     def _error_of(self, claim: Claim) -> int:
-        """The error for who is not the producer of its transactional id."""
+        """Return the error unless the claim is that of the current producer."""
         entry = self._entries.get(claim.transactional_id)
         if entry is None or entry.producer_id != claim.producer_id:
             return codes.INVALID_PRODUCER_ID_MAPPING
         return 0 if entry.epoch == claim.epoch else codes.PRODUCER_FENCED
 
     def refusal_to_add(self, claim: Claim, now: float) -> int:
-        """The error for who adds a partition now, whichever it is."""
+        """Return the error for adding any partition now."""
         error, entry = self._error_of(claim), self._entries.get(claim.transactional_id)
         if entry is not None and self._is_pending(entry, now) and (self._coordinates_as_4_0 or not error):
             return codes.CONCURRENT_TRANSACTIONS
@@ -185,7 +183,7 @@ class TransactionCoordinator:
     def add_partitions(
         self, claim: Claim, partitions: Collection[TopicPartition], *, now: float, is_version_2: bool = False
     ) -> int:
-        """Add partitions to a transaction, which begins with the first of them; returns the error.
+        """Add partitions to a transaction, which begins with the first; returns the error.
 
         Args:
             claim: whose transaction.
@@ -208,7 +206,7 @@ class TransactionCoordinator:
         return 0
 
     def verify_partition(self, claim: Claim, partition: TopicPartition) -> int:
-        """The error for a partition that ought to have been added before; 0 when it was."""
+        """Return the error unless the partition was added before."""
         error = self._error_of(claim)
         if not error and self._entries[claim.transactional_id].state.is_completing:
             return codes.CONCURRENT_TRANSACTIONS
@@ -217,7 +215,7 @@ class TransactionCoordinator:
         return 0 if partition in self._entries[claim.transactional_id].partitions else codes.TRANSACTION_ABORTABLE
 
     def end(self, claim: Claim, *, is_commit: bool, is_version_2: bool, now: float) -> Granted:
-        """Commit or abort; the identity that is returned is what the next transaction has.
+        """Commit or abort; returns the identity of the next transaction.
 
         Args:
             claim: whose transaction.
@@ -254,7 +252,7 @@ class TransactionCoordinator:
         return judge(entry, claim, is_commit=is_commit, is_pending=self._is_pending(entry, now))
 
     def _is_pending(self, entry: TransactionEntry, now: float) -> bool:
-        """Whether a change is under way, so that no other begins."""
+        """Whether a change is in progress, so that no other can begin."""
         return entry.state.is_completing or entry.stuck_since == self._coordinator_epoch(entry.transactional_id, now)
 
     def _get_stuck(self, entry: TransactionEntry, now: float) -> int:
@@ -271,7 +269,7 @@ class TransactionCoordinator:
             self._abort_and_fence(entry, now)
 
     def _abort_and_fence(self, entry: TransactionEntry, now: float) -> None:
-        """End a transaction that its producer does not end, so that this producer is refused from now on."""
+        """Abort a transaction that its producer does not end, and fence that producer."""
         entry.is_version_2 = self._is_version_2()
         if entry.epoch < LAST_EPOCH:
             entry.bump(entry.epoch if entry.is_version_2 else NO_EPOCH)
@@ -294,6 +292,6 @@ class TransactionCoordinator:
 
 
 def _may_be(entry: TransactionEntry, expected: ProducerIdAndEpoch) -> bool:
-    """Whether a producer that says it is this can be the one that has the transactional id; its epoch comes later."""
+    """Whether this identity can own the transactional id; the epoch is checked later."""
     is_before_change = expected.producer_id == entry.previous_producer_id and expected.epoch >= LAST_EPOCH - 1
     return entry.epoch == NO_EPOCH or expected.producer_id == entry.producer_id or is_before_change

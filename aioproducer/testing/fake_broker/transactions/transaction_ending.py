@@ -21,8 +21,6 @@ from aioproducer.testing.fake_broker.wire import codes
 
 
 class ErrorAction(NamedTuple):
-    """What to do with an EndTxn."""
-
     error: int = 0
     ends: bool = False
     """Whether to write markers; otherwise the error, 0 for what has ended already, is the answer."""
@@ -64,7 +62,7 @@ _VERSION_2: Mapping[tuple[TransactionState, bool, bool], ErrorAction] = MappingP
 
 
 def verdict_v1(entry: TransactionEntry, claim: Claim, *, is_commit: bool, is_pending: bool) -> ErrorAction:
-    """What an EndTxn before version 5 means; `is_pending`: a change before it is not complete."""
+    """Return the meaning of an EndTxn before version 5; `is_pending`: an earlier change is not complete."""
     if entry.producer_id != claim.producer_id:
         return ErrorAction(codes.INVALID_PRODUCER_ID_MAPPING)
     if entry.epoch != claim.epoch:
@@ -73,7 +71,7 @@ def verdict_v1(entry: TransactionEntry, claim: Claim, *, is_commit: bool, is_pen
 
 
 def verdict_v2(entry: TransactionEntry, claim: Claim, *, is_commit: bool, is_pending: bool) -> ErrorAction:
-    """What an EndTxn of version 5 means; `is_pending` as before, which is looked at first."""
+    """Return the meaning of an EndTxn of version 5; here `is_pending` is checked first."""
     if is_pending:
         return _WAIT
     is_before_change = entry.previous_producer_id == claim.producer_id

@@ -20,7 +20,7 @@ LAST_EPOCH = 2**15 - 1
 
 
 class TransactionState(StrEnum):
-    """Where a transactional id stands, by Kafka's names."""
+    """The state of a transactional id, by Kafka's names."""
 
     EMPTY = "Empty"
     ONGOING = "Ongoing"
@@ -31,19 +31,16 @@ class TransactionState(StrEnum):
 
     @property
     def is_completing(self) -> bool:
-        """Whether the markers of a transaction are being written."""
         return self in {TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT}
 
 
 class ProducerIdAndEpoch(NamedTuple):
-    """What a producer says it is."""
-
     producer_id: int
     epoch: int
 
 
 class Claim(NamedTuple):
-    """Who a producer says it is when it wants something done in its transaction."""
+    """The identity that a producer claims in a request."""
 
     transactional_id: str
     producer_id: int
@@ -52,8 +49,6 @@ class Claim(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class TransactionEntry:
-    """One transactional id."""
-
     transactional_id: str
     producer_id: int
     timeout_s: float
@@ -85,16 +80,14 @@ class TransactionEntry:
 
     @property
     def identity(self) -> ProducerIdAndEpoch:
-        """Producer id and epoch."""
         return ProducerIdAndEpoch(self.producer_id, self.epoch)
 
     @property
     def is_exhausted(self) -> bool:
-        """Whether there is no epoch left to give."""
+        """Whether no epoch is left."""
         return self.epoch >= LAST_EPOCH - 1
 
     def bump(self, last_epoch: int) -> None:
-        """Take the next epoch."""
         self.last_epoch = last_epoch
         self.epoch += 1
 

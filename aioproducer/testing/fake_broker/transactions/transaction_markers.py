@@ -43,7 +43,7 @@ class MarkerWriter:
         self._schedule = schedule
 
     def error_of(self, marker: Marker, partition: Partition) -> int:
-        """The error with which the leader of a partition refuses a marker; 0: it takes it."""
+        """Return the error with which a partition's leader refuses a marker; 0 if it accepts it."""
         entry = partition.producers.entry(marker.producer_id)
         if entry is None:
             return 0
@@ -52,7 +52,6 @@ class MarkerWriter:
         return codes.TRANSACTION_COORDINATOR_FENCED if entry.coordinator_epoch > marker.coordinator_epoch else 0
 
     def append(self, marker: Marker, topic: Topic, partition: Partition, *, now: float) -> None:
-        """Append a marker to the log of a partition that has a leader."""
         batch = logged_marker(
             marker,
             base_offset=partition.log.end_offset,
@@ -62,11 +61,7 @@ class MarkerWriter:
         partition.append(batch, topic.config, now=now)
 
     def finish_offsets(self, marker: Marker, *, offsets_partition: int) -> int:
-        """Let the groups of one partition of the offsets topic commit or drop what a producer has sent them.
-
-        Returns:
-            The error with which the leader refuses the marker.
-        """
+        """Let the groups of an offsets partition commit or drop a producer's offsets; returns the error."""
         producer = ProducerIdAndEpoch(marker.producer_id, marker.producer_epoch)
         if self._groups.producers.is_before(producer, offsets_partition):
             return codes.INVALID_PRODUCER_EPOCH
@@ -110,7 +105,6 @@ class _MarkerJob:
         self._written: dict[Partition, tuple[int, int]] = {}  # leader epoch and offset, until all copies have it
 
     def start(self, now: float) -> None:
-        """Write what can be written."""
         for index in self.offsets_partitions:
             if self._writer.finish_offsets(self._marker, offsets_partition=index):
                 self._done = None

@@ -4,7 +4,7 @@ from enum import IntEnum
 
 
 class ApiKey(IntEnum):
-    """The number a request begins with."""
+    """The number of a request's API."""
 
     PRODUCE = 0
     FETCH = 1
@@ -41,11 +41,11 @@ class ApiKey(IntEnum):
 
     @property
     def schema_name(self) -> str:
-        """The name of this request in the schemas, `list_offsets` for `LIST_OFFSETS`."""
+        """Name of this API in the schemas: `list_offsets` for `LIST_OFFSETS`."""
         return self.name.lower()
 
     def is_flexible(self, version: int) -> bool:
-        """Whether this version writes compact lengths and tagged fields (KIP-482)."""
+        """Whether this version has compact lengths and tagged fields (KIP-482)."""
         return version >= FIRST_FLEXIBLE_VERSION[self]
 
 

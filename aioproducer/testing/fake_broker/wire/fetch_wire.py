@@ -26,8 +26,6 @@ _CURRENT_LEADER_TAG = 1
 
 @dataclass(slots=True)
 class FetchedPartition:
-    """What is answered for one partition."""
-
     topic: str | None
     topic_id: uuid.UUID | None
     index: int
@@ -44,7 +42,6 @@ class FetchedPartition:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of all batches."""
         return sum(len(batch) for batch in self.batches)
 
 
@@ -57,7 +54,7 @@ def encode_fetch(
     error_code: int = 0,
     endpoints: Sequence[NodeEndpoint] = (),
 ) -> list[Buffer]:
-    """Write the answer; session id 0 declines a fetch session."""
+    """Encode a response; session id 0 declines a fetch session."""
     writer = Writer(flexible=flexible)
     writer.int32(throttle_ms)
     if version >= FIRST_WITH_SESSIONS:

@@ -1,8 +1,8 @@
-"""All messages but those written by hand, over `kio`, whose classes are generated from Kafka's own schemas.
+"""All messages but Produce and the response of Fetch, over `kio`, whose classes are generated from Kafka's schemas.
 
-Kafka's generated code has one class a message that knows every version; kio has one a version. So requests are
-lifted here to the newest class of their shape, and answers are written as trees of plain values with every version's
-fields in them, of which the version at hand takes its own. `kio` is imported at the first message.
+Kafka's generated code has one class per message that knows every version; kio has one per version. So requests are
+converted to the newest class of their shape, and responses are written as trees of plain values with every version's
+fields, from which each version takes its own.
 """
 
 import dataclasses
@@ -14,16 +14,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, TypeAlias, cast
 
 from aioproducer.testing.fake_broker.wire.api_keys import ApiKey
-from aioproducer.testing.fake_broker.wire.control_wire import (
-    decode_api_versions,
-    decode_init_producer_id,
-    decode_metadata,
-    encode_api_versions,
-    encode_init_producer_id,
-    encode_metadata,
-)
 from aioproducer.testing.fake_broker.wire.count_check import check_counts, dataclasses_in
-from aioproducer.testing.fake_broker.wire.primitives import MalformedRequestError, Reader, Writer
+from aioproducer.testing.fake_broker.wire.primitives import MalformedRequestError
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -69,38 +61,29 @@ _SHAPES: dict[ApiKey, tuple[int, ...]] = {
 _KEPT_BYTES = 512
 """Larger requests are decoded each time: they hardly come again, and would take memory."""
 
-_OF_TRANSACTIONS = (ApiKey.FIND_COORDINATOR, ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.ADD_OFFSETS_TO_TXN, ApiKey.END_TXN)
-
-
-def decode_request(api: ApiKey, version: int, payload: memoryview) -> object:
-    """Decode a request, as an instance of the newest class of its shape.
-
-    Raises:
-        MalformedRequestError: the bytes are not that request.
-    """
-    by_hand = _DECODED_BY_HAND.get(api)
-    if by_hand is not None and version <= _LAST_BY_HAND[api]:
-        return by_hand(Reader(payload, flexible=api.is_flexible(version)), version)
-    return decode_by_schema(api, version, payload)
+_USUAL = (
+    ApiKey.API_VERSIONS,
+    ApiKey.METADATA,
+    ApiKey.INIT_PRODUCER_ID,
+    ApiKey.FIND_COORDINATOR,
+    ApiKey.ADD_PARTITIONS_TO_TXN,
+    ApiKey.ADD_OFFSETS_TO_TXN,
+    ApiKey.END_TXN,
+)
 
 
 def load_message_classes() -> None:
-    """Import what the first message would: `kio` and what all its messages share, and those of transactions.
+    """Import `kio` and the classes that most clients need first.
 
-    It takes about half a second, and a broker is to answer nobody meanwhile; a program that serves brokers to others
-    calls this before it listens.
+    That takes about half a second, during which a broker would not respond; so a cluster calls it before it listens.
     """
-    for api in _OF_TRANSACTIONS:
+    for api in _USUAL:
         for kind in ("request", "response"):
             _schema(api, _SHAPES[api][-1], kind)
 
 
-def decode_by_schema(api: ApiKey, version: int, payload: memoryview) -> object:
-    """As `decode_request`, for any API.
-
-    Raises:
-        MalformedRequestError: the bytes are not that request.
-    """
+def decode_request(api: ApiKey, version: int, payload: memoryview) -> object:
+    """Decode a request, as an instance of the newest class of its shape."""
     if len(payload) > _KEPT_BYTES:
         return _decoded(api, version, payload)
     return _decoded_once(api, version, bytes(payload))
@@ -124,36 +107,15 @@ def _decoded(api: ApiKey, version: int, payload: memoryview) -> object:
 
 
 def encode_response(api: ApiKey, version: int, tree: Tree) -> bytes:
-    """Encode an answer, leaving out what this version does not have."""
-    by_hand = _ENCODED_BY_HAND.get(api)
-    if by_hand is not None and version <= _LAST_BY_HAND[api]:
-        return by_hand(Writer(flexible=api.is_flexible(version)), version, tree)
-    return encode_by_schema(api, version, tree)
-
-
-def encode_by_schema(api: ApiKey, version: int, tree: Tree) -> bytes:
-    """As `encode_response`, for any API."""
+    """Encode a response, leaving out the fields this version does not have."""
     schema = _schema(api, version, "response")
     buffer = io.BytesIO()
     schema.write(buffer, schema.build(tree))
     return buffer.getvalue()
 
 
-_LAST_BY_HAND: dict[ApiKey, int] = {ApiKey.API_VERSIONS: 4, ApiKey.INIT_PRODUCER_ID: 6, ApiKey.METADATA: 13}
-_DECODED_BY_HAND: dict[ApiKey, Callable[[Reader, int], object]] = {
-    ApiKey.API_VERSIONS: decode_api_versions,
-    ApiKey.INIT_PRODUCER_ID: decode_init_producer_id,
-    ApiKey.METADATA: decode_metadata,
-}
-_ENCODED_BY_HAND: dict[ApiKey, Callable[[Writer, int, Tree], bytes]] = {
-    ApiKey.API_VERSIONS: encode_api_versions,
-    ApiKey.INIT_PRODUCER_ID: encode_init_producer_id,
-    ApiKey.METADATA: encode_metadata,
-}
-
-
 class _RawErrorCode:
-    """Stands for any error code, also one that Kafka does not have; the writer only asks for `value`."""
+    """An error code, also one that Kafka does not have; the writer only reads `value`."""
 
     __slots__ = ("value",)
 
@@ -175,8 +137,6 @@ _EMPTY: dict[str, object] = {
 
 
 class _Field:
-    """One field of a message class."""
-
     __slots__ = ("default", "is_list", "kafka_type", "name", "nested")
 
     def __init__(self, field: "dataclasses.Field[object]", hint: object) -> None:
@@ -189,7 +149,7 @@ class _Field:
             self.default = () if self.is_list else _EMPTY.get(self.kafka_type, 0)
 
     def value_in(self, tree: Tree) -> object:
-        """The field's value in an answer, as kio wants it."""
+        """Return the field's value in a response, as kio wants it."""
         given = tree.get(self.name, dataclasses.MISSING)
         if given is dataclasses.MISSING:
             return self.default
@@ -211,7 +171,7 @@ class _Field:
                 return given
 
     def value_of(self, entity: object) -> object:
-        """The field's value in a message of another version."""
+        """Return the field's value in a message of another version."""
         given: object = getattr(entity, self.name, dataclasses.MISSING)
         if given is dataclasses.MISSING:
             return self.default
@@ -231,11 +191,10 @@ class _MessageSchema:
         self._fields = [_Field(field, hints[field.name]) for field in dataclasses.fields(message_class)]
 
     def build(self, tree: Tree) -> object:
-        """Make an answer of this version."""
         return self._made({field.name: field.value_in(tree) for field in self._fields})
 
     def lift(self, entity: object) -> object:
-        """Make a message of this version from one of another, with the fields that both have."""
+        """Convert a message of another version, keeping the fields that both have."""
         return self._made({field.name: field.value_of(entity) for field in self._fields})
 
     def _made(self, values: dict[str, object]) -> object:
@@ -243,7 +202,7 @@ class _MessageSchema:
 
 
 class _TopLevelSchema(_MessageSchema):
-    """A whole request or answer: can be read and written."""
+    """A whole request or response, which can be read and written."""
 
     def __init__(self, message_class: "type[DataclassInstance]") -> None:
         super().__init__(message_class)

@@ -30,8 +30,6 @@ _TopicKey: TypeAlias = tuple[str | None, uuid.UUID | None]
 
 
 class ProducedPartition(NamedTuple):
-    """What a request brings for one partition."""
-
     topic: str | None
     topic_id: uuid.UUID | None
     partition_index: int
@@ -40,8 +38,6 @@ class ProducedPartition(NamedTuple):
 
 
 class ProduceRequest(NamedTuple):
-    """One Produce request."""
-
     transactional_id: str | None
     acks: int
     timeout_ms: int
@@ -54,7 +50,7 @@ class ProduceRequest(NamedTuple):
 
 @dataclass(slots=True)
 class PartitionResult:
-    """What is answered for one partition; -1 where there is nothing to say."""
+    """The response for one partition; -1 where there is nothing to say."""
 
     topic: str | None
     topic_id: uuid.UUID | None
@@ -72,26 +68,18 @@ class PartitionResult:
     """What is answered for another batch of the same partition, in the place of this result."""
 
     def refuse(self, refusal: BatchRefusedError) -> None:
-        """Answer with an error."""
         self.error_code = refusal.code
         self.record_errors = refusal.record_errors
         self.error_message = refusal.message
 
 
 class NodeEndpoint(NamedTuple):
-    """Where a broker listens."""
-
     node_id: int
     host: str
     port: int
 
 
 def decode_produce(reader: Reader, version: int) -> ProduceRequest:
-    """Read a request.
-
-    Raises:
-        MalformedRequestError: the bytes are no Produce request of this version.
-    """
     transactional_id, acks, timeout_ms = reader.string(), reader.int16(), reader.int32()
     as_sent: list[ProducedPartition] = []
     for _ in range(reader.count()):
@@ -132,7 +120,7 @@ def encode_produce(
     throttle_ms: int = 0,
     endpoints: Sequence[NodeEndpoint] = (),
 ) -> list[Buffer]:
-    """Write the answer; results of one topic that stand together share its name."""
+    """Encode a response; adjacent results of one topic share its name."""
     topics = _by_topic(results)
     writer.count(len(topics))
     for (topic, topic_id), of_topic in topics:
@@ -178,7 +166,7 @@ def _write_result(writer: Writer, version: int, result: PartitionResult) -> None
 
 
 def encode_endpoints(endpoints: Sequence[NodeEndpoint]) -> bytes:
-    """The tagged field that says where the hinted leaders listen, in Produce and in Fetch."""
+    """Encode the tagged field with the hinted leaders' addresses, for Produce and Fetch."""
     writer = Writer(flexible=True)
     writer.count(len(endpoints))
     for endpoint in endpoints:
