@@ -30,8 +30,7 @@ from aioproducer.testing.fake_broker.broker import Broker
 from aioproducer.testing.fake_broker.cluster import ModelCluster
 from aioproducer.testing.fake_broker.exchange import SeenRequest
 from aioproducer.testing.fake_broker.faults import Fault, Faults
-from aioproducer.testing.fake_broker.log.committed_records import committed_records
-from aioproducer.testing.fake_broker.log.partition import Partition
+from aioproducer.testing.fake_broker.log.partition import Partition, committed_records
 from aioproducer.testing.fake_broker.log.record_batch import LoggedRecord
 from aioproducer.testing.fake_broker.settings import ClusterSettings
 from aioproducer.testing.fake_broker.topics.topics import Topic, TopicRequest

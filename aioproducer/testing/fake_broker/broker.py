@@ -39,12 +39,7 @@ class _Connection:
 
 
 class Broker:
-    """One node of the cluster.
-
-    Args:
-        node_id: from 1 on.
-        cluster: whose partitions, topics and faults it shares, and which collects its effects.
-    """
+    """One node of the cluster, whose state it shares."""
 
     def __init__(self, node_id: int, cluster: SharedState) -> None:
         self.node_id = node_id

@@ -20,11 +20,10 @@ from aioproducer.testing.fake_broker.faults import Fault, Faults
 from aioproducer.testing.fake_broker.features import TRANSACTIONS_V2, Features
 from aioproducer.testing.fake_broker.groups.consumer_groups import ConsumerGroups
 from aioproducer.testing.fake_broker.log.partition import Partition
-from aioproducer.testing.fake_broker.log.producer_ids import ProducerIds
 from aioproducer.testing.fake_broker.schedule import Appointment, Schedule
 from aioproducer.testing.fake_broker.settings import ClusterSettings
 from aioproducer.testing.fake_broker.topics.topics import TopicCatalogue
-from aioproducer.testing.fake_broker.transactions.coordinators import CoordinatorKind, Coordinators
+from aioproducer.testing.fake_broker.transactions.coordinators import CoordinatorKind, Coordinators, ProducerIds
 from aioproducer.testing.fake_broker.transactions.transaction_coordinator import TransactionCoordinator
 from aioproducer.testing.fake_broker.transactions.transaction_entry import TransactionEntry
 from aioproducer.testing.fake_broker.transactions.transaction_markers import MarkerWriter
@@ -36,14 +35,7 @@ Observer: TypeAlias = Callable[[Exchange, object, float], None]
 
 
 class ModelCluster:
-    """Brokers 1 to `nodes` and everything they share.
-
-    Args:
-        nodes: how many.
-        settings: of all of them.
-        random: where ids come from.
-        wake: called when something became due outside of the driver's own calls (a stall was removed).
-    """
+    """Brokers 1 to `nodes` and their shared state; `wake` is called when something is due outside driver calls."""
 
     def __init__(
         self, nodes: int, settings: ClusterSettings, *, random: Random, wake: Callable[[], None] = lambda: None

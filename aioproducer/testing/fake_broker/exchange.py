@@ -9,11 +9,10 @@ from aioproducer.testing.fake_broker.faults import Fault, FaultKind, Faults, Whe
 from aioproducer.testing.fake_broker.features import Features
 from aioproducer.testing.fake_broker.groups.consumer_groups import ConsumerGroups
 from aioproducer.testing.fake_broker.log.partition import Partition
-from aioproducer.testing.fake_broker.log.producer_ids import ProducerIds
 from aioproducer.testing.fake_broker.schedule import Schedule
 from aioproducer.testing.fake_broker.settings import ClusterSettings
 from aioproducer.testing.fake_broker.topics.topics import TopicCatalogue
-from aioproducer.testing.fake_broker.transactions.coordinators import Coordinators
+from aioproducer.testing.fake_broker.transactions.coordinators import Coordinators, ProducerIds
 from aioproducer.testing.fake_broker.transactions.transaction_coordinator import TransactionCoordinator
 from aioproducer.testing.fake_broker.transactions.transaction_markers import MarkerWriter
 from aioproducer.testing.fake_broker.wire.api_keys import API_BY_NUMBER, ApiKey
@@ -107,15 +106,7 @@ def read_payload(api: ApiKey, header: RequestHeader, reader: Reader) -> memoryvi
 
 
 class Exchange:
-    """A request that a broker is serving; exactly one of `reply`, `finish_silently`, `hang_up` ends it.
-
-    Args:
-        broker: who serves it.
-        connection_id: where it came from.
-        header: of the request; `api` is its number as a name.
-        payload: the request's body; a slice of the frame.
-        now: when it began, in seconds.
-    """
+    """A request that a broker is serving; exactly one of `reply`, `finish_silently`, `hang_up` ends it."""
 
     __slots__ = (
         "api",

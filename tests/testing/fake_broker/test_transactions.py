@@ -4,7 +4,7 @@ import pytest
 from kio.schema.write_txn_markers.v1.request import WritableTxnMarker, WritableTxnMarkerTopic
 
 from aioproducer.testing import ApiKey, CoordinatorKind, Where
-from aioproducer.testing.fake_broker.log.committed_records import committed_records
+from aioproducer.testing.fake_broker.log.partition import committed_records
 from aioproducer.testing.fake_broker.version_profiles import profile_named
 from tests.testing.model_network import ModelNetwork
 from tests.testing.transactional_producer import ModelProducer

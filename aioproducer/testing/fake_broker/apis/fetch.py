@@ -9,7 +9,7 @@ are declined by session id 0, so every request names all its partitions.
 import uuid
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, Union, cast
 
-from aioproducer.testing.fake_broker.apis.leader_hints import endpoints_of, leader_hint
+from aioproducer.testing.fake_broker.apis.leader_epochs import endpoints_of, leader_hint
 from aioproducer.testing.fake_broker.apis.list_offsets import leader_error
 from aioproducer.testing.fake_broker.exchange import Exchange
 from aioproducer.testing.fake_broker.log.partition import Partition

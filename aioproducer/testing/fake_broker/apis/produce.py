@@ -7,7 +7,7 @@ acks=all  answered when the high watermark has passed the batch, or with 7 when 
 """
 
 from aioproducer.records import TopicPartition
-from aioproducer.testing.fake_broker.apis.leader_hints import endpoints_of, leader_hint
+from aioproducer.testing.fake_broker.apis.leader_epochs import endpoints_of, leader_hint
 from aioproducer.testing.fake_broker.exchange import Exchange
 from aioproducer.testing.fake_broker.faults import FaultKind
 from aioproducer.testing.fake_broker.log.batch_checks import (

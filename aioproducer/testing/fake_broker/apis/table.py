@@ -3,11 +3,12 @@
 from collections.abc import Callable
 from typing import TypeAlias
 
-from aioproducer.testing.fake_broker.apis.alter_configs import answer_alter_configs, answer_incremental_alter_configs
 from aioproducer.testing.fake_broker.apis.api_versions import answer_api_versions
-from aioproducer.testing.fake_broker.apis.delete_records import answer_delete_records
-from aioproducer.testing.fake_broker.apis.delete_topics import answer_delete_topics
-from aioproducer.testing.fake_broker.apis.describe_configs import answer_describe_configs
+from aioproducer.testing.fake_broker.apis.configs import (
+    answer_alter_configs,
+    answer_describe_configs,
+    answer_incremental_alter_configs,
+)
 from aioproducer.testing.fake_broker.apis.fetch import answer_fetch
 from aioproducer.testing.fake_broker.apis.find_coordinator import answer_find_coordinator
 from aioproducer.testing.fake_broker.apis.group_admin import (
@@ -15,14 +16,17 @@ from aioproducer.testing.fake_broker.apis.group_admin import (
     answer_describe_groups,
     answer_list_groups,
 )
-from aioproducer.testing.fake_broker.apis.group_offsets import answer_offset_commit, answer_offset_fetch
+from aioproducer.testing.fake_broker.apis.group_offsets import (
+    answer_offset_commit,
+    answer_offset_fetch,
+    answer_txn_offset_commit,
+)
 from aioproducer.testing.fake_broker.apis.groups import (
     answer_heartbeat,
     answer_join_group,
     answer_leave_group,
     answer_sync_group,
 )
-from aioproducer.testing.fake_broker.apis.init_producer_id import answer_init_producer_id
 from aioproducer.testing.fake_broker.apis.leader_epochs import answer_offset_for_leader_epoch
 from aioproducer.testing.fake_broker.apis.list_offsets import answer_list_offsets
 from aioproducer.testing.fake_broker.apis.metadata import answer_metadata
@@ -30,6 +34,8 @@ from aioproducer.testing.fake_broker.apis.produce import answer_produce
 from aioproducer.testing.fake_broker.apis.topic_admin import (
     answer_create_partitions,
     answer_create_topics,
+    answer_delete_records,
+    answer_delete_topics,
 )
 from aioproducer.testing.fake_broker.apis.transaction_admin import (
     answer_describe_producers,
@@ -41,8 +47,8 @@ from aioproducer.testing.fake_broker.apis.transactions import (
     answer_add_offsets_to_txn,
     answer_add_partitions_to_txn,
     answer_end_txn,
+    answer_init_producer_id,
 )
-from aioproducer.testing.fake_broker.apis.txn_offset_commit import answer_txn_offset_commit
 from aioproducer.testing.fake_broker.exchange import Exchange
 from aioproducer.testing.fake_broker.wire.api_keys import ApiKey
 

@@ -1,19 +1,19 @@
-"""AddPartitionsToTxn 0-5, AddOffsetsToTxn 0-4, EndTxn 0-5: what a producer asks of its transaction coordinator.
+"""InitProducerId 0-6 (KIP-360), AddPartitionsToTxn 0-5, AddOffsetsToTxn 0-4 and EndTxn 0-5.
 
-Clients speak AddPartitionsToTxn 0-3; 4 and 5, for several transactions at once, are for brokers. EndTxn 5 means
-transactions version 2 (KIP-890) and returns what the next transaction has.
+Clients send AddPartitionsToTxn 0-3; 4 and 5, for several transactions at once, are for brokers. EndTxn 5 means
+transactions version 2 (KIP-890) and returns the identity of the next transaction.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias, Union, cast
 
 from aioproducer.records import TopicPartition
-from aioproducer.testing.fake_broker.apis.find_coordinator import coordinator_error
+from aioproducer.testing.fake_broker.apis.find_coordinator import coordinator_error, place_error
 from aioproducer.testing.fake_broker.exchange import Exchange
 from aioproducer.testing.fake_broker.groups.consumer_groups import OFFSETS_TOPIC
 from aioproducer.testing.fake_broker.transactions.coordinators import CoordinatorKind
 from aioproducer.testing.fake_broker.transactions.transaction_coordinator import Granted
-from aioproducer.testing.fake_broker.transactions.transaction_entry import Claim
+from aioproducer.testing.fake_broker.transactions.transaction_entry import Claim, ProducerIdAndEpoch
 from aioproducer.testing.fake_broker.wire import codes
 from aioproducer.testing.fake_broker.wire.messages import Tree
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from kio.schema.add_partitions_to_txn.v5.request import AddPartitionsToTxnRequest as AddForMany
     from kio.schema.add_partitions_to_txn.v5.request import AddPartitionsToTxnTopic as ManyTopic
     from kio.schema.end_txn.v5.request import EndTxnRequest
+    from kio.schema.init_producer_id.v6.request import InitProducerIdRequest
 
 _AnyTopic: TypeAlias = Union["OneTopic", "ManyTopic"]
 
@@ -120,4 +121,35 @@ def _ended(exchange: Exchange, request: "EndTxnRequest") -> Granted:
     is_version_2 = exchange.version >= _FIRST_OF_VERSION_2
     return exchange.cluster.transactions.end(
         claim, is_commit=request.committed, is_version_2=is_version_2, now=exchange.now
+    )
+
+
+FIRST_WITH_FENCED = 4
+
+
+def answer_init_producer_id(exchange: Exchange) -> None:
+    request = cast("InitProducerIdRequest", exchange.request())
+    error = exchange.injected_error()
+    if not request.transactional_id and request.transactional_id is not None:
+        error = error or codes.INVALID_REQUEST
+    if (request.producer_id == -1) != (request.producer_epoch == -1):
+        error = error or codes.INVALID_REQUEST
+    granted = Granted(error) if error else _granted(exchange, request)
+    code = answered_to_old_clients(granted.error, is_old=exchange.version < FIRST_WITH_FENCED)
+    tree = {"error_code": code, "producer_id": granted.producer_id, "producer_epoch": granted.epoch}
+    exchange.reply_tree(tree, exchange.now)
+
+
+def _granted(exchange: Exchange, request: "InitProducerIdRequest") -> Granted:
+    if request.transactional_id is None:
+        producer_id = exchange.cluster.producer_ids.take(exchange.now)
+        return Granted(codes.COORDINATOR_LOAD_IN_PROGRESS) if producer_id is None else Granted(0, producer_id, 0)
+    if error := place_error(exchange, request.transactional_id, CoordinatorKind.TRANSACTION):
+        return Granted(error)
+    timeout_s = request.transaction_timeout.total_seconds()
+    if not 0 < timeout_s <= exchange.cluster.settings.transaction_max_timeout_s:
+        return Granted(codes.INVALID_TRANSACTION_TIMEOUT)
+    expected = ProducerIdAndEpoch(request.producer_id, request.producer_epoch) if request.producer_id >= 0 else None
+    return exchange.cluster.transactions.init_producer_id(
+        request.transactional_id, timeout_s, expected, now=exchange.now
     )

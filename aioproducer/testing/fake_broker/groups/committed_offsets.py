@@ -1,8 +1,7 @@
-"""How far a consumer group has come: what it has committed, and what transactions are about to commit.
+"""Committed offsets of consumer groups, and offsets that open transactions are about to commit.
 
-Offsets of an open transaction are held apart by producer id until its marker comes; meanwhile who asks for stable
-offsets is told 88 UNSTABLE_OFFSET_COMMIT. Of two commits the one that was sent later stands, though its transaction
-may end before the other's. With a topic go its offsets, those of open transactions too.
+Offsets of an open transaction are pending by producer id until its marker comes; meanwhile a request for stable offsets
+gets 88 UNSTABLE_OFFSET_COMMIT. Of two commits the one that was sent later wins, though its transaction may end first.
 
 Source: OffsetMetadataManager in Apache Kafka.
 """
@@ -10,6 +9,7 @@ Source: OffsetMetadataManager in Apache Kafka.
 from typing import Final, NamedTuple
 
 from aioproducer.records import TopicPartition
+from aioproducer.testing.fake_broker.transactions.transaction_entry import ProducerIdAndEpoch
 
 _METADATA_UNITS_MAX: Final = 4096
 """The longest text with an offset, `offset.metadata.max.bytes`; Kafka counts Java's UTF-16 units, not bytes."""
@@ -72,3 +72,32 @@ class GroupOffsets:
         for partition, (sent, committed) in held.items():
             if is_commit and sent > self._committed.get(partition, (0, NOT_COMMITTED))[0]:
                 self._committed[partition] = (sent, committed)
+
+
+class OffsetsProducers:
+    """The producers that send offsets with their transactions, by partition of the offsets topic.
+
+    There are no logs of that topic here, but as in any partition the leader knows each producer's epoch, and whether
+    its transaction is open.
+    """
+
+    def __init__(self) -> None:
+        self._epochs: dict[tuple[int, int], int] = {}
+        self._open: set[tuple[int, int]] = set()
+
+    def open_epoch(self, producer_id: int, partition: int) -> int | None:
+        """Return the epoch of a producer's open transaction with offsets here; None if there is none."""
+        key = (producer_id, partition)
+        return self._epochs[key] if key in self._open else None
+
+    def is_before(self, producer: ProducerIdAndEpoch, partition: int) -> bool:
+        """Whether this epoch of a producer is over in that partition."""
+        return producer.epoch < self._epochs.get((producer.producer_id, partition), -1)
+
+    def note_offsets(self, producer: ProducerIdAndEpoch, partition: int) -> None:
+        self._epochs[producer.producer_id, partition] = producer.epoch
+        self._open.add((producer.producer_id, partition))
+
+    def note_marker(self, producer: ProducerIdAndEpoch, partition: int) -> None:
+        self._epochs[producer.producer_id, partition] = producer.epoch
+        self._open.discard((producer.producer_id, partition))

@@ -55,12 +55,7 @@ class Committer(NamedTuple):
 
 
 class ConsumerGroup:
-    """One group and the offsets it has committed.
-
-    Args:
-        schedule: for sessions and rebalance time-outs.
-        as_4_0: whether an id that is given back unused starts a rebalance.
-    """
+    """One group and its committed offsets; `as_4_0`: giving back an unused id starts a rebalance."""
 
     def __init__(self, schedule: Schedule, *, as_4_0: bool) -> None:
         self.state = GroupState.EMPTY
@@ -134,14 +129,7 @@ class ConsumerGroup:
         self._members.expect(member_id, until)
 
     def join(self, member: Member, protocol_type: str, *, knows_skipping: bool, now: float) -> None:
-        """Add a member or take it again; its `join` is answered when all have joined.
-
-        Args:
-            member: what it says of itself.
-            protocol_type: of the group, if it is the first.
-            knows_skipping: whether it can be told that it leads and need not assign; JoinGroup 9.
-            now: the time.
-        """
+        """Add a member or take it again; its `join` is answered when all have joined."""
         self._members.expect_no_more(member.member_id)
         if self.is_empty:
             self.protocol_type = protocol_type

@@ -6,11 +6,10 @@ from collections.abc import Iterable, Mapping
 from random import Random
 
 from aioproducer.records import TopicPartition
-from aioproducer.testing.fake_broker.groups.committed_offsets import CommittedOffset
+from aioproducer.testing.fake_broker.groups.committed_offsets import CommittedOffset, OffsetsProducers
 from aioproducer.testing.fake_broker.groups.consumer_group import ConsumerGroup
 from aioproducer.testing.fake_broker.schedule import Schedule
 from aioproducer.testing.fake_broker.settings import ClusterSettings
-from aioproducer.testing.fake_broker.transactions.offsets_producers import OffsetsProducers
 from aioproducer.testing.fake_broker.transactions.transaction_entry import ProducerIdAndEpoch
 
 _UTF_16 = struct.Struct(">H")
@@ -19,13 +18,7 @@ OFFSETS_TOPIC = "__consumer_offsets"
 
 
 class ConsumerGroups:
-    """Groups by name; the first JoinGroup or commit creates a group.
-
-    Args:
-        schedule: given to every group.
-        random: member ids come from it.
-        settings: how many partitions the topic of groups' offsets has, and which release coordinates.
-    """
+    """Groups by name; the first JoinGroup or commit creates a group."""
 
     def __init__(self, schedule: Schedule, random: Random, settings: ClusterSettings) -> None:
         self._schedule = schedule

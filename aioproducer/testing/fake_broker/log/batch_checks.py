@@ -21,8 +21,7 @@ from aioproducer.testing.fake_broker.log.record_batch import (
     restamped,
 )
 from aioproducer.testing.fake_broker.record_faults import EndlessLengthError, RecordFault, record_faults, walk_records
-from aioproducer.testing.fake_broker.topics.topic_codec import in_codec_of_topic
-from aioproducer.testing.fake_broker.topics.topic_configs import TopicConfig
+from aioproducer.testing.fake_broker.topics.topic_configs import TopicConfig, in_codec_of_topic
 from aioproducer.testing.fake_broker.transactions.transaction_entry import ProducerIdAndEpoch
 from aioproducer.testing.fake_broker.wire import codes
 
@@ -44,13 +43,7 @@ _LOWEST, _HIGHEST = -(2**63), 2**63 - 1
 
 
 class BatchRefusedError(Exception):
-    """A batch that is not appended.
-
-    Args:
-        code: Kafka's error code.
-        record_errors: index in the batch and message of the records at fault (KIP-467).
-        message: the error message beside them.
-    """
+    """A batch that is not appended; `record_errors` are index and message of each rejected record (KIP-467)."""
 
     def __init__(self, code: int, *, record_errors: Sequence[tuple[int, str]] = (), message: str | None = None) -> None:
         super().__init__(code, message)
@@ -124,16 +117,7 @@ def _complete_batch(records: memoryview | None) -> int | None:
 
 
 def accepted_batch(batch: memoryview, config: TopicConfig, *, wall_clock_ms: int, place: str) -> memoryview:
-    """Check one batch as the log of a topic does, and return it as the log keeps it.
-
-    That is the same memory, unless codec, timestamp type or highest timestamp are not what the log wants.
-
-    Args:
-        batch: what `single_batch` cut out.
-        config: of the topic.
-        wall_clock_ms: now, in ms since 1970.
-        place: topic and partition, for messages.
-    """
+    """Check one batch as the log of a topic does, and return it as the log keeps it; `place` is for messages."""
     header = _checked_header(batch, config)
     highest = _check_records(batch, header, config, wall_clock_ms=wall_clock_ms, place=place)
     if config.codec is not None and config.codec != header.codec:

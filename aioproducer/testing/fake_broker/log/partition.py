@@ -13,28 +13,22 @@ Readers of committed records alone see what is below the last stable offset (`op
 Source: Partition, UnifiedLog and ReplicationControlManager in Apache Kafka.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from aioproducer.testing.fake_broker.log.partition_log import LoggedBatch, PartitionLog
-from aioproducer.testing.fake_broker.log.producer_state import ProducerStates
-from aioproducer.testing.fake_broker.log.verification_states import VerificationStates
+from aioproducer.testing.fake_broker.log.producer_state import ProducerStates, VerificationStates
+from aioproducer.testing.fake_broker.log.record_batch import LoggedRecord, decode_records
 from aioproducer.testing.fake_broker.schedule import Appointment, Schedule
 from aioproducer.testing.fake_broker.settings import ClusterSettings
 from aioproducer.testing.fake_broker.topics.topic_configs import TopicConfig
-from aioproducer.testing.fake_broker.transactions.open_transactions import OpenTransactions
+from aioproducer.testing.fake_broker.transactions.open_transactions import AbortedTransaction, OpenTransactions
 
 NO_LEADER = -1
 
 
 class Partition:
-    """One partition of one topic; all brokers of the model share this object.
-
-    Args:
-        replicas: node ids of the copies; the first is the preferred leader.
-        settings: delays, and what the release does with unknown producers.
-        schedule: where copying and leaving the ISR are put down for later.
-    """
+    """One partition of one topic; all brokers of the model share this object."""
 
     def __init__(self, replicas: list[int], settings: ClusterSettings, schedule: Schedule) -> None:
         self.replicas = replicas
@@ -116,13 +110,7 @@ class Partition:
         self._offline.add(node_id)
 
     def node_fenced(self, node_id: int, now: float, *, unclean: bool) -> None:
-        """The controller has noticed that a broker is dead: it leaves the ISR, and another node leads.
-
-        Args:
-            node_id: the broker.
-            now: when it was noticed.
-            unclean: may a copy outside the ISR lead when nobody else is left?
-        """
+        """The controller has noticed that a broker is dead: it leaves the ISR, and another node leads."""
         if node_id not in self.replicas:
             return
         if len(self.isr) > 1 and node_id in self.isr:
@@ -132,13 +120,7 @@ class Partition:
         self._progress(now)
 
     def node_returned(self, node_id: int, now: float, *, was_clean: bool) -> None:
-        """The broker is back: it follows, or leads again if no other node could.
-
-        Args:
-            node_id: the broker.
-            now: when it is back.
-            was_clean: it was shut down in order, so of each producer it remembers only the last batch.
-        """
+        """The broker is back: it follows, or leads again if no other node could."""
         if node_id not in self.replicas:
             return
         self._offline.discard(node_id)
@@ -248,3 +230,22 @@ class Partition:
         end = self.log.end_offset
         self._ends = {node: min(reached, end) for node, reached in self._ends.items()}
         self.high_watermark = min(self.high_watermark, end)
+
+
+def committed_records(partition: Partition) -> list[LoggedRecord]:
+    """Return the records below the last stable offset, without those of aborted transactions."""
+    end = partition.last_stable_offset
+    aborted = partition.transactions.aborted_between(0, end)
+    return [
+        record
+        for batch in partition.log.batches()
+        if not batch.is_control and batch.last_offset < end and not _is_in(aborted, batch)
+        for record in decode_records(batch.data)
+    ]
+
+
+def _is_in(aborted: Sequence[AbortedTransaction], batch: LoggedBatch) -> bool:
+    return batch.is_transactional and any(
+        known.producer_id == batch.producer_id and known.first_offset <= batch.base_offset < known.marker_offset
+        for known in aborted
+    )

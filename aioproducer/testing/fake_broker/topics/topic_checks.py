@@ -98,13 +98,7 @@ _NO_TIERS = (
 
 
 def check_settings(settings: Mapping[str, str | None], known: Mapping[str, str], *, smallest_segment: int) -> None:
-    """Check what is set for a topic.
-
-    Args:
-        settings: as the request has them.
-        known: every name there is.
-        smallest_segment: what `segment.bytes` must be at least.
-    """
+    """Check the settings of a topic; `known` has every name."""
     for fault in _faults_of(settings, known, smallest_segment=smallest_segment):
         raise TopicRefusedError(codes.INVALID_CONFIG, fault)
 

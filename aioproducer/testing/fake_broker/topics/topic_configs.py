@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from aioproducer._protocol.compression import CompressionType, compress
+from aioproducer.testing.fake_broker.log.record_batch import HEADER_SIZE, BatchHeader, decompress, repacked
 from aioproducer.testing.fake_broker.topics.config_values import config_text, config_value
-from aioproducer.testing.fake_broker.topics.topic_codec import CODECS
 
 _LONG_MAX = str(2**63 - 1)
 
@@ -61,12 +62,7 @@ BEFORE_4_0: Mapping[str, str] = MappingProxyType(
 
 
 class TopicConfig:
-    """One topic's settings over the cluster's defaults.
-
-    Args:
-        overrides: set for this topic.
-        defaults: every setting there is, as the cluster has it.
-    """
+    """One topic's settings over the cluster's defaults."""
 
     def __init__(self, overrides: Mapping[str, str], defaults: Mapping[str, str]) -> None:
         for name in overrides:
@@ -92,3 +88,20 @@ class TopicConfig:
         """Return every setting by name, in the canonical form of its type (` TRUE ` is `true`)."""
         settings = {**self._defaults, **self.overrides}
         return {name: config_text(config_value(name, text)) for name, text in settings.items()}
+
+
+CODECS: Mapping[str, CompressionType] = MappingProxyType(
+    {"uncompressed": CompressionType.NONE, **{each.name.lower(): each for each in CompressionType if each}}
+)
+"""By what `compression.type` of a topic says; missing is `producer`, which keeps what the producer used."""
+
+
+def in_codec_of_topic(batch: memoryview, header: BatchHeader, codec: CompressionType) -> memoryview:
+    """Return a checked batch in the codec of its topic.
+
+    Kafka holds both sizes against `max.message.bytes`: a batch that was small enough on the wire may be refused.
+
+    Source: LogValidator.buildRecordsAndAssignOffsets in Apache Kafka.
+    """
+    records = decompress(header.codec, batch[HEADER_SIZE:])
+    return memoryview(repacked(batch, codec=codec, records=compress(codec, None, records)))

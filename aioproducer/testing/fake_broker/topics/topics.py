@@ -50,15 +50,7 @@ class TopicRequest:
 
 
 class TopicCatalogue:
-    """All topics of the cluster, as its controller knows them.
-
-    Args:
-        settings: defaults for what a request leaves open.
-        schedule: given to every partition.
-        random: topic ids come from it.
-        live_nodes: ids of the brokers that are up, ascending.
-        drop_offsets: makes consumer groups forget a topic that is deleted.
-    """
+    """All topics of the cluster, as its controller knows them."""
 
     def __init__(
         self,
@@ -134,14 +126,7 @@ class TopicCatalogue:
         assignments: Sequence[Sequence[int]] | None = None,
         validate_only: bool = False,
     ) -> None:
-        """Increase a topic to `count` partitions.
-
-        Args:
-            topic: the topic.
-            count: how many it shall have.
-            assignments: node ids of the copies of each new one, leader first; None: the cluster chooses.
-            validate_only: look whether it could be done.
-        """
+        """Increase a topic to `count` partitions; without `assignments` the cluster places them."""
         present = len(topic.partitions)
         if count == present:
             raise TopicRefusedError(codes.INVALID_PARTITIONS, f"Topic already has {present} partition(s).")

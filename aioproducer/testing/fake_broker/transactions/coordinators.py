@@ -1,9 +1,9 @@
-"""Which broker looks after a consumer group or a transactional id.
+"""The brokers that coordinate consumer groups and transactional ids, and the producer ids they give.
 
-A key's coordinator stays where it is while its broker lives. Afterwards, or when a test moves it, another one takes
-over and reads the state first: 14 COORDINATOR_LOAD_IN_PROGRESS for `load_s`. All state is the cluster's, so nothing
-is lost on the way but what waits in a consumer group, which is refused by 16 NOT_COORDINATOR. Each change raises the
-coordinator epoch, which transaction markers carry.
+A key's coordinator stays while its broker lives. Afterwards, or when a test moves it, another one takes over and reads
+the state first: 14 COORDINATOR_LOAD_IN_PROGRESS for `load_s`. All state is the cluster's, so only requests that wait in
+a consumer group are lost: they get 16 NOT_COORDINATOR. Each change raises the coordinator epoch, which transaction
+markers carry.
 """
 
 from collections.abc import Callable
@@ -30,13 +30,7 @@ class _Seat:
 
 
 class Coordinators:
-    """The coordinators of all keys.
-
-    Args:
-        live_nodes: ids of the brokers that are up, ascending.
-        load_s: how long a new coordinator reads before it serves.
-        unload_group: called with a group's name and the time when its coordinator has changed.
-    """
+    """The coordinators of all keys; a new one reads for `load_s` before it serves."""
 
     def __init__(
         self, live_nodes: Callable[[], list[int]], load_s: float, *, unload_group: Callable[[str, float], None]
@@ -83,3 +77,21 @@ class Coordinators:
         seat.ready_at = now + self._load_s
         if kind is CoordinatorKind.GROUP:
             self._unload_group(key, now)
+
+
+class ProducerIds:
+    """Hands out producer ids; the first is available `load_s` after the first request."""
+
+    def __init__(self, load_s: float) -> None:
+        self._load_s = load_s
+        self._loaded_at: float | None = None
+        self._next = 1000
+
+    def take(self, now: float) -> int | None:
+        """Return the next id; None while the first block is being loaded."""
+        if self._loaded_at is None:
+            self._loaded_at = now + self._load_s
+        if now < self._loaded_at:
+            return None
+        self._next += 1
+        return self._next - 1

@@ -14,18 +14,20 @@ from functools import partial
 from typing import NamedTuple
 
 from aioproducer.records import TopicPartition
-from aioproducer.testing.fake_broker.log.producer_ids import ProducerIds
 from aioproducer.testing.fake_broker.schedule import Schedule
 from aioproducer.testing.fake_broker.settings import ClusterSettings
-from aioproducer.testing.fake_broker.transactions.transaction_ending import ErrorAction, verdict_v1, verdict_v2
+from aioproducer.testing.fake_broker.transactions.coordinators import ProducerIds
 from aioproducer.testing.fake_broker.transactions.transaction_entry import (
     LAST_EPOCH,
     NO_EPOCH,
     NO_PRODUCER_ID,
     Claim,
+    ErrorAction,
     ProducerIdAndEpoch,
     TransactionEntry,
     TransactionState,
+    verdict_v1,
+    verdict_v2,
 )
 from aioproducer.testing.fake_broker.wire import codes
 
@@ -42,17 +44,7 @@ class Granted(NamedTuple):
 
 
 class TransactionCoordinator:
-    """All transactional ids of the cluster.
-
-    Args:
-        producer_ids: where producer ids come from.
-        schedule: for time-outs.
-        write_markers: of partitions and groups.
-        is_version_2: whether the cluster's finalized `transaction.version` is 2; it may change.
-        coordinator_epoch: how often the coordinator of a transactional id has changed until a time.
-        settings: how long an id is kept without use. By its profile 51 comes before the errors of who is not the
-            producer any more, and a producer that begins has no time of a transaction before (`coordinates_as_4_0`).
-    """
+    """All transactional ids of the cluster."""
 
     def __init__(
         self,
@@ -108,14 +100,7 @@ class TransactionCoordinator:
     def init_producer_id(
         self, transactional_id: str, timeout_s: float, expected: ProducerIdAndEpoch | None, *, now: float
     ) -> Granted:
-        """Give a producer its id and epoch; the former owner of the transactional id is fenced.
-
-        Args:
-            transactional_id: whose.
-            timeout_s: how long its transactions may be open.
-            expected: what the producer thinks it is (KIP-360); None: it begins.
-            now: when it is asked.
-        """
+        """Give a producer, `expected` or new (KIP-360), its id and epoch; the former owner of the id is fenced."""
         entry = self._entries.get(transactional_id) or self._new(transactional_id, timeout_s, now)
         if entry is None:
             return Granted(codes.COORDINATOR_LOAD_IN_PROGRESS)
@@ -183,14 +168,7 @@ class TransactionCoordinator:
     def add_partitions(
         self, claim: Claim, partitions: Collection[TopicPartition], *, now: float, is_version_2: bool = False
     ) -> int:
-        """Add partitions to a transaction, which begins with the first; returns the error.
-
-        Args:
-            claim: whose transaction.
-            partitions: what to add.
-            now: when it is asked.
-            is_version_2: whether a leader asks for what Produce brings it (KIP-890).
-        """
+        """Add partitions to a transaction, which begins with the first; returns the error."""
         error = self.refusal_to_add(claim, now)
         if error:
             return error
@@ -215,14 +193,7 @@ class TransactionCoordinator:
         return 0 if partition in self._entries[claim.transactional_id].partitions else codes.TRANSACTION_ABORTABLE
 
     def end(self, claim: Claim, *, is_commit: bool, is_version_2: bool, now: float) -> Granted:
-        """Commit or abort; returns the identity of the next transaction.
-
-        Args:
-            claim: whose transaction.
-            is_commit: or abort.
-            is_version_2: whether the request is of version 5 or later.
-            now: when it is asked.
-        """
+        """Commit or abort; returns the identity of the next transaction."""
         entry = self._entries.get(claim.transactional_id)
         if entry is None:
             return Granted(codes.INVALID_PRODUCER_ID_MAPPING)

@@ -25,14 +25,7 @@ from aioproducer.testing.fake_broker.wire import codes
 
 
 class MarkerWriter:
-    """Writes markers, each to the leader of its partition.
-
-    Args:
-        topics: where the partitions are.
-        groups: who holds offsets for a transaction.
-        settings: how long it takes, and what time it is.
-        schedule: for later.
-    """
+    """Writes markers, each to the leader of its partition."""
 
     def __init__(
         self, topics: TopicCatalogue, groups: ConsumerGroups, *, settings: ClusterSettings, schedule: Schedule
@@ -71,14 +64,7 @@ class MarkerWriter:
     def write_all(
         self, entry: TransactionEntry, coordinator_epoch: int, done: Callable[[float], None], *, now: float
     ) -> None:
-        """Write all markers of a transaction.
-
-        Args:
-            entry: the transaction, already prepared to commit or abort.
-            coordinator_epoch: of the broker that ends it.
-            done: called with the time when all are written.
-            now: when it was ended.
-        """
+        """Write all markers of a transaction that is prepared to end; `done(now)` is called when all are written."""
         is_commit = entry.state is TransactionState.PREPARE_COMMIT
         marker = Marker(entry.producer_id, entry.epoch, is_commit, coordinator_epoch)
         job = _MarkerJob(self, marker, done)
