@@ -1,4 +1,4 @@
-"""What tests of code that sends to Kafka need: `FakeCluster`, in-process brokers over real TCP, with faults.
+"""For tests of code that sends to Kafka: `FakeCluster`, in-process brokers over real TCP, with faults.
 
 The brokers' logic is sans-IO (bytes in, bytes out, `now` given) in `fake_broker/`, and a thin TCP shell serves it.
 """

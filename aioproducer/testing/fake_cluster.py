@@ -60,15 +60,15 @@ class FakeCluster:  # noqa: PLR0904 - one face for everything a test does to a c
 
     Args:
         nodes: brokers, with ids 1 to `nodes`.
-        topics: partitions by name, made at the start.
+        topics: partitions by name, created at the start.
         profile: the release of Kafka to look like: 4.3.1, 3.9.1, 2.8, 2.4 or 2.1.
         ports: one for each broker; otherwise the system chooses.
         clock: wall-clock time in ms, for timestamps.
         options: `FakeClusterOptions`.
 
     Raises:
-        TypeError: an option that does not exist, topics that are no mapping of names to numbers.
-        ValueError: no node, another number of ports than nodes, an unknown profile, or a topic that cannot be.
+        TypeError: an option that does not exist, topics that are not a mapping of names to numbers.
+        ValueError: no node, another number of ports than nodes, an unknown profile, or an invalid topic.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class FakeCluster:  # noqa: PLR0904 - one face for everything a test does to a c
         may use it too: its brokers do not depend on the test's loop.
 
         Args:
-            nodes: as of the class, and so are the others.
+            nodes: this and the others are those of the class.
 
         Raises:
             TypeError: as the class.
@@ -137,12 +137,12 @@ class FakeCluster:  # noqa: PLR0904 - one face for everything a test does to a c
         await self.stop()
 
     async def start(self) -> None:
-        """Open the ports and make the topics.
+        """Open the ports and create the topics.
 
         Raises:
-            OSError: a port is taken. However a start fails, no port stays open.
-            RuntimeError: it runs already.
-            TopicRefusedError: a topic cannot be made.
+            OSError: a port is taken. Whenever a start fails, no port stays open.
+            RuntimeError: it is running already.
+            TopicRefusedError: a topic cannot be created.
         """
         if self._driver is not None and self._driver.is_running:
             raise RuntimeError("this cluster was started already")
@@ -165,7 +165,7 @@ class FakeCluster:  # noqa: PLR0904 - one face for everything a test does to a c
             raise
 
     async def stop(self) -> None:
-        """Close everything; what is in the logs can be read until the next `start`."""
+        """Close everything; the logs can be read until the next `start`."""
         if self._driver is not None:
             await self._driver.stop()
 
@@ -193,7 +193,7 @@ class FakeCluster:  # noqa: PLR0904 - one face for everything a test does to a c
         """`host:port` of every broker, dead ones too, with commas between.
 
         Raises:
-            IllegalStateError: the event loop that started the cluster is not running, so that no broker would answer.
+            IllegalStateError: the event loop that started the cluster is not running, so no broker would respond.
             RuntimeError: the cluster was never started.
         """
         if self._driver is not None:
@@ -205,7 +205,7 @@ class FakeCluster:  # noqa: PLR0904 - one face for everything a test does to a c
 
     @property
     def faults(self) -> Faults:
-        """What goes wrong on purpose."""
+        """The rules for what goes wrong on purpose."""
         return self.model.faults
 
     @property
@@ -235,7 +235,7 @@ class FakeCluster:  # noqa: PLR0904 - one face for everything a test does to a c
         return self._partition(topic, partition).log.records()
 
     def committed_records(self, topic: str, partition: int) -> list[LoggedRecord]:
-        """What a consumer with `isolation.level=read_committed` sees."""
+        """Return the records of a partition that a consumer with `isolation.level=read_committed` reads."""
         return committed_records(self._partition(topic, partition))
 
     def consumed(self, topic: str) -> list[LoggedRecord]:
@@ -257,14 +257,14 @@ class FakeCluster:  # noqa: PLR0904 - one face for everything a test does to a c
         """The offset up to which every transaction has ended."""
         return self._partition(topic, partition).last_stable_offset
 
-    # What befalls the cluster
+    # Changes of the cluster
 
     async def kill(self, node_id: int, *, clean: bool = False) -> None:
         """Let a broker die: port and connections close at once, its partitions get other leaders.
 
         Args:
-            node_id: which one.
-            clean: as a controlled shutdown does; the broker then comes back with one batch of each producer in mind.
+            node_id: the broker.
+            clean: as a controlled shutdown; the broker then comes back with only the last batch of each producer.
 
         Raises:
             LookupError: there is no such broker.
@@ -290,7 +290,7 @@ class FakeCluster:  # noqa: PLR0904 - one face for everything a test does to a c
         """Make another broker the leader of a partition.
 
         Raises:
-            ValueError: that broker is no live member of the ISR.
+            ValueError: that broker is not a live member of the ISR.
             LookupError: there is no such broker or partition.
         """
         self._broker(node_id)
@@ -309,7 +309,7 @@ class FakeCluster:  # noqa: PLR0904 - one face for everything a test does to a c
         driver.do(lambda now: driver.model.coordinators.move(kind, key, node_id, now=now))
 
     def coordinator_of(self, key: str, *, kind: CoordinatorKind = CoordinatorKind.TRANSACTION) -> int:
-        """Node id of the broker that looks after a transactional id, or after a consumer group."""
+        """Node id of the broker that coordinates a transactional id, or a consumer group."""
         return self.model.coordinators.node_of(kind, key, asyncio.get_running_loop().time())
 
     def finalize_transaction_version(self, level: int) -> None:
@@ -321,7 +321,7 @@ class FakeCluster:  # noqa: PLR0904 - one face for everything a test does to a c
         self.model.features.finalize_transaction_version(level)
 
     def hold_replication(self, node_id: int, *, held: bool = True) -> None:
-        """Let a broker stop copying what others append, or go on; for the partitions there are now.
+        """Let a broker stop or resume copying what others append; for the partitions there are now.
 
         Raises:
             LookupError: there is no such broker.
@@ -333,7 +333,7 @@ class FakeCluster:  # noqa: PLR0904 - one face for everything a test does to a c
     def create_topic(
         self, name: str, partitions: int = -1, *, replication_factor: int = -1, configs: Mapping[str, str] | None = None
     ) -> None:
-        """Make a topic.
+        """Create a topic.
 
         Raises:
             TopicRefusedError: as a real controller would.
@@ -513,7 +513,7 @@ class ThreadedFakeCluster:  # noqa: PLR0904 - the methods of FakeCluster
         self._call(partial(self._cluster.finalize_transaction_version, level))
 
     def hold_replication(self, node_id: int, *, held: bool = True) -> None:
-        """Let a broker stop copying what others append, or continue; for the partitions there are now."""
+        """Let a broker stop or resume copying what others append; for the partitions there are now."""
         self._call(partial(self._cluster.hold_replication, node_id, held=held))
 
     def create_topic(
@@ -542,7 +542,7 @@ class _ThreadedFaults(Faults):
         self._call = call
 
     def add(self, fault: Fault) -> Fault:
-        """Lay down a rule as it is."""
+        """Add a rule."""
         self._call(partial(self._faults.add, fault))
         return fault
 

@@ -19,7 +19,7 @@ from aiokafka.structs import RecordMetadata as AiokafkaMetadata
 from aiokafka.structs import TopicPartition
 
 from aioproducer.compat.aiokafka.batch_builder import serialized
-from aioproducer.compat.aiokafka.batches import BatchVerbs, let_go
+from aioproducer.compat.aiokafka.batches import BatchMethods, let_go
 from aioproducer.compat.aiokafka.client import ClientView, ProducerBehind
 from aioproducer.compat.aiokafka.errors import TRANSLATED, as_aiokafka, set_error, undelivered
 from aioproducer.compat.aiokafka.options import (
@@ -37,7 +37,7 @@ from aioproducer.compat.aiokafka.options import (
     warn_of_deprecated,
     with_default_port,
 )
-from aioproducer.compat.aiokafka.transactions import TransactionVerbs
+from aioproducer.compat.aiokafka.transactions import TransactionMethods
 from aioproducer.config import ProducerConfig
 from aioproducer.config.option_types import IntOption
 from aioproducer.errors import KafkaError, MetadataTimeoutError, ProducerClosedError, UndeliveredError
@@ -55,7 +55,7 @@ _DEFAULT_PARTITIONER: Final = cast("ChoosePartition", DefaultPartitioner())
 _CLIENT_NUMBERS: Final = itertools.count(1)
 
 
-class AIOKafkaProducer(TransactionVerbs, BatchVerbs):
+class AIOKafkaProducer(TransactionMethods, BatchMethods):
     """Takes aiokafka's arguments, all of them; those that cannot be honoured yet are refused by the constructor.
 
     ```python

@@ -1,7 +1,7 @@
-"""One broker: its connections, and the rule that each is served one request at a time, answers in order.
+"""One broker: its connections, each served one request at a time, with responses in order.
 
 connected -> (frame)* -> closed
-a frame waits while the request before it is being served; past a few the connection is not read any more
+a frame waits while the request before it is being served; with several waiting the connection is not read
 """
 
 import struct
@@ -48,12 +48,12 @@ class Broker:
         self.port = 0
         self.is_alive = True
         self.incarnation = 0
-        """Goes up with every death, so that what was held for a dead broker does not reach its successor."""
+        """Incremented by every death, so that requests held for a dead broker do not reach its successor."""
         self.stale_leaders: Mapping[Partition, tuple[int, int]] = {}
-        """Leader and leader epoch as this broker's Metadata still tells them, where it lags behind the controller."""
+        """Leader and leader epoch in this broker's Metadata, where it lags behind the controller."""
 
         self.header_tags = b"\x00"
-        """Tagged fields of its response headers, where they have any; Kafka knows none so far."""
+        """Tagged fields of its response headers; Kafka has none so far."""
 
         self._connections: dict[int, _Connection] = {}
         self._stalled: list[tuple[Fault, Exchange]] = []
@@ -66,7 +66,7 @@ class Broker:
     def connection_count(self) -> int:
         return len(self._connections)
 
-    # What the network tells
+    # Called by the network
 
     def connected(self, connection_id: int) -> None:
         self._connections[connection_id] = _Connection(connection_id)

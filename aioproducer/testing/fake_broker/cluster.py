@@ -1,4 +1,4 @@
-"""The whole embedded cluster, without I/O: brokers, topics, and what befalls them.
+"""The whole embedded cluster, without I/O: brokers, topics, and their failures.
 
 driver                                 model
 connected / receive / disconnected ->  brokers serve, effects collect
@@ -63,13 +63,13 @@ class ModelCluster:
         )
         self.requests: deque[SeenRequest] = deque(maxlen=REQUESTS_KEPT)
         self.observe: Observer = _nobody_looks
-        """Told of every answer that a broker gives, before faults spoil it; simulations count and print them."""
+        """Called with every response of a broker, before faults change it; simulations count and print them."""
         self._effects: list[Effect] = []
         self._wake = wake
         self._unnoticed: dict[int, Appointment] = {}
         self._was_clean: dict[int, bool] = {}
 
-    # What the driver does
+    # Called by the driver
 
     def advance(self, now: float) -> None:
         """Run the actions that are due."""
@@ -87,15 +87,12 @@ class ModelCluster:
     def live_nodes(self) -> list[int]:
         return [number for number, broker in self.brokers.items() if broker.is_alive]
 
-    # What befalls brokers and partitions
+    # Failures of brokers
 
     def kill(self, node_id: int, now: float, *, clean: bool = False) -> None:
         """Stop a broker; its partitions get other leaders when the death is noticed.
 
-        Args:
-            node_id: which one.
-            now: when it happens.
-            clean: shut down in order: its leaders move at once, and of each producer it remembers only the last batch.
+        With `clean` (a controlled shutdown) they move at once, and it keeps only the last batch of each producer.
         """
         broker = self.brokers[node_id]
         if not broker.is_alive:
@@ -137,7 +134,7 @@ class ModelCluster:
             for partition in topic.partitions:
                 partition.node_fenced(node_id, now, unclean=topic.config.allows_unclean_election)
 
-    # What brokers do
+    # Called by brokers
 
     def emit(self, effect: Effect) -> None:
         self._effects.append(effect)

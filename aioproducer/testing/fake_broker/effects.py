@@ -1,6 +1,6 @@
-"""What the brokers want done: the only way they reach the network.
+"""Effects: the only way in which brokers reach the network.
 
-`ModelCluster` collects them in order; whoever drives it takes them after each call and carries them out.
+`ModelCluster` collects them in order; its driver takes them after each call and carries them out.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ class Close(NamedTuple):
     connection_id: int
     reason: str
     is_abrupt: bool = False
-    """Close it now, whatever has not left: the broker died."""
+    """Close it now, and drop pending bytes: the broker died."""
 
 
 class PauseReading(NamedTuple):

@@ -1,4 +1,4 @@
-"""What goes wrong on purpose: rules that tests lay down, and that brokers ask at fixed points of a request.
+"""Injected faults: rules that tests add, and that brokers apply at fixed points of a request.
 
     frame arrives -> [stall] [delay] [drop connection] -> [error before append] append [error after append]
                   -> [drop connection] [delay] -> [half a frame | wrong correlation id | garbage | oversized] -> sent
@@ -71,16 +71,16 @@ class Fault:
     times: int | None = 1
     skip: int = 0
     code: int = 0
-    """The error code to answer."""
+    """The error code of the response."""
 
     base_offset: int | None = None
-    """The offset to answer with an error; None: what Kafka would say, -1 before the append, the batch's after it."""
+    """The offset beside the error; None: Kafka's, which is -1 before the append and the batch's offset after it."""
 
     amount: float = 0.0
     """Seconds of a delay, milliseconds of a throttle, bytes claimed by an oversized frame."""
 
     data: bytes | None = None
-    """What is sent instead of the answer."""
+    """The bytes to send instead of the response."""
 
     records: Mapping[int, str | None] = field(default_factory=dict)
     """Rejected records of the batch: index, message (KIP-467)."""
@@ -125,18 +125,18 @@ class Fault:
 class Faults:  # noqa: PLR0904 - one verb a fault
     """All rules of a cluster, and a method per fault that adds one.
 
-    Every verb takes `times` and `skip`, and names the requests by `api`, `node_id`, `client_id` (errors and
-    `omit_partition` by `topic` and `partition`, too). Each returns its `Fault`, which `remove` takes back.
+    Each takes `times` and `skip`, and selects requests by `api`, `node_id`, `client_id` (errors and `omit_partition`
+    also by `topic` and `partition`). Each returns its `Fault`, for `remove`.
 
     Args:
-        released: called when a stall is removed, so that what it held can go on.
+        released: called when a stall is removed, so that the requests it held can continue.
     """
 
     def __init__(self, released: Callable[[Fault], None]) -> None:
         self._rules: list[Fault] = []
         self._released = released
         self.kinds: dict[FaultKind, list[Fault]] = {}
-        """The rules that may still apply, by kind; a kind that is not here need not be asked for."""
+        """The rules that may still apply, by kind."""
 
     def add(self, fault: Fault) -> Fault:
         """Add a rule."""

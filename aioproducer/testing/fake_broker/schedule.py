@@ -1,4 +1,4 @@
-"""What the brokers will do later: a heap of times and actions, driven by whoever owns the clock."""
+"""Actions of the brokers at later times: a heap, driven by the owner of the clock."""
 
 import heapq
 from collections.abc import Callable

@@ -1,8 +1,8 @@
 """Fetch 4-18: batches below the high watermark, or for readers of committed records below the last stable offset.
 
-Who reads committed records alone is also told which transactions were aborted, and leaves their records out itself.
+A read_committed consumer also gets the aborted transactions, and skips their records itself.
 
-An answer waits until `min_bytes` are there, a partition has an error, or `max_wait` is over. Fetch sessions (KIP-227)
+A response waits until there are `min_bytes`, a partition has an error, or `max_wait` is over. Fetch sessions (KIP-227)
 are declined by session id 0, so every request names all its partitions.
 """
 
@@ -31,7 +31,7 @@ AnyFetchRequest: TypeAlias = Union["FetchByName", "FetchById"]
 
 _READ_COMMITTED = 1
 _PLACES = {codes.UNKNOWN_TOPIC_ID: 1, codes.UNKNOWN_TOPIC_OR_PARTITION: 2}
-"""Where in an answer partitions with these errors are: behind all that exist, whatever the order of the request."""
+"""Place of partitions with these errors in a response: after all that exist, in any order of the request."""
 
 
 def answer_fetch(exchange: Exchange) -> None:

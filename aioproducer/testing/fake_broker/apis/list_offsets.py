@@ -30,7 +30,7 @@ FIRST_WITH = {
     LATEST_TIERED: 9,
     EARLIEST_PENDING_UPLOAD: 11,
 }
-"""The version from which on a request may ask for what is no time."""
+"""First version of each special timestamp."""
 
 
 class _Found(NamedTuple):

@@ -1,7 +1,7 @@
 """Metadata 0-13: brokers, topics, leaders; and topics made on first use.
 
-A topic that does not exist yet is answered with 3 UNKNOWN_TOPIC_OR_PARTITION (5 before Kafka 2.8) while its creation
-is begun; a later request finds it. Version 0 asks for all topics with an empty list, later ones with null.
+A topic that does not exist yet gets 3 UNKNOWN_TOPIC_OR_PARTITION (5 before Kafka 2.8) and is then created; a later
+request finds it. Version 0 asks for all topics with an empty list, later ones with null.
 """
 
 import contextlib
@@ -27,10 +27,10 @@ _LAST_WITH_CLUSTER_OPERATIONS = 10
 _FIRST_WITH_NULL_FOR_ALL = 1
 _EVERYTHING_WITH_TOPICS = 3576
 _EVERYTHING_WITH_CLUSTERS = 8096
-"""What a client may do where nothing is forbidden, as bits."""
+"""Operations that a client may perform where nothing is forbidden, as bits."""
 
 _NAMES_ONLY = {10, 11}
-"""Versions that have a field for topic ids which nobody may use yet."""
+"""Versions with a field for topic ids that must not be used yet."""
 
 
 def answer_metadata(exchange: Exchange) -> None:
@@ -105,7 +105,7 @@ def _begin_creation(exchange: Exchange, name: str) -> int:
 
     def create(now: float) -> None:
         del now
-        with contextlib.suppress(TopicRefusedError):  # made by somebody else, or too few brokers by now
+        with contextlib.suppress(TopicRefusedError):  # created by another request, or too few brokers by now
             cluster.topics.create(TopicRequest(name=name))
 
     cluster.schedule.at(exchange.now + cluster.settings.auto_create_delay_s, create)

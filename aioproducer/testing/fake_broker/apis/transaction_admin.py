@@ -1,8 +1,8 @@
 """ListTransactions 0-2, DescribeTransactions 0, DescribeProducers 0, WriteTxnMarkers 1-2: for administrators.
 
-They are what `kafka-transactions.sh` asks to find and end transactions that nobody ends any more. The first two are
-for transaction coordinators: a broker tells of the transactional ids that it looks after. The others are for the
-leaders of partitions; a marker written by hand ends a transaction that its coordinator has lost.
+`kafka-transactions.sh` uses them to find and end hanging transactions. The first two go to transaction coordinators,
+which list the ids they coordinate. The others go to the leaders of partitions; a marker written by hand ends a
+transaction that its coordinator has lost.
 """
 
 import re
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 NOT_HOSTED = "This server does not host this topic-partition."
 _NEVER_SEEN = ("PrepareEpochFence", "Dead")
-"""States that Kafka has and that last for no time here."""
+"""States of Kafka that do not last here."""
 
 
 def answer_list_transactions(exchange: Exchange) -> None:

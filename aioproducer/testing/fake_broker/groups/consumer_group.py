@@ -7,9 +7,9 @@
       +--- last member gone
 
 Members that do not join again within the longest rebalance time-out are dropped, unless they are static: those stay
-until their session is over. Once all have joined, each has as long again to send its SyncGroup, or is dropped. Who is
-new waits at most five minutes for the others: its connection may be gone, and it sends no heartbeats. An instance that
-comes back to a stable group takes its former self's place and assignment, and nobody notices.
+until their session is over. Once all have joined, each has the same time again to send its SyncGroup, or is dropped. A
+new member waits at most five minutes for the others: its connection may be gone, and it sends no heartbeats. An
+instance that returns to a stable group takes over its former member's assignment without a rebalance.
 
 Source: GroupMetadataManager (classicGroup...) and ClassicGroup in Apache Kafka; KIP-345.
 """
@@ -26,10 +26,10 @@ from aioproducer.testing.fake_broker.wire import codes
 from aioproducer.testing.fake_broker.wire.messages import Tree
 
 NEW_MEMBER_JOIN_S = 300.0
-"""How long a new member's JoinGroup may wait; no setting of Kafka changes it."""
+"""Longest wait of a new member's JoinGroup; no setting of Kafka changes it."""
 
 _SHORTEST_WAIT_S = 0.1
-"""Between two looks at who has joined, where members ask for no time at all: they must not follow at the same now."""
+"""Shortest time between two checks of the members, as rebalance time-outs may be 0: the clock must advance."""
 
 
 class GroupState(Enum):
@@ -65,16 +65,16 @@ class ConsumerGroup:
         self.leader = ""
         self.offsets = GroupOffsets()
         self.exists = False
-        """Whether somebody has wanted to join or committed; Kafka makes a group then. Set by who keeps it."""
+        """Whether a client has joined or committed, which creates a group in Kafka; `ConsumerGroups` sets it."""
         self._schedule = schedule
         self._as_4_0 = as_4_0
         self._members = GroupMembers()
         self._deadline: Appointment | None = None
         self._sync_deadline: Appointment | None = None
         self._unsynced: set[str] = set()
-        """Ids in this generation of which no SyncGroup has come; as in Kafka also one whose instance has another."""
+        """Ids of this generation without a SyncGroup; as in Kafka, former ids of static members stay in it."""
 
-    # What is wrong with a request
+    # Errors of requests
 
     def join_error(self, who: Identity, protocol_type: str, protocols: Mapping[str, bytes]) -> int:
         """Return the error of a JoinGroup; an empty member id is a new member's."""
@@ -318,7 +318,7 @@ class ConsumerGroup:
         _answer_join(member, join_refused(error, fenced_id), now)
         _answer_sync(member, synced(error), now)
 
-    # Answers
+    # Responses
 
     def joined(self, member: Member) -> Tree:
         """Return a member's JoinGroup response; only the leader's lists the members."""

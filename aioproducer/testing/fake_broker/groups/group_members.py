@@ -1,10 +1,10 @@
-"""Who is in a consumer group of the classic protocol, and which protocol its members can agree on.
+"""The members of a consumer group of the classic protocol, and the protocols they have in common.
 
     asked without an id --> pending --joins with it--> member --leaves, session over, dropped--> unknown
                                |                          |
                                +-- leaves, session over --+-- same instance joins without an id --> fenced (82)
 
-An id that is neither pending nor a member's is unknown, though it was given out here once, or by another group.
+An id that is neither pending nor a member's is unknown, even if it was given out once.
 
 Source: ClassicGroup in Apache Kafka; KIP-394 for pending ids, KIP-345 for instances.
 """
@@ -17,7 +17,7 @@ from aioproducer.testing.fake_broker.wire import codes
 from aioproducer.testing.fake_broker.wire.messages import Tree
 
 Reply = Callable[[Tree, float], None]
-"""How a waiting JoinGroup or SyncGroup is answered: (answer, now)."""
+"""Sends the response to a waiting JoinGroup or SyncGroup: (response, now)."""
 
 
 class Member:

@@ -199,7 +199,7 @@ def _walk_slowly(
     if faults:
         _refuse(faults)
     if header.codec and any(record.offset_delta != record.batch_index for record in records):
-        # Kafka begins to write the batch anew, from records whose keys and values it has skipped, and fails.
+        # Kafka starts to rewrite the batch, from records whose keys and values it has skipped, and fails.
         raise BatchRefusedError(codes.UNKNOWN_SERVER_ERROR)
     return max((record.timestamp for record in records), default=-1)
 

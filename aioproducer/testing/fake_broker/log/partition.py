@@ -6,9 +6,9 @@ Replication is a model: there is one log, the leader's, and for each follower th
                consumers see this |   in the leader's log and perhaps elsewhere   |
 
 A follower that is alive and not held copies everything `replication_delay_s` after it was appended. The high watermark
-is the lowest end among the ISR. When the leader dies, the next one is taken from the ISR, and what it had not copied
-is cut off: that is how `acks=1` loses records. A follower that is behind for too long leaves the ISR.
-Readers of committed records alone see what is below the last stable offset (`open_transactions`).
+is the lowest end among the ISR. When the leader dies, the next one is taken from the ISR, and the records it had not
+copied are cut off: that is how `acks=1` loses records. A follower that is behind for too long leaves the ISR.
+read_committed consumers read below the last stable offset (`open_transactions`).
 
 Source: Partition, UnifiedLog and ReplicationControlManager in Apache Kafka.
 """
@@ -50,7 +50,7 @@ class Partition:
         self._stragglers: dict[int, Appointment] = {}  # of each held follower that is behind: when it leaves the ISR
         self._watchers: dict[Callable[[float], None], None] = {}
 
-    # What brokers ask and do
+    # Called by brokers
 
     @property
     def offline_replicas(self) -> list[int]:
@@ -91,7 +91,7 @@ class Partition:
         self._ends[self.leader] = self.log.end_offset
         self._replicate(now)
 
-    # What happens to brokers
+    # Failures of brokers
 
     def move_leader(self, node_id: int, now: float) -> None:
         """Make a live node of the ISR the leader; ValueError for another."""

@@ -56,13 +56,7 @@ class PartitionLog:
         self._segment_time = NO_TIME  # highest timestamp of its first batch
 
     def append(self, batch: LoggedBatch, *, segment_bytes: int = _NEVER, segment_ms: int = _NEVER) -> None:
-        """Add a batch whose base offset is the present end.
-
-        Args:
-            batch: what to add.
-            segment_bytes: a segment that would grow beyond this is followed by a new one.
-            segment_ms: so is one whose first batch is older than this batch by more.
-        """
+        """Add a batch at the end, in a new segment if the last one would exceed `segment_bytes` or `segment_ms`."""
         is_late = self._segment_time >= 0 and batch.max_timestamp - self._segment_time > segment_ms
         is_full = self._segment_size + len(batch.data) > segment_bytes
         if self._segment_size and (is_late or is_full):
@@ -85,7 +79,7 @@ class PartitionLog:
             offset: first offset wanted; the batch may begin before it.
             limit: no batch that begins at or after this offset (the high watermark).
             max_bytes: no more than this, and nothing if not even the first batch fits.
-            at_least_one: the first batch whole, whatever its size (KIP-74).
+            at_least_one: the first batch whole, of any size (KIP-74).
         """
         index = self._index_of(offset)
         found: list[Buffer] = []

@@ -236,5 +236,7 @@ def _headers(data: bytes, at: int) -> tuple[tuple[tuple[str, bytes | None], ...]
     for _ in range(count):
         name, at = _nullable_bytes(data, at)
         value, at = _nullable_bytes(data, at)
-        headers.append(((name or b"").decode(errors="replace"), value))  # as Java's consumers read what is no UTF-8
+        headers.append(
+            ((name or b"").decode(errors="replace"), value)
+        )  # as Java's consumers read bytes that are not UTF-8
     return tuple(headers), at

@@ -35,10 +35,10 @@ class FetchedPartition:
     batches: Sequence[Buffer] = field(default_factory=list)
     last_stable_offset: int = -1
     aborted: Sequence[AbortedTransaction] | None = None
-    """Transactions that did not happen, of which there may be records among these; None where nobody wants to know."""
+    """Aborted transactions that may have records here; None for read_uncommitted."""
 
     leader: tuple[int, int] | None = None
-    """Node id and leader epoch, when the partition is led by somebody else."""
+    """Node id and leader epoch, if another node leads the partition."""
 
     @property
     def size_bytes(self) -> int:

@@ -133,7 +133,7 @@ _EMPTY: dict[str, object] = {
     "error_code": _RawErrorCode(0),
     "uuid": None,
 }
-"""What a field is when nobody says and the schema has no default; 0 for all other types."""
+"""Value of a field that is not given and has no default in the schema; 0 for all other types."""
 
 
 class _Field:

@@ -1,7 +1,7 @@
-"""Produce 3-13 as a broker sees it: request in, answer out, by hand because every record passes here.
+"""Produce 3-13 as a broker sees it, by hand because every record passes here.
 
-Since 9 the messages are flexible, since 13 topics go by id; 5 added the log's start to the answer, 8 the errors of
-single records, 10 the present leader of a partition that has moved (KIP-951).
+Since 9 the messages are flexible, since 13 topics go by id; 5 added the log's start to the response, 8 the errors of
+single records, 10 the current leader of a partition that has moved (KIP-951).
 """
 
 import struct
@@ -42,10 +42,10 @@ class ProduceRequest(NamedTuple):
     acks: int
     timeout_ms: int
     partitions: list[ProducedPartition]
-    """Each partition once, as it stands last in the request, topic by topic."""
+    """Each partition once, with its last batch in the request, topic by topic."""
 
     as_sent: list[ProducedPartition]
-    """All there is, in the order of the request."""
+    """All of them, in the order of the request."""
 
 
 @dataclass(slots=True)
@@ -62,10 +62,10 @@ class PartitionResult:
     record_errors: Sequence[tuple[int, str | None]] = ()
     error_message: str | None = None
     leader: tuple[int, int] | None = None
-    """Node id and leader epoch, when the partition is led by somebody else."""
+    """Node id and leader epoch, if another node leads the partition."""
 
     answered_instead: BatchRefusedError | None = None
-    """What is answered for another batch of the same partition, in the place of this result."""
+    """The error of another batch of the same partition, which replaces this result."""
 
     def refuse(self, refusal: BatchRefusedError) -> None:
         self.error_code = refusal.code
