@@ -342,8 +342,7 @@ async def test_exception_of_the_body_outlives_a_fenced_producer(release: Release
 
 
 @pytest.mark.parametrize(
-    "code,expected",
-    [(53, errors.TransactionalIdAuthorizationFailed), (50, errors.InvalidTransactionTimeout)],
+    "code,expected", [(53, errors.TransactionalIdAuthorizationFailed), (50, errors.InvalidTransactionTimeout)]
 )
 @in_virtual_time
 async def test_id_that_is_refused_fails_the_start(code: int, expected: type[Exception]) -> None:

@@ -281,10 +281,7 @@ async def test_program_of_aiokafkas_manual_runs_on_real_kafka(broker_of_release:
         await program(b"right", 7)
 
     consumer = aiokafka.AIOKafkaConsumer(
-        bootstrap_servers=servers,
-        group_id=f"{topic}-group",
-        enable_auto_commit=False,
-        isolation_level="read_committed",
+        bootstrap_servers=servers, group_id=f"{topic}-group", enable_auto_commit=False, isolation_level="read_committed"
     )
     consumer.assign([place])
     async with consumer, asyncio.timeout(30):

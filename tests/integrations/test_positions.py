@@ -9,16 +9,7 @@ from aiokafka import AIOKafkaConsumer, ConsumerRecord
 
 from aioproducer.integrations.aiokafka import BatchTransaction, exactly_once
 from aioproducer.testing import ApiKey, FakeCluster, Where
-from tests.integrations.interruptions import (
-    BATCH,
-    ILLEGAL_GENERATION,
-    PART,
-    PLACES,
-    PRODUCER,
-    TOTAL,
-    Place,
-    Worker,
-)
+from tests.integrations.interruptions import BATCH, ILLEGAL_GENERATION, PART, PLACES, PRODUCER, TOTAL, Place, Worker
 from tests.integrations.workers import (
     PATIENCE_S,
     assert_copied_once,

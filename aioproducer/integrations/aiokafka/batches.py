@@ -48,12 +48,7 @@ class Intake:
     """
 
     def __init__(
-        self,
-        consumer: AIOKafkaConsumer,
-        producer: Producer,
-        *,
-        max_seconds: float,
-        stopped: asyncio.Future[None],
+        self, consumer: AIOKafkaConsumer, producer: Producer, *, max_seconds: float, stopped: asyncio.Future[None]
     ) -> None:
         self._consumer = consumer
         self._producer = producer

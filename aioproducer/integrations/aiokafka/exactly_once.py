@@ -114,12 +114,7 @@ class ExactlyOnce:
     """
 
     def __init__(
-        self,
-        consumer: AIOKafkaConsumer,
-        producer: Producer,
-        limits: LoopLimits,
-        *,
-        on_poison: OnPoison | None,
+        self, consumer: AIOKafkaConsumer, producer: Producer, limits: LoopLimits, *, on_poison: OnPoison | None
     ) -> None:
         self._consumer = consumer
         self._producer = producer

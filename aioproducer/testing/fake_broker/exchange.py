@@ -165,11 +165,7 @@ class Exchange:
     def place(self, topic: str | None = None, partition: int | None = None) -> Where:
         """Return where this request is, for rules to match."""
         return Where(
-            api=self.api,
-            node_id=self.broker.node_id,
-            client_id=self.header.client_id,
-            topic=topic,
-            partition=partition,
+            api=self.api, node_id=self.broker.node_id, client_id=self.header.client_id, topic=topic, partition=partition
         )
 
     def fault(self, kind: FaultKind, topic: str | None = None, partition: int | None = None) -> Fault | None:

@@ -18,12 +18,7 @@ def test_copy_has_the_identity_of_its_node(tmp_path: Path) -> None:
     copy_log_folder(template, tmp_path / "copy", cluster_id="cluster", node_id=3)
 
     meta = dict(line.split("=") for line in (tmp_path / "copy" / "meta.properties").read_text("utf-8").splitlines())
-    assert meta | {"directory.id": ""} == {
-        "node.id": "3",
-        "cluster.id": "cluster",
-        "version": "1",
-        "directory.id": "",
-    }
+    assert meta | {"directory.id": ""} == {"node.id": "3", "cluster.id": "cluster", "version": "1", "directory.id": ""}
     assert meta["directory.id"] != "abc"
     assert (tmp_path / "copy" / "bootstrap.checkpoint").read_bytes() == b"\x00\x01"
 

@@ -46,14 +46,7 @@ async def test_ready_broker_tells_of_its_cluster() -> None:
 
 @pytest.mark.parametrize(
     "answers",
-    [
-        [],
-        [struct.pack(">ihi", 18, 35, 0)],
-        [ACCEPTS],
-        [ACCEPTS, metadata(2)[:9]],
-        [ACCEPTS, b""],
-        [b"H"],
-    ],
+    [[], [struct.pack(">ihi", 18, 35, 0)], [ACCEPTS], [ACCEPTS, metadata(2)[:9]], [ACCEPTS, b""], [b"H"]],
     ids=["closes", "refuses", "closes-later", "half-an-answer", "empty-answer", "no-kafka"],
 )
 async def test_broker_that_does_not_answer_yet_is_not_ready(answers: list[bytes]) -> None:

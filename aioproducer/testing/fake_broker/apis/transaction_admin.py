@@ -133,12 +133,7 @@ def _producers(exchange: Exchange, place: TopicPartition) -> Tree:
                 }
             )
     text = NOT_HOSTED if error == codes.UNKNOWN_TOPIC_OR_PARTITION else None
-    return {
-        "partition_index": place.partition,
-        "error_code": error,
-        "error_message": text,
-        "active_producers": active,
-    }
+    return {"partition_index": place.partition, "error_code": error, "error_message": text, "active_producers": active}
 
 
 def _partition(exchange: Exchange, place: TopicPartition) -> Partition | None:
