@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from aioproducer.testing.fake_broker.apis.table import answer_of
+from aioproducer.testing.fake_broker.apis.table import ANSWERS
 from aioproducer.testing.fake_broker.effects import Buffer, Close, PauseReading, ResumeReading, Send
 from aioproducer.testing.fake_broker.exchange import (
     Exchange,
@@ -155,7 +155,7 @@ class Broker:
             throttle = exchange.fault(FaultKind.THROTTLE)
             exchange.throttle_ms = round(throttle.amount) if throttle else 0
         try:
-            answer_of(exchange.api)(exchange)
+            ANSWERS[exchange.api](exchange)
         except MalformedRequestError as error:
             exchange.hang_up(f"malformed request: {error}")
 

@@ -24,18 +24,15 @@ if TYPE_CHECKING:
     from kio.schema.delete_records.v2.request import DeleteRecordsPartition, DeleteRecordsRequest
     from kio.schema.delete_topics.v5.request import DeleteTopicsRequest as DeleteTopicsByName
     from kio.schema.delete_topics.v6.request import DeleteTopicsRequest as DeleteTopicsByEither
+_TWICE = "Duplicate topic name."
 
 
 def answer_create_topics(exchange: Exchange) -> None:
     request = cast("CreateTopicsRequest", exchange.request())
-    asked = {topic.name: topic for topic in request.topics}
-    twice = {name for name, times in Counter(topic.name for topic in request.topics).items() if times > 1}
-    refused = [_refused(name, codes.INVALID_REQUEST, "Duplicate topic name.") for name in twice]
-    created = [
-        _create(exchange, topic, validate_only=request.validate_only)
-        for name, topic in asked.items()
-        if name not in twice
-    ]
+    times = Counter(topic.name for topic in request.topics)
+    refused = [_refused(name, codes.INVALID_REQUEST, _TWICE) for name in times if times[name] > 1]
+    once = [topic for topic in request.topics if times[topic.name] == 1]
+    created = [_create(exchange, topic, validate_only=request.validate_only) for topic in once]
     exchange.reply_tree({"topics": [*created, *refused]}, exchange.now)
 
 
@@ -97,16 +94,14 @@ def _source(topic: Topic, name: str) -> int:
 
 def answer_create_partitions(exchange: Exchange) -> None:
     request = cast("CreatePartitionsRequest", exchange.request())
-    asked = {topic.name: topic for topic in request.topics}
-    twice = {name for name, times in Counter(topic.name for topic in request.topics).items() if times > 1}
+    times = Counter(topic.name for topic in request.topics)
     refused: list[Tree] = [
-        {"name": name, "error_code": codes.INVALID_REQUEST, "error_message": "Duplicate topic name."} for name in twice
+        {"name": name, "error_code": codes.INVALID_REQUEST, "error_message": _TWICE}
+        for name in times
+        if times[name] > 1
     ]
-    results = [
-        _add_partitions(exchange, topic, validate_only=request.validate_only)
-        for name, topic in asked.items()
-        if name not in twice
-    ]
+    once = [topic for topic in request.topics if times[topic.name] == 1]
+    results = [_add_partitions(exchange, topic, validate_only=request.validate_only) for topic in once]
     exchange.reply_tree({"results": [*results, *refused]}, exchange.now)
 
 
@@ -216,7 +211,7 @@ class _Deletion:
         if asked.name is not None and asked.topic_id is not None:
             return "You may not specify both topic name and topic id."
         if times > 1:
-            return "Duplicate topic name." if asked.name is not None else "Duplicate topic id."
+            return _TWICE if asked.name is not None else "Duplicate topic id."
         if asked.name is not None and self._is_given_by_id(asked.name):
             return "The provided topic name maps to an ID that was already supplied."
         return None

@@ -13,6 +13,7 @@ from functools import cache, lru_cache, partial
 from importlib import import_module
 from typing import TYPE_CHECKING, TypeAlias, cast
 
+from aioproducer.testing.fake_broker.version_profiles import PROFILES
 from aioproducer.testing.fake_broker.wire.api_keys import ApiKey
 from aioproducer.testing.fake_broker.wire.count_check import check_counts, dataclasses_in
 from aioproducer.testing.fake_broker.wire.primitives import MalformedRequestError
@@ -21,42 +22,24 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 Tree: TypeAlias = Mapping[str, object]
-"""An answer by field name: numbers, strings, bytes, times in ms, error codes as numbers, trees, and lists of trees."""
+"""A response by field name: numbers, strings, bytes, times in ms, error codes as numbers, trees, and lists of trees."""
 
-_SHAPES: dict[ApiKey, tuple[int, ...]] = {
-    ApiKey.LIST_OFFSETS: (11,),
-    ApiKey.METADATA: (10, 13),
-    ApiKey.OFFSET_COMMIT: (9, 10),
-    ApiKey.OFFSET_FETCH: (7, 9, 10),
-    ApiKey.FIND_COORDINATOR: (3, 6),
-    ApiKey.JOIN_GROUP: (9,),
-    ApiKey.HEARTBEAT: (4,),
-    ApiKey.LEAVE_GROUP: (2, 5),
-    ApiKey.SYNC_GROUP: (5,),
-    ApiKey.DESCRIBE_GROUPS: (6,),
-    ApiKey.LIST_GROUPS: (5,),
-    ApiKey.API_VERSIONS: (4,),
-    ApiKey.CREATE_TOPICS: (7,),
-    ApiKey.DELETE_TOPICS: (5, 6),
-    ApiKey.DELETE_RECORDS: (2,),
-    ApiKey.INIT_PRODUCER_ID: (6,),
-    ApiKey.OFFSET_FOR_LEADER_EPOCH: (4,),
-    ApiKey.ADD_PARTITIONS_TO_TXN: (3, 5),
-    ApiKey.ADD_OFFSETS_TO_TXN: (4,),
-    ApiKey.END_TXN: (5,),
-    ApiKey.WRITE_TXN_MARKERS: (2,),
-    ApiKey.TXN_OFFSET_COMMIT: (5,),
-    ApiKey.DESCRIBE_CONFIGS: (4,),
-    ApiKey.ALTER_CONFIGS: (2,),
-    ApiKey.CREATE_PARTITIONS: (3,),
-    ApiKey.DELETE_GROUPS: (2,),
-    ApiKey.INCREMENTAL_ALTER_CONFIGS: (1,),
-    ApiKey.DESCRIBE_PRODUCERS: (0,),
-    ApiKey.DESCRIBE_TRANSACTIONS: (0,),
-    ApiKey.LIST_TRANSACTIONS: (2,),
-    ApiKey.FETCH: (12, 18),
+_EARLIER_SHAPES: dict[ApiKey, tuple[int, ...]] = {
+    ApiKey.METADATA: (10,),
+    ApiKey.OFFSET_COMMIT: (9,),
+    ApiKey.OFFSET_FETCH: (
+        7,
+        9,
+    ),
+    ApiKey.FIND_COORDINATOR: (3,),
+    ApiKey.LEAVE_GROUP: (2,),
+    ApiKey.DELETE_TOPICS: (5,),
+    ApiKey.ADD_PARTITIONS_TO_TXN: (3,),
+    ApiKey.FETCH: (12,),
 }
-"""The last version of each shape: at these versions fields were renamed or moved, so one class cannot hold all."""
+"""After these versions fields were renamed or moved, so one class cannot hold all versions."""
+
+_VERSIONS = next(iter(PROFILES.values())).versions
 
 _KEPT_BYTES = 512
 """Larger requests are decoded each time: they hardly come again, and would take memory."""
@@ -79,7 +62,7 @@ def load_message_classes() -> None:
     """
     for api in _USUAL:
         for kind in ("request", "response"):
-            _schema(api, _SHAPES[api][-1], kind)
+            _schema(api, _VERSIONS[api][1], kind)
 
 
 def decode_request(api: ApiKey, version: int, payload: memoryview) -> object:
@@ -102,7 +85,7 @@ def _decoded(api: ApiKey, version: int, payload: memoryview) -> object:
     except Exception as error:
         # kio raises what its native readers meet: over-reads, bad text, numbers out of range.
         raise MalformedRequestError(f"{api.name} v{version}: {error}") from error
-    shape = next(last for last in _SHAPES[api] if version <= last)
+    shape = next(last for last in (*_EARLIER_SHAPES.get(api, ()), _VERSIONS[api][1]) if version <= last)
     return entity if shape == version else _schema(api, shape, "request").lift(entity)
 
 
