@@ -44,7 +44,7 @@ class Player:
         self._correlation_ids = count(1)
 
     def play(self, steps: Sequence[Step]) -> list[object]:
-        """Play all steps; one answer for each."""
+        """Play all steps; returns one response for each."""
         answers: list[object] = []
         together: list[Step] = []
         for step in steps:

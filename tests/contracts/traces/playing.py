@@ -10,12 +10,12 @@ from tests.kafka_releases import profile_of
 
 
 def answers_of_model(steps: Sequence[Step], release: str) -> list[object]:
-    """What the model answers as that release."""
+    """Return the model's responses, as that release."""
     return _answers(ModelBroker(profile_of(release)), steps, release, prefix="t-")
 
 
 def answers_of_real(steps: Sequence[Step], release: str, *, bootstrap_servers: str, prefix: str) -> list[object]:
-    """What the broker there answers; `prefix` is of topics that it does not have yet."""
+    """Return the real broker's responses; `prefix` is of topics that it does not have yet."""
     return _answers(SocketBroker(bootstrap_servers), steps, release, prefix=prefix)
 
 

@@ -20,7 +20,7 @@ PartitionWords = tuple[int, list[BatchWords] | None]
 
 
 class Step(TypedDict):
-    """One request."""
+    """One request of a trace."""
 
     api: str
     v: int

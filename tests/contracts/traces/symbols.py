@@ -25,7 +25,7 @@ _MINUTE_MS = 60_000
 
 
 class Symbols:
-    """What the symbols of one trace mean on one broker.
+    """The meanings of a trace's symbols on one broker.
 
     Args:
         prefix: in front of the trace's topics, so that traces can share a broker.
@@ -43,7 +43,7 @@ class Symbols:
     # What the broker has chosen
 
     def learn_topic_id(self, symbol: str, topic_id: uuid.UUID) -> None:
-        """Take note of the id of a topic; a topic made again has another one."""
+        """Note the id of a topic; a recreated topic has another one."""
         if self._topic_ids.get(f"#{symbol[1:]}") == topic_id:
             return
         number = self._made.get(symbol, 0)
@@ -59,7 +59,7 @@ class Symbols:
     # From symbols to what is sent
 
     def name(self, symbol: str | None) -> str | None:
-        """The name of a topic; what is no symbol stands for itself."""
+        """Return the name of a topic; a name that is not a symbol stands for itself."""
         return f"{self._prefix}{symbol[1:]}" if symbol and symbol[0] == "$" else symbol
 
     def topic_id(self, symbol: str) -> uuid.UUID:
@@ -68,7 +68,7 @@ class Symbols:
         return known or uuid.uuid5(uuid.NAMESPACE_DNS, symbol)
 
     def producer_id(self, symbol: str | int) -> int:
-        """A producer id; one that was not given stands for an id nobody has."""
+        """Return a producer id; a symbol without one stands for an unused id."""
         if isinstance(symbol, int):
             return symbol
         if symbol[:1] == "$":
@@ -82,7 +82,7 @@ class Symbols:
     # From what came back to symbols
 
     def own_topic(self, name: str) -> str | None:
-        """The symbol of a topic of this trace; None for somebody else's."""
+        """Return the symbol of a topic of this trace; None for other topics."""
         return f"${name.removeprefix(self._prefix)}" if name.startswith(self._prefix) else None
 
     def of_name(self, name: str | None) -> str | None:

@@ -22,7 +22,7 @@ _MOST_LOOKS = 2000
 
 
 class TopicWatch:
-    """Looks after the topics of one trace on one broker."""
+    """Waits for changes of one trace's topics on one broker."""
 
     def __init__(self, broker: Broker, symbols: Symbols) -> None:
         self._broker = broker
@@ -72,7 +72,7 @@ class TopicWatch:
                 self._wait(str(topic["name"]), DEFAULT_PARTITIONS)
 
     def _wait(self, symbol: str, partitions: int) -> None:
-        """Look until the topic has so many partitions that answer; 0: until it is gone.
+        """Poll until the topic has that many partitions that respond; 0: until it is gone.
 
         Raises:
             TimeoutError: that does not happen.

@@ -19,7 +19,7 @@ _MOST_LOOKS = 200
 
 
 class TransactionWatch:
-    """Looks after the transactional ids of one trace on one broker."""
+    """Waits for the transactional ids of one trace on one broker."""
 
     def __init__(self, broker: Broker, symbols: Symbols) -> None:
         self._broker = broker
@@ -58,7 +58,7 @@ class TransactionWatch:
                 sequences[topic, index] = sequences.get((topic, index), 0) + cast("int", words.get("n", 1))
 
     def _wait(self, symbol: str) -> None:
-        """Look until the transaction of an id is not completing any more; some never complete."""
+        """Poll until the transaction of an id is not completing any more; some never complete."""
         for _ in range(_MOST_LOOKS):
             if not self._state(symbol).startswith("Prepare"):
                 return

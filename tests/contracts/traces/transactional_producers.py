@@ -7,7 +7,7 @@ give others.
 from dataclasses import dataclass, field
 
 NO_ID = 4_000_000_000
-"""What a transactional id has that was never initialized: an id nobody has."""
+"""Identity of a transactional id that was never initialized: an unused producer id."""
 
 
 @dataclass(slots=True)
