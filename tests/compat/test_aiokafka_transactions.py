@@ -264,7 +264,7 @@ def test_acks_that_are_not_all_are_refused(acks: int) -> None:
 @pytest.mark.kafka
 @pytest.mark.slow
 async def test_program_of_aiokafkas_manual_runs_on_real_kafka(broker_of_release: tuple[str, str], topic: str) -> None:
-    """It consumes, processes and produces: aborted, then committed; aiokafka's consumer sees only the committed records."""
+    """It consumes, processes and produces: aborted, then committed; a consumer sees only the committed records."""
     _, servers = broker_of_release
     place = TopicPartition(topic, 0)
     async with AIOKafkaProducer(bootstrap_servers=servers, transactional_id=f"{topic}-id") as producer:

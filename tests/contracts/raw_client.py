@@ -13,6 +13,7 @@ from importlib import import_module
 from typing import NamedTuple
 
 from aioproducer.testing import ApiKey
+from tests.testing.kio_classes import schema
 
 PRODUCE_VERSION = 9
 UNSAID: dict[str, object] = {"bool": False, "timedelta_i32": timedelta(seconds=5)}
@@ -132,9 +133,3 @@ class RawClient:
         (found,) = answer.topics[0].partitions
         time = found.timestamp
         return found.offset, time if isinstance(time, int) else -1
-
-
-def schema(api: ApiKey, version: int, kind: str):  # noqa: ANN201 - one of kio's classes
-    """Return the class of a message."""
-    module = import_module(f"kio.schema.{api.schema_name}.v{version}.{kind}")
-    return getattr(module, "".join(part.capitalize() for part in api.schema_name.split("_")) + kind.capitalize())

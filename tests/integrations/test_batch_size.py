@@ -48,4 +48,3 @@ def test_failed_code_counts_only_when_it_was_late(took_s: float, limit: int) -> 
 
     size.worked(250, took_s, is_whole=False)
     assert size.limit == limit
-    assert repr(size) == f"<BatchSize {limit} of 10000>"

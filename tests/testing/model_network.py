@@ -17,6 +17,7 @@ from aioproducer.testing.fake_broker.effects import Close, PauseReading, ResumeR
 from aioproducer.testing.fake_broker.settings import ClusterSettings
 from aioproducer.testing.fake_broker.topics.topics import TopicRequest
 from tests.reference.record_batch import Batch, Record, encode_batch
+from tests.testing.kio_classes import schema
 
 WALL_CLOCK_MS = 1_700_000_000_000
 UNSAID: dict[str, object] = {"bool": False, "timedelta_i32": timedelta()}
@@ -172,12 +173,6 @@ class ModelNetwork:
         found = self.model.topics.named(topic)
         assert found is not None
         return found.partitions[index]
-
-
-def schema(api: ApiKey, version: int, kind: str):  # noqa: ANN201 - one of kio's classes
-    """Return the class of a message."""
-    module = import_module(f"kio.schema.{api.schema_name}.v{version}.{kind}")
-    return getattr(module, "".join(part.capitalize() for part in api.schema_name.split("_")) + kind.capitalize())
 
 
 def batch(

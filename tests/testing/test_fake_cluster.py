@@ -173,10 +173,8 @@ async def test_stopped_cluster_can_be_read_and_restarted() -> None:
     for _ in range(2):
         await cluster.start()
         stall = cluster.faults.stall(Where())
-        assert "at 127.0.0.1:" in repr(cluster)
         await cluster.stop()
 
-        assert repr(cluster).endswith("stopped>")
         assert (cluster.end_offset("t", 0), cluster.records("t", 0)) == (0, [])
         cluster.faults.remove(stall)
         for act in (cluster.restart, cluster.kill):

@@ -91,21 +91,12 @@ async def test_records_are_decoded_for_tests(codec: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("profile", PROFILES)
-async def test_every_profile_is_read_by_confluent(profile: str) -> None:
+async def test_every_profile_is_read_by_confluent_and_aiokafka(profile: str) -> None:
     """The profiles use old and new request versions."""
     async with FakeCluster(2, topics={"t": 2}, profile=profile) as cluster:
         await asyncio.to_thread(write, cluster.bootstrap_servers)
 
         assert sorted(await asyncio.to_thread(read_with_confluent, cluster.bootstrap_servers)) == sorted(VALUES)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("profile", PROFILES)
-async def test_every_profile_is_read_by_aiokafka(profile: str) -> None:
-    """The profiles use old and new request versions."""
-    async with FakeCluster(2, topics={"t": 2}, profile=profile) as cluster:
-        await asyncio.to_thread(write, cluster.bootstrap_servers)
-
         assert sorted(await read_with_aiokafka(cluster.bootstrap_servers)) == sorted(VALUES)
 
 

@@ -189,7 +189,6 @@ def test_cluster_whose_loop_stands_still_says_so() -> None:
         cluster = runner.run(started_cluster())
         with pytest.raises(IllegalStateError, match=r"is not running now.*FakeCluster\.in_thread\(\)"):
             _ = cluster.bootstrap_servers
-        assert "at 127.0.0.1:" in repr(cluster)
         runner.run(cluster.stop())
 
 

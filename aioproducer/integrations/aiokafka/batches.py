@@ -255,6 +255,3 @@ class BatchSize:
             in_time = count * self._timeout_s * SHARE  # times 1 / took_s
             self.limit = max(1, int(in_time / took_s)) if in_time < most * took_s else most
         return is_late
-
-    def __repr__(self) -> str:
-        return f"<BatchSize {self.limit} of {self._max_records}>"

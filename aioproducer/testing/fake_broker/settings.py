@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from aioproducer.testing.fake_broker.topics.topic_configs import TOPIC_CONFIG_DEFAULTS
+from aioproducer.testing.fake_broker.topics.config_values import TOPIC_CONFIG_DEFAULTS
 from aioproducer.testing.fake_broker.version_profiles import PROFILES, VersionProfile
 
 NEWEST = next(iter(PROFILES))

@@ -12,8 +12,7 @@ So one trace can be played again and again, and to different brokers, and its an
 import re
 import uuid
 from collections.abc import Mapping, Sequence
-
-from tests.contracts.traces.transactional_producers import TransactionalProducers
+from dataclasses import dataclass, field
 
 DAY_MS = 24 * 3_600_000
 APPENDED_WITHIN_MS = 40_000
@@ -149,3 +148,34 @@ def _replaced_words(what: str, words: Sequence[object], symbols: Symbols) -> obj
 
 def _replaced_text(value: str, symbols: Symbols) -> object:
     return symbols.topic_id(value) if value[:1] in {"#", "?"} else symbols.name(value)
+
+
+NO_ID = 4_000_000_000
+"""Identity of a transactional id that was never initialized: an unused producer id."""
+
+
+@dataclass(slots=True)
+class TransactionalProducer:
+    """One transactional id, as its producer sees it."""
+
+    producer_id: int = NO_ID
+    epoch: int = 0
+    sequences: dict[tuple[str, int], int] = field(default_factory=dict)
+    """The next one of each partition."""
+
+    def become(self, producer_id: int, epoch: int) -> None:
+        """Take another identity; its sequences begin at 0."""
+        if (producer_id, epoch) != (self.producer_id, self.epoch):
+            self.producer_id, self.epoch = producer_id, epoch
+            self.sequences.clear()
+
+
+class TransactionalProducers:
+    """All transactional ids of a trace, by symbol."""
+
+    def __init__(self) -> None:
+        self._by_symbol: dict[str, TransactionalProducer] = {}
+
+    def named(self, symbol: str) -> TransactionalProducer:
+        """The producer of a transactional id."""
+        return self._by_symbol.setdefault(symbol, TransactionalProducer())

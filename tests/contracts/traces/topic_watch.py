@@ -3,10 +3,9 @@
 import uuid
 from typing import cast
 
-from aioproducer.testing.fake_broker.wire.api_keys import ApiKey
 from tests.contracts.traces.brokers import Broker
-from tests.contracts.traces.message_codec import Tree, decode_answer
-from tests.contracts.traces.steps import Step, request_bytes
+from tests.contracts.traces.message_codec import Tree
+from tests.contracts.traces.steps import Step, ask
 from tests.contracts.traces.symbols import Symbols
 
 OWN_CONNECTION = -1
@@ -101,11 +100,7 @@ class TopicWatch:
 
     def _ask(self, api: str, version: int, body: Tree) -> Tree:
         step: Step = {"api": api, "v": version, "body": body}
-        self._broker.send(OWN_CONNECTION, [request_bytes(step, version, self._symbols, correlation_id=0)])
-        frame = self._broker.receive(OWN_CONNECTION)
-        if frame is None:
-            raise ConnectionError(f"{api} was not answered")
-        return decode_answer(ApiKey[api], version, frame[5 if ApiKey[api].is_flexible(version) else 4 :])
+        return ask(self._broker, step, self._symbols, connection=OWN_CONNECTION)
 
 
 def _succeeded(answer: Tree, field: str) -> list[str]:

@@ -5,8 +5,8 @@ from importlib import import_module
 import pytest
 
 from aioproducer.testing import ApiKey, Where
-from aioproducer.testing.fake_broker.topics.config_values import TOPIC_CONFIG_TYPES
-from aioproducer.testing.fake_broker.topics.topic_configs import BEFORE_4_0, TOPIC_CONFIG_DEFAULTS
+from aioproducer.testing.fake_broker.topics.config_values import TOPIC_CONFIG_DEFAULTS, TOPIC_CONFIG_TYPES
+from aioproducer.testing.fake_broker.topics.topic_configs import BEFORE_4_0
 from aioproducer.testing.fake_broker.version_profiles import PROFILES
 from tests.testing.model_network import ModelClient, ModelNetwork, batch
 

@@ -6,21 +6,11 @@ from importlib import import_module
 from aioproducer.testing import ApiKey
 from aioproducer.testing.fake_broker.groups.consumer_group import NEW_MEMBER_JOIN_S, GroupState
 from aioproducer.testing.fake_broker.transactions.coordinators import CoordinatorKind
-from tests.testing.fake_broker.test_groups import Consumer, settled
+from tests.testing.fake_broker.test_groups import Consumer, forming, settled
 from tests.testing.fake_broker.test_offsets import commit
 from tests.testing.model_network import ModelNetwork
 
 NOT_COORDINATOR = 16
-
-
-def forming(network: ModelNetwork) -> tuple[Consumer, Consumer]:
-    """Return leader and follower of a generation without any SyncGroup."""
-    leader, follower = settled(network), Consumer(network.client())
-    follower.join()
-    follower.join()
-    leader.join()
-    follower.joined()
-    return leader, follower
 
 
 def keep_alive(network: ModelNetwork, consumer: Consumer, seconds: int) -> None:

@@ -89,6 +89,16 @@ def settled(network: ModelNetwork) -> Consumer:
     return consumer
 
 
+def forming(network: ModelNetwork) -> tuple[Consumer, Consumer]:
+    """Return leader and follower of a generation without any SyncGroup."""
+    leader, follower = settled(network), Consumer(network.client())
+    follower.join()
+    follower.join()
+    leader.join()
+    follower.joined()
+    return leader, follower
+
+
 def test_member_gets_an_id_first() -> None:
     """It gets 79 MEMBER_ID_REQUIRED, then joins, alone and leading."""
     consumer = Consumer(ModelNetwork().client())
@@ -115,11 +125,7 @@ def test_second_member_waits_for_the_first_to_join_again() -> None:
 def test_leader_assigns_for_all() -> None:
     """The other members' SyncGroup waits for the leader's."""
     network = ModelNetwork()
-    first, second = settled(network), Consumer(network.client())
-    second.join()
-    second.join()
-    first.join()
-    second.joined()
+    first, second = forming(network)
     second.sync()
     before = bytes(second.client.received)
 
@@ -143,11 +149,7 @@ def test_session_ends_without_heartbeats() -> None:
 def test_leaving_starts_a_rebalance() -> None:
     """The remaining members learn of it by their heartbeats."""
     network = ModelNetwork()
-    first, second = settled(network), Consumer(network.client())
-    second.join()
-    second.join()
-    first.join()
-    second.joined()
+    first, second = forming(network)
 
     left = second.leave()
 
@@ -224,11 +226,7 @@ def test_used_id_does_not_expire() -> None:
 def test_member_waiting_in_sync_need_not_send_heartbeats() -> None:
     """A session does not expire during SyncGroup, and restarts with its response."""
     network = ModelNetwork()
-    first, second = settled(network), Consumer(network.client())
-    second.join()
-    second.join()
-    first.join()
-    second.joined()
+    first, second = forming(network)
     second.sync()
     for _ in range(3):
         network.advance(5)

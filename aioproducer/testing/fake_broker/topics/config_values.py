@@ -22,24 +22,59 @@ class ConfigType(IntEnum):
     LIST = 7
 
 
-_NAMES: dict[ConfigType, str] = {
-    ConfigType.BOOLEAN: """message.downconversion.enable preallocate remote.log.copy.disable
-        remote.log.delete.on.disable remote.storage.enable unclean.leader.election.enable""",
-    ConfigType.STRING: "compression.type message.format.version message.timestamp.type",
-    ConfigType.INT: """compression.gzip.level compression.lz4.level compression.zstd.level index.interval.bytes
-        max.message.bytes min.insync.replicas segment.bytes segment.index.bytes""",
-    ConfigType.LONG: """delete.retention.ms file.delete.delay.ms flush.messages flush.ms local.retention.bytes
-        local.retention.ms max.compaction.lag.ms message.timestamp.after.max.ms message.timestamp.before.max.ms
-        message.timestamp.difference.max.ms min.compaction.lag.ms retention.bytes retention.ms segment.jitter.ms
-        segment.ms""",
-    ConfigType.DOUBLE: "min.cleanable.dirty.ratio",
-    ConfigType.LIST: "cleanup.policy follower.replication.throttled.replicas leader.replication.throttled.replicas",
-}
+_TABLE = """
+    cleanup.policy                          LIST    delete
+    compression.gzip.level                  INT     -1
+    compression.lz4.level                   INT     9            1
+    compression.type                        STRING  producer
+    compression.zstd.level                  INT     3            -131072
+    delete.retention.ms                     LONG    86400000     0
+    file.delete.delay.ms                    LONG    60000        0
+    flush.messages                          LONG    MAX          1
+    flush.ms                                LONG    MAX          0
+    follower.replication.throttled.replicas LIST    ""
+    index.interval.bytes                    INT     4096         0
+    leader.replication.throttled.replicas   LIST    ""
+    local.retention.bytes                   LONG    -2           -2
+    local.retention.ms                      LONG    -2           -2
+    max.compaction.lag.ms                   LONG    MAX          1
+    max.message.bytes                       INT     1048588      0
+    message.downconversion.enable           BOOLEAN -
+    message.format.version                  STRING  -
+    message.timestamp.after.max.ms          LONG    3600000      0
+    message.timestamp.before.max.ms         LONG    MAX          0
+    message.timestamp.difference.max.ms     LONG    -            0
+    message.timestamp.type                  STRING  CreateTime
+    min.cleanable.dirty.ratio               DOUBLE  0.5          0
+    min.compaction.lag.ms                   LONG    0            0
+    min.insync.replicas                     INT     1            1
+    preallocate                             BOOLEAN false
+    remote.log.copy.disable                 BOOLEAN false
+    remote.log.delete.on.disable            BOOLEAN false
+    remote.storage.enable                   BOOLEAN false
+    retention.bytes                         LONG    -1
+    retention.ms                            LONG    604800000    -1
+    segment.bytes                           INT     1073741824
+    segment.index.bytes                     INT     1048576      4
+    segment.jitter.ms                       LONG    0            0
+    segment.ms                              LONG    604800000    1
+    unclean.leader.election.enable          BOOLEAN false
+"""
+# name, type, default (-: in Kafka 3 only), lowest value
 
-TOPIC_CONFIG_TYPES: Mapping[str, ConfigType] = MappingProxyType(
-    {name: kind for kind, names in _NAMES.items() for name in names.split()}
-)
+_ROWS = [row.split() for row in _TABLE.strip().splitlines()]
+
+TOPIC_CONFIG_TYPES: Mapping[str, ConfigType] = MappingProxyType({name: ConfigType[kind] for name, kind, *_ in _ROWS})
 """By name, of every release."""
+
+TOPIC_CONFIG_DEFAULTS: Mapping[str, str] = MappingProxyType(
+    {name: {"MAX": str(2**63 - 1), '""': ""}.get(default, default) for name, _, default, *_ in _ROWS if default != "-"}
+)
+"""By name, those of Kafka 4.3.1. The model acts on `cleanup.policy` (compact: null keys are refused),
+`compression.type`, `max.message.bytes`, the three `message.timestamp.*`, `min.insync.replicas`, `retention.bytes`,
+`segment.bytes` (largest batch) and `unclean.leader.election.enable`; the rest is only kept and described."""
+
+LOWEST: Mapping[str, int] = MappingProxyType({row[0]: int(row[3]) for row in _ROWS if len(row) > 3})  # noqa: PLR2004  # as above
 
 ConfigValue: TypeAlias = bool | int | float | str | tuple[str, ...]
 

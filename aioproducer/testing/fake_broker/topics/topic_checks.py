@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import cast
 
-from aioproducer.testing.fake_broker.topics.config_values import ConfigValue, config_text, config_value
+from aioproducer.testing.fake_broker.topics.config_values import LOWEST, ConfigValue, config_text, config_value
 from aioproducer.testing.fake_broker.wire import codes
 
 _LONGEST_NAME = 249
@@ -53,31 +53,6 @@ def check_assignment(nodes: Sequence[int], live_nodes: Sequence[int]) -> None:
 
 # Settings: what is checked of a value of the right type
 
-_LOWEST: Mapping[str, int] = MappingProxyType(
-    {
-        "compression.lz4.level": 1,
-        "compression.zstd.level": -131072,
-        "delete.retention.ms": 0,
-        "file.delete.delay.ms": 0,
-        "flush.messages": 1,
-        "flush.ms": 0,
-        "index.interval.bytes": 0,
-        "local.retention.bytes": -2,
-        "local.retention.ms": -2,
-        "max.compaction.lag.ms": 1,
-        "max.message.bytes": 0,
-        "message.timestamp.after.max.ms": 0,
-        "message.timestamp.before.max.ms": 0,
-        "message.timestamp.difference.max.ms": 0,
-        "min.cleanable.dirty.ratio": 0,
-        "min.compaction.lag.ms": 0,
-        "min.insync.replicas": 1,
-        "retention.ms": -1,
-        "segment.index.bytes": 4,
-        "segment.jitter.ms": 0,
-        "segment.ms": 1,
-    }
-)
 _HIGHEST: Mapping[str, int] = MappingProxyType(
     {"compression.lz4.level": 17, "compression.zstd.level": 22, "min.cleanable.dirty.ratio": 1}
 )
@@ -129,7 +104,7 @@ def _fault_of(name: str, text: str, *, smallest_segment: int) -> str | None:
     if name == "remote.storage.enable" and value is True:
         return _NO_TIERS
     if isinstance(value, int | float):
-        lowest = smallest_segment if name == "segment.bytes" else _LOWEST.get(name, value)
+        lowest = smallest_segment if name == "segment.bytes" else LOWEST.get(name, value)
         fault = _fault_of_number(name, value, lowest)
     else:
         value, fault = _fault_of_words(name, value)

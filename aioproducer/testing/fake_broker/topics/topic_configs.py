@@ -1,4 +1,4 @@
-"""The settings of a topic: every name and default that Kafka 4.3.1 lists, of which the model acts on a few."""
+"""The settings of a topic, and its codec."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -9,47 +9,6 @@ from aioproducer.testing.fake_broker.topics.config_values import config_text, co
 
 _LONG_MAX = str(2**63 - 1)
 
-TOPIC_CONFIG_DEFAULTS: Mapping[str, str] = MappingProxyType(
-    {
-        "cleanup.policy": "delete",
-        "compression.gzip.level": "-1",
-        "compression.lz4.level": "9",
-        "compression.type": "producer",
-        "compression.zstd.level": "3",
-        "delete.retention.ms": "86400000",
-        "file.delete.delay.ms": "60000",
-        "flush.messages": _LONG_MAX,
-        "flush.ms": _LONG_MAX,
-        "follower.replication.throttled.replicas": "",
-        "index.interval.bytes": "4096",
-        "leader.replication.throttled.replicas": "",
-        "local.retention.bytes": "-2",
-        "local.retention.ms": "-2",
-        "max.compaction.lag.ms": _LONG_MAX,
-        "max.message.bytes": "1048588",
-        "message.timestamp.after.max.ms": "3600000",
-        "message.timestamp.before.max.ms": _LONG_MAX,
-        "message.timestamp.type": "CreateTime",
-        "min.cleanable.dirty.ratio": "0.5",
-        "min.compaction.lag.ms": "0",
-        "min.insync.replicas": "1",
-        "preallocate": "false",
-        "remote.log.copy.disable": "false",
-        "remote.log.delete.on.disable": "false",
-        "remote.storage.enable": "false",
-        "retention.bytes": "-1",
-        "retention.ms": "604800000",
-        "segment.bytes": "1073741824",
-        "segment.index.bytes": "1048576",
-        "segment.jitter.ms": "0",
-        "segment.ms": "604800000",
-        "unclean.leader.election.enable": "false",
-    }
-)
-"""By name. The model acts on `cleanup.policy` (compact: null keys are refused), `compression.type`,
-`max.message.bytes`, the three `message.timestamp.*`, `min.insync.replicas`, `retention.bytes`, `segment.bytes`
-(largest batch) and `unclean.leader.election.enable`; the rest is kept and described, no more."""
-
 BEFORE_4_0: Mapping[str, str] = MappingProxyType(
     {
         "message.downconversion.enable": "true",
@@ -58,7 +17,7 @@ BEFORE_4_0: Mapping[str, str] = MappingProxyType(
         "message.timestamp.difference.max.ms": _LONG_MAX,
     }
 )
-"""What Kafka 3 had besides, or with another default."""
+"""Defaults of Kafka 3 that Kafka 4 does not have, or that differ there."""
 
 
 class TopicConfig:
