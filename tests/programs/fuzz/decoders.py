@@ -18,7 +18,8 @@ from aioproducer.testing.fake_broker.exchange import read_payload, read_request_
 from aioproducer.testing.fake_broker.log import record_batch
 from aioproducer.testing.fake_broker.log.batch_checks import BatchRefusedError, accepted_batch, single_batch
 from aioproducer.testing.fake_broker.log.record_batch import HEADER_SIZE, checksum, decode_records
-from aioproducer.testing.fake_broker.topics.topic_configs import TOPIC_CONFIG_DEFAULTS, TopicConfig
+from aioproducer.testing.fake_broker.topics.config_values import TOPIC_CONFIG_DEFAULTS
+from aioproducer.testing.fake_broker.topics.topic_configs import TopicConfig
 from aioproducer.testing.fake_broker.version_profiles import PROFILES
 from aioproducer.testing.fake_broker.wire.messages import decode_request
 from aioproducer.testing.fake_broker.wire.primitives import MalformedRequestError, Reader

@@ -10,7 +10,7 @@ from random import Random
 
 from aioproducer import KafkaError, Producer, ProducerFencedError
 from aioproducer.records import TopicPartition
-from aioproducer.testing.fake_broker.log.committed_records import committed_records
+from aioproducer.testing.fake_broker.log.partition import committed_records
 from aioproducer.testing.fake_broker.settings import ClusterSettings
 from aioproducer.testing.fake_broker.topics.topics import TopicRequest
 from tests.programs.simulation.coordinator_faults import TRANSACTIONAL_ID
