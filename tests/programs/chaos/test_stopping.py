@@ -40,7 +40,7 @@ def test_stopped_run_leaves_no_process(how: signal.Signals, tmp_path: Path) -> N
         "--faults",
         "delay",
     ]
-    arguments = ["--rate", "100", "--no-evidence", "--folder", str(tmp_path / "cells")]
+    arguments = ["--rate", "100", "--folder", str(tmp_path / "cells")]
     run = subprocess.Popen([*command, *arguments], stdout=subprocess.PIPE, text=True, cwd=ROOT)
     children = wait_until_sending(run)
 

@@ -7,8 +7,7 @@ import pytest
 
 from tests.programs.chaos.transacting.history import Line, TransactionHistory, What, read_lines
 from tests.programs.chaos.transacting.processes import ALL_IDS, IDS
-from tests.programs.chaos.transacting.totals import by_release, faults_told, of_evidence, table
-from tests.programs.evidence import ROOT
+from tests.programs.chaos.transacting.totals import by_release, faults_told, table
 
 
 def told(folder: Path) -> list[tuple[str, int, str]]:
@@ -80,12 +79,3 @@ def test_nothing_is_clean_that_did_not_run_or_was_violated() -> None:
     assert not by_release(iter([]))["all"].is_clean
     assert not by_release(iter([outcome("4.3.1", 10, C7=1)]))["all"].is_clean
     assert not by_release(iter([failed]))["all"].is_clean
-
-
-def test_page_tells_what_the_evidence_says() -> None:
-    """Else: put what `python -m tests.programs.chaos.transacting.totals` prints into the page."""
-    totals = of_evidence()
-    page = (ROOT / "docs" / "explanation" / "chaos.md").read_text("utf-8")
-
-    assert "\n".join(table(totals)) in page
-    assert faults_told(totals["all"]) in page

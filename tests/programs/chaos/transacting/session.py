@@ -26,7 +26,7 @@ from tests.programs.chaos.transacting.processes import (
     TOPIC,
     start,
 )
-from tests.programs.evidence import now
+from tests.programs.timestamp import now
 
 TOPICS = {TOPIC: PARTITIONS, BANK: PARTITIONS, INPUT: INPUT_PARTITIONS, OUTPUT: INPUT_PARTITIONS}
 """Partitions by name."""
