@@ -1,4 +1,4 @@
-"""Each task that the library runs, cancelled from outside at every point where it suspends (aiokafka: B5).
+"""Each task that the library runs, cancelled from outside at every point where it suspends.
 
 Somebody's shutdown code cancels all tasks there are, or a framework those it does not know. A producer without its
 sender would take records for ever and send none; it must fail, and say why.

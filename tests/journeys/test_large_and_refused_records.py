@@ -123,7 +123,7 @@ async def test_batches_grow_again_after_a_passing_limit() -> None:
 
 @in_virtual_time
 async def test_record_that_is_too_large_alone_fails_and_its_neighbours_do_not() -> None:
-    """Aiokafka's partition was poisoned for ever (B2)."""
+    """Aiokafka's partition was poisoned for ever."""
     async with (
         FakeCluster(1, auto_create_topics=False) as cluster,
         Producer(cluster.bootstrap_servers, linger_ms=10_000) as producer,

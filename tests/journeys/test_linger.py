@@ -36,7 +36,7 @@ async def test_lone_records_leave_after_their_linger_each_time() -> None:
 
 
 async def test_flush_does_not_wait_out_a_linger(cluster: FakeCluster) -> None:
-    """Aiokafka took as long as the linger (B7)."""
+    """Regression in aiokafka: it waited for the linger."""
     async with Producer(cluster.bootstrap_servers, linger_ms=60_000) as producer:
         producer.send("orders", b"x")
         await asyncio.wait_for(producer.flush(), SOON_S)

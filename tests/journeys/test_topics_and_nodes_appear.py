@@ -203,7 +203,7 @@ async def test_producer_started_before_its_brokers_sends_when_they_come() -> Non
 
 @in_virtual_time
 async def test_sends_flush_and_close_are_bounded_without_brokers() -> None:
-    """Aiokafka hung in all of them (B6)."""
+    """Aiokafka hung in all of them."""
     async with FakeCluster(1, topics={"orders": 1}) as cluster:
         producer = await Producer(
             cluster.bootstrap_servers, request_timeout_ms=1_500, delivery_timeout_ms=2_000, max_block_ms=2_000

@@ -43,7 +43,7 @@ WITHOUT_IDS = Release(profile="2.4", transaction_version=0)
 @pytest.mark.parametrize("waits", [0.0, 0.05, 0.5])
 @in_virtual_time
 async def test_end_that_was_cancelled_is_joined_by_the_same_call(release: Release, verb: str, waits: float) -> None:
-    """Aiokafka's next call failed with an AssertionError (B8)."""
+    """Aiokafka's next call failed with an AssertionError."""
     async with cluster_of(release) as cluster, producer_of(cluster) as producer:
         await producer.begin_transaction()
         await producer.send("t", b"v", partition=0)

@@ -92,7 +92,7 @@ def test_confirmed_partition_has_up_to_five_requests_on_the_wire() -> None:
 
 
 def test_partition_left_out_of_the_answer_is_resent_on_another_connection() -> None:
-    """Aiokafka hung (B9)."""
+    """Aiokafka hung."""
     script = ScriptedSender(leaders=[1, 1])
     deliveries = [script.core.send(b"v", partition=number) for number in (0, 1)]
     script.turn()

@@ -33,7 +33,7 @@ from tests.programs.chaos.tied_process import run_to_end
 
 NODES = 3
 RECOVERY_S = 10.0
-"""As the checker's C10: on top of the request timeout."""
+"""Bound of the check RECOVERY, on top of the request timeout."""
 
 WARM_UP_S = 1.5
 """Sending before the first fault."""

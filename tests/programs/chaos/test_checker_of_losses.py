@@ -41,7 +41,7 @@ def test_loss_within_one_leader_epoch(cell: WrittenCell) -> None:
     cell.fault("kill_leader", 0, 3, nodes=[1], leaders={"2": {"0": 1}})
     lose_one(cell, epoch_after=0)
 
-    assert checks(cell) == {"C1": 1}
+    assert checks(cell) == {"LOST": 1}
 
 
 @pytest.mark.parametrize(
@@ -54,10 +54,10 @@ def test_loss_that_no_death_explains(cell: WrittenCell, leader: int, begin_s: fl
     cell.fault("kill_leader", begin_s, begin_s + 3, nodes=[1], leaders={"2": {"0": leader}})
     lose_one(cell, epoch_after=1)
 
-    assert checks(cell) == {"C1": 1}
+    assert checks(cell) == {"LOST": 1}
 
 
-@pytest.mark.parametrize("partition, found", [(0, {}), (1, {"C1": 1})], ids=["its leader", "another partition's"])
+@pytest.mark.parametrize("partition, found", [(0, {}), (1, {"LOST": 1})], ids=["its leader", "another partition's"])
 def test_loss_when_the_watcher_saw_a_leader_move(cell: WrittenCell, partition: int, found: dict[str, int]) -> None:
     """A starved node loses what it leads without being killed."""
     cell.events.append(
@@ -112,7 +112,7 @@ def test_record_that_the_first_life_of_a_topic_lacks(cell: WrittenCell) -> None:
     cell.ok(cell.invoke(), 0)
     make_again(cell)
 
-    assert checks(cell) == {"C1": 1}
+    assert checks(cell) == {"LOST": 1}
 
 
 def test_record_that_the_second_life_of_a_topic_lacks(cell: WrittenCell) -> None:
@@ -121,4 +121,4 @@ def test_record_that_the_second_life_of_a_topic_lacks(cell: WrittenCell) -> None
     make_again(cell)
     cell.ok(cell.invoke(), 0)
 
-    assert checks(cell) == {"C1": 1}
+    assert checks(cell) == {"LOST": 1}

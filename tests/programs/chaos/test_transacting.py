@@ -77,5 +77,5 @@ def test_nothing_is_clean_that_did_not_run_or_was_violated() -> None:
     failed = {"release": "4.3.1", "seconds": 1, "faults": {}, "violations": {}, "problems": ["NotHealedError: late"]}
 
     assert not by_release(iter([]))["all"].is_clean
-    assert not by_release(iter([outcome("4.3.1", 10, C7=1)]))["all"].is_clean
+    assert not by_release(iter([outcome("4.3.1", 10, ATOMIC=1)]))["all"].is_clean
     assert not by_release(iter([failed]))["all"].is_clean

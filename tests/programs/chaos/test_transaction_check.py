@@ -32,20 +32,20 @@ def test_what_was_committed_is_there_and_nothing_else() -> None:
 
 def test_torn_transaction_is_found() -> None:
     """Whoever's it is."""
-    assert checked(*whole("a", 1)[:2]) == ["C7"]
-    assert checked(*whole("a", 1), *whole("a", 3)[1:]) == ["C7"]
+    assert checked(*whole("a", 1)[:2]) == ["ATOMIC"]
+    assert checked(*whole("a", 1), *whole("a", 3)[1:]) == ["ATOMIC"]
 
 
 def test_doubled_record_is_found() -> None:
     """A record twice is as wrong as one missing."""
-    assert checked(*whole("a", 1), ("a", 1, 0)) == ["C7"]
+    assert checked(*whole("a", 1), ("a", 1, 0)) == ["ATOMIC"]
 
 
 def test_lost_aborted_and_unheard_of_transactions_are_found() -> None:
     """Committed and not there; aborted and there; there and never begun."""
-    assert checked() == ["C7"]
-    assert checked(*whole("a", 1), *whole("a", 2)) == ["C7"]
-    assert checked(*whole("a", 1), *whole("a", 9)) == ["C7"]
+    assert checked() == ["ATOMIC"]
+    assert checked(*whole("a", 1), *whole("a", 2)) == ["ATOMIC"]
+    assert checked(*whole("a", 1), *whole("a", 9)) == ["ATOMIC"]
 
 
 def test_life_that_comes_back_is_found() -> None:
@@ -56,7 +56,7 @@ def test_life_that_comes_back_is_found() -> None:
 
     check_transactions([CommittedRecord(0, "id", *life) for life in lives], ends, records=3, verdict=verdict)
 
-    assert set(verdict.violations) == {"C9"}
+    assert set(verdict.violations) == {"FENCED"}
 
 
 def test_copies_and_offsets_must_agree() -> None:
@@ -72,7 +72,7 @@ def test_copies_and_offsets_must_agree() -> None:
     ]:
         verdict = Verdict()
         check_copies(3, copies, committed, verdict=verdict)
-        verdicts.append(verdict.violations["C8"])
+        verdicts.append(verdict.violations["OFFSETS"])
 
     assert verdicts == [0, 0, 1, 1, 1, 1]
 
@@ -84,6 +84,6 @@ def test_money_that_is_made_or_destroyed_is_found() -> None:
     for balances in told:
         verdict = Verdict()
         check_balances(balances, 3, 10, verdict=verdict)
-        verdicts.append(verdict.violations["C7"])
+        verdicts.append(verdict.violations["ATOMIC"])
 
     assert verdicts == [0, 0, 0, 1]

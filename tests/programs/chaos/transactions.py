@@ -11,7 +11,7 @@
 | W7 | any of them is stopped (SIGSTOP), also for longer than its transaction may be open, and goes on |
 | W8 | any of them is killed (SIGKILL) and started again with the same id |
 
-At the end of each session an independent client reads what is committed (C7, C8, C9 of the checker). Prints a line
+At the end of each session an independent client reads what is committed (ATOMIC, OFFSETS, FENCED). Prints a line
 of JSON per session and a summary; exit code 1 if anything was violated.
 """
 

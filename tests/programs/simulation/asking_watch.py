@@ -60,7 +60,7 @@ class AskingWatch:
         self._violated = history.violated
         self._first_ms = plan.number("retry_backoff_ms")
         self._most_ms = plan.number("retry_backoff_max_ms")
-        self._may_be_throttled = "F19" in plan.enabled
+        self._may_be_throttled = "throttle" in plan.enabled
         self._last: bytes | None = None  # what was asked, but for what is asked first
         self._key: Key | None = None
         self._asked_at = 0.0
@@ -106,15 +106,17 @@ class AskingWatch:
         self._is_clean = False
 
     def _look_at_pace(self, key: Key, now: float, name: str) -> None:
-        """I22: not too soon, for the coordinator; and not too late, for who waits."""
+        """PACE: not too soon, for the coordinator; and not too late, for who waits."""
         pause_s = self._pause_s(self._attempts - 1) * SPREAD[0]
         if now < self._asked_at + pause_s:
-            self._violated("I22", f"{name} is asked again after {now - self._asked_at:.6f} s, attempt {self._attempts}")
+            self._violated(
+                "PACE", f"{name} is asked again after {now - self._asked_at:.6f} s, attempt {self._attempts}"
+            )
         is_known = self._is_clean and not self._may_be_throttled and self._key is not None and key[0] == self._key[0]
         longest_s = self._pause_s(self._attempts - 1 + self._finds) * SPREAD[1] + SLACK_S
         if is_known and self._heard_at is not None and now > self._heard_at + longest_s:
             waited_s = now - self._heard_at
-            self._violated("I22", f"{name} is asked again only after {waited_s:.6f} s, attempt {self._attempts}")
+            self._violated("PACE", f"{name} is asked again only after {waited_s:.6f} s, attempt {self._attempts}")
 
     def _pause_s(self, doublings: int) -> float:
         first_ms, most_ms = self._first_ms, self._most_ms

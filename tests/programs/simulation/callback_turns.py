@@ -14,7 +14,7 @@ class CallbackTurns:
 
     def __init__(self, plan: Plan, history: History) -> None:
         # A batch that was appended and refused all the same is sent again behind those that follow it.
-        self._is_watching = plan.schedule == "fifo" and plan.acks != 0 and "F17" not in plan.enabled
+        self._is_watching = plan.schedule == "fifo" and plan.acks != 0 and "retriable code" not in plan.enabled
         self._history = history
         self._last: dict[int | None, Story] = {}
 
@@ -27,4 +27,4 @@ class CallbackTurns:
         if before is None or before.ended_at != story.ended_at or before.is_free != story.is_free:
             return
         if story.order < before.order:
-            self._history.violated("I3", f"{story.record} is called back after {before.record}, which is behind it")
+            self._history.violated("ORDER", f"{story.record} is called back after {before.record}, which is behind it")

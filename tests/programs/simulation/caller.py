@@ -220,11 +220,11 @@ class Caller:
             raise
         late = [str(story.record) for story in before if story.delivery is not None and not story.delivery.done()]
         if late:
-            load.history.violated("I19", f"flush returned before {', '.join(late)} had ended")
+            load.history.violated("FLUSH", f"flush returned before {', '.join(late)} had ended")
         # A batch may hold records of after the call: of its parts, if it is taken apart, the last may be theirs.
         if watch.overtime_s() > TICK_S and not may_be_taken_apart(load.plan):
             load.history.violated(
-                "I19", f"flush went on for {watch.overtime_s():.6f} s after all it waits for had ended"
+                "FLUSH", f"flush went on for {watch.overtime_s():.6f} s after all it waits for had ended"
             )
         self._load.check_bound("flush", began, max(load.delivery_timeout_s, load.max_block_s))
 
@@ -253,12 +253,12 @@ class Caller:
             self._load.check_bound(story, story.called_at, bound_s)
 
     def _check_served(self, story: Story, error: BaseException) -> None:
-        """I15: nobody waits for memory for long while brokers answer, and none has asked, or seemed to, for a pause."""
+        """MEMORY: no call waits long for memory while brokers answer and have not asked for a pause."""
         has_patience = self._load.max_block_s >= _PATIENCE_S
         pause_s = 0.0 if self._load.plan.is_honest else LONGEST_THROTTLE_MS / 1000
         is_healthy = 0.0 < self._load.healthy_since < story.called_at - pause_s
         if isinstance(error, BufferTimeoutError) and has_patience and is_healthy:
-            self._load.history.violated("I15", f"{story.record} found no memory on a healthy cluster: {error}")
+            self._load.history.violated("MEMORY", f"{story.record} found no memory on a healthy cluster: {error}")
 
     def _accepted(self, story: Story, delivery: Delivery) -> None:
         story.delivery = delivery

@@ -1,4 +1,4 @@
-"""F16: what goes wrong with the coordinators of transactions and groups, and with what is asked of them."""
+"""What goes wrong with the coordinators of transactions and groups, and with what is asked of them."""
 
 from __future__ import annotations
 

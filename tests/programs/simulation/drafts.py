@@ -165,7 +165,7 @@ class Drafts:
 
         def on_delivery(metadata: RecordMetadata | None, error: KafkaError | None) -> object:
             if story.was_called_back:
-                self._load.history.violated("I2", f"{story.record} was called back twice")
+                self._load.history.violated("ENDS_ONCE", f"{story.record} was called back twice")
             story.was_called_back = True
             if metadata is not None:
                 story.acknowledge(metadata, self._load.now())

@@ -60,16 +60,18 @@ def check_ends(stories: Sequence[Story], plan: Plan, healed_at: float) -> Iterat
             continue
         is_told = story.end is End.ACKNOWLEDGED or (story.delivery is not None and story.end is not End.GIVEN_UP)
         if story.expects_callback and is_told and story.end is not End.OPEN and not story.was_called_back:
-            yield Violation("I2", f"{story.record} ({story.verb}) ended as {story.end.value} and was not called back")
+            yield Violation(
+                "ENDS_ONCE", f"{story.record} ({story.verb}) ended as {story.end.value} and was not called back"
+            )
         if story.error.startswith("DeliveryTimeoutError") and story.ended_at > _recovered_at(plan, healed_at):
-            yield Violation("I10", f"{story.record} died long after everything was healed: {story.error:.300}")
+            yield Violation("RECOVERY", f"{story.record} died long after everything was healed: {story.error:.300}")
         has_failed = story.end is End.NOT_WRITTEN or story.end is End.UNKNOWN
         if has_failed and plan.is_honest and not _is_excused(story, plan):
             yield Violation("EXCUSE", f"{story.record} ended as {story.end.value} without need: {story.error:.300}")
 
 
 def _recovered_at(plan: Plan, healed_at: float) -> float:
-    if not plan.is_honest or "F21" in plan.enabled:
+    if not plan.is_honest or "topic changes" in plan.enabled:
         return math.inf  # a partition that is gone stays gone
     window = plan.number("max_in_flight_requests_per_connection") if plan.is_idempotent else 1
     burst = 2 * (plan.burst + 1)  # of `send_many`, all to one partition
@@ -94,7 +96,7 @@ def _is_excused(story: Story, plan: Plan) -> bool:
     }
     by_text = {
         "withdrawn": story.was_given_up,
-        "deleted and made again": "F21" in plan.enabled,
+        "deleted and made again": "topic changes" in plan.enabled,
         "a later batch was acknowledged": plan.is_idempotent,
         "the partitioner failed": plan.has_partitioner and plan.user_faults,
     }
@@ -116,7 +118,7 @@ def _is_code_excused(code: int | None, story: Story, plan: Plan) -> bool:
     if code in _TOO_LARGE:
         return may_be_too_large(plan)
     if code in _REFUSED or "refused the record" in story.error:
-        return plan.family.integer_edges or bool({"F18", "codes"} & set(plan.enabled))
+        return plan.family.integer_edges or bool({"final code", "codes"} & set(plan.enabled))
     return True
 
 
@@ -127,7 +129,7 @@ def is_end_by_lies(error: BaseException, plan: Plan) -> bool:
 
 def may_be_too_large(plan: Plan) -> bool:
     """Whether brokers may say so of a batch, which is then sent in parts."""
-    return plan.max_message_bytes is not None or bool({"split", "F18", "codes"} & set(plan.enabled))
+    return plan.max_message_bytes is not None or bool({"split", "final code", "codes"} & set(plan.enabled))
 
 
 def may_be_taken_apart(plan: Plan) -> bool:

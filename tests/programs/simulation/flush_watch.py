@@ -1,4 +1,4 @@
-"""I19, the other way round: a flush waits for what was accepted before it and for nothing else."""
+"""FLUSH, the other way round: a flush waits for what was accepted before it and for nothing else."""
 
 import asyncio
 from collections.abc import Callable, Sequence

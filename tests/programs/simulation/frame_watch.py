@@ -1,4 +1,4 @@
-"""I28: what cannot be an answer closes the connection it came on, at once, and no other.
+"""FRAME: what cannot be an answer closes the connection it came on, at once, and no other.
 
 A size below that of a correlation id, or above the largest frame, and an answer that nobody asked for leave no doubt:
 when they have been read, the connection is closed. Bytes that were changed on their way, and garbage of which nobody
@@ -47,7 +47,7 @@ class FrameWatch:
     def taken(self, transport: SimulatedTransport, *, is_bad: bool) -> None:
         """The producer has read a frame."""
         if is_bad and not transport.is_closing():
-            self._violated("I28", f"connection {transport.number} goes on after what cannot be an answer")
+            self._violated("FRAME", f"connection {transport.number} goes on after what cannot be an answer")
 
     def lost(self, transport: SimulatedTransport) -> None:
         """A connection is gone."""
@@ -57,4 +57,4 @@ class FrameWatch:
         self._omitted += _OMITTED in str(error)
         hits = sum(fault.hits for fault in self.omissions)
         if _OMITTED not in str(error) or self._omitted > hits:
-            self._violated("I28", f"connection {transport.number} was closed, but what came on it is sound: {error}")
+            self._violated("FRAME", f"connection {transport.number} was closed, but what came on it is sound: {error}")

@@ -138,7 +138,7 @@ class Run:
         del loop
         error = context.get("exception")
         if not (isinstance(error, RuntimeError) and "caller's own" in str(error)):
-            self._history.violated("I11", f"{context.get('message')}: {error!r}")
+            self._history.violated("EXCEPTION", f"{context.get('message')}: {error!r}")
 
     # The life
 
@@ -176,7 +176,7 @@ class Run:
             await self._producer.start(wait=False)
         took, bound = self._loop.time() - began, self._plan.number("max_block_ms") / 1000
         if took > bound + 0.01:
-            self._history.violated("I17", f"start took {took} s, more than max_block_ms")
+            self._history.violated("TIMEOUT", f"start took {took} s, more than max_block_ms")
 
     async def _healed(self, callers: Sequence[asyncio.Future[None]]) -> None:
         """End the chaos; every call and every record must end within its time."""
@@ -188,7 +188,7 @@ class Run:
         for caller in callers:
             error = caller.exception() if caller.done() and not caller.cancelled() else None
             if error is not None and not is_end_by_lies(error, self._plan):
-                self._history.violated("I11", f"a call raised {type(error).__name__}: {error}")
+                self._history.violated("EXCEPTION", f"a call raised {type(error).__name__}: {error}")
         await self._within(left + 1, self._flush(), "flush after healing")
         await self._probe()
         await self._watchman.calm_down()
@@ -200,7 +200,7 @@ class Run:
             async with asyncio.timeout(bound_s):
                 await call
         except TimeoutError:
-            self._history.violated("I17", f"{what} did not end within {bound_s:.3f} s after healing")
+            self._history.violated("TIMEOUT", f"{what} did not end within {bound_s:.3f} s after healing")
 
     async def _flush(self) -> None:
         try:
@@ -227,7 +227,7 @@ class Run:
         except UndeliveredError as error:
             self._history.note_undelivered(error)
         except TimeoutError:
-            self._history.violated("I17", "close(1) did not end within 5 s")
+            self._history.violated("TIMEOUT", "close(1) did not end within 5 s")
         await asyncio.sleep(0.2)
         self._watchman.check_gone(self._network)
 
@@ -239,7 +239,7 @@ class Run:
         self._load.resolve()
         for story in history.stories:
             if story.end is End.GIVEN_UP and story.expects_callback and not story.was_called_back:
-                history.violated("I2", f"{story.record} ({story.verb}) was withdrawn, and was not called back")
+                history.violated("ENDS_ONCE", f"{story.record} ({story.verb}) was withdrawn, and was not called back")
         self._interceptor.check(history.violated)
         logs = self._keeper.logs()
         promise = Promise(
@@ -248,8 +248,8 @@ class Run:
             keeps_order=plan.acks != 0,
             is_honest=plan.is_honest,
             keeps_append_time=plan.keeps_append_time,
-            keeps_all="F15" not in plan.enabled and not plan.family.integer_edges,
-            partitions=None if "F21" in plan.enabled else plan.partitions,
+            keeps_all="lost producer state" not in plan.enabled and not plan.family.integer_edges,
+            partitions=None if "topic changes" in plan.enabled else plan.partitions,
         )
         for violation in check_history(history.stories, logs, promise):
             history.violated(*violation)

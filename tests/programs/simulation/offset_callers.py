@@ -68,7 +68,7 @@ class OffsetCaller:
             return
         (error,) = await asyncio.gather(sending, return_exceptions=True)
         if error is not None and story.end is TransactionEnd.COMMITTED:
-            self._history.violated("C8", f"{story}: committed, and its offsets were not: {error!r}")
+            self._history.violated("OFFSETS", f"{story}: committed, and its offsets were not: {error!r}")
 
     def _places(self, *, is_calm: bool) -> list[TopicPartition]:
         places = [TopicPartition(TOPIC, number) for number in range(self._plan.partitions)]
@@ -85,4 +85,4 @@ class OffsetCaller:
         """
         story.is_stale = True
         await txn.send_offsets({(TOPIC, 0): story.number}, member_of(story.group, is_stale=True))
-        self._history.violated("C8", f"{story}: offsets of a generation that the group does not have were taken")
+        self._history.violated("OFFSETS", f"{story}: offsets of a generation that the group does not have were taken")

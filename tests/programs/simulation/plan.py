@@ -29,7 +29,7 @@ BEATS = (0.0, 0.01, 0.02, 0.04)
 """Of the request time-out. Where much arrives together the loop goes round less often."""
 
 LONGEST_PAUSE = 2.0
-"""Of the request time-out: what a broker asks for at most (F19)."""
+"""Longest pause that a broker asks for ("throttle"), in request timeouts."""
 
 BURSTS = (16, 32, 64)
 """What callers bring at a time, from few to many: a run of the many has few requests, one of the few has many."""
@@ -42,7 +42,7 @@ class Strike(NamedTuple):
     """Virtual seconds after the start."""
 
     fault: str
-    """F number."""
+    """A key of `FAULTS`."""
 
     seed: int
     """Of the chance in it, its own so that taking away one strike leaves the others as they are."""
@@ -75,7 +75,7 @@ class Plan:
     """What the topic takes as a batch; None: a megabyte."""
 
     user_faults: bool
-    """F24 is enabled: callers are cancelled, serializers and callbacks raise."""
+    """Whether callers are cancelled, and serializers and callbacks raise."""
 
     uses_bootstrap_name: bool
     starts_before_faults: bool
@@ -122,7 +122,7 @@ class Plan:
     @property
     def longest_pause_s(self) -> float:
         """How long a pause may go on that a broker has asked for just before everything was healed."""
-        return LONGEST_PAUSE * self.number("request_timeout_ms") / 1000 if "F19" in self.enabled else 0.0
+        return LONGEST_PAUSE * self.number("request_timeout_ms") / 1000 if "throttle" in self.enabled else 0.0
 
     @property
     def has_sound_hooks(self) -> bool:
@@ -211,15 +211,16 @@ def _usual_plan(family_name: str, seed: int, schedule: str) -> Plan:
         clients=clients,
         pace_s=chance.choice((0.0, 0.0, 0.5) if family.closes_early else (0.0, 0.5, 1.0)) * chaos_s * clients / records,
         max_message_bytes=_draw(chance, family.max_message_bytes) if family.max_message_bytes else None,
-        user_faults="F24" in enabled,
-        uses_bootstrap_name=chance.random() < 0.5 or "F22" in enabled,
+        user_faults="user faults" in enabled,
+        uses_bootstrap_name=chance.random() < 0.5 or "cluster moves" in enabled,
         starts_before_faults=chance.random() < 0.7,
         chaos_s=chaos_s,
         enabled=enabled,
-        strikes=_strikes(family, [fault for fault in enabled if fault != "F24"], chance, chaos_s),
+        strikes=_strikes(family, [fault for fault in enabled if fault != "user faults"], chance, chaos_s),
         beat_s=chance.choice(BEATS) * request_s,
         burst=chance.choice(BURSTS),
-        keeps_append_time="F21" not in enabled and Random(f"topic-{family_name}-{seed}").random() < APPEND_TIME,
+        keeps_append_time="topic changes" not in enabled
+        and Random(f"topic-{family_name}-{seed}").random() < APPEND_TIME,
         schedule=schedule,
     )
 
@@ -294,5 +295,6 @@ def _strikes(family: Family, faults: list[str], chance: Random, chaos_s: float) 
 
 def _rare_strike(fault: str, plan: Plan) -> Strike:
     """Before anything is sent, or at any time."""
-    chance = Random(f"strike-{fault}-{plan.seed}")
+    salt = {"stalled reads": "F8"}.get(fault, fault)  # its former name: seeds go on meaning the same run
+    chance = Random(f"strike-{salt}-{plan.seed}")
     return Strike(chance.choice((0.0, plan.chaos_s)) * chance.random(), fault, chance.getrandbits(32))

@@ -34,7 +34,19 @@ BEHIND: Final = int(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
 COUNTED: Final = FEW | {int(ErrorCode.CONCURRENT_TRANSACTIONS), BEHIND}
 """Codes that change how often a batch may be sent."""
 
-MOVING: Final = frozenset(("F11", "F12", "F13", "F14", "F21", "F22", "outage", "lies", "F25"))
+MOVING: Final = frozenset(
+    (
+        "stale metadata",
+        "no leader",
+        "crash",
+        "crash with loss",
+        "topic changes",
+        "cluster moves",
+        "outage",
+        "lies",
+        "hostile bytes",
+    )
+)
 """Faults after which leaders move, and batches follow them without a pause."""
 
 Key = tuple[int, int]
@@ -118,7 +130,7 @@ class ResendWatch:
         pause_s = SPREAD * min(self._first_ms << min(failures - 1, 20), self._most_ms) / 1000
         if now < self._last[batch] + pause_s:
             passed_s = now - self._last[batch]
-            self._history.violated("I22", f"{batch} is sent again after {passed_s:.6f} s, failure {failures}")
+            self._history.violated("PACE", f"{batch} is sent again after {passed_s:.6f} s, failure {failures}")
 
     def asked_for_id(self, now: float) -> None:
         """Look at one InitProducerId of a producer without a transactional id."""
@@ -126,5 +138,5 @@ class ResendWatch:
 
     def _look_at_pace(self, lately: deque[float], pause_s: float, now: float, *, what: str) -> None:
         if len(lately) == AT_ONCE and now < lately[0] + pause_s:
-            self._history.violated("I22", f"{AT_ONCE + 1} {what} in {now - lately[0]:.6f} s")
+            self._history.violated("PACE", f"{AT_ONCE + 1} {what} in {now - lately[0]:.6f} s")
         lately.append(now)

@@ -1,4 +1,4 @@
-"""I25: no payload in what the producer says of itself: events, errors and what hangs on them, and every `repr`.
+"""SECRECY: no payload in what the producer says of itself: events, errors and what hangs on them, and every `repr`.
 
 Payloads of a simulation begin with the name of their record and a bar, and most go on with words that nobody else
 uses. So whoever quotes one, from its beginning or out of its middle, is found out by its text.
@@ -30,7 +30,7 @@ class Secrecy:
             return  # as almost always, and to know it takes less time than to search
         found = _PAYLOAD.search(text)
         if found is not None:
-            self._violated("I25", f"{what} holds a payload ({found[0]!r}): {text[:200]}")
+            self._violated("SECRECY", f"{what} holds a payload ({found[0]!r}): {text[:200]}")
 
     def look_at_error(self, error: BaseException) -> None:
         """Look at an error, at what it came of, and at what hangs on each of them."""

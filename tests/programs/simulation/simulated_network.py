@@ -203,7 +203,7 @@ class SimulatedNetwork:
         if node.cut_times > 0:
             node.cut_times -= 1
             transport.is_cut = True
-            self.watch.fired("F4")
+            self.watch.fired("half request")
             part = data[: self._random.randrange(len(data))]
             self._carry_up(transport, part)
             self.loop.call_at(self._up_time(transport), self.cut, transport, "cut in the middle of a request")
@@ -261,7 +261,7 @@ class SimulatedNetwork:
         if fate is Fate.OPEN and not is_last:
             self._plan_ghost(transport, frame, is_last=True)
         if fate is Fate.MAY_REPEAT and broker.is_alive:
-            self.watch.fired("F7")
+            self.watch.fired("repeated requests")
             number = next(self._numbers)
             broker.connected(number)
             broker.receive(number, memoryview(frame)[_LENGTH.size :], self.loop.time())
@@ -381,6 +381,6 @@ class SimulatedNetwork:
         if len(data) < 2:
             return [data]
         node.fragment_times -= 1
-        self.watch.fired("F9")
+        self.watch.fired("fragments")
         single = min(self._random.randrange(1, _FRAGMENTS), len(data) - 1)
         return [*(data[i : i + 1] for i in range(single)), data[single:]]

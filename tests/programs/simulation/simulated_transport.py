@@ -6,7 +6,7 @@
           └──────────── down, after a latency ───────────────────────────┘
 
 Bytes that the node does not read stay in the transport as they were given, not copied, as CPython's own transports
-do: if somebody changes them meanwhile, the checksum taken at the write no longer fits when they leave (I9).
+do: if the program changes them meanwhile, the checksum taken at the write differs when they leave (SENT_BYTES).
 """
 
 import asyncio
@@ -145,7 +145,9 @@ class SimulatedTransport(asyncio.Transport):
         while self._kept and limit > 0:
             piece, checksum = self._kept.popleft()
             if zlib.crc32(piece) != checksum:
-                self._network.violated("I9", f"bytes on connection {self.number} changed while the transport held them")
+                self._network.violated(
+                    "SENT_BYTES", f"bytes on connection {self.number} changed while the transport held them"
+                )
             sent = bytes(piece[:limit])
             if len(sent) < len(piece):
                 rest = memoryview(piece)[limit:]

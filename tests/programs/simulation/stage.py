@@ -150,7 +150,7 @@ class Stage:
         await self.enqueue(partition, size=size)
         error = self._load.history.stories[-1].error
         if BufferTimeoutError.__name__ in error:
-            self._load.history.violated("I15", f"nobody served who waited for memory: {error}")
+            self._load.history.violated("MEMORY", f"nobody served who waited for memory: {error}")
 
     async def flush(self, timeout_s: float | None = None) -> None:
         """Flush: what was accepted before has ended then, unless the time is over before."""
@@ -166,7 +166,7 @@ class Stage:
             return
         late = [str(story.record) for story in before if story.delivery is not None and not story.delivery.done()]
         if late:
-            self._load.history.violated("I19", f"flush returned before {', '.join(late)} had ended")
+            self._load.history.violated("FLUSH", f"flush returned before {', '.join(late)} had ended")
 
     async def close(self, timeout_s: float) -> None:
         """Close: nothing is open then."""
@@ -177,13 +177,13 @@ class Stage:
             self._load.history.note("caller", "close: %s", error)
         open_ = [str(story.record) for story in self._load.deliveries if story.delivery and not story.delivery.done()]
         if open_:
-            self._load.history.violated("I2", f"{', '.join(open_)} open after close")
+            self._load.history.violated("ENDS_ONCE", f"{', '.join(open_)} open after close")
 
     async def together(self, *calls: Awaitable[Any]) -> None:
         """Let several callers do something at the same time, and all records end."""
         for end in await asyncio.gather(*calls, return_exceptions=True):
             if isinstance(end, Exception):
-                self._load.history.violated("I11", f"a call raised {end!r}")
+                self._load.history.violated("EXCEPTION", f"a call raised {end!r}")
         for story in self._load.deliveries:  # `asyncio.wait` would begin with any
             if story.delivery is not None:
                 await asyncio.wait([story.delivery])

@@ -7,7 +7,7 @@ from tests.programs.simulation.shrinker import PLAIN_OPTIONS, shrink
 def needs_two_strikes_and_seven_records(plan: Plan) -> bool:
     """Stand for a defect that shows only then."""
     kinds = [strike.fault for strike in plan.strikes]
-    return {"F11", "F5"} <= set(kinds) and plan.records >= 7
+    return {"stale metadata", "late responses"} <= set(kinds) and plan.records >= 7
 
 
 def broken_plan() -> Plan:
@@ -23,7 +23,7 @@ def test_only_what_is_needed_is_left() -> None:
     """One strike of each kind, seven records, one caller, plain options."""
     shrunk = shrink(broken_plan(), needs_two_strikes_and_seven_records).plan
 
-    assert sorted(strike.fault for strike in shrunk.strikes) == ["F11", "F5"]
+    assert sorted(strike.fault for strike in shrunk.strikes) == ["late responses", "stale metadata"]
     assert (shrunk.records, shrunk.clients) == (7, 1)
     assert {name: shrunk.options[name] for name in PLAIN_OPTIONS} == PLAIN_OPTIONS
 

@@ -51,7 +51,7 @@ def renewed_again_after(wait_s: float) -> list[str]:
 def test_what_was_done_may_be_asked_for_again_at_once() -> None:
     """The abort of a transaction, and that of what a stray opened after it, have the same bytes."""
     assert asked_again_after(0.001, code=0) == []
-    assert asked_again_after(0.001, code=14) == ["I22"]
+    assert asked_again_after(0.001, code=14) == ["PACE"]
 
 
 def sent(*steps: tuple[str, int], is_v1: bool = True) -> list[str]:
@@ -76,19 +76,19 @@ def test_pauses_as_configured_are_right() -> None:
 @pytest.mark.parametrize("waits_s", [(0.001,), (0.1, 0.1), (0.5,), (0.1, 0.9)])
 def test_pauses_that_are_too_short_or_too_long_are_found(waits_s: tuple[float, ...]) -> None:
     """The first, or one that did not grow, or grew too much."""
-    assert asked_again_after(*waits_s) == ["I22"]
+    assert asked_again_after(*waits_s) == ["PACE"]
 
 
 def test_look_in_between_makes_no_pause_shorter() -> None:
     """It belongs to the attempt that it goes ahead of."""
-    assert (renewed_again_after(0.1), renewed_again_after(0.01)) == ([], ["I22"])
+    assert (renewed_again_after(0.1), renewed_again_after(0.01)) == ([], ["PACE"])
 
 
 def test_second_batch_before_the_first_is_acknowledged_is_found() -> None:
     """Under V1 always, under V2 after a refusal."""
     refused = (("send", 1), ("6", 1), ("send", 2), ("send", 3))
 
-    assert (sent(("send", 1), ("send", 2)), sent(*refused, is_v1=False)) == (["I7"], ["I7"])
+    assert (sent(("send", 1), ("send", 2)), sent(*refused, is_v1=False)) == (["IN_FLIGHT"], ["IN_FLIGHT"])
 
 
 def test_batches_behind_one_that_was_acknowledged_are_right() -> None:

@@ -165,7 +165,7 @@ class TransactionCaller:
             raise
 
     async def _until_heard(self, end: Callable[[], Coroutine[object, object, None]]) -> None:
-        """Ask for an end, give up, and ask again, by several tasks at once: they join what is under way (I18)."""
+        """Ask for an end, give up, and ask again, from several tasks at once: they join the end under way."""
         asked = 0
         while asked < MOST_ASKED and self._chance.random() < IMPATIENT and not self._is_calm:
             asked += 1
@@ -180,7 +180,7 @@ class TransactionCaller:
         # Once one is told, it is over for the others; which is the first is the schedule's to say.
         told = next((each for each in answers if not isinstance(each, IllegalStateError)), answers[0])
         if isinstance(told, IllegalStateError) and asked:
-            self._history.violated("I18", f"an end that was asked for {asked + 1} times is not joined: {told}")
+            self._history.violated("JOINED_END", f"an end that was asked for {asked + 1} times is not joined: {told}")
         if isinstance(told, BaseException):
             raise told
         return None

@@ -1,4 +1,4 @@
-"""What callers were told of their transactions, and how that is compared with the logs: I3, I12, I14, C7-C9.
+"""What callers were told of their transactions, and its comparison with the logs.
 
 A transaction is there as a whole or not at all, its offsets too. One that was committed for its caller is there;
 one that was never asked to be committed, or that its caller was told to be aborted, is not; of the rest nobody knows.
@@ -138,16 +138,18 @@ def check_transactions(stories: Sequence[TransactionStory], outcome: Outcome) ->
 def _check_whole(story: TransactionStory, seen: Counter[int], outcome: Outcome) -> Iterator[Violation]:
     twice = [number for number, times in seen.items() if times > 1]
     if twice:
-        yield Violation("I3", f"{story}: records {twice} are there more than once")
+        yield Violation("DUPLICATE", f"{story}: records {twice} are there more than once")
     if outcome.offsets.get(story.group) == TORN:
-        yield Violation("C8", f"{story}: of its offsets in {story.offset_places} some are not there, or altered")
+        yield Violation("OFFSETS", f"{story}: of its offsets in {story.offset_places} some are not there, or altered")
     has_offset = outcome.offsets.get(story.group, -1) == story.number
     match story.end:
         case TransactionEnd.COMMITTED:
             yield from _check_committed(story, set(seen), outcome, has_offset=has_offset)
         case TransactionEnd.ABORTED:
             if seen or has_offset:
-                yield Violation("I12", f"{story}: records {sorted(seen)} are there, its offset: {has_offset}")
+                yield Violation(
+                    "TRANSACTION_END", f"{story}: records {sorted(seen)} are there, its offset: {has_offset}"
+                )
         case _:
             yield from _check_torn(story, set(seen), has_offset=has_offset)
 
@@ -157,23 +159,25 @@ def _check_committed(
 ) -> Iterator[Violation]:
     expected = set(story.records)
     if present != expected:
-        yield Violation("I12", f"{story}: of {len(expected)} records {sorted(expected - present)} are missing")
+        yield Violation(
+            "TRANSACTION_END", f"{story}: of {len(expected)} records {sorted(expected - present)} are missing"
+        )
     if story.has_offset and not has_offset:
-        yield Violation("C8", f"{story}: its offset is missing")
+        yield Violation("OFFSETS", f"{story}: its offset is missing")
     is_late = story.began_at >= outcome.fenced_at.get(story.producer, float("inf"))
     if is_late and (expected or story.has_offset):
-        yield Violation("C9", f"{story}: began after its producer was fenced")
+        yield Violation("FENCED", f"{story}: began after its producer was fenced")
     is_of_nobody = story.began_at >= outcome.forgotten_at.get(story.producer, math.inf)
     if is_of_nobody and (expected or story.has_offset):
-        yield Violation("C10", f"{story}: began after the brokers had forgotten its producer")
+        yield Violation("FORGOTTEN", f"{story}: began after the brokers had forgotten its producer")
 
 
 def _check_torn(story: TransactionStory, present: set[int], *, has_offset: bool) -> Iterator[Violation]:
     expected = set(story.records)
     if present and not expected <= present:
-        yield Violation("C7", f"{story}: torn, of {len(expected)} records {sorted(present)} are there")
+        yield Violation("ATOMIC", f"{story}: torn, of {len(expected)} records {sorted(present)} are there")
     if story.has_offset and expected and has_offset != bool(present):
-        yield Violation("C8", f"{story}: records there: {bool(present)}, offset there: {has_offset}")
+        yield Violation("OFFSETS", f"{story}: records there: {bool(present)}, offset there: {has_offset}")
 
 
 def _check_order(committed: Mapping[int, Sequence[LoggedRecord]]) -> Iterator[Violation]:
@@ -182,11 +186,11 @@ def _check_order(committed: Mapping[int, Sequence[LoggedRecord]]) -> Iterator[Vi
         places = [Place.of(record) for record in records]
         for before, after in pairwise(places):
             if before.transaction == after.transaction and before.number > after.number:
-                yield Violation("I3", f"partition {partition}: {after} after {before}")
+                yield Violation("ORDER", f"partition {partition}: {after} after {before}")
 
 
 def _check_spans(partition: int, batches: Sequence[LoggedBatch]) -> Iterator[Violation]:
-    """I14: what one commit marker ends is of one transaction."""
+    """ONE_TRANSACTION: what one commit marker ends is of one transaction."""
     open_records: dict[int, list[Place]] = defaultdict(list)
     for batch in batches:
         if not batch.is_control:
@@ -194,4 +198,6 @@ def _check_spans(partition: int, batches: Sequence[LoggedBatch]) -> Iterator[Vio
             continue
         ended = {place.transaction for place in open_records.pop(batch.producer_id, [])}
         if marker_of(batch).is_commit and len(ended) > 1:
-            yield Violation("I14", f"partition {partition}: one commit ends records of transactions {sorted(ended)}")
+            yield Violation(
+                "ONE_TRANSACTION", f"partition {partition}: one commit ends records of transactions {sorted(ended)}"
+            )

@@ -50,7 +50,7 @@ _LIVES_OF_ONE = 3
 """The one that is never started, the one that is, and the heir in the end."""
 
 _FORGOTTEN = "INVALID_PRODUCER_ID_MAPPING"
-_OF_ONE_PRODUCER = frozenset({"I6", "I7", "I22"})
+_OF_ONE_PRODUCER = frozenset({"EPOCH", "IN_FLIGHT", "PACE"})
 _WAITED = "was waited at"
 
 
@@ -181,14 +181,14 @@ class TransactionalRun(Run):
         await self._within(bound, asyncio.wait(callers), "the callers")
         for caller in callers:
             if caller.done() and not caller.cancelled() and (error := caller.exception()) is not None:
-                self._history.violated("I11", f"a call raised {type(error).__name__}: {error}")
+                self._history.violated("EXCEPTION", f"a call raised {type(error).__name__}: {error}")
         await self._within(_AFTER_HEALING_S, self._last_transaction(), "a transaction after healing")
         await self._within(_AFTER_HEALING_S, check_misuse(self._producer, self._history), "calls that are refused")
         await self._leave_open()
         await self._end_all()
 
     def _look_inside(self, every_s: float) -> None:
-        """I20: what can be sent or asked is, at moments at which nothing else happens."""
+        """STUCK: what can be sent or asked is, at moments at which nothing else happens."""
         if self._is_over:
             return
         inside = TransactionsInside(self._producer)
@@ -241,7 +241,7 @@ class TransactionalRun(Run):
             except KafkaError as error:
                 self._history.note("caller", "close: %s", error)
             except TimeoutError:
-                self._history.violated("I17", "close(1) did not end within 10 s")
+                self._history.violated("TIMEOUT", "close(1) did not end within 10 s")
         await asyncio.sleep(_MARKERS_S)
         self._check_readers_get_on("after close")
         heir = self._make_producer()

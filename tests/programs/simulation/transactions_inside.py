@@ -14,7 +14,7 @@ class TransactionsInside(Inside):
     """The parts of a transactional producer that runs."""
 
     def check_asking(self, violated: Callable[[str, str], None], *, longest_pause_s: float) -> None:
-        """I20: what a coordinator is to be asked is asked, or will be when the longest pause is over."""
+        """STUCK: what a coordinator is to be asked is asked, or will be when the longest pause is over."""
         runner = None if self._running is None else self._running.transactions
         if self._running is None or runner is None or not self._running.metadata.cluster.nodes:
             return
@@ -27,6 +27,6 @@ class TransactionsInside(Inside):
             return
         now = self._running.loop.time()
         if rings_at is None:
-            violated("I20", f"{wanted.api.name} is wanted, and nobody asks: {manager!r}")
+            violated("STUCK", f"{wanted.api.name} is wanted, and nobody asks: {manager!r}")
         elif rings_at > now + longest_pause_s + SLACK_S:
-            violated("I20", f"{wanted.api.name} is wanted, and is asked in {rings_at - now:.3f} s: {manager!r}")
+            violated("STUCK", f"{wanted.api.name} is wanted, and is asked in {rings_at - now:.3f} s: {manager!r}")

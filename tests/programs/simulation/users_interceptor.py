@@ -45,9 +45,9 @@ class UsersInterceptor(ProducerInterceptor):
         self._fail()
 
     def check(self, violated: Callable[[str, str], None]) -> None:
-        """I2: it is told once what became of each record that it let pass; to be called when all have ended."""
+        """ENDS_ONCE: it is told once what became of each record that it let pass; to be called when all have ended."""
         if self._told != self._passed:
-            violated("I2", f"the interceptor let {self._passed} records pass, and was told of {self._told} ends")
+            violated("ENDS_ONCE", f"the interceptor let {self._passed} records pass, and was told of {self._told} ends")
 
     def _fail(self) -> None:
         if self._errs and self._chance.random() < _FAILS:

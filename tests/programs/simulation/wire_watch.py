@@ -1,11 +1,11 @@
 """Looks at every frame between producer and brokers: what no caller can see is checked here.
 
-* I5, I8: one identity (producer id, epoch, sequence) of a partition names one record, for ever.
-* I6: a partition's epoch never goes back.
+* SEQUENCE: one identity (producer id, epoch, sequence) of a partition names one record, for the whole run.
+* EPOCH: a partition's epoch never goes back.
 * SIZE: no batch of several records is larger than `batch_size`, and the batches of no request than `max_request_size`.
 * TIMES: a batch that says how late its latest record is says it right.
-* I7: no more Produce requests in flight on a connection than configured.
-* I22: one Metadata request in flight, and another to another node where the first is met with silence.
+* IN_FLIGHT: no more Produce requests in flight on a connection than configured.
+* PACE: one Metadata request in flight, and a second to another node only where the first is not answered.
 * RETRIES: no batch is sent more often than `retries` allow, or again and again without a pause (`resend_watch.py`).
 * IDLE: no connection is used again after `connections_max_idle_ms` without use.
 """
@@ -110,7 +110,7 @@ class WireWatch:
         self._refresh_pause_s = SPREAD * plan.number("retry_backoff_ms") / 1000
         self._attempts: dict[str, deque[float]] = {}  # to connect to an address: when, the last few
         self._pause_s = SPREAD * plan.number("reconnect_backoff_ms") / 1000
-        self._is_hostile = bool({"F25", "lies"} & set(plan.enabled))
+        self._is_hostile = bool({"hostile bytes", "lies"} & set(plan.enabled))
         self._history = history
         self._is_recording = history.is_recording
         self._max_in_flight = plan.number("max_in_flight_requests_per_connection")
@@ -144,11 +144,11 @@ class WireWatch:
     # Connections
 
     def connecting(self, host: str) -> None:
-        """I22: the producer begins to connect, not again and again without a pause."""
+        """PACE: the producer begins to connect, not again and again without a pause."""
         now = self._clock()
         lately = self._attempts.setdefault(host, deque(maxlen=AT_ONCE))
         if len(lately) == AT_ONCE and now < lately[0] + self._pause_s:
-            self.violated("I22", f"{AT_ONCE + 1} attempts to connect to {host} in {now - lately[0]:.6f} s")
+            self.violated("PACE", f"{AT_ONCE + 1} attempts to connect to {host} in {now - lately[0]:.6f} s")
         lately.append(now)
 
     def connected(self, transport: SimulatedTransport) -> None:
@@ -165,7 +165,7 @@ class WireWatch:
         is_given_up = "no answer within" in str(error) and not self._is_hostile
         # An answer may arrive at the very instant at which the time is over, and be noticed after it.
         if is_given_up and _TICK_S < waited_s < self._request_timeout_s - _TICK_S:
-            self.violated("I17", f"connection {transport.number} was given up after {waited_s:.6f} s: {error}")
+            self.violated("TIMEOUT", f"connection {transport.number} was given up after {waited_s:.6f} s: {error}")
 
     def died(self, node: int) -> None:
         """A broker is dead, and so is its pause: metadata without it makes the client forget both."""
@@ -200,7 +200,7 @@ class WireWatch:
         if self._is_answered:
             asked[correlation_id] = api
         if len(asked) > self._max_in_flight and list(asked.values()).count(_PRODUCE) > self._max_in_flight:
-            self.violated("I7", f"more than {self._max_in_flight} Produce requests on connection {number}")
+            self.violated("IN_FLIGHT", f"more than {self._max_in_flight} Produce requests on connection {number}")
         if self._looks_into_requests:
             self._look_at_batches(produce_in(frame, version), (number, correlation_id), transport)
         return True
@@ -235,16 +235,16 @@ class WireWatch:
         asked = self._metadata_in_flight
         patience_s = min(self._request_timeout_s, _SILENCE_S) - _TICK_S
         if sum(now < at + patience_s for at in asked.values()) > 1:
-            self.violated("I22", "a third Metadata request while one and its hedge are in flight")
+            self.violated("PACE", "a third Metadata request while one and its hedge are in flight")
         asked[key] = now
         if len(self._refreshes) == AT_ONCE and now < self._refreshes[0] + self._refresh_pause_s:
-            self.violated("I22", f"{AT_ONCE + 1} Metadata requests in {now - self._refreshes[0]:.6f} s")
+            self.violated("PACE", f"{AT_ONCE + 1} Metadata requests in {now - self._refreshes[0]:.6f} s")
         self._refreshes.append(now)
 
     def _look_at_batches(self, request: ProduceRequest, key: tuple[int, int], transport: SimulatedTransport) -> None:
         size = sum(len(produced.records or b"") for produced in request.partitions)
         if self._is_answered and request.timeout_ms >= self._request_timeout_s * 1000:
-            self.violated("I17", f"a broker may wait for {request.timeout_ms} ms, longer than anybody waits for it")
+            self.violated("TIMEOUT", f"a broker may wait for {request.timeout_ms} ms, longer than anybody waits for it")
         if len(request.partitions) > 1 and size > self._max_request_size:
             self.violated("SIZE", f"{len(request.partitions)} batches in {size} bytes: more than max.request.size")
         for produced in request.partitions:
@@ -272,9 +272,9 @@ class WireWatch:
             self.violated("TIMES", f"a batch says that its latest record is of {header.max_timestamp}, not {latest}")
 
     def _look_at_epoch(self, who: tuple[object, int, int], epoch: int) -> None:
-        """I6: an epoch is left when nothing of it is unresolved, so nothing is sent under it any more."""
+        """EPOCH: an epoch is left when nothing of it is unresolved, so nothing is sent under it any more."""
         if epoch < self._epochs.get(who, epoch):
-            self.violated("I6", f"a batch of {who} goes out under epoch {epoch}, after epoch {self._epochs[who]}")
+            self.violated("EPOCH", f"a batch of {who} goes out under epoch {epoch}, after epoch {self._epochs[who]}")
         self._epochs[who] = epoch
 
     def _look_at_identity(self, who: tuple[object, int, int, int], header: BatchHeader, records: memoryview) -> None:
@@ -284,7 +284,9 @@ class WireWatch:
         # The parts of a split batch keep its sequences, so the first part begins as the whole did.
         for before, now in zip(decode_records(known[1]), decode_records(records), strict=False):
             if (before.key, before.value, before.timestamp) != (now.key, now.value, now.timestamp):
-                self.violated("I5", f"sequence {now.sequence} of {who} was given to {before.value!r} and {now.value!r}")
+                self.violated(
+                    "SEQUENCE", f"sequence {now.sequence} of {who} was given to {before.value!r} and {now.value!r}"
+                )
                 return
         self._sequences[*who, header.base_sequence] = (header.crc, bytes(records))
 
@@ -343,7 +345,7 @@ class WireWatch:
         since = self._oldest_since.get(number)
         if since is not None:
             if now - since > self._request_timeout_s + _TICK_S and not transport.is_spoilt:
-                self.violated("I17", f"connection {number} was waited at for {now - since:.6f} s")
+                self.violated("TIMEOUT", f"connection {number} was waited at for {now - since:.6f} s")
             self._oldest_since[number] = now
         api = transport.asked.pop(correlation_id, None)
         if api is not None and self._throttles and key in self._throttles:

@@ -1,6 +1,6 @@
 """The history of each client in memory: a few bytes a record, by the record's position n.
 
-Loading checks what a history must be in itself (I2): positions without gaps, one outcome each, none missing, in time.
+Loading checks what a history must be in itself (ENDS_ONCE): positions without gaps, one outcome each, all in time.
 """
 
 import dataclasses
@@ -46,7 +46,7 @@ class ClientHistory:
 
     def _invoke(self, row: Row, verdict: Verdict) -> None:
         if row.n != len(self):
-            verdict.add("I2", f"client {self.client} invoked n={row.n} after {len(self)} records")
+            verdict.add("ENDS_ONCE", f"client {self.client} invoked n={row.n} after {len(self)} records")
             return
         self.outcome.append(Kind.INVOKE)
         self.topic.append(row.topic)
@@ -60,7 +60,7 @@ class ClientHistory:
     def _end(self, row: Row, verdict: Verdict) -> None:
         n = row.n
         if n >= len(self) or self.outcome[n] != Kind.INVOKE:
-            verdict.add("I2", f"client {self.client} n={n} ended again, or before it was invoked: {row}")
+            verdict.add("ENDS_ONCE", f"client {self.client} n={n} ended again, or before it was invoked: {row}")
             return
         self.outcome[n] = row.kind
         self.ended_us[n] = row.time_us
@@ -68,9 +68,9 @@ class ClientHistory:
             return
         self.acknowledged_us.append(row.time_us)
         if self.partition[n] not in {-1, row.partition} or row.topic != self.topic[n]:
-            verdict.add("C6", f"client {self.client} n={n} asked for {self.partition[n]}, told {row}")
+            verdict.add("RECORD_METADATA", f"client {self.client} n={n} asked for {self.partition[n]}, told {row}")
         if row.timestamp != self.sent_ms[n]:
-            verdict.add("C6", f"client {self.client} n={n} sent at {self.sent_ms[n]}, told {row}")
+            verdict.add("RECORD_METADATA", f"client {self.client} n={n} sent at {self.sent_ms[n]}, told {row}")
         self.partition[n], self.offset[n] = row.partition, row.offset
 
     def first_acknowledged_after(self, time_us: int) -> int | None:
@@ -110,14 +110,14 @@ def check_endings(history: ClientHistory, deadline: Deadline, verdict: Verdict) 
     longest = 0
     for n, outcome in enumerate(history.outcome):
         if outcome == Kind.INVOKE:
-            verdict.add("I2", f"client {history.client} n={n} never ended")
+            verdict.add("ENDS_ONCE", f"client {history.client} n={n} never ended")
             continue
         life = history.ended_us[n] - history.invoked_us[n]
         if life > deadline.limit_us:
             life -= overlap(history.invoked_us[n], history.ended_us[n], deadline.lags)
         longest = max(longest, life)
         if life > deadline.limit_us:
-            verdict.add("I2", f"client {history.client} n={n} ended after {life / 1e6:.1f} s")
+            verdict.add("ENDS_ONCE", f"client {history.client} n={n} ended after {life / 1e6:.1f} s")
     return longest
 
 

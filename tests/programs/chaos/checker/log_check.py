@@ -1,4 +1,4 @@
-"""Checks one log against the histories: C1 to C6.
+"""Checks one log against the histories: LOST, ORDER, NOT_WRITTEN, DUPLICATE, FOREIGN and RECORD_METADATA.
 
 A record is (client, n). Each dump is one life of one topic, by topic id; a topic that was deleted has several.
 """
@@ -44,12 +44,12 @@ class LogCheck:
         last_offset: dict[int, int] = {}
         for row in read_dump(self._dump):
             if row.offset <= last_offset.get(row.partition, -1):
-                self._verdict.add("C5", f"offset {row.offset} comes again or late: {self._name(row)}")
+                self._verdict.add("FOREIGN", f"offset {row.offset} comes again or late: {self._name(row)}")
             last_offset[row.partition] = row.offset
             self._take(row)
         for partition, end in self.covered.ends.items():
             if last_offset.get(partition, -1) != end - 1:
-                self._verdict.add("C5", f"partition {partition} ends at {end}, its last record is missing")
+                self._verdict.add("FOREIGN", f"partition {partition} ends at {end}, its last record is missing")
         for client, n in self._missing():
             self._judge_missing(self._histories[client], n, events)
 
@@ -74,9 +74,9 @@ class LogCheck:
             self._partitions[row.partition].append(row.offset, row.leader_epoch)
         history = self._histories.get(row.client)
         if row.finding != Finding.OURS:
-            self._verdict.add("C5", f"{Finding(row.finding).name} record: {self._name(row)}")
+            self._verdict.add("FOREIGN", f"{Finding(row.finding).name} record: {self._name(row)}")
         elif history is None or row.n >= len(history) or history.topic[row.n] != self.covered.topic:
-            self._verdict.add("C5", f"nobody sent it: {self._name(row)}")
+            self._verdict.add("FOREIGN", f"nobody sent it: {self._name(row)}")
         else:
             self._take_ours(row, history)
 
@@ -84,17 +84,17 @@ class LogCheck:
         """A record that somebody invoked."""
         n, outcome = row.n, history.outcome[row.n]
         if history.sent_ms[n] != row.timestamp:
-            self._verdict.add("C6", f"sent with timestamp {history.sent_ms[n]}: {self._name(row)}")
+            self._verdict.add("RECORD_METADATA", f"sent with timestamp {history.sent_ms[n]}: {self._name(row)}")
         copies = self._copies.setdefault(row.client, bytearray(len(history)))
         copies[n] = min(copies[n] + 1, 255)
         if copies[n] > 1:
             self.counts["second_copies"] += 1
             if self._idempotent:
-                self._verdict.add("C4", f"copy {copies[n]} of a record {Kind(outcome).name}: {self._name(row)}")
+                self._verdict.add("DUPLICATE", f"copy {copies[n]} of a record {Kind(outcome).name}: {self._name(row)}")
         if outcome == Kind.OK:
             self._take_acknowledged(row, history, is_first=copies[n] == 1)
         elif outcome == Kind.NOT_WRITTEN:
-            self._verdict.add("C3", f"told NOT_WRITTEN: {self._name(row)}")
+            self._verdict.add("NOT_WRITTEN", f"told NOT_WRITTEN: {self._name(row)}")
         elif copies[n] == 1:
             self.counts["unknown_written"] += 1
 
@@ -109,7 +109,7 @@ class LogCheck:
         if is_first:
             key = row.client, row.partition, history.is_chosen[n]
             if n < self._last_acknowledged.get(key, -1):
-                self._verdict.add("C2", f"after n={self._last_acknowledged[key]} comes {self._name(row)}")
+                self._verdict.add("ORDER", f"after n={self._last_acknowledged[key]} comes {self._name(row)}")
             self._last_acknowledged[key] = max(n, self._last_acknowledged.get(key, -1))
 
     def _missing(self) -> Iterator[tuple[int, int]]:
@@ -134,9 +134,9 @@ class LogCheck:
         ):
             self.counts["losses_explained"] += 1
         elif self.found(history.client, n) == ELSEWHERE:
-            self._verdict.add("C6", f"elsewhere: {text}")
+            self._verdict.add("RECORD_METADATA", f"elsewhere: {text}")
         else:
-            self._verdict.add("C1", f"lost: {text}")
+            self._verdict.add("LOST", f"lost: {text}")
 
     def _epoch_before(self, history: ClientHistory, n: int) -> int:
         """Epoch of the client's last record that was acknowledged before, in its partition and still in its place."""
@@ -155,7 +155,7 @@ class LogCheck:
 
 
 def check_all_lives(checks: Sequence[LogCheck], histories: Histories, verdict: Verdict) -> None:
-    """C6 for records that no single life of a topic has to hold: found, then in their place in one of the lives."""
+    """RECORD_METADATA for records sent around the deletion of a topic: those found are in their place in one life."""
     by_topic: defaultdict[int, list[LogCheck]] = defaultdict(list)
     for check in checks:
         by_topic[check.covered.topic].append(check)
@@ -172,4 +172,6 @@ def _check_lives(topic: int, lives: Sequence[LogCheck], histories: Histories, *,
                 continue
             found = {life.found(client, n) for life in lives}
             if ELSEWHERE in found and IN_PLACE not in found:
-                verdict.add("C6", f"client {client} n={n} of a topic made again is not where it was told to be")
+                verdict.add(
+                    "RECORD_METADATA", f"client {client} n={n} of a topic made again is not where it was told to be"
+                )

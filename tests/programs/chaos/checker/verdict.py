@@ -4,25 +4,10 @@ import dataclasses
 from collections import Counter
 from collections.abc import Iterator
 
+from tests.programs.checks import CHECKS
+
 TOLD_AT_MOST = 20
 """How many violations of one check are told; all are counted."""
-
-CHECKS = {
-    "I2": "every record ends exactly once, and in time",
-    "C1": "acknowledged records are in the log",
-    "C2": "first copies of acknowledged records are in the order of sending, by client and partition",
-    "C3": "records said to be NOT_WRITTEN are not in the log",
-    "C4": "no record is in the log twice",
-    "C5": "nothing else is in the log",
-    "C6": "offsets, timestamps and partitions that were told are those of the log",
-    "C7": "transactions are visible whole or not at all, committed ones are, aborted ones never",
-    "C8": "offsets are committed if and only if what was made of their records is visible",
-    "C9": "nothing that a fenced producer wrote becomes visible",
-    "C10": "the first acknowledgement comes soon after healing",
-    "C11": "close ends within its timeout",
-    "C12": "no error is logged without a cause",
-}
-"""The checks, by their names in the plan."""
 
 
 @dataclasses.dataclass(slots=True)
