@@ -224,11 +224,6 @@ def test_config_equals_by_content_and_can_be_copied() -> None:
     assert config() != original
 
 
-def test_config_repr_shows_what_was_given() -> None:
-    """One line; the defaults are in the documentation."""
-    assert repr(config(linger_ms=3)) == "ProducerConfig(bootstrap_servers='h:9092', linger_ms=3)"
-
-
 def test_replace_keeps_what_was_given_and_works_out_the_rest_anew() -> None:
     """Idempotence switched off by acks=1 comes back with acks="all"."""
     result = config(acks=1, linger_ms=3).replace(acks="all")

@@ -174,15 +174,6 @@ def test_record_metadata_equals_aiokafkas() -> None:
     assert ours._fields == theirs._fields
 
 
-def test_record_metadata_is_shown_without_repetition() -> None:
-    """Topic and partition stand in it twice as fields, once as text."""
-    metadata = RecordMetadata("t", 3, TopicPartition("t", 3), 42, 1000, 0, 7)
-
-    assert repr(metadata) == (
-        "RecordMetadata(topic='t', partition=3, offset=42, timestamp=1000, timestamp_type=0, log_start_offset=7)"
-    )
-
-
 def test_producer_record_normalizes_headers() -> None:
     """Whatever iterable was given, the record holds a tuple."""
     record = ProducerRecord("t", b"v", headers=[["a", b"1"]])  # type: ignore[arg-type]
@@ -199,15 +190,6 @@ def test_changed_producer_record_is_checked_again(change: dict[str, object]) -> 
 
     with pytest.raises(ValueError, match=next(iter(change))):
         dataclasses.replace(record, **change)  # type: ignore[arg-type]
-
-
-def test_producer_record_repr_shows_no_payload() -> None:
-    """Records end up in logs; what they say must not."""
-    record = ProducerRecord("t", b"secret", key="secret", headers=(("h", b"secret"),))
-
-    assert repr(record) == (
-        "ProducerRecord(topic='t', partition=None, key=<str>, value=<6 bytes>, timestamp=None, headers=['h'])"
-    )
 
 
 def test_async_callback_is_refused_wherever_it_is_checked() -> None:

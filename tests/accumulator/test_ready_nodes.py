@@ -101,13 +101,3 @@ def test_withdrawn_partition_stands_nowhere() -> None:
         ready.withdraw(each)
 
     assert (ready.node_ids, list(ready.leaderless)) == ([], [])
-
-
-def test_ready_nodes_show_how_many_are_ready_where() -> None:
-    """In one line."""
-    ready = ReadyNodes()
-    for each in (partition(0), partition(1), partition(2, 2), partition(3, None)):
-        ready.offer(each)
-    ready.take_first(2)
-
-    assert repr(ready) == "<ReadyNodes {1: 2} leaderless=1>"

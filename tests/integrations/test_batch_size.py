@@ -48,4 +48,3 @@ def test_code_that_failed_in_the_middle_says_something_only_where_it_was_late(to
 
     size.worked(250, took_s, is_whole=False)
     assert size.limit == limit
-    assert repr(size) == f"<BatchSize {limit} of 10000>"

@@ -265,10 +265,3 @@ def asyncio_iscoroutine(function: object) -> bool:
 def producer_unstarted() -> Producer:
     """Never started."""
     return Producer("a:9092")
-
-
-def test_repr_shows_the_types(producer_unstarted: Producer) -> None:
-    """In one line."""
-    topic = producer_unstarted.topic("orders", key=StringSerializer(), value=Order)
-
-    assert repr(topic) == "<Topic 'orders' key=a serializer's value=Order>"

@@ -128,13 +128,3 @@ def test_view_keeps_its_memory_alive() -> None:
     gc.collect()
 
     assert bytes(view) == b"abc"
-
-
-def test_chunk_shows_its_size_and_readers() -> None:
-    """And never its bytes."""
-    chunk = Chunk(6)
-    chunk.fill(b"secret")
-    view = memoryview(chunk)
-
-    assert repr(chunk) == "<Chunk capacity=6 exports=1>"
-    view.release()

@@ -109,4 +109,3 @@ def test_highest_common_version_is_taken_never_the_lowest() -> None:
     assert versions.highest_common(PRODUCE) == 13
     assert versions.highest_common(PRODUCE, at_most=11) == 11
     assert versions.highest_common(METADATA) == 12
-    assert repr(versions) == "ApiVersions(2 requests)"

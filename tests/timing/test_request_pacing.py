@@ -40,7 +40,6 @@ def test_moment_that_does_not_end_is_none(pacing: RequestPacing) -> None:
 
     assert 900 < sum(waited) < 1100
     assert pauses(pacing, 3, is_soon=True) == [1000, 1000, 1000]
-    assert repr(pacing) == "<RequestPacing attempts=53 trouble='busy'>"
 
 
 def test_short_steps_begin_anew_with_the_next_request(pacing: RequestPacing) -> None:

@@ -34,8 +34,3 @@ def test_cap_below_the_start_wins() -> None:
 def test_zero_never_waits() -> None:
     """For who asks for it."""
     assert ExponentialBackoff(0, 1000, random=random.Random(1)).delay_s(9) == 0.0
-
-
-def test_shows_its_range() -> None:
-    """In a log or a debugger."""
-    assert repr(ExponentialBackoff(1, 2, random=random.Random(1))) == "ExponentialBackoff(1 to 2 ms, jitter 0.2)"

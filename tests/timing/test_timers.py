@@ -107,15 +107,6 @@ def test_ten_thousand_cancelled_timers_do_not_stay_in_memory() -> None:
     assert (len(heap), heap.next_at(), keep.is_pending) == (1, 1e9, True)
 
 
-def test_heap_shows_how_many_are_pending_and_when_the_first_is_due() -> None:
-    """In one line; nobody need listen."""
-    heap = TimerHeap()
-    heap.schedule(2.5, lambda _: None)
-    heap.schedule(1.5, lambda _: None).cancel()
-
-    assert repr(heap) == "<TimerHeap pending=1 next_at=2.5>"
-
-
 def test_timer_that_fired_does_not_fire_again() -> None:
     """Whoever holds it may ask it to."""
     heap, fired = TimerHeap(), list[float]()
