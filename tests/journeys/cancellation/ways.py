@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 import anyio
 
 from aioproducer import KafkaError
-from tests.cancellation.suspensions import Strike
+from tests.journeys.cancellation.suspensions import Strike
 
 Call = Callable[[], Coroutine[object, object, object]]
 Way = Callable[[Call, Strike], Awaitable[None]]

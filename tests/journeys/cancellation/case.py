@@ -9,11 +9,11 @@ import contextlib
 from collections.abc import Callable, Iterable, Iterator
 
 from aioproducer import KafkaError, ProducerClosedError
-from tests.cancellation.calls import TARGETS, Target
-from tests.cancellation.scene import STATES, Scene, close_quietly
-from tests.cancellation.suspensions import LATER_S, Moment, Strike
-from tests.cancellation.ways import AT_ONCE, TIMED_WAYS, WAYS, Call, TimedWay, Way, cancel, loop_shutdown
 from tests.fakes.virtual_cluster import ClusterLoop
+from tests.journeys.cancellation.calls import TARGETS, Target
+from tests.journeys.cancellation.scene import STATES, Scene, close_quietly
+from tests.journeys.cancellation.suspensions import LATER_S, Moment, Strike
+from tests.journeys.cancellation.ways import AT_ONCE, TIMED_WAYS, WAYS, Call, TimedWay, Way, cancel, loop_shutdown
 
 IN_LINE = {"memory full", "metadata slow"}
 """States in which a record cannot be appended at once."""

@@ -8,7 +8,7 @@ from typing import NoReturn
 import pyarrow as pa
 
 from aioproducer import UndeliveredError
-from tests.cancellation.scene import Scene
+from tests.journeys.cancellation.scene import Scene
 
 RunCall = Callable[[Scene], Coroutine[object, object, object]]
 

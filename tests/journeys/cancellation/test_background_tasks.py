@@ -12,9 +12,9 @@ from typing import TypeVar
 import pytest
 
 from aioproducer import Delivery, KafkaError, Producer
-from tests.cancellation.scene import PRODUCE, QUIET_S, Scene, close_quietly, healthy
-from tests.cancellation.suspensions import Moment, Strike
 from tests.fakes.virtual_cluster import ClusterLoop
+from tests.journeys.cancellation.scene import PRODUCE, QUIET_S, Scene, close_quietly, healthy
+from tests.journeys.cancellation.suspensions import Moment, Strike
 
 ResultT = TypeVar("ResultT")
 
