@@ -114,7 +114,6 @@ def three_kafka_nodes(kafka_thread: ThreadPoolExecutor) -> Iterator[KafkaCluster
 
 @pytest.fixture(params=ANY_BROKER)
 def broker_kind(request: pytest.FixtureRequest) -> str:
-    """What a contract test runs on: "fake", "3.9.1" or "4.3.1"."""
     return str(request.param)
 
 

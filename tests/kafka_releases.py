@@ -26,7 +26,6 @@ def version_of_release(release: str) -> str:
 
 
 def profile_of(release: str) -> VersionProfile:
-    """What the model is to look like."""
     profile = profile_named(version_of_release(release))
     finalized = {**profile.finalized_features, **RELEASES[release]}
     return replace(profile, finalized_features=finalized)

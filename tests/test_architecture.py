@@ -68,7 +68,6 @@ def above_producer(path: Path) -> bool:
 
 
 def relative(path: Path) -> str:
-    """The path as shown in a failure."""
     return str(path.relative_to(PACKAGE.parent))
 
 
@@ -82,7 +81,6 @@ def test_file_is_short(path: Path) -> None:
 
 @pytest.mark.parametrize("path", [*SOURCES, *TESTS], ids=relative)
 def test_functions_are_short(path: Path) -> None:
-    """A function fits on a screen."""
     functions = python_functions(path) if path.suffix == ".py" else cython_functions(path)
     too_long = {name: lines for name, lines in functions if lines > MAX_FUNCTION_LINES}
 
@@ -99,7 +97,6 @@ def test_file_is_named_after_its_subject(path: Path) -> None:
 
 @pytest.mark.parametrize("path", MODULES, ids=relative)
 def test_file_says_what_it_is(path: Path) -> None:
-    """Every module begins with a docstring."""
     docstring = ast.get_docstring(ast.parse(path.read_text("utf-8")))
 
     assert docstring

@@ -29,21 +29,15 @@ INVALID_TOPIC = 17
 
 
 class Name(StrEnum):
-    """As applications write them down."""
-
     ORDERS = "orders"
     TRACE = "trace"
 
 
 class Lane(IntEnum):
-    """Partitions that have names."""
-
     SLOW = 2
 
 
 class Never(int):
-    """An int of which no comparison is true."""
-
     def __repr__(self) -> str:
         return f"Never({super().__repr__()})"
 
@@ -148,7 +142,6 @@ BAD_RECORDS = [
 
 
 def name_of(value: object) -> str | None:
-    """A short test id, the same in every process."""
     if not isinstance(value, dict):
         return None
     text = ", ".join(f"{name!r}: {shown(part)}" for name, part in value.items())
@@ -218,7 +211,6 @@ async def test_record_larger_than_the_buffer_can_ever_give_is_refused(one_broker
 async def test_value_changed_after_the_call_is_sent_as_it_was(
     producer: Producer, one_broker: FakeCluster, kind: type[bytearray] | type[memoryview]
 ) -> None:
-    """Also while the record waits for its topic."""
     own = bytearray(b"original")
     waiting = producer.send("orders", kind(own), key=kind(own), headers=[("h", kind(own))])
     own[:] = b"tampered"
@@ -238,7 +230,6 @@ async def test_value_changed_after_the_call_is_sent_as_it_was(
 async def test_headers_may_come_from_a_generator_and_be_null(
     producer: Producer, one_broker: FakeCluster, verb: str
 ) -> None:
-    """Consumed once, kept in order, names may repeat."""
     await producer.partitions_for("orders")
     pairs = [("a", b"1"), ("a", None), ("", b"")]
 
@@ -278,7 +269,6 @@ async def test_members_of_enums_are_what_they_stand_for(  # noqa: PLR0917  # fix
 
 
 async def test_record_may_be_a_tombstone_or_empty(producer: Producer, one_broker: FakeCluster) -> None:
-    """None is null, b"" is empty; both are allowed."""
     await producer.send("orders", None, key=b"", partition=0)
     await producer.send("orders", b"", partition=0, timestamp=0)
     await producer.send("orders", partition=0)
@@ -343,7 +333,6 @@ async def test_topic_that_may_not_be_written_fails_its_records_alone(
 
 @pytest.mark.parametrize("seconds", [-1, -0.001, math.nan, 10**400], ids=["-1", "-0.001", "nan", "10**400"])
 async def test_flush_refuses_a_timeout_that_is_no_time(producer: Producer, seconds: float) -> None:
-    """And names it."""
     with pytest.raises(ValueError, match="timeout"):
         await producer.flush(seconds)
     with pytest.raises(ValueError, match="timeout"):
@@ -354,7 +343,6 @@ async def test_flush_refuses_a_timeout_that_is_no_time(producer: Producer, secon
 
 @pytest.mark.parametrize("seconds", ["1", [1], True], ids=repr)
 async def test_timeout_of_another_type_is_refused(producer: Producer, seconds: object) -> None:
-    """A TypeError that names it."""
     with pytest.raises(TypeError, match="timeout"):
         await producer.flush(seconds)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="timeout"):
@@ -364,7 +352,6 @@ async def test_timeout_of_another_type_is_refused(producer: Producer, seconds: o
 
 
 async def test_flush_and_close_without_time_do_not_wait(producer: Producer, one_broker: FakeCluster) -> None:
-    """0 is legal: done already, or not."""
     await producer.send("orders", b"valid")
     await producer.flush(0)
     one_broker.faults.stall(Where(api=ApiKey.PRODUCE))
@@ -378,13 +365,11 @@ async def test_flush_and_close_without_time_do_not_wait(producer: Producer, one_
 
 @pytest.mark.parametrize("topic", ["", None, 5, "a b"])
 async def test_partitions_for_checks_the_topic(producer: Producer, topic: object) -> None:
-    """As send does."""
     with pytest.raises((TypeError, ValueError), match="topic"):
         await producer.partitions_for(topic)  # type: ignore[arg-type]
 
 
 async def test_unknown_keyword_is_a_type_error(producer: Producer) -> None:
-    """Python's own words name it."""
     with pytest.raises(TypeError, match="headrs"):
         producer.send("orders", b"v", headrs=[])  # type: ignore[call-arg]
 
@@ -393,7 +378,6 @@ async def test_unknown_keyword_is_a_type_error(producer: Producer) -> None:
 
 
 async def serialize_later(value: object) -> bytes:
-    """Be of no use as a serializer."""
     return bytes(str(value), "ascii")
 
 
@@ -430,7 +414,6 @@ class Interceptor:
     ],
 )
 def test_servers_are_refused(servers: str | list[str], message: str) -> None:
-    """With the server that is wrong, and what is."""
     with pytest.raises(ConfigurationError, match=message) as caught:
         Producer(servers)
 
@@ -440,7 +423,6 @@ def test_servers_are_refused(servers: str | list[str], message: str) -> None:
 
 @pytest.mark.parametrize("servers", [None, 9092, b"h:9092", {"h:9092"}, [9092]], ids=repr)
 def test_servers_of_another_type_are_a_type_error(servers: object) -> None:
-    """Which is a configuration error too."""
     with pytest.raises(TypeError, match="bootstrap_servers") as caught:
         Producer(servers)  # type: ignore[arg-type]
 
@@ -501,7 +483,6 @@ OF_ANOTHER_TYPE: list[dict[str, object]] = [
 
 
 def options_id(options: dict[str, object]) -> str:
-    """Return a short test id."""
     return ", ".join(f"{name}={getattr(value, '__name__', repr(value))}" for name, value in options.items())[:60]
 
 
@@ -529,13 +510,11 @@ def test_option_of_another_type_is_a_type_error(options: dict[str, object]) -> N
 
 @pytest.mark.parametrize("name, nearest", [("linger", "linger_ms"), ("acs", "acks"), ("batchsize", "batch_size")])
 def test_unknown_option_is_refused_with_the_nearest(name: str, nearest: str) -> None:
-    """A TypeError, as Python's own for keywords."""
     with pytest.raises(TypeError, match=f"'{name}'.*{nearest}"):
         Producer("h:9092", **{name: 5})  # type: ignore[arg-type]
 
 
 def test_options_beside_a_whole_configuration_change_it() -> None:
-    """And are checked as ever."""
     whole = ProducerConfig(bootstrap_servers="h:9092", linger_ms=7)
 
     assert Producer(whole, acks=1).config.linger_ms == 7
@@ -547,7 +526,6 @@ def test_options_beside_a_whole_configuration_change_it() -> None:
     "options", [{"batch_size": 0}, {"linger_ms": 0}, {"retries": 1}, {"max_block_ms": 0}], ids=options_id
 )
 def test_limits_that_are_legal_are_taken(options: dict[str, int]) -> None:
-    """At their edges."""
     producer = Producer("h:9092", **options)  # type: ignore[arg-type]
 
     assert "new" in repr(producer)

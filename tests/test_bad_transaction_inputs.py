@@ -99,7 +99,6 @@ async def test_offsets_that_cannot_be_are_refused_at_the_call(  # noqa: PLR0917 
 
 @in_virtual_time
 async def test_no_offsets_are_nothing_to_do() -> None:
-    """Nobody is asked."""
     async with cluster_of(V2_RELEASE) as cluster, producer_of(cluster) as producer:
         async with producer.transaction() as txn:
             await txn.send_offsets({}, "readers")
@@ -119,7 +118,6 @@ VERBS: dict[str, Call] = {
 @pytest.mark.parametrize("verb", VERBS)
 @in_virtual_time
 async def test_transaction_without_a_transactional_id_is_refused(verb: str) -> None:
-    """It says which option is missing."""
     async with FakeCluster(1, topics={"t": 1}) as cluster, Producer(cluster.bootstrap_servers) as producer:
         with pytest.raises(IllegalStateError, match="transactional_id"):
             await VERBS[verb](producer)
@@ -173,7 +171,6 @@ async def test_second_begin_is_refused_and_the_first_goes_on() -> None:
 @pytest.mark.parametrize("verb", list(VERBS | OUTSIDE))
 @in_virtual_time
 async def test_fenced_producer_says_so_in_every_call(verb: str) -> None:
-    """And why it may be."""
     async with cluster_of(V2_RELEASE) as cluster:
         producer = await producer_of(cluster).start()
         await producer.begin_transaction()
@@ -192,7 +189,6 @@ async def test_fenced_producer_says_so_in_every_call(verb: str) -> None:
 @pytest.mark.parametrize("verb", list(VERBS | OUTSIDE))
 @in_virtual_time
 async def test_calls_before_the_start_and_after_the_end_are_refused(verb: str) -> None:
-    """As of every producer."""
     async with cluster_of(V2_RELEASE) as cluster:
         producer = producer_of(cluster)
         call = (VERBS | OUTSIDE)[verb]
@@ -229,7 +225,6 @@ async def test_transaction_is_entered_once() -> None:
 )
 @in_virtual_time
 async def test_transactions_that_end_before_their_records_are_told_of(options: dict[str, int], is_told: bool) -> None:  # noqa: FBT001
-    """Only where the user set both: one log event."""
     with LogCapture() as log:
         async with cluster_of(V2_RELEASE) as cluster, producer_of(cluster, **options):  # type: ignore[arg-type]
             pass

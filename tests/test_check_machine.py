@@ -30,7 +30,6 @@ def compiler() -> str:
 
 
 def test_missing_compiler_is_one_line() -> None:
-    """And the project cannot be built."""
     code, lines = check(CC="no-such-compiler")
 
     assert code == 1

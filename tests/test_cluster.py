@@ -23,22 +23,18 @@ NODES = tuple(Node(number, f"host{number}", 9092) for number in (1, 2, 3))
 
 
 def seen(*partitions: tuple[int, int], topic_id: bytes = ID, error_code: int = 0) -> TopicView:
-    """Topic "a" with (leader, epoch) by partition."""
     return TopicView("a", topic_id, Partitions.of(PartitionView(*each) for each in partitions), error_code)
 
 
 def answer(*topics: TopicView, from_node: int = 1, nodes: tuple[Node, ...] = NODES) -> MetadataResponse:
-    """One broker's answer."""
     return MetadataResponse(from_node, nodes, topics, "cluster", 1)
 
 
 def knowing(*topics: TopicView) -> Cluster:
-    """The cluster after one answer."""
     return Cluster.empty().merge(answer(*topics), 1.0)
 
 
 def test_nothing_is_known_at_first() -> None:
-    """No leader, no count, no id."""
     cluster = Cluster.empty()
 
     assert cluster.leader_of("a", 0) is None
@@ -47,7 +43,6 @@ def test_nothing_is_known_at_first() -> None:
 
 
 def test_answer_names_leaders() -> None:
-    """By topic and partition."""
     cluster = knowing(seen((1, 5), (2, 6)))
 
     assert [cluster.leader_of("a", number) for number in (0, 1, 2, -1)] == [1, 2, None, None]
@@ -58,7 +53,6 @@ def test_answer_names_leaders() -> None:
 
 
 def test_leader_that_is_no_known_node_counts_as_none() -> None:
-    """There is nowhere to send to."""
     assert knowing(seen((99, 5))).leader_of("a", 0) is None
     assert knowing(seen((NO_LEADER, 5))).leader_of("a", 0) is None
 
@@ -74,7 +68,6 @@ def test_old_news_of_a_partition_whose_leader_has_left_name_no_other_leader() ->
 
 
 def test_unusable_nodes_are_left_out() -> None:
-    """A broker's word is not enough."""
     cluster = Cluster.empty().merge(answer(nodes=(Node(1, "", 1), Node(2, "h", 70_000), Node(3, "h", 1))), 1.0)
 
     assert list(cluster.nodes) == [3]
@@ -86,7 +79,6 @@ def test_unusable_nodes_are_left_out() -> None:
     ids=["lower", "same", "higher", "none given"],
 )
 def test_leader_epoch_never_goes_back(epoch: int, expected: int) -> None:
-    """An answer with a lower one is old news."""
     cluster = knowing(seen((1, 5))).merge(answer(seen((2, epoch))), 2.0)
 
     assert cluster.leader_of("a", 0) == expected
@@ -122,7 +114,6 @@ def test_new_topic_id_replaces_everything() -> None:
 
 
 def test_id_learned_later_is_no_new_topic() -> None:
-    """An old broker gives none."""
     cluster = knowing(seen((1, 5), topic_id=NO_TOPIC_ID)).merge(answer(seen((2, 5))), 2.0)
 
     assert cluster.leader_of("a", 0) == 2
@@ -138,14 +129,12 @@ def test_id_that_comes_with_old_news_is_not_learnt() -> None:
 
 
 def test_id_once_known_is_kept() -> None:
-    """Also when an old broker answers next."""
     cluster = knowing(seen((1, 5))).merge(answer(seen((2, 6), topic_id=NO_TOPIC_ID)), 2.0)
 
     assert (cluster.topic_id("a"), cluster.leader_of("a", 0)) == (ID, 2)
 
 
 def test_partitions_are_added_never_removed() -> None:
-    """A shorter answer is old news."""
     cluster = knowing(seen((1, 5))).merge(answer(seen((1, 5), (2, 0))), 2.0)
     assert cluster.partition_count("a") == 2
 
@@ -161,7 +150,6 @@ def test_topic_in_error_keeps_what_was_known() -> None:
 
 
 def test_topics_not_named_stay_and_nodes_not_named_go() -> None:
-    """An answer about one topic is about all nodes."""
     cluster = knowing(seen((1, 5))).merge(answer(nodes=NODES[1:]), 2.0)
 
     assert cluster.partition_count("a") == 1
@@ -180,7 +168,6 @@ def test_nothing_of_another_cluster_holds() -> None:
 
 
 def test_answer_without_a_cluster_id_is_of_the_same_cluster() -> None:
-    """Not every broker of every version names it."""
     known = knowing(seen((2, 9)))
 
     cluster = known.merge(answer()._replace(cluster_id=None), 2.0)
@@ -210,7 +197,6 @@ class TestWithoutTopicIds:
         return cluster.leader_of("a", 0)
 
     def test_lower_epoch_is_old_news_unless_suspected(self) -> None:
-        """However many say so."""
         assert self.after((1, False), (2, False), (3, False)) == 1
 
     def test_partition_without_a_leader_is_always_suspected(self) -> None:
@@ -258,7 +244,6 @@ class TestWithoutTopicIds:
         assert (cluster.leader_of("a", 0), cluster.topic_id("a")) == (2, NO_TOPIC_ID)
 
     def test_only_broker_cannot_be_behind_itself(self) -> None:
-        """With one node there is nobody to agree."""
         assert self.after((1, True), nodes=(NODES[0],)) is None
         lone = seen((1, 0), topic_id=NO_TOPIC_ID)
         cluster = Cluster.empty().merge(answer(self.OLD, nodes=NODES[:1]), 1.0)
@@ -285,19 +270,15 @@ class TestWithoutTopicIds:
         assert self.smaller((1, True, 2), (2, True, 1), (3, True, 1)) == [3, 3, 1]
 
     def test_fewer_partitions_are_suspected_where_one_that_is_gone_has_no_leader(self) -> None:
-        """Nothing is sent there, so nothing is refused."""
         assert self.smaller((1, False, 2), (2, False, 2), leader=NO_LEADER) == [3, 2]
 
     def test_doubt_whether_there_are_fewer_partitions_ends_when_all_are_named(self) -> None:
-        """What the next one says stands alone again."""
         assert self.smaller((1, True, 2), (3, True, 3), (2, True, 2)) == [3, 3, 3]
 
     def test_answer_without_any_partition_is_no_smaller_topic(self) -> None:
-        """Who names none does not know them yet."""
         assert self.smaller((1, True, 0), (2, True, 0)) == [3, 3]
 
     def test_news_ends_the_doubt(self) -> None:
-        """What one broker said before it is forgotten."""
         cluster = Cluster.empty().merge(answer(self.OLD), 1.0)
         cluster = cluster.merge(answer(self.LOWER, from_node=1), 2.0, suspected={"a"})
         assert len(cluster.doubts) == 1
@@ -322,13 +303,11 @@ class TestLeaderHint:
     """What a produce answer says about a new leader (KIP-951)."""
 
     def test_newer_one_is_taken(self) -> None:
-        """The other partitions stay."""
         cluster = _hinted(knowing(seen((1, 5), (1, 5))), PartitionView(2, 6), partition=1)
 
         assert [cluster.leader_of("a", number) for number in (0, 1)] == [1, 2]
 
     def test_node_may_come_with_it(self) -> None:
-        """A broker that metadata has not named yet."""
         cluster = knowing(seen((1, 5)))
 
         hinted = _hinted(cluster, PartitionView(9, 6), endpoints=[Node(9, "new", 1)])
@@ -377,7 +356,6 @@ class TestLeaderHint:
 
 
 def test_forgotten_topics_are_gone() -> None:
-    """With whatever was in doubt about them."""
     cluster = knowing(seen((1, 5)), TopicView("b", OTHER_ID, Partitions.of([PartitionView(1, 0)])))
 
     assert list(cluster.without_topics({"a"}).topics) == ["b"]

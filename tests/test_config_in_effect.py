@@ -72,12 +72,10 @@ def test_default_is_kafkas(name: str, expected: object) -> None:
     "acks, expected", [("all", -1), (-1, -1), ("-1", -1), (1, 1), ("1", 1), (0, 0), ("0", 0)], ids=repr
 )
 def test_acks_is_a_number_in_effect(acks: object, expected: int) -> None:
-    """As it goes on the wire."""
     assert config(acks=acks).acks == expected
 
 
 def test_defaults_need_no_adjustment() -> None:
-    """Nothing to log for a producer with defaults."""
     assert config().adjustments == ()
 
 
@@ -118,7 +116,6 @@ def test_longest_delivery_timeout_covers_any_linger() -> None:
     "given, expected", [({}, 500), ({"max_waiting_bytes": None}, 500), ({"max_waiting_bytes": 7}, 7)]
 )
 def test_max_waiting_bytes_is_a_quarter_of_the_buffer(given: dict[str, object], expected: int) -> None:
-    """Unless given."""
     assert config(buffer_memory=2000, **given).max_waiting_bytes == expected
 
 
@@ -163,7 +160,6 @@ def test_kinds_of_options_with_the_same_range_are_not_equal() -> None:
     ids=lambda value: None if isinstance(value, str) else str(value)[:60],
 )
 def test_options_that_cannot_go_together_are_refused(options: dict[str, object], message: str) -> None:
-    """The message says what would work."""
     with pytest.raises(ConfigurationError, match=re.escape(message)):
         config(**options)
 
@@ -186,7 +182,6 @@ def test_options_that_cannot_go_together_are_refused(options: dict[str, object],
     ids=str,
 )
 def test_legal_limits_are_accepted(options: dict[str, object]) -> None:
-    """The edge of each range is inside it."""
     result = config(**options)
 
     assert {name: getattr(result, name) for name in options} == options
@@ -215,7 +210,6 @@ def test_config_is_frozen() -> None:
 
 
 def test_config_equals_by_content_and_can_be_copied() -> None:
-    """Also to another process."""
     original = config(linger_ms=3, acks=1)
 
     assert config(acks=1, linger_ms=3) == original
@@ -233,7 +227,6 @@ def test_replace_keeps_what_was_given_and_works_out_the_rest_anew() -> None:
 
 
 def test_of_takes_servers_or_a_whole_config() -> None:
-    """The two forms of the producer's first argument."""
     whole = config(linger_ms=3)
 
     assert ProducerConfig.of("h:9092", {"linger_ms": 3}) == whole

@@ -80,7 +80,6 @@ def test_kafka_properties_are_refused(properties: dict[str, object], message: st
     ],
 )
 def test_what_is_no_properties_is_a_type_error(properties: object, message: str) -> None:
-    """Which is a configuration error too."""
     with pytest.raises(ConfigurationTypeError, match=re.escape(message)):
         ProducerConfig.from_kafka_properties(properties)  # type: ignore[arg-type]
 
@@ -93,5 +92,4 @@ def test_number_with_thousands_of_leading_zeros_is_read() -> None:
 
 
 def test_kafka_name_is_the_name_with_dots() -> None:
-    """For messages and docs."""
     assert kafka_name("max_in_flight_requests_per_connection") == "max.in.flight.requests.per.connection"

@@ -5,7 +5,6 @@ from docs.generate_configuration import PAGE, render
 
 
 def test_configuration_page_is_current() -> None:
-    """Else: python docs/generate_configuration.py."""
     assert PAGE.read_text() == render()
 
 

@@ -18,13 +18,11 @@ PYTHON_BLOCK = re.compile(r"^```python\n(?P<code>.*?)^```", re.DOTALL | re.MULTI
 
 
 def page_name(page: Path) -> str:
-    """The page as shown in a failure."""
     return str(page.relative_to(ROOT))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=page_name)
 def test_relative_links_lead_to_files(page: Path) -> None:
-    """In the tree, not only on somebody's machine."""
     targets = [match["target"] for match in LINK.finditer(page.read_text("utf-8"))]
     dead = [target for target in targets if "://" not in target and not (page.parent / target).exists()]
 
@@ -47,7 +45,6 @@ def test_readme_has_one_line_for_the_demo_and_one_for_the_tests() -> None:
 
 
 def test_changelog_has_the_version_or_unreleased_on_top() -> None:
-    """Keep a Changelog."""
     version = importlib.metadata.version("aioproducer")
     first = re.search(r"^## \[(?P<version>[^\]]+)\]", (ROOT / "CHANGELOG.md").read_text("utf-8"), re.MULTILINE)
 

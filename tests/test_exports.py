@@ -17,7 +17,6 @@ PUBLIC_MODULES = [
 
 @pytest.fixture(params=PUBLIC_MODULES)
 def module(request: pytest.FixtureRequest) -> ModuleType:
-    """Each module users import from."""
     return importlib.import_module(request.param)
 
 

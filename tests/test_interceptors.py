@@ -13,13 +13,10 @@ METADATA = RecordMetadata("t", 0, TopicPartition("t", 0), 5, 1000, 0, 0)
 
 
 class ListLog:
-    """Keeps the events."""
-
     def __init__(self) -> None:
         self.events: list[tuple[str, dict[str, object]]] = []
 
     def warning(self, event: str, **fields: object) -> None:
-        """Keep one."""
         self.events.append((event, fields))
 
 
@@ -31,20 +28,16 @@ class AppendsToValue(ProducerInterceptor):
         self.heard = heard
 
     def on_send(self, record: ProducerRecord) -> ProducerRecord:
-        """Add the name."""
         assert isinstance(record.value, bytes)
         return dataclasses.replace(record, value=record.value + self.name)
 
     def on_acknowledgement(self, metadata: RecordMetadata, headers: Headers) -> None:
-        """Note it."""
         self.heard.append((self.name, metadata.offset, headers))
 
     def on_error(self, topic_partition: TopicPartition, error: Exception, headers: Headers) -> None:
-        """Note it."""
         self.heard.append((self.name, topic_partition.partition, str(error), headers))
 
     def close(self) -> None:
-        """Note it."""
         self.heard.append((self.name, "closed"))
 
 
@@ -64,8 +57,6 @@ class Fails(ProducerInterceptor):
 
 
 class Drops(ProducerInterceptor):
-    """Drops every record."""
-
     def on_send(self, record: ProducerRecord) -> None:
         """Drop it."""
 
@@ -74,19 +65,16 @@ class ReturnsBytes(ProducerInterceptor):
     """Returns the value instead of a record."""
 
     def on_send(self, record: ProducerRecord) -> ProducerRecord:
-        """Return what is no record."""
         return record.value  # type: ignore[return-value]
 
 
 def test_chain_passes_the_record_on_in_order() -> None:
-    """Each sees what the one before returned."""
     chain = InterceptorChain([AppendsToValue(b"1", []), AppendsToValue(b"2", [])], ListLog())
 
     assert chain.on_send(RECORD) == dataclasses.replace(RECORD, value=b"v12")
 
 
 def test_chain_tells_all_of_acknowledgement_error_and_close() -> None:
-    """In the order of the chain."""
     heard: list[object] = []
     chain = InterceptorChain([AppendsToValue(b"1", heard), AppendsToValue(b"2", heard)], ListLog())
 
@@ -105,7 +93,6 @@ def test_chain_tells_all_of_acknowledgement_error_and_close() -> None:
 
 
 def test_dropped_record_ends_the_chain() -> None:
-    """Later interceptors do not see it."""
     heard: list[object] = []
 
     class Hears(ProducerInterceptor):
@@ -128,7 +115,6 @@ def test_interceptors_that_let_a_dropped_record_pass_are_told() -> None:
 
 
 def test_interceptor_is_told_of_a_dropped_record_for_partition_0() -> None:
-    """-1 is for those that have none yet."""
     heard: list[object] = []
     chain = InterceptorChain([AppendsToValue(b"1", heard), Drops()], ListLog())
 
@@ -163,7 +149,6 @@ def test_failure_is_logged_once_a_method_and_counted_every_time() -> None:
 
 
 def test_failing_interceptor_does_not_keep_others_from_hearing() -> None:
-    """All are told, also of the close."""
     heard: list[object] = []
     chain = InterceptorChain([Fails(), AppendsToValue(b"1", heard)], ListLog())
 
@@ -174,12 +159,10 @@ def test_failing_interceptor_does_not_keep_others_from_hearing() -> None:
 
 
 def test_empty_chain_is_false() -> None:
-    """The producer skips it altogether."""
     assert not InterceptorChain([], ListLog())
 
 
 def test_base_interceptor_changes_nothing() -> None:
-    """Every method has a default."""
     chain = InterceptorChain([ProducerInterceptor()], ListLog())
     chain.on_acknowledgement(METADATA)
     chain.on_error(TopicPartition("t", 0), ValueError("no"))
@@ -190,10 +173,7 @@ def test_base_interceptor_changes_nothing() -> None:
 
 
 class AsyncOnSend(ProducerInterceptor):
-    """Nobody would await it."""
-
     async def on_send(self, record: ProducerRecord) -> ProducerRecord:  # type: ignore[override]
-        """Be of no use."""
         return record
 
 
@@ -209,6 +189,5 @@ class AsyncOnSend(ProducerInterceptor):
     ],
 )
 def test_check_interceptors_refuses(interceptors: object, message: str) -> None:
-    """Before the first record, not at it."""
     with pytest.raises(TypeError, match=message):
         check_interceptors(interceptors)

@@ -14,14 +14,12 @@ from tests.fakes.virtual_cluster import in_virtual_time
 
 
 def test_empty_histogram_has_no_quantiles() -> None:
-    """None is not zero."""
     histogram = LatencyHistogram()
 
     assert (histogram.count, histogram.quantile_s(0.5)) == (0, None)
 
 
 def test_histogram_counts_a_batch_at_once() -> None:
-    """99 records took 1 ms, one took a second."""
     histogram = LatencyHistogram()
     histogram.record(0.001, 99)
     histogram.record(1.0)
@@ -66,7 +64,6 @@ def test_histogram_takes_a_negative_time_as_none() -> None:
 
 
 def test_statistics_are_frozen() -> None:
-    """A snapshot does not change."""
     statistics = ProducerStatistics(client_id="producer-1")
 
     with pytest.raises(dataclasses.FrozenInstanceError):
@@ -109,7 +106,6 @@ async def test_latencies_are_those_of_records() -> None:
 
 @in_virtual_time
 async def test_record_that_found_no_room_does_not_count_as_one_that_was_pending() -> None:
-    """Those that did are pending still."""
     options: ProducerOptions = {"buffer_memory": 32_768, "batch_size": 16_384, "max_block_ms": 100}
     async with (
         FakeCluster(1, topics={"orders": 1}) as cluster,

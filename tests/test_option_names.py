@@ -16,7 +16,6 @@ OPTIONS = {"bootstrap_servers", *option_kinds()}
 
 
 def names_in(file: str) -> list[str]:
-    """Names of one list, without its comments."""
     return [line for line in (LISTS / file).read_text().splitlines() if not line.startswith("#")]
 
 
@@ -62,7 +61,6 @@ def test_every_foreign_name_gets_a_hint(file: str) -> None:
     ],
 )
 def test_foreign_name_is_refused_with_the_option_here(name: str, hint: str) -> None:
-    """In the spelling that was used."""
     assert hint in refusal_of(name)
 
 
@@ -103,7 +101,6 @@ def test_python_value_that_asks_for_what_is_done_anyway_is_accepted(name: str, v
 
 @pytest.mark.parametrize("value", [True, None, 1, ["false"], b"false", {}], ids=repr)
 def test_python_value_that_asks_for_something_else_is_refused(value: object) -> None:
-    """None is no False, and a list no text."""
     assert "never pushed to brokers" in refusal_of("enable_metrics_push", value)
 
 
@@ -132,7 +129,6 @@ def test_compression_level_names_the_codecs_own(type_name: str, codec: object, h
     "option, ranged", [("gzip", "-1 or 1 to 9"), ("lz4", "1 to 17"), ("zstd", "-131072 to 22")], ids=lambda text: text
 )
 def test_hint_of_compression_level_has_the_options_own_range(option: str, ranged: str) -> None:
-    """Two places must not disagree."""
     assert option_kinds()[f"compression_{option}_level"].allowed.replace(",", "") == ranged
 
 

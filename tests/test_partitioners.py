@@ -30,11 +30,9 @@ class FewLeaders:
         self.leaders = leaders
 
     def partition_count(self, topic: str) -> int | None:
-        """Return the count."""
         return self.count if topic else None
 
     def leader_of(self, topic: str, partition: int) -> int | None:
-        """Return node 1 for partitions with a leader."""
         return 1 if topic and partition in self.leaders else None
 
 
@@ -75,22 +73,18 @@ def test_partition_of_what_is_no_key_or_of_none_is_refused(  # noqa: PLR0917  # 
 
 
 def test_round_robin_takes_partitions_in_turn() -> None:
-    """From 0, and around."""
     assert choices(RoundRobinPartitioner(), FewLeaders(3, {0, 1, 2}), 5) == [0, 1, 2, 0, 1]
 
 
 def test_round_robin_passes_over_partitions_without_leader() -> None:
-    """As long as one has a leader."""
     assert choices(RoundRobinPartitioner(), FewLeaders(4, {1, 3}), 5) == [1, 3, 1, 3, 1]
 
 
 def test_round_robin_takes_all_when_none_has_a_leader() -> None:
-    """Records wait where they will be sent from."""
     assert choices(RoundRobinPartitioner(), FewLeaders(2, set()), 3) == [0, 1, 0]
 
 
 def test_round_robin_keeps_a_turn_for_each_topic() -> None:
-    """One topic's records do not shift another's."""
     partitioner = RoundRobinPartitioner()
     cluster = FewLeaders(3, {0, 1, 2})
 
@@ -129,21 +123,15 @@ def test_check_choice_returns_a_plain_int() -> None:
 
 
 def test_check_choice_returns_a_partition() -> None:
-    """0 to count - 1."""
     assert check_choice(RoundRobinPartitioner(), 3, topic="t", partition_count=4) == 3
 
 
 class AsyncPartition:
-    """An object whose partition is async."""
-
     async def partition(self, *_: object) -> int:
-        """Be of no use."""
         return 0
 
 
 class WrongClose(RoundRobinPartitioner):
-    """An optional method that is none."""
-
     close = 5
 
 
@@ -158,13 +146,11 @@ class WrongClose(RoundRobinPartitioner):
     ],
 )
 def test_check_partitioner_refuses(partitioner: object, message: str) -> None:
-    """Before the first record, not at it."""
     with pytest.raises(TypeError, match=message):
         check_partitioner(partitioner)
 
 
 def test_check_partitioner_accepts() -> None:
-    """The two further methods are optional."""
     check_partitioner(RoundRobinPartitioner())
 
     assert isinstance(RoundRobinPartitioner(), Partitioner)

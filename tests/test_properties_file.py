@@ -14,8 +14,6 @@ from aioproducer.serializers import StringSerializer
 
 
 class Sample(TypedDict):
-    """One file of the golden list."""
-
     content: str
     properties: dict[str, str] | None
 
@@ -90,7 +88,6 @@ def test_file_of_a_java_program_is_taken(tmp_path: Path) -> None:
     ],
 )
 def test_refusal_names_file_line_and_option(text: str, message: str, tmp_path: Path) -> None:
-    """Of a name given twice, the line that counts."""
     path = tmp_path / "producer.properties"
     path.write_text(f"bootstrap.servers=h:1\n{text}\n")
 
@@ -101,7 +98,6 @@ def test_refusal_names_file_line_and_option(text: str, message: str, tmp_path: P
 
 
 def test_refusal_of_what_is_not_in_the_file_names_the_file(tmp_path: Path) -> None:
-    """There is no line to name."""
     path = tmp_path / "producer.properties"
     path.write_text("acks=1\n")
 

@@ -24,7 +24,6 @@ from aioproducer.serializers import (
 
 
 async def async_function(value: object) -> bytes:
-    """Be of no use as a serializer."""
     return bytes(str(value), "ascii")
 
 
@@ -34,18 +33,12 @@ def hides_a_coroutine(value: object) -> object:
 
 
 class AsyncMethod:
-    """An object whose serialize is async."""
-
     async def serialize(self, _topic: str, _value: object, /) -> bytes:
-        """Be of no use."""
         return b""
 
 
 class AsyncCallable:
-    """An object whose call is async."""
-
     async def __call__(self, _value: object) -> bytes:
-        """Be of no use."""
         return b""
 
 
@@ -65,7 +58,6 @@ class AsyncCallable:
     ],
 )
 def test_bound_serializer_returns_bytes(serializer: object, value: object, expected: object) -> None:
-    """Objects and plain functions alike."""
     assert bind_serializer("value_serializer", serializer)("t", value) == expected  # type: ignore[arg-type]
 
 
@@ -75,8 +67,6 @@ def test_bound_serializer_leaves_null_alone() -> None:
 
 
 def test_bound_serializer_gets_the_topic() -> None:
-    """Serializers may differ by topic."""
-
     class ByTopic:
         def serialize(self, topic: str, value: bytes, /) -> bytes:
             return topic.encode() + value
@@ -121,13 +111,11 @@ def test_bound_serializer_fails_by_name(serializer: object, value: object, messa
     ],
 )
 def test_check_serializer_refuses(serializer: object, message: str) -> None:
-    """Before the first record, not at it."""
     with pytest.raises(TypeError, match=message):
         check_serializer("key_serializer", serializer)
 
 
 def test_string_serializer_refuses_an_unknown_encoding() -> None:
-    """A misspelled codec is found at construction."""
     with pytest.raises(ValueError, match="there is no text encoding 'utf-9'"):
         StringSerializer("utf-9")
 
@@ -201,7 +189,6 @@ def json_serializer(
 
 
 def outcome(serializer: JsonSerializer, value: object) -> object:
-    """The bytes of a value, or the error's text."""
     try:
         return serializer.serialize("t", value)
     except Exception as error:  # noqa: BLE001  # whichever it is, it is compared
@@ -223,14 +210,10 @@ def by_type(part: object) -> object:
 
 @dataclass
 class Point:
-    """A dataclass."""
-
     x: float
 
 
 class Colour(enum.Enum):
-    """An enum of text."""
-
     RED = "red"
 
 
@@ -297,7 +280,6 @@ def test_json_uses_the_fast_library() -> None:
 
 
 def test_json_leaves_the_value_as_it_was() -> None:
-    """What stands for its parts is put into a copy."""
     value = {"points": [Point(1.0), 2], "rest": 3}
 
     assert JsonSerializer(default=by_type).serialize("t", value) == b'{"points":[["point",{"x":1.0}],2],"rest":3}'

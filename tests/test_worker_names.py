@@ -9,12 +9,10 @@ from aioproducer.config.worker_names import fill_in
 
 
 def name_of(template: str) -> str | None:
-    """As the configuration takes it."""
     return ProducerConfig(bootstrap_servers="h:1", transactional_id=template).transactional_id
 
 
 def test_name_without_fields_is_as_it_stands() -> None:
-    """Most are."""
     assert name_of("billing-1") == "billing-1"
 
 
@@ -24,14 +22,12 @@ def test_host_name_is_filled_in() -> None:
 
 
 def test_environment_is_filled_in(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As whoever starts workers numbers them."""
     monkeypatch.setenv("WORKER", "7")
 
     assert name_of("billing-{env.WORKER}-x") == "billing-7-x"
 
 
 def test_doubled_braces_are_braces() -> None:
-    """An id may have them."""
     assert name_of("{{billing}}") == "{billing}"
 
 
@@ -48,7 +44,6 @@ def test_doubled_braces_are_braces() -> None:
     ],
 )
 def test_what_cannot_be_filled_in_is_told(template: str, says: str) -> None:
-    """By the option, before any I/O."""
     with pytest.raises(ConfigurationError) as caught:
         fill_in("transactional_id", template)
 

@@ -40,7 +40,6 @@ class Topic:
 
 
 def test_topic_that_was_never_refused_has_the_batch_size() -> None:
-    """And no entry."""
     topic = Topic(limit=2**20)
     topic.send(10)
 
@@ -59,7 +58,6 @@ def test_limit_is_found_with_few_refusals(limit: int, ratio: float) -> None:
 
 
 def test_limit_that_is_found_costs_a_refusal_a_thousand_batches() -> None:
-    """To see whether it was raised meanwhile."""
     topic = Topic(100_000)
     topic.send(500)
     before = topic.refusals
@@ -105,7 +103,6 @@ def test_larger_batch_that_is_acknowledged_after_a_refusal_lifts_the_limit() -> 
 
 
 def test_limit_that_is_lowered_later_is_found_too() -> None:
-    """What was acknowledged before is no promise."""
     topic = Topic(100_000)
     topic.send(500)
     topic.limit = 10_000
@@ -126,7 +123,6 @@ def test_batches_that_compress_worse_than_before_fit_after_one_refusal() -> None
 
 
 def test_batches_that_compress_better_grow() -> None:
-    """By little at a time."""
     topic = Topic(20_000, ratio=0.5)
     topic.send(500)
     before, topic.ratio = topic.limits.of("t"), 0.1
@@ -136,7 +132,6 @@ def test_batches_that_compress_better_grow() -> None:
 
 
 def test_limit_is_never_so_small_that_nothing_fits() -> None:
-    """However often something was refused."""
     limits = BatchSizeLimits(BATCH_SIZE)
     for _ in range(30):
         limits.refused("t", size=100, uncompressed=100)

@@ -15,25 +15,20 @@ BATCH = 8 * 1024
 
 
 class Returns:
-    """Counts how often bytes came back."""
-
     def __init__(self) -> None:
         self.count = 0
 
     def note(self) -> None:
-        """Once more."""
         self.count += 1
 
 
 def pool_of(total: int = TOTAL, *, nodes: tuple[int, ...] = (), batch_size: int = BATCH) -> BufferPool:
-    """A pool nobody listens to."""
     pool = BufferPool(total, batch_size, on_return=Returns().note)
     pool.set_nodes(nodes)
     return pool
 
 
 def lend(pool: BufferPool, size: int, node_id: int | None = None) -> Chunk:
-    """Lend a chunk for which there is room."""
     chunk = pool.try_lend(size, node_id)
     assert chunk is not None
     return chunk
@@ -52,7 +47,6 @@ def take_all(pool: BufferPool, node_id: int, size: int = SMALLEST_CHUNK) -> int:
     [(1, 1024), (1024, 1024), (1025, 2048), (8192, 8192), (8193, 8193), (50_000, 50_000)],
 )
 def test_loan_is_the_next_power_of_two_and_a_large_one_is_exact(size: int, capacity: int) -> None:
-    """The bytes that count are those of the chunk."""
     pool = pool_of()
 
     assert lend(pool, size).capacity == capacity
@@ -77,12 +71,10 @@ def test_nothing_is_lent_beyond_the_total() -> None:
 
 
 def test_record_larger_than_the_whole_memory_is_never_lent() -> None:
-    """However empty it is."""
     assert pool_of().try_lend(TOTAL + 1, None) is None
 
 
 def test_chunk_given_back_is_used_again() -> None:
-    """No allocation for the next batch of that size."""
     pool = pool_of()
     first = lend(pool, 2048)
     pool.give_back(first)
@@ -109,7 +101,6 @@ def test_chunk_that_a_transport_still_reads_is_not_lent_again() -> None:
 
 
 def test_full_memory_is_lent_again_only_when_the_transport_lets_go() -> None:
-    """Also when the batch is long answered."""
     pool = pool_of(SMALLEST_CHUNK)
     chunk = lend(pool, 1)
     view = memoryview(chunk)
@@ -121,7 +112,6 @@ def test_full_memory_is_lent_again_only_when_the_transport_lets_go() -> None:
 
 
 def test_large_chunk_is_freed_at_once() -> None:
-    """Nobody may ever ask for its size again."""
     pool = pool_of()
 
     pool.give_back(lend(pool, BATCH + 1))
@@ -142,7 +132,6 @@ def test_free_chunks_of_other_sizes_make_way() -> None:
 
 
 def test_no_more_free_chunks_make_way_than_must() -> None:
-    """The others are still worth their allocation."""
     pool = pool_of()
     small = [lend(pool, SMALLEST_CHUNK) for _ in range(TOTAL // SMALLEST_CHUNK)]
     for chunk in small:
@@ -182,7 +171,6 @@ def test_compressed_batch_gives_back_what_it_no_longer_needs() -> None:
 
 
 def test_replaced_chunk_that_is_still_read_is_not_kept() -> None:
-    """Whoever reads it has it for itself."""
     pool = pool_of()
     chunk = lend(pool, BATCH)
 
@@ -202,7 +190,6 @@ def test_node_that_answers_nothing_leaves_the_others_their_reserve() -> None:
 
 
 def test_single_node_may_take_everything() -> None:
-    """There is nobody to keep a reserve for."""
     pool = pool_of(nodes=(1,))
 
     assert take_all(pool, 1) == TOTAL
@@ -232,7 +219,6 @@ def test_common_memory_kept_for_somebody_else_leaves_a_node_its_reserve() -> Non
 
 
 def test_reserve_of_many_nodes_is_at_least_a_chunk() -> None:
-    """A thousandth of a quarter would be of no use."""
     pool = pool_of(nodes=tuple(range(1, 1001)))
     take_all(pool, 1)
 
@@ -280,7 +266,6 @@ class AnyUse(RuleBasedStateMachine):
     chunks = Bundle("chunks")
 
     def __init__(self) -> None:
-        """Start with three nodes."""
         super().__init__()
         self.pool = pool_of(nodes=(1, 2, 3))
         self.held: dict[Chunk, int] = {}
@@ -299,7 +284,6 @@ class AnyUse(RuleBasedStateMachine):
 
     @rule(chunk=chunks, holders=st.integers(2, 3))
     def share(self, chunk: Chunk | None, holders: int) -> None:
-        """A batch is split."""
         if chunk in self.held:
             self.pool.share(chunk, holders)
             self.held[chunk] += holders - 1
@@ -307,7 +291,6 @@ class AnyUse(RuleBasedStateMachine):
 
     @rule(chunk=chunks)
     def give_back(self, chunk: Chunk | None) -> None:
-        """One of its holders is done."""
         if chunk in self.held:
             self.pool.give_back(chunk)
             self.held[chunk] -= 1
@@ -327,19 +310,16 @@ class AnyUse(RuleBasedStateMachine):
 
     @rule(chunk=chunks)
     def read(self, chunk: Chunk | None) -> None:
-        """A transport takes the bytes."""
         if chunk in self.held:
             self.views.append((chunk, memoryview(chunk)))
 
     @rule()
     def let_go(self) -> None:
-        """The transport has sent the oldest of them."""
         if self.views:
             self.views.pop(0)[1].release()
 
     @rule(nodes=st.frozensets(st.integers(1, 4)))
     def follow(self, nodes: frozenset[int]) -> None:
-        """Leaders move."""
         self.pool.set_nodes(nodes)
 
     @invariant()
@@ -351,7 +331,6 @@ class AnyUse(RuleBasedStateMachine):
         assert min(self.pool.free_bytes, self.pool.unallocated_bytes) >= 0
 
     def teardown(self) -> None:
-        """All is available in the end."""
         for chunk, holders in self.held.items():
             for _ in range(holders):
                 self.pool.give_back(chunk)

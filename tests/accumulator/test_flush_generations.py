@@ -8,25 +8,20 @@ from aioproducer._accumulator.flush_generations import FlushGenerations
 
 
 class Finished:
-    """Counts generations that came to their end."""
-
     def __init__(self) -> None:
         self.count = 0
 
     def note(self) -> None:
-        """Once more."""
         self.count += 1
 
 
 def test_flush_with_nothing_to_wait_for_is_finished_at_once() -> None:
-    """A flush of an idle producer."""
     generations = FlushGenerations(Finished().note)
 
     assert generations.is_finished(generations.close())
 
 
 def test_flush_waits_for_what_was_accepted_before_it() -> None:
-    """To the last unit of it."""
     generations = FlushGenerations(Finished().note)
     first, second = generations.enter(), generations.enter()
     closed = generations.close()
@@ -94,7 +89,6 @@ def test_end_of_a_generation_is_told_once() -> None:
 
 
 def test_unit_cannot_end_twice() -> None:
-    """It would end another one's flush."""
     generations = FlushGenerations(Finished().note)
     unit = generations.enter()
     generations.leave(unit)
@@ -104,7 +98,6 @@ def test_unit_cannot_end_twice() -> None:
 
 
 def test_unfinished_counts_all_generations() -> None:
-    """The open one and the closed ones."""
     generations = FlushGenerations(Finished().note)
     generations.enter()
     generations.close()
@@ -115,7 +108,6 @@ def test_unfinished_counts_all_generations() -> None:
 
 @given(st.lists(st.sampled_from(["accept", "end oldest", "end newest", "flush"]), max_size=60))
 def test_every_flush_ends_with_the_last_of_its_own_work(steps: list[str]) -> None:
-    """In any order."""
     generations = FlushGenerations(Finished().note)
     work: list[int] = []
     for step in steps:

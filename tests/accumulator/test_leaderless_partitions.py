@@ -8,7 +8,6 @@ from tests.fakes.core_parts import CoreParts
 
 
 def leaderless(partitions: int) -> CoreParts:
-    """Each with a batch."""
     core = CoreParts(leaders=(-1,) * partitions)
     for partition in range(partitions):
         core.send(partition=partition)
@@ -17,13 +16,11 @@ def leaderless(partitions: int) -> CoreParts:
 
 
 def topics_asked_for(core: CoreParts) -> set[str]:
-    """As in a turn of the sender."""
     core.accumulator.withdraw_idle()
     return core.accumulator.leaderless_topics
 
 
 def end_batch(core: CoreParts, partition: int) -> None:
-    """Its deadline has passed."""
     core.queue(partition).remove(core.queue(partition).queued[0])
 
 
@@ -46,7 +43,6 @@ def test_turn_looks_at_one_partition_of_a_topic(partitions: int, monkeypatch: py
 
 @pytest.mark.parametrize("last", [0, 1, 2])
 def test_topic_is_asked_for_as_long_as_one_partition_has_something_to_send(last: int) -> None:
-    """Whichever it is; and again once another has."""
     core = leaderless(3)
     for partition in {0, 1, 2} - {last}:
         end_batch(core, partition)
@@ -61,7 +57,6 @@ def test_topic_is_asked_for_as_long_as_one_partition_has_something_to_send(last:
 
 
 def test_partition_that_was_not_looked_at_goes_to_its_leader() -> None:
-    """With what it has by then, nothing or something."""
     core = leaderless(3)
     end_batch(core, 1)
     assert topics_asked_for(core) == {"t"}

@@ -6,7 +6,6 @@ LEADERS = (1, 2, 1, 2, 1)
 
 
 def offered(core: CoreParts) -> list[int]:
-    """The partitions that have something to send."""
     return [number for number in range(len(LEADERS)) if core.queue(number).is_offered]
 
 
@@ -44,7 +43,6 @@ def test_node_gets_one_request_a_linger_however_many_partitions_it_leads() -> No
 
 
 def test_batch_that_goes_along_takes_records_until_it_is_drained() -> None:
-    """As each batch that is ready does."""
     core = opened_in_turn()
     core.pass_time(0.0001)
     core.send(partition=2)

@@ -42,7 +42,6 @@ def test_partitioner_is_asked_once() -> None:
 
 
 def test_partition_that_the_topic_does_not_have_is_no_place() -> None:
-    """The record fails."""
     queue = full()
 
     with pytest.raises(InvalidPartitionError):
@@ -53,7 +52,6 @@ def test_partition_that_the_topic_does_not_have_is_no_place() -> None:
 
 
 def test_nobody_is_served_while_there_is_no_memory() -> None:
-    """And everybody keeps the place in line."""
     queue = full()
     records = [queue.join() for _ in range(3)]
 
@@ -63,7 +61,6 @@ def test_nobody_is_served_while_there_is_no_memory() -> None:
 
 
 def test_as_many_are_served_as_there_is_memory_for() -> None:
-    """In call order."""
     queue = full()
     records = [queue.join() for _ in range(4)]
 
@@ -73,7 +70,6 @@ def test_as_many_are_served_as_there_is_memory_for() -> None:
 
 
 def test_line_goes_away_with_its_last_record() -> None:
-    """Idle partitions keep nothing."""
     queue = full()
     record = queue.join()
     assert record.place is not None
@@ -85,7 +81,6 @@ def test_line_goes_away_with_its_last_record() -> None:
 
 
 def test_record_whose_partition_is_gone_is_refused_and_those_behind_are_served() -> None:
-    """Its topic was made again with fewer."""
     queue = full((1, 1))
     gone, good = queue.join(partition=1), queue.join(partition=0)
     del queue.core.appender.topics["t"].slots[1]
@@ -98,7 +93,6 @@ def test_record_whose_partition_is_gone_is_refused_and_those_behind_are_served()
 
 
 def test_record_for_anywhere_does_not_enter_a_partition_in_which_others_wait() -> None:
-    """It would overtake them."""
     queue = full((1, 2))
     waiting = queue.join(partition=1, value=bytes(5000))
     anywhere = queue.join(partition=None, value=b"v")
@@ -227,7 +221,6 @@ def test_earlier_one_that_is_held_up_now_goes_before_those_who_were() -> None:
 
 
 def test_memory_is_short_while_somebody_waits() -> None:
-    """Then no batch waits out its linger."""
     queue = full()
     open_batches = queue.core.open_batches
     queue.join()
@@ -243,7 +236,6 @@ def test_memory_is_short_while_somebody_waits() -> None:
 
 
 def test_waiting_records_compete_under_their_new_leader() -> None:
-    """Whose reserve may have room."""
     queue = full((1, 2), chunks=16)
     record = queue.join(partition=0)
     queue.lines.serve()
@@ -257,7 +249,6 @@ def test_waiting_records_compete_under_their_new_leader() -> None:
 
 
 def test_new_leaders_take_nothing_from_who_waits() -> None:
-    """Nor does a second change."""
     queue = full((1, 1))
     records = [queue.join(partition=partition) for partition in (0, 1, 0)]
     for _ in range(2):

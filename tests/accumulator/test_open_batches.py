@@ -15,7 +15,6 @@ from tests.fakes.core_parts import CoreParts, values
 
 
 def opened(core: CoreParts, partition: int = 0) -> ProducerBatch:
-    """The open batch of a partition."""
     batch = core.queue(partition).open_batch
     assert batch is not None
     return batch
@@ -80,7 +79,6 @@ def test_batch_begins_as_large_as_the_last_of_its_partition_became(last: int, ca
 
 
 def test_last_size_is_no_reason_to_take_much_when_memory_is_scarce() -> None:
-    """Half of it is lent."""
     core = CoreParts(leaders=(1, 1), memory=64 * 1024)
     for _ in range(3):
         core.send(bytes(15_000), partition=0)
@@ -114,7 +112,6 @@ def test_record_larger_than_a_batch_has_one_of_its_own() -> None:
 
 
 def test_batch_that_cannot_grow_is_closed_and_its_records_are_not_failed() -> None:
-    """The next record waits for memory."""
     core = CoreParts(memory=2048)
     first, second = core.send(bytes(100)), core.send(bytes(100))
     record = core.wait_in_line(bytes(1500))
@@ -155,7 +152,6 @@ def test_partitioner_that_sends_when_told_of_a_full_batch_does_no_harm() -> None
 
 
 def test_full_batch_is_told_with_its_size() -> None:
-    """For partitioners that choose anew then."""
     core = CoreParts(batch_size=1024)
     told: list[tuple[TopicPartition, int]] = []
     core.open_batches.on_full = lambda place, size: told.append((place, size))
@@ -170,7 +166,6 @@ def test_full_batch_is_told_with_its_size() -> None:
 
 
 def test_batch_is_ready_when_its_linger_is_over() -> None:
-    """Counted from its first record."""
     core = CoreParts(linger_s=0.010)
     core.send()
     core.pass_time(0.006)
@@ -214,7 +209,6 @@ def test_timer_of_a_batch_that_a_flush_closed_does_not_cut_the_next_linger() -> 
 
 
 def test_without_linger_a_batch_is_ready_at_once() -> None:
-    """It fills while others are on the wire."""
     core = CoreParts(linger_s=0)
     core.send()
     assert is_sendable(core)
@@ -237,7 +231,6 @@ def test_awaited_record_ends_the_linger_of_its_batch() -> None:
 
 
 def test_awaited_record_of_a_closed_batch_changes_nothing() -> None:
-    """It is on its way already."""
     core = CoreParts(linger_s=60)
     delivery = core.send()
     core.open_batches.close(core.queue())
@@ -262,7 +255,6 @@ def test_memory_short_makes_every_open_batch_ready() -> None:
 
 
 def test_flush_closes_all_open_batches() -> None:
-    """What is sent after it is in others."""
     core = CoreParts(leaders=(1, 1), linger_s=60)
     before = [core.send(partition=0), core.send(partition=1)]
 
@@ -274,7 +266,6 @@ def test_flush_closes_all_open_batches() -> None:
 
 
 def test_closing_an_idle_partition_does_nothing() -> None:
-    """And wakes nobody."""
     core = CoreParts()
 
     core.open_batches.close(core.queue())
@@ -283,7 +274,6 @@ def test_closing_an_idle_partition_does_nothing() -> None:
 
 
 def test_sender_is_woken_when_something_may_be_sent_and_only_then() -> None:
-    """Not by each record."""
     core = CoreParts(linger_s=60)
     for _ in range(10):
         core.send()
@@ -313,7 +303,6 @@ def test_batch_takes_no_record_a_tenth_of_the_timeout_younger_than_its_oldest() 
 
 
 def test_batch_that_is_ready_and_not_drained_is_closed_in_time_too() -> None:
-    """Its node may be away."""
     core = CoreParts(linger_s=0.005, delivery_timeout_s=100)
     first = core.send()
     core.pass_time(0.005)
@@ -323,7 +312,6 @@ def test_batch_that_is_ready_and_not_drained_is_closed_in_time_too() -> None:
 
 
 def test_record_that_waited_long_does_not_join_a_fresh_batch() -> None:
-    """The batch would expire with it."""
     core = CoreParts(delivery_timeout_s=100)
     fresh = opened_at_now(core)
 
@@ -335,7 +323,6 @@ def test_record_that_waited_long_does_not_join_a_fresh_batch() -> None:
 
 
 def opened_at_now(core: CoreParts) -> ProducerBatch:
-    """A batch that one record opened now."""
     core.send()
     return opened(core)
 
@@ -366,7 +353,6 @@ def test_opening_a_batch_is_told() -> None:
 
 
 def test_open_batches_are_counted_with_what_they_hold() -> None:
-    """Closed ones are not."""
     core = CoreParts(leaders=(1, 1, 1), linger_s=60)
     for partition in (0, 0, 1, 2):
         core.send(b"v" * 91, partition=partition)
@@ -389,7 +375,6 @@ def test_batches_linger_if_there_is_a_time_for_it(linger_s: float, *, lingers: b
 
 
 def test_partition_that_the_topic_does_not_have_is_refused() -> None:
-    """With the range that it has."""
     core = CoreParts(leaders=(1, 1))
 
     with pytest.raises(InvalidPartitionError, match=r"partition must be 0\.\.1 for topic 't', got 2") as refused:
@@ -399,7 +384,6 @@ def test_partition_that_the_topic_does_not_have_is_refused() -> None:
 
 
 def test_refused_partition_has_brokers_asked_again() -> None:
-    """The topic may have more of them by now."""
     core = CoreParts(leaders=(1, 1))
     asked: list[str] = []
     core.accumulator.open_batches.on_unknown_partition = asked.append
@@ -411,7 +395,6 @@ def test_refused_partition_has_brokers_asked_again() -> None:
 
 
 def test_record_that_no_batch_can_hold_is_refused() -> None:
-    """With both sizes and the option to raise."""
     core = CoreParts(max_record_size=1000)
 
     with pytest.raises(RecordTooLargeError, match="raise max_request_size") as refused:
@@ -438,7 +421,6 @@ def test_refused_size_makes_later_batches_of_the_topic_smaller() -> None:
 
 
 def test_limit_of_a_topic_is_never_below_half_the_smallest_chunk() -> None:
-    """However often something was refused."""
     core = CoreParts()
     for _ in range(30):
         core.open_batches.limits.refused("t", size=10, uncompressed=10)
@@ -450,7 +432,6 @@ def test_limit_of_a_topic_is_never_below_half_the_smallest_chunk() -> None:
 
 
 def test_lowered_limit_holds_for_the_batch_that_is_open() -> None:
-    """It grows no more."""
     core = CoreParts()
     core.send(bytes(500))
     core.open_batches.limits.refused("t", size=2000, uncompressed=2000)
@@ -465,7 +446,6 @@ def test_lowered_limit_holds_for_the_batch_that_is_open() -> None:
 
 
 def test_records_are_counted_in_open_and_closed_batches() -> None:
-    """Each once."""
     core = CoreParts(leaders=(1, 1))
     for _ in range(3):
         core.send(partition=0)

@@ -59,7 +59,6 @@ def test_open_batch_waits_for_the_memory_to_grow_while_others_of_its_partition_a
 
 
 def test_open_batch_is_sent_as_it_is_when_its_partitions_turn_comes() -> None:
-    """Waiting for room holds back none that has it."""
     core = nearly_full(left=2048)
     queue_one(core)
     core.send(b"v")
@@ -89,17 +88,14 @@ def test_open_batch_does_not_linger_while_room_is_waited_for() -> None:
 
 
 def make_held_up(core: CoreParts) -> None:
-    """An attempt of its first batch has failed."""
     core.queue(0).queued[0].attempts = 1
 
 
 def make_leaderless(core: CoreParts) -> None:
-    """Nobody leads it."""
     core.queue(0).leader_id = None
 
 
 def make_idle(core: CoreParts) -> None:
-    """Its batches have ended."""
     core.queue(0).queued.clear()
 
 
@@ -119,7 +115,6 @@ def test_partition_that_is_given_nothing_back_takes_what_there_is(stop: Callable
 
 
 def test_small_memory_is_not_kept_together_for_large_batches() -> None:
-    """Others would miss it."""
     core = nearly_full(left=3072, batches=12)
     queue_one(core)
     core.send(bytes(900))
@@ -145,7 +140,6 @@ def test_batch_begins_as_large_as_the_last_or_waits() -> None:
 
 
 def test_batch_grows_by_what_there_is_when_four_times_as_much_is_not_there() -> None:
-    """Before it is closed or waits."""
     core = nearly_full(left=3072)
     core.send(b"v")
     batch = core.queue(0).open_batch

@@ -29,7 +29,6 @@ def send_next(core: CoreParts, connection: int = 1) -> ProducerBatch | None:
 
 
 def send_all(core: CoreParts, connection: int = 1) -> list[ProducerBatch]:
-    """Put as many on the wire as may go."""
     sent = []
     while (batch := send_next(core, connection)) is not None:
         sent.append(batch)
@@ -57,7 +56,6 @@ def test_one_batch_is_sent_until_the_connection_has_confirmed() -> None:
 
 
 def test_producer_id_zero_is_pipelined_like_any_other() -> None:
-    """It is the first id of a fresh cluster."""
     core, _, batches = with_batches(8)
     core.identity.assign(0, 0)
     confirm(core)
@@ -67,7 +65,6 @@ def test_producer_id_zero_is_pipelined_like_any_other() -> None:
 
 
 def test_one_batch_is_sent_without_idempotence() -> None:
-    """Order would not survive a retry."""
     core, _, _ = with_batches(3, idempotent=False, max_in_flight=1)
     confirm(core)
 
@@ -76,7 +73,6 @@ def test_one_batch_is_sent_without_idempotence() -> None:
 
 @pytest.mark.parametrize("trouble", ["error", "hours of silence", "another leader"])
 def test_one_batch_is_sent_again_after_trouble(trouble: str) -> None:
-    """Until the next acknowledgement."""
     core, queue, _ = with_batches(4)
     confirm(core)
     if trouble == "error":
@@ -90,7 +86,6 @@ def test_one_batch_is_sent_again_after_trouble(trouble: str) -> None:
 
 
 def test_one_batch_is_sent_while_parts_of_a_split_one_exist() -> None:
-    """Nobody knows yet which of them the broker takes."""
     core, queue, _ = with_batches(4)
     confirm(core)
     queue.parts = 2
@@ -99,7 +94,6 @@ def test_one_batch_is_sent_while_parts_of_a_split_one_exist() -> None:
 
 
 def test_nothing_follows_on_another_connection_while_something_is_on_the_wire() -> None:
-    """It could arrive first."""
     core, _, batches = with_batches(4)
     confirm(core)
     send_next(core, connection=1)
@@ -114,7 +108,6 @@ def test_nothing_follows_on_another_connection_while_something_is_on_the_wire() 
 
 
 def test_sequences_follow_the_order_of_sending() -> None:
-    """Each counts the records before it."""
     core, _, batches = with_batches(4)
     confirm(core)
     send_all(core)
@@ -123,7 +116,6 @@ def test_sequences_follow_the_order_of_sending() -> None:
 
 
 def test_batch_is_sent_again_under_the_sequence_it_has() -> None:
-    """Byte for byte."""
     core, _, batches = with_batches(2)
     send_all(core)
     header = batches[0].header(batches[0].records())
@@ -137,7 +129,6 @@ def test_batch_is_sent_again_under_the_sequence_it_has() -> None:
 
 
 def test_retry_waits_for_its_backoff_and_holds_back_those_behind_it() -> None:
-    """Order is kept."""
     core, queue, batches = with_batches(2)
     send_next(core)
     core.refuse(batches[0], pause_s=0.1)
@@ -162,7 +153,6 @@ def test_retries_stand_in_their_old_order_however_they_come_back(order: list[int
 
 
 def test_batch_that_is_being_sealed_holds_back_those_behind_it() -> None:
-    """It was there first."""
     core, queue, batches = with_batches(2)
     batches[0].move_to(BatchState.SEALING)
 
@@ -185,7 +175,6 @@ def test_open_batch_is_sent_once_it_is_ready_and_nothing_is_before_it() -> None:
 
 
 def test_closing_without_an_open_batch_does_nothing() -> None:
-    """A flush of an idle partition."""
     core = CoreParts()
 
     assert core.queue().take_open() is None
@@ -193,7 +182,6 @@ def test_closing_without_an_open_batch_does_nothing() -> None:
 
 
 def test_removed_batch_is_not_sent() -> None:
-    """Its deadline came; those behind it go on."""
     core, queue, batches = with_batches(2)
 
     queue.remove(batches[0])
@@ -202,7 +190,6 @@ def test_removed_batch_is_not_sent() -> None:
 
 
 def test_open_batch_waits_for_a_producer_id() -> None:
-    """And so does a closed one."""
     core, queue, batches = with_batches(1)
     core.identity.discard(7)
 
@@ -229,7 +216,6 @@ def test_changing_partition_sends_only_what_is_ambiguous_and_in_order() -> None:
 
 
 def test_batches_known_not_to_be_written_are_stamped_anew_in_order() -> None:
-    """Once nothing of the partition is unresolved."""
     core, queue, batches = with_batches(4)
     confirm(core)
     for batch in send_all(core):
@@ -244,7 +230,6 @@ def test_batches_known_not_to_be_written_are_stamped_anew_in_order() -> None:
 
 
 def test_new_epoch_waits_for_what_is_on_the_wire() -> None:
-    """Its answer may come late."""
     core, queue, batches = with_batches(3)
     confirm(core)
     send_all(core)
@@ -274,7 +259,6 @@ def test_batch_whose_successor_was_acknowledged_is_overtaken() -> None:
 
 
 def test_partition_that_changes_nothing_restamps_nothing() -> None:
-    """What waits keeps its identity."""
     core, queue, batches = with_batches(1)
     send_next(core)
     core.refuse(batches[0])
@@ -285,7 +269,6 @@ def test_partition_that_changes_nothing_restamps_nothing() -> None:
 
 @pytest.mark.parametrize("where", ["on the wire", "queued again"])
 def test_batch_is_not_the_first_unresolved_while_an_earlier_one_has_a_sequence(where: str) -> None:
-    """On the wire, or waiting for its next attempt."""
     core, queue, batches = with_batches(4)
     confirm(core)
     send_all(core)
@@ -326,7 +309,6 @@ def test_partition_is_held_up_from_its_first_failure_on() -> None:
 
 
 def test_backlog_counts_queued_and_open_batches() -> None:
-    """In one line."""
     core, queue, _ = with_batches(3)
     send_next(core)
     core.send()
@@ -345,7 +327,6 @@ class StrictBroker:
         self.log: list[int] = []
 
     def step(self, action: str) -> None:
-        """One thing happens."""
         if action == "send":
             self.core.send()
             self.core.open_batches.close(self.queue)

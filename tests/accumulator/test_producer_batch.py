@@ -25,7 +25,6 @@ SHORTEST_WAY = {
 
 
 def batch_in(state: BatchState) -> ProducerBatch:
-    """A batch that got there."""
     place = TopicPartition("t", 0)
     queue = PartitionQueue(place, PartitionIdentity(ProducerIdentity(is_enabled=True)), max_in_flight=5)
     result = BatchResult(None, place)  # type: ignore[arg-type]  # nobody awaits it
@@ -36,7 +35,6 @@ def batch_in(state: BatchState) -> ProducerBatch:
 
 
 def on_wire(core: CoreParts, *values: bytes) -> ProducerBatch:
-    """One batch of these values."""
     for value in values:
         core.send(value)
     core.flush()
@@ -59,7 +57,6 @@ def test_state_changes_only_as_the_table_says(before: BatchState, after: BatchSt
 
 
 def test_table_names_every_state() -> None:
-    """And only the last has no way out."""
     assert set(TRANSITIONS) == set(BatchState)
     assert [state for state, after in TRANSITIONS.items() if not after] == [BatchState.DONE]
 
@@ -86,7 +83,6 @@ def test_batch_is_unresolved_on_the_wire_and_while_it_is_ambiguous(
 
 
 def test_header_and_records_are_a_batch_that_the_reference_reads() -> None:
-    """Sizes, times and identity included."""
     core = CoreParts()
     batch = on_wire(core, b"one", b"two")
 
@@ -98,7 +94,6 @@ def test_header_and_records_are_a_batch_that_the_reference_reads() -> None:
 
 
 def test_ambiguous_batch_never_loses_its_identity() -> None:
-    """The log may hold it under that one."""
     batch = batch_in(BatchState.QUEUED)
     batch.identity = BatchIdentity(7, 0, 0)
     batch.maybe_written = True
@@ -110,7 +105,6 @@ def test_ambiguous_batch_never_loses_its_identity() -> None:
 
 
 def test_batch_known_not_to_be_written_can_be_given_another_identity() -> None:
-    """Its records stay as they are."""
     core = CoreParts()
     batch = on_wire(core, b"v")
     records = bytes(batch.records())
@@ -123,7 +117,6 @@ def test_batch_known_not_to_be_written_can_be_given_another_identity() -> None:
 
 
 def test_batch_without_idempotence_is_never_stamped() -> None:
-    """Its header says so."""
     batch = on_wire(CoreParts(idempotent=False), b"v")
 
     decoded = decode_batch(batch.header(batch.records()) + bytes(batch.records()))
@@ -133,7 +126,6 @@ def test_batch_without_idempotence_is_never_stamped() -> None:
 
 
 def test_batch_can_hold_its_records_anywhere_in_a_chunk() -> None:
-    """The parts of a split batch share one."""
     section = encode_records([Record(None, b"v", 5)])
     batch = batch_in(BatchState.OPEN)
     batch.chunk.fill(bytes(100) + section)
@@ -145,7 +137,6 @@ def test_batch_can_hold_its_records_anywhere_in_a_chunk() -> None:
 
 
 def test_batch_takes_records_until_it_is_closed_once() -> None:
-    """A second close is our own bug."""
     core = CoreParts()
     batch = on_wire(core, b"v")
 

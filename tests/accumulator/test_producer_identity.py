@@ -19,7 +19,6 @@ NOW = 1000.0
 
 
 def producer_of(producer_id: int | None = 7, *, epoch: int = 0) -> ProducerIdentity:
-    """An idempotent producer with this id."""
     producer = ProducerIdentity(is_enabled=True)
     if producer_id is not None:
         producer.assign(producer_id, epoch)
@@ -39,7 +38,6 @@ def batch_of(identity: BatchIdentity, *, connection: int = 1, order: int = 0) ->
 
 @pytest.mark.parametrize("producer_id", [0, 7, 2**63 - 1], ids=["the first ever given", "usual", "the last"])
 def test_first_batch_takes_the_producers_id_and_sequences_count_records(producer_id: int) -> None:
-    """From 0."""
     partition = PartitionIdentity(producer_of(producer_id))
 
     assert partition.stamp(3) == BatchIdentity(producer_id, 0, 0)
@@ -48,7 +46,6 @@ def test_first_batch_takes_the_producers_id_and_sequences_count_records(producer
 
 
 def test_all_partitions_are_offered_once_there_is_an_id() -> None:
-    """Nothing of its own happens to a partition then."""
     core = CoreParts(leaders=(1, 1, 1))
     core.identity.discard(7)
     core.send(partition=0)
@@ -64,12 +61,10 @@ def test_all_partitions_are_offered_once_there_is_an_id() -> None:
 
 
 def test_partition_begins_with_the_epoch_that_the_broker_gave() -> None:
-    """InitProducerId answers one."""
     assert PartitionIdentity(producer_of(epoch=4)).stamp(1) == BatchIdentity(7, 4, 0)
 
 
 def test_sequences_wrap_to_zero() -> None:
-    """After 2**31 - 1, as brokers expect."""
     partition = PartitionIdentity(producer_of())
     partition.stamp(MAX_SEQUENCE)
 
@@ -78,7 +73,6 @@ def test_sequences_wrap_to_zero() -> None:
 
 
 def test_nothing_is_stamped_before_an_id_is_known() -> None:
-    """It must be asked of a broker."""
     producer = producer_of(None)
     partition = PartitionIdentity(producer)
     assert (producer.is_missing, partition.can_stamp) == (True, False)
@@ -102,7 +96,6 @@ def test_without_idempotence_nothing_is_stamped_and_nothing_waits() -> None:
 
 
 def test_connection_is_confirmed_once_it_has_acknowledged_a_batch() -> None:
-    """And no other one."""
     partition = PartitionIdentity(producer_of())
     batch = batch_of(partition.stamp(1), connection=3)
     assert not partition.is_confirmed(3, NOW)
@@ -124,7 +117,6 @@ def test_producer_id_zero_is_confirmed_too() -> None:
 
 
 def test_no_connection_is_never_confirmed() -> None:
-    """0 stands for none."""
     assert not PartitionIdentity(producer_of()).is_confirmed(0, NOW)
 
 
@@ -139,7 +131,6 @@ def test_doubt_ends_the_confirmation() -> None:
 
 
 def test_confirmation_ends_after_hours_of_silence() -> None:
-    """The broker may have expired what it knew."""
     partition = PartitionIdentity(producer_of())
     partition.acknowledge(batch_of(partition.stamp(1)), 0, NOW)
 
@@ -148,7 +139,6 @@ def test_confirmation_ends_after_hours_of_silence() -> None:
 
 
 def test_acknowledgement_under_an_old_epoch_confirms_nothing() -> None:
-    """The broker has no state for the new one yet."""
     partition = PartitionIdentity(producer_of())
     old = batch_of(partition.stamp(1))
     partition.begin_change()
@@ -219,7 +209,6 @@ def test_repetition_has_the_time_of_the_log_where_it_keeps_its_own() -> None:
 
 
 def test_only_offsets_that_a_broker_remembers_are_repetitions() -> None:
-    """It keeps the sequences of five batches."""
     partition = PartitionIdentity(producer_of())
     batch = batch_of(partition.stamp(1))
     for offset in range(REMEMBERED + 2):
@@ -229,7 +218,6 @@ def test_only_offsets_that_a_broker_remembers_are_repetitions() -> None:
 
 
 def test_unknown_offset_is_never_a_repetition() -> None:
-    """-1 is what many answers carry."""
     partition = PartitionIdentity(producer_of())
     batch = batch_of(partition.stamp(1))
 
@@ -253,7 +241,6 @@ def test_offset_that_another_log_gave_is_no_repetition() -> None:
 
 
 def test_changing_partition_stamps_nothing_until_it_has_its_new_epoch() -> None:
-    """Which begins at sequence 0."""
     partition = PartitionIdentity(producer_of())
     partition.stamp(3)
     partition.begin_change()
@@ -266,7 +253,6 @@ def test_changing_partition_stamps_nothing_until_it_has_its_new_epoch() -> None:
 
 
 def test_trouble_of_one_partition_does_not_touch_another() -> None:
-    """It goes on with its own epoch and sequence."""
     producer = producer_of()
     troubled, calm = PartitionIdentity(producer), PartitionIdentity(producer)
     troubled.stamp(1)
@@ -320,7 +306,6 @@ def test_last_epoch_is_followed_by_a_new_producer_id() -> None:
 
 
 def test_partition_without_trouble_keeps_a_producer_id_that_was_given_up() -> None:
-    """It moves over when it has trouble of its own."""
     producer = producer_of()
     partition = PartitionIdentity(producer)
     partition.stamp(1)
@@ -335,7 +320,6 @@ def test_partition_without_trouble_keeps_a_producer_id_that_was_given_up() -> No
 
 
 def test_new_producer_id_is_not_given_up_for_an_old_ones_trouble() -> None:
-    """Two partitions may find out one after the other."""
     producer = producer_of()
     producer.discard(7)
     producer.assign(8, 0)

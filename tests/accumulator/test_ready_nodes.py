@@ -7,7 +7,6 @@ from aioproducer.records import TopicPartition
 
 
 def partition(number: int, leader_id: int | None = 1) -> PartitionQueue:
-    """A partition and its leader."""
     identity = PartitionIdentity(ProducerIdentity(is_enabled=True))
     queue = PartitionQueue(TopicPartition("t", number), identity, max_in_flight=5)
     queue.leader_id = leader_id
@@ -15,7 +14,6 @@ def partition(number: int, leader_id: int | None = 1) -> PartitionQueue:
 
 
 def test_partitions_are_taken_in_the_order_in_which_they_became_ready() -> None:
-    """First come, first served."""
     ready, first, second = ReadyNodes(), partition(0), partition(1)
     ready.offer(first)
     ready.offer(second)
@@ -24,7 +22,6 @@ def test_partitions_are_taken_in_the_order_in_which_they_became_ready() -> None:
 
 
 def test_partition_stands_in_its_queue_once() -> None:
-    """However often it is offered."""
     ready, only = ReadyNodes(), partition(0)
     ready.offer(only)
     ready.offer(only)
@@ -34,7 +31,6 @@ def test_partition_stands_in_its_queue_once() -> None:
 
 
 def test_partition_offered_again_goes_to_the_end() -> None:
-    """The others have their turn first."""
     ready, first, second = ReadyNodes(), partition(0), partition(1)
     ready.offer(first)
     ready.offer(second)
@@ -47,7 +43,6 @@ def test_partition_offered_again_goes_to_the_end() -> None:
 
 
 def test_partition_that_found_no_room_in_a_request_keeps_its_turn() -> None:
-    """It is first in the next."""
     ready, first, second = ReadyNodes(), partition(0), partition(1)
     ready.offer(first)
     ready.offer(second)
@@ -71,7 +66,6 @@ def test_partition_that_keeps_its_turn_can_still_move_to_another_leader() -> Non
 
 
 def test_nodes_are_served_apart() -> None:
-    """And only those with something ready are named."""
     ready, here, there = ReadyNodes(), partition(0, 1), partition(1, 2)
     ready.offer(here)
     ready.offer(there)
@@ -83,7 +77,6 @@ def test_nodes_are_served_apart() -> None:
 
 
 def test_partition_without_a_leader_is_remembered() -> None:
-    """Metadata must be asked for it."""
     ready, lost = ReadyNodes(), partition(0, None)
 
     ready.offer(lost)

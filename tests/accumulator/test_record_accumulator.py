@@ -10,12 +10,10 @@ from tests.fakes.core_parts import CoreParts, sequences, values
 
 
 def partitions(batches: list[ProducerBatch]) -> list[int]:
-    """Of each batch, its partition."""
     return [batch.queue.topic_partition.partition for batch in batches]
 
 
 def close_one(core: CoreParts, partition: int = 0, size: int = 1) -> None:
-    """One record in a batch of its own."""
     core.send(bytes(size), partition=partition)
     core.open_batches.close(core.queue(partition))
 
@@ -24,7 +22,6 @@ def close_one(core: CoreParts, partition: int = 0, size: int = 1) -> None:
 
 
 def test_request_has_one_batch_of_each_ready_partition() -> None:
-    """Two of one partition would get INVALID_RECORD."""
     core = CoreParts(leaders=(1, 1, 1))
     for partition in (0, 0, 2):
         close_one(core, partition)
@@ -33,7 +30,6 @@ def test_request_has_one_batch_of_each_ready_partition() -> None:
 
 
 def test_request_has_only_what_its_node_leads() -> None:
-    """The others have their own."""
     core = CoreParts(leaders=(1, 2, 1))
     for partition in range(3):
         close_one(core, partition)
@@ -53,7 +49,6 @@ def test_request_ends_where_its_size_would_be_exceeded() -> None:
 
 
 def test_batch_larger_than_a_request_goes_alone() -> None:
-    """Else it would never go."""
     core = CoreParts(leaders=(1, 1), max_request_size=500)
     close_one(core, 0, size=2000)
     close_one(core, 1)
@@ -62,7 +57,6 @@ def test_batch_larger_than_a_request_goes_alone() -> None:
 
 
 def test_no_partition_starves_behind_one_that_always_has_more() -> None:
-    """It goes to the end after each of its batches."""
     core = CoreParts(leaders=(1, 1, 1), max_request_size=2000, max_in_flight=5)
     for partition in range(3):
         for _ in range(3):
@@ -78,7 +72,6 @@ def test_no_partition_starves_behind_one_that_always_has_more() -> None:
 
 
 def test_batches_of_one_partition_follow_each_other_once_confirmed() -> None:
-    """One a request, up to five on the wire."""
     core = CoreParts()
     for _ in range(8):
         close_one(core)
@@ -90,7 +83,6 @@ def test_batches_of_one_partition_follow_each_other_once_confirmed() -> None:
 
 
 def test_room_on_the_wire_is_used_as_soon_as_there_is_some() -> None:
-    """An acknowledgement offers the partition again."""
     core = CoreParts()
     for _ in range(2):
         close_one(core)
@@ -113,7 +105,6 @@ def test_drained_batch_knows_where_it_went() -> None:
 
 
 def test_open_batch_is_closed_when_it_is_drained() -> None:
-    """The next record opens another."""
     core = CoreParts()
     first = core.send()
     core.pass_time(0.005)
@@ -141,7 +132,6 @@ def test_partition_is_offered_only_by_what_happens_to_it() -> None:
 
 
 def test_partition_moves_to_the_queue_of_its_new_leader() -> None:
-    """With all that waits in it."""
     core = CoreParts(leaders=(1,))
     close_one(core)
 
@@ -152,7 +142,6 @@ def test_partition_moves_to_the_queue_of_its_new_leader() -> None:
 
 
 def test_partition_without_a_leader_waits_and_is_named() -> None:
-    """Until metadata knows one."""
     core = CoreParts(leaders=(1, 1))
     core.lead((-1, 1), epoch=1)
     close_one(core)
@@ -176,7 +165,6 @@ def test_partition_without_a_leader_and_without_batches_is_named_no_more() -> No
 
 
 def test_new_leader_ends_the_backoff() -> None:
-    """It was for the old one."""
     core = CoreParts(leaders=(1,))
     close_one(core)
     core.refuse(core.drain()[0], pause_s=10)
@@ -188,7 +176,6 @@ def test_new_leader_ends_the_backoff() -> None:
 
 
 def test_new_leader_gets_nothing_while_something_is_on_the_wire_to_the_old_one() -> None:
-    """Until that is answered, or its connection lost."""
     core = CoreParts(leaders=(1,))
     close_one(core)
     close_one(core)
@@ -202,7 +189,6 @@ def test_new_leader_gets_nothing_while_something_is_on_the_wire_to_the_old_one()
 
 
 def test_reserves_follow_the_leaders() -> None:
-    """A node that leads nothing in use needs none."""
     core = CoreParts(leaders=(1, 2), memory=64 * 1024)
     core.pool.try_lend(48 * 1024, 2)
     assert core.pool.try_lend(16 * 1024, 2) is None
@@ -216,7 +202,6 @@ def test_reserves_follow_the_leaders() -> None:
 
 
 def test_batch_in_backoff_is_offered_when_it_is_over() -> None:
-    """By its timer, which wakes the sender."""
     core = CoreParts()
     close_one(core)
     core.refuse(core.drain()[0], pause_s=0.1)
@@ -233,7 +218,6 @@ def test_batch_in_backoff_is_offered_when_it_is_over() -> None:
 
 
 def sealing() -> CoreParts:
-    """A core whose batches are compressed."""
     return CoreParts(compression=CompressionType.GZIP)
 
 
@@ -253,7 +237,6 @@ def test_batch_is_sealed_before_it_is_sent() -> None:
 
 
 def test_batch_that_did_not_get_smaller_is_sent_as_it_is() -> None:
-    """Uncompressed."""
     core = sealing()
     close_one(core)
     core.drain()
@@ -267,7 +250,6 @@ def test_batch_that_did_not_get_smaller_is_sent_as_it_is() -> None:
 
 
 def test_sealed_batch_is_not_sealed_again_for_its_next_attempt() -> None:
-    """It is resent byte for byte."""
     core = sealing()
     close_one(core)
     core.drain()
@@ -309,7 +291,6 @@ def test_unfinished_are_all_that_were_accepted_and_have_no_end() -> None:
 
 
 def test_overdue_open_batch_is_closed() -> None:
-    """A younger one is not."""
     core = CoreParts(linger_s=600)
     core.send()
     core.accumulator.close_overdue(core.queue(), core.now + 119)
@@ -330,7 +311,6 @@ class AnyDay:
         self.epoch = 0
 
     def step(self, action: str, number: int) -> None:
-        """One thing happens."""
         core, partition = self.core, number % 2
         if action == "send":
             value = bytes(40 * number)
@@ -356,7 +336,6 @@ class AnyDay:
             self.core.refuse(batch, maybe_written=True, pause_s=0.05)
 
     def finish(self) -> None:
-        """Flush, and have everything acknowledged."""
         self.core.flush()
         for number in range(200):
             for action in ("drain", "acknowledge", "wait"):

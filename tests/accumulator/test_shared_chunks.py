@@ -7,12 +7,10 @@ BATCH = 16 * 1024
 
 
 def pool_of(total: int) -> BufferPool:
-    """A pool that nobody waits for."""
     return BufferPool(total, BATCH, on_return=lambda: None)
 
 
 def lend(pool: BufferPool, size: int) -> Chunk:
-    """A loan that must succeed."""
     chunk = pool.try_lend(size, None)
     assert chunk is not None
     return chunk
@@ -34,7 +32,6 @@ def test_shared_chunk_is_exchanged_for_one_holder_alone() -> None:
 
 
 def test_shared_chunk_is_not_exchanged_without_room() -> None:
-    """The bound holds; the batch is sent as it is."""
     pool = BufferPool(2048, 2048, on_return=lambda: None)
     chunk = pool.try_lend(2048, None)
     assert chunk is not None
@@ -73,7 +70,6 @@ def test_last_holder_of_a_chunk_that_a_transport_still_reads_leaves_it_there() -
 
 
 def test_copy_of_a_shared_chunk_takes_no_memory_beyond_the_bound() -> None:
-    """Chunks that are free make way for it."""
     pool = pool_of(4 * BATCH)
     chunks = [lend(pool, BATCH) for _ in range(4)]
     pool.share(chunks[0], 2)

@@ -18,7 +18,6 @@ from tests.fakes.partitions_followed import in_use, use_all
 
 
 def chosen(partitions: TopicPartitions, topic: TopicInfo, times: int = 200) -> Counter[int]:
-    """How often each partition was chosen."""
     return Counter(partitions.choose(topic, 0.0) for _ in range(times))
 
 
@@ -26,7 +25,6 @@ def chosen(partitions: TopicPartitions, topic: TopicInfo, times: int = 200) -> C
 
 
 def test_topic_becomes_usable_once() -> None:
-    """Later news of it wake nobody."""
     partitions, _ = in_use()
 
     assert partitions.update(cluster_of((1, 2))) == ["t"]
@@ -34,7 +32,6 @@ def test_topic_becomes_usable_once() -> None:
 
 
 def test_topic_without_partitions_is_not_usable() -> None:
-    """It is in an error, or being created."""
     partitions, _ = in_use()
 
     assert partitions.update(cluster_of(())) == []
@@ -42,7 +39,6 @@ def test_topic_without_partitions_is_not_usable() -> None:
 
 
 def test_leader_is_set_when_it_changes_and_only_then() -> None:
-    """Nobody, first; then whom metadata names."""
     partitions, moves = in_use()
     partitions.update(cluster_of((1, -1)))
     use_all(partitions)
@@ -54,7 +50,6 @@ def test_leader_is_set_when_it_changes_and_only_then() -> None:
 
 
 def test_leaders_are_the_nodes_that_lead_something() -> None:
-    """A node that lost its last partition is none."""
     partitions, _ = in_use()
     partitions.update(cluster_of((1, 1, 2)))
     assert set(partitions.leaders) == {1, 2}
@@ -78,7 +73,6 @@ def test_leader_that_left_the_cluster_is_nobody() -> None:
 
 
 def test_partitions_that_join_keep_those_that_were_there() -> None:
-    """Their epoch and sequence survive."""
     partitions, _ = in_use()
     partitions.update(cluster_of((1,)))
     first = partitions.queue(TopicPartition("t", 0))
@@ -112,7 +106,6 @@ def test_topic_that_metadata_forgot_keeps_its_partitions_without_leaders() -> No
 
 
 def test_keyless_records_are_spread_over_all_partitions() -> None:
-    """Evenly while all are equally busy."""
     partitions, _ = in_use()
     partitions.update(cluster_of((1, 2, 3, 1)))
 
@@ -123,7 +116,6 @@ def test_keyless_records_are_spread_over_all_partitions() -> None:
 
 
 def test_partition_without_a_leader_is_not_chosen_while_others_have_one() -> None:
-    """Its records would wait."""
     partitions, _ = in_use()
     partitions.update(cluster_of((-1, 2, -1)))
 
@@ -143,7 +135,6 @@ def test_no_partition_inherits_the_records_of_its_neighbours_without_a_leader(le
 
 
 def test_some_partition_is_chosen_although_none_has_a_leader() -> None:
-    """The record waits there for one."""
     partitions, _ = in_use()
     partitions.update(cluster_of((-1, -1)))
 
@@ -166,13 +157,11 @@ def test_busy_partition_is_chosen_less_often_if_adaptive(*, is_adaptive: bool) -
 
 
 def partition_of(delivery: Delivery) -> int:
-    """Where a record went."""
     assert delivery.home.topic_partition is not None
     return delivery.home.topic_partition.partition
 
 
 def test_keyless_records_leave_a_partition_that_loses_its_leader() -> None:
-    """At once, not after a batch's worth of bytes."""
     core = CoreParts(leaders=(1, 1, 1))
     first = partition_of(core.send(partition=None))
     assert {partition_of(core.send(partition=None)) for _ in range(20)} == {first}
@@ -183,7 +172,6 @@ def test_keyless_records_leave_a_partition_that_loses_its_leader() -> None:
 
 
 def test_keyless_records_stay_where_another_partition_loses_its_leader() -> None:
-    """Or batches would be smaller for nothing."""
     core = CoreParts(leaders=(1, 1, 1))
     first = partition_of(core.send(partition=None))
 
@@ -218,7 +206,6 @@ def test_keyless_records_stay_in_a_partition_that_takes_them_in_a_moment() -> No
 
 
 def nobody_waits(slot: OpenPartition) -> bool:
-    """Whether a partition has no line."""
     return not slot.line
 
 
@@ -233,7 +220,6 @@ def test_candidates_are_one_a_leader() -> None:
 
 
 def test_candidates_are_bounded() -> None:
-    """By what the caller wants to try."""
     partitions, _ = in_use()
     partitions.update(cluster_of(tuple(range(1, 10))))
 
@@ -241,7 +227,6 @@ def test_candidates_are_bounded() -> None:
 
 
 def test_partition_in_which_others_wait_is_no_candidate() -> None:
-    """The record would overtake them."""
     partitions, _ = in_use()
     partitions.update(cluster_of((1, 2)))
     topic = partitions.topics["t"]
@@ -251,7 +236,6 @@ def test_partition_in_which_others_wait_is_no_candidate() -> None:
 
 
 def test_partition_without_a_leader_is_a_candidate_of_last_resort() -> None:
-    """When there is no other."""
     partitions, _ = in_use()
     partitions.update(cluster_of((-1, -1)))
 
@@ -377,7 +361,6 @@ def test_choice_that_is_old_ends_no_batch_before_its_linger() -> None:
 def test_topic_made_again_tells_which_partitions_still_exist(
     leaders: tuple[int, ...], told: list[tuple[int, bool]]
 ) -> None:
-    """Nothing that was known of its logs holds."""
     partitions, moves = in_use()
     partitions.update(cluster_of((1, 1, 1)))
     use_all(partitions)
@@ -450,7 +433,6 @@ def test_another_cluster_has_other_logs_and_gives_other_ids(producer_id: int | N
 
 
 def test_cluster_that_learns_its_id_is_no_other_one() -> None:
-    """The first answer of all names it, too."""
     partitions, moves = in_use()
     partitions.update(cluster_of((1,)))
 

@@ -51,7 +51,6 @@ ROWS: Final = [
 
 
 def at(name: str, version: int) -> Scene:
-    """A transaction whose next request is that one."""
     if name == "AddPartitionsToTxn":
         scene = Scene(version=version).begun()
         scene.manager.use(scene.queue(), scene.now)
@@ -68,7 +67,6 @@ def at(name: str, version: int) -> Scene:
 
 
 def code_of(error: KafkaError | None) -> int:
-    """The code of a broker's error."""
     assert isinstance(error, BrokerError)
     return error.code
 
@@ -112,7 +110,6 @@ def test_unknown_identity_in_an_abort_is_fatal(version: int) -> None:
 
 @on_both()
 def test_commit_whose_first_answer_was_lost_is_in_doubt_when_the_id_is_unknown(version: int) -> None:
-    """It may have been done before the id expired."""
     scene = at("EndTxn", version)
     scene.manager.unanswered(scene.ask(), LOST, was_sent=True, now=scene.now)
     scene.pass_time(1)
@@ -175,7 +172,6 @@ def test_another_producer_id_is_taken_only_when_epochs_are_used_up(epoch: int, s
 
 
 def test_what_a_late_copy_has_begun_is_not_ended_under_an_unknown_identity() -> None:
-    """Nor is the identity renewed."""
     scene = Scene(version=0).begun(0)
     scene.send_offsets(OFFSETS, READERS)
     scene.manager.unanswered(scene.ask(), LOST, was_sent=True, now=scene.now)
@@ -222,7 +218,6 @@ def test_cluster_that_is_another_one_does_not_know_the_producer(version: int) ->
 
 
 def refused_with(code: int) -> PartitionResponse:
-    """A leader's answer to a batch."""
     return PartitionResponse("t", None, 0, code, -1, -1, -1, (), None, -1, -1)
 
 
@@ -260,12 +255,10 @@ def test_producer_that_fails_by_a_record_says_the_same(code: int) -> None:
 
 @pytest.mark.parametrize("code, kind", [(90, ProducerFencedError), (47, ProducerFencedError), (53, BrokerError)])
 def test_other_errors_of_a_producer_stay_what_they_are(code: int, kind: type[KafkaError]) -> None:
-    """Fenced is fenced."""
     assert type(fatal_error(BrokerError("x", code=code), "billing-1")) is kind
 
 
 def test_errors_without_transactions_and_of_no_broker_are_passed_on() -> None:
-    """An idempotent producer is not fenced by anybody."""
     unknown, other = BrokerError("x", code=59), TransactionAbortableError("y")
 
     assert fatal_error(unknown, None) is unknown

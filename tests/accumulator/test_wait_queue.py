@@ -9,7 +9,6 @@ from aioproducer._timing.timers import TimerHeap
 
 
 def record(number: int = 0) -> WaitingRecord:
-    """A record that waits."""
     result = BatchResult(None, None)  # type: ignore[arg-type]  # nobody awaits it
     made = WaitingRecord("t", result, timestamp=number, size=10, called_at=0.0)
     made.value = b"v"
@@ -17,7 +16,6 @@ def record(number: int = 0) -> WaitingRecord:
 
 
 def line_of(count: int) -> tuple[WaitQueue, list[WaitingRecord]]:
-    """A line and those in it."""
     line, records = WaitQueue(), [record(number) for number in range(count)]
     for each in records:
         line.join(each)
@@ -25,7 +23,6 @@ def line_of(count: int) -> tuple[WaitQueue, list[WaitingRecord]]:
 
 
 def test_first_who_came_is_first() -> None:
-    """As long as it waits."""
     line, records = line_of(3)
     assert line.first() is records[0]
 
@@ -35,7 +32,6 @@ def test_first_who_came_is_first() -> None:
 
 
 def test_empty_line_has_no_first() -> None:
-    """Neither a fresh one nor one that everybody left."""
     line, records = line_of(1)
     line.leave(records[0])
 
@@ -43,7 +39,6 @@ def test_empty_line_has_no_first() -> None:
 
 
 def test_record_that_leaves_from_the_middle_is_passed_over() -> None:
-    """Its caller gave up."""
     line, records = line_of(5)
 
     line.leave(records[2])
@@ -54,7 +49,6 @@ def test_record_that_leaves_from_the_middle_is_passed_over() -> None:
 
 
 def test_line_may_be_left_while_it_is_looked_through() -> None:
-    """All of them fail when their topic does."""
     line, _ = line_of(10)
 
     for each in line:
@@ -64,7 +58,6 @@ def test_line_may_be_left_while_it_is_looked_through() -> None:
 
 
 def test_watched_line_cancels_its_timer_once_it_is_not() -> None:
-    """And again does no harm."""
     line, timers = WaitQueue(), TimerHeap()
     line.timer = timers.schedule(1.0, lambda _: None)
 
@@ -75,7 +68,6 @@ def test_watched_line_cancels_its_timer_once_it_is_not() -> None:
 
 
 def test_record_lets_its_content_go() -> None:
-    """Once it has its place, or has failed."""
     waited = record()
     waited.key, waited.headers, waited.choose_partition = b"k", (("h", b"v"),), lambda: 0
     names = ("value", "key", "headers", "choose_partition")
@@ -88,7 +80,6 @@ def test_record_lets_its_content_go() -> None:
 
 @given(st.lists(st.integers(0, 99) | st.none(), max_size=60))
 def test_line_is_like_a_list_from_which_records_are_taken(steps: list[int | None]) -> None:
-    """A number leaves at that place, none joins."""
     line, expected = WaitQueue(), list[WaitingRecord]()
     for step in steps:
         if step is None:

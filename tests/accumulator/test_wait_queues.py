@@ -20,7 +20,6 @@ CHUNK = b"x" * 900
 
 
 def full(leaders: tuple[int, ...] = (1,), *, chunks: int = 8) -> CoreParts:
-    """A core whose memory is taken by partition 0."""
     core = CoreParts(leaders=leaders, memory=chunks * 1024, batch_size=1024, max_record_size=6 * 1024)
     while core.appender.append("t", CHUNK, None, 0, None, None, None) is not None:
         pass
@@ -35,7 +34,6 @@ def release_one(core: CoreParts) -> None:
 
 
 def test_record_without_memory_waits_and_is_placed_when_memory_comes_back() -> None:
-    """Its delivery follows it into its batch."""
     core = full()
     record = core.wait_in_line(b"late")
 
@@ -73,7 +71,6 @@ def test_record_does_not_overtake_those_that_wait_for_its_partition() -> None:
 
 
 def test_later_append_to_a_partition_with_a_line_goes_to_its_end() -> None:
-    """Even when memory has just come back."""
     core = full()
     core.wait_in_line(b"first")
     [batch] = core.drain()
@@ -105,7 +102,6 @@ def test_keyless_record_goes_where_there_is_room() -> None:
 
 
 def test_node_that_answers_nothing_does_not_hold_back_records_of_others() -> None:
-    """These have their own reserve."""
     core = full(leaders=(1, 2))
     stuck = core.wait_in_line(b"x", partition=0)
     free = core.wait_in_line(b"x", partition=1)
@@ -132,7 +128,6 @@ def test_partition_that_is_held_up_leaves_the_reserve_of_its_node_to_the_others(
 
 
 def test_partition_that_became_held_up_while_it_waited_holds_back_nobody() -> None:
-    """It stood before the others of its node."""
     core = CoreParts(leaders=(1, 1), memory=8 * 1024, batch_size=1024, max_record_size=6 * 1024)
     for _ in range(8):
         core.send(CHUNK)
@@ -150,7 +145,6 @@ def test_partition_that_became_held_up_while_it_waited_holds_back_nobody() -> No
 
 
 def test_earliest_call_of_all_nodes_is_served_first() -> None:
-    """Not the node that was the first in some table."""
     core = full(leaders=(1, 2, 2), chunks=4)
     core.pool.set_nodes({1})  # no reserves
     order = [core.wait_in_line(CHUNK, partition=partition) for partition in (1, 0, 2, 0)]
@@ -177,7 +171,6 @@ def test_large_record_is_not_starved_by_small_ones_of_other_partitions() -> None
 
 
 def test_withdrawn_record_leaves_without_a_trace() -> None:
-    """And the one behind it is served."""
     core = full()
     first, second = core.wait_in_line(b"1"), core.wait_in_line(b"2")
 
@@ -190,7 +183,6 @@ def test_withdrawn_record_leaves_without_a_trace() -> None:
 
 
 def test_withdrawn_record_may_be_awaited_all_the_same() -> None:
-    """It counts no more, and counts once."""
     core = full()
     record = core.wait_in_line(b"1")
     core.lines.withdraw(record)
@@ -211,7 +203,6 @@ def test_leaders_may_change_after_everybody_has_left_the_lines() -> None:
 
 
 def test_memory_is_no_longer_short_once_nobody_waits() -> None:
-    """Or lingers would be cut short for ever."""
     core = full()
     record = core.wait_in_line(b"1")
     was_short = core.open_batches.memory_is_short
@@ -254,7 +245,6 @@ def test_leader_is_wanted_for_nobody_who_has_left() -> None:
 
 
 def test_records_of_a_topic_that_becomes_known_are_placed_in_their_order() -> None:
-    """In one batch."""
     core = CoreParts(leaders=())
     records = [core.wait_in_line(b"%d" % number) for number in range(5)]
 
@@ -278,7 +268,6 @@ def test_partitioner_that_fails_late_fails_its_record_alone() -> None:
 
 
 def test_error_of_a_partitioner_that_is_ours_keeps_its_class() -> None:
-    """It says more than a wrapper."""
     core = CoreParts(leaders=())
     record = core.wait_in_line(partition=None)
     record.choose_partition = lambda: 7
@@ -304,7 +293,6 @@ def test_caller_is_told_once_when_its_record_leaves_the_line() -> None:
 
 
 def test_topic_that_failed_fails_those_who_wait_for_it_alone() -> None:
-    """No permission, or a name that no broker takes."""
     core = CoreParts(leaders=())
     bad, good = core.wait_in_line(topic="forbidden"), core.wait_in_line()
 
@@ -317,7 +305,6 @@ def test_topic_that_failed_fails_those_who_wait_for_it_alone() -> None:
 
 
 def test_topic_that_nobody_waits_for_may_become_known() -> None:
-    """Its only caller gave up."""
     core = CoreParts(leaders=())
     core.lines.withdraw(core.wait_in_line())
 
@@ -327,7 +314,6 @@ def test_topic_that_nobody_waits_for_may_become_known() -> None:
 
 
 def test_failing_all_leaves_nobody_in_line() -> None:
-    """For the close of a producer."""
     core = full()
     records = [core.wait_in_line(b"x"), core.wait_in_line(b"y", topic="nowhere")]
 
@@ -379,7 +365,6 @@ def test_shown_front_of_a_record_that_left_does_not_serve_its_line_out_of_turn()
 
 
 def test_nobody_who_waits_has_no_leader() -> None:
-    """Not even a topic is gone through for that."""
     assert CoreParts().lines.leaderless_topics == set()
 
 
@@ -387,7 +372,6 @@ def test_nobody_who_waits_has_no_leader() -> None:
 
 
 def test_record_that_got_no_memory_in_time_fails_as_not_written() -> None:
-    """In max.block.ms from its call."""
     core = full()
     record = core.wait_in_line(b"1")
 
@@ -401,7 +385,6 @@ def test_record_that_got_no_memory_in_time_fails_as_not_written() -> None:
 
 
 def test_records_of_a_topic_that_stays_unknown_fail_in_time() -> None:
-    """And the topic is forgotten with them."""
     core = CoreParts()
     core.wait_in_line(topic="nowhere")
     assert core.lines.unknown_topics == ["nowhere"]
@@ -415,7 +398,6 @@ def test_records_of_a_topic_that_stays_unknown_fail_in_time() -> None:
 
 @pytest.mark.parametrize("topic", ["t", "nowhere"], ids=["memory", "metadata"])
 def test_error_of_who_waited_in_vain_tells_for_how_long(topic: str) -> None:
-    """As that of a batch does."""
     core = full()
     core.wait_in_line(topic=topic)
 
@@ -426,7 +408,6 @@ def test_error_of_who_waited_in_vain_tells_for_how_long(topic: str) -> None:
 
 
 def not_in_line(core: CoreParts, size: int, *, topic: str = "t") -> WaitingRecord:
-    """A record that would wait, and does not yet."""
     record = core.wait_in_line(bytes(size), topic=topic)
     core.lines.withdraw(record)
     return record
@@ -434,7 +415,6 @@ def not_in_line(core: CoreParts, size: int, *, topic: str = "t") -> WaitingRecor
 
 @pytest.mark.parametrize("size, count", [(1, 1000), (99_000, 10)], ids=["records", "bytes"])
 def test_records_nobody_awaits_are_bounded(size: int, count: int) -> None:
-    """Both in number and in bytes."""
     core = CoreParts(leaders=())
     late = not_in_line(core, size + 10_000)
     for _ in range(count):
@@ -487,7 +467,6 @@ def test_record_whose_caller_waits_for_room_is_not_counted() -> None:
 
 @pytest.mark.parametrize("topic", ["t", "nowhere"], ids=["memory", "metadata"])
 def test_each_record_of_a_line_has_its_own_time(topic: str) -> None:
-    """One timer serves them one after the other."""
     core = full()
     for _ in range(3):
         core.wait_in_line(topic=topic)
@@ -503,7 +482,6 @@ def test_each_record_of_a_line_has_its_own_time(topic: str) -> None:
 
 
 def test_deadline_of_a_record_that_waited_counts_from_its_call() -> None:
-    """Not from the moment it got its place."""
     core = full()
     record = core.wait_in_line(b"x")
     core.pass_time(50)
@@ -519,7 +497,6 @@ def test_deadline_of_a_record_that_waited_counts_from_its_call() -> None:
 
 
 def test_fresh_record_does_not_share_the_deadline_of_one_that_waited_long() -> None:
-    """It would expire almost at once."""
     core = full()
     waited = core.wait_in_line(b"x")
     core.pass_time(50)

@@ -30,7 +30,6 @@ def test_record_with_a_partition_queues_behind_one_whose_partition_is_chosen_lat
 
 @pytest.mark.parametrize("is_late", [False, True], ids=["withdrawn", "too late"])
 def test_who_leaves_holds_nobody_back(is_late: bool) -> None:  # noqa: FBT001  # parametrized
-    """Whether its caller gave up or its time is over."""
     core = CoreParts()
     record = core.wait_in_line(b"gone", partition=None, choose_partition=lambda: 0)
     if is_late:

@@ -26,7 +26,6 @@ FORBIDDEN = 29
 
 
 def test_close_in_a_callback_is_refused_and_closes_nothing(cluster: ClusterElsewhere) -> None:
-    """It would wait for itself."""
     told: list[str] = []
     with BlockingProducer(cluster.bootstrap_servers) as producer:
 
@@ -145,7 +144,6 @@ def test_closed_is_closed(cluster: ClusterElsewhere) -> None:
 
 
 def test_start_that_fails_leaves_no_thread() -> None:
-    """And says why."""
     with pytest.raises(MetadataTimeoutError, match="refused"):
         BlockingProducer("127.0.0.1:9", max_block_ms=100).start()
 
@@ -153,7 +151,6 @@ def test_start_that_fails_leaves_no_thread() -> None:
 
 
 def test_use_before_start_says_so() -> None:
-    """And closing what was never started is nothing."""
     producer = BlockingProducer("h:9092")
 
     with pytest.raises(IllegalStateError, match="with BlockingProducer"):
@@ -162,7 +159,6 @@ def test_use_before_start_says_so() -> None:
 
 
 def test_body_that_raises_wins(cluster: ClusterElsewhere) -> None:
-    """What was not delivered becomes its note."""
     cluster.do(lambda fake: fake.faults.error(FORBIDDEN, PRODUCE, times=None))
 
     def body() -> None:
@@ -177,7 +173,6 @@ def test_body_that_raises_wins(cluster: ClusterElsewhere) -> None:
 
 
 def test_dropped_unclosed_warns(shared: ClusterElsewhere) -> None:
-    """With the place that made it; the thread ends."""
     producer = BlockingProducer(shared.bootstrap_servers).start()
 
     with pytest.warns(ResourceWarning, match=r"test_blocking_close\.py:\d+ was dropped without close"):

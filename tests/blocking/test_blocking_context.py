@@ -22,12 +22,10 @@ class Tracing(ProducerInterceptor):
         self.seen: list[tuple[str, str]] = []
 
     def on_send(self, record: ProducerRecord) -> ProducerRecord:
-        """Note the request."""
         self.seen.append(("interceptor", REQUEST.get()))
         return record
 
     def serialize(self, value: object) -> bytes:
-        """Note the request."""
         self.seen.append(("serializer", REQUEST.get()))
         return str(value).encode()
 
@@ -65,7 +63,6 @@ def test_hooks_see_the_context_of_the_call(cluster: ClusterElsewhere, verb: str)
 
 
 def test_callback_of_a_refused_record_sees_the_context_of_its_call(cluster: ClusterElsewhere) -> None:
-    """The hand-over calls it, not the producer."""
     told: list[tuple[str, KafkaError | None]] = []
     with BlockingProducer(cluster.bootstrap_servers) as producer:
         producer.partitions_for("orders")  # so that the call itself is refused

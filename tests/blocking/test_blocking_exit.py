@@ -22,7 +22,6 @@ def run(program: pathlib.Path, code: str, *arguments: str) -> "subprocess.Comple
 
 @pytest.fixture
 def program(tmp_path: pathlib.Path) -> pathlib.Path:
-    """Where the program is written."""
     return tmp_path / "program.py"
 
 
@@ -119,7 +118,6 @@ HOOKS = ["atexit before the import", "atexit after the import", "logging.shutdow
 
 @pytest.mark.parametrize("hook", HOOKS)
 def test_close_in_an_exit_hook_delivers(cluster: ClusterElsewhere, program: pathlib.Path, hook: str) -> None:
-    """It has its own time, whenever it runs."""
     ended = run(program, CLOSED_IN_A_HOOK, hook, cluster.bootstrap_servers, "30")
 
     assert (ended.stdout, ended.returncode) == ("close: None\n", 0), ended.stderr
@@ -130,7 +128,6 @@ def test_close_in_an_exit_hook_delivers(cluster: ClusterElsewhere, program: path
 def test_close_in_an_exit_hook_raises_what_was_not_delivered(
     cluster: ClusterElsewhere, program: pathlib.Path, hook: str
 ) -> None:
-    """All of it, once."""
     cluster.do(lambda fake: fake.faults.stall(PRODUCE))
 
     ended = run(program, CLOSED_IN_A_HOOK, hook, cluster.bootstrap_servers, "0.05")
@@ -155,7 +152,6 @@ producer.enqueue("orders", b"v")
 def test_failure_met_while_the_process_ends_is_raised_by_close(
     cluster: ClusterElsewhere, program: pathlib.Path
 ) -> None:
-    """The last flush looks at no failure."""
     cluster.do(lambda fake: fake.faults.error(29, PRODUCE))  # TOPIC_AUTHORIZATION_FAILED
 
     ended = run(program, FAILED_EARLY, cluster.bootstrap_servers)
@@ -232,7 +228,6 @@ def test_dropped_producer_delivers(cluster: ClusterElsewhere, program: pathlib.P
 
 
 def test_dropped_producer_reports_what_is_lost(cluster: ClusterElsewhere, program: pathlib.Path) -> None:
-    """Once."""
     cluster.do(lambda fake: fake.faults.stall(PRODUCE))
 
     ended = run(program, DROPPED, cluster.bootstrap_servers, "20")
@@ -310,7 +305,6 @@ asyncio.run(main())
 
 
 def test_closed_producers_are_not_reported(cluster: ClusterElsewhere, program: pathlib.Path) -> None:
-    """Nor is one that was never started."""
     ended = run(program, CLOSED, cluster.bootstrap_servers)
 
     assert (ended.stdout, ended.stderr, ended.returncode) == ("", "", 0)

@@ -39,7 +39,6 @@ class CtrlC:
         """Kept: the handler ends the tracing also while this is called, and Python does not keep it."""
 
     def trace(self, frame: FrameType, event: str, _argument: object) -> object:
-        """Trace every step of every frame."""
         frame.f_trace_opcodes = True
         if event == "opcode":
             self._left -= 1
@@ -71,7 +70,6 @@ def interrupted(work: Callable[[], object], after: int) -> bool:
 
 
 def traced(work: Callable[[], object], ctrl_c: CtrlC) -> None:
-    """Do something step by step."""
     tracing, frame = sys.gettrace(), inspect.currentframe()
     assert frame is not None
     frame.f_trace_opcodes = True  # 3.12 looks for it when tracing begins
@@ -89,7 +87,6 @@ def within_patience(threads: ThreadPoolExecutor, work: Callable[[], object]) -> 
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[ClusterElsewhere]:
-    """For all of them."""
     with cluster_elsewhere() as elsewhere:
         yield elsewhere
 
@@ -119,7 +116,6 @@ VERBS: Mapping[str, Callable[[BlockingProducer], object]] = MappingProxyType(
 def test_all_goes_on_after_an_interrupted_call(
     cluster: ClusterElsewhere, threads: ThreadPoolExecutor, *, verb: str, stride: int
 ) -> None:
-    """On another thread and on this."""
     producer = BlockingProducer(cluster.bootstrap_servers, linger_ms=0).start()
     after = 0
     while interrupted(lambda: VERBS[verb](producer), after):
@@ -135,7 +131,6 @@ def test_all_goes_on_after_an_interrupted_call(
 def test_interrupted_start_leaves_no_thread(
     cluster: ClusterElsewhere, threads: ThreadPoolExecutor, stride: int
 ) -> None:
-    """Once it is closed."""
     after = 0
     while True:
         producer = BlockingProducer(cluster.bootstrap_servers)
@@ -153,7 +148,6 @@ def test_interrupted_start_leaves_no_thread(
 def test_interrupted_close_may_be_called_again(
     cluster: ClusterElsewhere, threads: ThreadPoolExecutor, stride: int
 ) -> None:
-    """And leaves no thread then."""
     after = 0
     while True:
         producer = BlockingProducer(cluster.bootstrap_servers).start()
@@ -170,7 +164,6 @@ def test_interrupted_close_may_be_called_again(
 
 
 def assert_no_thread_is_left() -> None:
-    """Those of an interrupted start may still be ending."""
     for thread in threading.enumerate():
         if thread.name == "aioproducer":
             thread.join(PATIENCE_S)

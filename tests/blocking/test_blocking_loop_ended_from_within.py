@@ -16,12 +16,10 @@ LIMIT = Limit(PATIENCE_S, TimeoutError)
 
 
 async def idle() -> None:
-    """Run until cancelled."""
     await asyncio.Event().wait()
 
 
 async def answer() -> int:
-    """Be a call that waits for nothing."""
     return 1
 
 

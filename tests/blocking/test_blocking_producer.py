@@ -26,12 +26,10 @@ FORBIDDEN = 29
 
 
 def loops() -> list[threading.Thread]:
-    """Threads of producers for threads."""
     return [thread for thread in threading.enumerate() if thread.name == "aioproducer"]
 
 
 def test_one_screen_works(cluster: ClusterElsewhere) -> None:
-    """As the docstring shows it."""
     with BlockingProducer(cluster.bootstrap_servers) as producer:
         metadata = producer.send("orders", b"first", key=b"customer-7")
         for number in range(1_000):
@@ -47,7 +45,6 @@ def test_one_screen_works(cluster: ClusterElsewhere) -> None:
 
 
 def test_verbs_keep_the_order_of_the_calls(blocking: BlockingProducer, cluster: ClusterElsewhere) -> None:
-    """Whichever they are."""
     expected = []
     futures = []
     for number in range(50):
@@ -63,8 +60,6 @@ def test_verbs_keep_the_order_of_the_calls(blocking: BlockingProducer, cluster: 
 
 
 def test_many_threads_share_it(blocking: BlockingProducer, cluster: ClusterElsewhere) -> None:
-    """Each keeps its own order."""
-
     def work(name: int) -> None:
         for number in range(200):
             blocking.enqueue("orders", b"%d-%d" % (name, number), partition=0)
@@ -81,7 +76,6 @@ def test_many_threads_share_it(blocking: BlockingProducer, cluster: ClusterElsew
 
 
 def test_send_many_waits_for_all(blocking: BlockingProducer) -> None:
-    """And returns what became of them."""
     result = blocking.send_many("orders", [b"v"] * 500 + [bytes(2_000_000)], partition=1)
 
     assert (result.delivered, [type(error) for error in result.errors.values()]) == (500, [RecordTooLargeError])
@@ -113,7 +107,6 @@ def test_keys_without_end_are_refused(blocking: BlockingProducer, cluster: Clust
 
 
 def test_closed_producer_takes_nothing_out_of_an_iterator(blocking: BlockingProducer) -> None:
-    """Somebody may send it elsewhere."""
     blocking.close()
     rows = iter([b"1", b"2"])
     with pytest.raises(ProducerClosedError):
@@ -139,7 +132,6 @@ def test_closed_producer_takes_nothing_out_of_an_iterator(blocking: BlockingProd
 def test_bad_arguments_are_refused_at_the_call(  # noqa: PLR0917  # the parts of a row
     shared: ClusterElsewhere, verb: str, arguments: dict[str, object], kind: type[Exception], word: str
 ) -> None:
-    """As by Producer."""
     given = {"topic": "orders", "value": b"v", **arguments}
     with BlockingProducer(shared.bootstrap_servers) as producer:
         with pytest.raises(kind, match=word):
@@ -173,7 +165,6 @@ def test_failure_in_line_is_told_once() -> None:
 
 
 def test_failures_are_told_to_on_delivery(blocking: BlockingProducer) -> None:
-    """Then flush has nothing to add."""
     told: list[object] = []
     blocking.enqueue(
         "orders", bytes(2_000_000), on_delivery=lambda metadata, error: told.append((metadata, type(error)))
@@ -185,7 +176,6 @@ def test_failures_are_told_to_on_delivery(blocking: BlockingProducer) -> None:
 
 
 def test_mutable_value_is_copied(blocking: BlockingProducer, cluster: ClusterElsewhere) -> None:
-    """Before the call returns."""
     own = bytearray(b"original")
     blocking.enqueue("orders", own)
     own[:] = b"tampered"
@@ -212,7 +202,6 @@ def test_stalled_cluster_holds_callers_back(cluster: ClusterElsewhere) -> None:
 
 
 def test_flush_has_its_time(blocking: BlockingProducer, cluster: ClusterElsewhere) -> None:
-    """The records go on."""
     stall = cluster.do(lambda fake: fake.faults.stall(PRODUCE))
     blocking.enqueue("orders", b"v")
     with pytest.raises(TimeoutError):
@@ -224,7 +213,6 @@ def test_flush_has_its_time(blocking: BlockingProducer, cluster: ClusterElsewher
 
 
 def test_callback_that_would_wait_for_itself_is_told(blocking: BlockingProducer) -> None:
-    """Instead of hanging."""
     told: list[BaseException] = []
 
     def callback(_metadata: object, _error: object) -> None:
@@ -242,7 +230,6 @@ def test_callback_that_would_wait_for_itself_is_told(blocking: BlockingProducer)
 def test_failures_read_by_many_threads_are_not_raised(
     blocking: BlockingProducer, cluster: ClusterElsewhere, verb: str
 ) -> None:
-    """More of them than are kept one by one."""
     threads = 150
     cluster.do(lambda fake: fake.create_topic("wide", threads))
     cluster.do(lambda fake: fake.faults.error(FORBIDDEN, PRODUCE, times=None))

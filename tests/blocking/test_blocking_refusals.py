@@ -24,13 +24,11 @@ NO_SUCH_PARTITION = 99
 
 @pytest.fixture
 def transactional(cluster: ClusterElsewhere) -> Iterator[BlockingProducer]:
-    """A started producer with a transactional id."""
     with BlockingProducer(cluster.bootstrap_servers, transactional_id="refusals") as producer:
         yield producer
 
 
 def committed(cluster: ClusterElsewhere) -> object:
-    """What readers of committed records see."""
     return cluster.do(lambda fake: [record.value for record in fake.committed_records("orders", 0)])
 
 
@@ -89,8 +87,6 @@ def test_record_outside_of_any_transaction_spoils_no_other(
 def test_serializer_that_raises_anything_fails_its_record_alone(
     cluster: ClusterElsewhere, kind: type[BaseException]
 ) -> None:
-    """Also what would cancel the task that it runs in."""
-
     def serialize(value: object) -> bytes:
         if value == "bad":
             raise kind

@@ -10,7 +10,6 @@ from tests.fakes.cluster_elsewhere import ClusterElsewhere
 
 
 def run(program: str, arguments: Sequence[str]) -> subprocess.CompletedProcess[str]:
-    """Run a program to its end."""
     command = [sys.executable, "-c", program, *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 

@@ -16,14 +16,10 @@ ResultT = TypeVar("ResultT")
 
 @dataclass
 class Order:
-    """What is sent."""
-
     id: int
 
 
 async def on_thread(broker: FakeCluster, work: Callable[[BlockingProducer], ResultT]) -> ResultT:
-    """Let a thread work with a producer."""
-
     def run() -> ResultT:
         with BlockingProducer(broker.bootstrap_servers) as producer:
             return work(producer)
@@ -32,8 +28,6 @@ async def on_thread(broker: FakeCluster, work: Callable[[BlockingProducer], Resu
 
 
 async def test_every_verb_sends_in_the_order_of_the_calls(one_broker: FakeCluster) -> None:
-    """And gives what the producer's own gives."""
-
     def work(producer: BlockingProducer) -> tuple[int, int, int, list[int]]:
         orders = producer.topic("orders", key=str, value=Order)
         orders.enqueue(Order(0), partition=0)
@@ -112,7 +106,6 @@ async def test_failing_serializer_is_told_by_flush(one_broker: FakeCluster) -> N
 
 
 def test_handle_may_be_made_before_the_start() -> None:
-    """It is as good as its producer."""
     orders = BlockingProducer("a:9092").topic("orders", key=str, value=Order)
 
     with pytest.raises(IllegalStateError, match="start"):

@@ -20,7 +20,6 @@ END_TXN = Where(api=ApiKey.END_TXN)
 
 @pytest.fixture
 def elsewhere() -> Iterator[ClusterElsewhere]:
-    """An embedded cluster on another thread's loop."""
     with cluster_elsewhere() as cluster:
         yield cluster
 
@@ -33,7 +32,6 @@ def committed(elsewhere: ClusterElsewhere) -> list[bytes | None]:
 
 
 def test_block_commits_at_its_end_and_aborts_on_an_exception(elsewhere: ClusterElsewhere) -> None:
-    """The producer's own verbs belong to it."""  # noqa: DOC501  # the body's own
     with BlockingProducer(elsewhere.bootstrap_servers, transactional_id="b") as producer:
         with producer.transaction() as txn:
             assert txn is producer
@@ -50,7 +48,6 @@ def test_block_commits_at_its_end_and_aborts_on_an_exception(elsewhere: ClusterE
 
 
 def test_verbs_of_java_do_the_same(elsewhere: ClusterElsewhere) -> None:
-    """Begin, commit, abort."""
     with BlockingProducer(elsewhere.bootstrap_servers, transactional_id="b") as producer:
         producer.init_transactions()
         for value in (b"a", b"b", b"c"):

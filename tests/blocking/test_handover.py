@@ -36,8 +36,6 @@ class Records:
     def record(
         self, name: object, size: int = 1, error: Exception | None = None, *, is_told: bool = False
     ) -> QueuedRecord:
-        """Return a record for the queue."""
-
         async def enqueue(**_: object) -> None:
             await self.may_go_on.wait()
             if error is not None:
@@ -59,7 +57,6 @@ def new_handover(max_wait_s: float = PATIENCE_S, *, in_transaction: Callable[[],
 
 @asynccontextmanager
 async def running(handover: Handover) -> AsyncIterator[None]:
-    """Take what is queued."""
     task = asyncio.create_task(handover.run())
     yield
     task.cancel()

@@ -17,7 +17,6 @@ WRITTEN = [b"%05d" % number for number in range(TOTAL)]
 
 
 def written(cluster: ClusterElsewhere) -> object:
-    """Key, value and the header of every record."""
     return cluster.do(lambda fake: [(r.key, r.value, *dict(r.headers).values()) for r in fake.records("orders", 0)])
 
 
@@ -36,7 +35,6 @@ def reuse(
 
 @pytest.fixture(name="producer")
 def fixture_producer(cluster: ClusterElsewhere) -> Iterator[BlockingProducer]:
-    """A started producer."""
     with BlockingProducer(cluster.bootstrap_servers) as producer:
         yield producer
 
@@ -50,7 +48,6 @@ def test_send_threadsafe_copies(cluster: ClusterElsewhere, producer: BlockingPro
 
 
 def test_send_threadsafe_of_a_topic_copies(cluster: ClusterElsewhere, producer: BlockingProducer) -> None:
-    """As the producer's."""
     topic = producer.topic("orders", value=bytes)
     reuse(
         lambda value, key, headers: topic.send_threadsafe(
@@ -66,7 +63,6 @@ def test_send_threadsafe_of_a_topic_copies(cluster: ClusterElsewhere, producer: 
 
 
 def test_enqueue_copies_what_a_serializer_takes(cluster: ClusterElsewhere) -> None:
-    """To the same type."""
     types: set[type] = set()
 
     def serialize(value: bytearray) -> bytes:
@@ -82,7 +78,6 @@ def test_enqueue_copies_what_a_serializer_takes(cluster: ClusterElsewhere) -> No
 
 
 async def test_send_threadsafe_of_an_asynchronous_producer_copies() -> None:
-    """From another thread, and before its loop's turn."""
     async with FakeCluster(1, topics={"orders": 1}) as cluster, Producer(cluster.bootstrap_servers) as producer:
         futures = await asyncio.to_thread(
             reuse, lambda value, key, headers: producer.send_threadsafe("orders", value, key=key, headers=headers)
@@ -94,7 +89,6 @@ async def test_send_threadsafe_of_an_asynchronous_producer_copies() -> None:
 
 
 def test_wrong_headers_are_told_by_the_future(producer: BlockingProducer) -> None:
-    """As all that is wrong with a record."""
     with pytest.raises(TypeError, match="headers"):
         producer.send_threadsafe("orders", b"", headers=["n"]).result()  # type: ignore[list-item]
 

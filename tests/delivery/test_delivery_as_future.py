@@ -13,12 +13,10 @@ FORBIDDEN = 29
 
 
 def tasks() -> int:
-    """How many tasks there are."""
     return len(asyncio.all_tasks())
 
 
 def refuse(cluster: FakeCluster, *, times: int | None = 1) -> None:
-    """Let the broker refuse what is produced."""
     cluster.faults.error(FORBIDDEN, PRODUCE, times=times)
 
 
@@ -37,7 +35,6 @@ async def test_is_a_future(producer: Producer) -> None:
 
 
 async def test_result_before_the_end_is_an_invalid_state(producer: Producer) -> None:
-    """As with a future."""
     delivery = producer.send("orders", b"v")
 
     with pytest.raises(asyncio.InvalidStateError):
@@ -64,14 +61,12 @@ async def test_result_of_a_failed_one_raises(producer: Producer, one_broker: Fak
 
 
 async def test_awaited_again_gives_the_same(producer: Producer) -> None:
-    """Also long after it was done."""
     delivery = producer.send("orders", b"v")
 
     assert await delivery == await delivery == delivery.result()
 
 
 async def test_gather_makes_no_task(producer: Producer) -> None:
-    """And keeps the order."""
     await producer.send("orders", b"v", partition=0)
     before = tasks()
     gathering = asyncio.gather(*[producer.send("orders", b"v", partition=0) for _ in range(100)])
@@ -81,7 +76,6 @@ async def test_gather_makes_no_task(producer: Producer) -> None:
 
 
 async def test_gather_raises_the_first_failure(producer: Producer, one_broker: FakeCluster) -> None:
-    """And the others go on."""
     refuse(one_broker)
     bad = producer.send("orders", b"bad", partition=0)
     good = producer.send("orders", b"good", partition=1)
@@ -105,7 +99,6 @@ async def test_gather_returns_exceptions(producer: Producer, one_broker: FakeClu
 
 
 async def test_gather_of_what_is_done(producer: Producer) -> None:
-    """Needs no broker any more."""
     deliveries = [producer.send("orders", b"v", partition=0) for _ in range(3)]
     await producer.flush()
 
@@ -113,7 +106,6 @@ async def test_gather_of_what_is_done(producer: Producer) -> None:
 
 
 async def test_gather_cancelled_cancels_the_handles_alone(producer: Producer, one_broker: FakeCluster) -> None:
-    """The records go on."""
     stall = one_broker.faults.stall(PRODUCE)
     deliveries = [producer.send("orders", b"v", partition=0) for _ in range(3)]
     gathering = asyncio.gather(*deliveries)
@@ -128,7 +120,6 @@ async def test_gather_cancelled_cancels_the_handles_alone(producer: Producer, on
 
 
 async def test_wait_makes_no_task(producer: Producer) -> None:
-    """It takes futures alone since 3.11."""
     first, second = producer.send("orders", b"v"), producer.send("orders", b"v")
     before = tasks()
 
@@ -138,7 +129,6 @@ async def test_wait_makes_no_task(producer: Producer) -> None:
 
 
 async def test_wait_returns_at_the_first_failure(producer: Producer, one_broker: FakeCluster) -> None:
-    """FIRST_EXCEPTION asks the delivery."""
     refuse(one_broker)
     bad = producer.send("orders", b"bad", partition=0)
 
@@ -148,7 +138,6 @@ async def test_wait_returns_at_the_first_failure(producer: Producer, one_broker:
 
 
 async def test_wait_times_out_and_leaves_it(producer: Producer, one_broker: FakeCluster) -> None:
-    """Neither cancelled nor forgotten."""
     stall = one_broker.faults.stall(PRODUCE)
     delivery = producer.send("orders", b"v")
 
@@ -160,14 +149,12 @@ async def test_wait_times_out_and_leaves_it(producer: Producer, one_broker: Fake
 
 
 async def test_wait_for_returns_the_metadata(producer: Producer) -> None:
-    """In time."""
     metadata = await asyncio.wait_for(producer.send("orders", b"v"), 30)
 
     assert isinstance(metadata, RecordMetadata)
 
 
 async def test_wait_for_raises_the_failure(producer: Producer, one_broker: FakeCluster) -> None:
-    """The broker's, not a time-out."""
     refuse(one_broker)
 
     with pytest.raises(TopicAuthorizationError):
@@ -175,7 +162,6 @@ async def test_wait_for_raises_the_failure(producer: Producer, one_broker: FakeC
 
 
 async def test_wait_for_times_out_on_time(producer: Producer, one_broker: FakeCluster) -> None:
-    """Not when the delivery ends; the record goes on."""
     stall = one_broker.faults.stall(PRODUCE)
     loop = asyncio.get_running_loop()
     delivery = producer.send("orders", b"v", partition=0)
@@ -191,7 +177,6 @@ async def test_wait_for_times_out_on_time(producer: Producer, one_broker: FakeCl
 
 
 async def test_shield_keeps_the_handle(producer: Producer, one_broker: FakeCluster) -> None:
-    """From wait_for's cancelling."""
     stall = one_broker.faults.stall(PRODUCE)
     delivery = producer.send("orders", b"v")
 
@@ -203,7 +188,6 @@ async def test_shield_keeps_the_handle(producer: Producer, one_broker: FakeClust
 
 
 async def test_as_completed_gives_all(producer: Producer) -> None:
-    """As they come."""
     deliveries = [producer.send("orders", b"v", partition=number) for number in range(3)]
 
     found = {(await done).partition for done in asyncio.as_completed(deliveries)}
@@ -233,7 +217,6 @@ async def test_callbacks_get_the_delivery_in_their_context(producer: Producer) -
 
 
 async def test_callback_left_when_done_runs_soon(producer: Producer) -> None:
-    """Not in the call."""
     delivery = producer.send("orders", b"v")
     await delivery
     seen: list[Delivery] = []
@@ -246,7 +229,6 @@ async def test_callback_left_when_done_runs_soon(producer: Producer) -> None:
 
 
 async def test_callbacks_are_removed(producer: Producer) -> None:
-    """All that are equal; how many is returned."""
     delivery = producer.send("orders", b"v")
     seen: list[Delivery] = []
     delivery.add_done_callback(seen.append)
@@ -289,7 +271,6 @@ async def test_awaiting_in_a_task_group(producer: Producer) -> None:
 
 
 async def test_failure_in_a_task_group_cancels_the_others(producer: Producer, one_broker: FakeCluster) -> None:
-    """Whose records go on."""
     refuse(one_broker)
 
     async def both() -> None:
@@ -316,7 +297,6 @@ async def test_run_coroutine_threadsafe(producer: Producer) -> None:
 
 
 async def test_timestamps_are_each_records_own(producer: Producer) -> None:
-    """On a topic with CreateTime."""
     deliveries = [producer.send("orders", b"v", partition=0, timestamp=1_000 + number) for number in range(3)]
 
     metadata = await asyncio.gather(*deliveries)
@@ -329,7 +309,6 @@ async def test_timestamps_are_each_records_own(producer: Producer) -> None:
 
 
 async def test_timestamp_is_the_brokers_where_it_appends_its_own(producer: Producer, one_broker: FakeCluster) -> None:
-    """The same for the batch, and marked so."""
     one_broker.create_topic("stamped", 1, configs={"message.timestamp.type": "LogAppendTime"})
 
     metadata = await producer.send("stamped", b"v", timestamp=1_000)

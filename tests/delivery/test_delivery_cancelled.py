@@ -15,7 +15,6 @@ FORBIDDEN = 29
 
 
 async def offset_of(delivery: Delivery) -> int:
-    """Await in a task of one's own."""
     return (await delivery).offset
 
 
@@ -31,7 +30,6 @@ async def turns_while(seconds: float) -> int:
 
 
 async def test_timeout_ends_that_wait_alone(producer: Producer, one_broker: FakeCluster) -> None:
-    """The other awaiter gets its metadata."""
     stall = one_broker.faults.stall(PRODUCE)
     delivery = producer.send("orders", b"v")
     patient = asyncio.create_task(offset_of(delivery))
@@ -46,7 +44,6 @@ async def test_timeout_ends_that_wait_alone(producer: Producer, one_broker: Fake
 
 
 async def test_cancelled_task_ends_that_wait_alone(producer: Producer, one_broker: FakeCluster) -> None:
-    """Of two tasks that await one delivery."""
     stall = one_broker.faults.stall(PRODUCE)
     delivery = producer.send("orders", b"v")
     first, second = asyncio.create_task(offset_of(delivery)), asyncio.create_task(offset_of(delivery))
@@ -144,7 +141,6 @@ async def test_cancel_calls_back_in_the_context_that_was_given(producer: Produce
 
 
 async def test_cancel_of_the_handle_reaches_all_awaiters(producer: Producer, one_broker: FakeCluster) -> None:
-    """As with a future."""
     one_broker.faults.stall(PRODUCE)
     delivery = producer.send("orders", b"v")
     tasks = [asyncio.create_task(offset_of(delivery)) for _ in range(2)]
@@ -156,7 +152,6 @@ async def test_cancel_of_the_handle_reaches_all_awaiters(producer: Producer, one
 
 
 async def test_cancel_of_what_is_done_is_refused(producer: Producer) -> None:
-    """False, and the metadata stays."""
     delivery = producer.send("orders", b"v")
     await delivery
 
@@ -174,7 +169,6 @@ async def test_failure_of_a_cancelled_handle_counts_as_unseen(producer: Producer
 
 
 async def test_failure_after_a_timeout_counts_as_unseen(producer: Producer, one_broker: FakeCluster) -> None:
-    """The wait was over before."""
     stall = one_broker.faults.stall(PRODUCE)
     one_broker.faults.error(FORBIDDEN, PRODUCE)
     delivery = producer.send("orders", b"v")
@@ -213,8 +207,6 @@ async def test_polling_with_timeouts_keeps_nothing(producer: Producer, one_broke
 
 
 async def test_send_cancelled_recalls_nothing(producer: Producer, one_broker: FakeCluster) -> None:
-    """Not even while the record waits for its topic."""
-
     async def send() -> None:
         await producer.send("orders", b"v", partition=0)
 
@@ -265,7 +257,6 @@ async def test_withdrawn_record_is_told_of_by_its_callback(producer: Producer, v
 async def test_send_and_wait_cancelled_after_the_append_recalls_nothing(
     producer: Producer, one_broker: FakeCluster
 ) -> None:
-    """It is in a batch."""
     await producer.partitions_for("orders")
     sending = asyncio.create_task(producer.send_and_wait("orders", b"v", partition=0))
     await asyncio.sleep(0)

@@ -53,7 +53,6 @@ def service(producer: Producer) -> FastAPI:
 
 @pytest.fixture
 async def client(one_broker: FakeCluster) -> AsyncIterator[httpx.AsyncClient]:
-    """Somebody who calls the service."""
     app = service(Producer(one_broker.bootstrap_servers))
     transport = httpx.ASGITransport(app)
     async with app.router.lifespan_context(app), httpx.AsyncClient(transport=transport, base_url="http://s") as caller:
@@ -61,7 +60,6 @@ async def client(one_broker: FakeCluster) -> AsyncIterator[httpx.AsyncClient]:
 
 
 async def test_handler_awaits(client: httpx.AsyncClient, one_broker: FakeCluster) -> None:
-    """The plain case."""
     answers = [await client.post("/handler") for _ in range(2)]
 
     assert [answer.json() for answer in answers] == [{"offset": 0}, {"offset": 1}]
@@ -80,7 +78,6 @@ async def test_background_task_is_awaited_on_the_loop(
 
 
 async def test_endpoint_in_a_thread_is_told_what_to_use(client: httpx.AsyncClient, one_broker: FakeCluster) -> None:
-    """Nothing is touched; the loop's side goes on."""
     with pytest.raises(IllegalStateError, match=NAMES_THE_WAY_OUT):
         await client.post("/thread")
 
@@ -89,7 +86,6 @@ async def test_endpoint_in_a_thread_is_told_what_to_use(client: httpx.AsyncClien
 
 
 async def test_endpoint_in_a_thread_may_use_send_threadsafe(client: httpx.AsyncClient) -> None:
-    """And wait for its future."""
     assert (await client.post("/thread-with-future")).json() == {"offset": 0}
 
 
@@ -105,7 +101,6 @@ async def test_start_soon_takes_the_coroutine_function(producer: Producer, one_b
 
 @pytest.mark.parametrize("verb", ["send", "send_nowait"])
 async def test_verb_from_another_thread_is_refused(producer: Producer, one_broker: FakeCluster, verb: str) -> None:
-    """Before it touches anything."""
     await producer.partitions_for("orders")
 
     with pytest.raises(IllegalStateError, match=NAMES_THE_WAY_OUT):
@@ -130,7 +125,6 @@ async def test_coroutine_on_another_threads_loop_is_refused(producer: Producer, 
 
 
 async def test_threads_that_wait_get_their_metadata(producer: Producer) -> None:
-    """Ten at once."""
     found: list[int] = []
 
     def send() -> None:

@@ -36,7 +36,6 @@ def cluster_of(leaders: Sequence[int], *, topic: str = "t", epoch: int = 0, topi
 
 
 def refuse() -> NoReturn:
-    """Not reached: the appender is open."""
     pytest.fail("the appender is closed")
 
 
@@ -111,7 +110,6 @@ class CoreParts:
         self.lines.leaders_changed()
 
     def send(self, value: bytes | None = b"v", *, partition: int | None = 0, key: bytes | None = None) -> Delivery:
-        """Append a record, or let it wait in line."""
         delivery = self.appender.append("t", value, key, partition, None, None, None)
         return delivery if delivery is not None else self.wait_in_line(value, partition=partition, key=key).delivery
 
@@ -137,20 +135,16 @@ class CoreParts:
         return record
 
     def queue(self, partition: int = 0) -> PartitionQueue:
-        """A partition of topic t."""
         return self.accumulator.partitions.queue(TopicPartition("t", partition))
 
     def drain(self, node_id: int = 1, connection: int = 1) -> list[ProducerBatch]:
-        """One request's batches."""
         return self.accumulator.drain(node_id, connection, self.now)
 
     def pass_time(self, seconds: float) -> None:
-        """Move the clock, and fire what is due."""
         self.now += seconds
         self.timers.fire(self.now)
 
     def flush(self) -> int:
-        """Close the open batches and the generation."""
         generation = self.generations.close()
         self.open_batches.close_all()
         return generation
@@ -191,12 +185,10 @@ def _settings(given: dict[str, float]) -> AccumulatorSettings:
 
 
 def sequences(batches: Sequence[ProducerBatch]) -> list[tuple[int, int]]:
-    """(epoch, base sequence) of each."""
     return [(batch.identity.epoch, batch.identity.base_sequence) for batch in batches]
 
 
 def values(batches: Sequence[ProducerBatch]) -> list[int]:
-    """How many records each has."""
     return [batch.count for batch in batches]
 
 

@@ -36,7 +36,6 @@ class Queue:
         record.place.line -= 1
 
     def record(self, *, partition: int | None = 0, key: bytes | None = None, value: bytes = CHUNK) -> WaitingRecord:
-        """A record that does not wait yet."""
         _, _, timestamp, size = self.core.appender.measure("t", value, key, partition, None, None)
         result = BatchResult(None, None)  # type: ignore[arg-type]  # nobody awaits it
         made = WaitingRecord("t", result, timestamp=timestamp, size=size, called_at=self.core.now)
@@ -44,7 +43,6 @@ class Queue:
         return made
 
     def join(self, *, partition: int | None = 0, value: bytes = CHUNK) -> WaitingRecord:
-        """A record at the end of its line."""
         made = self.record(partition=partition, value=value)
         made.call_order = len(self.placed) + sum(1 for _ in self.lines)
         self.lines.join(made, self.lines.place_of(made))

@@ -25,7 +25,6 @@ class Answers:
         self._topics = list(topics) or [()]
 
     def __call__(self, broker: ScriptedBroker, heard: Heard) -> None:
-        """Answer one request."""
         topics = self._topics.pop(0) if len(self._topics) > 1 else self._topics[0]
         self.asked.append((asyncio.get_running_loop().time(), heard.body))
         broker.answer(heard, metadata_body(self.nodes, topics, self.error_code, cluster_id=self.cluster_id))

@@ -13,8 +13,6 @@ from tests.fakes.core_parts import CoreParts, cluster_of
 
 
 class NoLog:
-    """Keeps nothing."""
-
     def warning(self, event: str, **fields: object) -> None:
         """Drop an event."""
 

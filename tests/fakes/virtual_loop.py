@@ -67,7 +67,6 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return sum(not timer.cancelled() for timer in self._scheduled)  # type: ignore[attr-defined]  # the base class's
 
     def time(self) -> float:
-        """Virtual seconds."""
         return self._clock.now
 
     async def getaddrinfo(  # type: ignore[override]  # as much of it as is used
@@ -108,7 +107,6 @@ def run(coroutine: Coroutine[object, object, ResultT]) -> ResultT:
 
 
 def virtual_loop() -> VirtualLoop:
-    """The running loop, as what it is."""
     loop = asyncio.get_running_loop()
     assert isinstance(loop, VirtualLoop)
     return loop

@@ -11,7 +11,6 @@ from tests.fakes.virtual_cluster import in_virtual_time
 
 @in_virtual_time
 async def test_records_without_acknowledgement_complete_without_an_offset_and_in_order() -> None:
-    """Once their bytes have left."""
     async with (
         FakeCluster(1, topics={"orders": 1}) as cluster,
         Producer(cluster.bootstrap_servers, acks=0, linger_ms=0, batch_size=0) as producer,
@@ -43,7 +42,6 @@ async def test_refusal_nobody_hears_of_only_costs_a_connection() -> None:
 
 @in_virtual_time
 async def test_leader_alone_acknowledges() -> None:
-    """Its followers copy nothing here."""
     async with (
         FakeCluster(3, topics={"orders": 1}) as cluster,
         Producer(cluster.bootstrap_servers, acks=1, linger_ms=0) as producer,
@@ -78,7 +76,6 @@ async def test_all_in_sync_replicas_acknowledge_by_default() -> None:
 @pytest.mark.parametrize("code", [19, 20])
 @in_virtual_time
 async def test_too_few_replicas_is_tried_until_there_are_enough(code: int) -> None:
-    """Written or not, the record is there once."""
     async with (
         FakeCluster(1, topics={"orders": 1}) as cluster,
         Producer(cluster.bootstrap_servers, linger_ms=0) as producer,

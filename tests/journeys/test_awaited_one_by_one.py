@@ -19,7 +19,6 @@ async def send_until_told(producer: Producer, log: LogCapture) -> None:
 
 
 async def test_loop_that_awaits_each_send_is_told_once(one_broker: FakeCluster) -> None:
-    """With the name of the verb to use."""
     with LogCapture() as log:
         async with Producer(one_broker.bootstrap_servers) as producer:
             await send_until_told(producer, log)

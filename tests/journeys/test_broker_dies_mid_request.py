@@ -11,7 +11,6 @@ from tests.fakes.virtual_cluster import in_virtual_time
 
 @in_virtual_time
 async def test_unanswered_records_are_written_once_and_in_order_elsewhere() -> None:
-    """Those behind them too."""
     async with (
         FakeCluster(3, topics={"orders": 1}) as cluster,
         Producer(cluster.bootstrap_servers, linger_ms=0, batch_size=0) as producer,
@@ -46,7 +45,6 @@ async def test_copy_is_not_written_when_only_the_answer_was_lost() -> None:
 
 @in_virtual_time
 async def test_broker_that_answers_nothing_is_given_up_after_the_request_timeout() -> None:
-    """Its connection stays open: only time tells."""
     async with (
         FakeCluster(1, topics={"orders": 1}) as cluster,
         Producer(cluster.bootstrap_servers, linger_ms=0, request_timeout_ms=2_000) as producer,

@@ -14,7 +14,6 @@ TOPIC_ID = bytes(range(16))
 
 
 def answer_metadata(broker: ScriptedBroker, heard: Heard) -> None:
-    """One node, one topic."""
     if heard.api_key == METADATA:
         broker.answer(heard, metadata_body([(1, "old", 9092)], [(0, "orders", TOPIC_ID, [(1, 0)])]))
 
@@ -62,6 +61,5 @@ async def test_brokers_that_are_all_too_old_are_each_asked_once() -> None:
 
 
 async def start_and_send(producer: Producer) -> None:
-    """Whichever of them fails."""
     await producer.start()
     await producer.send("orders", b"x")

@@ -49,7 +49,6 @@ async def test_close_in_no_time_fails_the_rest_with_its_outcome() -> None:
 
 @in_virtual_time
 async def test_close_is_bounded_by_its_timeout() -> None:
-    """Whatever the brokers do."""
     async with FakeCluster(1, topics={"orders": 1}) as cluster:
         producer = await Producer(cluster.bootstrap_servers).start()
         cluster.faults.stall(PRODUCE)
@@ -105,7 +104,6 @@ async def test_later_close_shortens_the_time_of_the_first(later: float) -> None:
 
 @in_virtual_time
 async def test_second_close_joins_the_first_and_cancelling_one_ends_only_its_wait() -> None:
-    """Closing goes on."""
     async with FakeCluster(1, topics={"orders": 1}) as cluster:
         producer = await Producer(cluster.bootstrap_servers).start()
         stall = cluster.faults.stall(PRODUCE)

@@ -34,7 +34,6 @@ FORBIDDEN = 29
 
 
 async def test_callbacks_run_in_record_order_before_awaiters(producer: Producer, one_broker: FakeCluster) -> None:
-    """Success and failure, on every verb."""
     told: list[object] = []
 
     def note(metadata: RecordMetadata | None, error: KafkaError | None) -> None:
@@ -134,7 +133,6 @@ async def test_partitioner_that_raises_a_cancellation_fails_its_record_alone(
 
 
 async def test_serializer_that_raises_a_cancellation_has_failed(one_broker: FakeCluster) -> None:
-    """The caller was not cancelled."""
     async with Producer(one_broker.bootstrap_servers, value_serializer=Cancelling()) as producer:  # type: ignore[arg-type]
         with pytest.raises(SerializationError, match="CancelledError"):
             await producer.enqueue("orders", "v")
@@ -144,25 +142,19 @@ async def test_serializer_that_raises_a_cancellation_has_failed(one_broker: Fake
 
 
 class Noting(ProducerInterceptor):
-    """Adds a header, and notes what it is told."""
-
     def __init__(self) -> None:
         self.told: list[object] = []
 
     def on_send(self, record: ProducerRecord) -> ProducerRecord:
-        """Add a header."""
         return dataclasses.replace(record, headers=(*record.headers, ("seen", b"1")))
 
     def on_acknowledgement(self, metadata: RecordMetadata, headers: object) -> None:
-        """Note where it is."""
         self.told.append((metadata.offset, headers))
 
     def on_error(self, topic_partition: TopicPartition, error: Exception, headers: object) -> None:
-        """Note why it is not."""
         self.told.append((topic_partition, type(error), headers))
 
     def close(self) -> None:
-        """Note the end."""
         self.told.append("closed")
 
 
@@ -200,7 +192,6 @@ async def test_interceptor_sees_a_records_whole_life(one_broker: FakeCluster) ->
 
 
 async def test_interceptor_hears_of_a_record_that_was_refused_for_partition_0(one_broker: FakeCluster) -> None:
-    """-1 is for those that named none."""
     noting = Noting()
     async with Producer(one_broker.bootstrap_servers, interceptors=[noting]) as producer:
         with pytest.raises(RecordTooLargeError):
@@ -210,7 +201,6 @@ async def test_interceptor_hears_of_a_record_that_was_refused_for_partition_0(on
 
 
 async def test_interceptor_hears_which_partition_refused_a_record_that_named_none(one_broker: FakeCluster) -> None:
-    """What the key has chosen, it cannot know."""
     noting = Noting()
     async with Producer(one_broker.bootstrap_servers, interceptors=[noting]) as producer:
         one_broker.faults.error(FORBIDDEN, PRODUCE)
@@ -246,8 +236,6 @@ async def test_interceptor_hears_of_a_refusal_of_a_record_that_was_handed_over(o
 
 
 class Destination(enum.StrEnum):
-    """Names of topics."""
-
     ORDERS = "orders"
 
 
@@ -268,8 +256,6 @@ async def test_interceptor_may_name_the_topic_by_an_enum(one_broker: FakeCluster
 
 
 async def test_failing_interceptor_is_logged_once_and_skipped(one_broker: FakeCluster) -> None:
-    """Each of its methods; the others go on."""
-
     class Failing(ProducerInterceptor):
         def on_send(self, record: ProducerRecord) -> ProducerRecord:
             raise ZeroDivisionError(str(len(record.topic)))
@@ -290,10 +276,7 @@ async def test_failing_interceptor_is_logged_once_and_skipped(one_broker: FakeCl
 
 
 class Dropping(ProducerInterceptor):
-    """Drops some records."""
-
     def on_send(self, record: ProducerRecord) -> ProducerRecord | None:
-        """Look at its value."""
         return None if record.value == b"drop" else record
 
 
@@ -321,8 +304,6 @@ async def test_dropped_record_keeps_the_time_0(one_broker: FakeCluster) -> None:
 
 
 async def test_interceptor_that_returns_nonsense_is_skipped(one_broker: FakeCluster) -> None:
-    """It counts as failing."""
-
     class Nonsense(ProducerInterceptor):
         def on_send(self, record: ProducerRecord) -> ProducerRecord:
             return record.topic  # type: ignore[return-value]

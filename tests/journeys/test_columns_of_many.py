@@ -47,7 +47,6 @@ async def test_mapping_or_set_is_no_column(one_broker: FakeCluster, name: str, c
 
 
 async def test_views_of_a_dict_are_columns(producer: Producer, one_broker: FakeCluster) -> None:
-    """They are in order, and as long as each other."""
     table = {b"k1": b"v1", b"k2": b"v2"}
     await (await producer.send_many("orders", table.values(), keys=table.keys(), partition=0))
 

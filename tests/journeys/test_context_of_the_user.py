@@ -22,38 +22,30 @@ class Notes(ProducerInterceptor):
         self.seen: list[tuple[str, str]] = []
 
     def note(self, hook: str) -> None:
-        """Note the context of a call."""
         self.seen.append((hook, REQUEST.get()))
 
     def on_send(self, record: ProducerRecord) -> ProducerRecord:
-        """Intercept."""
         self.note("on_send")
         return record
 
     def on_acknowledgement(self, metadata: object, headers: object) -> None:  # noqa: ARG002
-        """Take note of a delivery."""
         self.note("on_acknowledgement")
 
     def on_error(self, topic_partition: object, error: Exception, headers: object) -> None:  # noqa: ARG002
-        """Take note of a failure."""
         self.note("on_error")
 
     def serialize(self, value: object) -> bytes:
-        """Serialize text."""
         self.note("serializer")
         return str(value).encode()
 
     def partition(self, *_: object) -> int:
-        """Choose a partition."""
         self.note("partitioner")
         return 0
 
     def on_delivery(self, *_: object) -> None:
-        """Be called back."""
         self.note("on_delivery")
 
     def producer(self, cluster: FakeCluster, **options: object) -> Producer:
-        """A producer with all of these."""
         hooks = {"interceptors": [self], "value_serializer": self.serialize, "partitioner": self}
         return Producer(cluster.bootstrap_servers, **hooks, **options)  # type: ignore[arg-type]
 
@@ -62,8 +54,6 @@ ALL = ["on_send", "serializer", "partitioner", "on_acknowledgement", "on_deliver
 
 
 def in_request(name: str, call: Callable[[], object]) -> object:
-    """Call within the context of a request."""
-
     def run() -> object:
         REQUEST.set(name)
         return call()
@@ -83,7 +73,6 @@ async def give_in_request(
 
 @pytest.fixture
 async def cluster() -> AsyncIterator[FakeCluster]:
-    """One broker that makes topics by itself."""
     async with FakeCluster(1, topics={"orders": 3}) as running:
         yield running
 
@@ -102,7 +91,6 @@ async def test_hooks_see_the_context_of_the_call(cluster: FakeCluster, verb: str
 
 @pytest.mark.parametrize("verb", ["send", "enqueue", "send_nowait"])
 async def test_hooks_of_a_typed_topic_see_the_context_of_the_call(one_broker: FakeCluster, verb: str) -> None:
-    """Its serializer is a hook, too."""
     notes = Notes()
     async with notes.producer(one_broker) as producer:
         await producer.partitions_for("orders")
@@ -142,7 +130,6 @@ async def test_failures_are_notified_in_the_context_of_the_call(one_broker: Fake
 
 
 async def test_refusal_of_a_record_that_waited_is_notified_in_the_context_of_the_call(one_broker: FakeCluster) -> None:
-    """The coroutine is awaited elsewhere."""
     notes = Notes()
     async with notes.producer(one_broker) as producer:
         coroutine = in_request("7", lambda: producer.enqueue("appears", "v" * 2_000_000))
@@ -153,7 +140,6 @@ async def test_refusal_of_a_record_that_waited_is_notified_in_the_context_of_the
 
 
 async def test_hooks_of_a_call_from_another_thread_see_its_context(one_broker: FakeCluster) -> None:
-    """Not that of the loop, nor that of the start."""
     notes = Notes()
 
     def call() -> None:
@@ -168,7 +154,6 @@ async def test_hooks_of_a_call_from_another_thread_see_its_context(one_broker: F
 
 
 async def test_hooks_of_many_records_see_the_context_of_the_call(one_broker: FakeCluster) -> None:
-    """Of a call that is awaited where it is made."""
     notes = Notes()
     async with notes.producer(one_broker) as producer:
         await producer.partitions_for("orders")
@@ -181,7 +166,6 @@ async def test_hooks_of_many_records_see_the_context_of_the_call(one_broker: Fak
 
 
 async def test_hooks_in_a_transaction_see_the_context_of_the_call(one_broker: FakeCluster) -> None:
-    """By its handle."""
     notes = Notes()
     async with notes.producer(one_broker, transactional_id="worker") as producer, producer.transaction() as txn:
         for verb in ("send", "enqueue"):

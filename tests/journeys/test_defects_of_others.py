@@ -87,7 +87,6 @@ async def test_cancelled_background_task_fails_everything_at_once(
 
 
 async def test_failures_of_a_dead_producer_are_raised_by_close(one_broker: FakeCluster) -> None:
-    """Nobody looked at them."""
     producer = await Producer(one_broker.bootstrap_servers).start()
     one_broker.faults.stall(PRODUCE)
     producer.send("orders", b"v")
@@ -153,7 +152,6 @@ async def test_brokers_that_go_down_bound_delivery_flush_and_close(one_broker: F
 
 
 async def test_flush_does_not_wait_out_the_linger(one_broker: FakeCluster) -> None:
-    """Nor does close."""
     producer = Producer(one_broker.bootstrap_servers, linger_ms=60_000)
     await producer.start()
     producer.send("orders", b"v")
@@ -189,7 +187,6 @@ async def test_answers_that_always_lack_the_partition_end_at_the_deadline(one_br
 
 @in_virtual_time
 async def test_what_the_broker_said_last_is_part_of_the_deadlines_error() -> None:
-    """Its code, in the text and as an attribute."""
     async with (
         FakeCluster(1, topics={"orders": 1}) as cluster,
         Producer(cluster.bootstrap_servers, delivery_timeout_ms=300, request_timeout_ms=100) as producer,
@@ -243,7 +240,6 @@ async def test_wrong_server_on_the_port_is_named(answer: bytes, kind: type[Broke
 
 
 async def test_returned_timestamps_are_each_records_own(producer: Producer, one_broker: FakeCluster) -> None:
-    """Others return that of the batch."""
     sent = [producer.send("orders", b"v", partition=0, timestamp=1_000 + number) for number in range(3)]
 
     assert [metadata.timestamp for metadata in await asyncio.gather(*sent)] == [1_000, 1_001, 1_002]
@@ -307,7 +303,6 @@ async def sends_at_last(producer: Producer, value: bytes) -> None:
 
 @pytest.mark.parametrize("verb", ["send", "send_nowait", "enqueue", "send_and_wait", "flush", "partitions_for"])
 async def test_use_before_start_says_so(one_broker: FakeCluster, verb: str) -> None:
-    """Others hang."""
     producer = Producer(one_broker.bootstrap_servers)
     arguments = {"flush": (), "partitions_for": ("orders",)}.get(verb, ("orders", b"v"))
 

@@ -40,7 +40,6 @@ async def drop_with_records(cluster: FakeCluster) -> LeftWaiting:
 
 @in_virtual_time
 async def test_all_who_wait_are_told_when_the_producer_is_dropped() -> None:
-    """At once, with what is known of each record."""
     async with FakeCluster(1, topics={"orders": 1}, auto_create_topics=False) as cluster:
         left = await drop_with_records(cluster)
 
@@ -70,7 +69,6 @@ async def test_enqueue_that_is_awaited_after_the_drop_is_refused() -> None:
 
 @in_virtual_time
 async def test_producer_that_had_failed_keeps_its_own_cause_when_it_is_dropped() -> None:
-    """It has told of it, and tells of it once."""
     with LogCapture() as log:
         async with FakeCluster(1, topics={"orders": 1}) as cluster:
             producer = await Producer(cluster.bootstrap_servers).start()

@@ -30,8 +30,6 @@ Trouble = Callable[[FakeCluster], None]
 
 
 class Load:
-    """One caller a partition."""
-
     def __init__(self, producer: Producer) -> None:
         self._producer = producer
         self.acknowledged = [0] * PARTITIONS
@@ -91,7 +89,6 @@ def stalled_broker(cluster: FakeCluster) -> None:
 
 
 def leaderless_partition(cluster: FakeCluster) -> None:
-    """One partition has no leader."""
     topic = cluster.model.topics.named("orders")
     assert topic is not None
     partition = topic.partition(STUCK)
@@ -115,7 +112,6 @@ def share_of(trouble: Trouble, buffer: str, *, nodes: int = 3) -> float:
 
 
 async def partitions_in(trouble: Trouble, nodes: int) -> set[int]:
-    """Those that the trouble is about."""
     if trouble is not stalled_broker:
         return {STUCK}
     async with FakeCluster(nodes, topics={"orders": PARTITIONS}, replication_factor=1) as cluster:
@@ -125,7 +121,6 @@ async def partitions_in(trouble: Trouble, nodes: int) -> set[int]:
 
 @pytest.mark.slow
 def test_others_go_on_while_a_broker_is_stalled() -> None:
-    """Each other partition, at least at 95 %."""
     assert share_of(stalled_broker, "a buffer with room") >= 0.95
 
 

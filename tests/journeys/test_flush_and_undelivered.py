@@ -22,13 +22,11 @@ async def fail_all_with_a_flush(producer: Producer, cluster: FakeCluster, record
 
 
 async def ended(delivery: "asyncio.Future[object]") -> None:
-    """Wait until it is done without looking at it."""
     while not delivery.done():  # noqa: ASYNC110  # every other way of waiting would be a look
         await asyncio.sleep(0.001)
 
 
 async def test_flush_waits_for_exactly_what_was_accepted_before(producer: Producer, one_broker: FakeCluster) -> None:
-    """Not for what comes later, however much of it."""
     await producer.send("orders", b"first", partition=0)
     sent = producer.send("orders", b"before", partition=0)
     stop = asyncio.Event()
@@ -58,7 +56,6 @@ async def test_flush_waits_for_records_in_line(producer: Producer, one_broker: F
 
 
 async def test_flush_has_its_time_and_can_be_called_again(producer: Producer, one_broker: FakeCluster) -> None:
-    """The records go on."""
     stall = one_broker.faults.stall(PRODUCE)
     producer.send("orders", b"v")
 
@@ -108,7 +105,6 @@ async def test_failure_whose_callback_raised_was_told_to_nobody(
 
 
 async def test_failure_before_the_flush_is_kept_for_it(producer: Producer, one_broker: FakeCluster) -> None:
-    """Nobody was flushing when it happened."""
     await fail_all_with_a_flush(producer, one_broker, 2)
 
     with pytest.raises(UndeliveredError, match="2 records were not delivered"):
@@ -117,7 +113,6 @@ async def test_failure_before_the_flush_is_kept_for_it(producer: Producer, one_b
 
 
 async def test_all_flushes_that_wait_raise(producer: Producer, one_broker: FakeCluster) -> None:
-    """Each of them waited for the record."""
     await producer.partitions_for("orders")
     stall = one_broker.faults.stall(PRODUCE)
     one_broker.faults.error(FORBIDDEN, PRODUCE)
@@ -155,7 +150,6 @@ async def test_failure_while_a_flush_gave_up_is_kept_for_the_next(producer: Prod
 async def test_failures_that_were_looked_at_are_not_raised(
     producer: Producer, one_broker: FakeCluster, look: str
 ) -> None:
-    """Whichever way; they stay in the counters."""
     one_broker.faults.error(FORBIDDEN, PRODUCE)
     delivery = producer.send("orders", b"v")
     match look:
@@ -180,7 +174,6 @@ async def test_failures_that_were_looked_at_are_not_raised(
 async def test_flush_that_waits_beside_a_gather_leaves_it_the_failures(
     producer: Producer, one_broker: FakeCluster
 ) -> None:
-    """They are told in the same turn."""
     await producer.partitions_for("orders")
     one_broker.faults.error(FORBIDDEN, PRODUCE)
     gathering = asyncio.gather(*[producer.send("orders", b"v", partition=0) for _ in range(3)], return_exceptions=True)
@@ -191,7 +184,6 @@ async def test_flush_that_waits_beside_a_gather_leaves_it_the_failures(
 
 
 async def test_one_of_a_batch_that_was_looked_at_is_not_counted(producer: Producer, one_broker: FakeCluster) -> None:
-    """The others are."""
     one_broker.faults.error(FORBIDDEN, PRODUCE)
     deliveries = [producer.send("orders", b"v", partition=0) for _ in range(5)]
     with pytest.raises(TopicAuthorizationError):
@@ -202,7 +194,6 @@ async def test_one_of_a_batch_that_was_looked_at_is_not_counted(producer: Produc
 
 
 async def test_undelivered_error_holds_a_hundred(producer: Producer, one_broker: FakeCluster) -> None:
-    """And counts them all."""
     await producer.partitions_for("orders")
     await fail_all_with_a_flush(producer, one_broker, 120)
 
@@ -213,7 +204,6 @@ async def test_undelivered_error_holds_a_hundred(producer: Producer, one_broker:
 
 
 async def test_except_star_finds_the_kind(producer: Producer, one_broker: FakeCluster) -> None:
-    """It is an ExceptionGroup."""
     one_broker.faults.error(FORBIDDEN, PRODUCE)
     producer.send("orders", b"v")
     found: list[str] = []
@@ -227,7 +217,6 @@ async def test_except_star_finds_the_kind(producer: Producer, one_broker: FakeCl
 
 
 async def test_failures_enqueue_raised_are_not_raised_again(one_broker: FakeCluster) -> None:
-    """Its caller has been told."""
     async with Producer(one_broker.bootstrap_servers, max_block_ms=500) as producer:
         with pytest.raises(TimeoutError):
             await producer.enqueue("nowhere", b"v")

@@ -13,7 +13,6 @@ PRODUCE = Where(api=ApiKey.PRODUCE)
 
 @in_virtual_time
 async def test_flush_ends_although_records_keep_coming() -> None:
-    """Franz-go's flush starved."""
     async with (
         FakeCluster(1, topics={"orders": 3}) as cluster,
         Producer(cluster.bootstrap_servers, linger_ms=1_000) as producer,
@@ -35,7 +34,6 @@ async def test_flush_ends_although_records_keep_coming() -> None:
 
 @in_virtual_time
 async def test_later_records_do_not_stand_in_for_an_earlier_one() -> None:
-    """Two plain counters would let them."""
     async with (
         FakeCluster(2, topics={"orders": 2}, replication_factor=1) as cluster,
         Producer(cluster.bootstrap_servers, linger_ms=0) as producer,
@@ -56,7 +54,6 @@ async def test_later_records_do_not_stand_in_for_an_earlier_one() -> None:
 
 @in_virtual_time
 async def test_split_batch_is_waited_for_to_its_last_part() -> None:
-    """The parts belong to the flush of the whole."""
     async with (
         FakeCluster(1, topics={"orders": 1}) as cluster,
         Producer(cluster.bootstrap_servers, linger_ms=1_000) as producer,
@@ -71,7 +68,6 @@ async def test_split_batch_is_waited_for_to_its_last_part() -> None:
 
 @in_virtual_time
 async def test_flush_that_times_out_says_so_and_the_records_go_on() -> None:
-    """It can be called again."""
     async with FakeCluster(1, topics={"orders": 1}) as cluster, Producer(cluster.bootstrap_servers) as producer:
         stall = cluster.faults.stall(PRODUCE)
         delivery = producer.send("orders", b"x")
@@ -86,6 +82,5 @@ async def test_flush_that_times_out_says_so_and_the_records_go_on() -> None:
 
 @in_virtual_time
 async def test_flush_with_nothing_to_do_ends_at_once() -> None:
-    """Also while others flush."""
     async with FakeCluster(1) as cluster, Producer(cluster.bootstrap_servers) as producer:
         await asyncio.wait_for(asyncio.gather(producer.flush(), producer.flush(), producer.flush(0)), 1)

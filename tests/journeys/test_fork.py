@@ -34,7 +34,6 @@ def in_child(work: Callable[[], None]) -> int:
 
 
 async def test_every_call_in_the_child_says_so(producer: Producer, one_broker: FakeCluster) -> None:
-    """And the parent goes on as if nothing had been."""
     await producer.send("orders", b"before", partition=0)
     requests = len(one_broker.requests)
 
@@ -61,8 +60,6 @@ async def test_every_call_in_the_child_says_so(producer: Producer, one_broker: F
 
 
 async def test_dropped_in_the_child_it_is_silent(producer: Producer) -> None:
-    """It is the parent's to close."""
-
     def drop() -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
@@ -84,7 +81,6 @@ def test_unstarted_producer_may_be_started_on_both_sides() -> None:
 
 
 async def started(producer: Producer) -> None:
-    """Start it."""
     await producer.start()
 
 

@@ -19,7 +19,6 @@ from tests.fakes.virtual_cluster import ClusterLoop, in_virtual_time
 
 
 def turns() -> int:
-    """How often the loop went round until now."""
     loop = asyncio.get_running_loop()
     assert isinstance(loop, ClusterLoop)
     return loop.turns
@@ -38,7 +37,6 @@ def forgetful(cluster: FakeCluster, *, partitioner: Partitioner | None = None) -
 
 @in_virtual_time
 async def test_leader_that_died_while_nothing_was_sent_is_replaced_at_once() -> None:
-    """Nobody noticed a lost request: there was none."""
     async with FakeCluster(3) as cluster, Producer(cluster.bootstrap_servers, linger_ms=0) as producer:
         await producer.send("orders", b"1", partition=0)
         await cluster.kill(cluster.leader_of("orders", 0))
@@ -51,7 +49,6 @@ async def test_leader_that_died_while_nothing_was_sent_is_replaced_at_once() -> 
 
 @in_virtual_time
 async def test_forgotten_topic_is_asked_for_again_when_it_is_used_again() -> None:
-    """Its leader of then may be gone by now."""
     async with FakeCluster(3) as cluster, forgetful(cluster) as producer:
         await producer.send("idle", b"1", partition=0)
         await asyncio.sleep(60)
@@ -159,7 +156,6 @@ async def test_partition_without_a_leader_is_asked_about_no_more_when_nothing_is
 
 @in_virtual_time
 async def test_partitioner_is_asked_when_a_forgotten_topic_is_known_again() -> None:
-    """It was promised the partitions of the topic."""
     shown: list[int | None] = []
 
     class Last:
@@ -206,7 +202,6 @@ class ToTheFirst:
     on_call: Callable[[], object] = staticmethod(lambda: None)
 
     def partition(self, *_: object) -> int:
-        """Always partition 0."""
         self.on_call()
         return 0
 
@@ -261,7 +256,6 @@ async def test_identity_of_a_partition_survives_its_topic_being_forgotten() -> N
 
 @in_virtual_time
 async def test_hour_without_records_is_a_few_metadata_requests() -> None:
-    """No busy loop: a turn of the loop is work."""
     async with FakeCluster(3) as cluster, Producer(cluster.bootstrap_servers) as producer:
         await producer.send("orders", b"1")
         await producer.flush()
@@ -273,7 +267,6 @@ async def test_hour_without_records_is_a_few_metadata_requests() -> None:
 
 @in_virtual_time
 async def test_minutes_without_brokers_are_a_few_attempts_a_second_at_most() -> None:
-    """Also with records waiting for them."""
     async with FakeCluster(3) as cluster, Producer(cluster.bootstrap_servers, close_timeout_ms=0) as producer:
         await producer.send("orders", b"1")
         for node_id in (1, 2, 3):

@@ -59,7 +59,6 @@ async def test_one_record_waits_for_a_leader_and_the_others_go_elsewhere(*, is_a
 
 @in_virtual_time
 async def test_one_record_waits_for_replicas_and_the_others_go_elsewhere() -> None:
-    """Its partition has a leader, who takes nothing."""
     async with (
         FakeCluster(3, topics={"orders": PARTITIONS}) as cluster,
         with_choices_of_its_own(Producer(cluster.bootstrap_servers, linger_ms=0)) as producer,

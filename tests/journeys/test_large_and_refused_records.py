@@ -64,7 +64,6 @@ async def test_record_that_is_too_large_as_its_topic_keeps_it_fails_alone() -> N
 
 @in_virtual_time
 async def test_later_batches_fit_at_once() -> None:
-    """The producer has learnt the limit."""
     async with (
         FakeCluster(1, auto_create_topics=False) as cluster,
         Producer(cluster.bootstrap_servers, linger_ms=10_000) as producer,

@@ -10,7 +10,6 @@ from tests.fakes.virtual_cluster import in_virtual_time
 
 
 def other_node(cluster: FakeCluster, partition: int) -> int:
-    """A node that does not lead it."""
     return cluster.leader_of("orders", partition) % 3 + 1
 
 
@@ -53,7 +52,6 @@ async def test_leader_named_by_the_answer_is_used_at_once() -> None:
 
 @in_virtual_time
 async def test_new_leader_gets_nothing_while_the_old_one_owes_an_answer() -> None:
-    """Or the later record could come first."""
     async with (
         FakeCluster(3, topics={"orders": 1}) as cluster,
         Producer(cluster.bootstrap_servers, linger_ms=0, request_timeout_ms=5_000) as producer,

@@ -12,7 +12,6 @@ SOON_S = 10
 
 
 def note_time(left: asyncio.Future[float], *_: object) -> None:
-    """Say when a record was delivered."""
     left.set_result(left.get_loop().time())
 
 
@@ -45,7 +44,6 @@ async def test_flush_does_not_wait_out_a_linger(cluster: FakeCluster) -> None:
 
 
 async def test_awaiting_ends_a_linger(cluster: FakeCluster) -> None:
-    """Whoever waits wants it now."""
     async with Producer(cluster.bootstrap_servers, linger_ms=60_000) as producer:
         metadata = await asyncio.wait_for(producer.send("orders", b"x"), SOON_S)
 
@@ -53,7 +51,6 @@ async def test_awaiting_ends_a_linger(cluster: FakeCluster) -> None:
 
 
 async def test_records_of_one_turn_leave_in_one_batch_although_awaited(cluster: FakeCluster) -> None:
-    """Awaiting does not make tiny batches."""
     async with Producer(cluster.bootstrap_servers, linger_ms=60_000) as producer:
         await producer.partitions_for("orders")
         await asyncio.gather(*(producer.send("orders", b"x", partition=0) for _ in range(100)))

@@ -36,30 +36,23 @@ class FailingFilter(logging.Filter):
 
 
 class EmittingHandler(logging.Handler):
-    """Calls a function for every record."""
-
     def __init__(self, emit: Callable[[logging.LogRecord], object]) -> None:
         super().__init__()
         self._emit = emit
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Call the function."""
         self._emit(record)
 
 
 def failing_filter(error: BaseException) -> None:
-    """Add a filter to the library's logger."""
     LOG.addFilter(FailingFilter(error))
 
 
 def failing_handler(error: BaseException) -> None:
-    """Add a handler to the root logger."""
     logging.getLogger().addHandler(EmittingHandler(FailingFilter(error).filter))
 
 
 def failing_processor(error: BaseException) -> None:
-    """Configure structlog."""
-
     def processor(*_: object) -> str:
         raise error
 
@@ -170,7 +163,6 @@ async def test_handler_may_send_while_an_event_is_logged(level: int) -> None:
 
 
 async def test_waiting_in_a_handler_on_the_loops_own_thread_is_refused() -> None:
-    """It would wait for itself."""
     refusals: list[str] = []
     async with FakeCluster(1, topics={"logs": 1}) as cluster, Producer(cluster.bootstrap_servers) as producer:
 

@@ -49,7 +49,6 @@ class StalledBroker:
         await self.cluster.stop()
 
     def release(self) -> None:
-        """Let the broker answer."""
         self.cluster.faults.remove(self.stall)
 
     async def fill(self) -> list["asyncio.Task[int]"]:
@@ -67,7 +66,6 @@ class StalledBroker:
 
 @in_virtual_time
 async def test_callers_are_served_first_come_first_served() -> None:
-    """Each record has the offset of its turn."""
     async with StalledBroker() as broker:
         callers = await broker.fill()
         broker.release()
@@ -113,7 +111,6 @@ async def test_caller_that_gives_up_makes_way_at_once() -> None:
 
 @in_virtual_time
 async def test_all_callers_cancelled_at_once_while_metadata_changes() -> None:
-    """Empty lines are swept up, and harm nobody."""
     async with StalledBroker(nodes=2) as broker:
         callers = await broker.fill()
         for caller in callers:
@@ -144,7 +141,6 @@ async def test_memory_that_comes_back_when_all_have_given_up_is_there_for_the_ne
 
 @in_virtual_time
 async def test_caller_without_room_in_time_is_told_so() -> None:
-    """In max.block.ms."""
     async with StalledBroker(max_block_ms=1_000) as broker:
         callers = await broker.fill()
         await asyncio.sleep(1)
@@ -191,7 +187,6 @@ async def test_keyless_records_keep_their_order_through_the_line() -> None:
 
 @in_virtual_time
 async def test_flush_waits_for_records_in_line() -> None:
-    """They were accepted before it."""
     async with StalledBroker() as broker:
         for _ in range(60):
             broker.producer.send("orders", VALUE)
@@ -206,7 +201,6 @@ async def test_flush_waits_for_records_in_line() -> None:
 
 @in_virtual_time
 async def test_node_that_answers_nothing_does_not_stop_the_others() -> None:
-    """A quarter of the memory is kept for them."""
     async with FakeCluster(3, topics={"orders": 3}, replication_factor=1) as cluster:
         producer = Producer(cluster.bootstrap_servers, buffer_memory=262_144, batch_size=16_384, linger_ms=0)
         await producer.start()
@@ -229,7 +223,6 @@ async def test_node_that_answers_nothing_does_not_stop_the_others() -> None:
 
 @in_virtual_time
 async def test_record_whose_partition_moves_to_another_node_waits_no_longer_behind_those_of_the_old_one() -> None:
-    """The memory that is kept for the new one is free."""
     async with FakeCluster(2, topics={"orders": 4}, replication_factor=2) as cluster:
         for partition in range(4):
             cluster.move_leader("orders", partition, 1 if partition < 3 else 2)

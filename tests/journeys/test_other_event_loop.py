@@ -59,7 +59,6 @@ TRANSACTIONAL_VERBS: dict[str, Verb] = {
 
 @pytest.fixture(params=NEW_LOOPS)
 def own(request: pytest.FixtureRequest) -> Iterator[asyncio.AbstractEventLoop]:
-    """The producer's loop, of each kind."""
     loop = NEW_LOOPS[request.param]()
     yield loop
     loop.close()
@@ -73,7 +72,6 @@ def cluster() -> Iterator[ClusterElsewhere]:
 
 
 def started(own: asyncio.AbstractEventLoop, cluster: ClusterElsewhere, **options: str) -> Producer:
-    """A producer that knows its topic."""
     producer = Producer(cluster.bootstrap_servers, **options)  # type: ignore[arg-type]  # all of them are texts
     own.run_until_complete(producer.start())
     own.run_until_complete(producer.partitions_for("orders"))
@@ -122,7 +120,6 @@ def test_verb_on_another_loop_is_refused(
 def test_transactional_verb_on_another_loop_is_refused(
     own: asyncio.AbstractEventLoop, cluster: ClusterElsewhere
 ) -> None:
-    """And the transaction goes on."""
     producer = started(own, cluster, transactional_id="t")
     own.run_until_complete(producer.begin_transaction())
 
@@ -154,7 +151,6 @@ def test_records_are_accepted_between_two_runs_of_its_own_loop(
 def test_result_of_send_many_is_not_awaited_on_another_loop(
     own: asyncio.AbstractEventLoop, cluster: ClusterElsewhere
 ) -> None:
-    """It would wait for ever."""
     producer = started(own, cluster)
     bulk = own.run_until_complete(producer.send_many("orders", [b"v"]))
 
@@ -170,7 +166,6 @@ FILES = pathlib.Path("/proc/self/fd")
 
 
 def open_sockets() -> int:
-    """How many this process has."""
     found = 0
     for each in FILES.iterdir():
         with contextlib.suppress(OSError):  # closed since
@@ -218,8 +213,6 @@ def test_connections_end_when_close_finds_the_loop_closed(new_loop: NewLoop) -> 
 
 
 def test_close_of_a_closed_producer_does_nothing_on_any_loop() -> None:
-    """There is nothing left to close."""
-
     async def main() -> Producer:
         async with FakeCluster(1, topics={"orders": 1}) as cluster, Producer(cluster.bootstrap_servers) as producer:
             await producer.send("orders", b"v")
@@ -233,12 +226,10 @@ def test_close_of_a_closed_producer_does_nothing_on_any_loop() -> None:
 
 
 async def start(producer: Producer) -> None:
-    """Start it."""
     await producer.start()
 
 
 def test_start_without_asyncio_names_it() -> None:
-    """As trio drives it."""
     starting = Producer("127.0.0.1:9").start()
 
     with pytest.raises(IllegalStateError, match=r"needs asyncio, and does not run on trio"):

@@ -60,7 +60,6 @@ class Sent:
 
 
 def mischief(cluster: FakeCluster, chance: random.Random) -> None:
-    """Do something bad to the cluster."""
     faults, times = cluster.faults, chance.randrange(1, 4)
     skip = chance.randrange(3)
     where = Where(api=ApiKey.PRODUCE, partition=chance.choice([None, *range(PARTITIONS)]))
@@ -102,7 +101,6 @@ async def send_at_random(producer: Producer, sent: Sent, chance: random.Random, 
 
 
 async def make_mischief(cluster: FakeCluster, chance: random.Random) -> None:
-    """Go on until stopped."""
     while True:
         await asyncio.sleep(chance.uniform(0, 0.2))
         mischief(cluster, chance)
@@ -113,7 +111,6 @@ async def make_mischief(cluster: FakeCluster, chance: random.Random) -> None:
 
 
 async def kill_and_restart(cluster: FakeCluster, chance: random.Random) -> None:
-    """Let a broker die, and come back later."""
     node_id = chance.randrange(1, NODES + 1)
     await cluster.kill(node_id, clean=chance.random() < 0.5)
     await asyncio.sleep(chance.uniform(0, 1))
@@ -166,5 +163,4 @@ async def live_through(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(100, 112))
 @in_virtual_time
 async def test_order_of_first_copies_holds_without_idempotence(seed: int) -> None:
-    """Copies there may be."""
     await live_through(seed)

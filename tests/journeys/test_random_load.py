@@ -33,7 +33,6 @@ class Load:
         self.with_callback = 0
 
     def record(self) -> tuple[str, bytes, dict[str, object]]:
-        """Any topic, size, key; some with a callback."""
         chance = self.chance
         options: dict[str, object] = {}
         if chance.random() < 0.4:
@@ -44,11 +43,9 @@ class Load:
         return chance.choice(list(TOPICS)), b"x" * chance.choice([0, 10, 100, 1000, 10_000]), options
 
     def note(self, *_: object) -> None:
-        """Be called back."""
         self.called_back += 1
 
     async def send(self) -> None:
-        """Without waiting."""
         topic, value, options = self.record()
         try:
             self.deliveries.append(self.producer.send(topic, value, **options))  # type: ignore[arg-type]  # drawn
@@ -63,12 +60,10 @@ class Load:
                 self.deliveries.append(await self.producer.enqueue(topic, value, **options))  # type: ignore[arg-type]  # drawn
 
     async def send_and_wait(self) -> None:
-        """For the acknowledgement."""
         with contextlib.suppress(KafkaError):
             await self.producer.send_and_wait(self.chance.choice(list(TOPICS)), b"v")
 
     async def flush(self) -> None:
-        """All that came before has ended then."""
         before = list(self.deliveries)
         for delivery in before:
             delivery.add_done_callback(lambda _: None)
@@ -77,7 +72,6 @@ class Load:
         assert all(delivery.done() for delivery in before)
 
     async def call(self) -> None:
-        """One caller's life."""
         verbs: list[Callable[[], Awaitable[None]]] = [self.send, self.enqueue_impatiently, self.send_and_wait]
         for _ in range(CALLS):
             verb = self.flush if self.chance.random() < 0.03 else self.chance.choice(verbs)

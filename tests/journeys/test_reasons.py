@@ -11,7 +11,6 @@ from tests.fakes.virtual_cluster import in_virtual_time
 
 
 def codes_warned_of(caplog: pytest.LogCaptureFixture) -> list[int]:
-    """Those with which an id was refused, by the log."""
     lines = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     found = [re.search(r"event='producer_id_refused'.* code=(\d+)", line) for line in lines]
     return [int(match[1]) for match in found if match is not None]
@@ -50,7 +49,6 @@ async def test_warning_of_a_refused_id_comes_again_when_the_code_changes(caplog:
 
 @in_virtual_time
 async def test_error_says_that_brokers_throttle_and_for_how_long() -> None:
-    """They are not asked for the topic meanwhile."""
     async with FakeCluster(1, auto_create_topics=False) as cluster:
         cluster.faults.throttle(2**31 - 1, Where(api=ApiKey.METADATA), times=None)
         async with Producer(cluster.bootstrap_servers, max_block_ms=5000) as producer:
@@ -62,7 +60,6 @@ async def test_error_says_that_brokers_throttle_and_for_how_long() -> None:
 
 @in_virtual_time
 async def test_error_says_that_the_leader_throttles() -> None:
-    """It is not busy, and its connection is well."""
     times = {"delivery_timeout_ms": 5000, "request_timeout_ms": 2000}
     async with (
         FakeCluster(1, topics={"orders": 1}) as cluster,

@@ -43,7 +43,6 @@ async def test_failures_after_a_wait_that_was_given_up_are_raised_by_flush(
 
 
 async def test_waits_that_were_given_up_leave_nothing_behind(producer: Producer, one_broker: FakeCluster) -> None:
-    """A program that looks every second, for minutes."""
     one_broker.faults.stall(PRODUCE)
     bulk = await producer.send_many("orders", [b"a", b"b"], partition=0)
     for _ in range(20):
@@ -234,7 +233,6 @@ async def test_result_is_true_when_the_producer_is_closed_meanwhile(given: int) 
 @pytest.mark.parametrize("form", ["values", "table", "typed"])
 @in_virtual_time
 async def test_call_cancelled_in_the_middle_has_sent_a_beginning_of_its_rows(form: str) -> None:
-    """No row is left out, and none is sent twice."""
     async with FakeCluster(1, topics={"orders": 3}) as cluster:
         stall = cluster.faults.stall(PRODUCE)
         async with Producer(cluster.bootstrap_servers, buffer_memory=65_536, batch_size=4_096) as producer:

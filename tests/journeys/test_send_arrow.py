@@ -59,18 +59,15 @@ HEADER_COLUMNS = [
 
 
 def type_of(column: object) -> str:
-    """The type of a column, for the names of tests."""
     return str(column.type)  # type: ignore[attr-defined]
 
 
 async def sent(producer: Producer, batch: object, **names: str) -> BulkResult:
-    """Send, and wait until all records have ended."""
     return await (await producer.send_arrow("orders", batch, **names))
 
 
 @pytest.mark.parametrize("column", BYTES_COLUMNS, ids=type_of)
 async def test_every_kind_of_bytes_is_read(producer: Producer, one_broker: FakeCluster, column: pa.Array) -> None:
-    """As value and as key; null and empty stay apart."""
     batch = pa.table({"value": column, "key": column, "partition": pa.array([0] * 4)})
 
     result = await sent(producer, batch)
@@ -100,7 +97,6 @@ async def test_bytes_of_one_size_are_read(producer: Producer, one_broker: FakeCl
     ids=type_of,
 )
 async def test_times_are_milliseconds(producer: Producer, one_broker: FakeCluster, column: pa.Array) -> None:
-    """Whatever their unit; null is now."""
     before = int(datetime.now(UTC).timestamp() * 1000)
 
     await sent(producer, pa.table({"value": ["a", "b"], "partition": [0, 0], "timestamp": column}))
@@ -131,7 +127,6 @@ async def test_headers_are_lists_or_maps(producer: Producer, one_broker: FakeClu
 
 
 async def test_columns_are_found_by_the_names_given(producer: Producer, one_broker: FakeCluster) -> None:
-    """Those that nobody names are left alone."""
     batch = pa.record_batch({"body": ["v"], "id": ["k"], "at": [7], "where": [2], "other": [1.5]})
 
     await sent(producer, batch, value="body", key="id", timestamp="at", partition="where")
@@ -141,7 +136,6 @@ async def test_columns_are_found_by_the_names_given(producer: Producer, one_brok
 
 
 async def test_null_partition_is_chosen_by_the_key(producer: Producer) -> None:
-    """As a record sent alone."""
     expected = (await producer.send("orders", b"", key=b"customer-7")).partition
 
     result = await sent(producer, pa.table({"value": ["v"], "key": ["customer-7"], "partition": pa.nulls(1)}))
@@ -223,7 +217,6 @@ class Exported:
         self._batch = batch
 
     def __arrow_c_array__(self, requested_schema: object = None) -> tuple[object, object]:
-        """Export."""
         capsules: tuple[object, object] = self._batch.__arrow_c_array__(requested_schema)
         return capsules
 
@@ -256,7 +249,6 @@ async def test_serializers_do_not_run(one_broker: FakeCluster) -> None:
 
 
 async def test_row_that_is_refused_keeps_no_other_back(producer: Producer) -> None:
-    """It is in the result, by its position."""
     batch = pa.table({"value": [b"a", bytes(2_000_000), b"b", b"c"], "partition": [0, 0, -1, 0]})
 
     result = await sent(producer, batch)
@@ -301,7 +293,6 @@ async def test_headers_that_are_none_refuse_their_row(producer: Producer) -> Non
 async def test_column_of_another_type_is_refused(  # noqa: PLR0917  # the parts of a row
     producer: Producer, columns: dict[str, object], names: dict[str, str], text: str
 ) -> None:
-    """By its name and type; nothing is sent."""
     with pytest.raises(TypeError, match=text):
         await producer.send_arrow("orders", pa.table(columns), **names)
 
@@ -317,7 +308,6 @@ async def test_column_of_another_type_is_refused(  # noqa: PLR0917  # the parts 
     ],
 )
 async def test_column_that_is_not_there_is_refused(producer: Producer, names: dict[str, str], text: str) -> None:
-    """The message has those that are."""
     batch = pa.Table.from_arrays([["1"], ["2"], ["3"]], names=["a", "b", "b"])
 
     with pytest.raises(ValueError, match=text):
@@ -330,14 +320,11 @@ async def test_column_that_is_not_there_is_refused(producer: Producer, names: di
     ids=lambda batch: type(batch).__name__,
 )
 async def test_what_is_no_table_is_refused(producer: Producer, batch: object) -> None:
-    """The message names what was given."""
     with pytest.raises(TypeError, match=f"batch must be a pyarrow RecordBatch or Table, .* not {type(batch).__name__}"):
         await producer.send_arrow("orders", batch)
 
 
 async def test_blocking_producer_sends_tables_too(one_broker: FakeCluster) -> None:
-    """And waits for the result."""
-
     def work() -> BulkResult:
         with BlockingProducer(one_broker.bootstrap_servers) as producer:
             return producer.send_arrow("orders", pa.table({"text": ["a", "b"], "partition": [0, 0]}), value="text")
@@ -348,7 +335,6 @@ async def test_blocking_producer_sends_tables_too(one_broker: FakeCluster) -> No
 
 
 def test_without_pyarrow_it_says_what_to_install() -> None:
-    """In a process that has none."""
     program = """
 import sys
 sys.modules["pyarrow"] = None

@@ -28,8 +28,6 @@ from tests.produced import values
 
 
 class Names(StrEnum):
-    """Topics, as applications write them down."""
-
     ORDERS = "orders"
 
 
@@ -78,7 +76,6 @@ async def test_common_parts_are_every_records(producer: Producer, one_broker: Fa
 
 
 async def test_record_that_is_refused_keeps_no_other_back(producer: Producer, one_broker: FakeCluster) -> None:
-    """It is in the result, by its position."""
     bulk = await producer.send_many("orders", [b"a", "text", bytes(2_000_000), b"b"], partition=0)
     result = await bulk
 
@@ -106,7 +103,6 @@ async def test_failures_are_by_position_and_seen(producer: Producer, one_broker:
 
 
 async def test_failures_nobody_awaits_are_raised_by_flush(producer: Producer, one_broker: FakeCluster) -> None:
-    """As of any record."""
     one_broker.faults.error(FORBIDDEN, PRODUCE)
     await producer.send_many("orders", [b"a", b"b"], partition=0)
 
@@ -115,7 +111,6 @@ async def test_failures_nobody_awaits_are_raised_by_flush(producer: Producer, on
 
 
 async def test_refusals_nobody_looks_at_are_raised_by_flush(producer: Producer) -> None:
-    """As failures are; once."""
     await producer.send_many("orders", [b"a", "text", bytes(2_000_000), b"b"], partition=0)
 
     with pytest.raises(UndeliveredError, match="2 records were not delivered"):
@@ -124,7 +119,6 @@ async def test_refusals_nobody_looks_at_are_raised_by_flush(producer: Producer) 
 
 
 async def test_refusals_somebody_looked_at_are_not_raised(producer: Producer) -> None:
-    """Who reads them knows."""
     bulk = await producer.send_many("orders", [b"a", "text"], partition=0)
 
     assert list(bulk.refused) == [1]
@@ -132,7 +126,6 @@ async def test_refusals_somebody_looked_at_are_not_raised(producer: Producer) ->
 
 
 async def test_refusals_of_a_typed_topic_are_raised_too(producer: Producer) -> None:
-    """Its rows go another way."""
     await producer.topic("orders", value=str).send_many(["a", 5, "b"])  # type: ignore[list-item]
 
     with pytest.raises(UndeliveredError, match="1 record was not delivered"):
@@ -153,7 +146,6 @@ async def test_those_not_tried_are_counted(one_broker: FakeCluster) -> None:
 
 
 async def test_awaiting_does_not_wait_out_the_linger(one_broker: FakeCluster) -> None:
-    """Of any partition."""
     async with Producer(one_broker.bootstrap_servers, linger_ms=60_000) as slow:
         bulk = await slow.send_many("orders", [b"v"] * 30, keys=[b"%d" % number for number in range(30)])
 
@@ -163,7 +155,6 @@ async def test_awaiting_does_not_wait_out_the_linger(one_broker: FakeCluster) ->
 
 
 async def test_waits_for_room(one_broker: FakeCluster) -> None:
-    """More than the buffer holds goes through it."""
     async with Producer(one_broker.bootstrap_servers, buffer_memory=200_000, batch_size=10_000) as small:
         bulk = await small.send_many("orders", [bytes(1_000)] * 2_000)
         result = await bulk
@@ -172,7 +163,6 @@ async def test_waits_for_room(one_broker: FakeCluster) -> None:
 
 
 async def test_no_room_in_time_refuses_the_rest(one_broker: FakeCluster) -> None:
-    """After one max_block_ms, not one for each record."""
     stall = one_broker.faults.stall(PRODUCE)
     async with Producer(
         one_broker.bootstrap_servers, buffer_memory=100_000, batch_size=10_000, max_block_ms=1_000
@@ -188,13 +178,11 @@ async def test_no_room_in_time_refuses_the_rest(one_broker: FakeCluster) -> None
 
 @pytest.mark.parametrize("keys", [[b"k"], [b"k"] * 3])
 async def test_keys_must_be_as_many_as_values(producer: Producer, keys: list[bytes]) -> None:
-    """Which are fewer is said."""
     with pytest.raises(ValueError, match=r"keys must be as many as values: there are [12] (keys|values), and more"):
         await producer.send_many("orders", [b"a", b"b"], keys=keys)
 
 
 async def test_unknown_topic_and_closed_raise_at_the_call(one_broker: FakeCluster) -> None:
-    """Nothing was given."""
     producer = await Producer(one_broker.bootstrap_servers, max_block_ms=1_000).start()
     with pytest.raises(MetadataTimeoutError, match="nowhere"):
         await producer.send_many("nowhere", [b"v"])
@@ -224,14 +212,12 @@ async def test_closed_halfway_says_of_each_row_that_it_is_not_written(producer: 
 
 
 async def test_no_values_are_no_records(producer: Producer) -> None:
-    """And done at once."""
     bulk = await producer.send_many("orders", [])
 
     assert (bulk.done(), await bulk) == (True, BulkResult(0, {}, {}))
 
 
 async def test_serializers_are_called_for_each(one_broker: FakeCluster) -> None:
-    """One that fails is that record's error."""
     async with Producer(one_broker.bootstrap_servers, value_serializer=JsonSerializer()) as typed:
         result = await (await typed.send_many("orders", [{"a": 1}, {1, 2}, None], partition=0))
 
@@ -240,7 +226,6 @@ async def test_serializers_are_called_for_each(one_broker: FakeCluster) -> None:
 
 
 async def test_split_batches_keep_their_positions(producer: Producer, one_broker: FakeCluster) -> None:
-    """Offsets go on where they should."""
     one_broker.create_topic("small", 1, configs={"max.message.bytes": "2000"})
 
     result = await (await producer.send_many("small", [bytes(500)] * 19 + [bytes(3_000)]))
@@ -271,7 +256,6 @@ async def test_closed_during_rows_without_end_lets_the_loop_run(
 
 
 async def test_rows_that_are_all_refused_let_the_loop_run(producer: Producer) -> None:
-    """However many there are."""
     giving = asyncio.create_task(producer.send_many("orders", ["no bytes"] * 3_000))
     turns = 0
     while not giving.done():
@@ -283,7 +267,6 @@ async def test_rows_that_are_all_refused_let_the_loop_run(producer: Producer) ->
 
 
 async def test_cancelled_leaves_what_was_accepted(one_broker: FakeCluster) -> None:
-    """And gives no more."""
     stall = one_broker.faults.stall(PRODUCE)
     async with Producer(one_broker.bootstrap_servers, buffer_memory=100_000, batch_size=10_000) as small:
         giving = asyncio.create_task(small.send_many("orders", [bytes(1_000)] * 500))
@@ -331,21 +314,17 @@ async def test_records_of_others_may_lie_between(producer: Producer, one_broker:
 
 
 async def test_topic_may_be_a_member_of_an_enumeration(producer: Producer, one_broker: FakeCluster) -> None:
-    """Its text is the topic's name, as for every verb."""
     result = await (await producer.send_many(Names.ORDERS, [b"a"], partition=0))
 
     assert (result.delivered, values(one_broker, "orders")) == (1, [b"a"])
 
 
 class Counting(Producer):
-    """Sees every record that it is given."""
-
     def __init__(self, servers: str, **options: object) -> None:
         super().__init__(servers, **options)  # type: ignore[arg-type]  # of the test's own
         self.seen: list[object] = []
 
     async def enqueue(self, topic: str, value: object = None, **parts: object) -> Delivery:
-        """Note the value, and add a header."""
         self.seen.append(value)
         parts["headers"] = [("seen", b"1")]
         return await super().enqueue(topic, value, **parts)  # type: ignore[arg-type]  # as given

@@ -15,7 +15,6 @@ PRODUCE = Where(api=ApiKey.PRODUCE)
 
 
 async def test_send_nowait_before_the_topic_is_known(producer: Producer) -> None:
-    """It asks; a little later it works."""
     with pytest.raises(MetadataNotReadyError, match="'orders'") as caught:
         producer.send_nowait("orders", b"v")
     await producer.partitions_for("orders")

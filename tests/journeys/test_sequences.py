@@ -107,7 +107,6 @@ async def test_answer_with_an_old_offset_to_a_first_attempt_is_not_success() -> 
 
 @in_virtual_time
 async def test_up_to_five_requests_of_a_partition_travel_at_once() -> None:
-    """Once the leader has acknowledged one."""
     async with (
         FakeCluster(1, topics={"orders": 1}) as cluster,
         Producer(cluster.bootstrap_servers, linger_ms=0, batch_size=0) as producer,
@@ -125,7 +124,6 @@ async def test_up_to_five_requests_of_a_partition_travel_at_once() -> None:
 
 @in_virtual_time
 async def test_without_idempotence_one_batch_of_a_partition_travels_at_a_time() -> None:
-    """Or a retry would change the order."""
     async with (
         FakeCluster(1, topics={"orders": 2}) as cluster,
         Producer(cluster.bootstrap_servers, linger_ms=0, batch_size=0, enable_idempotence=False) as producer,

@@ -29,17 +29,14 @@ def raises(_value: object) -> bytes:
 
 
 def returns_text(_value: object) -> bytes:
-    """Forget to encode."""
     return "text"  # type: ignore[return-value]
 
 
 def returns_coroutine(_value: object) -> bytes:
-    """Be async in disguise."""
     return asyncio.sleep(0)  # type: ignore[return-value]
 
 
 def returns_number(_value: object) -> bytes:
-    """Return what is no bytes."""
     return 5  # type: ignore[return-value]
 
 
@@ -70,7 +67,6 @@ async def test_bad_serializer_is_an_error_at_the_call(  # noqa: PLR0917  # the p
 
 
 async def test_serializer_may_make_a_null(one_broker: FakeCluster) -> None:
-    """A tombstone."""
     async with Producer(one_broker.bootstrap_servers, value_serializer=lambda _value: None) as producer:
         await producer.send("orders", b"v")
 
@@ -78,7 +74,6 @@ async def test_serializer_may_make_a_null(one_broker: FakeCluster) -> None:
 
 
 async def test_serializers_are_given_topic_and_value(one_broker: FakeCluster) -> None:
-    """And the key decides the partition by its bytes."""
     async with Producer(
         one_broker.bootstrap_servers, key_serializer=StringSerializer(), value_serializer=JsonSerializer()
     ) as typed:
@@ -101,17 +96,14 @@ class Chosen:
         self.is_closed = False
 
     def partition(self, *_: object) -> int:
-        """Choose."""
         if isinstance(self.choice, Exception):
             raise self.choice
         return self.choice  # type: ignore[return-value]
 
     def on_new_batch(self, topic: str, _cluster: object, previous: int) -> None:
-        """Note it."""
         self.batches.append((topic, previous))
 
     def close(self) -> None:
-        """Note it."""
         self.is_closed = True
 
 
@@ -136,7 +128,6 @@ async def test_bad_choice_is_a_value_error_that_names_the_partitioner(
 
 
 async def test_partitioner_chooses_and_is_told_of_batches(one_broker: FakeCluster) -> None:
-    """And closed with the producer."""
     chosen = Chosen(2)
     async with Producer(one_broker.bootstrap_servers, partitioner=chosen, batch_size=500) as producer:
         for _ in range(20):
@@ -151,8 +142,6 @@ async def test_partitioner_chooses_and_is_told_of_batches(one_broker: FakeCluste
 
 
 async def test_partitioner_that_errs_elsewhere_stops_nobody(one_broker: FakeCluster) -> None:
-    """Told of a batch, or closed: logged."""
-
     class Failing(Chosen):
         def on_new_batch(self, *_: object) -> None:
             raise ZeroDivisionError

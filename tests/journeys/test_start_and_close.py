@@ -24,7 +24,6 @@ FORBIDDEN = 29
 
 
 def collect() -> list[str]:
-    """The warnings that the collector finds."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         gc.collect()
@@ -35,7 +34,6 @@ def collect() -> list[str]:
 
 
 async def test_start_twice_makes_one_sender(one_broker: FakeCluster) -> None:
-    """At once, and again when it runs."""
     producer = Producer(one_broker.bootstrap_servers)
     first, second = await asyncio.gather(producer.start(), producer.start())
     third = await producer.start()
@@ -48,7 +46,6 @@ async def test_start_twice_makes_one_sender(one_broker: FakeCluster) -> None:
 
 
 async def test_constructed_anywhere_started_here(one_broker: FakeCluster) -> None:
-    """In a thread without a loop."""
     producer = await asyncio.to_thread(Producer, one_broker.bootstrap_servers)
 
     async with producer:
@@ -72,7 +69,6 @@ async def test_start_that_fails_cleans_everything() -> None:
 
 
 async def test_start_cancelled_cleans_everything(one_broker: FakeCluster) -> None:
-    """And the producer is closed then."""
     one_broker.faults.stall(METADATA)
     producer = Producer(one_broker.bootstrap_servers)
     starting = asyncio.create_task(producer.start())
@@ -100,7 +96,6 @@ async def test_start_in_time_by_the_callers_timeout(one_broker: FakeCluster) -> 
 
 
 async def test_start_shared_by_two_outlives_the_cancelling_of_one(one_broker: FakeCluster) -> None:
-    """The other gets its producer."""
     stall = one_broker.faults.stall(METADATA)
     producer = Producer(one_broker.bootstrap_servers)
     first, second = asyncio.create_task(producer.start()), asyncio.create_task(producer.start())
@@ -115,7 +110,6 @@ async def test_start_shared_by_two_outlives_the_cancelling_of_one(one_broker: Fa
 
 
 async def test_start_without_waiting(one_broker: FakeCluster) -> None:
-    """Records are taken, and go when a broker answers."""
     stall = one_broker.faults.stall(METADATA)
     producer = Producer(one_broker.bootstrap_servers)
     await producer.start(wait=False)
@@ -140,7 +134,6 @@ async def test_closed_while_it_starts(one_broker: FakeCluster) -> None:
 
 
 async def test_closed_in_the_turn_that_starts_it(one_broker: FakeCluster) -> None:
-    """Before the start has done anything."""
     producer = Producer(one_broker.bootstrap_servers)
     starting = asyncio.create_task(producer.start())
     closing = asyncio.create_task(producer.close())
@@ -167,7 +160,6 @@ async def test_background_task_that_dies_while_it_starts(one_broker: FakeCluster
 
 
 async def test_close_delivers_what_was_accepted(one_broker: FakeCluster) -> None:
-    """Also what still waits for its topic."""
     producer = await Producer(one_broker.bootstrap_servers, linger_ms=60_000).start()
     for _ in range(10):
         producer.send("orders", b"v")
@@ -178,7 +170,6 @@ async def test_close_delivers_what_was_accepted(one_broker: FakeCluster) -> None
 
 
 async def test_close_again_does_nothing(one_broker: FakeCluster) -> None:
-    """Also when it was never started."""
     producer = await Producer(one_broker.bootstrap_servers).start()
     await producer.close()
     await producer.close()
@@ -281,7 +272,6 @@ async def test_close_while_others_send(one_broker: FakeCluster) -> None:
 
 
 async def test_body_that_raises_wins_over_undelivered_records(one_broker: FakeCluster) -> None:
-    """Which become its notes."""
     one_broker.faults.error(FORBIDDEN, PRODUCE, times=None)
 
     async def body() -> None:
@@ -316,7 +306,6 @@ async def test_body_that_is_cancelled_stays_cancelled(one_broker: FakeCluster) -
 
 
 async def test_body_that_ends_well_hears_of_undelivered_records(one_broker: FakeCluster) -> None:
-    """By the exception of its end."""
     one_broker.faults.error(FORBIDDEN, PRODUCE, times=None)
     with pytest.raises(UndeliveredError):
         async with Producer(one_broker.bootstrap_servers) as producer:
@@ -341,7 +330,6 @@ async def start_with(cluster: FakeCluster) -> Producer:
 
 
 async def use_elsewhere(producer: Producer) -> None:
-    """Use it on the loop that came after."""
     with pytest.raises(KafkaError, match=r"as asyncio\.run does at its end .* make a new one"):
         producer.send("orders", b"v")
     with pytest.raises(IllegalStateError, match="event loop"):
@@ -359,7 +347,6 @@ def test_loop_that_ended_is_told_apart_from_a_thread() -> None:
 
 
 async def test_nothing_is_sent_by_starting_and_closing(one_broker: FakeCluster) -> None:
-    """No Produce at all."""
     async with Producer(one_broker.bootstrap_servers):
         pass
 

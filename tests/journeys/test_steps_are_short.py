@@ -39,12 +39,10 @@ class StepMeter:
         self._calls = 0
 
     def __enter__(self) -> Self:
-        """Begin."""
         sys.setprofile(self._see)
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Look away."""
         sys.setprofile(None)
 
     def _see(self, frame: FrameType, event: str, _: object) -> None:
@@ -63,7 +61,6 @@ def _size(value: object) -> int:
 
 
 def _refuse_all(cluster: FakeCluster) -> None:
-    """As a compacted topic does with records that have no key."""
     cluster.faults.record_errors(dict.fromkeys(range(RECORDS), "no key"), PRODUCE)
 
 
@@ -123,7 +120,6 @@ class LargeCluster:
         self._answers = 0
 
     def _topics(self, epoch: int) -> list[tuple[int, str, bytes, list[tuple[int, int]]]]:
-        """Each epoch has other leaders."""
         return [(0, "large", bytes(range(16)), [((leader + epoch) % 1000, epoch) for leader in self._leaders])]
 
     def __call__(self, broker: ScriptedBroker, heard: Heard) -> None:

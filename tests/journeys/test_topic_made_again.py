@@ -59,7 +59,6 @@ async def test_records_of_partitions_that_are_gone_fail_and_keys_find_the_others
 
 @in_virtual_time
 async def test_ambiguous_record_ends_unknown_when_its_topic_is_made_again() -> None:
-    """It may be in the old log, or in the new one."""
     async with (
         FakeCluster(nodes=1, topics={"orders": 1}, auto_create_topics=False) as cluster,
         Producer(cluster.bootstrap_servers, linger_ms=0) as producer,
@@ -88,7 +87,6 @@ async def make_again(cluster: FakeCluster) -> None:
 @on_every_release
 @in_virtual_time
 async def test_transaction_that_finds_its_topic_made_again_goes_on(release: Release) -> None:
-    """Nothing of it was in the old log."""
     async with cluster_of(release) as cluster, producer_of(cluster) as producer:
         async with producer.transaction() as txn:
             await asyncio.gather(*(txn.send("t", b"gone", partition=number) for number in (0, 1)))

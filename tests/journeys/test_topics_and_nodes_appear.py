@@ -14,7 +14,6 @@ from tests.produced import values
 
 @in_virtual_time
 async def test_topic_that_is_made_on_first_use_just_works() -> None:
-    """The first answer is "unknown topic"."""
     async with (
         FakeCluster(3, auto_create_delay_s=0.3) as cluster,
         Producer(cluster.bootstrap_servers, linger_ms=0) as producer,
@@ -79,7 +78,6 @@ async def test_code_that_nobody_knows_is_told_as_a_number() -> None:
 
 @in_virtual_time
 async def test_fresh_cluster_that_has_no_producer_ids_yet_only_delays() -> None:
-    """It answers 14 for a second."""
     async with (
         FakeCluster(1, topics={"orders": 1}, producer_ids_load_s=1.5) as cluster,
         Producer(cluster.bootstrap_servers) as producer,
@@ -147,7 +145,6 @@ async def test_all_brokers_are_replaced_one_after_another() -> None:
 
 @in_virtual_time
 async def test_whole_cluster_goes_away_and_comes_back() -> None:
-    """For a minute; the records wait for it."""
     async with (
         FakeCluster(3, topics={"orders": 3}) as cluster,
         Producer(cluster.bootstrap_servers, linger_ms=0) as producer,
@@ -169,7 +166,6 @@ async def test_whole_cluster_goes_away_and_comes_back() -> None:
 
 @in_virtual_time
 async def test_brokers_that_are_down_from_the_start_are_an_error_in_time() -> None:
-    """The start is bounded, and leaves nothing behind."""
     async with FakeCluster(2) as cluster:
         for node_id in (1, 2):
             await cluster.kill(node_id)

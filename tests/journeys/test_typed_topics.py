@@ -30,14 +30,11 @@ from tests.produced import values
 
 @dataclass
 class Order:
-    """What is sent."""
-
     id: int
 
 
 @pytest.fixture
 def orders(producer: Producer) -> Topic[str, Order]:
-    """A topic of text keys and orders."""
     return producer.topic("orders", key=str, value=Order)
 
 
@@ -52,7 +49,6 @@ async def test_record_arrives_as_bytes_of_its_types(orders: Topic[str, Order], o
 
 
 async def test_every_verb_sends(orders: Topic[str, Order], one_broker: FakeCluster) -> None:
-    """The producer's own, with its own results."""
     told: list[tuple[RecordMetadata | None, KafkaError | None]] = []
 
     await orders.send_and_wait(Order(1), partition=0)
@@ -92,7 +88,6 @@ async def test_wrong_type_is_an_error_of_the_call(
 
 
 async def test_wrong_type_in_a_column_keeps_no_other_back(orders: Topic[str, Order]) -> None:
-    """It is in the result, by its position."""
     bulk = await orders.send_many([Order(1), {"id": 2}, Order(3)], keys=["a", "b", 3])  # type: ignore[list-item]
     result = await bulk
 
@@ -103,13 +98,11 @@ async def test_wrong_type_in_a_column_keeps_no_other_back(orders: Topic[str, Ord
 
 
 async def test_keys_and_values_are_paired(orders: Topic[str, Order]) -> None:
-    """Not as many keys as values is an error."""
     with pytest.raises(ValueError, match="keys must be as many as values: there are 1 keys, and more values"):
         await orders.send_many([Order(1), Order(2)], keys=["a"])
 
 
 async def test_headers_of_the_topic_come_first(producer: Producer, one_broker: FakeCluster) -> None:
-    """Of every record, before its own."""
     clicks = producer.topic("orders", value=str, headers=[("source", b"web")])
 
     await clicks.send("a", partition=0)
@@ -121,7 +114,6 @@ async def test_headers_of_the_topic_come_first(producer: Producer, one_broker: F
 
 
 async def test_failing_serializer_is_an_error_of_the_call(producer: Producer, one_broker: FakeCluster) -> None:
-    """As a producer's own."""
     numbers: Topic[bytes, int] = producer.topic("orders", value=lambda number: b"%d" % (1 // number))
 
     with pytest.raises(SerializationError, match=r"value serializer .*<lambda> failed for topic 'orders': Zero"):
@@ -151,7 +143,6 @@ class SeesObjects(ProducerInterceptor, Partitioner):
         self.partitioned: list[object] = []
 
     def on_send(self, record: ProducerRecord) -> ProducerRecord | None:
-        """Note the value."""
         self.intercepted.append(record.value)
         return record
 
@@ -164,7 +155,6 @@ class SeesObjects(ProducerInterceptor, Partitioner):
         value_bytes: bytes | None,
         cluster: Cluster,  # noqa: ARG002
     ) -> int:
-        """Note the value, and take the last partition."""
         self.partitioned.append((value, value_bytes))
         return 2
 
@@ -242,7 +232,6 @@ async def test_enqueue_cancelled_while_it_waits_is_withdrawn(one_broker: FakeClu
 
 @pytest.mark.parametrize("name", ["", "a b", 5])
 def test_wrong_name_is_refused(name: str) -> None:
-    """When the handle is made."""
     with pytest.raises((TypeError, ValueError), match="topic"):
         Producer("a:9092").topic(name, value=bytes)
 
@@ -257,11 +246,9 @@ def test_frameworks_know_what_to_await(producer_unstarted: Producer) -> None:
 
 
 def asyncio_iscoroutine(function: object) -> bool:
-    """What frameworks ask where Python is 3.11."""
     return asyncio.iscoroutinefunction(function)
 
 
 @pytest.fixture
 def producer_unstarted() -> Producer:
-    """Never started."""
     return Producer("a:9092")

@@ -15,7 +15,6 @@ PRODUCE = Where(api=ApiKey.PRODUCE)
 
 
 async def test_callback_and_await_of_one_record_do_not_hide_the_failure_of_another(cluster: FakeCluster) -> None:
-    """Both records are of one batch."""
     cluster.faults.error(29, PRODUCE)
     async with Producer(cluster.bootstrap_servers) as producer:
         looked_at = producer.send("orders", b"1", partition=0, on_delivery=lambda *_: None)
@@ -69,7 +68,6 @@ async def test_close_whose_own_task_was_cancelled_has_told_nobody() -> None:
 
 
 async def test_interceptors_do_not_look_on_behalf_of_the_user(cluster: FakeCluster) -> None:
-    """They are told of every record."""
     cluster.faults.error(29, PRODUCE)
     async with Producer(cluster.bootstrap_servers, interceptors=[ProducerInterceptor()]) as producer:
         producer.send("orders", b"1", partition=0)
@@ -79,7 +77,6 @@ async def test_interceptors_do_not_look_on_behalf_of_the_user(cluster: FakeClust
 
 
 async def test_callback_of_the_user_is_a_look_with_interceptors_too(cluster: FakeCluster) -> None:
-    """So the flush is silent."""
     cluster.faults.error(29, PRODUCE)
     errors: list[object] = []
     async with Producer(cluster.bootstrap_servers, interceptors=[ProducerInterceptor()]) as producer:
@@ -90,7 +87,6 @@ async def test_callback_of_the_user_is_a_look_with_interceptors_too(cluster: Fak
 
 
 async def test_many_failures_that_everybody_awaited_are_not_raised_again(cluster: FakeCluster) -> None:
-    """However many batches fail in one turn."""
     cluster.create_topic("wide", 300)
     async with Producer(cluster.bootstrap_servers, linger_ms=10_000) as producer:
         await producer.partitions_for("wide")
@@ -136,13 +132,11 @@ async def send_many(producer: Producer, partition: int) -> bool:
 
 
 async def send_many_typed(producer: Producer, partition: int) -> bool:
-    """By a typed topic."""
     result = await (await producer.topic("wide", value=str).send_many(["x"], partition=partition))
     return result.failed == 1
 
 
 async def send(producer: Producer, partition: int) -> bool:
-    """By the delivery."""
     try:
         await producer.send("wide", b"x", partition=partition)
     except BrokerError:
@@ -151,14 +145,12 @@ async def send(producer: Producer, partition: int) -> bool:
 
 
 async def enqueue(producer: Producer, partition: int) -> bool:
-    """By the delivery, awaited later."""
     delivery = await producer.enqueue("wide", b"x", partition=partition)
     await asyncio.wait([delivery])
     return delivery.exception() is not None
 
 
 async def look_late(producer: Producer, partition: int) -> bool:
-    """Half a second after the record has failed."""
     bulk = await producer.send_many("wide", [b"x", b"y"], partition=partition)
     delivery = producer.send("wide", b"z", partition=partition)
     await asyncio.sleep(0.5)
@@ -174,7 +166,6 @@ CALLERS = [send_many, send_many_typed, send, enqueue, look_late]
 async def test_failures_read_by_many_callers_are_not_raised(
     call: Callable[[Producer, int], Awaitable[bool]], callers: int
 ) -> None:
-    """More of them than are kept one by one."""
     async with FakeCluster(1, topics={"wide": callers}) as cluster, Producer(cluster.bootstrap_servers) as producer:
         cluster.faults.error(29, PRODUCE, times=None)
         seen = await asyncio.gather(*(call(producer, partition) for partition in range(callers)))

@@ -15,7 +15,6 @@ PRODUCE = Where(api=ApiKey.PRODUCE)
 
 
 def versions(cluster: FakeCluster, api: ApiKey = ApiKey.PRODUCE) -> list[int]:
-    """Of the requests that reached the cluster."""
     return [request.version for request in cluster.requests if request.api is api]
 
 

@@ -38,7 +38,6 @@ async def test_loop_of_sends_meets_the_bound_of_records(one_broker: FakeCluster)
 
 
 async def test_loop_of_sends_meets_the_bound_of_bytes(one_broker: FakeCluster) -> None:
-    """A quarter of the buffer, unless given."""
     async with Producer(one_broker.bootstrap_servers, buffer_memory=1_000_000) as producer:
         accepted, error = until_refused(lambda: producer.send("orders", bytes(10_000)), BufferFullError)
         await producer.flush()
@@ -47,7 +46,6 @@ async def test_loop_of_sends_meets_the_bound_of_bytes(one_broker: FakeCluster) -
 
 
 async def test_loop_of_sends_to_a_stalled_cluster_cannot_fill_the_memory(one_broker: FakeCluster) -> None:
-    """Buffer and lines together are the end of it."""
     stall = one_broker.faults.stall(PRODUCE)
     async with Producer(one_broker.bootstrap_servers, **SMALL) as producer:
         await producer.partitions_for("orders")
@@ -108,7 +106,6 @@ async def test_topic_that_stays_unknown_exhausts_no_buffer() -> None:
 
 
 async def enqueue_for_ever(producer: Producer) -> None:
-    """Until it is refused."""
     while True:
         await producer.enqueue("orders", bytes(1_000))
 
@@ -127,7 +124,6 @@ async def test_ten_thousand_awaiting_tasks_never_meet_the_bound(one_broker: Fake
 
 
 async def test_enqueue_waits_for_room_in_the_order_of_calls(one_broker: FakeCluster) -> None:
-    """First come, first served."""
     stall = one_broker.faults.stall(PRODUCE)
     async with Producer(one_broker.bootstrap_servers, **SMALL) as producer:  # type: ignore[arg-type]
         await producer.partitions_for("orders")
@@ -203,7 +199,6 @@ async def test_enqueue_cancelled_while_it_waits_for_room_is_not_written(one_brok
 
 
 async def test_all_callers_cancelled_leave_nothing(one_broker: FakeCluster) -> None:
-    """Of a thousand that waited."""
     stall = one_broker.faults.stall(PRODUCE)
     async with Producer(one_broker.bootstrap_servers, **SMALL) as producer:  # type: ignore[arg-type]
         await producer.partitions_for("orders")

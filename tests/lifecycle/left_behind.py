@@ -13,8 +13,6 @@ THEIRS = "aioproducer.testing"  # the cluster keeps what it was sent
 
 
 class Count(NamedTuple):
-    """Of everything that must go."""
-
     tasks: int
     timers: int
     """Of the virtual loop, those that were cancelled not counted."""
@@ -26,7 +24,6 @@ class Count(NamedTuple):
 
 
 def count() -> Count:
-    """Count, once all garbage is gone."""
     gc.collect()
     return Count(
         tasks=len(asyncio.all_tasks()),

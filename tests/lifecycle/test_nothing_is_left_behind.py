@@ -41,7 +41,6 @@ async def test_a_thousand_starts_and_closes_leave_nothing() -> None:
 
 
 async def start_and_close(cluster: FakeCluster, times: int) -> None:
-    """One after the other."""
     for number in range(times):
         producer = await Producer(cluster.bootstrap_servers).start()
         delivery = producer.send("t", b"v")
@@ -67,7 +66,6 @@ async def test_a_thousand_failing_starts_leave_nothing() -> None:
 
 
 async def fail_to_start(cluster: FakeCluster, times: int) -> None:
-    """In three ways, in turn."""
     for number in range(times):
         servers = "127.0.0.1:1" if number % 3 == 0 else cluster.bootstrap_servers
         producer = Producer(servers, max_block_ms=50)
@@ -104,7 +102,6 @@ def clear(cluster: FakeCluster) -> None:
 
 
 async def fail_to_send(producer: Producer, times: int) -> None:
-    """Some hundred at a time; each fails, and is looked at."""
     for _ in range(times // AT_A_TIME):
         deliveries = []
         for number in range(AT_A_TIME):

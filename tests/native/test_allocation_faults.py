@@ -19,7 +19,6 @@ pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="a 
 
 
 def swept(kind: str, **environment: str) -> dict[str, dict[str, dict[str, int]]]:
-    """What the program says."""
     command = [sys.executable, str(HERE / "allocation_faults.py"), kind]
     package = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
     done = subprocess.run(
@@ -32,7 +31,6 @@ def swept(kind: str, **environment: str) -> dict[str, dict[str, dict[str, int]]]
 
 @pytest.fixture
 def faulty_malloc(tmp_path: Path) -> Path:
-    """The library that lets allocations fail."""
     compiler = (sysconfig.get_config_var("CC") or "cc").split()[0]
     if shutil.which(compiler) is None:
         pytest.skip(f"no C compiler ({compiler}); install gcc")

@@ -4,7 +4,6 @@ from tests.fakes.core_parts import CoreParts
 
 
 def test_keyed_record_does_not_overtake_those_that_wait_for_any_partition() -> None:
-    """It is one of them."""
     core = CoreParts(ignore_keys=True)
     core.wait_in_line(b"first", partition=None)
 
@@ -12,7 +11,6 @@ def test_keyed_record_does_not_overtake_those_that_wait_for_any_partition() -> N
 
 
 def test_keyed_record_that_waited_may_go_to_any_partition() -> None:
-    """As one that need not wait."""
     core = CoreParts(leaders=(1, 1, 1), ignore_keys=True)
 
     assert core.appender.partition_of("t", b"key", None) is None

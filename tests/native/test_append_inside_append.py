@@ -18,7 +18,6 @@ class SendsInside:
         self.left = 1
 
     def __call__(self) -> None:
-        """Send, once."""
         if self.left:
             self.left -= 1
             headers = [("inner", b"i" * 50)]
@@ -29,7 +28,6 @@ class SendsInside:
 
 
 def records_of(core: CoreParts) -> Iterator[bytes]:
-    """The bytes of every batch that can be sent."""
     for batch in core.drain():
         yield bytes(batch.records())
 
@@ -102,7 +100,6 @@ def test_second_record_sent_while_headers_are_read_waits_like_the_first() -> Non
 
 
 def test_record_sent_while_another_is_measured_leaves_its_size() -> None:
-    """The headers of the inner one are no part of it."""
     core = CoreParts()
     headers = [("first", b"f"), ("reads", SendsWhenRead(SendsInside(core)))]
     _, _, _, size = core.appender.measure("t", b"outer", None, 0, None, headers)
@@ -112,7 +109,6 @@ def test_record_sent_while_another_is_measured_leaves_its_size() -> None:
 
 
 def test_headers_that_change_while_they_are_read_are_those_of_the_call() -> None:
-    """Their number is written first."""
     core = CoreParts()
     inside = SendsInside(core)
     inside.left = 0
@@ -132,7 +128,6 @@ def test_headers_that_change_while_they_are_read_are_those_of_the_call() -> None
 
 
 def test_line_is_empty_afterwards() -> None:
-    """Later records are appended at once again."""
     core = CoreParts()
     core.on_clock = SendsInside(core)
     core.appender.append("t", b"outer", None, 0, None, None, None)
@@ -146,7 +141,6 @@ def test_line_is_empty_afterwards() -> None:
 
 
 def test_record_that_cannot_be_placed_leaves_its_line_as_it_was() -> None:
-    """Later records would be appended before it."""
     core = CoreParts()
     core.wait_in_line(b"first")
     slot = core.queue().slot

@@ -24,7 +24,6 @@ def test_writing_so_many_bytes_calls_back_once(size: int, after: int) -> None:
 
 
 def test_later_wish_replaces_the_one_before() -> None:
-    """It counts from its call on."""
     core = CoreParts()
     told: list[str] = []
     core.appender.call_after(250, lambda: told.append("before"))
@@ -40,7 +39,6 @@ def test_later_wish_replaces_the_one_before() -> None:
 
 
 def test_who_is_told_may_ask_again() -> None:
-    """From inside the call."""
     core = CoreParts()
     told: list[int] = []
 
@@ -57,7 +55,6 @@ def test_who_is_told_may_ask_again() -> None:
 
 @pytest.mark.parametrize("error", [MemoryError, RecursionError])
 def test_record_is_accepted_when_nobody_can_be_told(error: type[Exception]) -> None:
-    """It was written, so its call must not raise."""
     core = CoreParts()
 
     def fails() -> None:

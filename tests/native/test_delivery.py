@@ -16,17 +16,14 @@ PLACE = TopicPartition("t", 3)
 
 
 def result_of(place: TopicPartition | None = PLACE) -> BatchResult:
-    """A batch that nobody awaits."""
     return BatchResult(None, place)  # type: ignore[arg-type]  # no loop is needed for that
 
 
 def awaited() -> BatchResult:
-    """A batch of the running loop."""
     return BatchResult(asyncio.get_running_loop(), PLACE)
 
 
 def note(told: list[int], number: int) -> Callable[[object], None]:
-    """A callback that notes its number."""
     return lambda _: told.append(number)
 
 
@@ -80,7 +77,6 @@ def test_each_record_of_a_failed_batch_gets_an_error_of_its_own() -> None:
 
 
 def test_record_that_is_not_delivered_has_no_result() -> None:
-    """Neither metadata nor an error."""
     delivery = result_of().delivery(0, 0)
 
     assert not delivery.done()
@@ -100,7 +96,6 @@ def test_record_that_is_not_delivered_has_no_result() -> None:
     ids=["complete", "fail", "move"],
 )
 def test_batch_ends_once(end_again: Callable[[BatchResult], None]) -> None:
-    """A second end is our own bug."""
     result = result_of()
     result.complete(0, -1, -1, 1)
 
@@ -112,7 +107,6 @@ def test_batch_ends_once(end_again: Callable[[BatchResult], None]) -> None:
 
 
 def test_failed_records_are_unseen_until_somebody_looks() -> None:
-    """Each by itself, and once."""
     result = result_of()
     deliveries = [result.delivery(index, 0) for index in range(3)]
     result.fail(KafkaError("no"), 3)
@@ -128,7 +122,6 @@ def test_failed_records_are_unseen_until_somebody_looks() -> None:
 
 
 def test_written_records_are_never_unseen() -> None:
-    """Nothing went wrong."""
     result = result_of()
     assert result.unseen() == 0
 
@@ -151,7 +144,6 @@ def test_failure_given_to_a_callback_is_seen() -> None:
 
 
 async def test_failure_that_an_awaiter_was_woken_for_is_seen() -> None:
-    """Its task gets the error in the next turn."""
     result = awaited()
     deliveries = [result.delivery(index, 0) for index in range(2)]
     task = asyncio.ensure_future(wait_for_failure(deliveries[0]))
@@ -165,13 +157,11 @@ async def test_failure_that_an_awaiter_was_woken_for_is_seen() -> None:
 
 
 async def wait_for_failure(delivery: Delivery) -> None:
-    """Await a delivery that fails."""
     with pytest.raises(KafkaError):
         await delivery
 
 
 async def test_failure_after_the_only_awaiter_gave_up_is_unseen() -> None:
-    """Nobody was told."""
     result = awaited()
     delivery = result.delivery(0, 0)
     with pytest.raises(TimeoutError):
@@ -202,7 +192,6 @@ async def test_callbacks_run_in_record_order() -> None:
 
 
 async def test_awaiting_tasks_wake_in_the_order_in_which_they_came() -> None:
-    """All of one turn."""
     result, told = awaited(), list[int]()
 
     async def wait(number: int, delivery: Delivery) -> None:
@@ -219,7 +208,6 @@ async def test_awaiting_tasks_wake_in_the_order_in_which_they_came() -> None:
 
 
 def test_batch_is_wanted_by_its_first_waiter_alone() -> None:
-    """Its linger ends once."""
     result, told = result_of(), list[BatchResult]()
     result.on_wanted = told.append
     deliveries = [result.delivery(index, 0) for index in range(2)]
@@ -249,7 +237,6 @@ def test_batch_that_ended_is_not_wanted_any_more() -> None:
 
 
 def test_record_that_waited_reads_the_result_of_its_batch() -> None:
-    """Where it found its place."""
     waiting, batch = result_of(None), result_of()
     delivery = waiting.delivery(0, 1_000)
 
@@ -261,7 +248,6 @@ def test_record_that_waited_reads_the_result_of_its_batch() -> None:
 
 
 def test_records_of_a_split_batch_read_the_result_of_their_part() -> None:
-    """One part failed, the other did not."""
     batch, first, second = result_of(), result_of(), result_of()
     deliveries = [batch.delivery(index, 0) for index in range(4)]
 
@@ -283,7 +269,6 @@ def taken_from(result: BatchResult) -> list[tuple[int, int, object, str | None]]
 
 
 def test_callbacks_of_a_moved_batch_move_with_their_records() -> None:
-    """To the positions that these have now."""
     batch, first, second = result_of(), result_of(), result_of()
     for index in range(4):
         context = contextvars.copy_context()
@@ -312,7 +297,6 @@ def test_whoever_waits_for_a_moved_record_wants_its_new_batch() -> None:
 
 
 def test_cancelled_record_does_not_want_the_batch_it_moves_to() -> None:
-    """Nobody waits for it any more."""
     loop = asyncio.new_event_loop()
     waiting, batch = BatchResult(loop, None), BatchResult(loop, PLACE)
     delivery = waiting.delivery(0, 0)
@@ -326,7 +310,6 @@ def test_cancelled_record_does_not_want_the_batch_it_moves_to() -> None:
 
 
 async def test_waiter_of_a_record_that_moved_twice_is_woken() -> None:
-    """From the line into a batch, which is split."""
     waiting, batch, part = BatchResult(asyncio.get_running_loop(), None), awaited(), awaited()
     task = asyncio.ensure_future(offset_of(waiting.delivery(0, 0)))
     await asyncio.sleep(0)
@@ -340,7 +323,6 @@ async def test_waiter_of_a_record_that_moved_twice_is_woken() -> None:
 
 
 async def offset_of(delivery: Delivery) -> int:
-    """Await a delivery."""
     return (await delivery).offset
 
 
@@ -366,7 +348,6 @@ def test_any_record_is_found_after_any_splits(sizes: list[int], data: st.DataObj
 
 
 def find(parts: list[tuple[int, BatchResult, int]], index: int) -> tuple[int, BatchResult, int]:
-    """The part that a record is in."""
     return [part for part in parts if part[0] <= index][-1]
 
 

@@ -26,7 +26,6 @@ async def test_waiters_that_gave_up_are_not_kept() -> None:
 
 
 async def test_callback_that_is_added_to_what_is_done_runs_in_its_context() -> None:
-    """As one that was added before."""
     result, told = awaited(), list[str]()
     delivery = result.delivery(0, 0)
     result.complete(0, -1, 0, 1)

@@ -20,7 +20,6 @@ def test_chunk_holds_what_was_filled_in() -> None:
 
 
 def test_chunk_takes_no_more_than_it_has_room_for() -> None:
-    """And stays as it was."""
     chunk = Chunk(2)
     chunk.fill(b"ab")
 
@@ -32,13 +31,11 @@ def test_chunk_takes_no_more_than_it_has_room_for() -> None:
 
 @pytest.mark.parametrize("capacity", [0, -1])
 def test_chunk_of_nothing_is_refused(capacity: int) -> None:
-    """It would be our own bug."""
     with pytest.raises(ValueError, match="at least 1 byte"):
         Chunk(capacity)
 
 
 def test_chunk_that_cannot_be_allocated_says_so() -> None:
-    """With its size."""
     with pytest.raises(MemoryError, match=str(2**62)):
         Chunk(2**62)
 
@@ -52,7 +49,6 @@ def test_views_are_read_only() -> None:
 
 
 def test_every_view_and_slice_counts_until_it_is_gone() -> None:
-    """Slices of a view are the same loan."""
     chunk = Chunk(10)
     view = memoryview(chunk)
     part = view[2:4]
@@ -69,7 +65,6 @@ def test_every_view_and_slice_counts_until_it_is_gone() -> None:
 
 
 def test_owner_is_told_at_once_when_nobody_reads() -> None:
-    """The usual case."""
     told: list[Chunk] = []
     chunk = Chunk(1)
 
@@ -79,7 +74,6 @@ def test_owner_is_told_at_once_when_nobody_reads() -> None:
 
 
 def test_owner_is_told_once_by_the_last_reader() -> None:
-    """And not by those who read after that."""
     told: list[Chunk] = []
     chunk = Chunk(1)
     first, last = memoryview(chunk), memoryview(chunk)
@@ -107,7 +101,6 @@ def test_owner_is_told_by_a_view_that_is_dropped() -> None:
 
 
 def test_chunk_may_be_lent_again_from_within_its_return() -> None:
-    """The next batch takes it at once."""
     chunk = Chunk(4)
     lent: list[memoryview] = []
     view = memoryview(chunk)
@@ -119,7 +112,6 @@ def test_chunk_may_be_lent_again_from_within_its_return() -> None:
 
 
 def test_view_keeps_its_memory_alive() -> None:
-    """Though its owner is gone."""
     chunk = Chunk(3)
     chunk.fill(b"abc")
     view = memoryview(chunk)

@@ -32,7 +32,6 @@ def test_what_the_oracle_writes_is_taken(batch: list[Record]) -> None:
 
 @given(st.lists(records, min_size=1, max_size=5), st.data())
 def test_bytes_cut_off_are_noticed(batch: list[Record], data: st.DataObject) -> None:
-    """Wherever the cut is."""
     whole = encode_records(batch)
     cut = data.draw(st.integers(0, len(whole) - 1))
 
@@ -52,7 +51,6 @@ def test_garbage_is_an_error_or_a_batch(garbage: bytes, count: int) -> None:
 
 
 def record(body: bytes) -> bytes:
-    """A record of this body."""
     return encode_varint(len(body)) + body
 
 
@@ -74,7 +72,6 @@ NO_HEADERS = encode_varint(0)
     ],
 )
 def test_fault_is_named(records_section: bytes, complaint: str) -> None:
-    """So that whoever writes an encoder finds it."""
     with pytest.raises(ValueError, match=complaint):
         check_records(records_section, 1, **ANY_TIME)
 
@@ -90,7 +87,6 @@ def test_times_out_of_range_are_listed() -> None:
 
 
 def test_missing_keys_are_listed() -> None:
-    """Where the topic is compacted."""
     section = encode_records([Record(None, b"", 0), Record(b"k", b"", 0), Record(None, b"", 0)])
 
     *_, missing, missing_at = check_records(section, 3, keys_required=True, **ANY_TIME)

@@ -22,7 +22,6 @@ class Passing(ProducerInterceptor):
         self.copies = copies
 
     def on_send(self, record: ProducerRecord) -> ProducerRecord:
-        """Return it."""
         if not self.copies:
             return record
         return ProducerRecord(
@@ -31,20 +30,15 @@ class Passing(ProducerInterceptor):
 
 
 class First:
-    """A partitioner."""
-
     def partition(self, *_: object) -> int:
-        """Choose partition 0."""
         return 0
 
 
 def identity(value: object) -> bytes | None:
-    """Serialize what is bytes already."""
     return value  # type: ignore[return-value]
 
 
 def sections(core: CoreParts) -> list[bytes]:
-    """The records of each partition."""
     core.flush()
     return sorted(bytes(batch.records()) for batch in core.drain())
 
@@ -75,7 +69,6 @@ HOOKS: dict[str, Callable[[CoreParts], RecordPipeline]] = {
 def test_hooks_that_change_nothing_leave_the_bytes(
     hooks: str, records: list[tuple[bytes | None, bytes | None, int | None, int, Headers | None]]
 ) -> None:
-    """As of records that go straight into the append."""
     plain, hooked = CoreParts(leaders=(1, 1)), CoreParts(leaders=(1, 1))
     pipeline = HOOKS[hooks](hooked)
     for value, key, partition, timestamp, headers in records:
@@ -86,7 +79,6 @@ def test_hooks_that_change_nothing_leave_the_bytes(
 
 
 def test_partitioner_chooses_natively_what_it_chooses() -> None:
-    """The record is in the batch of that partition."""
     core = CoreParts(leaders=(1, 1))
     delivery = pipeline_of(core, partitioner=First()).take("t", b"v", b"k", None, None, None, None)
 

@@ -5,7 +5,6 @@ from aioproducer._protocol.api_versions import FinalizedFeatures
 
 
 def agreed(epoch: int, transaction_version: int) -> FinalizedFeatures:
-    """One broker's word."""
     return FinalizedFeatures(epoch, {"transaction.version": transaction_version})
 
 

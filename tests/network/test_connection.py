@@ -17,7 +17,6 @@ from tests.fakes.virtual_loop import run
 
 
 def echo(broker: ScriptedBroker, heard: Heard) -> None:
-    """Answer a request with its own end."""
     broker.answer(heard, heard.body[-4:])
 
 
@@ -65,8 +64,6 @@ def test_handshake_that_fails_when_its_attempt_was_called_off_is_no_complaint() 
 
 
 def test_versions_are_known_when_it_is_ready() -> None:
-    """The handshake asks the broker what it speaks."""
-
     async def story() -> int:
         pair = await connected()
         return pair.connection.versions.highest_common(PRODUCE)
@@ -89,8 +86,6 @@ def test_answers_come_in_order() -> None:
 
 
 def test_takes_no_more_than_max_in_flight() -> None:
-    """A full connection says so; an answer makes room."""
-
     async def story() -> list[bool]:
         pair = await connected(settings=NetworkSettings(max_in_flight=2))
         ends = Ends()
@@ -128,8 +123,6 @@ def test_nonsense_closes_and_loses_all_in_flight(answer: bytes, kind: type[Kafka
 
 
 def test_retiring_connection_takes_no_request_and_closes_after_its_last_answer() -> None:
-    """Else one that is busy would never close."""
-
     async def story() -> tuple[list[bool], list[str]]:
         pair = await connected()
         ends = Ends()
@@ -170,7 +163,6 @@ def test_other_server_on_the_port_is_named(words: bytes, kind: type[KafkaError],
 
 
 def test_silent_hang_up_in_the_handshake_hints_at_tls() -> None:
-    """A TLS listener often just closes."""
     error = run(refused(ScriptedBroker(lambda broker, _: broker.transport.close(), greets=False)))
 
     assert "without TLS" in str(error)
@@ -332,8 +324,6 @@ def test_idle_connection_closes_after_its_time() -> None:
 
 
 def test_idle_connection_stays_when_told_so() -> None:
-    """A negative limit is none."""
-
     async def story() -> bool:
         pair = await connected(settings=NetworkSettings(connections_max_idle_ms=-1))
         await asyncio.sleep(100_000)

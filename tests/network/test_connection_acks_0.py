@@ -15,7 +15,6 @@ from tests.fakes.virtual_loop import run
 
 
 def echo(broker: ScriptedBroker, heard: Heard) -> None:
-    """Answer a request with its own end."""
     broker.answer(heard, heard.body[-4:])
 
 

@@ -16,15 +16,11 @@ SEED = Node(-1, "seed", 9092)
 
 
 def name_nodes(network: ClientAndNetwork, *nodes: Node) -> None:
-    """Let metadata name these nodes."""
     network.client.update_nodes(Cluster.empty().merge(MetadataResponse(-1, nodes, ()), 0.0))
 
 
 class HangsUp(ScriptedBroker):
-    """Takes connections, and closes them."""
-
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Say nothing."""
         super().connection_made(transport)
         self.transport.close()
 
@@ -65,8 +61,6 @@ def test_who_was_cancelled_waits_for_no_change() -> None:
 
 
 def test_bootstrap_address_whose_connection_became_a_nodes_is_there_when_that_node_is_gone() -> None:
-    """Its name may lead to another broker by then."""
-
     async def story() -> tuple[list[Node], list[Node]]:
         network = client_on()
         links = network.client._links  # noqa: SLF001  # no broker needs to answer for this

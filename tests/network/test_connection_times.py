@@ -16,7 +16,6 @@ from tests.network.test_network_client import cluster_of, until
 
 
 def echo(broker: ScriptedBroker, heard: Heard) -> None:
-    """Answer a request with its own end."""
     broker.answer(heard, heard.body[-4:])
 
 
@@ -35,8 +34,6 @@ def test_idle_connection_closes_before_a_request_would_time_out() -> None:
 
 
 def test_request_that_takes_longer_than_an_idle_connection_lives_is_waited_for() -> None:
-    """It is not idle."""
-
     async def story() -> list[tuple[str, object]]:
         settings = NetworkSettings(connections_max_idle_ms=5_000, request_timeout_ms=30_000)
         pair = await connected(settings=settings)
@@ -51,8 +48,6 @@ def test_request_that_takes_longer_than_an_idle_connection_lives_is_waited_for()
 
 
 def test_retired_connection_closes_when_the_last_without_an_answer_has_left() -> None:
-    """Nothing comes back that would have it looked at."""
-
     async def story() -> tuple[bool, list[tuple[str, object]], bool]:
         pair = await connected(settings=NetworkSettings(connections_max_idle_ms=-1))
         ends = Ends()

@@ -14,8 +14,6 @@ from tests.fakes.virtual_loop import run
 
 
 def test_first_answer_names_nodes_before_any_topic() -> None:
-    """A producer can start without topics."""
-
     async def story() -> Cluster:
         async with refreshing(Answers()) as (refresher, _):
             await refresher.first_answer(5)
@@ -38,8 +36,6 @@ def test_first_answer_that_never_comes_says_why() -> None:
 
 
 def test_first_answer_does_not_wait_for_what_time_cannot_heal() -> None:
-    """A broker too old is told at once."""
-
     async def story() -> None:
         async with refreshing(None) as (refresher, network):
             network.loop.servers["seed", 9092] = lambda: ScriptedBroker(spoken=((0, 0, 1), (3, 0, 1), (18, 0, 0)))
@@ -116,8 +112,6 @@ def test_topic_of_which_no_partition_is_named_is_asked_for_again() -> None:
 
 
 def test_topic_that_never_comes_is_asked_for_once_a_second() -> None:
-    """The pauses grow to retry_backoff_max_ms."""
-
     async def story() -> int:
         answers = Answers([(3, "a", bytes(16), [])])
         async with refreshing(answers) as (refresher, network):
@@ -130,8 +124,6 @@ def test_topic_that_never_comes_is_asked_for_once_a_second() -> None:
 
 
 def test_forbidden_topic_is_not_asked_for_again_by_itself() -> None:
-    """Only when someone sends to it once more."""
-
     async def story() -> list[int]:
         answers = Answers([(29, "a", bytes(16), [])])
         async with refreshing(answers) as (refresher, network):
@@ -164,8 +156,6 @@ def test_never_two_refreshes_at_once() -> None:
 
 
 def test_old_metadata_is_refreshed() -> None:
-    """Every metadata_max_age_ms, of all topics in use."""
-
     async def story() -> list[tuple[float, bytes]]:
         answers = Answers([(0, "a", ID, [(1, 0)])])
         async with refreshing(answers, MetadataSettings(metadata_max_age_ms=10_000)) as (refresher, network):

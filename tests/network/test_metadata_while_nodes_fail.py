@@ -80,8 +80,6 @@ def test_node_that_is_lost_and_wanted_by_nobody_wakes_nobody() -> None:
 
 
 def test_node_that_was_lost_long_ago_is_a_reason_to_ask_once_it_is_tried_in_vain() -> None:
-    """Its attempt hangs, and metadata is minutes old."""
-
     async def story() -> list[int]:
         answers = Answers(nodes=((1, "seed", 9092), (2, "other", 9092)))
         async with refreshing(answers) as (refresher, network):

@@ -24,17 +24,14 @@ PRODUCER_ID_77 = bytes(6) + (77).to_bytes(8, "big") + bytes(2) + b"\x00"
 
 
 def cluster_of(*nodes: Node) -> Cluster:
-    """A cluster of these nodes and no topics."""
     return Cluster.empty().merge(MetadataResponse(-1, nodes, ()), 0.0)
 
 
 def gives_ids(broker: ScriptedBroker, heard: Heard) -> None:
-    """Answer InitProducerId."""
     broker.answer(heard, PRODUCER_ID_77)
 
 
 async def producer_id(network: ClientAndNetwork, node_id: int | None = None) -> ProducerIdResponse:
-    """Ask for a producer id."""
     return await network.client.request(
         INIT_PRODUCER_ID,
         encode_init_producer_id_request,
@@ -44,7 +41,6 @@ async def producer_id(network: ClientAndNetwork, node_id: int | None = None) -> 
 
 
 async def until(network: ClientAndNetwork, condition: Callable[[], bool], limit_s: float = 100.0) -> None:
-    """Let the clock run until something holds."""
     deadline = network.loop.time() + limit_s
     while not condition():
         assert network.loop.time() < deadline
@@ -65,8 +61,6 @@ def test_request_connects_and_asks_any_broker() -> None:
 
 
 def test_every_address_of_a_name_is_tried() -> None:
-    """A name with a dead and a living address works."""
-
     async def story() -> list[str]:
         network = client_on()
         network.loop.names["seed"] = ["10.0.0.1", "10.0.0.2"]
@@ -140,8 +134,6 @@ def test_broker_too_old_is_told_as_such() -> None:
 
 
 def test_unreadable_answer_is_an_error_of_the_question() -> None:
-    """And closes the connection."""
-
     async def story() -> str:
         network = client_on()
         network.loop.servers["seed", 9092] = lambda: ScriptedBroker(lambda broker, heard: broker.answer(heard, b"?"))
@@ -212,8 +204,6 @@ def test_wish_to_connect_is_kept_through_the_pause() -> None:
 
 
 def test_connection_id_changes_with_every_connection() -> None:
-    """0 while there is none."""
-
     async def story() -> list[int]:
         network = client_on()
         network.loop.servers["a", 1] = ScriptedBroker
@@ -272,8 +262,6 @@ def test_bootstrap_connection_becomes_the_nodes() -> None:
 
 
 def test_node_that_left_is_closed_when_nothing_is_in_flight() -> None:
-    """Its last answer still counts."""
-
     async def story() -> tuple[bool, list[tuple[str, object]], bool]:
         network = client_on()
         brokers: list[ScriptedBroker] = []
@@ -346,8 +334,6 @@ def test_least_loaded_node_is_asked() -> None:
 
 
 def test_close_ends_connecting_and_in_flight() -> None:
-    """Nothing is left running, and everybody is told."""
-
     async def story() -> tuple[list[str], int]:
         network = client_on()
         network.loop.black_holes.add("hole")
@@ -369,8 +355,6 @@ def test_close_ends_connecting_and_in_flight() -> None:
 
 
 def test_counters_count() -> None:
-    """Requests, answers, bytes and connections."""
-
     async def story() -> ClientAndNetwork:
         network = client_on()
         network.loop.servers["seed", 9092] = lambda: ScriptedBroker(gives_ids)

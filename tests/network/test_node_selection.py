@@ -32,7 +32,6 @@ def asked_nodes(network: ClientAndNetwork, *node_ids: int) -> list[int]:
 
 
 async def connect(network: ClientAndNetwork, *node_ids: int) -> None:
-    """Connect to these nodes."""
     for node_id in node_ids:
         network.client.connect(node_id)
     await until(network, lambda: all(network.client.ready_connection(node_id) for node_id in node_ids))
@@ -47,8 +46,6 @@ async def ask_and_give_up(network: ClientAndNetwork, *, after_s: float, node_id:
 
 
 def test_node_that_has_been_silent_is_asked_last_however_little_it_has_to_do() -> None:
-    """It may be stopped; one that is busy will answer."""
-
     async def story() -> list[int]:
         network = client_on()
         asked = asked_nodes(network, 1, 2)

@@ -27,8 +27,6 @@ def test_node_0_is_asked_when_it_is_meant() -> None:
 
 
 def test_node_0_is_asked_before_the_bootstrap_addresses() -> None:
-    """Metadata names it."""
-
     async def story() -> tuple[list[str], dict[int, int]]:
         network = client_on()
         network.loop.servers["a", 1] = network.loop.servers["seed", 9092] = lambda: ScriptedBroker(gives_ids)
@@ -42,8 +40,6 @@ def test_node_0_is_asked_before_the_bootstrap_addresses() -> None:
 
 
 def test_failure_of_node_0_is_told() -> None:
-    """Others may lead its partitions by now."""
-
     async def story() -> int:
         network = client_on()
         told: list[None] = []
@@ -59,8 +55,6 @@ def test_failure_of_node_0_is_told() -> None:
 
 
 def test_node_0_is_looked_for_where_it_is_now() -> None:
-    """As when its machine was exchanged."""
-
     async def story() -> list[str]:
         network = client_on()
         network.loop.servers["a", 1] = network.loop.servers["b", 1] = ScriptedBroker

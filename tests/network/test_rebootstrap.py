@@ -135,8 +135,6 @@ def test_rebootstrap_goes_on_when_a_produce_names_a_leader() -> None:
 
 
 def test_who_waits_for_a_broker_asks_the_bootstrap_addresses_as_soon_as_it_may() -> None:
-    """Not when the next second is over."""
-
     async def story() -> float:
         network = client_on()
         network.loop.servers["seed", 9092] = ScriptedBroker

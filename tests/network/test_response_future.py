@@ -18,7 +18,6 @@ from tests.fakes.virtual_loop import run
 
 
 def who_answered(answer: RawResponse) -> MetadataResponse:
-    """An answer that says nothing but whose it is."""
     return MetadataResponse(answer.node_id, (), ())
 
 

@@ -22,7 +22,6 @@ async def consuming(cluster: FakeCluster, *topics: str, **options: object) -> As
 
 @pytest.fixture(name="one")
 async def fixture_one() -> AsyncIterator[FakeCluster]:
-    """One broker with a topic of two partitions."""
     async with FakeCluster(nodes=1, topics={"t": 2}) as cluster:
         yield cluster
 
@@ -64,14 +63,11 @@ async def test_next_generation_is_another(one: FakeCluster) -> None:
 
 
 class Revoking(aiokafka.ConsumerRebalanceListener):  # type: ignore[misc]  # untyped
-    """Asks in the middle of a rebalance."""
-
     def __init__(self) -> None:
         self.consumer: aiokafka.AIOKafkaConsumer
         self.told: list[str] = []
 
     def on_partitions_revoked(self, revoked: object) -> None:  # noqa: ARG002 - aiokafka's signature
-        """Between two generations."""
         try:
             ConsumerGroupMetadata.of(self.consumer)
         except IllegalStateError as error:
@@ -93,14 +89,12 @@ async def test_between_two_generations_there_is_no_answer(one: FakeCluster) -> N
 
 
 async def test_consumer_without_a_group_is_refused(one: FakeCluster) -> None:
-    """There is nothing to commit for."""
     async with consuming(one, "t", group_id=None) as consumer:
         with pytest.raises(IllegalStateError, match="no group_id"):
             ConsumerGroupMetadata.of(consumer)
 
 
 async def test_consumer_not_started_is_refused() -> None:
-    """With what to do."""
     consumer = aiokafka.AIOKafkaConsumer("t", group_id="g")
 
     with pytest.raises(IllegalStateError, match=r"await consumer\.start\(\) first"):
@@ -121,7 +115,6 @@ async def test_consumer_not_started_is_refused() -> None:
     ],
 )
 def test_fields_are_checked(arguments: tuple[object, ...], kind: type[Exception]) -> None:
-    """When it is made, not when a broker sees it."""
     with pytest.raises(kind):
         ConsumerGroupMetadata(*arguments)  # type: ignore[arg-type]
 
@@ -151,6 +144,5 @@ def test_other_consumers_are_named() -> None:
 
 
 def test_values_are_equal_to_those_of_aiokafka() -> None:
-    """So that either may be given."""
     assert OffsetAndMetadata(5) == aiokafka.OffsetAndMetadata(5, "")
     assert TopicPartition("t", 1) == aiokafka.TopicPartition("t", 1)

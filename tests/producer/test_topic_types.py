@@ -22,23 +22,17 @@ ParcelId = NewType("ParcelId", CustomerId)
 
 
 class Size(Enum):
-    """How large."""
-
     SMALL = "s"
 
 
 @dataclass
 class Line:
-    """A part of an order."""
-
     article: str
     price: Decimal
 
 
 @dataclass(frozen=True)
 class Order:
-    """What JSON has no words for, and what holds more of it."""
-
     id: UUID
     made: datetime
     day: date
@@ -47,27 +41,20 @@ class Order:
 
 
 class OrderModel(pydantic.BaseModel):  # type: ignore[explicit-any]  # pydantic's own
-    """As pydantic has it."""
-
     id: UUID
     price: Decimal
 
 
 class OrderStruct(msgspec.Struct):
-    """As msgspec has it."""
-
     id: UUID
     price: Decimal
 
 
 class OrderDict(TypedDict):
-    """As a plain dict."""
-
     id: int
 
 
 def serialized(kind: object, value: object, argument: str = "value") -> bytes | None:
-    """The bytes of a value of a type."""
     part = part_type(argument, kind)
     part.check(argument, value, "orders")
     assert part.serialize is not None
@@ -102,7 +89,6 @@ def test_bytes_stay_as_they_are(kind: type, value: object) -> None:
     ],
 )
 def test_type_says_how_its_values_become_bytes(kind: object, value: object, expected: bytes) -> None:
-    """Text as UTF-8, everything with fields as JSON."""
     assert serialized(kind, value) == expected
 
 
@@ -128,8 +114,6 @@ def test_equal_keys_are_equal_bytes() -> None:
 
 
 def test_subclass_is_of_the_type() -> None:
-    """As everywhere in Python."""
-
     @dataclass
     class Special(Line):
         note: str = ""
@@ -139,7 +123,6 @@ def test_subclass_is_of_the_type() -> None:
 
 @pytest.mark.parametrize("given", [JsonSerializer(), lambda value: json.dumps(value, separators=(",", ":")).encode()])
 def test_serializer_decides_itself(given: object) -> None:
-    """Nothing is checked before it."""
     assert serialized(given, {"id": 7}) == b'{"id":7}'
 
 
@@ -168,7 +151,6 @@ def test_value_of_another_type_is_refused(kind: object, value: object, name: str
     "given", [int, float, Decimal, datetime, object, 5, "str", None, Mapping[str, int], str | int, Literal["a"]]
 )
 def test_what_has_no_one_encoding_is_refused(given: object) -> None:
-    """With the list of what there is."""
     with pytest.raises(TypeError, match=r"^value must be one of bytes, str, .* a pydantic model or a msgspec Struct"):
         part_type("value", given)
 
@@ -194,12 +176,10 @@ def test_number_gets_a_hint() -> None:
 
 
 def test_class_of_a_serializer_is_no_serializer() -> None:
-    """A forgotten pair of parentheses."""
     with pytest.raises(TypeError, match=r"value serializer must be an instance: JsonSerializer\(\)"):
         part_type("value", JsonSerializer)
 
 
 def test_what_json_has_no_word_for_is_an_error_of_the_value() -> None:
-    """It is found when the record is sent."""
     with pytest.raises(SerializationError, match="complex has no JSON; give the topic a serializer"):
         serialized(dict, {"z": 1j})

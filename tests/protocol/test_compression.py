@@ -34,12 +34,10 @@ def test_what_was_packed_is_unpacked(codec: CompressionType, level: int | None, 
 @pytest.mark.parametrize("codec", READERS)
 @pytest.mark.parametrize("size", [1, 32 * 1024, 32 * 1024 + 1, len(LONG)])
 def test_other_readers_understand_it(codec: CompressionType, size: int) -> None:
-    """Also across the blocks of snappy."""
     assert READERS[codec](compress(codec, None, LONG[:size])) == LONG[:size]
 
 
 def test_batch_that_is_not_packed_is_the_same_bytes() -> None:
-    """Both ways, as with a codec."""
     assert decompress(CompressionType.NONE, compress(CompressionType.NONE, None, memoryview(LONG))) == LONG
 
 
@@ -72,7 +70,6 @@ def test_first_and_last_level_of_kafkas_scale_are_taken(codec: CompressionType, 
 
 @pytest.mark.parametrize("codec", READERS)
 def test_garbage_is_refused(codec: CompressionType) -> None:
-    """With one kind of error."""
     with pytest.raises(SerializationError, match=codec.name.lower()):
         decompress(codec, b"garbage" * 10)
 

@@ -43,7 +43,6 @@ def test_traits_that_decide_about_records() -> None:
 
 
 def test_refresh_is_asked_where_metadata_is_wrong() -> None:
-    """Not for a slow or short replica set."""
     refreshing = {int(row) for row in ErrorCode if row.refresh_metadata}
 
     assert {3, 5, 6, 8, 9, 56, 74, 75, 100, 103} <= refreshing
@@ -51,5 +50,4 @@ def test_refresh_is_asked_where_metadata_is_wrong() -> None:
 
 
 def test_every_row_says_what_it_means() -> None:
-    """For messages to people."""
     assert all(row.meaning for row in ErrorCode)

@@ -29,7 +29,6 @@ def play(*answers: bytes) -> tuple[list[int], ApiVersions]:
 
 
 def test_one_question_is_enough_for_a_new_broker() -> None:
-    """The highest version is understood."""
     asked, versions = play(api_versions_body())
 
     assert asked == [4]
@@ -37,7 +36,6 @@ def test_one_question_is_enough_for_a_new_broker() -> None:
 
 
 def test_old_broker_is_asked_again_in_version_0() -> None:
-    """It answered 35, in the shape of version 0."""
     asked, versions = play(struct.pack(">hi", 35, 0), OLD_SHAPE)
 
     assert asked == [4, 0]
@@ -45,7 +43,6 @@ def test_old_broker_is_asked_again_in_version_0() -> None:
 
 
 def test_broker_that_refuses_every_version_is_not_asked_a_third_time() -> None:
-    """No downgrade loop."""
     with pytest.raises(BrokerError, match="UNSUPPORTED_VERSION") as caught:
         play(struct.pack(">hi", 35, 0), struct.pack(">hi", 35, 0))
 
@@ -53,20 +50,17 @@ def test_broker_that_refuses_every_version_is_not_asked_a_third_time() -> None:
 
 
 def test_unknown_code_is_an_error() -> None:
-    """Not a success, and no hang."""
     with pytest.raises(BrokerError, match="newer than this client"):
         play(api_versions_body(error_code=999))
 
 
 def test_broker_without_what_is_needed_is_refused() -> None:
-    """Too old for Produce 3."""
     with pytest.raises(UnsupportedVersionError, match="too old"):
         play(api_versions_body(((0, 0, 2), (3, 0, 13))))
 
 
 @pytest.mark.parametrize("answer", [b"", b"\x00", b"\x00\x00", bytes(100)])
 def test_garbage_is_a_protocol_error(answer: bytes) -> None:
-    """Whatever it is."""
     with pytest.raises((ProtocolError, UnsupportedVersionError)):
         play(answer)
 
@@ -82,7 +76,6 @@ def test_garbage_is_a_protocol_error(answer: bytes) -> None:
     ],
 )
 def test_no_common_version_says_who_is_to_blame(ranges: dict[int, tuple[int, int]], text: str) -> None:
-    """Ranges that cannot be count as not spoken."""
     with pytest.raises(UnsupportedVersionError, match=text):
         ApiVersions(ranges).highest_common(PRODUCE)
 

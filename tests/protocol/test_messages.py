@@ -49,7 +49,6 @@ def read_by_kio(message: str, name: str, *, version: int, data: bytes):  # type:
 
 @pytest.mark.parametrize("version", range(4, 14))
 def test_metadata_request_is_what_kafka_describes(version: int) -> None:
-    """Topics by name, creation as asked."""
     data = encode_metadata_request(version, ["a", "bb"], allow_auto_topic_creation=False)
 
     entity = read_by_kio("metadata", "MetadataRequest", version=version, data=data)
@@ -60,7 +59,6 @@ def test_metadata_request_is_what_kafka_describes(version: int) -> None:
 
 @pytest.mark.parametrize("version", range(6))
 def test_producer_id_request_is_what_kafka_describes(version: int) -> None:
-    """Without a transactional id."""
     entity = read_by_kio(
         "init_producer_id", "InitProducerIdRequest", version=version, data=encode_init_producer_id_request(version)
     )
@@ -70,7 +68,6 @@ def test_producer_id_request_is_what_kafka_describes(version: int) -> None:
 
 @pytest.mark.parametrize("version", range(5))
 def test_api_versions_request_is_what_kafka_describes(version: int) -> None:
-    """With our name, where there is a field for it."""
     data = encode_api_versions_request(version, software_version="1.2")
 
     entity = read_by_kio("api_versions", "ApiVersionsRequest", version=version, data=data)
@@ -154,14 +151,12 @@ def test_unknown_error_codes_are_passed_on() -> None:
 
 
 def test_api_versions_answer_is_read() -> None:
-    """By api key."""
     answer = decode_api_versions_response(4, api_versions_body(((0, 3, 13), (3, 0, 12))))
 
     assert answer.versions == {0: (3, 13), 3: (0, 12)}
 
 
 def test_api_versions_answer_in_the_oldest_shape_is_read() -> None:
-    """What follows error 35."""
     answer = decode_api_versions_response(0, struct.pack(">hihhh", 35, 1, 18, 0, 2))
 
     assert (answer.error_code, answer.versions) == (35, {18: (0, 2)})
@@ -169,7 +164,6 @@ def test_api_versions_answer_in_the_oldest_shape_is_read() -> None:
 
 @pytest.mark.parametrize("version", range(6))
 def test_producer_id_answer_is_read(version: int) -> None:
-    """The same fields in every version."""
     payload = struct.pack(">ihqh", 3, 0, 77, 5) + (b"\x00" if version >= 2 else b"")
 
     assert decode_init_producer_id_response(version, payload) == (3, 0, 77, 5)
@@ -186,7 +180,6 @@ def test_garbage_never_gets_through_as_another_error(message: str, version: int,
 @given(st.integers(4, 13), st.integers(0, 400), st.binary(min_size=1, max_size=8))
 @settings(max_examples=500)
 def test_damaged_metadata_never_gets_through_as_another_error(version: int, at: int, damage: bytes) -> None:
-    """A real answer with some bytes replaced."""
     payload = bytearray(metadata_by_kio(version))
     at %= len(payload)
     payload[at : at + len(damage)] = damage
@@ -213,7 +206,6 @@ def test_node_that_cannot_be_is_known_as_such(node: Node) -> None:
 
 
 def test_what_the_cluster_has_agreed_on_is_read() -> None:
-    """Among tagged fields that are not known here."""
     tags = b"\x03" + b"\x00\x01\x01" + b"\x01\x08" + (9).to_bytes(8, "big")
     tags += b"\x02\x1a\x02\x14transaction.version" + b"\x00\x02\x00\x02\x00"
     body = api_versions_body(((0, 3, 13),))

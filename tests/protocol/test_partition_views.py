@@ -17,8 +17,6 @@ VERSIONS = (4, 5, 7, 9, 13)
 
 
 class Entry(NamedTuple):
-    """One partition of an answer."""
-
     number: int
     leader_id: int = 1
     epoch: int = 5
@@ -43,7 +41,6 @@ def encoded(entries: Sequence[Entry], version: int) -> bytes:
 
 
 def varint(value: int) -> bytes:
-    """Seven bits a byte, lowest first."""
     data = b""
     while value > 0x7F:
         data += bytes((value & 0x7F | 0x80,))
@@ -52,7 +49,6 @@ def varint(value: int) -> bytes:
 
 
 def read(data: bytes, version: int) -> Partitions:
-    """All of it must be read."""
     reader = (FlexibleResponseReader if version >= 9 else ResponseReader)(data)
     found = read_partitions(reader, version)
     assert reader.position == len(data)
@@ -60,7 +56,6 @@ def read(data: bytes, version: int) -> Partitions:
 
 
 def described(entries: Sequence[Entry], version: int) -> tuple[PartitionView, ...]:
-    """What they say, the last of each number counting."""
     views = [PartitionView()] * len(entries)
     for entry in entries:
         if 0 <= entry.number < len(entries):

@@ -28,7 +28,6 @@ ID_A, ID_B = uuid.UUID(int=1), uuid.UUID(int=2)
 
 
 def batch(topic: str, partition: int, body: bytes = b"body") -> BatchToSend:
-    """A batch of topic "a" or another."""
     return BatchToSend(topic, (ID_A if topic == "a" else ID_B).bytes, partition, HEADER, memoryview(body))
 
 
@@ -42,7 +41,6 @@ def plain_answer(index: int, offset: int, *, version: int, code: int = 0) -> byt
 
 
 def whole_answer(version: int, *partitions: bytes) -> bytes:
-    """An answer about one topic."""
     if version < 9:
         body = b"".join(partitions)
         return struct.pack(">ih", 1, 1) + b"a" + struct.pack(">i", len(partitions)) + body + struct.pack(">i", 7)
@@ -89,7 +87,6 @@ def test_no_topic_id_is_sixteen_zeros() -> None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_plain_answer_is_read(version: int) -> None:
-    """Two partitions, one refused."""
     payload = whole_answer(version, plain_answer(0, 42, version=version), plain_answer(3, -1, version=version, code=6))
 
     response = decode_produce_response(version, memoryview(payload))
@@ -154,7 +151,6 @@ def test_lone_partition_with_a_wrong_byte_is_refused_or_says_what_it_says(versio
 
 
 def written_again(version: int, response: ProduceResponse) -> bytes:
-    """The bytes of an answer about one partition."""
     [answer] = response.partitions
     topic = answer.topic_id if version >= 13 else string(answer.topic, flexible=True)
     return (
@@ -250,7 +246,6 @@ def test_new_leader_and_its_address_are_read() -> None:
     ids=["empty", "short", "long", "cut", "offset", "count", "varint", "tag", "id"],
 )
 def test_what_is_no_answer_is_refused(payload: bytes) -> None:
-    """With one kind of error, whatever is wrong."""
     with pytest.raises(ProtocolError, match="Produce v13"):
         decode_produce_response(13, payload)
 
@@ -258,7 +253,6 @@ def test_what_is_no_answer_is_refused(payload: bytes) -> None:
 @given(st.sampled_from(list(VERSIONS)), st.binary(max_size=200))
 @settings(max_examples=500)
 def test_garbage_never_gets_through_as_another_error(version: int, payload: bytes) -> None:
-    """Any bytes: an answer or a ProtocolError."""
     try:
         response = decode_produce_response(version, payload)
     except ProtocolError:

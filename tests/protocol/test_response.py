@@ -29,7 +29,6 @@ ID = bytes(16)
 
 
 def refused_partition(partition: int, code: int) -> PartitionResponse:
-    """What Produce answers for one."""
     return PartitionResponse("t", None, partition, code, -1, -1, -1, (), None, -1, -1)
 
 

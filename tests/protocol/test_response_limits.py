@@ -40,6 +40,5 @@ def test_answer_with_committed_offsets_has_their_metadata() -> None:
 
 
 def test_answer_to_produce_has_a_reason_for_each_record() -> None:
-    """As when all of them are refused."""
     assert largest_produce_response(1, 0) < 2 * SMALL_RESPONSE
     assert largest_produce_response(2, 10_000) > 10_000 * 1_000

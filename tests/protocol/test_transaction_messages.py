@@ -58,7 +58,6 @@ def versions_of(*apis: Api) -> list[tuple[Api, int]]:
 
 
 def named(case: object) -> str | None:
-    """The id of a case."""
     return case.name if isinstance(case, Api) else None
 
 
@@ -81,7 +80,6 @@ def made_by_kio(message: str, name: str, version: int, /, **fields: object) -> o
 
 
 def written_by_kio(entity: object) -> bytes:
-    """Its bytes."""
     buffer = io.BytesIO()
     entity_writer(type(entity))(buffer, entity)  # type: ignore[type-var]
     return buffer.getvalue()
@@ -90,7 +88,6 @@ def written_by_kio(entity: object) -> bytes:
 @pytest.mark.parametrize("kind", list(CoordinatorType), ids=lambda kind: kind.name)
 @pytest.mark.parametrize("version", range(7))
 def test_find_coordinator_request_is_what_kafka_describes(version: int, kind: CoordinatorType) -> None:
-    """One key; from version 4 on as a batch of one."""
     data = encode_find_coordinator_request(version, "billing-1", kind)
 
     entity = read_by_kio("find_coordinator", "FindCoordinatorRequest", version=version, data=data)
@@ -168,7 +165,6 @@ def test_init_producer_id_request_of_a_transactional_id_is_what_kafka_describes(
 
 @pytest.mark.parametrize("version", range(7))
 def test_init_producer_id_answer_is_read(version: int) -> None:
-    """Fields of prepared transactions are passed over."""
     data = written_by_kio(
         made_by_kio(
             "init_producer_id",
@@ -188,7 +184,6 @@ def test_init_producer_id_answer_is_read(version: int) -> None:
 
 @pytest.mark.parametrize("version", range(4))
 def test_add_partitions_request_is_what_kafka_describes(version: int) -> None:
-    """Partitions by topic."""
     partitions = [TopicPartition("a", 1), TopicPartition("b", 0), TopicPartition("a", 2)]
     data = encode_add_partitions_request(version, IDENTITY, partitions)
 
@@ -202,7 +197,6 @@ def test_add_partitions_request_is_what_kafka_describes(version: int) -> None:
 
 @pytest.mark.parametrize("version", range(4))
 def test_add_partitions_answer_is_read(version: int) -> None:
-    """One code a partition."""
     results = [
         made_by_kio(
             "add_partitions_to_txn",
@@ -235,7 +229,6 @@ def test_add_partitions_answer_is_read(version: int) -> None:
 
 @pytest.mark.parametrize("version", range(5))
 def test_add_offsets_request_and_answer_are_what_kafka_describes(version: int) -> None:
-    """The group, and a code."""
     data = encode_add_offsets_request(version, IDENTITY, "readers")
     code = KioErrorCode.group_authorization_failed
     answer = made_by_kio(
@@ -311,7 +304,6 @@ def test_member_without_an_instance_id_names_none(version: int) -> None:
 
 @pytest.mark.parametrize("version", range(6))
 def test_txn_offset_commit_answer_is_read(version: int) -> None:
-    """One code a partition."""
     partition = made_by_kio(
         "txn_offset_commit",
         "TxnOffsetCommitResponsePartition",
@@ -328,7 +320,6 @@ def test_txn_offset_commit_answer_is_read(version: int) -> None:
 
 
 def features_by_kio(version: int, **features: object) -> bytes:
-    """An answer to ApiVersions."""
     return written_by_kio(
         made_by_kio(
             "api_versions",

@@ -25,7 +25,6 @@ VALUES = (b"a" * 300, None, b"", b"b" * 300)
 
 @pytest.fixture(params=list(TOOLS))
 def kafka(request: pytest.FixtureRequest) -> KafkaCluster:
-    """Each tested version."""
     running: KafkaCluster = request.getfixturevalue(f"kafka_{request.param.replace('.', '')}")
     return running
 
@@ -39,7 +38,6 @@ def codec(request: pytest.FixtureRequest) -> Codec:
 
 @pytest.fixture
 async def printed(kafka: KafkaCluster, codec: Codec, topic: str) -> str:
-    """What the tool printed of one batch."""
     await send_one_batch(kafka, topic, codec)
     return await dump(kafka, topic)
 

@@ -15,7 +15,6 @@ READ_TIMEOUT_S = 30
 
 
 async def read(kafka: KafkaCluster, topic: str, count: int) -> list[bytes]:
-    """The values of partition 0."""
     place = aiokafka.TopicPartition(topic, 0)
     consumer = aiokafka.AIOKafkaConsumer(bootstrap_servers=kafka.bootstrap_servers, auto_offset_reset="earliest")
     consumer.assign([place])

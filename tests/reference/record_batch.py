@@ -48,8 +48,6 @@ _AFTER_CRC = struct.Struct(">hiqqqhii")
 
 @dataclass(frozen=True)
 class Record:
-    """One record as it is written."""
-
     key: bytes | None
     value: bytes | None
     timestamp: int
@@ -58,8 +56,6 @@ class Record:
 
 @dataclass(frozen=True)
 class Batch:
-    """A batch and what its header says."""
-
     records: tuple[Record, ...]
     codec: int = 0
     base_offset: int = 0
@@ -100,7 +96,6 @@ def encode_batch(batch: Batch, compress: Callable[[bytes], bytes] = bytes) -> by
 
 
 def encode_records(records: Sequence[Record]) -> bytes:
-    """Return the records section, not compressed."""
     base_timestamp = records[0].timestamp
     return b"".join(
         _encode_record(record, timestamp_delta=record.timestamp - base_timestamp, offset_delta=index)

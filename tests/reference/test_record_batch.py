@@ -46,7 +46,6 @@ def test_decoder_reads_kafkas_identity() -> None:
 
 @given(st.lists(RECORDS, min_size=1, max_size=5).map(tuple))
 def test_decoder_reads_what_encoder_wrote(records: tuple[Record, ...]) -> None:
-    """Any records come back equal."""
     batch = Batch(records, producer_id=1, producer_epoch=2, base_sequence=3)
 
     assert decode_batch(encode_batch(batch)) == batch
@@ -67,5 +66,4 @@ def test_decoder_refuses_a_changed_byte(at: int) -> None:
     [(0, "00"), (-1, "01"), (1, "02"), (63, "7e"), (-64, "7f"), (64, "8001"), (2**63 - 1, "feffffffffffffffff01")],
 )
 def test_encode_varint_gives_kafkas_bytes(number: int, expected: str) -> None:
-    """Zigzag, seven bits a byte, low bits first."""
     assert encode_varint(number).hex() == expected

@@ -35,12 +35,10 @@ ELSEWHERE = {
 
 
 def test_page_has_every_cell() -> None:
-    """No call and no state is left out."""
     assert cells().keys() == {(place, call) for place in (*STATES, *ELSEWHERE) for call in CALLS}
 
 
 def test_every_state_has_its_column() -> None:
-    """Those of the state machine."""
     assert set(STATES) == {state.value for state in ProducerState}
 
 
@@ -60,7 +58,6 @@ def test_every_public_call_has_its_row() -> None:
 @pytest.mark.parametrize("call", list(CALLS))
 @pytest.mark.parametrize("state", list(STATES))
 def test_call_in_state(state: str, call: str) -> None:
-    """On the producer's own loop."""
     assert on_the_loop(state, call) == cells()[state, call]
 
 
@@ -68,7 +65,6 @@ def test_call_in_state(state: str, call: str) -> None:
 @pytest.mark.parametrize("call", list(CALLS))
 @pytest.mark.parametrize("place", list(ELSEWHERE))
 def test_call_elsewhere(place: str, call: str) -> None:
-    """Of a running producer."""
     assert ELSEWHERE[place](call) == cells()[place, call]
 
 
@@ -104,7 +100,6 @@ class Walk(RuleBasedStateMachine):
 
     @rule(call=st.sampled_from(list(CALLS)))
     def make(self, call: str) -> None:
-        """Make a call."""
         before = state_of(self.producer)
         expected = cells()[before, call]
 
@@ -141,8 +136,6 @@ class Walk(RuleBasedStateMachine):
     @precondition(lambda self: self.stalls)
     @rule()
     def answer(self) -> None:
-        """Have it answer again."""
-
         async def heal() -> None:
             for stall in self.stalls:
                 self.cluster.faults.remove(stall)  # type: ignore[arg-type]  # what `stall` gave
@@ -153,8 +146,6 @@ class Walk(RuleBasedStateMachine):
 
     @rule(kind=st.sampled_from(["sender", "metadata", "supervisor"]))
     def die(self, kind: str) -> None:
-        """Cancel one of its tasks, if it is there."""
-
         async def cancel() -> None:
             if kind in background_tasks():
                 background_tasks()[kind].cancel()
@@ -164,12 +155,9 @@ class Walk(RuleBasedStateMachine):
 
     @rule(seconds=st.sampled_from([0.01, 3.0, 40.0, 130.0]))
     def wait(self, seconds: float) -> None:
-        """Let time pass."""
         self.runner.run(asyncio.sleep(seconds))
 
     def teardown(self) -> None:
-        """Close; nothing may be left."""
-
         async def end() -> None:
             with contextlib.suppress(KafkaError):
                 await self.producer.close(0)
@@ -190,7 +178,6 @@ TestWalk = pytest.mark.slow(Walk.TestCase)
 
 
 def test_page_has_every_transactional_cell() -> None:
-    """No call and no place is left out."""
     assert transactional_cells().keys() == {(place, call) for place in SITUATIONS for call in TRANSACTIONAL_CALLS}
 
 

@@ -22,12 +22,10 @@ SOON_S = 0.0004
 
 
 def descriptors() -> int:
-    """How many this process has open."""
     return psutil.Process().num_fds()
 
 
 async def rung(time: HighResolutionTimer, after_s: float) -> float:
-    """Set the alarm, and return how long it took."""
     has_rung = asyncio.Event()
     began = time.now()
     time.ring_at(began + after_s, began, has_rung.set)
@@ -106,7 +104,6 @@ def test_nothing_is_left_behind(new_loop: NewLoop) -> None:
     ids=["asyncio", "uvloop", "virtual"],
 )
 def test_grain_is_that_of_the_kernel_where_time_is_real(new_loop: NewLoop, is_fine: bool) -> None:  # noqa: FBT001
-    """Loops of tests have a time of their own."""
     loop = new_loop()
     time = HighResolutionTimer(loop)
 
@@ -118,8 +115,6 @@ def test_grain_is_that_of_the_kernel_where_time_is_real(new_loop: NewLoop, is_fi
 
 @pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
 def test_timers_of_the_loop_do_where_no_descriptor_is_left(new_loop: NewLoop, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process may have run out of them."""
-
     def refuse() -> int:
         raise OSError(errno.EMFILE, "too many open files")
 

@@ -24,13 +24,11 @@ def pauses(pacing: RequestPacing, count: int, *, is_soon: bool = False) -> list[
 
 
 def test_pauses_double_to_the_longest(pacing: RequestPacing) -> None:
-    """And stay there, however long it takes."""
     assert pauses(pacing, 6) == [100, 200, 400, 800, 1000, 1000]
     assert set(pauses(pacing, 100)) == {1000}
 
 
 def test_what_is_over_in_a_moment_is_asked_for_in_short_steps(pacing: RequestPacing) -> None:
-    """The marker of the last transaction."""
     assert pauses(pacing, 7, is_soon=True) == [1, 2, 4, 8, 16, 20, 20]
 
 
@@ -43,7 +41,6 @@ def test_moment_that_does_not_end_is_none(pacing: RequestPacing) -> None:
 
 
 def test_short_steps_begin_anew_with_the_next_request(pacing: RequestPacing) -> None:
-    """Another transaction, another marker."""
     pauses(pacing, SOON_AT_MOST + 3, is_soon=True)
     pacing.passed()
 

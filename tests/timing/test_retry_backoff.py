@@ -8,7 +8,6 @@ from aioproducer._timing.retry_backoff import ExponentialBackoff
 
 
 def test_doubles_up_to_the_cap() -> None:
-    """Without jitter, exactly."""
     backoff = ExponentialBackoff(100, 1000, jitter=0.0, random=random.Random(1))
 
     assert [backoff.delay_s(attempt) for attempt in range(6)] == [0.1, 0.2, 0.4, 0.8, 1.0, 1.0]
@@ -32,5 +31,4 @@ def test_cap_below_the_start_wins() -> None:
 
 
 def test_zero_never_waits() -> None:
-    """For who asks for it."""
     assert ExponentialBackoff(0, 1000, random=random.Random(1)).delay_s(9) == 0.0

@@ -22,7 +22,6 @@ def test_timers_fire_earliest_first_whatever_their_order_of_scheduling() -> None
 
 
 def test_timer_waits_until_its_time_has_come() -> None:
-    """And not a moment less."""
     heap, fired = TimerHeap(), list[float]()
     heap.schedule(1.0, fired.append)
 
@@ -33,7 +32,6 @@ def test_timer_waits_until_its_time_has_come() -> None:
 
 
 def test_cancelled_timer_never_fires_and_cancelling_twice_is_harmless() -> None:
-    """The heap forgets it."""
     heap, fired = TimerHeap(), list[float]()
     timer = heap.schedule(1.0, fired.append)
 
@@ -75,7 +73,6 @@ def test_timers_left_after_many_were_cancelled_fire_when_they_are_due(seed: int)
 
 
 def test_timer_that_cancels_itself_while_it_fires_is_counted_once() -> None:
-    """The number of pending timers stays right."""
     heap = TimerHeap()
     heap.schedule(9.0, lambda _: None)
     timer = heap.schedule(1.0, lambda _: timer.cancel())
@@ -86,7 +83,6 @@ def test_timer_that_cancels_itself_while_it_fires_is_counted_once() -> None:
 
 
 def test_sleeper_is_told_of_a_timer_earlier_than_all_others() -> None:
-    """Only of such."""
     heap, told = TimerHeap(), list[float]()
     heap.on_earlier = told.append
 
@@ -108,7 +104,6 @@ def test_ten_thousand_cancelled_timers_do_not_stay_in_memory() -> None:
 
 
 def test_timer_that_fired_does_not_fire_again() -> None:
-    """Whoever holds it may ask it to."""
     heap, fired = TimerHeap(), list[float]()
     timer = heap.schedule(1.0, fired.append)
     heap.fire(1.0)
@@ -120,7 +115,6 @@ def test_timer_that_fired_does_not_fire_again() -> None:
 
 @given(st.lists(st.tuples(st.floats(0, 100), st.booleans()), max_size=200))
 def test_what_fires_is_what_was_due_and_not_cancelled(timers: list[tuple[float, bool]]) -> None:
-    """For any mixture."""
     heap, fired = TimerHeap(), list[float]()
     for when, is_cancelled in timers:
         timer = heap.schedule(when, lambda _, when=when: fired.append(when))  # type: ignore[misc]

@@ -55,7 +55,6 @@ async def transactions(producer: AIOKafkaProducer) -> None:
 
 
 async def batches(producer: AIOKafkaProducer) -> None:
-    """Made by hand."""
     batch = producer.create_batch()
     assert_type(batch, BatchBuilder)
     appended = batch.append(timestamp=None, key=b"k", value=b"v")
@@ -65,7 +64,6 @@ async def batches(producer: AIOKafkaProducer) -> None:
 
 
 def mistakes() -> None:
-    """What must not pass."""
     AIOKafkaProducer("localhost:9092")  # type: ignore[arg-type, call-arg]
     AIOKafkaProducer(linger=5)  # type: ignore[call-arg]
     AIOKafkaProducer(acks=5)  # type: ignore[arg-type]

@@ -37,92 +37,75 @@ class BodyError(Exception):
 
 
 async def start(scene: Scene) -> None:
-    """Connect."""
     await scene.producer.start()
 
 
 async def start_without_waiting(scene: Scene) -> None:
-    """Return at once."""
     await scene.producer.start(wait=False)
 
 
 async def send(scene: Scene) -> None:
-    """Await a delivery."""
     await scene.producer.send(scene.topic, **scene.record())
 
 
 async def send_and_wait(scene: Scene) -> None:
-    """The coroutine function."""
     await scene.producer.send_and_wait(scene.topic, **scene.record())
 
 
 async def enqueue(scene: Scene) -> None:
-    """Wait for metadata and room."""
     await scene.producer.enqueue(scene.topic, **scene.record())
 
 
 async def enqueue_and_await(scene: Scene) -> None:
-    """Both steps."""
     await (await scene.producer.enqueue(scene.topic, **scene.record()))
 
 
 async def send_many(scene: Scene) -> None:
-    """Wait until all were taken."""
     await scene.producer.send_many(scene.topic, scene.values(5))
 
 
 async def send_many_and_await(scene: Scene) -> None:
-    """And until all have ended."""
     await (await scene.producer.send_many(scene.topic, scene.values(5)))
 
 
 async def send_arrow(scene: Scene) -> None:
-    """A batch of rows."""
     rows = pa.record_batch({"value": pa.array(scene.values(5), pa.binary())})
     await scene.producer.send_arrow(scene.topic, rows)
 
 
 async def topic_send_and_wait(scene: Scene) -> None:
-    """By the handle of a topic."""
     await scene.producer.topic(scene.topic, value=bytes).send_and_wait(**scene.record())
 
 
 async def topic_send_many(scene: Scene) -> None:
-    """By the handle of a topic, until all have ended."""
     await (await scene.producer.topic(scene.topic, value=bytes).send_many(scene.values(5)))
 
 
 async def partitions_for(scene: Scene) -> None:
-    """Ask for a topic that was not asked for."""
     await scene.producer.partitions_for("never-seen")
 
 
 async def flush(scene: Scene) -> None:
-    """Wait for the records before."""
     with contextlib.suppress(UndeliveredError):
         await scene.producer.flush()
 
 
 async def flush_for_a_while(scene: Scene) -> None:
-    """At most two seconds."""
     with contextlib.suppress(UndeliveredError, TimeoutError):
         await scene.producer.flush(2)
 
 
 async def close(scene: Scene) -> None:
-    """Deliver and let go."""
     with contextlib.suppress(UndeliveredError):
         await scene.producer.close()
 
 
 async def close_soon(scene: Scene) -> None:
-    """Deliver for a second at most."""
     with contextlib.suppress(UndeliveredError):
         await scene.producer.close(1)
 
 
 async def close_now(scene: Scene) -> None:
-    """Fail what is left."""
     with contextlib.suppress(UndeliveredError):
         await scene.producer.close(0)
 

@@ -75,7 +75,6 @@ class Scene:
         return producer.use_sources(random=Random(7), wall_clock=lambda: 1_700_000_000_000)
 
     def record(self) -> Record:
-        """The next record, which reports its end here."""
         value = b"%d" % len(self.given) + PAD
         self.given.append(value)
         return {"value": value, "on_delivery": partial(self._note, value)}
@@ -90,13 +89,11 @@ class Scene:
             self.errors[value] = error
 
     def log(self, topic: str) -> list[bytes]:
-        """The values in a topic's only partition."""
         if self.cluster.model.topics.named(topic) is None:
             return []
         return [record.value or b"" for record in self.cluster.records(topic, 0)]
 
     async def heal(self) -> None:
-        """End the trouble."""
         self.cluster.faults.clear()
         for node_id in self.cluster.model.brokers:
             await self.cluster.restart(node_id)
@@ -137,7 +134,6 @@ class Scene:
                 await asyncio.sleep(0.01)
 
     async def check_nothing_left(self) -> None:
-        """I23: no task, no connection."""
         async with asyncio.timeout(QUIET_S):
             while self.cluster.connections:  # noqa: ASYNC110  # the cluster tells nobody
                 await asyncio.sleep(0.01)
@@ -145,7 +141,6 @@ class Scene:
 
 
 async def close_quietly(producer: Producer) -> None:
-    """Close, whatever was not delivered."""
     with contextlib.suppress(UndeliveredError):
         await producer.close()
 
@@ -163,18 +158,15 @@ async def leaderless(scene: Scene) -> None:
 
 
 async def brokers_down(scene: Scene) -> None:
-    """Nobody is there."""
     for node_id in scene.cluster.model.brokers:
         await scene.cluster.kill(node_id)
 
 
 async def unanswered(scene: Scene) -> None:
-    """Brokers take records and answer nothing."""
     scene.cluster.faults.stall(PRODUCE)
 
 
 async def memory_full(scene: Scene) -> None:
-    """And the buffer has no room left."""
     scene.cluster.faults.stall(PRODUCE)
     with contextlib.suppress(BufferFullError, KafkaError):
         while True:

@@ -13,8 +13,6 @@ LATER_S = 1.0
 
 
 class Moment(Enum):
-    """When, at one suspension."""
-
     SUSPENDED = "as it suspends"
     LATER = "a second after it suspended"
     AWAKENED = "as what it waited for has come"
@@ -35,7 +33,6 @@ class Watched:
         self.is_suspended = False
 
     def __await__(self) -> Generator[object, None, object]:
-        """Run it."""
         steps = self._coroutine.__await__()
         error: BaseException | None = None
         while True:
@@ -62,7 +59,6 @@ class Ending:
     has_ended: bool = False
 
     async def of(self, call: Coroutine[object, object, object]) -> None:
-        """Run the call."""
         try:
             await call
         except BaseException as error:
@@ -104,7 +100,6 @@ class Strike:
         return until - self.points[at - 1] > seconds
 
     def on(self, call: Callable[[], Coroutine[object, object, object]]) -> Coroutine[object, object, None]:
-        """The call, with this strike in it."""
         return self._run(call)
 
     async def _run(self, call: Callable[[], Coroutine[object, object, object]]) -> None:

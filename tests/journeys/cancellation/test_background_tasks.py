@@ -135,7 +135,6 @@ async def check_failed(producer: Producer, life: Life, kind: str) -> None:
 
 
 def run(kind: str, strike: Strike, *, is_vital: bool) -> None:
-    """One life on a loop of its own."""
     with asyncio.Runner(loop_factory=ClusterLoop) as runner:
         runner.run(live_and_check(kind, strike, is_vital=is_vital))
 

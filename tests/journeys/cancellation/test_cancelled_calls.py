@@ -17,7 +17,6 @@ from tests.journeys.cancellation.scene import STATES
 @pytest.mark.slow
 @pytest.mark.parametrize("call, state", cases(TARGETS, STATES))
 def test_cancelled_anywhere_in_any_way(call: str, state: str) -> None:
-    """Nothing breaks, and nothing stays."""
     case = Case(TARGETS[call], state)
 
     case.sweep()
@@ -49,7 +48,6 @@ CALLS = ("start", "send", "send_and_wait", "enqueue", "send_many, then the deliv
 @pytest.mark.parametrize("call, state", cases(CALLS, ["healthy", "unanswered", "memory full"]))
 @pytest.mark.parametrize("loop", LOOPS)
 def test_cancelled_as_it_suspends(loop: str, call: str, state: str) -> None:
-    """As in virtual time."""
     case = Case(TARGETS[call], state, LOOPS[loop])
 
     if state == "healthy":
@@ -83,7 +81,6 @@ async def test_enqueue_cancelled_behind_its_line_says_that_the_record_goes_on() 
 
 
 async def test_enqueue_cancelled_as_its_record_fails_does_not_say_that_it_goes_on() -> None:
-    """It is in no log, and never will be."""
     async with (
         FakeCluster(1, auto_create_topics=False) as cluster,
         Producer(cluster.bootstrap_servers, max_block_ms=100) as producer,

@@ -23,7 +23,6 @@ class SiblingError(Exception):
 
 
 async def cancel(call: Call, strike: Strike) -> None:
-    """Cancel the task."""
     task = asyncio.ensure_future(soon(strike.on(call)))
     strike.act = task.cancel
     await ended(task)
@@ -129,7 +128,6 @@ async def soon(call: Coroutine[object, object, None]) -> None:
 
 
 async def ended(task: "asyncio.Task[None]") -> None:
-    """Wait for a task, and look at how it ended."""
     await asyncio.wait([task])
     if not task.cancelled() and (error := task.exception()) is not None and not isinstance(error, KafkaError):
         raise error

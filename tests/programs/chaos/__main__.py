@@ -31,7 +31,6 @@ GATE = Scale(seconds=45, longest_stop_s=15, records_per_s=3_000, producers_per_s
 
 
 def arguments(given: Sequence[str]) -> argparse.Namespace:
-    """The command line."""
     parser = argparse.ArgumentParser(prog="python -m tests.programs.chaos", description=__doc__)
     length = parser.add_mutually_exclusive_group()
     length.add_argument("--minutes", type=float, default=0, help="run cells until this time is over")

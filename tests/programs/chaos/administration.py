@@ -48,7 +48,6 @@ class Administration:
             await asyncio.sleep(0.1)
 
     async def grow(self, topic: str, partitions: int) -> None:
-        """Give a topic more partitions."""
         new = NewPartitions(topic, partitions)
         await self._do(
             lambda: self._client.create_partitions([new], request_timeout=ASK_S)[topic],
@@ -64,7 +63,6 @@ class Administration:
         )
 
     async def topic_id(self, topic: str) -> str:
-        """What tells this topic from an earlier one of its name."""
         names = confluent_kafka.TopicCollection([topic])
 
         def describe() -> str:

@@ -52,8 +52,6 @@ SERVER = {"auto.create.topics.enable": "false", "replica.lag.time.max.ms": "1000
 
 @dataclasses.dataclass(slots=True)
 class CellResult:
-    """What came of a cell."""
-
     plan: Plan
     faults: Counter[str]
     verdict: dict[str, Any]
@@ -155,7 +153,6 @@ async def _fight(plan: Plan, arena: Arena, result: CellResult) -> None:
 
 
 def _start_senders(plan: Plan, arena: Arena) -> None:
-    """One process a workload."""
     for workload in plan.workloads:
         orders = Orders(
             name=workload.name,

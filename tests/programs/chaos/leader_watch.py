@@ -11,7 +11,6 @@ LOOK_S = 1.0
 
 
 async def watch_leaders(arena: Arena) -> None:
-    """Look until cancelled."""
     before_us, before = now_us(), await arena.leaders()
     while True:
         await asyncio.sleep(LOOK_S)

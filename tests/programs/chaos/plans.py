@@ -47,8 +47,6 @@ class Workload:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Plan:
-    """One cell."""
-
     seed: int
     version: str
     seconds: float
@@ -58,7 +56,6 @@ class Plan:
     workloads: Sequence[Workload]
 
     def topic(self, workload: Workload) -> Topic:
-        """The topic of a workload."""
         return Topic(name=f"chaos-{workload.name}", idempotent=workload.idempotent)
 
     def options(self, workload: Workload) -> dict[str, Any]:
@@ -118,7 +115,6 @@ def drawn(seed: int, scale: Scale, version: str | None = None) -> Plan:
 
 
 def planned(seed: int, scale: Scale, version: str, *, limits: Limits, faults: Sequence[str]) -> Plan:
-    """A cell of given faults."""
     if limits is PATIENT:  # a process would have to be stopped for minutes
         faults = [fault for fault in faults if fault != "stop_producer"]
     return Plan(seed, version, scale.seconds, faults, scale.longest_stop_s, limits, workloads(scale))

@@ -56,7 +56,6 @@ class Link:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def reset_all(self) -> None:
-        """RST on every connection."""
         for task in self._tasks:
             task.cancel()
 
@@ -109,7 +108,6 @@ def no_delay(writer: asyncio.StreamWriter) -> None:
 
 
 def reset(writer: asyncio.StreamWriter) -> None:
-    """Close with RST."""
     if not writer.transport.is_closing():
         with contextlib.suppress(OSError):
             writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_AT_ONCE)

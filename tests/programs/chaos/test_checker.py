@@ -20,7 +20,6 @@ ROOT = Path(__file__).parents[3]
 
 @pytest.mark.parametrize("path", sorted(CHECKER.glob("*.py")), ids=lambda path: path.name)
 def test_checker_imports_nothing_of_the_producer(path: Path) -> None:
-    """It knows it by its history alone."""
     imported = [
         name
         for node in ast.walk(ast.parse(path.read_text("utf-8")))
@@ -34,7 +33,6 @@ def test_checker_imports_nothing_of_the_producer(path: Path) -> None:
 
 @pytest.mark.parametrize("module", ["cell_check", "read_log", "__main__"])
 def test_running_checker_has_not_loaded_the_producer(module: str) -> None:
-    """Not by a detour either."""
     checker = f"tests.programs.chaos.checker.{module}"
     program = f"import sys, {checker}; print([n for n in sys.modules if n.startswith('aioproducer')])"
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
@@ -65,14 +63,12 @@ def test_clean_cell_is_clean(cell: WrittenCell) -> None:
 
 
 def test_record_that_never_ended(cell: WrittenCell) -> None:
-    """Not even by an error."""
     cell.invoke()
 
     assert checks(cell) == {"ENDS_ONCE": 1}
 
 
 def test_record_that_ended_twice(cell: WrittenCell) -> None:
-    """The second time otherwise."""
     cell.acknowledged(1)
     cell.failed(0, Kind.UNKNOWN)
 
@@ -89,7 +85,6 @@ def test_record_that_lived_too_long(cell: WrittenCell) -> None:
 
 
 def test_record_of_a_stopped_process_may_live_longer(cell: WrittenCell) -> None:
-    """By as long as it did not run."""
     n = cell.invoke()
     lag = [cell.at(1), cell.at(11)]
     cell.now_us += 37 * SECOND
@@ -99,7 +94,6 @@ def test_record_of_a_stopped_process_may_live_longer(cell: WrittenCell) -> None:
 
 
 def test_gap_in_a_history(cell: WrittenCell) -> None:
-    """A history that is not whole proves nothing."""
     cell._next[CLIENT] = 5  # noqa: SLF001 - damage
     cell.invoke()
 
@@ -119,7 +113,6 @@ def test_acknowledged_record_that_is_not_there(cell: WrittenCell) -> None:
 
 
 def test_topic_that_nobody_read(cell: WrittenCell) -> None:
-    """Silence is no proof."""
     del cell._logs[2, 0]  # noqa: SLF001 - damage
 
     assert checks(cell) == {"LOST": 1}
@@ -129,7 +122,6 @@ def test_topic_that_nobody_read(cell: WrittenCell) -> None:
 
 
 def test_acknowledged_records_in_another_order(cell: WrittenCell) -> None:
-    """Of one client in one partition."""
     first, second = cell.invoke(), cell.invoke()
     cell.ok(second, 0)
     cell.ok(first, 1)
@@ -148,7 +140,6 @@ def test_second_copies_are_in_no_order(cell: WrittenCell) -> None:
 
 
 def test_record_for_any_partition_is_in_order_among_its_like(cell: WrittenCell) -> None:
-    """It had no partition when it was sent."""
     anywhere, given, later = cell.invoke(partition=-1), cell.invoke(), cell.invoke(partition=-1)
     for offset, n in enumerate((given, later, anywhere)):
         cell.ok(n, offset)
@@ -161,7 +152,6 @@ def test_record_for_any_partition_is_in_order_among_its_like(cell: WrittenCell) 
 
 
 def test_record_told_not_written_that_is_there(cell: WrittenCell) -> None:
-    """Whoever sends it again makes a duplicate."""
     n = cell.invoke()
     cell.failed(n, Kind.NOT_WRITTEN)
     cell.log(n, 0)
@@ -171,7 +161,6 @@ def test_record_told_not_written_that_is_there(cell: WrittenCell) -> None:
 
 @pytest.mark.parametrize("kind", [Kind.OK, Kind.UNKNOWN])
 def test_record_that_is_there_twice(cell: WrittenCell, kind: Kind) -> None:
-    """With idempotence."""
     n = cell.invoke()
     cell.ok(n, 0) if kind is Kind.OK else cell.failed(n, kind)
     cell.log(n, 0)
@@ -194,7 +183,6 @@ def test_record_that_is_damaged_or_elsewhere(cell: WrittenCell, finding: Finding
 
 @pytest.mark.parametrize("client, n", [(CLIENT, 1), (CLIENT + 1, 0)])
 def test_record_that_nobody_sent(cell: WrittenCell, client: int, n: int) -> None:
-    """Of a known client or not."""
     cell.acknowledged(1)
     cell.log(n, 1, client=client)
 
@@ -202,7 +190,6 @@ def test_record_that_nobody_sent(cell: WrittenCell, client: int, n: int) -> None
 
 
 def test_log_whose_offsets_go_back(cell: WrittenCell) -> None:
-    """A reader that repeats itself."""
     cell.acknowledged(2)
     n = cell.invoke()
     cell.failed(n, Kind.UNKNOWN)
@@ -212,7 +199,6 @@ def test_log_whose_offsets_go_back(cell: WrittenCell) -> None:
 
 
 def test_log_that_was_not_read_to_its_end(cell: WrittenCell) -> None:
-    """What lies behind could be anything."""
     cell.acknowledged(2)
     cell.covers(1, 0, ends={0: 3})
 
@@ -223,7 +209,6 @@ def test_log_that_was_not_read_to_its_end(cell: WrittenCell) -> None:
 
 
 def test_record_that_is_at_another_offset(cell: WrittenCell) -> None:
-    """Than was told."""
     n = cell.invoke()
     cell.ok(n, 5)
     cell.log(n, 0)
@@ -232,7 +217,6 @@ def test_record_that_is_at_another_offset(cell: WrittenCell) -> None:
 
 
 def test_record_that_is_in_another_partition(cell: WrittenCell) -> None:
-    """Than was told: any was allowed."""
     n = cell.invoke(partition=-1)
     cell.ok(n, 0, partition=1)
     cell.log(n, 0, partition=0)
@@ -241,7 +225,6 @@ def test_record_that_is_in_another_partition(cell: WrittenCell) -> None:
 
 
 def test_answer_for_a_partition_that_was_not_asked_for(cell: WrittenCell) -> None:
-    """Told alone is wrong enough."""
     n = cell.invoke(partition=1)
     cell.ok(n, 0, partition=0)
     cell.log(n, 0, partition=0)
@@ -251,7 +234,6 @@ def test_answer_for_a_partition_that_was_not_asked_for(cell: WrittenCell) -> Non
 
 @pytest.mark.parametrize("where", ["told", "log"])
 def test_timestamp_that_is_not_the_records(cell: WrittenCell, where: str) -> None:
-    """In what was told, or in the log."""
     n = cell.invoke()
     cell.ok(n, 0, timestamp=SENT_MS + (where == "told"))
     cell.log(n, 0, timestamp=SENT_MS + (where == "log"))
@@ -276,7 +258,6 @@ def test_first_acknowledgement_that_comes_late(cell: WrittenCell) -> None:
 
 
 def test_cell_that_ends_before_the_bound_says_nothing_of_recovery(cell: WrittenCell) -> None:
-    """Nobody sent any more."""
     cell.lasting = [CLIENT]
     cell.acknowledged(1)
     cell.fault("kill_two", 0, 1, nodes=[1, 2])
@@ -287,12 +268,10 @@ def test_cell_that_ends_before_the_bound_says_nothing_of_recovery(cell: WrittenC
 
 @pytest.mark.parametrize("lag_s, found", [(0, {"CLOSE": 1}), (2, {})], ids=["it ran", "it did not run"])
 def test_close_that_outlasts_its_timeout(cell: WrittenCell, lag_s: int, found: dict[str, int]) -> None:
-    """But for a while in which others had the machine."""
     close = {"client": CLIENT, "seconds": 7.5, "timeout_s": 5.0, "began_us": 0}
 
     assert checks(cell, closes=[close], lags=[[SECOND, SECOND + lag_s * SECOND]]) == found
 
 
 def test_error_that_is_logged_without_a_cause(cell: WrittenCell) -> None:
-    """Whoever reads it can do nothing."""
     assert checks(cell, errors_without_cause=["asyncio: Task was destroyed"]) == {"LOGGED_ERROR": 1}

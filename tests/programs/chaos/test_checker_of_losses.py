@@ -17,7 +17,6 @@ def lose_one(cell: WrittenCell, *, epoch_after: int) -> None:
 
 
 def test_loss_that_the_death_of_its_leader_explains(cell: WrittenCell) -> None:
-    """Its place was taken under a later leader."""
     cell.fault("kill_leader", 0, 3, nodes=[1], leaders={"2": {"0": 1}})
     lose_one(cell, epoch_after=1)
 
@@ -28,7 +27,6 @@ def test_loss_that_the_death_of_its_leader_explains(cell: WrittenCell) -> None:
 
 
 def test_loss_at_the_end_of_the_log_is_explained_too(cell: WrittenCell) -> None:
-    """Nobody wrote there since."""
     cell.fault("kill_leader", 0, 3, nodes=[1], leaders={"2": {"0": 1}})
     cell.acknowledged(2, topic=2)
     cell.ok(cell.invoke(topic=2), 2, topic=2)
@@ -50,7 +48,6 @@ def test_loss_within_one_leader_epoch(cell: WrittenCell) -> None:
     ids=["another node died", "it died long before", "it died long after"],
 )
 def test_loss_that_no_death_explains(cell: WrittenCell, leader: int, begin_s: float) -> None:
-    """The epoch alone is not enough."""
     cell.fault("kill_leader", begin_s, begin_s + 3, nodes=[1], leaders={"2": {"0": leader}})
     lose_one(cell, epoch_after=1)
 
@@ -95,7 +92,6 @@ def test_each_life_holds_its_own(cell: WrittenCell) -> None:
 
 
 def test_record_acknowledged_while_the_topic_was_deleted_may_be_gone(cell: WrittenCell) -> None:
-    """Nobody can say where it was."""
     cell.acknowledged(1)
     n = cell.invoke()
     cell.covers(1, 0, acknowledged_until_us=cell.now_us)
@@ -116,7 +112,6 @@ def test_record_that_the_first_life_of_a_topic_lacks(cell: WrittenCell) -> None:
 
 
 def test_record_that_the_second_life_of_a_topic_lacks(cell: WrittenCell) -> None:
-    """It was sent when there was no other."""
     cell.acknowledged(1)
     make_again(cell)
     cell.ok(cell.invoke(), 0)

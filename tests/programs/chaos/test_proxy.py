@@ -15,7 +15,6 @@ MESSAGE = random.Random(1).randbytes(300_000)
 
 
 async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Say everything back."""
     with contextlib.suppress(ConnectionError):
         while data := await reader.read(65_536):
             writer.write(data)
@@ -47,7 +46,6 @@ class Heard:
 
 @pytest.fixture
 async def behind() -> AsyncIterator[Heard]:
-    """A link with an echo behind it."""
     port, target = free_ports(2)
     server = await asyncio.start_server(echo, LOOPBACK, target)
     link = Link(port, target, "seed")
@@ -58,12 +56,10 @@ async def behind() -> AsyncIterator[Heard]:
 
 
 async def test_everything_arrives_as_it_was(behind: Heard) -> None:
-    """Without trouble."""
     assert await behind.say(MESSAGE) == MESSAGE
 
 
 async def test_single_bytes_arrive_as_they_were(behind: Heard) -> None:
-    """Only cut."""
     behind.link.trouble = in_single_bytes
 
     assert await behind.say(MESSAGE[:10_000]) == MESSAGE[:10_000]
@@ -71,14 +67,12 @@ async def test_single_bytes_arrive_as_they_were(behind: Heard) -> None:
 
 @pytest.mark.parametrize("trouble", [delays(0.01, 0.01), at_most(10_000_000)], ids=["delay", "thin line"])
 async def test_slow_lines_lose_nothing(behind: Heard, trouble: object) -> None:
-    """And keep the order."""
     behind.link.trouble = trouble  # type: ignore[assignment]
 
     assert await behind.say(MESSAGE) == MESSAGE
 
 
 async def test_connection_is_reset_after_so_many_bytes(behind: Heard) -> None:
-    """In the middle of whatever it is."""
     behind.link.trouble = resets_every(16)
 
     heard = await behind.say(MESSAGE)

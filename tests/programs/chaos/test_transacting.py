@@ -30,7 +30,6 @@ def test_half_a_line_of_a_killed_process_is_skipped(tmp_path: Path, half: bytes)
 
 
 def test_line_is_in_the_file_at_once(tmp_path: Path) -> None:
-    """Whatever becomes of the process."""
     history = TransactionHistory(tmp_path / "transactions-p.jsonl")
 
     history.write("id", "a", 1, what=What.BEGIN)
@@ -49,7 +48,6 @@ def test_processes_can_be_started() -> None:
 
 
 def outcome(release: str, committed: int, **violations: int) -> dict[str, object]:
-    """What a session tells."""
     return {
         "release": release,
         "seconds": 90,

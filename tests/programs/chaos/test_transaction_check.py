@@ -20,24 +20,20 @@ def checked(*found: tuple[str, int, int]) -> list[str]:
 
 
 def whole(life: str, number: int) -> list[tuple[str, int, int]]:
-    """All of a transaction."""
     return [(life, number, index) for index in range(3)]
 
 
 def test_what_was_committed_is_there_and_nothing_else() -> None:
-    """And of a killed process all or nothing."""
     assert checked(*whole("a", 1)) == []
     assert checked(*whole("a", 1), *whole("a", 3)) == []
 
 
 def test_torn_transaction_is_found() -> None:
-    """Whoever's it is."""
     assert checked(*whole("a", 1)[:2]) == ["ATOMIC"]
     assert checked(*whole("a", 1), *whole("a", 3)[1:]) == ["ATOMIC"]
 
 
 def test_doubled_record_is_found() -> None:
-    """A record twice is as wrong as one missing."""
     assert checked(*whole("a", 1), ("a", 1, 0)) == ["ATOMIC"]
 
 

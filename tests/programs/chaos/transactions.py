@@ -44,8 +44,6 @@ SETTINGS = {"replica.fetch.min.bytes": "16384", "replica.fetch.wait.max.ms": "20
 
 @dataclass(frozen=True, slots=True)
 class Campaign:
-    """What is the same for all sessions of one command."""
-
     seconds: float
     """Of each session, without its start and its end."""
     folder: Path
@@ -108,7 +106,6 @@ async def run(campaign: Campaign, sessions: Iterator[tuple[int, str]], minutes: 
 
 
 def arguments(given: Sequence[str]) -> argparse.Namespace:
-    """The command line."""
     parser = argparse.ArgumentParser(
         prog="python -m tests.programs.chaos.transactions",
         description=__doc__,

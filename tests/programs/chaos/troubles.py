@@ -60,8 +60,6 @@ def resets_every(kibibytes: int) -> Trouble:
 
 
 def delays(mean_s: float, spread_s: float) -> Trouble:
-    """Each chunk takes its time; the order stays."""
-
     async def carry(data: bytes, pipe: Pipe) -> None:
         await asyncio.sleep(pipe.rng.uniform(mean_s - spread_s, mean_s + spread_s))
         await pass_on(data, pipe)

@@ -37,8 +37,6 @@ ANSWER_35 = bytes.fromhex("0023 00000001 0012 0000 0002")
 
 
 class Decoder(NamedTuple):
-    """One of them."""
-
     name: str
     whole: bytes
     """A message that it reads."""
@@ -133,6 +131,5 @@ def _read_header(data: bytes) -> object:
 
 @functools.cache
 def decoders() -> dict[str, Decoder]:
-    """By name."""
     every = [*_answers(), *_handshake(), *_compression(), *_records(), *_requests()]
     return {decoder.name: decoder for decoder in every}

@@ -34,8 +34,6 @@ LONGEST_SLICE = 64
 
 
 class Step(NamedTuple):
-    """One piece of damage."""
-
     kind: str
     at: int
     """Where, modulo the length there is."""
@@ -76,7 +74,6 @@ KINDS = tuple(_DAMAGE)
 
 
 def damaged(payload: bytes, steps: Sequence[Step]) -> bytes:
-    """The payload after all steps."""
     data = bytearray(payload)
     for step in steps:
         _DAMAGE[step.kind](data, step.at % max(len(data), 1), step.argument)
@@ -84,7 +81,6 @@ def damaged(payload: bytes, steps: Sequence[Step]) -> bytes:
 
 
 def random_steps(chance: random.Random) -> list[Step]:
-    """A few steps."""
     return [
         Step(chance.choice(KINDS), chance.randrange(1 << 16), chance.randrange(1 << 8))
         for _ in range(chance.randint(0, 6))

@@ -28,7 +28,6 @@ Result = RecordMetadata | BaseException
 
 
 def open_files() -> int:
-    """Descriptors of this process."""
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
@@ -90,7 +89,6 @@ def check_truth(results: list[Result], log: list[bytes | None]) -> None:
 
 
 def configured(options: dict[str, object]) -> ProducerConfig | ConfigurationError:
-    """What the constructor makes of the options."""
     try:
         return ProducerConfig(bootstrap_servers="h:9092", **options)  # type: ignore[arg-type]
     except ConfigurationError as error:

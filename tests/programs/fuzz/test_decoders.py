@@ -45,7 +45,6 @@ def test_every_decoder_of_answers_is_here() -> None:
 
 @pytest.mark.parametrize("name", list(decoders()))
 def test_whole_message_is_read(name: str) -> None:
-    """Else there would be little in it to damage."""
     decoder = decoders()[name]
 
     decoder.decode(decoder.whole)
@@ -66,13 +65,11 @@ def test_damaged_message_is_refused_or_read(name: str, steps: list[Step]) -> Non
 @settings(max_examples=25)
 @given(payload=st.binary(max_size=300))
 def test_garbage_is_refused_or_read(name: str, payload: bytes) -> None:
-    """Any bytes at all."""
     decoders()[name].check(payload)
 
 
 @pytest.mark.parametrize("name", list(decoders()))
 def test_every_cut_is_refused_or_read(name: str) -> None:
-    """Wherever the bytes end."""
     decoder = decoders()[name]
     for end in range(len(decoder.whole)):
         decoder.check(decoder.whole[:end])
@@ -117,7 +114,6 @@ def test_densest_answer_costs_a_fixed_multiple_of_its_bytes(name: str) -> None:
 
 @pytest.mark.parametrize("version", [9, 13])
 def test_claimed_counts_reserve_nothing(version: int) -> None:
-    """Two thousand million topics in six bytes."""
     payload = b"\xff\xff\xff\xff\x07" + bytes(20)
 
     def read() -> None:

@@ -26,13 +26,11 @@ def test_damaged_stream_means_the_same_however_it_is_cut(steps: list[Step], size
 @settings(max_examples=200)
 @given(stream=st.binary(max_size=200), sizes=PIECES)
 def test_garbage_means_the_same_however_it_is_cut(stream: bytes, sizes: list[int]) -> None:
-    """As above."""
     assert heard(in_pieces(stream, sizes)) == heard([stream])
 
 
 @pytest.mark.parametrize("piece", [1, 7, 1000, MAX_FRAME_BYTES])
 def test_memory_of_a_frame_is_bounded_by_its_size_however_it_is_cut(piece: int) -> None:
-    """Also of one that trickles in, byte by byte."""
     stream = frame(0, bytes(100_000))
     pieces = in_pieces(stream, [piece])
     conversation = talking(1)

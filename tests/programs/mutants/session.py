@@ -17,8 +17,6 @@ SIX_SECONDS = 90.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Death:
-    """What became of one mutant."""
-
     mutant: Mutant
     finding: Finding
     seconds: float
@@ -31,7 +29,6 @@ class Death:
         return self.finding.is_kill and self.is_confirmed
 
     def line(self) -> str:
-        """One row of the table."""
         what = self.finding.by or f"SURVIVED {self.finding.runs} runs"
         if not self.is_confirmed:
             what += " (NO KILL: the package itself fails there)"
@@ -78,7 +75,6 @@ class Session:
         )
 
     def _search(self, tree: Tree, mutant: Mutant) -> Finding:
-        """Where it is found fastest first, and then everywhere."""
         until = time.monotonic() + self._seconds
         finding = Finding(by="")
         if mutant.families:

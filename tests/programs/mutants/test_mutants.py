@@ -38,7 +38,6 @@ def test_every_named_test_runs() -> None:
 
 
 def test_names_are_unique() -> None:
-    """A name says which mutant."""
     names = [mutant.name for mutant in MUTANTS]
 
     assert len(names) == len(set(names))
@@ -52,7 +51,6 @@ def test_mutant_that_does_not_fit_is_an_error(body: str) -> None:
 
 
 def test_function_that_is_gone_is_an_error() -> None:
-    """It was renamed, and the mutant with it must be."""
     with pytest.raises(StaleMutantError, match=r"Sender\.run"):
         Change("_sender/sender.py", "Sender.run", "old()", "new()").replaced("class Sender:\n    pass\n")
 
@@ -72,7 +70,6 @@ def test_change_is_found_by_what_it_means(old: str, new: str, expected: str) -> 
 
 
 def test_six_are_chosen_by_the_commit() -> None:
-    """The same for one commit, others for another."""
     first, again, other = (chosen_by(commit, MUTANTS) for commit in ("a1", "a1", "b2"))
 
     assert (len(set(map(id, first))), first == again, first == other) == (SIX, True, False)

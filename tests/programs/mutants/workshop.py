@@ -44,8 +44,6 @@ setup(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """What ended a search."""
-
     by: str
     """"D2 17", or the name of a test; empty: nothing was found."""
 
@@ -54,7 +52,6 @@ class Finding:
 
     @property
     def is_kill(self) -> bool:
-        """Whether something was found."""
         return bool(self.by)
 
 
@@ -69,7 +66,6 @@ class Tree:
         self.folder = folder
 
     def fill(self) -> None:
-        """Copy the project as it is."""
         self.folder.mkdir(parents=True)
         ignored = shutil.ignore_patterns("__pycache__", "*.c", "*.so")
         shutil.copytree(PACKAGE, self.folder / "aioproducer", ignore=ignored)
@@ -97,7 +93,6 @@ class Tree:
         return tree
 
     def remove(self) -> None:
-        """Delete it."""
         shutil.rmtree(self.folder)
 
     def simulate(self, *runs: str, seeds: int, seconds: float) -> Finding:
@@ -135,7 +130,6 @@ class Tree:
         return Finding(by=failed[0].split(" ", 1)[1].removeprefix("tests/"), violation="a test fails")
 
     def run(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
-        """Run Python here."""
         environment = {**os.environ, "PYTHONHASHSEED": "0", "PYTHONPATH": str(self.folder)}
         return subprocess.run(
             [sys.executable, *arguments],

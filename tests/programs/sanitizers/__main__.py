@@ -84,7 +84,6 @@ class SanitizedBuild:
         }
 
     def make(self) -> None:
-        """Copy and build."""
         self._tree.mkdir()
         for name in COPIED:
             if (ROOT / name).is_dir():

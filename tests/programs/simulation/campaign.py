@@ -23,8 +23,6 @@ _THRESHOLDS = (100_000, 10, 100)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Campaign:
-    """Which runs."""
-
     families: tuple[str, ...]
     first: int
     seeds: int
@@ -50,7 +48,6 @@ class Failure:
 
     @property
     def command(self) -> str:
-        """What replays it."""
         chosen = "" if self.schedule == "fifo" else f" --schedule {self.schedule}"
         return f"python -m tests.programs.simulation --family {self.family} --seed {self.seed}{chosen}"
 
@@ -78,7 +75,6 @@ class Outcome:
     """Of all processes, at work on runs."""
 
     def add(self, family: str, seed: int, verdict: Verdict) -> None:
-        """Add one run."""
         self.runs += 1
         self.digests[family, seed] = verdict.digest
         self.records.setdefault(family, []).append(verdict.records)
@@ -111,7 +107,6 @@ class Outcome:
 
     @property
     def digest(self) -> str:
-        """Of all runs together, whatever process did which."""
         text = "\n".join(f"{family} {seed} {digest}" for (family, seed), digest in sorted(self.digests.items()))
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 

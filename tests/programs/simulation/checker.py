@@ -36,8 +36,6 @@ class KeptLog:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Promise:
-    """What the configuration promises."""
-
     acks: int
     is_idempotent: bool
     keeps_order: bool = True
@@ -55,8 +53,6 @@ class Promise:
 
 
 class _Copy(NamedTuple):
-    """One record in one log."""
-
     log: KeptLog
     record: LoggedRecord
 

@@ -32,8 +32,6 @@ def serialize(value: object) -> bytes:
 
 
 class Aim(NamedTuple):
-    """Where records are to go."""
-
     partition: int | None
     key: bytes | None
 

@@ -24,8 +24,6 @@ SURROUNDINGS = ("clock jumps", "user faults")
 
 
 class _Transactional(TypedDict):
-    """What the families of transactions have in common."""
-
     is_transactional: bool
     brokers: tuple[int, int]
     partitions: tuple[int, int]

@@ -49,7 +49,6 @@ class FencingByChance:
         """How often it may have happened."""
 
     def first_asked(self, key: Key) -> None:
-        """A producer begins to live."""
         self._first.add(key)
         self._life += 1
 

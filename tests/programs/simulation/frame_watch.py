@@ -45,12 +45,10 @@ class FrameWatch:
         return is_whole or not is_cut
 
     def taken(self, transport: SimulatedTransport, *, is_bad: bool) -> None:
-        """The producer has read a frame."""
         if is_bad and not transport.is_closing():
             self._violated("FRAME", f"connection {transport.number} goes on after what cannot be an answer")
 
     def lost(self, transport: SimulatedTransport) -> None:
-        """A connection is gone."""
         error = getattr(transport.protocol, "error", None)
         if not isinstance(error, ProtocolError) or transport.is_spoilt:
             return

@@ -82,7 +82,6 @@ class Story:
     """Where `send_many` says that its records are; it does not say which is where."""
 
     def acknowledge(self, metadata: RecordMetadata, now: float) -> None:
-        """It was delivered."""
         self.end, self.ended_at = End.ACKNOWLEDGED, now
         self.partition, self.offset, self.timestamp = metadata.partition, metadata.offset, metadata.timestamp
         self.log_start = metadata.log_start_offset
@@ -94,15 +93,12 @@ class Story:
         self.ended_at, self.error = now, f"{type(error).__name__}: {error}"
 
     def give_up(self, now: float) -> None:
-        """Its caller was cancelled."""
         self.was_given_up = True
         if self.end is End.OPEN:
             self.end, self.ended_at = End.GIVEN_UP, now
 
 
 class Violation(NamedTuple):
-    """One broken invariant."""
-
     invariant: str
     text: str
 
@@ -150,12 +146,10 @@ class History:
             self.violations.append(Violation(invariant, text))
 
     def begin(self, story: Story) -> Story:
-        """Note a call."""
         self.stories.append(story)
         if self.is_recording:
             self.note("caller", "%s %s to %s-%s", story.verb, story.record, story.topic, story.partition)
         return story
 
     def lines(self) -> list[str]:
-        """The events as text, in order."""
         return [f"{at:12.6f}  {who:<9} {what}" for at, who, what in self.events]

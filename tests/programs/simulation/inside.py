@@ -58,7 +58,6 @@ class Inside:
 
     @property
     def metadata_answers(self) -> int:
-        """How many were taken."""
         return self._parts().metadata.refreshes
 
     @property
@@ -69,7 +68,6 @@ class Inside:
 
     @property
     def topics(self) -> list[str]:
-        """Those that the producer follows."""
         return [*self._parts().metadata.cluster.topics]
 
     def ask_for_metadata(self) -> int:

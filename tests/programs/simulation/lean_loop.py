@@ -33,24 +33,19 @@ class LeanHandle(list[Any]):
         self[_ARGUMENTS] = ()
 
     def cancelled(self) -> bool:
-        """Whether it will not run."""
         return self[_CALLBACK] is None
 
     def when(self) -> float:
-        """Virtual seconds."""
         when: float = self[_WHEN]
         return when
 
     @property
     def callback(self) -> Callable[..., object] | None:
-        """What will run."""
         callback: Callable[..., object] | None = self[_CALLBACK]
         return callback
 
 
 class LeanLoop(asyncio.BaseEventLoop):
-    """See above."""
-
     def __init__(self) -> None:
         super().__init__()
         self.now = 1000.0
@@ -71,7 +66,6 @@ class LeanLoop(asyncio.BaseEventLoop):
         return sum(not handle.cancelled() for handle in self.later)
 
     def time(self) -> float:
-        """Virtual seconds."""
         return self.now
 
     get_debug = staticmethod(bool)  # type: ignore[assignment]  # False, said natively: every future asks
@@ -113,7 +107,6 @@ class LeanLoop(asyncio.BaseEventLoop):
         name: str | None = None,
         context: Context | None = None,
     ) -> asyncio.Task[ResultT]:
-        """Make a task."""
         task = asyncio.Task(coro, loop=self, name=name, context=context)  # type: ignore[arg-type]  # asyncio takes both
         self._tasks_made.append(ref(task))
         return task
@@ -128,7 +121,6 @@ class LeanLoop(asyncio.BaseEventLoop):
         self._is_stopping = True
 
     def close(self) -> None:
-        """Forget everything."""
         super().close()
         self.soon.clear()
         self.later.clear()

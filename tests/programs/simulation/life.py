@@ -41,8 +41,6 @@ _PLAIN = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What came of a run."""
-
     plan: Plan
     violations: tuple[Violation, ...]
     digest: int
@@ -143,7 +141,6 @@ class Run:
     # The life
 
     async def live(self) -> None:
-        """Chaos, healing, ends."""
         plan = self._plan
         if not plan.starts_before_faults:
             self._nemesis.begin()

@@ -58,8 +58,6 @@ class LingerWatch:
                 self._violated("LINGER", f"{batch!r} {text}")
 
     def _around(self, step: Callable[..., Any], name: str) -> Callable[..., Any]:
-        """What may hurry batches, noting which."""
-
         def stepped(*arguments: Any) -> Any:
             self._note(name, arguments)
             done = step(*arguments)

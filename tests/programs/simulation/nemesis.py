@@ -43,7 +43,6 @@ class Nemesis:
         self._is_over = False
 
     def begin(self) -> None:
-        """Plan the strikes."""
         for strike in self.plan.strikes:
             self._loop.call_later(strike.at_s, self._strike, strike)
 
@@ -106,16 +105,13 @@ class Nemesis:
 
     @property
     def now(self) -> float:
-        """Virtual seconds."""
         return self._loop.time()
 
     @property
     def request_timeout_s(self) -> float:
-        """Of the producer."""
         return self.plan.number("request_timeout_ms") / 1000
 
     def node(self, chance: Random) -> Node:
-        """Any node."""
         return self.network.nodes[chance.choice(self.plan.nodes)]
 
     def partition(self, chance: Random) -> Partition | None:

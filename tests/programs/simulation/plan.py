@@ -50,8 +50,6 @@ class Strike(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """One run, before it happens."""
-
     family: Family
     seed: int
     options: Mapping[str, object]
@@ -101,12 +99,10 @@ class Plan:
 
     @property
     def nodes(self) -> range:
-        """Ids of the nodes."""
         return range(self.first_node, self.first_node + self.brokers)
 
     @property
     def is_idempotent(self) -> bool:
-        """Whether the producer is."""
         return bool(self.options["enable_idempotence"])
 
     @property
@@ -146,13 +142,11 @@ class Plan:
 
     @property
     def acks(self) -> int:
-        """0, 1, or -1 for all."""
         acks = self.options["acks"]
         assert isinstance(acks, int)
         return acks
 
     def number(self, option: str) -> int:
-        """An option that is a number."""
         value = self.options[option]
         assert isinstance(value, int)
         return value

@@ -10,7 +10,6 @@ from tests.programs.simulation.stage import play
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what is about scenes."""
     parser.add_argument(
         "--scene", choices=("all", *SCENES), action="append", help="try all orders of it; again for more"
     )

@@ -56,7 +56,6 @@ class ScheduledLoop(SimulatedLoop):
 
     @property
     def timers(self) -> int:
-        """How many are set or due."""
         return super().timers + len(self._due)
 
     def _collect(self) -> None:

@@ -20,8 +20,6 @@ _LATE = 0.3
 
 
 class Schedule(Protocol):
-    """Chooses."""
-
     def choose(self, lanes: Sequence[Hashable]) -> int:
         """Return the number of the lane that goes first.
 
@@ -100,5 +98,4 @@ class DeviatingSchedule:
         return self._deviations.get(len(self.ways) - 1, 0)
 
     def lag(self) -> float:
-        """Return the same each time."""
         return self._lag_s

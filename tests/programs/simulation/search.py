@@ -32,15 +32,12 @@ class Broken:
 
     @property
     def command(self) -> str:
-        """What replays it."""
         text = ",".join(f"{choice}:{way}" for choice, way in self.deviations)
         return f"python -m tests.programs.simulation --scene {self.scene} --deviations {text or 'none'}"
 
 
 @dataclass(slots=True)
 class Found:
-    """What came of a search."""
-
     schedules: int = 0
     choices: int = 0
     """Of the schedule without deviations."""

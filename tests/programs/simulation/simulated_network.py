@@ -43,7 +43,6 @@ class Passage:
     held: list[tuple[Node, Callable[[], None]]]
 
     def __call__(self) -> None:
-        """Arrive."""
         if self.node.is_dark:
             self.held.append((self.node, self.act))
         else:
@@ -196,7 +195,6 @@ class SimulatedNetwork:
             self._plan_ghost(transport, frame, is_last=False)
 
     def send_up(self, transport: SimulatedTransport, data: bytes) -> None:
-        """Carry bytes to the node."""
         node = transport.node
         if transport.is_cut:
             return

@@ -2,8 +2,6 @@
 
 
 class Node:
-    """Where a broker is, and what the weather is like there."""
-
     def __init__(self, number: int) -> None:
         self.number = number
         self.host = f"10.0.0.{number}"
@@ -12,7 +10,6 @@ class Node:
         self.clear_up()
 
     def clear_up(self) -> None:
-        """Nothing is wrong from now on."""
         self.is_dark = False
         """Nothing arrives, either way, and nobody connects; what was sent waits."""
         self.is_refusing = False

@@ -85,7 +85,6 @@ class SimulatedTransport(asyncio.Transport):
     # What the producer does
 
     def write(self, data: Buffer) -> None:
-        """Send bytes."""
         self.writelines((data,))
 
     def writelines(self, list_of_data: Iterable[Buffer]) -> None:
@@ -105,7 +104,6 @@ class SimulatedTransport(asyncio.Transport):
             self.protocol.pause_writing()
 
     def get_write_buffer_size(self) -> int:
-        """Bytes that have not left."""
         return self._kept_size
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:  # noqa: ARG002
@@ -113,7 +111,6 @@ class SimulatedTransport(asyncio.Transport):
         self._high = (64 * 1024 if high is None else high) // _SCALE
 
     def get_extra_info(self, name: str, default: object = None) -> object:
-        """Only of its socket."""
         return self._socket if name == "socket" else default
 
     @property
@@ -165,12 +162,10 @@ class SimulatedTransport(asyncio.Transport):
             self.protocol.data_received(data)
 
     def receive_end(self) -> None:
-        """The node has closed in order."""
         if not self._is_closing and not self.protocol.eof_received():
             self._end(None)
 
     def reset(self, reason: str) -> None:
-        """The connection is gone."""
         if not self._is_closing:
             self._end(ConnectionResetError(104, reason))
 

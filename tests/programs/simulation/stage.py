@@ -48,8 +48,6 @@ OPTIONS: Mapping[str, object] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scene:
-    """What happens, and where."""
-
     act: "Callable[[Stage], Coroutine[object, object, None]]"
     brokers: int = 1
     partitions: int = 1
@@ -62,7 +60,6 @@ class Scene:
 
     @property
     def name(self) -> str:
-        """As on the command line."""
         return self.act.__name__
 
     def plan(self) -> Plan:
@@ -108,12 +105,10 @@ class Stage:
 
     @property
     def producer(self) -> Producer:
-        """The one under test."""
         return self._load.producer
 
     @property
     def faults(self) -> Faults:
-        """Rules for the brokers."""
         return self.nemesis.model.faults
 
     def send(self, partition: int = 0, *, size: int = 20) -> Delivery | None:
@@ -169,7 +164,6 @@ class Stage:
             self._load.history.violated("FLUSH", f"flush returned before {', '.join(late)} had ended")
 
     async def close(self, timeout_s: float) -> None:
-        """Close: nothing is open then."""
         self._load.is_closing = True
         try:
             await self.producer.close(timeout_s)
@@ -212,7 +206,6 @@ class SceneRun(Run):
         self._scene = scene
 
     async def live(self) -> None:
-        """Start, play, heal, end."""
         loop = self._loop
         assert isinstance(loop, ScheduledLoop)
         schedule = loop.schedule if isinstance(loop.schedule, DeviatingSchedule) else None

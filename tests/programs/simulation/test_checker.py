@@ -46,17 +46,14 @@ def test_nothing_is_found_when_all_is_well() -> None:
 
 
 def test_missing_record_is_found() -> None:
-    """It was acknowledged, and is nowhere."""
     assert broken([told(0), told(1)], written(0)) == ["LOST"]
 
 
 def test_doubled_record_is_found() -> None:
-    """With idempotence nothing is written twice."""
     assert broken([told(0)], written(0), written(0, at=1)) == ["DUPLICATE"]
 
 
 def test_doubled_record_is_allowed_without_idempotence() -> None:
-    """At least once."""
     assert broken([told(0)], written(0), written(0, at=1), promise=AT_LEAST_ONCE) == []
 
 
@@ -66,7 +63,6 @@ def test_doubled_record_is_excused_when_the_broker_forgot_its_producers() -> Non
 
 
 def test_doubled_record_is_not_excused_by_what_was_forgotten_earlier() -> None:
-    """Both copies came after that."""
     assert broken([told(0), told(1)], written(0), written(1), written(1, at=2), forgot_at=(1,)) == ["DUPLICATE"]
 
 
@@ -80,34 +76,28 @@ def test_own_time_is_told_for_that_of_appending_only_where_nobody_can_tell() -> 
 
 
 def test_swapped_records_are_found() -> None:
-    """Order of the calls is order in the log."""
     assert broken([told(0, offset=1), told(1, offset=0)], written(1, at=0), written(0, at=1)) == ["ORDER"]
 
 
 def test_order_is_not_asked_for_where_it_is_not_promised() -> None:
-    """acks=0 has no order across connections."""
     promise = Promise(acks=0, is_idempotent=False, keeps_order=False)
 
     assert broken([told(0, offset=1), told(1, offset=0)], written(1, at=0), written(0, at=1), promise=promise) == []
 
 
 def test_altered_record_is_found() -> None:
-    """The payload is the caller's."""
     assert broken([told(0)], written(0, value=b"0.0.0|x")) == ["FOREIGN"]
 
 
 def test_phantom_record_is_found() -> None:
-    """Nobody sent that."""
     assert broken([], written(7)) == ["FOREIGN"]
 
 
 def test_foreign_bytes_are_found() -> None:
-    """Nobody sends payloads without an id."""
     assert broken([], written(0, value=b"hello")) == ["FOREIGN"]
 
 
 def test_record_in_another_partition_is_found() -> None:
-    """It was for partition 1."""
     story = told(0, end=End.UNKNOWN)
     story.partition = 1
 
@@ -115,12 +105,10 @@ def test_record_in_another_partition_is_found() -> None:
 
 
 def test_wrong_offset_is_found() -> None:
-    """The caller was told another one."""
     assert broken([told(0, offset=5)], written(0)) == ["RECORD_METADATA"]
 
 
 def test_wrong_timestamp_is_found() -> None:
-    """The caller was told another one."""
     story = told(0)
     story.timestamp = 5
 
@@ -128,7 +116,6 @@ def test_wrong_timestamp_is_found() -> None:
 
 
 def test_not_written_record_in_the_log_is_found() -> None:
-    """NOT_WRITTEN is a promise too."""
     assert broken([told(0, end=End.NOT_WRITTEN)], written(0)) == ["NOT_WRITTEN"]
 
 
@@ -140,32 +127,26 @@ def test_not_written_record_that_was_cut_off_is_found() -> None:
 
 
 def test_unknown_record_may_be_there_or_not() -> None:
-    """That is what it says."""
     assert broken([told(0, end=End.UNKNOWN), told(1, end=End.UNKNOWN)], written(0)) == []
 
 
 def test_unknown_record_is_not_there_twice() -> None:
-    """At most once, with idempotence."""
     assert broken([told(0, end=End.UNKNOWN)], written(0), written(0, at=1)) == ["DUPLICATE"]
 
 
 def test_record_without_an_end_is_found() -> None:
-    """Every record ends."""
     assert broken([told(0, end=End.OPEN)]) == ["ENDS_ONCE"]
 
 
 def test_acknowledged_record_may_die_with_its_leader_at_acks_1() -> None:
-    """The suffix that no follower had copied."""
     assert broken([told(0)], cut=(written(0),), promise=AT_LEAST_ONCE) == []
 
 
 def test_acknowledged_record_does_not_die_with_its_leader_at_acks_all() -> None:
-    """Every copy in sync has it."""
     assert broken([told(0)], cut=(written(0),)) == ["LOST"]
 
 
 def test_lost_header_is_found() -> None:
-    """What came with a record is part of it."""
     story = told(0)
     story.headers = (("trace", b"1"),)
 

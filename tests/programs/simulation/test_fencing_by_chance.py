@@ -35,7 +35,6 @@ def test_late_request_is_waited_for_just_as_long_as_is_promised(seconds: float, 
 
 
 def test_successor_cannot_know_what_to_wait_for() -> None:
-    """It has not sent it."""
     lives = Lives()
     lives.fencing.first_asked(SUCCESSOR)
 
@@ -43,7 +42,6 @@ def test_successor_cannot_know_what_to_wait_for() -> None:
 
 
 def test_answered_request_is_not_late() -> None:
-    """It was served before its connection was lost."""
     lives = Lives()
     lives.fencing.answered(RENEWAL)
 
@@ -51,12 +49,10 @@ def test_answered_request_is_not_late() -> None:
 
 
 def test_request_on_another_connection_is_not_lost() -> None:
-    """Its producer still waits for the answer."""
     assert Lives(asked_on=(2, 1)).abort_after(9.0) == 0
 
 
 def test_first_request_that_is_lost_fences_whoever_has_the_id() -> None:
-    """Whenever it comes."""
     lives = Lives()
     lives.fencing.first_asked(SUCCESSOR)
     lives.fencing.connection_lost(SUCCESSOR[0])
@@ -65,7 +61,6 @@ def test_first_request_that_is_lost_fences_whoever_has_the_id() -> None:
 
 
 def test_transaction_that_was_begun_late_is_aborted() -> None:
-    """Until it is over."""
     lives = Lives()
     lives.fencing.begun_late(WHO)
     assert lives.abort_after(0.5) == 1

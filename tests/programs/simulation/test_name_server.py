@@ -17,7 +17,6 @@ async def test_the_bootstrap_name_has_all_addresses_and_an_address_is_its_own() 
 
 
 async def test_a_failing_one_says_so() -> None:
-    """In the words of the operating system."""
     names = NameServer(list)
     names.is_failing = True
 

@@ -31,14 +31,12 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Tree:
 
 
 def simulated(tree: Tree, *arguments: str) -> "subprocess.CompletedProcess[str]":
-    """What the command line says of a copy."""
     done = tree.run("-m", "tests.programs.simulation", *arguments)
     assert done.stderr == ""
     return done
 
 
 def test_race_fits_the_code(tmp_path: Path) -> None:
-    """What it replaces is there, once."""
     (tmp_path / "_sender").mkdir()
     (tmp_path / "_sender/flush.py").write_text(
         (Path(__file__).parents[3] / "aioproducer" / "_sender/flush.py").read_text("utf-8"), "utf-8"

@@ -14,7 +14,6 @@ WITH_RARE = [name for name, family in FAMILIES.items() if family.rare]
 
 @pytest.mark.parametrize("name", WITH_RARE)
 def test_every_rare_trouble_of_a_family_is_in_few_seeds(name: str) -> None:
-    """The same ones each time."""
     family = FAMILIES[name]
     drawn = [rare_trouble(family, seed) for seed in SEEDS]
 
@@ -35,7 +34,6 @@ def test_plan_without_trouble_is_as_if_there_were_none(name: str, monkeypatch: p
 
 
 def test_family_without_rare_troubles_has_none() -> None:
-    """Whatever the seed."""
     family: Family = dataclasses.replace(FAMILIES["D1"], rare=())
 
     assert [trouble for seed in SEEDS for trouble in rare_trouble(family, seed)] == []

@@ -32,10 +32,8 @@ def test_what_was_not_reached_is_named(capsys: pytest.CaptureFixture[str]) -> No
 
 @pytest.mark.parametrize("lines, branches", [(94, 10), (100, 8)])
 def test_too_few_lines_or_branches_are_not_enough(lines: int, branches: int) -> None:
-    """Each has a bar of its own."""
     assert not print_reached({"_sender/compressor.py": _file(lines, branches)})
 
 
 def test_every_area_is_there() -> None:
-    """The parts that promises hang on."""
     assert {"sender", "accumulator", "connection"} <= AREAS.keys()

@@ -38,7 +38,6 @@ def orders(play: Callable[[ScheduledLoop, list[str]], None]) -> set[tuple[str, .
 
 
 def arrive(loop: ScheduledLoop, way: str, what: Callable[[], object], *, after_s: float) -> None:
-    """Let something arrive on a way."""
     loop.call_later(after_s, Passage(way, Node(1), what, []))
 
 
@@ -111,7 +110,6 @@ def test_callbacks_keep_their_order_and_an_arrival_comes_between_any_two_turns()
 
 
 def test_only_timers_of_one_time_change_places() -> None:
-    """A timer is never before one that is due earlier."""
     assert orders(timers) == {("earlier", "one", "other", "later"), ("earlier", "other", "one", "later")}
 
 
@@ -123,8 +121,6 @@ def test_woken_tasks_change_places_but_overtake_no_callback() -> None:
 
 
 def test_cancelled_timer_that_waits_for_its_turn_does_not_run() -> None:
-    """Whoever cancels it first is believed."""
-
     def play(loop: ScheduledLoop, happened: list[str]) -> None:
         timer = loop.call_later(0.0102, happened.append, "timer")
         arrive(loop, "a", timer.cancel, after_s=0.0101)
@@ -149,7 +145,6 @@ def test_no_timer_fires_before_its_time() -> None:
 
 
 def test_without_deviations_it_is_asyncio() -> None:
-    """In order of time, all at once."""
     assert live(DeviatingSchedule({}), arrivals) == ["a1", "b", "c", "a2"]
 
 
@@ -176,7 +171,6 @@ def test_priorities_find_what_plain_order_never_shows() -> None:
 
 @pytest.mark.parametrize("family", ["D2", "D8", "D16"])
 def test_no_invariant_is_broken_by_priorities(family: str) -> None:
-    """The whole producer; the seed decides this too."""
     verdicts = [live_through(draw_plan(family, 1, schedule="pct")) for _ in range(2)]
 
     assert [str(violation) for violation in verdicts[0].violations] == []
@@ -187,7 +181,6 @@ def test_no_invariant_is_broken_by_priorities(family: str) -> None:
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("family", ["D1", "D2", "D5", "D7", "D8", "D14", "D16", "D17"])
 def test_no_invariant_is_broken_by_more_priorities(family: str, seed: int) -> None:
-    """Some more, for those who have the time."""
     found = [str(violation) for violation in live_through(draw_plan(family, seed, schedule="pct")).violations]
 
     assert found == [], f"python -m tests.programs.simulation --family {family} --seed {seed} --schedule pct"

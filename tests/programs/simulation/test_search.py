@@ -66,7 +66,6 @@ def test_search_finds_what_one_deviation_does_not_show() -> None:
 
 
 def test_search_that_is_cut_short_says_so() -> None:
-    """Nobody takes it for a proof."""
     found = search(SCENES["flush_beside_sends"], most_schedules=3)
 
     assert (found.schedules, found.is_exhausted) == (3, False)

@@ -25,7 +25,6 @@ def test_no_invariant_is_broken(family: str, seed: int) -> None:
 @pytest.mark.parametrize("seed", range(2, 10))
 @pytest.mark.parametrize("family", FAMILIES)
 def test_no_invariant_is_broken_by_more_seeds(family: str, seed: int) -> None:
-    """The same, for those who have the time."""
     test_no_invariant_is_broken(family, seed)
 
 
@@ -52,7 +51,6 @@ def test_seed_decides_everything(family: str) -> None:
 
 
 def test_history_says_who_sent_what_and_what_the_brokers_did() -> None:
-    """Callers, producer, network, brokers, mischief."""
     events = "\n".join(live_through(draw_plan("D2", 3), is_recording=True).events)
 
     assert all(who in events for who in ("caller", "producer", "network", "broker", "nemesis", "log"))

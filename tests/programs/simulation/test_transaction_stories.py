@@ -45,23 +45,19 @@ def found(
 
 @pytest.mark.parametrize("end", [COMMITTED, UNKNOWN])
 def test_whole_transaction_is_right(end: TransactionEnd) -> None:
-    """Committed, or nobody knew."""
     assert found(end, logged(0, 1)) == []
 
 
 @pytest.mark.parametrize("end", [ABORTED, UNKNOWN])
 def test_nothing_of_a_transaction_is_right(end: TransactionEnd) -> None:
-    """Aborted, or nobody knew."""
     assert found(end, [], offset=-1) == []
 
 
 def test_committed_record_that_is_missing_is_found() -> None:
-    """Also when all of them are."""
     assert (found(COMMITTED, logged(0)), found(COMMITTED, [])) == (["TRANSACTION_END"], ["TRANSACTION_END"])
 
 
 def test_aborted_record_or_offset_that_is_there_is_found() -> None:
-    """One is enough."""
     assert (found(ABORTED, logged(1), offset=-1), found(ABORTED, [])) == (["TRANSACTION_END"], ["TRANSACTION_END"])
 
 

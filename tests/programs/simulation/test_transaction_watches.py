@@ -80,19 +80,16 @@ def test_pauses_that_are_too_short_or_too_long_are_found(waits_s: tuple[float, .
 
 
 def test_look_in_between_makes_no_pause_shorter() -> None:
-    """It belongs to the attempt that it goes ahead of."""
     assert (renewed_again_after(0.1), renewed_again_after(0.01)) == ([], ["PACE"])
 
 
 def test_second_batch_before_the_first_is_acknowledged_is_found() -> None:
-    """Under V1 always, under V2 after a refusal."""
     refused = (("send", 1), ("6", 1), ("send", 2), ("send", 3))
 
     assert (sent(("send", 1), ("send", 2)), sent(*refused, is_v1=False)) == (["IN_FLIGHT"], ["IN_FLIGHT"])
 
 
 def test_batches_behind_one_that_was_acknowledged_are_right() -> None:
-    """And under V2 those behind the first, too."""
     acknowledged = (("send", 1), ("0", 1), ("send", 2), ("send", 3))
 
     assert (sent(*acknowledged), sent(("send", 1), ("send", 2), is_v1=False)) == ([], [])
@@ -103,7 +100,6 @@ def test_batches_behind_one_that_was_acknowledged_are_right() -> None:
     [("INVALID_PRODUCER_EPOCH", False, 0), ("TRANSACTION_ABORTABLE", False, 1), ("ILLEGAL_GENERATION", True, 0)],
 )
 def test_transaction_that_fails_without_need_is_found(code: str, expected: int, *, is_stale: bool) -> None:
-    """Where no codes are made up."""
     story = TransactionStory(1, 0, 0.0, is_stale=is_stale)
     story.error = f"TransactionAbortableError: it must be aborted: TxnOffsetCommit of 'group-1': {code}: why"
 

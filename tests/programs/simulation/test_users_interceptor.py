@@ -34,7 +34,6 @@ def tell(interceptor: UsersInterceptor, *, ends: int) -> None:
 
 @pytest.mark.parametrize("more, found", [(0, []), (1, ["ENDS_ONCE"]), (-1, ["ENDS_ONCE"])])
 def test_each_record_that_passes_has_one_end(more: int, found: list[str]) -> None:
-    """Those it dropped have none."""
     interceptor, invariants = UsersInterceptor(Random(1)), []
     count = passed(interceptor, records=200)
     assert 0 < count < 200

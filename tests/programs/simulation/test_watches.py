@@ -41,7 +41,6 @@ def found_in_attempts(*times: float, **options: object) -> list[str]:
 
 
 def test_callback_before_that_of_an_earlier_record_is_found() -> None:
-    """Of one partition, at one moment."""
     assert found_in_callbacks(acknowledged(2), acknowledged(1)) == ["ORDER"]
 
 

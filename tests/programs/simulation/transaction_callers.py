@@ -82,7 +82,6 @@ class TransactionCaller:
         self._offsets = OffsetCaller(plan, self._whims, history)
 
     async def run(self, transactions: int) -> None:
-        """Send so many transactions."""
         for _ in range(transactions):
             if self._plan.user_faults and self._chance.random() < self._plan.family.cancels:
                 await self._impatiently()

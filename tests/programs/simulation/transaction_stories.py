@@ -45,12 +45,10 @@ class Place(NamedTuple):
     number: int
 
     def payload(self, filler: bytes) -> bytes:
-        """The value of the record."""
         return b"%d.%d|" % self + filler
 
     @classmethod
     def of(cls, record: LoggedRecord) -> "Place":
-        """Read it off a record."""
         transaction, number = (record.value or b"").split(b"|", 1)[0].split(b".")
         return cls(int(transaction), int(number))
 
@@ -97,8 +95,6 @@ class TransactionStory:
 
 
 class Outcome(NamedTuple):
-    """What is there in the end."""
-
     committed: Mapping[int, Sequence[LoggedRecord]]
     """What a reader of committed records sees, by partition."""
 

@@ -209,7 +209,6 @@ class TransactionWatch(WireWatch):
         self._asking.disturbed()
 
     def fired(self, code: str) -> None:
-        """A fault had an effect."""
         super().fired(code)
         self._was_upgraded = self._was_upgraded or code in {"upgrade", "downgrade"}
 
@@ -231,13 +230,11 @@ def _request_in(frame: bytes, api: ApiKey, version: int) -> object:
 
 
 def _adder(request: object) -> Claim:
-    """Who asks with an AddPartitionsToTxn."""
     asked = cast("Any", request)
     return Claim(asked.v3_and_below_producer_id, asked.v3_and_below_producer_epoch)
 
 
 def _who_asks(exchange: Exchange) -> Claim:
-    """Who asks with a request of one transaction."""
     asked = cast("Any", exchange.request())
     return Claim(asked.producer_id, asked.producer_epoch)
 

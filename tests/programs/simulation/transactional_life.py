@@ -126,7 +126,6 @@ class TransactionalRun(Run):
         return self._producer
 
     def number_of(self, producer: Producer) -> int:
-        """Which life that is, from 0 on."""
         return self._numbers[producer]
 
     def begin_story(self) -> TransactionStory:
@@ -161,7 +160,6 @@ class TransactionalRun(Run):
     # The life
 
     async def live(self) -> None:
-        """Chaos, healing, ends."""
         self._nemesis.begin()
         await self._succeed()
         share = max(1, self._plan.records // (6 * self._plan.clients))
@@ -346,7 +344,6 @@ class TransactionalRun(Run):
         return min((end for end in own if end > story.ended_at), default=story.ended_at) - story.began_at
 
     def _check_calm_transactions(self) -> None:
-        """Where nothing goes wrong, every commit succeeds."""
         for story in self._transactions:
             if story.error:
                 self._history.violated("CALM", str(story))

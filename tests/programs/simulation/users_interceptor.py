@@ -25,7 +25,6 @@ class UsersInterceptor(ProducerInterceptor):
         self._told = 0
 
     def on_send(self, record: ProducerRecord) -> ProducerRecord | None:
-        """Drop a record, or let it pass."""
         if self._errs and self._chance.random() < _DROPS:
             return None
         self._passed += 1
@@ -39,7 +38,6 @@ class UsersInterceptor(ProducerInterceptor):
         self._fail()
 
     def on_error(self, topic_partition: TopicPartition, error: Exception, headers: Headers) -> None:
-        """Count a record that failed."""
         del topic_partition, error, headers
         self._told += 1
         self._fail()

@@ -138,7 +138,6 @@ class WireWatch:
     # Faults
 
     def fired(self, code: str) -> None:
-        """A fault had an effect."""
         self.faults[code] += 1
 
     # Connections
@@ -152,7 +151,6 @@ class WireWatch:
         lately.append(now)
 
     def connected(self, transport: SimulatedTransport) -> None:
-        """A connection is there."""
         self._history.note("network", "connection %d to node %d is open", transport.number, transport.node.number)
 
     def lost(self, transport: SimulatedTransport) -> None:

@@ -108,7 +108,6 @@ class Soak:
         print(f"{now()} {sample}", flush=True)
 
     def totals(self) -> dict[str, object]:
-        """What was counted."""
         return {
             "kafka": self.asked.kafka,
             "minutes": self.asked.minutes,
@@ -138,7 +137,6 @@ async def read_back(bootstrap: str) -> dict[int, Log]:
 
 
 def arguments(given: Sequence[str]) -> argparse.Namespace:
-    """The command line."""
     parser = argparse.ArgumentParser(prog="python -m tests.programs.soak", description=__doc__)
     parser.add_argument("--minutes", type=float, default=45)
     parser.add_argument("--kafka", default="4.3.1")

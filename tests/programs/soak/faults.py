@@ -55,7 +55,6 @@ class Nemesis:
         await self._come_back(node_id)
 
     async def restart(self, node_id: int) -> None:
-        """As an operator does it."""
         await self._kafka.kill(node_id, signal.SIGTERM)
         await self._come_back(node_id)
 

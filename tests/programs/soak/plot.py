@@ -53,5 +53,4 @@ def fault_line(at: float, what: str, *, top: int, end: float) -> str:
 
 
 def x_of(at: float, end: float) -> float:
-    """Where a time is, from left to right."""
     return LEFT + at / end * (WIDTH - LEFT - 20)

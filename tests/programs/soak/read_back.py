@@ -21,8 +21,6 @@ SILENCE_S = 30.0
 
 @dataclass(slots=True)
 class PartitionLog:
-    """One partition."""
-
     end_offset: int
     """All records that were ever written to it."""
     read: int = 0

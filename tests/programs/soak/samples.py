@@ -18,8 +18,6 @@ TICK_S = 0.01
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """One moment."""
-
     at_s: float
     """Since the beginning."""
     rss_mib: float
@@ -54,7 +52,6 @@ class Sampler:
         self._lag_s = 0.0
 
     async def run(self, show: Callable[[Sample], None]) -> None:
-        """Take samples until cancelled."""
         ticking = asyncio.create_task(self._tick(), name="soak-ticks")
         began, before, last = time.monotonic(), self._producer.statistics().records_acknowledged, time.monotonic()
         try:

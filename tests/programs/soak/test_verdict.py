@@ -45,7 +45,6 @@ def log_of(**changed: object) -> Log:
 
 
 def test_steady_run_has_grown_nothing() -> None:
-    """Nor has one whose memory wavers."""
     samples = [
         dataclasses.replace(each, rss_mib=each.rss_mib + step % 7) for step, each in enumerate(run_of(lag_ms=50.0))
     ]
@@ -54,7 +53,6 @@ def test_steady_run_has_grown_nothing() -> None:
 
 
 def test_growth_is_seen() -> None:
-    """Of memory, objects, tasks, files and threads."""
     found = grown(run_of(rss_mib=60.0, objects=8_000, tasks=30, files=30, threads=3))
 
     assert [each.split()[0] for each in found] == ["memory", "objects", "tasks:", "files:", "threads:"]
@@ -77,12 +75,10 @@ def test_lost_doubled_and_swapped_records_are_seen() -> None:
 
 
 def test_failed_records_are_no_pass() -> None:
-    """No fault lasts as long as their deadline."""
     assert wrong({0: log_of(), 1: log_of(end_offset=998)}, ACCEPTED, 2) != []
 
 
 def test_plot_shows_each_figure_and_each_fault() -> None:
-    """As well-formed SVG."""
     picture = ET.fromstring(svg(run_of(rss_mib=3.0), [(60.0, "kill node 1")], "a <title>"))
 
     kinds = [element.tag.rpartition("}")[2] for element in picture]

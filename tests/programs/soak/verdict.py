@@ -36,7 +36,6 @@ def growth(samples: Sequence[Sample], field: str) -> float:
 
 
 def grown(samples: Sequence[Sample]) -> list[str]:
-    """What has grown that should not."""
     middle = samples[len(samples) // 2]
     found = []
     if (memory := growth(samples, "rss_mib")) > MOST_MEMORY_MIB:

@@ -27,8 +27,6 @@ HEAD = struct.Struct(">ihhi")
 
 @dataclass(slots=True)
 class Way:
-    """One connection."""
-
     client: asyncio.StreamWriter
     reader: asyncio.StreamReader
     """From the broker."""
@@ -81,7 +79,6 @@ class HoldingLink:
         self._holds = lambda _: False
 
     async def holding(self) -> None:
-        """Return when something is held."""
         await self._until(lambda: any(way.held for way in self._ways))
 
     async def release(self) -> list[tuple[ApiKey, set[int]]]:

@@ -25,7 +25,6 @@ Request = tuple[ApiKey, int]
 
 
 def steps_of_page(column: int) -> list[str]:
-    """The requests of each row."""
     _, _, table = PAGE.read_text("utf-8").partition(HEAD)
     rows = [line.split("|") for line in table.splitlines()[2:]]
     return [row[column + 1].strip() for row in rows[: next(n for n, row in enumerate(rows) if len(row) < 4)]]
@@ -77,7 +76,6 @@ async def steps(producer: Producer, topics: tuple[str, str], asked: Callable[[],
 @on_every_release
 @in_virtual_time
 async def test_embedded_cluster_is_asked_what_the_page_says(release: Release) -> None:
-    """And nothing twice."""
     async with cluster_of(release, topics={"t": 2, "orders": 1}) as cluster:
         producer = Producer(cluster.bootstrap_servers, transactional_id="billing-1")
         found = await steps(producer, ("t", "orders"), lambda: [(it.api, it.version) for it in cluster.requests])
@@ -89,7 +87,6 @@ async def test_embedded_cluster_is_asked_what_the_page_says(release: Release) ->
 @pytest.mark.kafka
 @pytest.mark.slow
 async def test_real_kafka_is_asked_what_the_page_says(proxied_kafka: Proxied) -> None:
-    """On each broker line."""
     kafka, port, release = proxied_kafka
     proxied = kafka.node(1).ports.proxied
     assert proxied is not None

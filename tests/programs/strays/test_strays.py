@@ -41,13 +41,11 @@ class Place:
         return Producer(self.servers, transactional_id=f"id-{self.topic}", **settings)  # type: ignore[arg-type]
 
     async def read(self, isolation: str) -> list[bytes]:
-        """What another client finds, past the link."""
         return await asyncio.to_thread(read, self.kafka.bootstrap_servers, self.topic, isolation)
 
 
 @pytest.fixture
 async def place(proxied_kafka: Proxied) -> AsyncIterator[Place]:
-    """The link is open."""
     kafka, port, _ = proxied_kafka
     proxied = kafka.node(1).ports.proxied
     assert proxied is not None
@@ -61,7 +59,6 @@ async def place(proxied_kafka: Proxied) -> AsyncIterator[Place]:
 
 
 async def send(producer: Producer, topic: str, value: bytes) -> None:
-    """To partition 0, and wait."""
     await producer.send(topic, value, partition=0)
 
 
@@ -145,7 +142,6 @@ async def abort_with_stray_offsets(place: Place, producer: Producer) -> None:
 
 
 async def committed_offset(place: Place, producer: Producer) -> int | None:
-    """Of partition 0."""
     partition = TopicPartition(place.topic, 0)
     found = (await producer.committed_offsets(place.group, [partition]))[partition]
     return None if found is None else found.offset

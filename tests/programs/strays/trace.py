@@ -34,8 +34,6 @@ OF_NO_INTEREST = {
 
 
 class Asked(NamedTuple):
-    """A request."""
-
     api: ApiKey
     version: int
     frame: bytes
@@ -98,13 +96,11 @@ def told(asked: Asked, answer: bytes) -> Iterator[str]:
 
 
 def line(head: str, message: type, body: bytes) -> str:
-    """A message, as one line."""
     entity, _ = import_module("kio.serial").entity_reader(message)(body, 0)
     return f"{head:22} {' '.join(fields_of(entity))}"
 
 
 def fields_of(value: object, name: str = "") -> Iterator[str]:
-    """Each field that says something."""
     if dataclasses.is_dataclass(value):
         for field in dataclasses.fields(value):
             yield from fields_of(getattr(value, field.name), field.name)
@@ -140,7 +136,6 @@ async def trace(release: str) -> Sequence[str]:
 
 
 async def transact(bootstrap: str, transactional_id: str) -> None:
-    """Start, one transaction, close."""
     async with Producer(bootstrap, transactional_id=transactional_id) as producer, producer.transaction() as txn:
         await txn.send(TOPIC, b"a")
         await txn.send(TOPIC, b"b")
@@ -148,7 +143,6 @@ async def transact(bootstrap: str, transactional_id: str) -> None:
 
 
 def main(given: Sequence[str]) -> None:
-    """Print it."""
     parser = argparse.ArgumentParser(prog="python -m tests.programs.strays.trace", description=__doc__)
     parser.add_argument("--kafka", choices=[*RELEASES], default="4.3.1")
     print("\n".join(asyncio.run(trace(parser.parse_args(given).kafka))))

@@ -21,7 +21,6 @@ CLOSE_LATE_S = 1.0
 
 
 def check_cell(folder: Path) -> Verdict:
-    """Check everything."""
     verdict = Verdict()
     cell, events = load_cell(folder), load_events(folder)
     histories = load_histories(sorted(folder.glob("history-*.bin")), verdict)
@@ -36,7 +35,6 @@ def check_cell(folder: Path) -> Verdict:
 
 
 def _check_histories(cell: Cell, histories: Histories, ends: list[End], *, verdict: Verdict) -> None:
-    """ENDS_ONCE, and the counts."""
     limits = cell["limits"]
     limit_us = int((limits["delivery_timeout_ms"] + limits["max_block_ms"]) * 1000 + BUSY_S * 1e6)
     outcomes: dict[str, Counter[str]] = {topic["name"]: Counter() for topic in cell["topics"].values()}

@@ -16,16 +16,12 @@ from tests.programs.chaos.checker.losses import Event
 
 
 class Topic(TypedDict):
-    """One topic of a cell."""
-
     name: str
     idempotent: bool
     """Its records are sent with idempotence, which goes with acks=all; else with acks=1."""
 
 
 class Limits(TypedDict):
-    """Milliseconds."""
-
     request_timeout_ms: int
     delivery_timeout_ms: int
     max_block_ms: int
@@ -45,8 +41,6 @@ class Cell(TypedDict):
 
 
 class Close(TypedDict):
-    """How one client closed."""
-
     client: int
     seconds: float
     timeout_s: float
@@ -54,8 +48,6 @@ class Close(TypedDict):
 
 
 class End(TypedDict):
-    """What a producer process says at its end."""
-
     clients: list[int]
     """Its clients' numbers: from this, below that."""
     closes: list[Close]

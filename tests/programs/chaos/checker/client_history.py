@@ -17,7 +17,6 @@ class ClientHistory:
     """What one client did: arrays with an element for each of its records."""
 
     def __init__(self, client: int) -> None:
-        """An empty history."""
         self.client = client
         self.outcome = bytearray()
         """`Kind` of the outcome; INVOKE while there is none."""
@@ -38,7 +37,6 @@ class ClientHistory:
         return len(self.outcome)
 
     def take(self, row: Row, verdict: Verdict) -> None:
-        """Add a row of the file."""
         if row.kind == Kind.INVOKE:
             self._invoke(row, verdict)
         else:
@@ -83,7 +81,6 @@ Histories = dict[int, ClientHistory]
 
 
 def load_histories(files: Iterable[Path], verdict: Verdict) -> Histories:
-    """Every client of every file."""
     histories: Histories = {}
     for file in files:
         for row in read_history(file):

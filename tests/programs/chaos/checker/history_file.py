@@ -25,8 +25,6 @@ FLUSH_BYTES = 1 << 16
 
 
 class Kind(enum.IntEnum):
-    """What a row tells."""
-
     INVOKE = 1
     """The record is about to be given to the producer."""
     OK = 2
@@ -54,7 +52,6 @@ class HistoryWriter:
     """Appends rows; `flush` hands them to the system. Not for several threads."""
 
     def __init__(self, file: Path) -> None:
-        """Make the file."""
         self._rows = bytearray()
         self._file = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
 
@@ -65,14 +62,12 @@ class HistoryWriter:
             self.flush()
 
     def flush(self) -> None:
-        """Hand over what was appended."""
         view = memoryview(bytes(self._rows))
         self._rows.clear()
         while view:
             view = view[os.write(self._file, view) :]
 
     def close(self) -> None:
-        """Flush and close."""
         self.flush()
         os.close(self._file)
 

@@ -21,7 +21,6 @@ class LogCheck:
     """One dump and the histories it is held against."""
 
     def __init__(self, dump: Path, histories: Histories, verdict: Verdict, *, idempotent: bool) -> None:
-        """Nothing is read yet."""
         self.covered: Covered = load_coverage(dump)
         self.counts: Counter[str] = Counter()
         self._dump = dump
@@ -54,7 +53,6 @@ class LogCheck:
             self._judge_missing(self._histories[client], n, events)
 
     def found(self, client: int, n: int) -> int:
-        """ABSENT, ELSEWHERE or IN_PLACE."""
         return self._found[client][n] if client in self._found else ABSENT
 
     def must_hold(self, history: ClientHistory, n: int) -> bool:
@@ -68,7 +66,6 @@ class LogCheck:
         )
 
     def _take(self, row: LogRow) -> None:
-        """One record of the log."""
         self.counts["records"] += 1
         if not self._idempotent:
             self._partitions[row.partition].append(row.offset, row.leader_epoch)
@@ -120,7 +117,6 @@ class LogCheck:
                     yield client, n
 
     def _judge_missing(self, history: ClientHistory, n: int, events: Sequence[Event]) -> None:
-        """Lost, moved, or explained."""
         partition, offset = history.partition[n], history.offset[n]
         text = (
             f"client {history.client} n={n} acknowledged at {partition}:{offset}, time {history.ended_us[n]} us, "
@@ -149,7 +145,6 @@ class LogCheck:
         return -1
 
     def _name(self, row: LogRow) -> str:
-        """The record, for a message."""
         where = f"{row.partition}:{row.offset} epoch {row.leader_epoch} in {self._dump.name}"
         return f"client {row.client} n={row.n} at {where}"
 

@@ -26,8 +26,6 @@ LOG_ROW = struct.Struct("<BxhiI4xQqq")
 
 
 class Finding(enum.IntEnum):
-    """What a record in the log is."""
-
     OURS = 0
     """Its digest is right, and it is where it says it belongs."""
     CORRUPT = 1
@@ -81,12 +79,10 @@ def load_coverage(file: Path) -> Covered:
 
 
 def read_dump(file: Path) -> Iterator[LogRow]:
-    """The rows of a dump."""
     with file.open("rb") as rows:
         while chunk := rows.read(LOG_ROW.size * 4096):
             yield from map(LogRow._make, LOG_ROW.iter_unpack(chunk))
 
 
 def _beside(file: Path) -> Path:
-    """Where the coverage of a dump is."""
     return file.with_suffix(".json")

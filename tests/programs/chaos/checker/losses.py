@@ -44,12 +44,10 @@ class PartitionLog:
     """Offsets and leader epochs of one partition as it was found, in order."""
 
     def __init__(self) -> None:
-        """An empty one."""
         self.offsets = array("q")
         self.epochs = array("i")
 
     def append(self, offset: int, epoch: int) -> None:
-        """One more record."""
         self.offsets.append(offset)
         self.epochs.append(epoch)
 

@@ -21,8 +21,6 @@ DIGEST_BYTES = 32
 
 
 class Payload(NamedTuple):
-    """What a record says of itself."""
-
     client: int
     stream: int
     topic: int
@@ -32,7 +30,6 @@ class Payload(NamedTuple):
 
 
 def encode(payload: Payload, filler: bytes = b"") -> bytes:
-    """The record's value."""
     client, stream, topic, partition, n, sent_ms = payload
     body = HEADER.pack(MAGIC, client, stream, topic, partition, n, sent_ms) + filler
     return body + hashlib.sha256(body).digest()

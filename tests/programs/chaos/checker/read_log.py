@@ -128,7 +128,6 @@ def write_dump(out: Path, number: int, found: Iterator[confluent_kafka.Message])
 
 
 def dump_row(message: confluent_kafka.Message, number: int) -> bytes:
-    """One record as a row."""
     payload = decode(message.value())
     partition, epoch = message.partition(), message.leader_epoch()
     finding, client, n = Finding.CORRUPT, 0, 0

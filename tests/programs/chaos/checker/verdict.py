@@ -24,18 +24,15 @@ class Verdict:
     """Counts and times."""
 
     def add(self, check: str, text: str) -> None:
-        """One violation."""
         self.violations[check] += 1
         if self.violations[check] <= TOLD_AT_MOST:
             self.told.append(f"{check}: {text}")
 
     @property
     def is_clean(self) -> bool:
-        """Whether nothing was violated."""
         return not self.violations
 
     def as_json(self) -> dict[str, object]:
-        """For a file."""
         return {
             "violations": dict(sorted(self.violations.items())),
             "told": self.told,
@@ -43,7 +40,6 @@ class Verdict:
         }
 
     def lines(self) -> Iterator[str]:
-        """For people."""
         for check, count in sorted(self.violations.items()):
             yield f"{check} violated {count} times ({CHECKS[check]})"
         yield from self.told

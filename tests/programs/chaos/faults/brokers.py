@@ -98,7 +98,6 @@ async def elect_leaders(arena: Arena) -> AsyncIterator[Strike]:
 
 
 async def restart_cleanly(arena: Arena, node: int) -> None:
-    """SIGTERM, start, ready."""
     await arena.cluster.kill(node, signal.SIGTERM)
     await arena.cluster.restart(node)
 

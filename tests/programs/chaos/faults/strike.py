@@ -10,8 +10,6 @@ from tests.programs.chaos.arena import Arena
 
 @dataclass(frozen=True, slots=True)
 class Strike:
-    """What a fault struck."""
-
     hold_s: float
     """How long it is to stay; 0 where all of it has happened already."""
 

@@ -21,7 +21,6 @@ class ErrorLog(logging.Handler):
     """Keeps what is logged at ERROR, by anybody."""
 
     def __init__(self) -> None:
-        """Nothing logged yet."""
         super().__init__(logging.ERROR)
         self.with_cause: list[str] = []
         self.without_cause: list[str] = []
@@ -54,7 +53,6 @@ async def produce(orders: Orders, errors: ErrorLog) -> None:
 
 
 def main() -> None:
-    """Do as the orders say."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever started us ends us
     orders = loads(sys.argv[1])
     errors = ErrorLog()

@@ -8,8 +8,6 @@ from typing import Any
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Orders:
-    """One workload of one cell."""
-
     name: str
     """Of the process; its files are FOLDER/history-NAME.bin and FOLDER/end-NAME.json."""
 
@@ -31,20 +29,16 @@ class Orders:
     """Of `Producer`."""
 
     def dumps(self) -> str:
-        """As text."""
         return json.dumps(dataclasses.asdict(self))
 
     @property
     def history_file(self) -> Path:
-        """Where it writes what it does."""
         return Path(self.folder, f"history-{self.name}.bin")
 
     @property
     def end_file(self) -> Path:
-        """Where it writes how it ended."""
         return Path(self.folder, f"end-{self.name}.json")
 
 
 def loads(text: str) -> Orders:
-    """The orders in a text."""
     return Orders(**json.loads(text))

@@ -22,7 +22,6 @@ class RecordingClient:
     """One producer object and its part of the history."""
 
     def __init__(self, orders: Orders, client: int, history: HistoryWriter) -> None:
-        """Not started yet."""
         self.producer = Producer(orders.bootstrap, client_id=f"chaos-{client}", **orders.options)
         self.client = client
         self.partitions = 1

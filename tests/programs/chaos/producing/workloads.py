@@ -41,7 +41,6 @@ class Workload:
     """Runs until `stop` is set; counts what the end of the process tells."""
 
     def __init__(self, orders: Orders, history: HistoryWriter) -> None:
-        """Nothing runs yet."""
         self.stop = asyncio.Event()
         self.closes: list[Close] = []
         self.failed_starts = 0
@@ -50,7 +49,6 @@ class Workload:
         self._history = history
 
     async def run(self) -> None:
-        """Do as the orders say."""
         async with asyncio.TaskGroup() as tasks:
             flushing = tasks.create_task(self._flush_history())
             await (self._steady() if self._orders.workload == "steady" else self._short())
@@ -93,13 +91,11 @@ class Workload:
                 return client
 
     async def _look_for_partitions(self, client: RecordingClient) -> None:
-        """Use partitions that are new."""
         while True:
             await asyncio.sleep(LOOK_S)
             await client.look_for_partitions()
 
     async def _stream(self, client: RecordingClient, stream: int) -> None:
-        """One task's share of the rate."""
         rate, sent, began = self._orders.rate / STREAMS, 0.0, time.monotonic()
         while not self.stop.is_set():
             due = (time.monotonic() - began) * rate

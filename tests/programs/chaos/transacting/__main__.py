@@ -13,7 +13,6 @@ from tests.programs.chaos.transacting.ten_records import TenRecords
 
 
 async def main() -> None:
-    """Run until SIGTERM."""
     folder, bootstrap, topic, name, *transactional_ids = sys.argv[1:]
     kind = Teller if name == TELLER else TenRecords
     everybody = [

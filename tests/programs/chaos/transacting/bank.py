@@ -35,18 +35,14 @@ class Balance(NamedTuple):
     amount: int
 
     def encode(self) -> bytes:
-        """As the record's value."""
         return json.dumps(self).encode()
 
 
 def decode_balance(value: bytes) -> Balance:
-    """What a record says."""
     return Balance(*json.loads(value))
 
 
 class Teller(Transacting):
-    """The process."""
-
     goes_on_without_knowing = False
 
     def __init__(self, *arguments: str) -> None:
@@ -68,7 +64,6 @@ class Teller(Transacting):
         self._balances = dict.fromkeys(range(ACCOUNTS), AT_FIRST) | found
 
     async def fill(self, txn: Transaction, life: str, number: int) -> Delivery:
-        """One transfer."""
         giver, taker = self.rng.sample(range(ACCOUNTS), 2)
         amount = self.rng.randint(1, 100)
         self._wanted = {giver: self._balances[giver] - amount, taker: self._balances[taker] + amount}
@@ -78,7 +73,6 @@ class Teller(Transacting):
         return delivery
 
     def note_end(self, *, is_committed: bool) -> None:
-        """Believe in what is committed."""
         if is_committed:
             self._balances |= self._wanted
 

@@ -81,7 +81,6 @@ def group_offsets(bootstrap: str) -> list[int]:
 
 
 def reader(bootstrap: str) -> confluent_kafka.Consumer:
-    """Of what is committed."""
     return confluent_kafka.Consumer(
         {
             "bootstrap.servers": bootstrap,

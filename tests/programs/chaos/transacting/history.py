@@ -19,8 +19,6 @@ PARTITIONS = 3
 
 
 class What(StrEnum):
-    """What a line tells."""
-
     BEGIN = "begin"
     COMMITTED = "committed"
     ABORTED = "aborted"
@@ -29,8 +27,6 @@ class What(StrEnum):
 
 
 class Line(NamedTuple):
-    """One line."""
-
     transactional_id: str
     life: str
     number: int
@@ -65,8 +61,6 @@ def read_lines(folder: Path) -> Iterator[Line]:
 
 
 class Value(NamedTuple):
-    """What a record says of itself."""
-
     transactional_id: str
     life: str
     number: int
@@ -74,10 +68,8 @@ class Value(NamedTuple):
     """Within the transaction, from 0."""
 
     def encode(self) -> bytes:
-        """As the record's value."""
         return json.dumps(self).encode()
 
 
 def decode_value(value: bytes) -> Value:
-    """What a record says."""
     return Value(*json.loads(value))

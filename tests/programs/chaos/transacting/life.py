@@ -55,7 +55,6 @@ class Transacting(ABC):
         self._lives = 0
 
     async def run(self) -> None:
-        """Life after life."""
         while not self.stop.is_set():
             self._lives += 1
             life = f"{self._name}.{os.getpid()}.{self._lives}"

@@ -109,7 +109,6 @@ class Session:
             await asyncio.sleep(self._rng.uniform(*CALM_S))
 
     async def _strike_client(self, kind: str) -> str:
-        """W7 or W8, of one process."""
         running = [name for name, process in self._processes.items() if process.is_running]
         name = self._rng.choice(running or ["alone-1"])
         process = self._processes[name]

@@ -11,8 +11,6 @@ VISIBLE_AFTER_ALL = "unknown or killed, and visible"
 
 @dataclass(slots=True)
 class Totals:
-    """Of sessions."""
-
     sessions: int = 0
     seconds: int = 0
     ends: Counter[str] = field(default_factory=Counter)
@@ -46,7 +44,6 @@ class Totals:
         return sum(self.ends[end] for end in ENDS)
 
     def rows(self) -> Iterator[tuple[str, int]]:
-        """What there is, and how much of it."""
         yield "sessions", self.sessions
         yield "minutes", round(self.seconds / 60)
         yield "transactions", self.transactions
