@@ -49,7 +49,7 @@ class Never(int):
 
 
 class Lazy(tuple[str, bytes]):
-    """A pair that makes its name anew each time it is looked at, and another one."""
+    """A pair that makes another name each time it is read."""
 
     __slots__ = ()
 
@@ -199,7 +199,7 @@ async def test_too_large_record_says_what_became_of_it(producer: Producer) -> No
 
 
 async def test_record_larger_than_the_buffer_can_ever_give_is_refused(one_broker: FakeCluster) -> None:
-    """At the call, naming the option; waiting would be for ever."""
+    """The error comes at the call and names the option: the record could never fit."""
     async with Producer(one_broker.bootstrap_servers, buffer_memory=100_000) as small:
         with pytest.raises(RecordTooLargeError, match="buffer_memory"):
             small.send("orders", bytes(90_000))
@@ -488,7 +488,7 @@ def options_id(options: dict[str, object]) -> str:
 
 @pytest.mark.parametrize("options", OUT_OF_RANGE, ids=options_id)
 def test_option_out_of_range_is_refused(options: dict[str, object]) -> None:
-    """A ValueError of ours that names option and value; the next producer is none the worse for it."""
+    """The ValueError is a ConfigurationError that names option and value; a valid producer can be made afterwards."""
     with pytest.raises(ConfigurationError) as caught:
         Producer("h:9092", **options)  # type: ignore[arg-type]
 

@@ -105,7 +105,7 @@ def test_partition_that_an_answer_leaves_out_has_no_leader_and_keeps_its_epoch()
 
 
 def test_new_topic_id_replaces_everything() -> None:
-    """Deleted and made again: epochs and partitions begin anew."""
+    """Deleted and created again: epochs and partitions start again."""
     cluster = knowing(seen((1, 50), (1, 50))).merge(answer(seen((2, 0), topic_id=OTHER_ID)), 2.0)
 
     assert cluster.leader_of("a", 0) == 2
@@ -225,7 +225,7 @@ class TestWithoutTopicIds:
         assert (cluster.leader_of("a", 0), cluster.topic_id("a")) == (2, ID)
 
     def test_one_broker_is_believed_in_the_end(self) -> None:
-        """It may be the only one that answers; nobody is behind for as long."""
+        """The only broker that answers is believed after a while: no broker is behind for that long."""
         cluster = Cluster.empty().merge(answer(self.OLD), 1.0)
         leaders = []
         for now in (2.0, 2.0 + 0.9 * SAME_BROKER_S, 2.0 + SAME_BROKER_S):
@@ -265,7 +265,7 @@ class TestWithoutTopicIds:
         assert self.smaller((1, False, 2), (2, False, 2), (3, False, 2)) == [3, 3, 3]
 
     def test_fewer_partitions_are_believed_when_two_brokers_agree(self) -> None:
-        """The topic was made again; those that are gone refuse every record, for ever."""
+        """The topic was created again; the old partitions refuse every record."""
         assert self.smaller((1, True, 2), (1, True, 2), (2, True, 2)) == [3, 3, 2]
         assert self.smaller((1, True, 2), (2, True, 1), (3, True, 1)) == [3, 3, 1]
 

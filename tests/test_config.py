@@ -44,7 +44,7 @@ def test_bootstrap_servers_are_read(given: object, expected: object) -> None:
 
 
 def test_bootstrap_servers_keep_one_spelling() -> None:
-    """Whatever was given, the field holds host:port texts."""
+    """The field holds host:port texts for every accepted form."""
     assert ProducerConfig(bootstrap_servers=" a:1,[::1]:2").bootstrap_servers == ("a:1", "[::1]:2")
 
 
@@ -86,7 +86,7 @@ def test_bootstrap_servers_are_refused(given: object, message: str) -> None:
 
 @pytest.mark.parametrize("given", [None, 9092, b"h:9092", {"h:9092"}, {"h": 9092}, [9092], [("h", 9092)]])
 def test_bootstrap_servers_of_another_type_are_refused(given: object) -> None:
-    """A set has no order, bytes are no text, a pair is no text."""
+    """A set has no order, and bytes or a pair are not text."""
     with pytest.raises(ConfigurationTypeError, match=r"^bootstrap_servers(\[0\])? must be a str"):
         ProducerConfig(bootstrap_servers=given)
 

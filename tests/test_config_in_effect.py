@@ -204,7 +204,7 @@ def test_plugins_are_kept_as_they_are() -> None:
 
 
 def test_config_is_frozen() -> None:
-    """Nobody changes a running producer's configuration."""
+    """The configuration of a running producer cannot be changed."""
     with pytest.raises(dataclasses.FrozenInstanceError):
         config().linger_ms = 1  # type: ignore[misc]
 

@@ -105,7 +105,7 @@ def test_dropped_record_ends_the_chain() -> None:
 
 
 def test_interceptors_that_let_a_dropped_record_pass_are_told() -> None:
-    """One that counts what is on its way would count for ever; those behind the drop never saw the record."""
+    """An interceptor that counts pending records would never reach zero; those behind the drop never saw the record."""
     heard: list[object] = []
     chain = InterceptorChain([AppendsToValue(b"1", heard), Drops(), AppendsToValue(b"2", heard)], ListLog())
 

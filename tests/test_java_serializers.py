@@ -97,7 +97,7 @@ def test_value_that_java_could_not_have_is_refused(serializer: object, value: ob
 
 
 def test_numbers_that_are_not_pythons_own_are_accepted() -> None:
-    """Whatever says exactly which integer or real number it is."""
+    """Types that say exactly which integer or real number they hold are taken."""
 
     class Index:
         def __index__(self) -> int:

@@ -44,7 +44,7 @@ def test_histogram_is_at_most_a_sixteenth_off(latency_s: float) -> None:
 
 @given(st.lists(st.floats(0, 1e9), min_size=1, max_size=30), st.floats(0, 1), st.floats(0, 1))
 def test_histogram_quantiles_grow(latencies: list[float], one: float, other: float) -> None:
-    """A higher fraction never gives a lower latency, whatever was recorded."""
+    """A higher fraction never gives a lower latency."""
     histogram = LatencyHistogram()
     for latency in latencies:
         histogram.record(latency)
@@ -56,7 +56,7 @@ def test_histogram_quantiles_grow(latencies: list[float], one: float, other: flo
 
 
 def test_histogram_takes_a_negative_time_as_none() -> None:
-    """A clock that stands still must not break a delivery."""
+    """A clock that does not advance must not break a delivery."""
     histogram = LatencyHistogram()
     histogram.record(-1.0)
 

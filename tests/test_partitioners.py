@@ -67,7 +67,7 @@ def test_murmur2_equals_the_reference(key: bytes, count: int) -> None:
 def test_partition_of_what_is_no_key_or_of_none_is_refused(  # noqa: PLR0917  # one row
     key: object, count: int, kind: type[Exception], message: str
 ) -> None:
-    """By name, whatever a partitioner of one's own passes on."""
+    """Keywords are passed by name, through any wrapping partitioner."""
     with pytest.raises(kind, match=message):
         partition_for_key(key, count)  # type: ignore[arg-type]
 

@@ -162,7 +162,7 @@ def test_record_metadata_equals_aiokafkas() -> None:
 
 
 def test_producer_record_normalizes_headers() -> None:
-    """Whatever iterable was given, the record holds a tuple."""
+    """The record holds a tuple for any iterable that was given."""
     record = ProducerRecord("t", b"v", headers=[["a", b"1"]])  # type: ignore[arg-type]
 
     assert record.headers == (("a", b"1"),)

@@ -62,7 +62,7 @@ def test_bound_serializer_returns_bytes(serializer: object, value: object, expec
 
 
 def test_bound_serializer_leaves_null_alone() -> None:
-    """A tombstone stays one, whatever the serializer would make of None."""
+    """A tombstone stays a tombstone, whichever serializer is set."""
     assert bind_serializer("value_serializer", JsonSerializer())("t", None) is None
 
 

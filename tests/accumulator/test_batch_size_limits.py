@@ -1,4 +1,4 @@
-"""Limits of topics whose batches were refused as too large: found with few refusals, and not kept for ever."""
+"""Batch size limits of topics whose batches were refused as too large: found with few refusals, and raised again."""
 
 import pytest
 

@@ -54,7 +54,7 @@ def test_loan_is_the_next_power_of_two_and_a_large_one_is_exact(size: int, capac
 
 
 def test_batch_size_that_is_no_power_of_two_has_a_list_of_its_own() -> None:
-    """Batches of the usual size are kept for the next use whatever that size is."""
+    """Batches of the usual size are kept for the next use, for any usual size."""
     pool = pool_of(batch_size=5000)
 
     pool.give_back(lend(pool, 4097))
@@ -158,7 +158,7 @@ def test_shared_chunk_is_back_when_every_part_gave_it_back() -> None:
 
 
 def test_compressed_batch_gives_back_what_it_no_longer_needs() -> None:
-    """The loan shrinks to the compressed bytes, and whoever waits for memory is told."""
+    """The loan shrinks to the compressed bytes, and waiters for memory are notified."""
     returns = Returns()
     pool = BufferPool(TOTAL, BATCH, on_return=returns.note)
     chunk = lend(pool, BATCH)
@@ -252,7 +252,7 @@ class Owner:
 
 
 def test_pool_that_is_collected_before_its_readers_raises_nothing() -> None:
-    """A producer that nobody closed goes in any order of its parts; pytest fails on what is raised then."""
+    """The parts of an unclosed producer are freed in any order; pytest fails on what is raised then."""
     owners = [Owner() for _ in range(3)]
 
     owners.clear()
@@ -274,7 +274,7 @@ class AnyUse(RuleBasedStateMachine):
 
     @rule(target=chunks, size=st.integers(1, TOTAL // 2), node_id=st.sampled_from((None, 1, 2, 3, 4)))
     def lend(self, size: int, node_id: int | None) -> Chunk | None:
-        """One that nobody else holds or reads, or none."""
+        """Return a chunk without other holders or readers, or None."""
         chunk = self.pool.try_lend(size, node_id)
         if chunk is not None:
             assert chunk not in self.held
@@ -324,7 +324,7 @@ class AnyUse(RuleBasedStateMachine):
 
     @invariant()
     def bound_holds(self) -> None:
-        """Lent are exactly the chunks that somebody holds or reads, and never more than the total."""
+        """Lent bytes are those of the chunks that are held or read, and never more than the total."""
         chunks = {*self.held, *(chunk for chunk, _ in self.views)}
         assert self.pool.lent_bytes == sum(chunk.capacity for chunk in chunks) <= TOTAL
         assert self.pool.lent_bytes + self.pool.free_bytes + self.pool.unallocated_bytes == TOTAL

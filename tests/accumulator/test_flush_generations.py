@@ -61,7 +61,7 @@ def test_flush_waits_for_earlier_flushes_too() -> None:
 
 
 def test_split_batch_is_waited_for_until_its_last_part() -> None:
-    """The parts belong to the generation of their batch, whatever has been flushed since."""
+    """The parts belong to the generation of their batch, also after later flushes."""
     generations = FlushGenerations(Finished().note)
     batch = generations.enter()
     closed = generations.close()

@@ -1,4 +1,4 @@
-"""Partitions that have something to send and no leader: metadata is asked for their topics, whoever of them is left."""
+"""Partitions that have something to send and no leader: metadata is asked for their topics."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""When the linger of one batch is over, the others for its node go with it, and nobody else's."""
+"""When the linger of one batch is over, the others for its node are sent with it, and no others."""
 
 from tests.fakes.core_parts import CoreParts, values
 

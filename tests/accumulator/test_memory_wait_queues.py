@@ -172,7 +172,7 @@ def held_up_lines(partitions: int, first: bytes, node_id: int = 1) -> tuple[Queu
 def test_waiting_in_vain_costs_the_same_for_however_many_partitions_are_held_up(
     partitions: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each turn tries whoever waits: were it each of them, a thousand would leave no time for anything else."""
+    """Each turn tries one waiter: trying all of a thousand would leave no time for anything else."""
     queue, _ = held_up_lines(partitions, CHUNK)
     asked: list[int] = []
     monkeypatch.setattr(queue.core.pool, "try_lend", lambda size, *_, **__: asked.append(size))
@@ -260,7 +260,7 @@ def test_new_leaders_take_nothing_from_who_waits() -> None:
 
 
 def test_leaders_that_change_when_all_have_left_leave_no_shortage_behind() -> None:
-    """Or lingers would be cut short, and the common memory kept for nobody."""
+    """Else lingers would be cut short, and common memory kept for no one."""
     core = full().core
     record = core.wait_in_line(b"v")
     core.lines.serve()
@@ -273,7 +273,6 @@ def test_leaders_that_change_when_all_have_left_leave_no_shortage_behind() -> No
 
 @given(st.lists(st.tuples(st.sampled_from((None, 0, 1, 2)), st.sampled_from((1, 900, 2000))), min_size=1, max_size=20))
 def test_all_are_served_in_the_order_of_their_line(records: list[tuple[int | None, int]]) -> None:
-    """Whatever their partitions and sizes, as memory comes back."""
     queue = full((1, 1, 2))
     waiting = [queue.join(partition=partition, value=bytes(size)) for partition, size in records]
 
@@ -291,7 +290,7 @@ def test_all_are_served_in_the_order_of_their_line(records: list[tuple[int | Non
 
 
 def test_topics_whose_partitions_nobody_leads_are_known() -> None:
-    """Nothing of theirs is ready, so nobody else would ask who leads them now."""
+    """None of their batches is ready, so nothing else would ask for their leaders."""
     queue = Queue(CoreParts(leaders=(1, -1)))
     queue.join(partition=0)
     assert queue.lines.leaderless_topics == set()

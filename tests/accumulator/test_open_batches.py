@@ -134,7 +134,7 @@ def test_tiny_batch_size_means_one_record_a_batch(batch_size: int) -> None:
 
 
 def test_partitioner_that_sends_when_told_of_a_full_batch_does_no_harm() -> None:
-    """Its record may land in the very partition that the one at hand needs room in."""
+    """The partitioner's record may land in the partition that the current record needs room in."""
     core = CoreParts(batch_size=1024)
     told: list[TopicPartition] = []
 
@@ -194,7 +194,7 @@ def test_later_batch_of_a_partition_has_a_linger_of_its_own() -> None:
 
 
 def test_timer_of_a_batch_that_a_flush_closed_does_not_cut_the_next_linger() -> None:
-    """It looks at whatever is open then, and comes back."""
+    """The timer looks at what is open when it fires, and is set again."""
     core = CoreParts(linger_s=0.010)
     core.send()
     core.pass_time(0.005)
@@ -219,7 +219,7 @@ def test_without_linger_a_batch_is_ready_at_once() -> None:
 
 
 def test_awaited_record_ends_the_linger_of_its_batch() -> None:
-    """Somebody waits; the batch takes more until it is drained."""
+    """A waiter makes the batch ready; it takes more records until it is drained."""
     core = CoreParts(linger_s=60)
     delivery = core.send()
 
@@ -341,7 +341,7 @@ def test_keyless_records_stay_with_a_partition_for_a_batch() -> None:
 
 
 def test_opening_a_batch_is_told() -> None:
-    """To whoever listens: a transaction learns which partitions it has."""
+    """A transaction learns from the listener which partitions it has."""
     core = CoreParts()
     opened: list[PartitionQueue] = []
     core.open_batches.on_opened = opened.append

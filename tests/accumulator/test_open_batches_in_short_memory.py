@@ -52,7 +52,7 @@ def test_open_batch_waits_for_the_memory_to_grow_while_others_of_its_partition_a
     batch = core.queue(0).open_batch
     assert record.is_waiting
     assert batch is not None
-    assert batch.is_ready, "it waits for nobody who is not there"
+    assert batch.is_ready, "it waits although no one else gives memory back"
     give_one_back(core)
     assert not record.is_waiting
     assert record.delivery.home is batch.result
@@ -74,7 +74,7 @@ def test_open_batch_is_sent_as_it_is_when_its_partitions_turn_comes() -> None:
 
 
 def test_open_batch_does_not_linger_while_room_is_waited_for() -> None:
-    """Nor where nobody stands in line, because each call is refused."""
+    """Nor where no call waits, because each is refused."""
     core = nearly_full(left=2048)
     queue_one(core)
     core.send(b"v")

@@ -163,7 +163,7 @@ def test_batch_that_is_being_sealed_holds_back_those_behind_it() -> None:
 
 
 def test_open_batch_is_sent_once_it_is_ready_and_nothing_is_before_it() -> None:
-    """By its linger, or because somebody awaits it."""
+    """Its linger or a waiter made it ready."""
     core = CoreParts()
     core.send()
     queue = core.queue()

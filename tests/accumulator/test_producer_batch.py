@@ -27,7 +27,7 @@ SHORTEST_WAY = {
 def batch_in(state: BatchState) -> ProducerBatch:
     place = TopicPartition("t", 0)
     queue = PartitionQueue(place, PartitionIdentity(ProducerIdentity(is_enabled=True)), max_in_flight=5)
-    result = BatchResult(None, place)  # type: ignore[arg-type]  # nobody awaits it
+    result = BatchResult(None, place)  # type: ignore[arg-type]  # it is never awaited
     batch = ProducerBatch(queue, result, Chunk(1024), order=0, called_at=0.0)
     for step in SHORTEST_WAY[state]:
         batch.move_to(step)
@@ -145,7 +145,7 @@ def test_batch_takes_records_until_it_is_closed_once() -> None:
 
 
 def test_outcome_is_unknown_while_the_log_may_hold_the_batch() -> None:
-    """On the wire, and behind an attempt that nobody has answered."""
+    """On the wire, and behind an unanswered attempt."""
     queued, sent, again = batch_in(BatchState.QUEUED), batch_in(BatchState.ON_WIRE), batch_in(BatchState.QUEUED)
     again.maybe_written = True
 

@@ -190,7 +190,7 @@ def test_offset_given_before_is_a_repetition() -> None:
 
 
 def test_offset_with_another_time_is_no_repetition() -> None:
-    """A log that begins anew gives offsets again: what it takes it answers without the time of what was there."""
+    """A log that begins again reuses offsets: the answer to a duplicate has no time of what was there."""
     partition = PartitionIdentity(producer_of())
     first = batch_of(partition.stamp(1))
     partition.acknowledge(first, 10, NOW)
@@ -342,7 +342,7 @@ def test_partition_whose_log_is_another_one_begins_a_new_epoch() -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(1, 5) | st.none()), max_size=40))
 def test_no_sequence_is_ever_given_twice(steps: list[tuple[int, int | None]]) -> None:
-    """Whatever the order of batches and changes, within each (id, epoch) of a partition."""
+    """In any order of batches and changes, within each (id, epoch) of a partition."""
     producer = producer_of(epoch=LAST_EPOCH - 3)
     partitions = [PartitionIdentity(producer) for _ in range(3)]
     given_out: set[tuple[int, int, int, int]] = set()

@@ -153,7 +153,7 @@ def test_partition_without_a_leader_waits_and_is_named() -> None:
 
 
 def test_partition_without_a_leader_and_without_batches_is_named_no_more() -> None:
-    """They were too late, or their topic is gone: nobody would ever stop asking for it."""
+    """Records that were too late, or whose topic is gone, do not keep it: else metadata would be asked for forever."""
     core = CoreParts(leaders=(-1,))
     close_one(core)
     core.queue().remove(core.queue().queued[0])
@@ -353,7 +353,7 @@ class AnyDay:
 )
 @settings(max_examples=50)
 def test_nothing_is_left_behind_by_any_day(steps: list[tuple[str, int]]) -> None:
-    """When all is acknowledged: no byte is lent, no flush waits, nobody stands in line, nothing is ready."""
+    """When all is acknowledged no byte is lent, no flush or record waits, and nothing is ready."""
     day = AnyDay()
     for action, number in steps:
         day.step(action, number)

@@ -183,7 +183,7 @@ def test_keyless_records_stay_where_another_partition_loses_its_leader() -> None
 
 @pytest.mark.parametrize("is_adaptive", [True, False])
 def test_keyless_records_leave_a_partition_that_refuses_them(*, is_adaptive: bool) -> None:
-    """Whoever awaits each would wait for a batch's worth of them; not if queues are not to be compared."""
+    """Callers that await each record would wait for a batch's worth of them."""
     core = CoreParts(leaders=(1,) * 10, linger_s=0.0, is_adaptive=is_adaptive)
     first = partition_of(core.send(partition=None))
 
@@ -245,7 +245,7 @@ def test_partition_without_a_leader_is_a_candidate_of_last_resort() -> None:
 
 
 def test_last_choice_is_tried_first_while_its_batch_is_open() -> None:
-    """Records that waited fill a batch together; whoever comes next joins them."""
+    """Records that waited fill a batch together, and the next record joins them."""
     core = CoreParts(leaders=(1, 2, 3))
     topic = core.appender.topics["t"]
     core.send(partition=1)
@@ -298,7 +298,7 @@ def test_last_choice_is_tried_no_more_once_it_has_no_leader() -> None:
 
 
 def test_topic_of_which_nothing_changed_costs_nothing() -> None:
-    """The same view is not looked into, whatever becomes of other topics."""
+    """An unchanged view is not looked into when other topics change."""
     partitions, moves = in_use()
     known = cluster_of((1,))
     partitions.update(known)
@@ -372,7 +372,7 @@ def test_topic_made_again_tells_which_partitions_still_exist(
 
 
 def test_partition_that_stuck_and_is_gone_is_no_place_any_more() -> None:
-    """The native append looks there without asking how many there are: the next record chooses anew."""
+    """The native append uses the partition without a check: the next record chooses another."""
     core = CoreParts(leaders=(-1, -1, -1))
     core.accumulator.partitions.topics["t"].stick_to(2)
 

@@ -9,7 +9,7 @@ from aioproducer._timing.timers import TimerHeap
 
 
 def record(number: int = 0) -> WaitingRecord:
-    result = BatchResult(None, None)  # type: ignore[arg-type]  # nobody awaits it
+    result = BatchResult(None, None)  # type: ignore[arg-type]  # it is never awaited
     made = WaitingRecord("t", result, timestamp=number, size=10, called_at=0.0)
     made.value = b"v"
     return made

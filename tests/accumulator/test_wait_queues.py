@@ -46,7 +46,7 @@ def test_record_without_memory_waits_and_is_placed_when_memory_comes_back() -> N
 
 
 def test_record_that_cannot_wait_leaves_no_shortage_behind() -> None:
-    """It was refused when it came, and whoever had waited before had gone."""
+    """The record was refused when it came, and the earlier waiters had left."""
     core = full()
     core.lines.withdraw(core.wait_in_line(b"gone"))
     core.wait_in_line(b"for no partition", partition=99)
@@ -216,7 +216,7 @@ def test_memory_is_no_longer_short_once_nobody_waits() -> None:
 
 @pytest.mark.parametrize("leave", ["withdrawn", "too late", "given up"])
 def test_memory_is_kept_for_nobody_from_the_moment_the_last_has_left(leave: str) -> None:
-    """The sender serves nobody while nobody waits: its next turn would come too late, and not look."""
+    """The sender serves no one while no record waits: its next turn would come too late."""
     core = full()
     record = core.wait_in_line(b"1")
     core.lines.serve()
@@ -442,7 +442,7 @@ def test_memory_is_exhausted_for_those_that_need_it(topic: str, exhausted: int) 
 
 
 def test_records_that_somebody_awaits_are_not_bounded() -> None:
-    """Whoever awaits sends no more meanwhile; once placed or failed they leave nothing behind."""
+    """A caller that awaits sends no more meanwhile; records that were placed or failed leave nothing behind."""
     core = CoreParts(leaders=())
     records = [core.wait_in_line() for _ in range(1000)]
     for record in records:

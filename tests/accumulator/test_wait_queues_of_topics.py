@@ -1,4 +1,4 @@
-"""A topic that nobody used for long has partitions still: all of its records queue behind those that wait for it."""
+"""A topic that has been unused for long still has partitions: all of its records queue behind those that wait."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Starting and closing the producer for threads: bounded, once for all, and nobody is forgotten."""
+"""Start and close of the producer for threads: bounded, once for all callers, and no caller is forgotten."""
 
 import asyncio
 import contextlib
@@ -117,7 +117,7 @@ def test_every_record_taken_while_others_close_is_told_of(cluster: ClusterElsewh
 
 
 def test_record_that_was_taken_as_the_loop_ended_is_no_error() -> None:
-    """The loop slept, and has closed before it could be woken: whoever closed it had seen the record."""
+    """The loop slept, and closed before it could be woken: `close` had seen the record."""
     handover = Handover(1.0, reject=lambda _error: False, log=EventList())
 
     async def sleep_once() -> None:

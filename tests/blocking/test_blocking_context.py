@@ -46,7 +46,7 @@ VERBS: Mapping[str, Callable[[BlockingProducer], object]] = MappingProxyType(
 
 @pytest.mark.parametrize("verb", list(VERBS))
 def test_hooks_see_the_context_of_the_call(cluster: ClusterElsewhere, verb: str) -> None:
-    """Whatever the context of the start, or of other calls."""
+    """Contexts of the start and of other calls make no difference."""
     tracing = Tracing()
     serializer = {} if verb.startswith("topic") else {"value_serializer": tracing.serialize}
     hooks = {"interceptor"} | ({"serializer"} if serializer else set())

@@ -81,7 +81,7 @@ def traced(work: Callable[[], object], ctrl_c: CtrlC) -> None:
 
 
 def within_patience(threads: ThreadPoolExecutor, work: Callable[[], object]) -> None:
-    """Do something on another thread, which may not take for ever."""
+    """Do something on another thread, within a limit."""
     threads.submit(work).result(PATIENCE_S)
 
 
@@ -93,7 +93,7 @@ def cluster() -> Iterator[ClusterElsewhere]:
 
 @pytest.fixture
 def threads() -> Iterator[ThreadPoolExecutor]:
-    """For what must not be locked; nobody waits for those that are."""
+    """Return another name for locks that must be free; locked ones are not waited for."""
     pool = ThreadPoolExecutor(4)
     yield pool
     pool.shutdown(wait=False, cancel_futures=True)

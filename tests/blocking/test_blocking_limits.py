@@ -1,4 +1,4 @@
-"""Every wait of the blocking face ends, also while its thread does nothing: a callback blocks it for ever."""
+"""Every wait of the blocking producer ends, also while a callback blocks its thread forever."""
 
 import logging
 import threading

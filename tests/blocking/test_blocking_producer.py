@@ -82,7 +82,7 @@ def test_send_many_waits_for_all(blocking: BlockingProducer) -> None:
 
 
 def test_iterators_are_read_on_the_thread_of_the_call(blocking: BlockingProducer, cluster: ClusterElsewhere) -> None:
-    """The rows of a database belong to the thread that asked for them, and whoever is slow keeps no other waiting."""
+    """Rows of a database belong to the thread that asked for them, and a slow thread delays no other."""
     readers = set()
 
     def column() -> Iterator[bytes]:

@@ -55,7 +55,7 @@ def test_nothing_is_committed_without_a_record_whose_callback_was_told(
 def test_nothing_is_committed_without_a_record_that_flush_spoke_of(
     transactional: BlockingProducer, cluster: ClusterElsewhere
 ) -> None:
-    """Whoever catches what flush raises has not taken the record out of the transaction."""
+    """Catching what flush raises does not take the record out of the transaction."""
     transactional.begin_transaction()
     transactional.enqueue("orders", b"not", partition=NO_SUCH_PARTITION)
     with pytest.raises(UndeliveredError):
@@ -142,7 +142,7 @@ def test_nobody_waits_for_a_handover_that_has_ended(cluster: ClusterElsewhere) -
 
 
 def test_record_of_an_unknown_topic_holds_nobody_back(cluster: ClusterElsewhere) -> None:
-    """Not the records behind it, in whatever way they are given; it waits for its own topic alone."""
+    """Records behind it are not delayed, in any way of sending; it waits for its own topic alone."""
     order: list[str] = []
     with BlockingProducer(cluster.bootstrap_servers, max_block_ms=3_600_000) as producer:
         typed = producer.topic("nowhere", value=str)

@@ -1,4 +1,4 @@
-"""Handlers of `logging` that send their lines to Kafka: whatever they hold a lock of, each program ends.
+"""Handlers of `logging` that send their lines to Kafka: each program ends, with any lock they hold.
 
 Each handler is called with its own lock held, and `dictConfig` closes handlers with the module's lock held. Our own
 events want both locks.

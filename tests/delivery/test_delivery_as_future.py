@@ -197,7 +197,7 @@ async def test_as_completed_gives_all(producer: Producer) -> None:
 
 async def test_callbacks_get_the_delivery_in_their_context(producer: Producer) -> None:
     """By call_soon, in order, each in the context it was left in."""
-    name = contextvars.ContextVar("name", default="nobody")
+    name = contextvars.ContextVar("name", default="unset")
     seen: list[tuple[bool, str]] = []
     delivery = producer.send("orders", b"v")
 

@@ -126,7 +126,7 @@ async def test_cancel_is_asyncios(producer: Producer, one_broker: FakeCluster) -
 
 async def test_cancel_calls_back_in_the_context_that_was_given(producer: Producer, one_broker: FakeCluster) -> None:
     """As the end of a delivery does: there the user keeps the name of a request, or its trace."""
-    name = contextvars.ContextVar("name", default="nobody")
+    name = contextvars.ContextVar("name", default="unset")
     seen: list[str] = []
     context = contextvars.copy_context()
     context.run(name.set, "caller")
@@ -159,7 +159,7 @@ async def test_cancel_of_what_is_done_is_refused(producer: Producer) -> None:
 
 
 async def test_failure_of_a_cancelled_handle_counts_as_unseen(producer: Producer, one_broker: FakeCluster) -> None:
-    """Nobody has looked at it; flush raises it."""
+    """The failure was never retrieved; flush raises it."""
     one_broker.faults.error(FORBIDDEN, PRODUCE)
     delivery = producer.send("orders", b"v")
     delivery.cancel()
@@ -238,7 +238,7 @@ async def test_waiting_verb_cancelled_withdraws(producer: Producer, one_broker: 
 
 @pytest.mark.parametrize("verb", ["enqueue", "send_and_wait"])
 async def test_withdrawn_record_is_told_of_by_its_callback(producer: Producer, verb: str) -> None:
-    """As every record is, once: whoever counts what is on its way counts right. No flush raises it."""
+    """A cancelled record is called back once, so that counts of pending records are right. No flush raises it."""
     told: list[object] = []
     send = getattr(producer, verb)
     waiting = asyncio.create_task(send("orders", b"v", on_delivery=lambda *said: told.append(said)))

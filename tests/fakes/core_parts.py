@@ -75,7 +75,7 @@ class CoreParts:
             self.timers,
             limits=WaitingLimits(max_records=1000, max_bytes=1_000_000, max_block_s=60.0),
             on_failed=lambda record, error: self.failed.append((record, error)),
-            trouble=lambda topic: KafkaError(f"nobody knows {topic}"),
+            trouble=lambda topic: KafkaError(f"{topic} is unknown"),
         )
         self.lead(leaders)
 
@@ -88,7 +88,7 @@ class CoreParts:
             random=random.Random(1),
             clock=self._read_clock,
             wake=self._note_wake,
-            loop=None,  # type: ignore[arg-type]  # nobody awaits anything here
+            loop=None,  # type: ignore[arg-type]  # nothing is awaited here
         )
 
     def _read_clock(self) -> float:

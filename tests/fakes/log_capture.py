@@ -1,4 +1,4 @@
-"""Everything the library logs, as text, whatever the level."""
+"""Everything the library logs, as text, at every level."""
 
 import logging
 from typing import Self

@@ -37,7 +37,7 @@ class Queue:
 
     def record(self, *, partition: int | None = 0, key: bytes | None = None, value: bytes = CHUNK) -> WaitingRecord:
         _, _, timestamp, size = self.core.appender.measure("t", value, key, partition, None, None)
-        result = BatchResult(None, None)  # type: ignore[arg-type]  # nobody awaits it
+        result = BatchResult(None, None)  # type: ignore[arg-type]  # it is never awaited
         made = WaitingRecord("t", result, timestamp=timestamp, size=size, called_at=self.core.now)
         made.value, made.key, made.partition = value, key, partition
         return made

@@ -15,7 +15,7 @@ Topics = Sequence[tuple[int, str, bytes, Sequence[tuple[int, int]]]]
 
 
 class Answers:
-    """A broker's answers to Metadata, one after another, the last one for ever; and when it was asked for what."""
+    """A broker's responses to Metadata, one after another, the last one repeated; and the requests with their times."""
 
     def __init__(self, *topics: Topics, nodes: Sequence[tuple[int, str, int]] = ((1, "seed", 9092),)) -> None:
         self.asked: list[tuple[float, bytes]] = []

@@ -228,7 +228,7 @@ class ScriptedSender:
 
 
 def _nothing() -> None:
-    """Nobody is to be woken: the test turns the sender itself."""
+    """Wake no one: the test turns the sender itself."""
 
 
 def response(said: dict[int, Said], *, throttle_ms: int = 0) -> bytes:

@@ -54,7 +54,7 @@ class Scene:
         return PartitionQueue(TopicPartition(topic, number), self.identity.of_partition(), max_in_flight=5)
 
     def ask(self) -> TransactionRequest:
-        """The request that goes out now; whoever coordinates is found on the way."""
+        """Return the request that goes out now; its coordinator is looked up on the way."""
         request = self.manager.next_request(self.now)
         assert request is not None, f"nothing is asked: {self.manager!r}"
         if request.api.name == "FindCoordinator":
@@ -134,7 +134,7 @@ class Scene:
         return sending
 
     def is_in(self, state: TransactionState) -> bool:
-        """Whether the manager is in a state; asked anew each time."""
+        """Whether the manager is in a state now."""
         return self.manager.state is state
 
     def pass_time(self, seconds: float) -> None:

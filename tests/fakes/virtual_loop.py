@@ -54,7 +54,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     @property
     def most_turns(self) -> int:
-        """How often the loop may go round before somebody is said to be busy doing nothing."""
+        """Turns of the loop without progress before the loop is reported as busy."""
         return self._clock.most_turns
 
     @most_turns.setter

@@ -1,4 +1,4 @@
-"""The addresses lead to another cluster: it was made anew, or they were switched to one that stands by."""
+"""The addresses lead to another cluster: it was created again, or they were switched to a standby."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -12,12 +12,12 @@ from tests.fakes.virtual_cluster import in_virtual_time
 from tests.produced import values
 
 TIME_TO_NOTICE_S = 3
-"""Metadata is asked for once a second while nobody answers."""
+"""Metadata is asked for once a second while no broker answers."""
 
 
 @asynccontextmanager
 async def another_in_place_of(cluster: FakeCluster, profile: str) -> AsyncIterator[FakeCluster]:
-    """Stop a cluster, and run another one at its address, in which producer ids begin anew."""
+    """Stop a cluster, and run another one at its address, in which producer ids start again."""
     ports = [broker.port for broker in cluster.model.brokers.values()]
     for node_id in list(cluster.model.brokers):
         await cluster.kill(node_id)

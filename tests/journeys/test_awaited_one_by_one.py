@@ -1,4 +1,4 @@
-"""Who awaits each send in a loop is told once of `enqueue`; nobody else is."""
+"""A caller that awaits each send in a loop gets one hint about `enqueue`; other callers get none."""
 
 import asyncio
 

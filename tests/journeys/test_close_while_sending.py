@@ -138,7 +138,7 @@ async def test_nothing_is_left_after_the_close() -> None:
 
 @in_virtual_time
 async def test_records_sent_while_closing_are_refused() -> None:
-    """None is accepted that nobody would complete (KAFKA-4235)."""
+    """No record is accepted that would never complete (KAFKA-4235)."""
     async with FakeCluster(1, topics={"orders": 1}) as cluster:
         producer = await Producer(cluster.bootstrap_servers).start()
         stall = cluster.faults.stall(PRODUCE)
@@ -157,7 +157,7 @@ async def test_records_sent_while_closing_are_refused() -> None:
 
 @in_virtual_time
 async def test_bulk_call_that_the_close_overtakes_takes_no_more() -> None:
-    """Its rows go in by native calls with pauses between: what comes after the close was accepted by nobody."""
+    """Its rows go in by native calls with pauses between: rows after the close are not accepted."""
     rows = 2_000
     async with FakeCluster(1, topics={"orders": 1}) as cluster:
         producer = await Producer(cluster.bootstrap_servers).start()

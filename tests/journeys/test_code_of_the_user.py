@@ -54,7 +54,7 @@ async def test_callbacks_run_in_record_order_before_awaiters(producer: Producer,
 
 
 async def test_callbacks_that_err_keep_nobody_from_theirs(producer: Producer) -> None:
-    """Whatever they raise; they are logged, without payloads."""
+    """Errors of any kind are logged, without payloads."""
     told: list[str] = []
 
     def cancelled(*_: object) -> None:
@@ -314,7 +314,7 @@ async def test_interceptor_that_returns_nonsense_is_skipped(one_broker: FakeClus
 
 
 async def test_unseen_failures_of_intercepted_records_are_raised(one_broker: FakeCluster) -> None:
-    """An interceptor that was told is not somebody who looked."""
+    """Notifying an interceptor does not count as retrieving the failure."""
     producer = await Producer(one_broker.bootstrap_servers, interceptors=[Noting()]).start()
     one_broker.faults.error(FORBIDDEN, PRODUCE)
     producer.send("orders", b"v")

@@ -52,7 +52,7 @@ async def test_pause_that_the_answer_asks_for(api: ApiKey) -> None:
 @pytest.mark.parametrize("api", [ApiKey.FIND_COORDINATOR, ApiKey.OFFSET_FETCH])
 @in_virtual_time
 async def test_version_that_is_refused_is_agreed_on_anew(api: ApiKey) -> None:
-    """Also by a broker that does not hang up: on the old connection it would be asked in the old version for ever."""
+    """Also by a broker that does not hang up: the old connection would go on using the old version."""
     async with FakeCluster(1, topics={"t": 1}) as cluster, Producer(cluster.bootstrap_servers) as producer:
         await producer.committed_offsets("g", [PLACE])
         connections_before = producer.statistics().connections_created

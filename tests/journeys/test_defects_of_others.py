@@ -41,7 +41,7 @@ NOT_ENOUGH_REPLICAS = 19
 
 
 async def in_time(seconds: float, waited: object) -> object:
-    """Wait for something that others wait for in vain."""
+    """Await something that hangs in other producers."""
     async with asyncio.timeout(seconds):
         return await waited  # type: ignore[misc]
 
@@ -120,7 +120,7 @@ async def test_brokers_down_bound_send_flush_and_close() -> None:
         producer = Producer(address, max_block_ms=100, delivery_timeout_ms=200, request_timeout_ms=100, linger_ms=0)
         await producer.start(wait=False)
         lost = producer.send("orders", b"v")
-        producer.send("orders", b"nobody looks")
+        producer.send("orders", b"never retrieved")
         with pytest.raises((MetadataTimeoutError, DeliveryTimeoutError), match="refused") as caught:
             await in_time(1, lost)
         with pytest.raises(UndeliveredError):
@@ -215,7 +215,7 @@ async def test_frame_of_a_wrong_size_closes_the_connection(
 
 @pytest.mark.parametrize("frame", [HUGE_FRAME, NEGATIVE_FRAME])
 async def test_endless_frame_is_not_buffered(frame: bytes) -> None:
-    """A server that goes on for ever after the size costs no memory."""
+    """A server that never stops sending after the size costs no memory."""
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     async with server_that_says(frame, then=bytes(1_000_000)) as address:
         producer = Producer(address, max_block_ms=200)
@@ -230,7 +230,7 @@ async def test_endless_frame_is_not_buffered(frame: bytes) -> None:
     "answer, kind, word", [(HTTP_ANSWER, ProtocolError, "HTTP"), (TLS_ALERT, TlsError, "TLS")], ids=["http", "tls"]
 )
 async def test_wrong_server_on_the_port_is_named(answer: bytes, kind: type[BrokerConnectionError], word: str) -> None:
-    """The error says what speaks there, so that nobody looks for a network problem."""
+    """The error names the other protocol, so that users do not look for a network problem."""
     async with server_that_says(answer) as address:
         with pytest.raises(MetadataTimeoutError, match=rf"(?s){address}.*{word}") as caught:
             await Producer(address, max_block_ms=150).start()

@@ -1,4 +1,4 @@
-"""A producer that nobody holds any more, and those who still wait for what it was given."""
+"""A producer that is dropped without `close`, and the callers that still wait for their records."""
 
 import asyncio
 from typing import NamedTuple
@@ -22,7 +22,7 @@ class LeftWaiting(NamedTuple):
 
 
 async def drop_with_records(cluster: FakeCluster) -> LeftWaiting:
-    """Drop a producer with a record on the wire, one in line that nobody awaits, and a call that waits in line."""
+    """Drop a producer with a record on the wire, an unawaited one in a wait queue, and a call that waits."""
     producer = await Producer(cluster.bootstrap_servers, linger_ms=0).start()
     await producer.send("orders", b"0")
     cluster.faults.stall(PRODUCE)
@@ -55,7 +55,7 @@ async def test_all_who_wait_are_told_when_the_producer_is_dropped() -> None:
 
 @in_virtual_time
 async def test_enqueue_that_is_awaited_after_the_drop_is_refused() -> None:
-    """It begins to wait for its topic when it is awaited, and there is nobody to wait for."""
+    """It begins to wait for its topic when it is awaited, and the producer is gone."""
     async with FakeCluster(1, topics={"orders": 1}) as cluster:
         producer = await Producer(cluster.bootstrap_servers).start()
         enqueue = producer.enqueue("nowhere", b"1")

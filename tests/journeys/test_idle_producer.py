@@ -86,7 +86,7 @@ async def test_topic_made_again_smaller_while_it_was_forgotten_takes_all_keys(pr
 
 @in_virtual_time
 async def test_key_of_a_forgotten_topic_goes_where_other_producers_put_it() -> None:
-    """The topic has more partitions by now; among those of then, whoever reads by key would not find it."""
+    """The topic has more partitions by now; among the old ones a reader by key would not find the record."""
     async with FakeCluster(1, topics={"idle": 2}) as cluster, forgetful(cluster) as producer:
         await producer.send("idle", b"1", key=b"a")
         await asyncio.sleep(60)

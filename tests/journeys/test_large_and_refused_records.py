@@ -44,7 +44,7 @@ async def test_batch_that_is_too_large_is_split_until_it_fits(codec: str, in_fli
 
 @in_virtual_time
 async def test_record_that_is_too_large_as_its_topic_keeps_it_fails_alone() -> None:
-    """It fits as it is sent: the error says what it is without compression, or nobody would understand it."""
+    """The record fits compressed: the error gives the uncompressed size, which is what is limited."""
     configs = {"max.message.bytes": "2000", "compression.type": "uncompressed"}
     async with (
         FakeCluster(1, auto_create_topics=False) as cluster,
@@ -122,7 +122,7 @@ async def test_batches_grow_again_after_a_passing_limit() -> None:
 
 @in_virtual_time
 async def test_record_that_is_too_large_alone_fails_and_its_neighbours_do_not() -> None:
-    """Aiokafka's partition was poisoned for ever."""
+    """Regression in aiokafka: the partition never delivered again."""
     async with (
         FakeCluster(1, auto_create_topics=False) as cluster,
         Producer(cluster.bootstrap_servers, linger_ms=10_000) as producer,

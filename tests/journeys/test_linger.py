@@ -1,4 +1,4 @@
-"""Records that nobody awaits leave when their linger is over, not before and not at some later occasion."""
+"""Records that no task awaits leave when their linger is over, neither before nor later."""
 
 import asyncio
 from functools import partial

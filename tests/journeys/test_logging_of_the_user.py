@@ -1,4 +1,4 @@
-"""Filters, handlers and processors of the application's: whatever they do, records, starts and closes go on."""
+"""The application's filters, handlers and processors may fail or block: records, starts and closes go on."""
 
 import asyncio
 import logging

@@ -52,7 +52,7 @@ async def test_fenced_producer_does_not_take_the_id_back(release: Release) -> No
 @on_old_releases
 @in_virtual_time
 async def test_record_that_fails_costs_its_transaction_alone(release: Release) -> None:
-    """The end is confirmed by the coordinator, so a fresh identity fences nobody."""
+    """The coordinator confirms the end, so a fresh identity fences no one."""
     async with cluster_of(release) as cluster, producer_of(cluster) as producer:
         cluster.faults.error(29, FIRST)
         with pytest.raises(TransactionAbortableError):  # at its end

@@ -1,4 +1,4 @@
-"""Without idempotence, whatever goes wrong: first copies keep their order, and no outcome is a lie.
+"""Random faults without idempotence: first copies keep their order, and every reported outcome is true.
 
 The simulation (tests/programs/simulation) has these faults and more, but no family of it has `acks=all` without
 idempotence: there five requests are in flight and nothing but the producer itself keeps a copy from overtaking.
@@ -149,7 +149,7 @@ async def live_through(seed: int) -> None:
             await cluster.restart(node_id)
         for delivery in [each for found in sent.deliveries.values() for each in found.values()]:
             delivery.add_done_callback(lambda _: None)
-        with contextlib.suppress(UndeliveredError):  # of more failed batches than are kept until somebody looks
+        with contextlib.suppress(UndeliveredError):  # more failed batches than are kept until they are retrieved
             await producer.flush(600)
         await asyncio.sleep(60)  # what was given up on the wire keeps its memory until it is answered or lost
         statistics = producer.statistics()

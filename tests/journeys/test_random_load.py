@@ -1,4 +1,4 @@
-"""Many callers at once, impatient and cancelled ones among them, on a small buffer: nobody is forgotten.
+"""Many callers at once on a small buffer, impatient and cancelled ones among them: each gets its outcome.
 
 The simulation (tests/programs/simulation) goes further with one topic; here there are three, of 1, 4 and 40 partitions,
 that share the buffer and the lines, and every callback is counted.

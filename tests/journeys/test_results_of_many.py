@@ -25,7 +25,7 @@ DUPLICATE = 46
 async def test_failures_after_a_wait_that_was_given_up_are_raised_by_flush(
     producer: Producer, one_broker: FakeCluster
 ) -> None:
-    """Whoever gives up has not seen them; and however often it is tried, little is left of it."""
+    """A caller that gives up has not retrieved them; many attempts leave little memory behind."""
     stall = one_broker.faults.stall(PRODUCE)
     bulk = await producer.send_many("orders", [b"a", b"b"], partition=0)
     kept = []
@@ -58,7 +58,7 @@ async def test_waits_that_were_given_up_leave_nothing_behind(producer: Producer,
 async def test_failure_before_a_wait_for_others_was_given_up_is_raised_by_flush(
     producer: Producer, one_broker: FakeCluster
 ) -> None:
-    """What waits for all of them is called with the one that has failed, and nobody has looked at that."""
+    """A waiter for all of them is notified of the failed one, whose failure stays unretrieved."""
     keys = [
         next(key for key in map(b"%d".__mod__, range(99)) if partition_for_key(key, 3) == place) for place in (0, 1)
     ]

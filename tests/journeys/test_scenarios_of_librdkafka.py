@@ -71,7 +71,7 @@ async def test_records_that_may_be_written_are_no_reason_to_lose_those_behind_th
 @on_every_release
 @in_virtual_time
 async def test_topic_that_metadata_denies_for_a_while_loses_no_record_of_a_later_transaction(release: Release) -> None:
-    """0105, do_test_topic_disappears_for_awhile: its sequences began anew, and records were taken for copies."""
+    """0105, do_test_topic_disappears_for_awhile: sequences started again, and records were taken for duplicates."""
     async with (
         cluster_of(release, topics={"t": 10}, auto_create_topics=False) as cluster,
         producer_of(cluster, linger_ms=100, metadata_max_age_ms=2_000) as producer,

@@ -264,7 +264,7 @@ PAIR = pa.struct([("name", pa.string()), ("value", pa.binary())])
 
 
 async def test_headers_that_are_none_refuse_their_row(producer: Producer) -> None:
-    """A null among them, or a name that is no UTF-8; whatever row it is, and the others go."""
+    """A null among the names, or a name that is not UTF-8, in any row; the other rows are sent."""
     names = pa.Array.from_buffers(pa.string(), 1, [None, pa.py_buffer(struct.pack("<2i", 0, 1)), pa.py_buffer(b"\xff")])
     damaged = pa.ListArray.from_arrays([0, 1], pa.StructArray.from_arrays([names, [b"v"]], fields=list(PAIR)))
     whole = pa.array([[{"name": "n", "value": b"v"}]] * 2_999 + [[None]], pa.list_(PAIR))

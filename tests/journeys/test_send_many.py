@@ -239,7 +239,7 @@ async def test_split_batches_keep_their_positions(producer: Producer, one_broker
 async def test_closed_during_rows_without_end_lets_the_loop_run(
     one_broker: FakeCluster, keys: Iterator[bytes] | None
 ) -> None:
-    """Nothing can be told of what was not read; whoever gives it is cancelled."""
+    """Records that were not read have no outcome; the generator's caller is cancelled."""
     producer = Producer(one_broker.bootstrap_servers)
     await producer.start()
     giving = asyncio.create_task(producer.send_many("orders", itertools.repeat(b"x"), keys=keys))

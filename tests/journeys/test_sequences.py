@@ -18,7 +18,7 @@ FIRST = Where(api=ApiKey.PRODUCE, partition=0)
 @pytest.mark.parametrize("code", [29, 43, 47])
 @in_virtual_time
 async def test_partition_goes_on_after_a_batch_that_failed_for_good(code: int) -> None:
-    """Its sequence is missing for ever: the partition takes another epoch."""
+    """The lost sequence leaves a gap: the partition takes another epoch."""
     async with (
         FakeCluster(1, topics={"orders": 2}) as cluster,
         Producer(cluster.bootstrap_servers, linger_ms=0, batch_size=0) as producer,

@@ -121,7 +121,7 @@ async def test_start_without_waiting(one_broker: FakeCluster) -> None:
 
 
 async def test_closed_while_it_starts(one_broker: FakeCluster) -> None:
-    """The starter is told, by an error and not by a cancelling nobody asked for."""
+    """The starter gets an error, not a cancellation that no one asked for."""
     one_broker.faults.stall(METADATA)
     producer = Producer(one_broker.bootstrap_servers)
     starting = asyncio.create_task(producer.start())
@@ -214,7 +214,7 @@ async def test_close_nobody_waited_for_tells_the_next(one_broker: FakeCluster) -
     closing.cancel()
     await asyncio.wait([closing])
     one_broker.faults.remove(stall)
-    while "closed" not in repr(producer):  # noqa: ASYNC110  # nobody may wait for it, that is the point
+    while "closed" not in repr(producer):  # noqa: ASYNC110  # awaiting it would defeat the test
         await asyncio.sleep(0.005)
 
     with pytest.raises(UndeliveredError):
@@ -339,7 +339,7 @@ async def use_elsewhere(producer: Producer) -> None:
 def test_loop_that_ended_is_told_apart_from_a_thread() -> None:
     """A second asyncio.run with the producer of the first."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ResourceWarning)  # nobody can close what belongs to a loop that is gone
+        warnings.simplefilter("ignore", ResourceWarning)  # a producer cannot be closed after its loop
         producer = asyncio.run(start_with(FakeCluster(1, topics={"orders": 1})))
         asyncio.run(use_elsewhere(producer))
         del producer

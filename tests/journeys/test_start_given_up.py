@@ -8,7 +8,7 @@ from tests.fakes.background_tasks import left_behind
 
 
 async def test_start_that_is_ready_as_its_caller_is_cancelled_is_closed(one_broker: FakeCluster) -> None:
-    """Nobody holds it: the body of `async with` never begins, and nobody would end it."""
+    """The body of `async with` never begins, so nothing would ever close the producer."""
     producer = Producer(one_broker.bootstrap_servers)
     entering = asyncio.create_task(producer.__aenter__())
     await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""I27: the loop stands still for nobody: what one step does is bounded, also with batches of a megabyte.
+"""One step of the loop is bounded in what it does, also with batches of a megabyte.
 
 Work is counted, not timed: function calls of the package in one callback of the loop, and bytes compressed there.
 """
@@ -83,7 +83,7 @@ def _take(cluster: FakeCluster) -> None:
 @pytest.mark.parametrize("codec", ["none", "gzip"])
 @pytest.mark.parametrize("answer", [_take, _refuse_the_batch, _find_too_large, _refuse_all, _refuse_every_second])
 async def test_no_step_does_much(answer: Callable[[FakeCluster], None], codec: str) -> None:
-    """Whatever becomes of a large batch; the first request, and its answer."""
+    """Each step of a large batch: the first request, and its response."""
     async with FakeCluster(1, auto_create_topics=False) as cluster:
         cluster.create_topic("orders", 1)
         producer = Producer(

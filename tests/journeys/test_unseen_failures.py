@@ -1,4 +1,4 @@
-"""A record that failed and that nobody looked at is raised by the next flush or close, whatever else looks on."""
+"""A failure that was never retrieved is raised by the next flush or close."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -29,7 +29,7 @@ async def test_callback_and_await_of_one_record_do_not_hide_the_failure_of_anoth
 
 
 async def test_who_gave_up_before_the_failure_has_not_looked(cluster: FakeCluster) -> None:
-    """The wait ended, and nobody was told anything since."""
+    """The wait ended, and the failure was not reported since."""
     stalled = cluster.faults.stall(PRODUCE)
     async with Producer(cluster.bootstrap_servers) as producer:
         delivery = producer.send("orders", b"1", partition=0)

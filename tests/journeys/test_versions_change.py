@@ -74,7 +74,7 @@ async def test_broker_that_lists_what_it_refuses_is_asked_a_few_times() -> None:
 @pytest.mark.parametrize("api", [ApiKey.METADATA, ApiKey.INIT_PRODUCER_ID])
 @in_virtual_time
 async def test_what_any_broker_can_answer_is_asked_in_the_version_that_is_left(api: ApiKey) -> None:
-    """On a connection of which the versions were agreed on anew."""
+    """On a connection whose API versions were negotiated again."""
     async with FakeCluster(1, topics={"orders": 1}) as cluster:
         cluster.faults.error(35, Where(api=api))
         cluster.faults.delay(1.0, Where(api=api))

@@ -1,4 +1,4 @@
-"""Records that nobody waits for are bounded; those that somebody awaits never meet the bound."""
+"""Waiting records that no task awaits are bounded; awaited ones never meet the bound."""
 
 import asyncio
 import re

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.slow
 
 @in_virtual_time
 async def test_a_thousand_starts_and_closes_leave_nothing() -> None:
-    """Each with a record sent, every third one that nobody waited for."""
+    """Run producers with a record each; every third record is never awaited."""
     async with FakeCluster(1, topics={"t": 1}) as cluster:
         await start_and_close(cluster, 5)
         before = count()

@@ -1,8 +1,8 @@
 """Runs the native send path with one allocation failing, each in its turn: `python allocation_faults.py native|python`.
 
 A process of its own, because what fails is its allocator. For each step of the path, and for the first, second, third
-... allocation of that step: a fresh core, the step with that allocation failing, and then what must hold whatever
-happened. "native" is what the native modules ask of the C library, the memory of batches and headers: the record was
+... allocation of that step: a fresh core, the step with that allocation failing, and then what must hold afterwards.
+"native" is what the native modules ask of the C library, the memory of batches and headers: the record was
 accepted or the call has raised, never both; the next record goes; all memory comes back. "python" is each small object
 that Python makes on the way: MemoryError comes out and nothing else, and the next record goes; a record into an open
 batch was accepted or the call has raised, never both.
@@ -117,7 +117,7 @@ def seal(path: Path) -> None:
 
 
 def deliver(path: Path) -> None:
-    """A result with a waiter, a callback and a metadata that somebody asks for."""
+    """A result with a waiter, a callback and requested metadata."""
     result = BatchResult(path.loop, ("t", 0))  # type: ignore[arg-type]  # a pair is enough
     delivery = result.delivery(0, 5)
     next(iter(delivery.__await__()))
@@ -153,7 +153,7 @@ STEPS: list[Callable[[Path], None]] = [
 
 
 INTO_AN_OPEN_BATCH = (append, append_with_headers, append_with_callback, append_through_hooks)
-"""Steps that are one native call; their accounts hold whatever small object cannot be made."""
+"""Steps that are one native call; their accounts hold when any small object cannot be made."""
 
 
 class NativeFaults:

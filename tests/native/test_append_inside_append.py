@@ -51,7 +51,7 @@ def test_record_sent_inside_an_append_waits_in_line_and_both_are_whole() -> None
 
 
 class SendsWhenRead(bytearray):
-    """A header's value that sends when somebody wants its bytes, as a finalizer may at any allocation."""
+    """A header's value that sends when its bytes are read, as a finalizer may at any allocation."""
 
     def __init__(self, inside: Callable[[], None]) -> None:
         super().__init__(b"not yet")
@@ -159,7 +159,7 @@ def test_record_that_cannot_be_placed_leaves_its_line_as_it_was() -> None:
 
 
 def test_record_that_joins_a_line_while_its_first_is_placed_is_counted() -> None:
-    """Else the line of its partition looks empty while somebody stands in it, and is never empty afterwards."""
+    """Else the queue of its partition would look empty while a record waits, and never be empty afterwards."""
     core = CoreParts()
     core.wait_in_line(b"first")
     inside = SendsInside(core)

@@ -103,7 +103,7 @@ def test_batch_ends_once(end_again: Callable[[BatchResult], None]) -> None:
         end_again(result)
 
 
-# Failures that nobody looked at
+# Failures that were never retrieved
 
 
 def test_failed_records_are_unseen_until_somebody_looks() -> None:
@@ -283,7 +283,7 @@ def test_callbacks_of_a_moved_batch_move_with_their_records() -> None:
 
 
 def test_whoever_waits_for_a_moved_record_wants_its_new_batch() -> None:
-    """And only that one; the old one tells nobody any more."""
+    """Only the new one reports; the old result notifies no one any more."""
     batch, first, second = result_of(), result_of(), result_of()
     told: list[BatchResult] = []
     for result in (first, second):
@@ -328,7 +328,7 @@ async def offset_of(delivery: Delivery) -> int:
 
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=6), st.data())
 def test_any_record_is_found_after_any_splits(sizes: list[int], data: st.DataObject) -> None:
-    """A handle that nobody touched since finds its way through all of them."""
+    """A handle that was not used since finds its way through all of them."""
     count = sum(sizes)
     batch = result_of()
     deliveries = [batch.delivery(index, 0) for index in range(count)]

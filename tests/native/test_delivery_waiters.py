@@ -7,7 +7,7 @@ from contextvars import ContextVar, copy_context
 from aioproducer._native.delivery import Delivery
 from tests.native.test_delivery import awaited, result_of
 
-NAME = ContextVar("NAME", default="nobody")
+NAME = ContextVar("NAME", default="unset")
 
 
 def look_and_give_up(delivery: Delivery) -> "weakref.ref[asyncio.Future[None]]":

@@ -8,7 +8,7 @@ from aioproducer._native.memory import Chunk
 
 
 def test_chunk_holds_what_was_filled_in() -> None:
-    """At its start; the rest of it is nobody's business."""
+    """Fill the start of a chunk."""
     chunk = Chunk(10)
 
     chunk.fill(b"abc")

@@ -73,7 +73,7 @@ async def send_until_choked(connection: BrokerConnection, ends: Ends, *, acks: i
 
 
 def test_connection_stops_taking_when_nobody_reads(runner: asyncio.Runner) -> None:
-    """The kernel's buffers and ours are full after a few megabytes, whatever writelines does here."""
+    """The kernel's buffers and ours are full after a few megabytes."""
 
     async def story() -> tuple[int, list[str]]:
         broker, ends = DeafBroker(), Ends()

@@ -20,7 +20,7 @@ def test_broker_that_is_behind_takes_nothing_back() -> None:
 
 
 def test_another_cluster_counts_its_epochs_anew() -> None:
-    """Its word is taken whatever was known of the one before."""
+    """The new node's features replace those of the one before."""
     features = ClusterFeatures()
     features.take(agreed(7, 2))
 

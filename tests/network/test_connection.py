@@ -44,7 +44,7 @@ async def lost_after(answer: bytes, *, settings: NetworkSettings | None = None) 
 
 
 def test_handshake_that_fails_when_its_attempt_was_called_off_is_no_complaint() -> None:
-    """A producer that closes while it connects leaves nobody to look at the failure."""
+    """A producer that closes while it connects leaves no failure unretrieved."""
 
     async def story() -> list[object]:
         complaints: list[object] = []
@@ -113,7 +113,7 @@ def test_takes_no_more_than_max_in_flight() -> None:
     ],
 )
 def test_nonsense_closes_and_loses_all_in_flight(answer: bytes, kind: type[KafkaError], text: str) -> None:
-    """What is no answer to the oldest request ends the connection; both requests are lost, oldest first."""
+    """A frame that does not answer the oldest request ends the connection; both requests are lost, oldest first."""
     names, error = run(lost_after(answer))
 
     assert names == ["a", "b"]
@@ -155,7 +155,7 @@ def test_large_frame_is_refused_at_its_size() -> None:
     ],
 )
 def test_other_server_on_the_port_is_named(words: bytes, kind: type[KafkaError], text: str) -> None:
-    """Whoever is there instead of Kafka, the error says so."""
+    """The error names the server that answers instead of Kafka."""
     error = run(refused(ScriptedBroker(lambda broker, _: broker.say(words), greets=False)))
 
     assert type(error) is kind
@@ -200,7 +200,7 @@ def test_garbled_answer_is_lost_with_those_behind_it() -> None:
 
 
 def test_error_of_a_garbled_answer_holds_no_bytes_of_its_request() -> None:
-    """Whoever keeps the error of a delivery must not keep the memory of its batch."""
+    """Keeping the error of a delivery must not keep the memory of its batch."""
 
     async def story() -> bytearray:
         pair = await connected()
@@ -224,7 +224,7 @@ def test_error_of_a_garbled_answer_holds_no_bytes_of_its_request() -> None:
     kept: list[KafkaError] = []
     memory = run(story())
 
-    memory.extend(b"a bytearray of which somebody holds a view cannot grow")
+    memory.extend(b"a bytearray with an exported view cannot grow")
     assert "garbled" in str(kept[0])
 
 

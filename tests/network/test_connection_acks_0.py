@@ -1,4 +1,4 @@
-"""What a connection does with requests that nobody answers, and with a transport that is choked."""
+"""Requests without a response (acks=0), and a transport that does not take more bytes."""
 
 import asyncio
 import dataclasses

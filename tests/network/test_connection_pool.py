@@ -27,7 +27,7 @@ class HangsUp(ScriptedBroker):
 
 @pytest.mark.parametrize("is_change_first", [True, False])
 def test_waiting_for_a_change_ends_when_change_and_timeout_come_together(*, is_change_first: bool) -> None:
-    """As they do when the loop was blocked for longer than the wait: whoever comes second finds nothing to do."""
+    """As when the loop was blocked for longer than the wait: the second waiter finds nothing to do."""
 
     async def story() -> None:
         loop = asyncio.get_running_loop()
@@ -80,7 +80,7 @@ def test_bootstrap_address_whose_connection_became_a_nodes_is_there_when_that_no
 
 @pytest.mark.parametrize("place", [("elsewhere", 9092), ("host", 9093)], ids=["host", "port"])
 def test_node_that_has_moved_is_looked_for_where_it_is_now(place: tuple[str, int]) -> None:
-    """To another address, or to another port of its own: a container that was started anew is there."""
+    """To another address, or to another port: a restarted container is there."""
 
     async def story() -> list[tuple[str, int]]:
         network = client_on()
@@ -139,7 +139,7 @@ def test_next_attempt_begins_with_the_next_address() -> None:
 
 
 def test_bootstrap_addresses_are_not_asked_while_one_node_can_be_reached() -> None:
-    """Only when all have failed (KIP-899): whoever is behind those addresses has been left for good reasons."""
+    """Only when all have failed (KIP-899): the bootstrap addresses were left for good reasons."""
 
     async def story() -> list[int]:
         network = client_on()

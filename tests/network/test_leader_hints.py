@@ -21,7 +21,7 @@ class _CountedView(TopicView):
 
 
 def test_partitions_of_a_topic_are_copied_once_for_all_hints_of_an_answer() -> None:
-    """A broker that gives up a thousand leaders says so in one answer, and the loop stands still meanwhile."""
+    """A broker that gives up a thousand leaders sends them in one response, which blocks the loop meanwhile."""
     count = 1000
     view = _CountedView("a", ID, Partitions.of([PartitionView(1, 5)] * count), 0)
 

@@ -54,7 +54,7 @@ def test_metadata_is_asked_for_while_an_attempt_to_connect_hangs() -> None:
 
 
 async def lose_unused_node(network: ClientAndNetwork) -> None:
-    """Connect to node 2, which is up, and have it close what nobody uses."""
+    """Connect to node 2, which is up, and have it close its idle connection."""
     network.loop.servers["other", 9092] = ScriptedBroker
     network.client.connect(2)
     await asyncio.sleep(1)

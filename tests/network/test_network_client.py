@@ -89,7 +89,7 @@ def test_unreachable_address_is_given_up_for_the_next() -> None:
 
 
 def test_second_bootstrap_broker_is_tried_beside_a_slow_first() -> None:
-    """Nobody waits out a black hole while another broker would answer."""
+    """A silent broker delays no request that another broker would answer."""
 
     async def story() -> float:
         network = client_on(bootstrap=[("slow", 1), ("slow2", 2), ("good", 3)])

@@ -62,7 +62,7 @@ def test_node_that_has_been_silent_is_asked_last_however_little_it_has_to_do() -
 
 
 def test_broker_that_stands_still_is_not_asked_again_by_its_bootstrap_address() -> None:
-    """It is the same one: a second connection would stand still too, and cost the broker a handshake."""
+    """A second connection to the same node would be silent too, and cost the broker a handshake."""
 
     async def story() -> int:
         network = client_on()

@@ -1,4 +1,4 @@
-"""When a client begins anew from the addresses it was given, and when it does not."""
+"""When a client bootstraps again from its configured addresses, and when it does not."""
 
 import asyncio
 
@@ -45,7 +45,7 @@ def test_rebootstrap_when_all_brokers_were_replaced() -> None:
 
 
 def test_rebootstrap_after_too_long_without_metadata() -> None:
-    """Nodes that take connections but answer nothing useful do not hold the client for ever (KIP-1102)."""
+    """Nodes that take connections but answer nothing useful do not hold the client forever (KIP-1102)."""
 
     async def story() -> list[int]:
         stuck, new = Answers(nodes=[(1, "stuck", 1)]), Answers(nodes=[(7, "new", 7)])
@@ -64,14 +64,14 @@ def test_rebootstrap_after_too_long_without_metadata() -> None:
 
 
 def test_one_answer_that_fails_after_a_quiet_time_is_no_reason_to_rebootstrap() -> None:
-    """The trigger counts from when metadata was asked for in vain, not from the last answer (librdkafka 5178)."""
+    """The trigger counts from the first unanswered Metadata request, not from the last response (librdkafka 5178)."""
 
     async def story() -> list[str]:
         answers = Answers(nodes=[(1, "old", 1)])
         async with refreshing(answers) as (refresher, network):
             network.loop.servers["old", 1] = lambda: ScriptedBroker(answers)
             await refresher.first_answer(5)
-            del network.loop.servers["seed", 9092]  # nobody comes back from there
+            del network.loop.servers["seed", 9092]  # nothing listens there any more
             await asyncio.sleep(299)
             answers.error_code = -1
             await asyncio.sleep(1.05)

@@ -22,7 +22,7 @@ def who_answered(answer: RawResponse) -> MetadataResponse:
 
 
 def test_version_that_is_refused_ends_the_connection_though_nobody_waits_for_the_answer_any_more() -> None:
-    """On it, whoever asks next would be refused as well."""
+    """A request on that connection would be refused as well."""
 
     async def story() -> int:
         network = client_on()
@@ -67,7 +67,7 @@ def test_answer_names_the_node_that_the_bootstrap_broker_has_become() -> None:
 
 
 def test_only_node_is_connected_to_again_when_its_connection_closes_as_it_is_asked() -> None:
-    """For want of use; nobody else would wake who asks."""
+    """An idle connection was closed; nothing else would wake the waiter."""
 
     async def story() -> int:
         network = client_on()

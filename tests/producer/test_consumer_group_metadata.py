@@ -42,7 +42,6 @@ async def test_static_member_keeps_its_own_name(one: FakeCluster) -> None:
 
 
 async def test_partitions_assigned_by_hand_have_no_generation(one: FakeCluster) -> None:
-    """Nobody else can be given them by the group."""
     async with consuming(one) as consumer:
         consumer.assign([aiokafka.TopicPartition("t", 0)])
 

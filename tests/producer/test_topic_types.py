@@ -170,7 +170,7 @@ def test_new_type_is_the_type_below() -> None:
 
 
 def test_number_gets_a_hint() -> None:
-    """Whoever meant the digits finds the line that says so."""
+    """A user that meant the digits finds the line that says so."""
     with pytest.raises(TypeError, match=r"key=LongSerializer\(\) or .* or lambda number: str\(number\)\.encode\(\)"):
         part_type("key", int)
 

@@ -48,7 +48,7 @@ CHECKS: Final[Mapping[str, str]] = {
     "LINGER": "no batch is sent before it is due",
     "FULL": "a full batch is nearly batch_size",
     "OVERTAKEN": "the call that has waited longest for memory gets it first",
-    "STUCK": "whatever can be sent is sent",
+    "STUCK": "everything that can be sent is sent",
     "REST": "a producer with nothing to do does nothing",
     "AGE": "metadata is refreshed, and unused topics are forgotten, when they are too old",
     "FLUSH": "a flush waits for what was accepted before it, and reports what failed",
@@ -58,5 +58,5 @@ CHECKS: Final[Mapping[str, str]] = {
     "EXCEPTION": "no call and no task raises what it must not",
     "LOGGED_ERROR": "no error is logged without a cause",
     "SECRECY": "no payload is in an event, an error or a repr",
-    "HANG": "no run goes on for ever",
+    "HANG": "every run ends",
 }

@@ -1,4 +1,4 @@
-"""Text from the cluster is one short line, whatever it is."""
+"""Text from the cluster is always one short line."""
 
 import pytest
 

@@ -98,7 +98,7 @@ def test_find_coordinator_request_is_what_kafka_describes(version: int, kind: Co
 
 @pytest.mark.parametrize("version", range(7))
 def test_find_coordinator_answer_is_read(version: int) -> None:
-    """The coordinator of the key that was asked for, whatever others stand beside it."""
+    """The coordinator of the requested key, among others in the same response."""
     place = {
         "node_id": 3,
         "host": "h",

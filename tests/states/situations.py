@@ -106,7 +106,7 @@ def on_another_thread(call: str) -> str:
 def after_its_loop(call: str) -> str:
     """Make a call of a running producer whose loop has ended, on another loop."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ResourceWarning)  # nobody can close what belongs to a loop that is gone
+        warnings.simplefilter("ignore", ResourceWarning)  # a producer cannot be closed after its loop
         with asyncio.Runner(loop_factory=ClusterLoop) as runner:
             producer = runner.run(_left_running())
         with asyncio.Runner(loop_factory=ClusterLoop) as runner:

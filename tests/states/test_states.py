@@ -109,7 +109,7 @@ class Walk(RuleBasedStateMachine):
         assert reachable(before, state_of(self.producer))
 
     def made_by_trouble(self, call: str, expected: str) -> set[str]:
-        """What else may come of a call when a broker stands still, or stood, or was not asked for the topic yet."""
+        """Return other outcomes of a call while a broker is silent, or was, or has not been asked for the topic yet."""
         if call.startswith("close("):
             return {"ok", "UndeliveredError", *(["waits"] if self.stalls else [])}
         if expected != "ok":
@@ -119,7 +119,7 @@ class Walk(RuleBasedStateMachine):
 
     @rule(call=st.sampled_from(["start()", "close()"]))
     def begin(self, call: str) -> None:
-        """Begin to start or close, and let somebody else wait for it."""
+        """Begin to start or close, and let another task wait for it."""
 
         async def begin() -> None:
             task = asyncio.ensure_future(CALLS[call](self.producer))  # type: ignore[arg-type]  # these two are awaitable

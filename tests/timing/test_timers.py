@@ -43,7 +43,7 @@ def test_cancelled_timer_never_fires_and_cancelling_twice_is_harmless() -> None:
 
 
 def test_timer_scheduled_for_the_past_by_another_runs_in_the_same_turn() -> None:
-    """Nobody would fire it otherwise until the next deadline."""
+    """Otherwise it would not fire until the next deadline."""
     heap, fired = TimerHeap(), list[str]()
 
     def schedule_another(_: float) -> None:

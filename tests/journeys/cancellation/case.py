@@ -19,7 +19,7 @@ IN_LINE = {"memory full", "metadata slow"}
 """States in which a record cannot be appended at once."""
 
 LIMIT_S = 600.0
-"""Virtual seconds within which everything ends, also where somebody was forgotten."""
+"""Virtual seconds within which everything ends; a forgotten waiter would take longer."""
 
 TURNS = 6
 """Of the loop after a suspension: so many are tried one by one, since the sender works in them."""
@@ -101,7 +101,7 @@ class Case:
             if not is_over:
                 await self._go_on(scene)
             elif target.starts and not is_stopped:
-                await scene.check_nothing_stays()  # nobody has it who could close it
+                await scene.check_nothing_stays()  # the caller has no producer to close
             await close_quietly(scene.producer)
             await self._check_end(scene)
             if is_over:

@@ -30,7 +30,7 @@ class Scene:
     """See the top.
 
     Args:
-        trouble: what befalls the cluster before the call.
+        trouble: makes the trouble of the cluster before the call.
         is_started: whether the producer runs already when the call comes.
     """
 
@@ -46,7 +46,7 @@ class Scene:
         self.given: list[bytes] = []
 
     async def __aenter__(self) -> Self:
-        """Set everything up, with three records accepted and nobody waiting for them."""
+        """Set everything up, with three accepted records that no task awaits."""
         await self.cluster.start()
         self.producer = self.new_producer()
         if self._is_started:
@@ -80,7 +80,7 @@ class Scene:
         return {"value": value, "on_delivery": partial(self._note, value)}
 
     def values(self, count: int) -> list[bytes]:
-        """Values of the next records, which nobody hears the end of."""
+        """Return the values of the next records, whose ends are not reported."""
         return [self.record()["value"] for _ in range(count)]
 
     def _note(self, value: bytes, _metadata: RecordMetadata | None, error: KafkaError | None) -> None:
@@ -128,14 +128,14 @@ class Scene:
             assert numbers == sorted(numbers), "records are out of order"
 
     async def check_nothing_stays(self) -> None:
-        """I23, where nobody waits for it: what was begun has ended by itself, soon."""
+        """Check that what was begun ends by itself, soon, when no caller waits for it."""
         async with asyncio.timeout(QUIET_S):
             while self.cluster.connections or background_tasks():  # noqa: ASYNC110  # as below
                 await asyncio.sleep(0.01)
 
     async def check_nothing_left(self) -> None:
         async with asyncio.timeout(QUIET_S):
-            while self.cluster.connections:  # noqa: ASYNC110  # the cluster tells nobody
+            while self.cluster.connections:  # noqa: ASYNC110  # the cluster notifies no one
                 await asyncio.sleep(0.01)
         assert background_tasks() == {}, "tasks are left"
 

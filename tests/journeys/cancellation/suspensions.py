@@ -46,14 +46,14 @@ class Watched:
             self._note(self.suspensions, awaited)
             try:
                 yield awaited
-            except BaseException as thrown:  # noqa: BLE001  # whatever it is, it is the coroutine's
+            except BaseException as thrown:  # noqa: BLE001  # the coroutine gets any of them
                 error = thrown
             self.is_suspended = False
 
 
 @dataclass(slots=True)
 class Ending:
-    """How a call ended, whatever became of those around it."""
+    """How a call ended, apart from the tasks around it."""
 
     error: BaseException | None = None
     has_ended: bool = False

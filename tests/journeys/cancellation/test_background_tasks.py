@@ -1,7 +1,7 @@
 """Each task that the library runs, cancelled from outside at every point where it suspends.
 
-Somebody's shutdown code cancels all tasks there are, or a framework those it does not know. A producer without its
-sender would take records for ever and send none; it must fail, and say why.
+Shutdown code may cancel all tasks there are, and a framework those it does not know. A producer without its
+sender would accept records and send none; it must fail, and say why.
 """
 
 import asyncio
@@ -122,7 +122,7 @@ async def live_and_check(kind: str, strike: Strike, *, is_vital: bool) -> None:
 
 
 async def check_failed(producer: Producer, life: Life, kind: str) -> None:
-    """I16: the state says so, each call says why, and nobody waits; a start that fails so has cleaned up, too."""
+    """Check that the state and each call say why, and no call waits; a start that fails so has cleaned up, too."""
     await asyncio.sleep(0.001)  # the supervisor hears of it a turn or two later
     if "closed" in repr(producer):
         assert f"{kind} task was cancelled" in str(life.error)

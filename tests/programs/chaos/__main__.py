@@ -1,4 +1,4 @@
-"""Real brokers, a nemesis, and a checker that trusts nobody: `python -m tests.programs.chaos --minutes 30`.
+"""Real brokers, a nemesis, and an independent checker: `python -m tests.programs.chaos --minutes 30`.
 
     --gate          four cells of 45 s that have every kind of fault between them
     --seed N        the first cell's; each later cell has the next one

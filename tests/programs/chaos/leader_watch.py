@@ -1,4 +1,4 @@
-"""Watches who leads what and writes down every change: it says when a leader's place ended, whoever ended it."""
+"""Watches the leaders and writes down every change, so that it is known when a leader's term ended."""
 
 import asyncio
 
@@ -16,7 +16,7 @@ async def watch_leaders(arena: Arena) -> None:
         await asyncio.sleep(LOOK_S)
         try:
             after = await arena.leaders()
-        except KafkaException:  # nobody answers: what changed meanwhile is seen later
+        except KafkaException:  # no broker answers: what changed meanwhile is seen later
             continue
         moved = [
             [int(topic), int(partition)]

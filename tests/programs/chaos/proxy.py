@@ -67,7 +67,7 @@ class Link:
         self._tasks.add(task)
         try:
             await self._serve(reader, writer)
-        except asyncio.CancelledError:  # the link's own doing, and nobody else's to see
+        except asyncio.CancelledError:  # made by the link itself
             return
         except OSError:
             return

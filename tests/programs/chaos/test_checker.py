@@ -15,7 +15,7 @@ CHECKER = Path(__file__).parent / "checker"
 ROOT = Path(__file__).parents[3]
 
 
-# It trusts nobody
+# Its independence
 
 
 @pytest.mark.parametrize("path", sorted(CHECKER.glob("*.py")), ids=lambda path: path.name)

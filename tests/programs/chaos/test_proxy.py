@@ -87,7 +87,7 @@ async def test_connection_is_reset_after_so_many_bytes(behind: Heard) -> None:
     ids=["both ways", "answers", "requests"],
 )
 async def test_half_open_connection_answers_nothing_and_stays(behind: Heard, trouble: object) -> None:
-    """Also when the trouble is over: what was swallowed is missing for ever. New connections are good."""
+    """Also when the trouble is over: swallowed bytes stay missing. New connections work."""
     reader, writer = await asyncio.open_connection(LOOPBACK, behind.link.port)
     behind.link.trouble = trouble  # type: ignore[assignment]
     writer.write(b"a")
@@ -117,7 +117,7 @@ async def test_link_that_refuses_keeps_what_it_has(behind: Heard) -> None:
 
 
 async def test_broker_that_is_gone_resets_whoever_comes() -> None:
-    """The proxy listens, and has nobody to hand them to."""
+    """The proxy listens, and has no broker to connect to."""
     port, target = free_ports(2)
     link = Link(port, target, "seed")
     await link.open()

@@ -45,7 +45,7 @@ async def pass_on(data: bytes, pipe: Pipe) -> None:
 
 
 def resets_every(kibibytes: int) -> Trouble:
-    """RST after about so many KiB in one direction: half to one and a half times, anew for each connection."""
+    """RST after about so many KiB in one direction: half to one and a half times, drawn for each connection."""
 
     async def carry(data: bytes, pipe: Pipe) -> None:
         if pipe.limit == 0:
@@ -85,7 +85,7 @@ async def half_open(_data: bytes, pipe: Pipe) -> None:
 
 
 def loses_one_way(*, answers: bool) -> Trouble:
-    """Lose one direction alone: answers, so that requests are carried out and nobody hears; or requests."""
+    """Lose one direction alone: responses, so that requests take effect unseen; or requests."""
 
     async def carry(data: bytes, pipe: Pipe) -> None:
         await (half_open(data, pipe) if pipe.is_answer == answers else pass_on(data, pipe))

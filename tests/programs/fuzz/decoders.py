@@ -1,4 +1,4 @@
-"""Everything in the package that reads bytes which somebody else wrote, with whole messages to damage."""
+"""Every decoder of foreign bytes in the package, with whole messages to damage."""
 
 import contextlib
 import functools

@@ -80,7 +80,7 @@ def test_every_cut_is_refused_or_read(name: str) -> None:
 @settings(max_examples=10)
 @given(steps=STEPS, more=st.integers(0, 2000))
 def test_cost_is_bounded_by_the_bytes(name: str, steps: list[Step], more: int) -> None:
-    """Memory and steps, whatever the counts and lengths in it claim."""
+    """Memory and steps are bounded for any counts and lengths in it."""
     decoder = decoders()[name]
     payload = damaged(decoder.whole, steps) + bytes(more)
     decoder.check(payload)  # imports and caches

@@ -3,7 +3,7 @@
 `python -m tests.programs.mutants.gate D2 D9`.
 
 Started in the folder of a copy of the package, so that the copy is what is imported. It prints what it is about to
-do, so that whoever started it knows at which seed a run that never ends has hung, and last one line of JSON.
+do, so that the parent process knows at which seed a run that never ends has hung, and last one line of JSON.
 """
 
 import argparse

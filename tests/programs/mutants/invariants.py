@@ -137,7 +137,7 @@ INVARIANTS: Final = (
     ),
     Mutant(
         name="deadlines_watched_once",
-        breaks="after the first deadline of a partition nobody looks at the others",
+        breaks="after the first deadline of a partition the others are not watched",
         families=("D9",),
         changes=(
             Change(

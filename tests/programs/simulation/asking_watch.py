@@ -102,7 +102,7 @@ class AskingWatch:
             self._is_over = self._was_done
 
     def disturbed(self) -> None:
-        """A connection is lost, or made: nobody sees how often that was tried."""
+        """A connection is lost, or made: the number of attempts cannot be seen."""
         self._is_clean = False
 
     def _look_at_pace(self, key: Key, now: float, name: str) -> None:

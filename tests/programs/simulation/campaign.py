@@ -118,7 +118,7 @@ def live_through_many(campaign: Campaign) -> Outcome:
     load_message_classes()
     live_through(draw_plan(campaign.families[0], 0))  # so that what is imported late is imported once
     gc.collect()
-    gc.freeze()  # modules and classes stay: nobody need look through them again and again
+    gc.freeze()  # modules and classes stay: the collector need not visit them again
     try:
         for found in _in_processes(campaign) if campaign.jobs > 1 else map(_live_through, _chunks(campaign)):
             outcome.merge(found)

@@ -20,7 +20,7 @@ NOT_TOLD_ALONE: Final = -1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptLog:
-    """One partition's log, also what is no longer in it. A topic made again has other logs of the same names."""
+    """One partition's log, also what is no longer in it. A topic created again has more logs under its names."""
 
     topic: str
     partition: int
@@ -102,7 +102,7 @@ def check_history(stories: Sequence[Story], logs: Sequence[KeptLog], promise: Pr
 
 
 def identity_of(value: bytes | None, key: bytes | None) -> RecordId | None:
-    """Read a record's id off its payload; None: nobody we know wrote that."""
+    """Read a record's id off its payload; return None if it is not our own."""
     text = (value if value is not None else key or b"").partition(b"|")[0]
     parts = text.split(b".")
     if len(parts) != len(RecordId._fields) or not all(part.isdigit() for part in parts):
@@ -124,7 +124,7 @@ def _look_at_record(comparison: _Comparison, copy: _Copy, where: dict[RecordId, 
     record = copy.record
     story = comparison.story_of(record)
     if story is None:
-        comparison.add("FOREIGN", f"{_where(*copy)} holds a record that nobody sent: {record.value!r:.60}")
+        comparison.add("FOREIGN", f"{_where(*copy)} holds a record that was never sent: {record.value!r:.60}")
         return None
     where[story.record].append(copy)
     if story.value != record.value or story.key != record.key or story.headers != record.headers:
@@ -195,7 +195,7 @@ def _check_acknowledged(comparison: _Comparison, story: Story, copies: list[_Cop
 def _may_be_an_echo(comparison: _Comparison, copy: _Copy) -> bool:
     """Whether the batch was appended in the millisecond of its latest record.
 
-    Then nobody can tell the time of appending in the answer to a second attempt from an echo of that record's time.
+    Then the append time in the response to a second attempt cannot be told from an echo of that record's time.
     """
     at = copy.record.timestamp
     stories = [comparison.story_of(record) for record in copy.log.records if record.timestamp == at]

@@ -185,8 +185,8 @@ def _misbehave(dice: int) -> object:
     """
     if dice % 2:
         raise RuntimeError("the caller's own callback fails")
-    return "nobody wants to know" if dice % 4 else _nobody_awaits()
+    return "an unused result" if dice % 4 else _unawaited()
 
 
-async def _nobody_awaits() -> None:
+async def _unawaited() -> None:
     """Stands for what an async callback would have done."""

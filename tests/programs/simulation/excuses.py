@@ -77,7 +77,7 @@ def _recovered_at(plan: Plan, healed_at: float) -> float:
     burst = 2 * (plan.burst + 1)  # of `send_many`, all to one partition
     at_once = min(plan.records, max(plan.records / plan.partitions, burst))
     round_trip_s = 2 * (plan.latency_s + plan.jitter_s + plan.beat_s) + plan.replication_delay_s
-    if plan.number("buffer_memory") < 2 * SMALLEST_CHUNK:  # one batch at a time has memory, of whatever partition
+    if plan.number("buffer_memory") < 2 * SMALLEST_CHUNK:  # memory for one batch at a time, of any partition
         window, at_once = 1, min(plan.records, plan.clients * burst)
     if window == 1 and at_once * round_trip_s > plan.number("delivery_timeout_ms") / 1000:
         return math.inf  # one batch at a time, perhaps of one record: the last in line may be too many
@@ -140,6 +140,6 @@ def may_be_taken_apart(plan: Plan) -> bool:
 def _is_late(story: Story, plan: Plan) -> bool:
     """Whether its time was over, or that of the oldest record of its batch."""
     if story.ended_at < 0:
-        return True  # nobody was told when it ended
+        return True  # no caller learned when it ended
     lives_s = plan.number("delivery_timeout_ms") / 1000
     return story.ended_at >= story.called_at + lives_s * (1 - SHARED_DEADLINE) - TICK_S

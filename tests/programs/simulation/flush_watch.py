@@ -22,7 +22,7 @@ class FlushWatch:
         self._last = now()
         watched = [story.delivery for story in self._stories if story.delivery is not None]
         for story in self._stories:
-            story.is_left = False  # somebody looks now
+            story.is_left = False  # it is retrieved now
         self._missing = len(watched)
         self._others = [story for story in self._stories if story.delivery is None]
         for delivery in watched:
@@ -33,7 +33,7 @@ class FlushWatch:
         self._last = self._now()
 
     def overtime_s(self) -> float:
-        """For how long the flush has gone on without need; 0.0 when nobody can know."""
+        """Seconds that the flush went on without need; 0.0 if that cannot be known."""
         if self._is_unknown or self._missing or any(_is_out_of_sight(story) for story in self._stories):
             return 0.0
         if any(story.end is End.OPEN or story.verb == "enqueue" for story in self._others):

@@ -1,7 +1,7 @@
 """FRAME: what cannot be an answer closes the connection it came on, at once, and no other.
 
-A size below that of a correlation id, or above the largest frame, and an answer that nobody asked for leave no doubt:
-when they have been read, the connection is closed. Bytes that were changed on their way, and garbage of which nobody
+A size below that of a correlation id, or above the largest frame, and an unrequested response are certain:
+when they have been read, the connection is closed. Bytes that were changed on their way, and garbage of which no one
 can tell where it ends, excuse any end of their own connection. Nothing excuses that of another.
 """
 

@@ -73,10 +73,10 @@ class Story:
     """An `on_delivery` was given with a record that was not refused."""
     was_called_back: bool = False
     was_given_up: bool = False
-    """Its caller was cancelled, whatever it was told before or after."""
+    """Its caller was cancelled, with or without an outcome before or after."""
 
     is_left: bool = False
-    """Nobody looks at its delivery: that it failed, a flush or `close` must say."""
+    """Its delivery is never awaited: flush or `close` must report its failure."""
 
     ranges: Mapping[TopicPartition, OffsetRange] | None = None
     """Where `send_many` says that its records are; it does not say which is where."""

@@ -39,7 +39,7 @@ def hostile_bytes(nemesis: Nemesis, chance: Random) -> None:
 
 
 def lies(nemesis: Nemesis, chance: Random) -> None:
-    """Answers arrive with bytes changed: whatever they say, nothing hangs and nothing grows."""
+    """Change bytes of responses: nothing hangs and nothing grows."""
     nemesis.node(chance).lie_times += chance.randint(1, 4)
 
 

@@ -46,9 +46,9 @@ class Inside:
             violated("MEMORY", f"more is allocated than there is: {pool!r}")
         lines = running.lines
         if not lines.records and (lines.bytes or lines._counted_records or lines._counted_bytes):  # noqa: SLF001  # as above
-            violated("MEMORY", f"nobody waits, and {lines!r} counts some who do")
+            violated("MEMORY", f"no record waits, and {lines!r} counts some that do")
         if not lines.records and (running.open_batches.memory_is_short or not running.open_batches.may_use_common):
-            violated("MEMORY", f"nobody waits, and memory is kept for some who do: {running.open_batches!r}")
+            violated("MEMORY", f"no record waits, and memory is kept for some: {running.open_batches!r}")
         states[f"producer {running.lifecycle.state.value}"] += 1
 
     @property
@@ -76,7 +76,7 @@ class Inside:
         return self.metadata_answers
 
     def check_pool(self, violated: Callable[[str, str], None]) -> None:
-        """MEMORY: when nothing is lent, nobody is down for a loan, and what is free is what the lists hold."""
+        """MEMORY: when nothing is lent, no holder is noted, and what is free is what the free lists hold."""
         pool = self._parts().pool
         lent, holders, used = pool._lent, pool._holders, pool._used  # noqa: SLF001  # as above
         if lent or holders or any(used.values()):
@@ -217,7 +217,7 @@ class Inside:
 def _check_lingering(
     batch: ProducerBatch, linger_s: float, generation: int, *, now: float, violated: Callable[[str, str], None]
 ) -> None:
-    """STUCK: a batch is ready when its linger is over, and when somebody waits for it, a flush included."""
+    """STUCK: a batch is ready when its linger is over, or when a caller or a flush waits for it."""
     is_wanted = batch.result.wanted or batch.generation < generation
     if is_wanted or batch.called_at + linger_s + _TICK_S < now:
         violated("STUCK", f"{batch!r} lingers: wanted={is_wanted}, opened {now - batch.called_at:.6f} s ago")

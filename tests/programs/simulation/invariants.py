@@ -39,7 +39,7 @@ MOST_REST_S = 60.0
 """So long it is waited for topics to be forgotten."""
 
 MOST_TURNS_AT_REST = 60
-"""Of the sender. Connections that nobody uses are closed in this time, and metadata is asked for."""
+"""Turns of the sender. Unused connections are closed in this time, and metadata is asked for."""
 
 PROBER = 1_000
 """The client number of the records that probe partitions after healing."""
@@ -270,7 +270,7 @@ class Watchman:
             await self._check_age()
 
     async def _check_age(self) -> None:
-        """AGE: what is known is asked for again when it is too old, and topics that nobody uses are forgotten."""
+        """AGE: metadata is asked for again when it is too old, and unused topics are forgotten."""
         running, plan = Inside(self.producer), self._load.plan
         answers, age_s = running.metadata_answers, plan.number("metadata_max_age_ms") / 1000
         await asyncio.sleep(age_s + plan.number("request_timeout_ms") / 1000 + RECOVERY_S)

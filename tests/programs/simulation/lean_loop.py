@@ -53,7 +53,7 @@ class LeanLoop(asyncio.BaseEventLoop):
         self.turns = 0
         """How often the loop went round: in virtual time that is all the work there was."""
         self.most_turns = 10**9
-        """How often the loop may go round before somebody is said to be busy doing nothing."""
+        """Turns of the loop without progress before the loop is reported as busy."""
         self.soon: deque[LeanHandle] = deque()
         self.later: list[LeanHandle] = []
         self._tasks_made: list[ref[asyncio.Task[Any]]] = []
@@ -128,7 +128,7 @@ class LeanLoop(asyncio.BaseEventLoop):
     # Turns
 
     def run_forever(self) -> None:
-        """Go round until somebody stops the loop.
+        """Run turns until the loop is stopped.
 
         Raises:
             AssertionError: it goes round more often than it may.
@@ -163,7 +163,7 @@ class LeanLoop(asyncio.BaseEventLoop):
             self.now = when
         end = self.now + RESOLUTION_S
         while when < end:
-            self.now = max(self.now, when)  # who finds it too early sets it anew, and no time would pass
+            self.now = max(self.now, when)  # a timer that is found too early is set again, and no time would pass
             soon.append(heapq.heappop(later))
             if not later:
                 return

@@ -1,6 +1,6 @@
 """Looks at what goes out early: LINGER, a batch that nothing hurries waits out its linger, for the sake of others.
 
-What hurries a batch: it is full, somebody awaits it, a flush or a close runs, records wait for memory or find none, or
+What hurries a batch: it is full, a caller awaits it, a flush or a close runs, records wait for memory or find none, or
 it holds records that waited and are so much older than what would come next; or the linger of another one is over that
 was opened for the same leader: then it must go along.
 FULL: one that counts as full is nearly that.
@@ -72,7 +72,7 @@ class LingerWatch:
         return stepped
 
     def _around_look(self, look: Callable[[PartitionQueue, float], None]) -> Callable[[PartitionQueue, float], None]:
-        """What ends a linger, noting who goes along, and that nobody is left who should."""
+        """End a linger; note which batches go along, and check that none is left out."""
 
         def looked(queue: PartitionQueue, now: float) -> None:
             company = self._company(queue, now)
@@ -93,7 +93,7 @@ class LingerWatch:
     def _note(self, name: str, arguments: tuple[Any, ...]) -> None:
         if name in {"close_all", "hurry", "adopt"}:
             self._hurried.update(self._all())
-        elif name == "_make_ready_with_others":  # by whatever timer: some are older than this watch
+        elif name == "_make_ready_with_others":  # by any timer: some are older than this watch
             self._hurried.update(self._company(arguments[0], self._open_batches._clock()))  # noqa: SLF001  # as above
         elif name in {"_close_full", "close_if_apart"}:
             target = arguments[0]

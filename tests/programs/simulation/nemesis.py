@@ -78,7 +78,7 @@ class Nemesis:
     # What faults are made of
 
     def speak(self, versions: Mapping[ApiKey, tuple[int, int]]) -> None:
-        """Have all brokers list other versions from now on, to whoever connects anew; nobody stays connected."""
+        """Have all brokers list other versions to new connections; all connections are closed."""
         settings = self.model.settings
         self.model.settings = replace(settings, profile=replace(settings.profile, versions=versions))
         for node in self.network.nodes.values():

@@ -15,7 +15,7 @@ LATER = "orders-later"
 """A topic of which brokers know nothing at first: the offsets of others are taken, and those of it are not yet."""
 
 UNAWAITED = 0.25
-"""How many of the calls nobody waits for before the commit: what was given counts all the same."""
+"""Share of the calls that are not awaited before the commit: their offsets count all the same."""
 
 STALE = 0.06
 """How many are of a member that the group does not have."""
@@ -62,7 +62,7 @@ class OffsetCaller:
         story.has_offset = True
 
     async def end(self, story: TransactionStory) -> None:
-        """Hear of the call that nobody waited for."""
+        """Retrieve the outcome of a call that was not awaited."""
         sending, self._under_way = self._under_way, None
         if sending is None:
             return
@@ -78,7 +78,7 @@ class OffsetCaller:
         return chosen
 
     async def _send_stale(self, txn: Transaction | Producer, story: TransactionStory) -> None:
-        """KIP-447: whoever has lost its partitions cannot commit for them.
+        """KIP-447: a consumer that has lost its partitions cannot commit for them.
 
         Raises:
             KafkaError: as it must be.

@@ -1,6 +1,6 @@
 """Looks at records that wait for memory: OVERTAKEN, one of them is overtaken by later ones in a way that has no end.
 
-In each line the earliest call is placed first. Once the earliest call of all lines was tried in vain, nothing is taken
+In each queue the earliest call is placed first. Once the earliest call of all queues got no memory, nothing is taken
 from the memory that all nodes share but by it and by records of earlier calls: so however large it is, it gets its room
 when what was lent before has come back. Others may take what is reserved for their own nodes, for as long as they like.
 """
@@ -43,7 +43,7 @@ class OvertakingWatch:
         self._pool = pool
         self._violated = violated
         self._claimant: WaitingRecord | None = None
-        """The earliest of all who wait, once it was tried in vain."""
+        """The earliest of all waiting calls, once it was tried and got no memory."""
         self._placing: WaitingRecord | None = None
         self._serve, self._place, self._make_room = memory.serve, memory._place, open_batches.make_room  # noqa: SLF001  # invariants are about what is inside
         memory.serve = self.serve  # type: ignore[method-assign]  # to see who is left
@@ -67,7 +67,7 @@ class OvertakingWatch:
             self._placing = None
 
     def make_room(self, slot: OpenPartition, size: int) -> bool:
-        """Lend memory to a batch: of what is common only to whoever called before the one with the first claim."""
+        """Lend memory to a batch: common memory only to callers before the one with the first claim."""
         claimant, before = self._claimant, self._pool._used[None]  # noqa: SLF001  # as above
         is_made = self._make_room(slot, size)
         taken = self._pool._used[None] - before  # noqa: SLF001  # as above

@@ -89,7 +89,7 @@ class Plan:
     """Records that callers bring at a time are at most one more."""
 
     keeps_append_time: bool = False
-    """The topic keeps the time of appending, whatever time its records bring."""
+    """The topic has message.timestamp.type=LogAppendTime."""
 
     schedule: str = "fifo"
     """Who goes first where asyncio leaves it open: as in asyncio, or "pct"."""

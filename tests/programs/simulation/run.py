@@ -60,7 +60,7 @@ def live_on(
         except AssertionError as error:
             history.violated("HANG", str(error))
             _end_tasks(loop)
-        except Exception as error:  # noqa: BLE001  # whatever escapes the producer is a finding
+        except Exception as error:  # noqa: BLE001  # every exception that escapes the producer is a finding
             told = history.note if is_end_by_lies(error, plan) else history.violated
             told("CRASH", f"{type(error).__name__}: {error}")
             _end_tasks(loop)

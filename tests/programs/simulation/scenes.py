@@ -28,12 +28,12 @@ async def connection_lost_before_append(stage: Stage) -> None:
 
 
 async def closed_during_sends(stage: Stage) -> None:
-    """Somebody closes while others send."""
+    """One task closes while others send."""
     await stage.together(_sends(stage, 2), stage.close(0.2), _sends(stage, 2))
 
 
 async def closed_at_once_during_a_request(stage: Stage) -> None:
-    """Somebody closes without patience while a request is on its way."""
+    """One task closes without waiting while a request is on its way."""
     stage.send()
     await asyncio.sleep(0.0002)
     await stage.together(stage.close(0.0), _sends(stage, 1), stage.close(0.1))

@@ -1,7 +1,7 @@
 """SECRECY: no payload in what the producer says of itself: events, errors and what hangs on them, and every `repr`.
 
-Payloads of a simulation begin with the name of their record and a bar, and most go on with words that nobody else
-uses. So whoever quotes one, from its beginning or out of its middle, is found out by its text.
+Payloads of a simulation begin with the name of their record and a bar, and most go on with words that are used
+nowhere else. So a text that quotes one, from its beginning or out of its middle, is recognized.
 """
 
 import re

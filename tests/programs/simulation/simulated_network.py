@@ -71,7 +71,7 @@ class SimulatedNetwork:
         self.frames = FrameWatch(watch.violated)
         self.violated = watch.violated
         self.beat_s = 0.0
-        """Whatever arrives does so at a multiple of it, so that much arrives together; 0.0: at any time."""
+        """Arrivals happen at multiples of it, so that many arrive together; 0.0: at any time."""
         self._random = random
         self._next = 0.0 if isinstance(loop, LeanLoop) else _NEXT
         self._numbers = count(1)
@@ -106,7 +106,7 @@ class SimulatedNetwork:
         """Connect to the node at an address; a dark one keeps us waiting.
 
         Raises:
-            ConnectionRefusedError: nobody listens there.
+            ConnectionRefusedError: nothing listens there.
         """
         node = None
         for each in self.nodes.values():
@@ -171,7 +171,7 @@ class SimulatedNetwork:
                 connection.leave(window)
 
     def clear_up(self, node: Node) -> None:
-        """End whatever is wrong with a node's network; what waited goes on, in order."""
+        """End all network trouble of a node; what waited goes on, in order."""
         node.clear_up()
         held = [what for where, what in self._held if where is node]
         self._held[:] = [(where, what) for where, what in self._held if where is not node]
@@ -250,7 +250,7 @@ class SimulatedNetwork:
         self._ghosts.clear()
 
     def _haunt(self, transport: SimulatedTransport, frame: bytes, *, is_last: bool) -> None:
-        """Let a broker get a request a second time, on a connection that nobody else knows of.
+        """Let a broker get a request a second time, on a connection of its own.
 
         Only one that was appended or never answered: no network repeats what a broker has refused.
         """
@@ -347,7 +347,7 @@ class SimulatedNetwork:
         self.settle()
 
     def wake_soon(self) -> None:
-        """The brokers have something to do that nobody asked for."""
+        """Let the brokers do unrequested work."""
         self.loop.call_soon(self._wake)
 
     # Time

@@ -11,9 +11,9 @@ class Node:
 
     def clear_up(self) -> None:
         self.is_dark = False
-        """Nothing arrives, either way, and nobody connects; what was sent waits."""
+        """Nothing arrives in either direction, and no client connects; what was sent waits."""
         self.is_refusing = False
-        """Nobody connects."""
+        """Connections are refused."""
         self.is_stalled = False
         """It reads nothing: the producer's transports keep what is written."""
         self.extra_s = 0.0

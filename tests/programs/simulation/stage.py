@@ -56,7 +56,7 @@ class Scene:
     """As which one counts what goes wrong, where it excuses what ends badly."""
 
     closes: bool = False
-    """Somebody closes the producer."""
+    """Close the producer."""
 
     @property
     def name(self) -> str:
@@ -141,11 +141,11 @@ class Stage:
         await asyncio.wait([story.delivery])
 
     async def enqueue_served(self, partition: int = 0, *, size: int = 20) -> None:
-        """Enqueue a record where there will be room for it: whoever waits for it in vain was forgotten."""
+        """Enqueue a record where there will be room for it: if it gets none, a waiter was forgotten."""
         await self.enqueue(partition, size=size)
         error = self._load.history.stories[-1].error
         if BufferTimeoutError.__name__ in error:
-            self._load.history.violated("MEMORY", f"nobody served who waited for memory: {error}")
+            self._load.history.violated("MEMORY", f"a waiter for memory was not served: {error}")
 
     async def flush(self, timeout_s: float | None = None) -> None:
         """Flush: what was accepted before has ended then, unless the time is over before."""

@@ -120,7 +120,7 @@ def test_not_written_record_in_the_log_is_found() -> None:
 
 
 def test_not_written_record_that_was_cut_off_is_found() -> None:
-    """It was written, and lost with a leader: whoever sends it again cannot know that."""
+    """The record was written, and lost with a leader: a client that sends it again cannot know that."""
     story = told(0, end=End.NOT_WRITTEN)
 
     assert broken([story], cut=(written(0),), promise=AT_LEAST_ONCE) == ["NOT_WRITTEN"]

@@ -1,4 +1,4 @@
-"""Nobody is excused for a fencing that waiting would have averted."""
+"""A fencing that waiting would have averted is not excused."""
 
 import pytest
 

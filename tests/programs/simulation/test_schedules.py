@@ -130,7 +130,7 @@ def test_cancelled_timer_that_waits_for_its_turn_does_not_run() -> None:
 
 
 def test_no_timer_fires_before_its_time() -> None:
-    """Asyncio runs what is due within its clock's resolution; whoever looks at the clock then sees that it is time."""
+    """Asyncio runs timers that are due within its clock's resolution; a callback that reads the clock sees it due."""
 
     def play(loop: ScheduledLoop, happened: list[str]) -> None:
         def look(when: float) -> None:

@@ -76,7 +76,7 @@ class TransactionCaller:
         self._history = history
         self._is_calm = is_calm
         self._chance = Random(f"{plan.family.name}-{plan.seed}-caller-{number}")
-        self._mine: Producer | None = None  # to go on with, whoever else has started meanwhile
+        self._mine: Producer | None = None  # to go on with, also after others have started
         self._has_begun = False
         self._whims = Random(f"{plan.family.name}-{plan.seed}-whims-{number}")
         self._offsets = OffsetCaller(plan, self._whims, history)
@@ -100,10 +100,10 @@ class TransactionCaller:
             raise error
 
     async def transaction(self, story: TransactionStory, *, is_block: bool = False) -> None:
-        """Send one transaction; whatever comes of it is in its story. Only that of a block ends with its task."""
+        """Send one transaction, and keep its outcome in its story. Only a block's transaction ends with its task."""
         producer, self._mine = self._mine or self._lives.producer, None
         story.producer = self._lives.number_of(producer)
-        story.end = TransactionEnd.ABORTED  # until somebody asks for a commit
+        story.end = TransactionEnd.ABORTED  # until a commit is asked for
         self._has_begun = False
         try:
             is_block = is_block or self._chance.random() < BLOCKS

@@ -1,7 +1,7 @@
 """EXCUSE for transactions: where coordinators invent no codes, none fails by what one of them has answered but few.
 
 A transaction that timed out, or that a late copy of a request has ended, is refused in words that say so. Anything
-else that a coordinator says passes, or follows from what this producer has asked in vain, or in the wrong order.
+else that a coordinator says passes, or follows from what this producer has asked unsuccessfully or out of order.
 """
 
 import re

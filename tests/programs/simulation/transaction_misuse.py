@@ -13,7 +13,7 @@ async def check_misuse(producer: Producer, history: History) -> None:
     """Call what cannot be done, while no transaction is open, and while one is.
 
     Args:
-        producer: healthy, with nobody else who uses it.
+        producer: healthy, without other users.
         history: is told of a call that was not refused.
     """
 

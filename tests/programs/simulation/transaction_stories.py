@@ -1,7 +1,7 @@
 """What callers were told of their transactions, and its comparison with the logs.
 
 A transaction is there as a whole or not at all, its offsets too. One that was committed for its caller is there;
-one that was never asked to be committed, or that its caller was told to be aborted, is not; of the rest nobody knows.
+one that was never asked to be committed, or that its caller was told to be aborted, is not; the rest are unknown.
 """
 
 import math
@@ -23,7 +23,7 @@ TORN: Final = -2
 """As the offset of a group: some of its partitions have theirs, others do not."""
 
 STALE_GENERATION: Final = 7
-"""Of no group: a coordinator refuses whoever says that it reads under it."""
+"""Id of a group without members: a coordinator refuses every call in its name."""
 
 
 class TransactionEnd(Enum):
@@ -32,7 +32,7 @@ class TransactionEnd(Enum):
     OPEN = "open"
     COMMITTED = "committed"
     ABORTED = "aborted"
-    """Nobody has asked for a commit, or the caller was told that there is none."""
+    """A commit was never asked for, or was reported as not done."""
 
     UNKNOWN = "unknown"
     """The commit failed, or its caller was cancelled in it."""

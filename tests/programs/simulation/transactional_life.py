@@ -135,7 +135,7 @@ class TransactionalRun(Run):
         return story
 
     async def replace(self, dead: Producer) -> None:
-        """Put another producer in the place of one that cannot go on; whoever else asks for that waits for it."""
+        """Replace a producer that cannot go on; other callers that ask for that wait for it."""
         async with self._replacing:
             if dead is self._producer:
                 await self._succeed()
@@ -210,7 +210,7 @@ class TransactionalRun(Run):
                 await self._succeed()
 
     async def _last_transaction(self) -> None:
-        """Whatever went wrong, in the end transactions can be committed; with a new producer if need be."""
+        """After all faults transactions can be committed in the end, with a new producer if need be."""
         while True:
             story = self.begin_story()
             caller = TransactionCaller(self, self._plan, len(self._transactions), self._history, is_calm=True)
@@ -220,7 +220,7 @@ class TransactionalRun(Run):
             await asyncio.sleep(0.1)
 
     async def _leave_open(self) -> None:
-        """Begin a transaction that nobody will end: `close` aborts it."""
+        """Begin a transaction and leave it open: `close` aborts it."""
         story = self.begin_story()
         story.end = TransactionEnd.ABORTED
         await self._producer.begin_transaction()
@@ -306,14 +306,14 @@ class TransactionalRun(Run):
         return offset if is_whole else TORN
 
     def _check_readers_get_on(self, when: str) -> None:
-        """No transaction is left open: readers of committed records would wait for it for ever."""
+        """Check that no transaction is left open: readers of committed records would wait for it."""
         for partition in self._network.model.partitions():
             if partition.last_stable_offset != partition.log.end_offset:
                 ends = f"{partition.last_stable_offset} of {partition.log.end_offset}"
                 self._history.violated("LSO", f"the last stable offset stays at {ends} {when}")
 
     def _check_fenced(self) -> None:
-        """FENCED: nobody loses the id but to a successor, or with a transaction that timed out."""
+        """FENCED: the id is lost only to a successor, or with a transaction that timed out."""
         # The answer to a commit of V2 may be lost, and V1 cannot ask for it again under the epoch before.
         is_excused = self._plan.family.rivals or not {"codes", "downgrade"}.isdisjoint(self._plan.enabled)
         if is_excused or self._watch.fencing.times or self._nemesis.expired_at:  # a lost renewal may have made a new id
@@ -326,7 +326,7 @@ class TransactionalRun(Run):
         for story in self._transactions:
             is_early = story.ended_at < self._fenced_at.get(story.producer, math.inf)
             if story.error.startswith(ProducerFencedError.__name__) and is_early and story.producer not in slow:
-                self._history.violated("FENCED", f"nobody has fenced it: {story}")
+                self._history.violated("FENCED", f"fenced without a successor: {story}")
 
     def _check_forgotten(self) -> None:
         """FORGOTTEN: no producer is told that brokers do not know it unless its id has expired."""

@@ -27,6 +27,6 @@ class TransactionsInside(Inside):
             return
         now = self._running.loop.time()
         if rings_at is None:
-            violated("STUCK", f"{wanted.api.name} is wanted, and nobody asks: {manager!r}")
+            violated("STUCK", f"{wanted.api.name} is wanted, and not asked for: {manager!r}")
         elif rings_at > now + longest_pause_s + SLACK_S:
             violated("STUCK", f"{wanted.api.name} is wanted, and is asked in {rings_at - now:.3f} s: {manager!r}")

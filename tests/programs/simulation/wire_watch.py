@@ -60,7 +60,7 @@ _SILENCE_S: Final = 0.5
 
 
 AT_ONCE: Final = 6
-"""Attempts to connect to one address that may come without a pause: as a bootstrap address, as a node, and anew after
+"""Attempts to connect to one address that may come without a pause: as a bootstrap address, as a node, and again after
 a connection that was closed for being idle."""
 
 SPREAD: Final = 0.8
@@ -349,7 +349,7 @@ class WireWatch:
         if api is not None and self._throttles and key in self._throttles:
             until = now + self._throttles.pop(key) / 1000 - _TICK_S
             self._pauses[transport.node.number] = (until, number, api)
-            self._oldest_since[number] = until  # the broker reads nothing before, so nobody waits for it
+            self._oldest_since[number] = until  # the broker reads nothing before, so no answer is due
         if api == _METADATA:
             self._metadata_in_flight.pop(key, None)
         elif api == _PRODUCE:
@@ -362,7 +362,7 @@ class WireWatch:
 
 
 class _Batch:
-    """A batch, as text when somebody reads it."""
+    """A batch, formatted as text on demand."""
 
     def __init__(self, place: tuple[object, int], header: BatchHeader) -> None:
         self._place = place

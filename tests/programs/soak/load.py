@@ -14,7 +14,7 @@ LONGEST_DEBT_S = 0.5
 class Load:
     """Gives records to one topic.
 
-    The value of a record begins with its number in its partition, so that whoever reads the partition sees what is
+    The value of a record begins with its number in its partition, so that a reader of the partition sees what is
     missing, doubled or out of order.
 
     Args:

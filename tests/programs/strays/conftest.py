@@ -1,4 +1,4 @@
-"""Real brokers that tell their clients to come through a link of ours."""
+"""Real brokers that tell their clients to connect through a link of the test."""
 
 import asyncio
 from collections.abc import Iterator

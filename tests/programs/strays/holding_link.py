@@ -3,7 +3,7 @@
     client -> HoldingLink (advertised port) -> broker (its second listener)
 
 A request that is held stays on its way when its client has given up and hung up: the connection to the broker stays
-open for it, as with a packet in somebody's queue. `release` lets it arrive.
+open for it, as with a packet in a router's queue. `release` lets it arrive.
 """
 
 import asyncio

@@ -63,7 +63,7 @@ async def send(producer: Producer, topic: str, value: bytes) -> None:
 
 
 async def refused(place: Place, api: ApiKey) -> bool:
-    """Let what is held arrive, in the middle of whatever is open; whether the broker takes none of it."""
+    """Let the held requests arrive during the open transaction; return whether the broker takes none of them."""
     said = await place.link.release()
     assert api in {found for found, _ in said}
     return all(codes and 0 not in codes for _, codes in said)

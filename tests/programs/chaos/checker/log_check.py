@@ -73,12 +73,12 @@ class LogCheck:
         if row.finding != Finding.OURS:
             self._verdict.add("FOREIGN", f"{Finding(row.finding).name} record: {self._name(row)}")
         elif history is None or row.n >= len(history) or history.topic[row.n] != self.covered.topic:
-            self._verdict.add("FOREIGN", f"nobody sent it: {self._name(row)}")
+            self._verdict.add("FOREIGN", f"never sent: {self._name(row)}")
         else:
             self._take_ours(row, history)
 
     def _take_ours(self, row: LogRow, history: ClientHistory) -> None:
-        """A record that somebody invoked."""
+        """Check a record that a client invoked."""
         n, outcome = row.n, history.outcome[row.n]
         if history.sent_ms[n] != row.timestamp:
             self._verdict.add("RECORD_METADATA", f"sent with timestamp {history.sent_ms[n]}: {self._name(row)}")

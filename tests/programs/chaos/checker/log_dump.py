@@ -4,7 +4,7 @@
     1   padding
     2   partition     int16
     4   leader epoch  int32    of the batch; -1 if the reader was not told
-    8   client        uint32   0 where the record is none of ours
+    8   client        uint32   0 if the record is foreign
     12  padding
     16  n             uint64
     24  offset        int64
@@ -29,7 +29,7 @@ class Finding(enum.IntEnum):
     OURS = 0
     """Its digest is right, and it is where it says it belongs."""
     CORRUPT = 1
-    """Not the bytes that somebody sent."""
+    """The bytes differ from those that were sent."""
     MISROUTED = 2
     """Of another topic or partition."""
 
@@ -54,7 +54,7 @@ class Covered:
     """Number within the cell."""
 
     topic_id: str
-    """As Kafka names this life of the topic; "" where nobody asked."""
+    """Topic id of this life of the topic; "" if unknown."""
 
     invoked_from_us: int = 0
     """Later invocations can only have gone to this life of the topic."""

@@ -28,7 +28,7 @@ class Event(TypedDict, total=False):
     nodes: list[int]
     """Whose leadership it ends."""
     clients: list[int]
-    """Whose process it stops: from this number, below that one; empty if nobody's."""
+    """Clients of the stopped process: from this number, below that one; empty if there is none."""
     leaders: dict[str, dict[str, int]]
     """When it began: node by partition by topic number."""
     begin_us: int

@@ -2,7 +2,7 @@
 
     python -m tests.programs.chaos.checker.read_log --bootstrap HOST:PORT --topic NAME --number 1 --out FILE
 
-The reader is another implementation (librdkafka), so that a fault of ours cannot hide in our own reading.
+The reader is another implementation (librdkafka), so that a fault in our own reading cannot hide one in writing.
 """
 
 import argparse

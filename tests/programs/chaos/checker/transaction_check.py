@@ -50,7 +50,7 @@ def check_transactions(
     whole = Counter(range(records))
     for transaction, indexes in seen.items():
         if transaction not in ends:
-            verdict.add("ATOMIC", f"{transaction} is visible, and nobody began it")
+            verdict.add("ATOMIC", f"{transaction} is visible, and was never begun")
         elif indexes != whole:
             verdict.add(
                 "ATOMIC", f"{transaction}, {ends[transaction]}, is torn or doubled: {sorted(indexes.elements())}"
@@ -113,4 +113,4 @@ def check_copies(expected: int, copies: Mapping[int, int], committed: Sequence[i
                 "OFFSETS", f"input {number} has {copies.get(number, 0)} visible copies, and {wanted} by the offsets"
             )
     for number in copies.keys() - range(expected):
-        verdict.add("OFFSETS", f"{number} is in the output, and nobody sent it")
+        verdict.add("OFFSETS", f"{number} is in the output, and was never sent")

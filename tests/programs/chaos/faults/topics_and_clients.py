@@ -1,4 +1,4 @@
-"""Faults that are nobody's death: topics that grow or are made again, and producer processes that are stopped."""
+"""Faults that kill no process: topics that grow or are created again, and producer processes that are stopped."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -32,7 +32,7 @@ class RecordingClient:
         self._rng = random.Random(f"{orders.seed}/{client}")
         self._next = 0
         self._waiting: set[int] = set()
-        """Records whose `enqueue` has not returned, and whose outcome nobody told."""
+        """Records whose `enqueue` has not returned, and whose outcome is not known."""
         self._raised: set[int] = set()
         """Records whose `enqueue` raised. One that stood in line is told to `on_delivery` too, before or after."""
 

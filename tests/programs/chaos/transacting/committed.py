@@ -49,7 +49,7 @@ def check_session(bootstrap: str, folder: Path, copies: int) -> Verdict:
 
 
 def ends(folder: Path, *, is_bank: bool) -> dict[tuple[str, int], str | None]:
-    """How each transaction of the bank, or of the others, ended; None: nobody wrote that down."""
+    """How each transaction of the bank, or of the others, ended; None if it was not written down."""
     return {
         (line.life, line.number): None if line.what == What.BEGIN else line.what
         for line in read_lines(folder)

@@ -23,7 +23,7 @@ class What(StrEnum):
     COMMITTED = "committed"
     ABORTED = "aborted"
     UNKNOWN = "unknown"
-    """Nobody knows: timed out, or fenced."""
+    """Unknown: timed out, or fenced."""
 
 
 class Line(NamedTuple):

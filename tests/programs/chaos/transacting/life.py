@@ -1,6 +1,6 @@
 """What all that transact have in common: one transaction after the other, three in ten aborted on purpose.
 
-Who is fenced, or not told in time how a transaction ended, starts anew after a while, and so may fence in turn.
+A client that is fenced, or does not learn in time how a transaction ended, starts again after a while, and may fence.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ class Transacting(ABC):
     """
 
     goes_on_without_knowing = True
-    """Whether the same life begins another transaction when nobody told it how the last one ended."""
+    """Whether the same life begins another transaction after one of unknown end."""
 
     def __init__(self, folder: str, bootstrap: str, topic: str, *names: str) -> None:
         self.stop = asyncio.Event()

@@ -142,7 +142,7 @@ class Session:
         if not exited.done():
             copier.send_signal(signal.SIGUSR1)
             await asyncio.wait([exited], timeout=1)
-            self.problems.append(f"the copier stands still at {offsets}: {copier.log_tail(200)}")
+            self.problems.append(f"the copier makes no progress at {offsets}: {copier.log_tail(200)}")
             copier.kill_now()
         await exited
 
@@ -150,13 +150,13 @@ class Session:
         return await asyncio.to_thread(group_offsets, self._arena.cluster.bootstrap_servers)
 
     async def _end_one(self, name: str, process: TiedProcess) -> None:
-        """SIGTERM; whoever dies before, or takes too long, is a problem."""
+        """Send SIGTERM; a process that died before, or takes too long, is a problem."""
         if not process.is_running:
             self.problems.append(f"{name} died: {process.log_tail(20)}")
         elif not await process.end(END_S):
             self.problems.append(f"{name} did not end in {END_S:.0f} s: {process.log_tail(20)}")
 
     async def _take_over(self, transactional_id: str) -> None:
-        """Whatever is open under this id is aborted."""
+        """Abort what is open under this id."""
         async with Producer(self._arena.cluster.bootstrap_servers, transactional_id=transactional_id):
             """Starting does it."""
