@@ -89,7 +89,6 @@ def test_functions_are_short(path: Path) -> None:
 
 @pytest.mark.parametrize("path", SOURCES, ids=relative)
 def test_file_is_named_after_its_subject(path: Path) -> None:
-    """No file or folder is a drawer for what found no place."""
     names = {part.lower() for part in path.relative_to(PACKAGE).with_suffix("").parts}
 
     assert names & FORBIDDEN_NAMES == set()

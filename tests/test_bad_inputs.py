@@ -281,7 +281,6 @@ async def test_record_may_be_a_tombstone_or_empty(producer: Producer, one_broker
 
 
 async def test_unknown_topic_is_an_error_after_max_block(one_broker: FakeCluster) -> None:
-    """Where brokers make no topics; others are not held up."""
     async with Producer(one_broker.bootstrap_servers, max_block_ms=200) as impatient:
         lost = impatient.send("nowhere", b"v")
         await impatient.send("orders", b"valid")
@@ -501,7 +500,6 @@ def test_option_out_of_range_is_refused(options: dict[str, object]) -> None:
 
 @pytest.mark.parametrize("options", OF_ANOTHER_TYPE, ids=options_id)
 def test_option_of_another_type_is_a_type_error(options: dict[str, object]) -> None:
-    """Which is a configuration error too, and names the option."""
     with pytest.raises(TypeError, match=next(iter(options))) as caught:
         Producer("h:9092", **options)  # type: ignore[arg-type]
 
@@ -540,7 +538,6 @@ async def test_options_that_are_none_are_as_if_not_given(one_broker: FakeCluster
 
 
 def test_producer_may_be_constructed_without_a_loop() -> None:
-    """And dropped again without a word: nothing was opened."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         producer = Producer("h:9092")

@@ -84,7 +84,6 @@ async def test_partitions_nobody_has_offsets_of_are_refused_at_the_call(
 async def test_offsets_that_cannot_be_are_refused_at_the_call(  # noqa: PLR0917  # one row
     offsets: object, group: object, kind: type[Exception], message: str
 ) -> None:
-    """Nothing is sent of them, and the transaction goes on."""
     async with cluster_of(V2_RELEASE) as cluster, producer_of(cluster) as producer:
         async with producer.transaction() as txn:
             with pytest.raises(kind) as caught:

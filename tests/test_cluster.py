@@ -94,7 +94,6 @@ def test_lower_epoch_is_old_news_also_of_a_suspected_topic_that_has_its_id() -> 
 
 
 def test_partition_that_an_answer_leaves_out_has_no_leader_and_keeps_its_epoch() -> None:
-    """Else what comes next might be older than what was known."""
     left_out = PartitionView()
     cluster = knowing(seen((1, 5), (1, 5))).merge(answer(seen(left_out, (1, 5))), 2.0)
     later = cluster.merge(answer(seen((2, 4), (1, 5))), 3.0)

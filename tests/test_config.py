@@ -246,7 +246,6 @@ def test_option_in_both_spellings_is_refused() -> None:
 
 
 def test_typed_options_are_the_fields() -> None:
-    """What editors complete is what the configuration has."""
     fields = {field.name for field in dataclasses.fields(ProducerConfig) if field.init}
 
     assert set(ProducerOptions.__annotations__) == fields - {"bootstrap_servers"}

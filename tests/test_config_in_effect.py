@@ -244,7 +244,6 @@ def test_name_client_numbers_the_nameless() -> None:
 
 
 def test_replace_may_change_the_servers() -> None:
-    """They are a field like the others; the options stay."""
     result = config(linger_ms=3).replace(bootstrap_servers="other:9092")
 
     assert result.bootstrap_servers == ("other:9092",)

@@ -42,11 +42,7 @@ class AppendsToValue(ProducerInterceptor):
 
 
 def fail(*_: object, **__: object) -> NoReturn:
-    """Stand for a mistake in the user's code.
-
-    Raises:
-        ZeroDivisionError: always.
-    """
+    """Stand for a mistake in the user's code."""
     raise ZeroDivisionError("on purpose")
 
 

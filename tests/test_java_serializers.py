@@ -109,7 +109,6 @@ def test_numbers_that_are_not_pythons_own_are_accepted() -> None:
 
 
 async def test_numbers_are_sent_as_java_would(one_broker: FakeCluster) -> None:
-    """By a producer's serializers and by a typed topic."""
     async with Producer(
         one_broker.bootstrap_servers, key_serializer=IntegerSerializer(), value_serializer=DoubleSerializer()
     ) as producer:

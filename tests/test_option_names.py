@@ -73,7 +73,6 @@ def test_tables_name_options_that_exist() -> None:
 
 @pytest.mark.parametrize("name", sorted(WITHOUT_EFFECT))
 def test_property_that_asks_for_what_is_done_anyway_is_accepted(name: str) -> None:
-    """In any case, with blanks; with any other value it is refused."""
     dotted, value = name.replace("_", "."), WITHOUT_EFFECT[name]
     plain = ProducerConfig(bootstrap_servers="h:1")
 

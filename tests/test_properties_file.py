@@ -118,7 +118,6 @@ def test_refusal_of_what_is_not_in_the_file_names_the_file(tmp_path: Path) -> No
 )
 @pytest.mark.parametrize("value", ["hunter2", "hunter2\\u12"])
 def test_secrets_are_not_in_errors(name: str, value: str, tmp_path: Path) -> None:
-    """Neither in what refuses a name nor in what cannot be read."""
     path = tmp_path / "producer.properties"
     path.write_text(f"bootstrap.servers=h:1\n{name}={value}\n")
 

@@ -121,7 +121,6 @@ def test_string_serializer_refuses_an_unknown_encoding() -> None:
 
 
 def test_json_error_says_where() -> None:
-    """In an object of fifty fields, the type alone finds nothing."""
     circular: list[object] = []
     circular.append(circular)
     for value, place in (
@@ -196,11 +195,7 @@ def outcome(serializer: JsonSerializer, value: object) -> object:
 
 
 def by_type(part: object) -> object:
-    """What stands for objects without JSON; marked, as no library would write them by itself.
-
-    Raises:
-        TypeError: for other objects.
-    """
+    """What stands for objects without JSON; marked, as no library would write them by itself."""
     if isinstance(part, Point):
         return ["point", asdict(part)]
     if isinstance(part, uuid.UUID | enum.Enum | set | bytes):

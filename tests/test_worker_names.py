@@ -17,7 +17,6 @@ def test_name_without_fields_is_as_it_stands() -> None:
 
 
 def test_host_name_is_filled_in() -> None:
-    """Of a StatefulSet's pod it ends in its number, and stays."""
     assert name_of("billing-{hostname}") == f"billing-{socket.gethostname()}"
 
 

@@ -32,7 +32,6 @@ def test_batch_is_due_when_its_oldest_record_is() -> None:
 
 
 def test_partition_is_looked_at_again_for_the_batches_behind() -> None:
-    """Its first timer was for a batch that has long ended."""
     core = CoreParts()
     core.send()
     core.flush()

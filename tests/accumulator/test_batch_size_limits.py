@@ -16,7 +16,6 @@ class Topic:
         self.limit = limit
         self.ratio = ratio
         self.refusals = 0
-        """Of whole batches; their parts may be refused too."""
 
     def send(self, batches: int) -> int:
         """Send full batches; returns the wire size of the last."""
@@ -67,7 +66,6 @@ def test_limit_that_is_found_costs_a_refusal_a_thousand_batches() -> None:
 
 
 def test_batches_become_large_again_when_the_broker_allows_it() -> None:
-    """They used to stay small for as long as the producer lived."""
     topic = Topic(20_000)
     topic.send(500)
     topic.limit = 2**20

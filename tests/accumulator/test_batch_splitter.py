@@ -185,7 +185,6 @@ def test_parts_of_a_batch_without_idempotence_have_no_sequence() -> None:
 
 
 def test_parts_stand_between_the_batches_before_and_behind() -> None:
-    """By their order numbers, and with the deadline of their batch."""
     core = CoreParts()
     batch, _ = batch_of(core, records_of(b"0", b"1"))
     core.now += 1

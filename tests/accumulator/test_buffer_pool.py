@@ -63,7 +63,6 @@ def test_batch_size_that_is_no_power_of_two_has_a_list_of_its_own() -> None:
 
 
 def test_nothing_is_lent_beyond_the_total() -> None:
-    """Not even a byte more, not even the smallest chunk."""
     pool = pool_of(3 * SMALLEST_CHUNK + 1)
 
     assert take_all(pool, 1) == 3 * SMALLEST_CHUNK

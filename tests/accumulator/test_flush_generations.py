@@ -50,7 +50,6 @@ def test_later_work_neither_prolongs_a_flush_nor_stands_in_for_earlier_work() ->
 
 
 def test_flush_waits_for_earlier_flushes_too() -> None:
-    """What was accepted before them was accepted before it."""
     generations = FlushGenerations(Finished().note)
     earlier = generations.enter()
     generations.close()
@@ -75,7 +74,6 @@ def test_split_batch_is_waited_for_until_its_last_part() -> None:
 
 
 def test_end_of_a_generation_is_told_once() -> None:
-    """When nothing of it is left, and not with each unit."""
     finished = Finished()
     generations = FlushGenerations(finished.note)
     units = [generations.enter() for _ in range(3)]

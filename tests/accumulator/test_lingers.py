@@ -51,7 +51,6 @@ def test_batch_that_goes_along_takes_records_until_it_is_drained() -> None:
 
 
 def test_awaited_or_full_batch_takes_no_other_along() -> None:
-    """They come often, and each would cut the others short."""
     core = opened_in_turn(batch_size=1024)
     core.send(bytes(2000), partition=0)
     core.send(partition=1).add_done_callback(lambda _: None)
@@ -90,7 +89,6 @@ def test_linger_that_the_age_of_a_batch_cuts_takes_others_along_too() -> None:
 
 
 def test_moved_partition_goes_with_those_of_the_leader_it_was_opened_for() -> None:
-    """To its new one, and at the latest when its own linger is over."""
     core = opened_in_turn()
     core.lead((1, 2, 2, 2, 1), epoch=1)
 

@@ -30,7 +30,6 @@ def test_line_is_that_of_the_partition_if_it_is_certain(partition: int | None, k
 
 
 def test_partitioner_is_asked_once() -> None:
-    """When the record's topic is known; its word is kept."""
     queue = full((1, 1))
     answers = [0, 1]
     record = queue.record(partition=None)

@@ -288,7 +288,6 @@ def test_sender_is_woken_when_something_may_be_sent_and_only_then() -> None:
 
 
 def test_batch_takes_no_record_a_tenth_of_the_timeout_younger_than_its_oldest() -> None:
-    """Or that record would have less time than it was promised."""
     core = CoreParts(linger_s=600, delivery_timeout_s=100)
     first = core.send()
     core.pass_time(9.9)
@@ -331,7 +330,6 @@ def opened_at_now(core: CoreParts) -> ProducerBatch:
 
 
 def test_keyless_records_stay_with_a_partition_for_a_batch() -> None:
-    """Then another is chosen: both are used, and batches are full."""
     core = CoreParts(leaders=(1, 1), batch_size=1024)
     places = [core.send(bytes(100), partition=None).home.topic_partition for _ in range(200)]
     changes = sum(one != other for one, other in pairwise(places))
@@ -365,7 +363,6 @@ def test_open_batches_are_counted_with_what_they_hold() -> None:
 
 @pytest.mark.parametrize("linger_s, lingers", [(0.0, False), (0.001, True)])
 def test_batches_linger_if_there_is_a_time_for_it(linger_s: float, *, lingers: bool) -> None:
-    """Without one they go whenever the loop has a turn."""
     assert CoreParts(linger_s=linger_s).open_batches.lingers is lingers
 
 

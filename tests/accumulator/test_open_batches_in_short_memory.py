@@ -9,7 +9,6 @@ from tests.fakes.core_parts import CoreParts
 
 BATCH = 4096
 FULL = bytes(3900)
-"""Fills a batch."""
 
 
 def nearly_full(*, left: int, leaders: tuple[int, ...] = (1, 1), batches: int = 16) -> CoreParts:

@@ -141,7 +141,6 @@ def test_retry_waits_for_its_backoff_and_holds_back_those_behind_it() -> None:
 
 @given(st.permutations(range(5)))
 def test_retries_stand_in_their_old_order_however_they_come_back(order: list[int]) -> None:
-    """By their order numbers, before all that was never sent."""
     core, queue, batches = with_batches(8)
     confirm(core)
     sent = send_all(core)
@@ -163,7 +162,6 @@ def test_batch_that_is_being_sealed_holds_back_those_behind_it() -> None:
 
 
 def test_open_batch_is_sent_once_it_is_ready_and_nothing_is_before_it() -> None:
-    """Its linger or a waiter made it ready."""
     core = CoreParts()
     core.send()
     queue = core.queue()
@@ -365,7 +363,6 @@ def test_log_has_batches_in_order_whatever_the_broker_answers(actions: list[str]
 
 
 def test_part_that_is_being_compressed_is_not_sent_while_the_epoch_changes() -> None:
-    """It has a sequence, and comes back when it is ready."""
     core, queue, batches = with_batches(2)
     send_next(core)
     core.refuse(batches[0])

@@ -44,7 +44,6 @@ def on_wire(core: CoreParts, *values: bytes) -> ProducerBatch:
 
 @pytest.mark.parametrize("before, after", list(product(BatchState, BatchState)))
 def test_state_changes_only_as_the_table_says(before: BatchState, after: BatchState) -> None:
-    """All pairs; a forbidden one leaves the batch where it is."""
     batch = batch_in(before)
 
     if after in TRANSITIONS[before]:
@@ -75,7 +74,6 @@ def test_table_names_every_state() -> None:
 def test_batch_is_unresolved_on_the_wire_and_while_it_is_ambiguous(
     state: BatchState, *, maybe_written: bool, is_unresolved: bool
 ) -> None:
-    """One that was answered "not written" each time is not."""
     batch = batch_in(state)
     batch.maybe_written = maybe_written
 
@@ -145,7 +143,6 @@ def test_batch_takes_records_until_it_is_closed_once() -> None:
 
 
 def test_outcome_is_unknown_while_the_log_may_hold_the_batch() -> None:
-    """On the wire, and behind an unanswered attempt."""
     queued, sent, again = batch_in(BatchState.QUEUED), batch_in(BatchState.ON_WIRE), batch_in(BatchState.QUEUED)
     again.maybe_written = True
 

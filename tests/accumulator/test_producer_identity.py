@@ -83,7 +83,6 @@ def test_nothing_is_stamped_before_an_id_is_known() -> None:
 
 
 def test_without_idempotence_nothing_is_stamped_and_nothing_waits() -> None:
-    """Nor is an id asked for, and trouble changes nothing."""
     producer = ProducerIdentity(is_enabled=False)
     partition = PartitionIdentity(producer)
     partition.begin_change()
@@ -107,7 +106,6 @@ def test_connection_is_confirmed_once_it_has_acknowledged_a_batch() -> None:
 
 
 def test_producer_id_zero_is_confirmed_too() -> None:
-    """It is the first id of a fresh cluster, and no less an id."""
     partition = PartitionIdentity(producer_of(0))
     batch = batch_of(partition.stamp(1))
 
@@ -150,7 +148,6 @@ def test_acknowledgement_under_an_old_epoch_confirms_nothing() -> None:
 
 
 def test_acknowledgement_while_the_epoch_changes_does_not_confirm_the_new_one() -> None:
-    """It was still on the wire, for a log perhaps that is gone."""
     partition = PartitionIdentity(producer_of())
     old = batch_of(partition.stamp(1))
     partition.begin_change()
@@ -265,7 +262,6 @@ def test_trouble_of_one_partition_does_not_touch_another() -> None:
 
 
 def test_new_epochs_are_above_every_one_used() -> None:
-    """Of the producer's counter, and of the partition's own."""
     producer = producer_of()
     partitions = [PartitionIdentity(producer) for _ in range(3)]
     for partition in partitions:
@@ -277,7 +273,6 @@ def test_new_epochs_are_above_every_one_used() -> None:
 
 
 def test_changing_offsets_of_the_old_epoch_are_forgotten() -> None:
-    """What follows is deduplicated under another identity."""
     partition = PartitionIdentity(producer_of())
     batch = batch_of(partition.stamp(1))
     partition.acknowledge(batch, 10, NOW)

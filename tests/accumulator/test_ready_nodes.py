@@ -54,7 +54,6 @@ def test_partition_that_found_no_room_in_a_request_keeps_its_turn() -> None:
 
 
 def test_partition_that_keeps_its_turn_can_still_move_to_another_leader() -> None:
-    """Else its next batch would be sent to the old one."""
     ready, only = ReadyNodes(), partition(0)
     ready.offer(only)
     ready.take_first(1)

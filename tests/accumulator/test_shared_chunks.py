@@ -42,7 +42,6 @@ def test_shared_chunk_is_not_exchanged_without_room() -> None:
 
 
 def test_last_holder_of_a_shared_chunk_exchanges_it_as_its_own() -> None:
-    """However full the memory is: the parts before it have ended."""
     pool = pool_of(BATCH)
     chunk = lend(pool, BATCH)
     pool.share(chunk, 2)

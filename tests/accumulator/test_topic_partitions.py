@@ -60,7 +60,6 @@ def test_leaders_are_the_nodes_that_lead_something() -> None:
 
 
 def test_leader_that_left_the_cluster_is_nobody() -> None:
-    """Also when the topic's own view is the same object as before."""
     partitions, moves = in_use()
     before = cluster_of((1, 2))
     partitions.update(before)

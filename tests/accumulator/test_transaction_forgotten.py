@@ -73,7 +73,6 @@ def code_of(error: KafkaError | None) -> int:
 
 @pytest.mark.parametrize("name, code, version, state", ROWS)
 def test_answer_leads_to_the_state_of_the_table(name: str, code: int, version: str, state: State) -> None:  # noqa: PLR0917
-    """One row per request, code and version of transactions."""
     scene = at(name, VERSIONS[version])
 
     scene.do(name, code)

@@ -16,7 +16,6 @@ from aioproducer.errors import (
 from tests.fakes.core_parts import CoreParts
 
 CHUNK = b"x" * 900
-"""Fills one of the smallest chunks."""
 
 
 def full(leaders: tuple[int, ...] = (1,), *, chunks: int = 8) -> CoreParts:
@@ -339,7 +338,6 @@ def test_waiting_record_keeps_its_flush_generation() -> None:
 
 
 def test_record_that_a_flush_waits_for_does_not_linger_once_its_topic_is_known() -> None:
-    """Nor would the flush, which has closed all batches long ago."""
     core = CoreParts(leaders=(), linger_s=10.0)
     core.wait_in_line(topic="t")
     core.flush()
@@ -508,7 +506,6 @@ def test_fresh_record_does_not_share_the_deadline_of_one_that_waited_long() -> N
 
 
 def test_records_that_waited_share_a_deadline_only_if_they_were_called_together() -> None:
-    """Else the later one would expire long before its time."""
     core = full()
     early, soon = core.wait_in_line(b"x"), core.wait_in_line(b"y")
     core.pass_time(50)

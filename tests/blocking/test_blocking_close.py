@@ -42,7 +42,6 @@ def test_close_in_a_callback_is_refused_and_closes_nothing(cluster: ClusterElsew
 
 
 def test_close_is_bounded(cluster: ClusterElsewhere) -> None:
-    """What is left fails; so do callers that wait for room."""
     cluster.do(lambda fake: fake.faults.stall(PRODUCE))
     producer = BlockingProducer(cluster.bootstrap_servers, buffer_memory=200_000).start()
     stopped: list[type[Exception]] = []
@@ -68,7 +67,6 @@ def test_close_is_bounded(cluster: ClusterElsewhere) -> None:
 
 @pytest.mark.parametrize("is_stuck", [False, True], ids=["delivering", "behind a full buffer"])
 def test_later_close_shortens_the_time_of_the_first(cluster: ClusterElsewhere, *, is_stuck: bool) -> None:
-    """As the producer's own does; both raise what was not delivered."""
     producer = BlockingProducer(cluster.bootstrap_servers, buffer_memory=100_000, linger_ms=0).start()
     producer.send("orders", b"v")
     cluster.do(lambda fake: fake.faults.stall(PRODUCE))

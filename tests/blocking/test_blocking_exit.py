@@ -66,7 +66,6 @@ for n in range(5):
 def test_records_that_are_not_delivered_are_reported(
     cluster: ClusterElsewhere, program: pathlib.Path, timeout_ms: int
 ) -> None:
-    """One line and one event, with the count; no payload."""
     cluster.do(lambda fake: fake.faults.stall(PRODUCE))
 
     ended = run(program, NOT_DELIVERED, cluster.bootstrap_servers, str(timeout_ms))
@@ -280,7 +279,6 @@ else:
 def test_asyncio_producer_that_is_never_closed_reports_what_is_lost(
     cluster: ClusterElsewhere, program: pathlib.Path, *, reference: str, end: str
 ) -> None:
-    """Nothing can be delivered where the loop does not run."""
     cluster.do(lambda fake: fake.faults.stall(PRODUCE))
 
     ended = run(program, ASYNCIO, reference, end, cluster.bootstrap_servers)

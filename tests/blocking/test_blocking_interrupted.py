@@ -45,11 +45,7 @@ class CtrlC:
         return press_ctrl_c if self._left < 0 else self.tracing
 
     def handle(self, _signal: int, _frame: FrameType | None) -> None:
-        """Do what Python's own handler does.
-
-        Raises:
-            KeyboardInterrupt: once.
-        """
+        """Do what Python's own handler does."""
         sys.settrace(None)
         if not self.has_come:
             self.has_come = True
@@ -188,7 +184,6 @@ except KeyboardInterrupt:
 
 
 def test_ctrl_c_is_heard_though_it_does_not_end_the_sleep(cluster: ClusterElsewhere) -> None:
-    """As when it comes just before the system call that sleeps."""
     command = [sys.executable, "-c", UNHEARD, cluster.bootstrap_servers]
 
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)

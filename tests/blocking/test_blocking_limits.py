@@ -151,7 +151,6 @@ async def _block(go_on: threading.Event) -> None:
 
 
 def test_loop_that_runs_ends_its_calls_itself(cluster: ClusterElsewhere) -> None:
-    """With the error that says what the record waited for."""
     cluster.do(lambda fake: fake.faults.stall(Where(api=ApiKey.PRODUCE)))
     producer = BlockingProducer(cluster.bootstrap_servers, **LIMITS).start()
 

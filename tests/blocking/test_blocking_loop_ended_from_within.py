@@ -24,11 +24,7 @@ async def answer() -> int:
 
 
 async def end_the_loop() -> None:
-    """Do as a callback that calls `sys.exit`.
-
-    Raises:
-        SystemExit: always.
-    """
+    """Do as a callback that calls `sys.exit`."""
     raise SystemExit
 
 

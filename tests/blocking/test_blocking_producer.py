@@ -98,7 +98,6 @@ def test_iterators_are_read_on_the_thread_of_the_call(blocking: BlockingProducer
 
 
 def test_keys_without_end_are_refused(blocking: BlockingProducer, cluster: ClusterElsewhere) -> None:
-    """After those that belong to values, as by Producer."""
     with pytest.raises(ValueError, match="keys must be as many as values: there are 2 values, and more keys"):
         blocking.send_many("orders", iter([b"1", b"2"]), keys=repeat(b"k"))
     blocking.flush()

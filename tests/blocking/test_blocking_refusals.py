@@ -175,7 +175,6 @@ def test_nothing_is_committed_without_a_record_whose_topic_stays_unknown(cluster
 
 @pytest.mark.parametrize("most", [0, 3])
 def test_callers_are_held_back_when_too_many_stand_in_line(cluster: ClusterElsewhere, most: int) -> None:
-    """In the order of their calls, all of which are told."""
     told: list[int] = []
     with BlockingProducer(cluster.bootstrap_servers, max_block_ms=500, max_waiting_records=most) as producer:
         for number in range(10):

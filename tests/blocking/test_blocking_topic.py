@@ -94,8 +94,6 @@ async def test_partitions_do_not_wait_behind_records(one_broker: FakeCluster) ->
 
 
 async def test_failing_serializer_is_told_by_flush(one_broker: FakeCluster) -> None:
-    """It runs on the background thread, when the call has returned."""
-
     def work(producer: BlockingProducer) -> None:
         orders = producer.topic("orders", value=dict)
         orders.enqueue({"z": 1j})

@@ -87,7 +87,6 @@ def test_record_that_failed_unseen_fails_the_commit(elsewhere: ClusterElsewhere)
 
 
 def test_threads_take_turns(elsewhere: ClusterElsewhere) -> None:
-    """One transaction at a time, and none is torn apart."""
     with BlockingProducer(elsewhere.bootstrap_servers, transactional_id="b") as producer:
 
         def work(number: int) -> None:

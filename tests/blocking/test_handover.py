@@ -120,7 +120,6 @@ async def test_each_of_many_threads_keeps_its_order() -> None:
     ids=["one short of the records", "all records", "one byte short", "all bytes", "one large record", "empty"],
 )
 def test_queue_holds_what_its_bounds_say(sizes: list[int], *, is_room: bool) -> None:
-    """One record more, of a byte, has room or waits for it."""
     handover, records = new_handover(max_wait_s=0), Records()
     for size in sizes:
         handover.put(records.record("v", size))
@@ -135,7 +134,6 @@ def test_queue_holds_what_its_bounds_say(sizes: list[int], *, is_room: bool) -> 
 
 
 async def test_room_comes_back_with_each_record_that_is_taken() -> None:
-    """Of records and of bytes, as often as the queue was full."""
     handover, records = new_handover(), Records()
 
     def put_large() -> None:

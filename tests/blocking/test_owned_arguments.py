@@ -40,7 +40,6 @@ def fixture_producer(cluster: ClusterElsewhere) -> Iterator[BlockingProducer]:
 
 
 def test_send_threadsafe_copies(cluster: ClusterElsewhere, producer: BlockingProducer) -> None:
-    """It returns before anybody has looked at the record."""
     reuse(lambda value, key, headers: producer.send_threadsafe("orders", value, key=key, partition=0, headers=headers))
     producer.flush()
 

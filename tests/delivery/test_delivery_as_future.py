@@ -196,7 +196,6 @@ async def test_as_completed_gives_all(producer: Producer) -> None:
 
 
 async def test_callbacks_get_the_delivery_in_their_context(producer: Producer) -> None:
-    """By call_soon, in order, each in the context it was left in."""
     name = contextvars.ContextVar("name", default="unset")
     seen: list[tuple[bool, str]] = []
     delivery = producer.send("orders", b"v")
@@ -242,7 +241,6 @@ async def test_callbacks_are_removed(producer: Producer) -> None:
 
 
 async def test_callback_that_raises_goes_to_the_loops_handler(producer: Producer) -> None:
-    """As with futures; others run, and so does the producer."""
     loop = asyncio.get_running_loop()
     told: list[object] = []
     loop.set_exception_handler(lambda _loop, context: told.append(context["exception"]))

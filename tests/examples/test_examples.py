@@ -53,7 +53,6 @@ async def test_one_screen(cluster: FakeCluster) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_worker_delivers_everything_when_told_to_stop(cluster: FakeCluster, number: signal.Signals) -> None:
-    """What it says it delivered is what the brokers have."""
     process = await started("worker.py", cluster.bootstrap_servers)
     assert process.stdout is not None
     assert await process.stdout.readline() == b"working\n"
@@ -164,7 +163,6 @@ async def test_service_refuses_what_is_too_large(cluster: FakeCluster) -> None:
 
 
 async def test_service_without_brokers_is_up_and_not_healthy() -> None:
-    """It comes up, says so, and answers every order in bounded time."""
     app = service("127.0.0.1:1", max_block_ms=200)
     async with app.router.lifespan_context(app), client_of(app) as client:
         health = await client.get("/health")

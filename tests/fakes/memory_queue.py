@@ -7,7 +7,6 @@ from aioproducer.errors import KafkaError
 from tests.fakes.core_parts import CoreParts
 
 CHUNK = b"x" * 900
-"""Fills one of the smallest chunks."""
 
 
 class Queue:

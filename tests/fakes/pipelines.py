@@ -30,11 +30,7 @@ class PlainPreparation:
         self.refusals.append(f"{topic}: {type(error).__name__}")
 
     def dropped(self, topic: str, _timestamp: object, _on_delivery: object) -> Delivery:
-        """Not reached.
-
-        Raises:
-            AssertionError: always.
-        """
+        """Not reached."""
         raise AssertionError(topic)
 
     def notify_of_closed_batches(self) -> None:
@@ -45,11 +41,7 @@ class PlainPreparation:
         return InvalidPartitionError(f"{topic}: {error}")
 
     def checked_choice(self, choice: object, topic: str, _partitions: int) -> int:
-        """Not reached.
-
-        Raises:
-            AssertionError: always.
-        """
+        """Not reached."""
         raise AssertionError(choice, topic)
 
 

@@ -72,11 +72,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     async def getaddrinfo(  # type: ignore[override]  # as much of it as is used
         self, host: str, port: int, **_: object
     ) -> list[tuple[socket.AddressFamily, socket.SocketKind, int, str, tuple[str, int]]]:
-        """Look a name up in `names`; one that is not there is an address.
-
-        Raises:
-            socket.gaierror: the name is there without addresses.
-        """
+        """Look a name up in `names`; one that is not there is an address."""
         addresses = self.names.get(host, [host])
         if not addresses:
             raise socket.gaierror(-2, "Name or service not known")
@@ -85,11 +81,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     async def create_connection(  # type: ignore[override]  # as much of it as is used
         self, factory: Callable[[], asyncio.Protocol], host: str, port: int
     ) -> tuple[MemoryTransport, asyncio.Protocol]:
-        """Connect to one of `servers`, after a millisecond, or never to one of `black_holes`.
-
-        Raises:
-            ConnectionRefusedError: there is no server.
-        """
+        """Connect to one of `servers`, after a millisecond, or never to one of `black_holes`."""
         self.connects.append((self.time(), host, port))
         if host in self.black_holes:
             await self.create_future()

@@ -57,7 +57,6 @@ async def test_leader_alone_acknowledges() -> None:
 
 @in_virtual_time
 async def test_all_in_sync_replicas_acknowledge_by_default() -> None:
-    """As long as one copies nothing there is no acknowledgement."""
     async with (
         FakeCluster(3, topics={"orders": 1}) as cluster,
         Producer(cluster.bootstrap_servers, linger_ms=0) as producer,

@@ -30,7 +30,6 @@ def old_broker(*, produce: tuple[int, int]) -> str:
 @pytest.mark.parametrize("produce, acks", [((0, 2), 1), ((3, 13), -1)], ids=["Produce", "producer ids"])
 @in_virtual_time
 async def test_broker_that_is_too_old_is_refused_at_once(produce: tuple[int, int], acks: int) -> None:
-    """At the start, or with the first record; not by a timeout."""
     producer = Producer(old_broker(produce=produce), acks=acks)
     loop = asyncio.get_running_loop()
     began = loop.time()

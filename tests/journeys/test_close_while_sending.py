@@ -26,7 +26,6 @@ async def test_close_delivers_what_was_accepted() -> None:
 
 @in_virtual_time
 async def test_close_in_no_time_fails_the_rest_with_its_outcome() -> None:
-    """On the wire: unknown; in the queue and in line: not written."""
     async with FakeCluster(1, topics={"orders": 1}) as cluster:
         producer = await Producer(
             cluster.bootstrap_servers, linger_ms=0, max_in_flight_requests_per_connection=1

@@ -101,19 +101,11 @@ class Cancelling:
     """A serializer, a partitioner and an interceptor, each of which looks at a future that was cancelled."""
 
     def partition(self, *_: object) -> int:
-        """Choose.
-
-        Raises:
-            CancelledError: always.
-        """
+        """Choose."""
         raise asyncio.CancelledError
 
     def serialize(self, topic: str, value: object) -> bytes:
-        """Serialize.
-
-        Raises:
-            CancelledError: always.
-        """
+        """Serialize."""
         raise asyncio.CancelledError(topic, value)
 
 
@@ -282,7 +274,6 @@ class Dropping(ProducerInterceptor):
 
 @pytest.mark.parametrize("verb", VERBS)
 async def test_dropped_record_is_an_error_of_its_own(one_broker: FakeCluster, verb: str) -> None:
-    """By the delivery; not sent, counted, and not raised by flush."""
     async with Producer(one_broker.bootstrap_servers, interceptors=[Dropping()]) as producer:
         with pytest.raises(RecordFilteredError, match="'orders'") as caught:
             await give(producer, verb, "orders", b"drop")

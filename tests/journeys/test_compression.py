@@ -170,7 +170,6 @@ async def test_batch_whose_compression_fails_goes_as_it_is(size: int, monkeypatc
 
 
 async def test_size_of_a_record_that_is_too_large_is_that_on_the_wire() -> None:
-    """That is what the broker's limit is compared with."""
     async with (
         FakeCluster(1, topics={"orders": 1}) as cluster,
         Producer(cluster.bootstrap_servers, compression_type="gzip") as producer,

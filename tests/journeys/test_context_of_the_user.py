@@ -116,7 +116,6 @@ async def test_callback_of_a_plain_record_sees_the_context_of_the_call(cluster: 
 
 
 async def test_failures_are_notified_in_the_context_of_the_call(one_broker: FakeCluster) -> None:
-    """Those of the call itself and those of the broker."""
     notes = Notes()
     async with notes.producer(one_broker) as producer:
         await producer.partitions_for("orders")
@@ -232,7 +231,6 @@ async def test_topic_that_becomes_known_before_the_await_takes_the_record(cluste
 
 
 async def test_record_awaited_after_its_transaction_is_refused(one_broker: FakeCluster) -> None:
-    """Its hooks ran at the call, so its interceptors are notified."""
     notes = Notes()
     async with notes.producer(one_broker, transactional_id="worker") as producer:
         async with producer.transaction() as txn:

@@ -47,7 +47,6 @@ async def in_time(seconds: float, waited: object) -> object:
 
 
 async def test_partition_that_is_a_float_is_a_type_error(producer: Producer, one_broker: FakeCluster) -> None:
-    """It killed another's sender, and with it every later send."""
     for _ in range(2):
         with pytest.raises(TypeError, match=r"partition.*float"):
             producer.send("orders", b"v", partition=0.0)  # type: ignore[arg-type]
@@ -174,7 +173,6 @@ async def test_answer_without_the_partition_is_no_answer(producer: Producer, one
 
 
 async def test_answers_that_always_lack_the_partition_end_at_the_deadline(one_broker: FakeCluster) -> None:
-    """With what was wrong, and UNKNOWN, for it may be written."""
     one_broker.faults.omit_partition(PRODUCE, times=None)
     producer = Producer(one_broker.bootstrap_servers, delivery_timeout_ms=400, request_timeout_ms=200)
     async with producer:
@@ -204,7 +202,6 @@ async def test_what_the_broker_said_last_is_part_of_the_deadlines_error() -> Non
 async def test_frame_of_a_wrong_size_closes_the_connection(
     producer: Producer, one_broker: FakeCluster, size: int
 ) -> None:
-    """At its four bytes; the batch goes over the next connection."""
     fault = one_broker.faults.oversized_frame(PRODUCE, size=size)
 
     metadata = await in_time(2, producer.send("orders", b"v"))
@@ -260,7 +257,6 @@ async def test_too_large_batch_poisons_nothing(producer: Producer, one_broker: F
 
 
 async def test_too_large_batch_is_split(producer: Producer, one_broker: FakeCluster) -> None:
-    """Each record of it fits, so each is written, once and in order."""
     one_broker.create_topic("small", 1, configs={"max.message.bytes": "2000"})
     await producer.partitions_for("small")
     sent = [producer.send("small", bytes([number]) * 500) for number in range(20)]
@@ -359,7 +355,6 @@ async def test_logs_never_contain_payloads(one_broker: FakeCluster) -> None:
 
 
 async def test_errors_survive_the_way_between_processes(one_broker: FakeCluster) -> None:
-    """With everything they say: workers hand them to their parents."""
     one_broker.faults.error(NOT_ENOUGH_REPLICAS, PRODUCE, times=None)
     producer = Producer(one_broker.bootstrap_servers, delivery_timeout_ms=1_000, request_timeout_ms=500)
     await producer.start()

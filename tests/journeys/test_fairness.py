@@ -134,5 +134,4 @@ def test_others_go_on_while_the_buffer_is_full_of_what_is_stuck(trouble: Trouble
 @pytest.mark.slow
 @pytest.mark.parametrize("trouble", [leaderless_partition, backing_off_partition])
 def test_others_go_on_where_all_have_the_same_broker(trouble: Trouble) -> None:
-    """Its reserve is for those of its partitions that move."""
     assert share_of(trouble, "a buffer that fills up", nodes=1) >= 0.95

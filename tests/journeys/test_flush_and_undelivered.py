@@ -46,7 +46,6 @@ async def test_flush_waits_for_exactly_what_was_accepted_before(producer: Produc
 
 
 async def test_flush_waits_for_records_in_line(producer: Producer, one_broker: FakeCluster) -> None:
-    """For their topic, too; and does not wait out their linger."""
     async with Producer(one_broker.bootstrap_servers, linger_ms=60_000) as slow:
         slow.send("orders", b"in line")
         await asyncio.wait_for(slow.flush(), 30)
@@ -72,7 +71,6 @@ async def test_flush_has_its_time_and_can_be_called_again(producer: Producer, on
 
 
 async def test_flush_raises_failures_nobody_looked_at_once(producer: Producer, one_broker: FakeCluster) -> None:
-    """With their count and kind; the next flush has nothing to say."""
     one_broker.faults.error(FORBIDDEN, PRODUCE)
     for _ in range(5):
         producer.send("orders", b"v", partition=0)

@@ -76,7 +76,6 @@ async def test_new_leader_gets_nothing_while_the_old_one_owes_an_answer() -> Non
 @pytest.mark.slow
 @in_virtual_time
 async def test_thousands_of_partitions_change_their_leader_without_a_storm_of_metadata() -> None:
-    """One broker of three dies: a few requests, not one a partition."""
     async with (
         FakeCluster(3, topics={"wide": 3000}) as cluster,
         Producer(cluster.bootstrap_servers, linger_ms=0) as producer,

@@ -27,11 +27,7 @@ class FailingFilter(logging.Filter):
         self._error = error
 
     def filter(self, record: logging.LogRecord) -> bool:  # noqa: ARG002  # the signature of its base
-        """Fail.
-
-        Raises:
-            BaseException: always.
-        """
+        """Fail."""
         raise self._error
 
 

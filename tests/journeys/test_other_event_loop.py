@@ -98,7 +98,6 @@ def refusal(verb: Verb, producer: Producer) -> str:
 def test_verb_on_another_loop_is_refused(
     own: asyncio.AbstractEventLoop, cluster: ClusterElsewhere, *, has_batch: bool, options: dict[str, str]
 ) -> None:
-    """Each verb, and nothing is accepted, though a batch is open."""
     producer = started(own, cluster, **options)
 
     async def send(value: bytes) -> None:
@@ -138,7 +137,6 @@ def test_transactional_verb_on_another_loop_is_refused(
 def test_records_are_accepted_between_two_runs_of_its_own_loop(
     own: asyncio.AbstractEventLoop, cluster: ClusterElsewhere
 ) -> None:
-    """Where no loop runs, on its thread, and in each run of it."""
     producer = started(own, cluster)
     for number in range(3):
         producer.send("orders", b"%d" % number, partition=0)

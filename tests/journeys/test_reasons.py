@@ -21,7 +21,6 @@ def codes_warned_of(caplog: pytest.LogCaptureFixture) -> list[int]:
 async def test_error_names_the_code_that_keeps_the_producer_without_an_id(
     code: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """And one warning does, however often it is asked for."""
     async with FakeCluster(1, topics={"orders": 1}) as cluster:
         cluster.faults.error(code, Where(api=ApiKey.INIT_PRODUCER_ID), times=None)
         async with Producer(cluster.bootstrap_servers, delivery_timeout_ms=5000, request_timeout_ms=2000) as producer:

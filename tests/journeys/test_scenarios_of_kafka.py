@@ -55,14 +55,7 @@ async def test_callback_of_an_expired_record_may_send() -> None:
 async def given_up_on_the_wire(
     cluster: FakeCluster, producer: Producer, *, records: int, codes: tuple[int, ...]
 ) -> None:
-    """Records whose second attempt, after about two seconds, is answered after their deadline, at three.
-
-    Args:
-        cluster: of one node.
-        producer: with these pauses and deadlines.
-        records: how many, of one batch.
-        codes: what the attempts are answered.
-    """
+    """Records whose second attempt, after about two seconds, is answered after their deadline, at three."""
     for code in codes:
         cluster.faults.error(code, PRODUCE)
     cluster.faults.delay(2.0, PRODUCE, skip=1)

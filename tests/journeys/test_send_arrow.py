@@ -107,7 +107,6 @@ async def test_times_are_milliseconds(producer: Producer, one_broker: FakeCluste
 
 
 async def test_time_beyond_all_milliseconds_refuses_its_row(producer: Producer, one_broker: FakeCluster) -> None:
-    """It was sent with another time, what was left of it in 64 bits."""
     times = pa.array([5, 2**62, None, 0], pa.timestamp("s"))
 
     result = await sent(producer, pa.table({"value": ["a", "b", "c", "d"], "partition": [0] * 4, "timestamp": times}))
@@ -119,7 +118,6 @@ async def test_time_beyond_all_milliseconds_refuses_its_row(producer: Producer, 
 
 @pytest.mark.parametrize("column", HEADER_COLUMNS, ids=type_of)
 async def test_headers_are_lists_or_maps(producer: Producer, one_broker: FakeCluster, column: pa.Array) -> None:
-    """In their order, names repeated; null and empty are none."""
     await sent(producer, pa.table({"value": ["a", "b", "c"], "partition": [0, 0, 0], "headers": column}))
 
     found = [list(record.headers) for record in one_broker.records("orders", 0)]
@@ -156,7 +154,6 @@ async def test_chunks_and_slices_keep_their_rows(producer: Producer, one_broker:
 
 
 WINDOW = 1024
-"""Rows that are read at a time."""
 
 
 def shaped(table: pa.Table, shape: str) -> pa.Table | pa.RecordBatch | pa.RecordBatchReader:
@@ -185,7 +182,6 @@ def shaped(table: pa.Table, shape: str) -> pa.Table | pa.RecordBatch | pa.Record
 async def test_every_row_is_sent_at_the_edges_of_windows(  # noqa: PLR0917  # fixtures, and the parts of a row
     producer: Producer, one_broker: FakeCluster, shape: str, rows: int
 ) -> None:
-    """With all its parts; nulls at each edge stay where they are."""
     edges = {0, 1, WINDOW - 1, WINDOW, WINDOW + 1, 2 * WINDOW - 1, 2 * WINDOW, rows - 1}
     expected = [
         (None, b"k%d" % row, 7, ()) if row in edges else (b"v%d" % row, None, row, (("h", b"%d" % row),))

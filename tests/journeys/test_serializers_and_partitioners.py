@@ -20,11 +20,7 @@ from tests.produced import VERBS, give, produce_requests, values
 
 
 def raises(_value: object) -> bytes:
-    """Fail.
-
-    Raises:
-        KeyError: always.
-    """
+    """Fail."""
     raise KeyError("inner")
 
 

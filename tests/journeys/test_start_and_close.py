@@ -53,7 +53,6 @@ async def test_constructed_anywhere_started_here(one_broker: FakeCluster) -> Non
 
 
 async def test_start_that_fails_cleans_everything() -> None:
-    """No task, no socket, no warning from the collector."""
     async with dead_port() as address:
         with pytest.raises(TimeoutError):
             await Producer(address, max_block_ms=60).start()
@@ -204,7 +203,6 @@ async def test_closes_that_join_hear_the_same(one_broker: FakeCluster) -> None:
 
 
 async def test_close_nobody_waited_for_tells_the_next(one_broker: FakeCluster) -> None:
-    """Its waiter was cancelled; the failure is not lost."""
     producer = await Producer(one_broker.bootstrap_servers).start()
     stall = one_broker.faults.stall(PRODUCE)
     one_broker.faults.error(FORBIDDEN, PRODUCE)
@@ -286,7 +284,6 @@ async def test_body_that_raises_wins_over_undelivered_records(one_broker: FakeCl
 
 
 async def test_body_that_is_cancelled_stays_cancelled(one_broker: FakeCluster) -> None:
-    """With what was accepted delivered, within the time of closing."""
     sent = asyncio.Event()
 
     async def body() -> None:

@@ -131,7 +131,6 @@ class LargeCluster:
 
 @in_virtual_time
 async def test_no_step_does_much_for_a_large_cluster() -> None:
-    """What is done for a partition begins when a record goes there."""
     loop = asyncio.get_running_loop()
     assert isinstance(loop, ClusterLoop)
     cluster = LargeCluster()

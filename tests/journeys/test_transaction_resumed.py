@@ -144,7 +144,7 @@ async def test_block_that_is_cancelled_aborts_and_leaves_the_next_one_alone(rele
 @on_every_release
 @in_virtual_time
 async def test_exception_of_the_body_wins_over_the_aborts(release: Release) -> None:
-    """A failure to abort becomes its note."""  # noqa: DOC501  # the body's own
+    """A failure to abort becomes its note."""
     async with cluster_of(release) as cluster:
         producer = await producer_of(cluster, max_block_ms=200).start()
         stalled = cluster.faults.stall(END_TXN)

@@ -124,7 +124,6 @@ async def test_failing_serializer_is_an_error_of_the_call(producer: Producer, on
 
 
 async def test_serializers_of_the_producer_do_not_run(one_broker: FakeCluster) -> None:
-    """Those of the topic take their place, for its records alone."""
     async with Producer(
         one_broker.bootstrap_servers, key_serializer=StringSerializer(), value_serializer=JsonSerializer()
     ) as producer:
@@ -160,7 +159,6 @@ class SeesObjects(ProducerInterceptor, Partitioner):
 
 
 async def test_interceptors_and_partitioner_see_the_object(one_broker: FakeCluster) -> None:
-    """Before it is bytes, as with serializers of the producer."""
     sees = SeesObjects()
     async with Producer(one_broker.bootstrap_servers, interceptors=[sees], partitioner=sees) as producer:
         orders = producer.topic("orders", value=Order)

@@ -115,7 +115,6 @@ async def test_callback_that_raised_has_told_nobody(cluster: FakeCluster) -> Non
 
 
 async def test_callback_is_called_before_those_who_wait_go_on(cluster: FakeCluster) -> None:
-    """Who awaits a record finds what its callback has done."""
     told: list[object] = []
     async with Producer(cluster.bootstrap_servers) as producer:
         delivery = producer.send("orders", b"1", partition=0, on_delivery=lambda *_: told.append("callback"))

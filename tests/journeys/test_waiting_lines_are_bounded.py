@@ -26,7 +26,6 @@ SMALL = {"buffer_memory": 200_000, "batch_size": 10_000}
 
 
 async def test_loop_of_sends_meets_the_bound_of_records(one_broker: FakeCluster) -> None:
-    """And is told of enqueue; all that were accepted go through."""
     async with Producer(one_broker.bootstrap_servers, max_waiting_records=100) as producer:
         accepted, error = until_refused(lambda: producer.send("orders", b"v"), BufferFullError)
         await producer.flush()
@@ -112,7 +111,6 @@ async def enqueue_for_ever(producer: Producer) -> None:
 
 @pytest.mark.slow
 async def test_ten_thousand_awaiting_tasks_never_meet_the_bound(one_broker: FakeCluster) -> None:
-    """While the topic is unknown, and while there is no memory."""
     async with Producer(one_broker.bootstrap_servers, max_waiting_records=10, **SMALL) as producer:  # type: ignore[arg-type]
 
         async def send() -> RecordMetadata:
@@ -172,7 +170,6 @@ async def test_error_names_the_option_that_has_ended_the_wait(
 
 
 async def test_enqueue_cancelled_while_it_waits_for_room_is_not_written(one_broker: FakeCluster) -> None:
-    """And lets those behind it pass at once, if they fit."""
     stall = one_broker.faults.stall(PRODUCE)
     async with Producer(one_broker.bootstrap_servers, **SMALL) as producer:  # type: ignore[arg-type]
         await producer.partitions_for("orders")

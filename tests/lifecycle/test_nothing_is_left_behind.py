@@ -17,7 +17,6 @@ from tests.lifecycle.left_behind import count
 
 STARTS = 1_000
 FAILED_SENDS = int(os.environ.get("AIOPRODUCER_FAILED_SENDS", "60000"))
-"""A million in a long run."""
 AT_A_TIME = 500
 MOST_BLOCKS_MORE = 200  # of the interpreter: caches of this and that
 FORBIDDEN = 29

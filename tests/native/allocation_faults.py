@@ -82,11 +82,7 @@ class Passing(ProducerInterceptor):
 
 
 def append_through_hooks(path: Path) -> None:
-    """An interceptor that listens, and a serializer; what the serializer could not allocate is its failure.
-
-    Raises:
-        MemoryError: also where it is the cause of a SerializationError.
-    """
+    """An interceptor that listens, and a serializer; what the serializer could not allocate is its failure."""
     pipeline = pipeline_of(path.parts, interceptors=[Passing()], serializer=bytes.upper)
     try:
         delivery = pipeline.take("t", b"v" * 100, b"k", 0, None, [("name", b"x")], print)

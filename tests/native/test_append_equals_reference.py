@@ -134,7 +134,6 @@ def test_key_goes_where_java_sends_it(key: bytes) -> None:
 
 @pytest.mark.parametrize("count", [1, 2, 100])
 def test_keyless_records_share_a_batch(count: int) -> None:
-    """They stay with the partition that was chosen for them."""
     builders = append_all([Record(None, b"v", 0)] * count, partition=None)
 
     assert [builder.count if builder else 0 for builder in builders] == [count, 0, 0, 0, 0, 0, 0]

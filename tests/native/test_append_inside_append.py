@@ -63,7 +63,6 @@ class SendsWhenRead(bytearray):
 
 
 def test_record_sent_while_headers_are_read_waits_in_line_and_both_are_whole() -> None:
-    """What was written of the outer one's headers stays."""
     core = CoreParts()
     inside = SendsInside(core)
     headers = [("first", b"f" * 50), ("reads", SendsWhenRead(inside)), ("last", b"l" * 50)]

@@ -43,7 +43,6 @@ def test_each_record_has_its_own_offset_and_timestamp() -> None:
 
 
 def test_time_of_the_log_is_every_records_time() -> None:
-    """Where the topic is configured so; the type says which."""
     result = result_of()
     delivery = result.delivery(1, 1_000)
 

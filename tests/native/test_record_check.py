@@ -21,7 +21,6 @@ records = st.builds(
 
 @given(st.lists(records, min_size=1, max_size=20))
 def test_what_the_oracle_writes_is_taken(batch: list[Record]) -> None:
-    """And its highest timestamp is found, the first of equals."""
     base = batch[0].timestamp
     times = [record.timestamp for record in batch]
 

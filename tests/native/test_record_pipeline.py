@@ -135,8 +135,6 @@ def test_hooks_run_once_where_the_append_is_busy() -> None:
 
 
 def test_refusal_of_an_intercepted_record_is_notified_once() -> None:
-    """By the serializer here; without interceptors nothing is."""
-
     def fails(value: object) -> bytes:
         raise KeyError(value)
 

@@ -100,8 +100,6 @@ def test_connection_stops_taking_when_nobody_reads(runner: asyncio.Runner) -> No
 
 
 def test_acks_0_is_not_done_while_nobody_reads(runner: asyncio.Runner) -> None:
-    """Its bytes are still ours; once read, it ends, in order."""
-
     async def story() -> tuple[int, int, list[str]]:
         broker, ends = DeafBroker(), Ends()
         connection, server = await connect(broker)

@@ -221,8 +221,6 @@ def test_acks_0_that_leaves_byte_by_byte_is_not_idle() -> None:
 
 
 def test_bytes_that_nobody_answers_are_counted_too() -> None:
-    """All that a connection has written, its handshake included."""
-
     async def story() -> tuple[int, int]:
         pair = await connected()
         for acks in (0, -1):

@@ -157,8 +157,6 @@ def test_bootstrap_addresses_are_not_asked_while_one_node_can_be_reached() -> No
 
 
 def test_errors_of_a_node_name_it_though_its_connection_was_a_bootstrap_address() -> None:
-    """Its number is what metadata and logs of brokers call it by."""
-
     async def story() -> list[str]:
         network = client_on()
         network.loop.servers["seed", 9092] = ScriptedBroker

@@ -46,8 +46,6 @@ def test_first_answer_does_not_wait_for_what_time_cannot_heal() -> None:
 
 
 def test_new_topic_is_asked_for_at_once_and_alone() -> None:
-    """No pause since the last refresh, and only the new one."""
-
     async def story() -> list[tuple[float, bytes]]:
         topic_a, topic_b = (0, "a", ID, [(1, 0)]), (0, "b", ID, [(1, 0)])
         answers = Answers([], [topic_a], [topic_b])
@@ -310,8 +308,6 @@ def test_lower_epoch_of_a_suspected_topic_is_believed_though_a_refresh_has_faile
 
 
 def test_lower_epoch_is_old_news_again_once_a_suspected_topic_was_described() -> None:
-    """What the refused produce was about is known by then."""
-
     async def story() -> list[int]:
         there: Topics = [(0, "a", bytes(16), [(1, 7)])]
         answers = Answers([], there, there, [(0, "a", bytes(16), [(1, 3)])])

@@ -48,8 +48,6 @@ async def until(network: ClientAndNetwork, condition: Callable[[], bool], limit_
 
 
 def test_request_connects_and_asks_any_broker() -> None:
-    """Nothing is connected before; the bootstrap address is enough."""
-
     async def story() -> ProducerIdResponse:
         network = client_on()
         network.loop.servers["seed", 9092] = lambda: ScriptedBroker(gives_ids)
@@ -121,8 +119,6 @@ def test_nobody_reachable_says_why_for_each() -> None:
 
 
 def test_broker_too_old_is_told_as_such() -> None:
-    """Not as a connection that failed: time will not heal it."""
-
     async def story() -> None:
         network = client_on()
         network.loop.servers["seed", 9092] = lambda: ScriptedBroker(spoken=((0, 0, 2), (3, 0, 5), (18, 0, 2)))
@@ -305,8 +301,6 @@ def test_bootstrap_addresses_are_asked_again_when_all_nodes_are_gone() -> None:
 
 
 def test_least_loaded_node_is_asked() -> None:
-    """Of two connected nodes the one with fewer requests in flight."""
-
     async def story() -> list[int]:
         network = client_on()
         asked: list[int] = []

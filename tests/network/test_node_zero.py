@@ -12,8 +12,6 @@ from tests.network.test_node_selection import ask_and_give_up, asked_nodes, conn
 
 
 def test_node_0_is_asked_when_it_is_meant() -> None:
-    """And not any broker: it alone coordinates what is asked for."""
-
     async def story() -> list[int]:
         network = client_on()
         asked = asked_nodes(network, 0, 1)

@@ -116,8 +116,6 @@ def test_nodes_are_asked_again_once_the_bootstrap_addresses_have_named_them() ->
 
 
 def test_rebootstrap_goes_on_when_a_produce_names_a_leader() -> None:
-    """It says nothing of the cluster that the addresses lead to."""
-
     async def story() -> tuple[list[int], list[int]]:
         answers = Answers([(0, "t", ID, [(1, 0)])], nodes=((1, "a", 1), (2, "b", 1)))
         async with refreshing(answers) as (refresher, network):

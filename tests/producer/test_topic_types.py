@@ -64,7 +64,6 @@ def serialized(kind: object, value: object, argument: str = "value") -> bytes | 
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
 @pytest.mark.parametrize("value", [b"1", bytearray(b"1"), memoryview(b"1"), None])
 def test_bytes_stay_as_they_are(kind: type, value: object) -> None:
-    """No serializer runs, whichever of the three is given."""
     part = part_type("value", kind)
 
     part.check("value", value, "orders")
@@ -109,7 +108,6 @@ def test_dataclass_becomes_an_object_of_its_fields() -> None:
 
 
 def test_equal_keys_are_equal_bytes() -> None:
-    """They choose the partition: their fields are sorted."""
     assert serialized(dict, {"b": 1, "a": 2}, "key") == serialized(dict, {"a": 2, "b": 1}, "key")
 
 
@@ -157,13 +155,11 @@ def test_what_has_no_one_encoding_is_refused(given: object) -> None:
 
 @pytest.mark.parametrize("given", [dict[str, int] | None, Optional[dict[str, int]]], ids=["bar", "Optional"])  # noqa: UP045  # both are written
 def test_optional_gets_a_hint(given: object) -> None:
-    """At the topic, not with every record of it: null needs no word."""
     with pytest.raises(TypeError, match=r"dict\[str, int\].*; give the type alone, None is allowed with every type$"):
         part_type("value", given)
 
 
 def test_new_type_is_the_type_below() -> None:
-    """Which its values are; a type checker tells them apart."""
     assert serialized(ParcelId, ParcelId(CustomerId("7"))) == b"7"
     with pytest.raises(TypeError, match=r"^value for topic 'orders' must be str or None, not int$"):
         part_type("value", CustomerId).check("value", 7, "orders")

@@ -23,7 +23,6 @@ def test_what_is_not_printable_is_escaped(text: str, shown: str) -> None:
 
 
 def test_long_text_is_cut() -> None:
-    """Before it is escaped: that makes it ten times as long at most."""
     assert printable("x" * LONGEST_NAME) == "x" * LONGEST_NAME
     assert printable("x" * 40_000) == "x" * LONGEST_NAME + "..."
     assert printable("x" * 40_000, None) == "x" * 40_000

@@ -26,7 +26,6 @@ def test_there_is_no_row_too_many() -> None:
 
 
 def test_unknown_code_has_no_row() -> None:
-    """And is not an exception: a newer broker may send it."""
     assert ErrorCode.of(999) is None
 
 

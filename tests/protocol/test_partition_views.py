@@ -21,7 +21,6 @@ class Entry(NamedTuple):
     leader_id: int = 1
     epoch: int = 5
     nodes: tuple[int, int, int] = (3, 3, 0)
-    """Lengths of its lists of node ids."""
     tag: bytes = b""
 
 
@@ -119,7 +118,6 @@ def test_many_partitions_are_read_in_few_calls() -> None:
 
 
 def test_views_show_what_they_hold() -> None:
-    """As a tuple of views would, without an object for each."""
     partitions = Partitions.of([PartitionView(1, 5), PartitionView(2, 6), PartitionView()])
 
     assert partitions[1] == PartitionView(2, 6)

@@ -36,7 +36,6 @@ TRANSACTIONAL_CALLS: Mapping[str, Callable[[Producer], object]] = MappingProxyTy
         **CALLS,
     }
 )
-"""By the name that the page about states has for it."""
 
 Situation = Callable[[FakeCluster, Producer], AbstractAsyncContextManager[object]]
 
@@ -180,7 +179,6 @@ SITUATIONS: Mapping[str, Situation] = MappingProxyType(
         "closed": closed,
     }
 )
-"""By the word that the page has for it."""
 
 
 def made_in(situation: str, call: str) -> str:

@@ -10,7 +10,6 @@ from aioproducer._timing.timers import TimerHeap
 
 
 def test_timers_fire_earliest_first_whatever_their_order_of_scheduling() -> None:
-    """Those of the same time in the order in which they were set."""
     heap, fired = TimerHeap(), list[str]()
     heap.schedule(2.0, lambda _: fired.append("b"))
     heap.schedule(1.0, lambda _: fired.append("a"))

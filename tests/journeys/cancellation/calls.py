@@ -125,11 +125,7 @@ async def leave_with_error(scene: Scene) -> None:
 
 
 def fail() -> NoReturn:
-    """Be the body.
-
-    Raises:
-        BodyError: always.
-    """
+    """Be the body."""
     raise BodyError
 
 

@@ -26,13 +26,7 @@ TURNS = 6
 
 
 class Case:
-    """One call in one state.
-
-    Args:
-        target: the call.
-        state: name of the cluster's state.
-        loop_factory: makes the loop of each run.
-    """
+    """One call in one state."""
 
     def __init__(
         self, target: Target, state: str, loop_factory: Callable[[], asyncio.AbstractEventLoop] = ClusterLoop

@@ -89,9 +89,7 @@ class Strike:
     """The suspension struck at is a bare yield, which ends in the next turn of the loop: a way that takes a turn itself
     comes too late."""
     points: list[float] = field(default_factory=list)
-    """Loop times of all suspensions."""
     ended_at: float = 0.0
-    """Loop time of the call's end."""
     ending: Ending = field(default_factory=Ending)
 
     def lasts(self, at: int, seconds: float) -> bool:

@@ -25,12 +25,7 @@ MOST_POINTS = 60
 
 
 class TaskWatch:
-    """Lets a strike cancel the first task of a kind that comes to the suspension.
-
-    Args:
-        kind: "sender", "metadata", ...
-        strike: which suspension.
-    """
+    """Lets a strike cancel the first task of a kind that comes to the suspension."""
 
     def __init__(self, kind: str, strike: Strike) -> None:
         self._kind = f"aioproducer-{kind}"
@@ -72,11 +67,7 @@ class Life:
         self.error: BaseException | None = None
 
     async def live(self) -> None:
-        """Start, send, lose the broker, send, ask, flush.
-
-        Raises:
-            KafkaError: the producer has failed.
-        """
+        """Start, send, lose the broker, send, ask, flush."""
         producer, cluster = self._scene.producer, self._scene.cluster
         await producer.start()
         await self._send()

@@ -13,7 +13,6 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 ResultT = TypeVar("ResultT")
 
 ASK_S = 5.0
-"""One question."""
 
 KEEP_ASKING_S = 60.0
 """A question that has to be answered in the end."""
@@ -102,11 +101,7 @@ class Administration:
         await self._insist(once)
 
     async def _insist(self, ask: Callable[[], ResultT]) -> ResultT:
-        """Ask again while the cluster is in trouble.
-
-        Raises:
-            KafkaException: it is in trouble for too long.
-        """
+        """Ask again while the cluster is in trouble."""
         give_up = time.monotonic() + KEEP_ASKING_S
         while True:
             try:

@@ -40,7 +40,6 @@ class TopicInPlay:
     described: Topic
     partitions: int
     life: int = 0
-    """How often it was made again."""
     invoked_from_us: int = 0
     """Records invoked from then on can only go to this life of it."""
 
@@ -63,12 +62,10 @@ class Arena:
     folder: Path
     cluster: KafkaCluster
     links: Mapping[int, Link]
-    """The proxy of each node."""
     admin: Administration
     rng: random.Random
     topics: dict[int, TopicInPlay] = field(default_factory=dict)
     senders: dict[str, Sender] = field(default_factory=dict)
-    """By name."""
 
     @property
     def nodes(self) -> list[KafkaNode]:
@@ -126,11 +123,7 @@ class Arena:
     # Healing
 
     async def wait_until_healed(self) -> int:
-        """Return when every port answers and every partition has a leader; the time of that.
-
-        Raises:
-            NotHealedError: the cluster does not come back.
-        """
+        """Return when every port answers and every partition has a leader; the time of that."""
         try:
             async with asyncio.timeout(HEAL_TIMEOUT_S):
                 while not await self._is_healed():  # noqa: ASYNC110 - brokers have no events

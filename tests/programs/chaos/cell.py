@@ -36,13 +36,11 @@ RECOVERY_S = 10.0
 """Bound of the check RECOVERY, on top of the request timeout."""
 
 WARM_UP_S = 1.5
-"""Sending before the first fault."""
 
 START_TIMEOUT_S = 60.0
 """For the first acknowledgement of each steady sender: what never began would be blamed on the first fault."""
 
 END_TIMEOUT_S = 120.0
-"""What a producer process may take to close."""
 
 LATE_APPENDS_S = 3.0
 """Requests of closed connections may be carried out so long after."""
@@ -55,7 +53,6 @@ class CellResult:
     plan: Plan
     faults: Counter[str]
     verdict: dict[str, Any]
-    """Of the checker: violations, told, figures."""
     problems: list[str]
     """What went wrong outside of the checker: a process that died or printed, a cluster that did not come back."""
     folder: Path
@@ -68,11 +65,7 @@ class CellResult:
 
 
 async def run_cell(plan: Plan, folder: Path) -> CellResult:
-    """Run a cell in a folder of its own, which is kept if anything went wrong.
-
-    Raises:
-        CancelledError: it was stopped; nothing of it is left.
-    """
+    """Run a cell in a folder of its own, which is kept if anything went wrong."""
     folder.mkdir(parents=True)
     began = time.monotonic()
     result = CellResult(plan, Counter(), {}, [], folder, 0)

@@ -36,9 +36,7 @@ class Workload:
 
     name: str
     kind: str
-    """"steady" or "short"."""
     number: int
-    """Of its topic."""
     partitions: int
     rate: float
     """Records a second of a steady one, producers a second of a short one."""
@@ -81,16 +79,12 @@ class Scale:
     seconds: float
     longest_stop_s: float
     records_per_s: float
-    """Of all steady producers together."""
     producers_per_s: float
-    """Short-lived ones."""
 
 
 PATIENT = Limits(request_timeout_ms=5_000, delivery_timeout_ms=120_000, max_block_ms=60_000)
-"""Records live through every outage."""
 
 USUAL = Limits(request_timeout_ms=5_000, delivery_timeout_ms=12_000, max_block_ms=5_000)
-"""Some records do not live through the longer ones."""
 
 HASTY = Limits(request_timeout_ms=5_000, delivery_timeout_ms=5_500, max_block_ms=1_000)
 """Deadlines shorter than most outages: records of an outage fail, and each must be told truly.

@@ -29,7 +29,6 @@ class Link:
         self.rng = random.Random(seed)
         self.trouble: Trouble = pass_on
         self.connections = 0
-        """Accepted so far."""
         self._target_port = target_port
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()

@@ -16,10 +16,8 @@ COPIES = ("second_copies", "unknown_written", "losses_explained")
 class Summary:
     cells: int = 0
     failed: list[Path] = dataclasses.field(default_factory=list)
-    """Folders of the cells that failed."""
     faults: Counter[str] = dataclasses.field(default_factory=Counter)
     outcomes: dict[str, Counter[str]] = dataclasses.field(default_factory=dict)
-    """By topic."""
     in_logs: Counter[str] = dataclasses.field(default_factory=Counter)
     violations: Counter[str] = dataclasses.field(default_factory=Counter)
     versions: Counter[str] = dataclasses.field(default_factory=Counter)

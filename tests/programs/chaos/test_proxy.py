@@ -106,7 +106,6 @@ async def test_half_open_connection_answers_nothing_and_stays(behind: Heard, tro
 
 
 async def test_link_that_refuses_keeps_what_it_has(behind: Heard) -> None:
-    """As a host whose program died: nothing listens there."""
     await behind.link.refuse()
     with pytest.raises(ConnectionRefusedError):
         await asyncio.open_connection(LOOPBACK, behind.link.port)

@@ -17,7 +17,6 @@ def told(folder: Path) -> list[tuple[str, int, str]]:
 
 @pytest.mark.parametrize("half", [b'["id", "a", 2, "comm', b'["id", "a", 2, "begin", 17', b""])
 def test_half_a_line_of_a_killed_process_is_skipped(tmp_path: Path, half: bytes) -> None:
-    """Also when the process's next life writes into the same file."""
     file = tmp_path / "transactions-p.jsonl"
     TransactionHistory(file).write("id", "a", 1, what=What.BEGIN)
     with file.open("ab") as torn:

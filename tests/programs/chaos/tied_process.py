@@ -37,11 +37,7 @@ class TiedProcess(JavaProcess):
 
 
 async def run_to_end(module: str, *arguments: str, out: Path, log_file: Path) -> None:
-    """Run a program that writes the file `out` when it is done.
-
-    Raises:
-        ProgramFailedError: it ended without; with what it printed.
-    """
+    """Run a program that writes the file `out` when it is done."""
     process = TiedProcess(module, *arguments, log_file=log_file)
     try:
         await process.wait_for_exit()

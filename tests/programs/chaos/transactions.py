@@ -45,15 +45,10 @@ SETTINGS = {"replica.fetch.min.bytes": "16384", "replica.fetch.wait.max.ms": "20
 @dataclass(frozen=True, slots=True)
 class Campaign:
     seconds: float
-    """Of each session, without its start and its end."""
     folder: Path
 
     async def run_session(self, release: str, seed: int) -> dict[str, Any]:
-        """Run one, and say what came of it; its folder is kept if that was not all right.
-
-        Raises:
-            CancelledError: it was stopped; nothing of it is left, and it counts for nothing.
-        """
+        """Run one, and say what came of it; its folder is kept if that was not all right."""
         folder, at = self.folder / f"{release}-{seed}", time.monotonic()
         folder.mkdir(parents=True)
         print(f"{now()} Kafka {release}, seed {seed}, {folder}", flush=True)
@@ -65,11 +60,7 @@ class Campaign:
         return outcome
 
     async def _outcome(self, release: str, seed: int, folder: Path) -> dict[str, Any]:
-        """Of a session: figures, faults, violations, and what else went wrong.
-
-        Raises:
-            CancelledError: as above.
-        """
+        """Of a session: figures, faults, violations, and what else went wrong."""
         async with open_arena(release, seed, folder, settings=SETTINGS) as arena:
             session = Session(arena, random.Random(seed), copies=int(self.seconds * COPIES_PER_S))
             try:

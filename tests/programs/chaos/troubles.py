@@ -22,13 +22,10 @@ class Pipe:
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
     rng: random.Random
-    """The link's."""
     is_answer: bool
-    """From the broker to the client."""
     carried: int = 0
     """Bytes, under a trouble that counts them."""
     limit: int = 0
-    """Where such a trouble ends it."""
     is_dead: bool = False
     """Bytes were swallowed: what follows would be nonsense, so nothing follows any more."""
 

@@ -10,7 +10,6 @@ from tests.programs.chaos.checker.log_dump import LOG_ROW, Covered, Finding, sav
 from tests.programs.chaos.checker.verdict import Verdict
 
 SECOND = 1_000_000
-"""In microseconds."""
 
 CLIENT = 7
 SENT_MS = 1_000

@@ -39,7 +39,6 @@ ANSWER_35 = bytes.fromhex("0023 00000001 0012 0000 0002")
 class Decoder(NamedTuple):
     name: str
     whole: bytes
-    """A message that it reads."""
     decode: Callable[[bytes], object]
     refuses: tuple[type[Exception], ...]
     """What it may raise, and nothing else."""

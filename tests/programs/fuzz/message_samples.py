@@ -20,7 +20,6 @@ BATCH = encode_batch(
         base_sequence=0,
     )
 )
-"""Two records of an idempotent producer."""
 
 ANY_TEXT = "text"
 

@@ -49,11 +49,7 @@ async def to_the_end(send: object, number: int) -> RecordMetadata:
 
 
 async def smoke(options: dict[str, object], patience_s: float) -> tuple[list[Result], list[bytes | None]]:
-    """Start, send, close; what became of each record, and what is in the log. Nothing may be left behind.
-
-    Raises:
-        TimeoutError: what is given all the time there is has not ended.
-    """
+    """Start, send, close; what became of each record, and what is in the log. Nothing may be left behind."""
     async with FakeCluster(2, topics={"t": 2}) as cluster:
         producer = Producer(cluster.bootstrap_servers, **options)  # type: ignore[arg-type]
         try:

@@ -25,7 +25,6 @@ UNPACKING = {name for name in decoders() if name.startswith(("decompress", "acce
 """Those that make many bytes of few: a small batch may be large unpacked. Nothing hostile is unpacked by the producer
 itself; these are its own batches and the embedded broker's."""
 NEWEST = {name.partition(" v")[0]: name for name in decoders()}
-"""By name without the version: the versions are in order."""
 FUZZED = [pytest.param(name, marks=() if name in NEWEST.values() else pytest.mark.slow) for name in decoders()]
 """The newest of each, and in the whole suite all."""
 

@@ -12,7 +12,6 @@ from tests.programs.simulation.families import FAMILIES
 
 SIX = 6
 SIX_SECONDS = 90.0
-"""Of each of six."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -56,11 +56,7 @@ class Finding:
 
 
 class Tree:
-    """A folder with a copy of the package and of the tests.
-
-    Args:
-        folder: does not exist yet.
-    """
+    """A folder with a copy of the package and of the tests."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -75,11 +71,7 @@ class Tree:
         shutil.copy(ROOT / "pyproject.toml", self.folder)
 
     def mutated(self, mutant: Mutant) -> "Tree":
-        """Return another tree, with the mutant in it.
-
-        Raises:
-            StaleMutantError: the mutant no longer fits the code, or cannot be built.
-        """
+        """Return another tree, with the mutant in it."""
         tree = Tree(self.folder.parent / mutant.name)
         tree.folder.mkdir()
         shutil.copytree(self.folder / "aioproducer", tree.folder / "aioproducer")
@@ -96,11 +88,7 @@ class Tree:
         shutil.rmtree(self.folder)
 
     def simulate(self, *runs: str, seeds: int, seconds: float) -> Finding:
-        """Run families (or FAMILY:SEED) until the first violation.
-
-        Raises:
-            RuntimeError: they did not run.
-        """
+        """Run families (or FAMILY:SEED) until the first violation."""
         options = ("--seeds", str(seeds), "--seconds", str(seconds))
         done = self.run("-m", "tests.programs.mutants.gate", *runs, *options)
         lines = done.stdout.splitlines()
@@ -115,11 +103,7 @@ class Tree:
         raise RuntimeError(f"the gate did not run:\n{done.stderr[-2000:]}")
 
     def test(self, tests: Sequence[str]) -> Finding:
-        """Run tests until the first that fails.
-
-        Raises:
-            RuntimeError: they did not run.
-        """
+        """Run tests until the first that fails."""
         done = self.run("-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-m", WITHOUT_BROKERS, *tests)
         if done.returncode == 0:
             return Finding(by="")

@@ -24,13 +24,10 @@ ASKED: Final = frozenset(
         ApiKey.END_TXN,
     )
 )
-"""Of coordinators, one request at a time."""
 
 SPREAD: Final = (0.8, 1.2)
-"""What chance makes of a pause."""
 
 SLACK_S: Final = 0.05
-"""Timers, and the pause after markers."""
 
 SOON_MS: Final = (1, 20)
 """The first and the longest pause where the last transaction is not over yet."""
@@ -42,10 +39,8 @@ _FIRST: Final = frozenset((int(ApiKey.FIND_COORDINATOR), int(ApiKey.DESCRIBE_TRA
 """What is asked ahead of another request, whose attempts are counted."""
 
 _CORRELATION: Final = slice(8, 12)
-"""In a frame: all that differs between two attempts."""
 
 Key = tuple[int, int]
-"""Of a request: its connection, its correlation id."""
 
 
 class AskingWatch:

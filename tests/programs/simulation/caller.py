@@ -36,13 +36,7 @@ def callers_of(load: Workload) -> list["Caller"]:
 
 
 class Caller:
-    """One task that uses the producer.
-
-    Args:
-        load: shared by all callers.
-        number: of the caller, from 0 on.
-        share: records it sends.
-    """
+    """One task that uses the producer."""
 
     def __init__(self, load: Workload, number: int, share: int) -> None:
         self._load = load
@@ -151,11 +145,7 @@ class Caller:
             story.acknowledge(metadata, self._load.now())
 
     async def verb_many(self) -> None:
-        """`send_many`, whose result says which of the records failed.
-
-        Raises:
-            CancelledError: the caller was impatient.
-        """
+        """`send_many`, whose result says which of the records failed."""
         count = min(self._drafts.left, self._drafts.group() + self._drafts.group())
         aim = self._drafts.aim()
         stories: list[Story] = []
@@ -196,11 +186,7 @@ class Caller:
         await asyncio.gather(*deliveries, return_exceptions=True)
 
     async def verb_flush(self) -> None:
-        """`flush`: what was accepted before has ended then, within the time that records live.
-
-        Raises:
-            KafkaError: which it should not.
-        """
+        """`flush`: what was accepted before has ended then, within the time that records live."""
         load = self._load
         before = [story for story in load.deliveries if story.delivery is not None and not story.delivery.done()]
         began = load.now()
@@ -239,11 +225,7 @@ class Caller:
         return delivery
 
     async def _bounded(self, story: Story, call: Awaitable[ResultT], bound_s: float) -> ResultT:
-        """Await a call that has a time of its own to end in.
-
-        Raises:
-            CancelledError: the caller was impatient.
-        """
+        """Await a call that has a time of its own to end in."""
         try:
             return await call
         except asyncio.CancelledError:

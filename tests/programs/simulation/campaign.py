@@ -26,15 +26,12 @@ class Campaign:
     families: tuple[str, ...]
     first: int
     seeds: int
-    """Of each family."""
-
     jobs: int = 1
     stops_at_first: bool = False
     seconds: float = math.inf
     """After these, no more runs are taken; which ones there were depends on the machine then."""
 
     schedule: str = "fifo"
-    """Of the plans: "fifo" or "pct"."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -59,11 +56,7 @@ class Outcome:
     runs: int = 0
     failures: list[Failure] = field(default_factory=list)
     digests: dict[tuple[str, int], int] = field(default_factory=dict)
-    """(family, seed) -> digest of the run."""
-
     records: dict[str, list[int]] = field(default_factory=dict)
-    """Family -> records of each run."""
-
     brokers: dict[str, list[int]] = field(default_factory=dict)
     turns: int = 0
     ends: Counter[str] = field(default_factory=Counter)
@@ -72,7 +65,6 @@ class Outcome:
     states: Counter[str] = field(default_factory=Counter)
     elapsed_s: float = 0.0
     cpu_s: float = 0.0
-    """Of all processes, at work on runs."""
 
     def add(self, family: str, seed: int, verdict: Verdict) -> None:
         self.runs += 1

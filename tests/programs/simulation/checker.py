@@ -25,8 +25,6 @@ class KeptLog:
     topic: str
     partition: int
     records: Sequence[LoggedRecord]
-    """By offset; also those that retention has removed since."""
-
     cut: Sequence[LoggedRecord] = ()
     """What a dead leader had and no other copy had: cut off at the election."""
 
@@ -43,11 +41,7 @@ class Promise:
     """Brokers tell the truth; else only what is in the logs is looked at, not what callers were told."""
 
     keeps_append_time: bool = False
-    """The topic has its own timestamps."""
-
     keeps_all: bool = False
-    """Nothing is ever removed from the front of a log."""
-
     partitions: int | None = None
     """Of the topic, all the time; None: it may get others."""
 

@@ -20,11 +20,7 @@ _SAME_AIM = 0.9
 
 
 def serialize(value: object) -> bytes:
-    """Serialize values of a producer that has a serializer; some cannot be.
-
-    Raises:
-        ValueError: for `POISON`.
-    """
+    """Serialize values of a producer that has a serializer; some cannot be."""
     if value == POISON:
         raise ValueError(POISON)
     assert isinstance(value, bytes)
@@ -37,22 +33,13 @@ class Aim(NamedTuple):
 
 
 class Drafts:
-    """The records of one caller.
-
-    Args:
-        load: shared by all callers.
-        number: of the caller, from 0 on.
-        share: records it sends.
-        chance: the caller's.
-    """
+    """The records of one caller."""
 
     def __init__(self, load: Workload, number: int, *, share: int, chance: Random) -> None:
         plan = load.plan
         self.left = share
-        """Records to bring."""
         self.sent = 0
         self.aim: Callable[[], Aim] = self._new_aim
-        """Where the next one goes."""
         self._load = load
         self._number = number
         self._chance = chance
@@ -178,11 +165,7 @@ class Drafts:
 
 
 def _misbehave(dice: int) -> object:
-    """What the callbacks of users do, and should not: they fail, or return something, or are coroutine functions.
-
-    Raises:
-        RuntimeError: half of the time.
-    """
+    """What the callbacks of users do, and should not: they fail, or return something, or are coroutine functions."""
     if dice % 2:
         raise RuntimeError("the caller's own callback fails")
     return "an unused result" if dice % 4 else _unawaited()

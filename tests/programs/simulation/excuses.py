@@ -51,9 +51,6 @@ def check_ends(stories: Sequence[Story], plan: Plan, healed_at: float) -> Iterat
         stories: of all records.
         plan: of the run.
         healed_at: virtual seconds; from then on everything works.
-
-    Yields:
-        What nothing in the plan excuses.
     """
     for story in stories:
         if story.end is End.ACKNOWLEDGED and (story.was_called_back or not story.expects_callback):

@@ -45,11 +45,7 @@ class Family:
     name: str
     title: str
     faults: tuple[str, ...]
-    """Of these each seed enables a random half."""
-
     always: tuple[str, ...] = ()
-    """Of these every seed enables all."""
-
     at_start: tuple[str, ...] = ()
     """Of these every seed enables a random half, once, before anything is sent."""
 
@@ -72,11 +68,7 @@ class Family:
     replication: tuple[int, ...] = (1, 3)
     profiles: tuple[str, ...] = ("4.3.1", "3.9.1", "2.8", "2.4", "2.1")
     strikes: tuple[int, int] = (2, 14)
-    """How often something goes wrong."""
-
     verbs: Mapping[str, int] = field(default_factory=lambda: MIXED_VERBS)
-    """What callers do, by weight."""
-
     cancels: float = 0.1
     """Share of the calls that are cancelled, with user faults."""
 

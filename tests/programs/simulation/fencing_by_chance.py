@@ -18,7 +18,6 @@ class Claim(NamedTuple):
 
 
 Key = tuple[int, int]
-"""Of a request: its connection, its correlation id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +45,6 @@ class FencingByChance:
         self._lost: dict[Key, _Lost] = {}
         self._begun_late: set[Claim] = set()
         self.times = 0
-        """How often it may have happened."""
 
     def first_asked(self, key: Key) -> None:
         self._first.add(key)

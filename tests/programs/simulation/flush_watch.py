@@ -8,12 +8,7 @@ from tests.programs.simulation.history import End, Story
 
 
 class FlushWatch:
-    """Knows when the last record that one flush waits for has ended.
-
-    Args:
-        stories: of all records, when the flush begins.
-        now: virtual seconds.
-    """
+    """Knows when the last record that one flush waits for has ended."""
 
     def __init__(self, stories: Sequence[Story], now: Callable[[], float]) -> None:
         self._stories = [story for story in stories if not _has_ended(story)]

@@ -38,8 +38,6 @@ class Story:
 
     record: RecordId
     order: int
-    """Of the call, among all records of the run."""
-
     topic: str
     value: bytes | None
     key: bytes | None
@@ -54,8 +52,6 @@ class Story:
     """Neither partition nor key was given: it may go anywhere, and chooses only when there is room for it."""
 
     is_by_key: bool = False
-    """Its key alone says to which partition it goes."""
-
     headers: tuple[tuple[str, bytes | None], ...] = ()
     end: End = End.OPEN
     ended_at: float = -1.0

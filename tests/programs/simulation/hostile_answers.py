@@ -19,7 +19,6 @@ _TAGS: Final = (b"\xff\xff\xff\xff\xff\xff", b"\x01\x05\xff\x7f", b"\x7f\x01\x01
 """Without end, longer than the answer, and more than there are."""
 
 _WRONG_TAGS: Final = 0.4
-"""So many changes are to the tagged fields of the header."""
 
 
 def is_whole(frame: bytes) -> bool:

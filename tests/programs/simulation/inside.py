@@ -17,15 +17,10 @@ from tests.programs.simulation.overtaking_watch import OvertakingWatch
 from tests.programs.simulation.reconnect_watch import ReconnectWatch
 
 _TICK_S = 0.001
-"""What a timer may be late by."""
 
 
 class Inside:
-    """The parts of a producer that runs.
-
-    Args:
-        producer: started.
-    """
+    """The parts of a producer that runs."""
 
     def __init__(self, producer: Producer) -> None:
         self._running: ProducerRuntime | None = producer._running  # noqa: SLF001  # invariants are about what is inside

@@ -36,7 +36,6 @@ RESTS = 3
 
 REST_S = 0.5
 MOST_REST_S = 60.0
-"""So long it is waited for topics to be forgotten."""
 
 MOST_TURNS_AT_REST = 60
 """Turns of the sender. Unused connections are closed in this time, and metadata is asked for."""
@@ -46,13 +45,7 @@ PROBER = 1_000
 
 
 class Watchman:
-    """Looks at a producer now and then.
-
-    Args:
-        producer: to look at.
-        load: whose deliveries have deadlines.
-        loop: for the time.
-    """
+    """Looks at a producer now and then."""
 
     def __init__(self, producer: Producer, load: Workload, loop: SimulatedLoop) -> None:
         self.producer = producer

@@ -128,11 +128,7 @@ class LeanLoop(asyncio.BaseEventLoop):
     # Turns
 
     def run_forever(self) -> None:
-        """Run turns until the loop is stopped.
-
-        Raises:
-            AssertionError: it goes round more often than it may.
-        """
+        """Run turns until the loop is stopped."""
         asyncio.events._set_running_loop(self)  # type: ignore[attr-defined]  # noqa: SLF001  # as every loop does
         try:
             while not self._is_stopping:
@@ -146,11 +142,7 @@ class LeanLoop(asyncio.BaseEventLoop):
             asyncio.events._set_running_loop(None)  # type: ignore[attr-defined]  # noqa: SLF001  # as above
 
     def _collect(self) -> None:
-        """Take what is due; when there is nothing to do, let time pass until something is.
-
-        Raises:
-            AssertionError: nothing ever will be.
-        """
+        """Take what is due; when there is nothing to do, let time pass until something is."""
         later, soon = self.later, self.soon
         while later and later[0][_CALLBACK] is None:
             heapq.heappop(later)
@@ -170,12 +162,7 @@ class LeanLoop(asyncio.BaseEventLoop):
             when = later[0][_WHEN]
 
     def _run_soon(self) -> None:
-        """Run what was there when the turn began.
-
-        Raises:
-            KeyboardInterrupt: as asyncio, it lets only these two through.
-            SystemExit: so.
-        """
+        """Run what was there when the turn began."""
         soon = self.soon
         take = soon.popleft
         for _ in range(len(soon)):

@@ -44,8 +44,6 @@ class Verdict:
     plan: Plan
     violations: tuple[Violation, ...]
     digest: int
-    """Of the outcomes and the logs: equal for equal runs."""
-
     turns: int
     records: int
     ends: Counter[str]
@@ -56,13 +54,7 @@ class Verdict:
 
 
 class Run:
-    """One life of a producer.
-
-    Args:
-        plan: what is to happen.
-        loop: where.
-        history: gets what happens.
-    """
+    """One life of a producer."""
 
     def __init__(self, plan: Plan, loop: SimulatedLoop, history: History) -> None:
         self._plan = plan

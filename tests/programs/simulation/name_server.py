@@ -8,26 +8,16 @@ BOOTSTRAP_NAME = "kafka"
 
 
 class NameServer:
-    """Tells addresses.
-
-    Args:
-        addresses: of all nodes, as they are now.
-    """
+    """Tells addresses."""
 
     def __init__(self, addresses: Callable[[], list[str]]) -> None:
         self.is_failing = False
-        """It says of every name that it cannot tell."""
         self.is_silent = False
-        """It answers when it is well again."""
         self._addresses = addresses
         self._waiting: list[asyncio.Future[None]] = []
 
     async def look_up(self, host: str) -> list[str]:
-        """The addresses of a name.
-
-        Raises:
-            socket.gaierror: it cannot tell.
-        """
+        """The addresses of a name."""
         while self.is_silent:
             answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiting.append(answer)

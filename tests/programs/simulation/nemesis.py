@@ -21,14 +21,7 @@ from tests.programs.simulation.simulated_node import Node
 
 
 class Nemesis:
-    """Does the strikes of one plan.
-
-    Args:
-        plan: whose.
-        network: where.
-        keeper: is told what brokers forget.
-        history: gets what was done.
-    """
+    """Does the strikes of one plan."""
 
     def __init__(self, plan: Plan, network: SimulatedNetwork, keeper: LogKeeper, history: History) -> None:  # noqa: PLR0917
         self.plan = plan

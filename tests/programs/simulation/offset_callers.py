@@ -37,11 +37,7 @@ class OffsetCaller:
         self._under_way: asyncio.Future[None] | None = None
 
     async def send(self, txn: Transaction | Producer, story: TransactionStory, *, is_calm: bool) -> None:
-        """Give the offsets of a transaction.
-
-        Raises:
-            KafkaError: they are not taken.
-        """
+        """Give the offsets of a transaction."""
         if not is_calm and self._chance.random() < STALE:
             await self._send_stale(txn, story)
             return
@@ -78,11 +74,7 @@ class OffsetCaller:
         return chosen
 
     async def _send_stale(self, txn: Transaction | Producer, story: TransactionStory) -> None:
-        """KIP-447: a consumer that has lost its partitions cannot commit for them.
-
-        Raises:
-            KafkaError: as it must be.
-        """
+        """KIP-447: a consumer that has lost its partitions cannot commit for them."""
         story.is_stale = True
         await txn.send_offsets({(TOPIC, 0): story.number}, member_of(story.group, is_stale=True))
         self._history.violated("OFFSETS", f"{story}: offsets of a generation that the group does not have were taken")

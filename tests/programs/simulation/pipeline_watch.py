@@ -17,18 +17,12 @@ _GOOD: Final = frozenset((int(ErrorCode.NONE), int(ErrorCode.DUPLICATE_SEQUENCE_
 """A copy is as good as what it is a copy of."""
 
 Key = tuple[int, int]
-"""Of a request: its connection, its correlation id."""
 
 Who = tuple[int, int, int]
-"""Partition, producer id, epoch."""
 
 
 class PipelineWatch:
-    """Sees the batches of one run.
-
-    Args:
-        history: is told of batches that should have waited.
-    """
+    """Sees the batches of one run."""
 
     def __init__(self, history: History) -> None:
         self._violated = history.violated

@@ -53,8 +53,6 @@ class Plan:
     family: Family
     seed: int
     options: Mapping[str, object]
-    """Of the producer."""
-
     brokers: int
     partitions: int
     replication: int
@@ -78,8 +76,6 @@ class Plan:
     uses_bootstrap_name: bool
     starts_before_faults: bool
     chaos_s: float
-    """How long things go wrong."""
-
     enabled: tuple[str, ...]
     strikes: tuple[Strike, ...]
     beat_s: float = 0.0
@@ -95,7 +91,6 @@ class Plan:
     """Who goes first where asyncio leaves it open: as in asyncio, or "pct"."""
 
     first_node: int = 1
-    """The lowest id of a node."""
 
     @property
     def nodes(self) -> range:
@@ -157,13 +152,7 @@ class Plan:
 
 
 def draw_plan(family_name: str, seed: int, *, schedule: str = "fifo") -> Plan:
-    """Decide everything about a run.
-
-    Args:
-        family_name: a key of `FAMILIES`.
-        seed: any integer.
-        schedule: see `Plan.schedule`.
-    """
+    """Decide everything about a run."""
     plan = _usual_plan(family_name, seed, schedule)
     trouble = rare_trouble(plan.family, seed) if plan.enabled else ()
     strikes = tuple(_rare_strike(fault, plan) for fault in trouble)

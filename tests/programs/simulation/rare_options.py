@@ -32,13 +32,7 @@ def bulky_family(family: Family, seed: int) -> Family:
 
 
 def with_rare_options(options: Mapping[str, object], family: Family, seed: int) -> dict[str, object]:
-    """Add options that most seeds leave as they are by default.
-
-    Args:
-        options: of the producer, which it has so far.
-        family: of the plan, as `bulky_family` gives it.
-        seed: of the plan.
-    """
+    """Add options that most seeds leave as they are by default."""
     chance = Random(f"rare-{family.name}-{seed}")
     bulky = _bulky_options(family, seed)
     buffer_memory = bulky.get("buffer_memory", options["buffer_memory"])

@@ -56,14 +56,7 @@ AREAS: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 def run_measured(run: Callable[[], None]) -> bool:
-    """Run something, then print what it has reached.
-
-    Args:
-        run: imports what it runs; may end the program.
-
-    Returns:
-        Whether it went well, and reached enough.
-    """
+    """Run something, then print what it has reached."""
     measure = coverage.Coverage(data_file=None, branch=True, source=["aioproducer"], config_file="pyproject.toml")
     measure.start()
     code: object = 0
@@ -89,9 +82,6 @@ def print_reached(files: Mapping[str, Any]) -> bool:
 
     Args:
         files: coverage's report of each file, by its place in the package.
-
-    Returns:
-        Whether all areas together reach enough.
     """
     totals = []
     for area, patterns in AREAS.items():

@@ -17,7 +17,6 @@ AT_ONCE: Final = 3
 """Attempts at one node that may follow each other within a pause: leaders move away and back."""
 
 SPREAD: Final = 0.8
-"""Of a pause, what chance leaves of it at least."""
 
 FEW_RETRIES: Final = 3
 """Attempts of what a broker refuses by one of `FEW`; the next refusal ends it."""
@@ -50,7 +49,6 @@ MOVING: Final = frozenset(
 """Faults after which leaders move, and batches follow them without a pause."""
 
 Key = tuple[int, int]
-"""Of a request: its connection, its correlation id."""
 
 
 class ResendWatch:
@@ -64,7 +62,6 @@ class ResendWatch:
     def __init__(self, history: History, plan: Plan) -> None:
         options = plan.options
         self.is_told_all = True
-        """No answer leaves a partition out."""
         self._history = history
         self._most = plan.number("retries") + 1 if "retries" in options else None
         pause_ms = min(plan.number("retry_backoff_ms"), plan.number("retry_backoff_max_ms"))

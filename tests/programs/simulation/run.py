@@ -19,7 +19,6 @@ from tests.programs.simulation.transactional_life import TransactionalRun
 __all__ = ["MOST_TURNS", "Life", "Run", "Verdict", "live_on", "live_through"]
 
 MOST_TURNS = 200_000
-"""Of the event loop: more is a busy loop, not work."""
 
 
 def live_through(plan: Plan, *, is_recording: bool = False) -> Verdict:
@@ -91,4 +90,3 @@ def _end_tasks(loop: SimulatedLoop) -> None:
 
 
 Life = Callable[[Plan, SimulatedLoop, History], Run]
-"""What makes a run."""

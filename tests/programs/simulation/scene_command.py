@@ -20,11 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def play_or_search(arguments: argparse.Namespace) -> bool:
-    """Do what the arguments say.
-
-    Returns:
-        Whether no invariant was broken.
-    """
+    """Do what the arguments say."""
     names = list(SCENES) if "all" in arguments.scene else arguments.scene
     is_good = True
     for name in names:

@@ -159,4 +159,3 @@ SCENES = {
         Scene(act=two_connections_lost_at_once, brokers=2, partitions=2),
     )
 }
-"""By name."""

@@ -21,11 +21,7 @@ _LATE = 0.3
 
 class Schedule(Protocol):
     def choose(self, lanes: Sequence[Hashable]) -> int:
-        """Return the number of the lane that goes first.
-
-        Args:
-            lanes: at least two, in asyncio's own order.
-        """
+        """Return the number of the lane that goes first."""
 
     def lag(self) -> float:
         """Return the seconds by which the loop is late when it next waits."""
@@ -83,7 +79,6 @@ class DeviatingSchedule:
         self._lag_s = lag_s
         self._look: Callable[[], None] | None = None
         self.ways: list[int] = []
-        """Of each choice, how many lanes there were."""
 
     def watch(self, look: Callable[[], None] | None) -> None:
         """Count choices from now on, and call this before each; None: what follows counts for nothing."""

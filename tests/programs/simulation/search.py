@@ -40,8 +40,6 @@ class Broken:
 class Found:
     schedules: int = 0
     choices: int = 0
-    """Of the schedule without deviations."""
-
     digests: set[int] = field(default_factory=set)
     """Different ends that the schedules came to."""
 

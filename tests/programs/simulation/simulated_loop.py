@@ -20,11 +20,7 @@ LONGEST_JOB_S = 0.05
 
 
 class SimulatedLoop(LeanLoop):
-    """A loop on which nothing happens by chance.
-
-    Args:
-        random: how long jobs in threads take.
-    """
+    """A loop on which nothing happens by chance."""
 
     network: SimulatedNetwork
     """Set once it exists: the two need each other."""

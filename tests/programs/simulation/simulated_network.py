@@ -36,8 +36,6 @@ class Passage:
     """Something on its way, called when it arrives: a dark node keeps it waiting."""
 
     way: Hashable
-    """What takes the same way arrives in order."""
-
     node: Node
     act: Callable[[], None]
     held: list[tuple[Node, Callable[[], None]]]
@@ -50,14 +48,7 @@ class Passage:
 
 
 class SimulatedNetwork:
-    """All nodes and connections.
-
-    Args:
-        loop: its clock is the time.
-        model: the brokers.
-        random: latencies, fragments.
-        watch: looks at what is written and answered.
-    """
+    """All nodes and connections."""
 
     def __init__(  # noqa: PLR0917  # what it stands between
         self, loop: asyncio.AbstractEventLoop, model: ModelCluster, random: Random, watch: WireWatch
@@ -103,11 +94,7 @@ class SimulatedNetwork:
     async def connect(
         self, factory: Callable[[], asyncio.Protocol], host: str, port: int
     ) -> tuple[SimulatedTransport, asyncio.Protocol]:
-        """Connect to the node at an address; a dark one keeps us waiting.
-
-        Raises:
-            ConnectionRefusedError: nothing listens there.
-        """
+        """Connect to the node at an address; a dark one keeps us waiting."""
         node = None
         for each in self.nodes.values():
             if each.host == host and port == PORT:

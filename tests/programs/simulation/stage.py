@@ -56,7 +56,6 @@ class Scene:
     """As which one counts what goes wrong, where it excuses what ends badly."""
 
     closes: bool = False
-    """Close the producer."""
 
     @property
     def name(self) -> str:
@@ -91,12 +90,7 @@ class Scene:
 
 
 class Stage:
-    """What a scene plays on.
-
-    Args:
-        load: gets the stories.
-        nemesis: does what goes wrong.
-    """
+    """What a scene plays on."""
 
     def __init__(self, load: Workload, nemesis: Nemesis) -> None:
         self.nemesis = nemesis
@@ -123,11 +117,7 @@ class Stage:
         return story.delivery
 
     async def enqueue(self, partition: int = 0, *, size: int = 20) -> None:
-        """Enqueue a record and wait until it has ended.
-
-        Raises:
-            CancelledError: the caller gives up.
-        """
+        """Enqueue a record and wait until it has ended."""
         story = self._story("enqueue", partition, size)
         try:
             story.delivery = await self.producer.enqueue(story.topic, story.value, partition=partition)

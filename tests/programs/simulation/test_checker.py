@@ -58,7 +58,6 @@ def test_doubled_record_is_allowed_without_idempotence() -> None:
 
 
 def test_doubled_record_is_excused_when_the_broker_forgot_its_producers() -> None:
-    """No client can know that it asks for a second copy then."""
     assert broken([told(0), told(1)], written(0), written(1), written(0, at=2), forgot_at=(1,)) == []
 
 

@@ -30,7 +30,6 @@ class Lives:
 
 @pytest.mark.parametrize("seconds, times", [(0.0, 0), (1.9, 0), (2.0, 1), (9.0, 1)])
 def test_late_request_is_waited_for_just_as_long_as_is_promised(seconds: float, times: int) -> None:
-    """What comes after that may meet the next transaction."""
     assert Lives().abort_after(seconds) == times
 
 

@@ -9,7 +9,6 @@ from tests.programs.simulation.name_server import BOOTSTRAP_NAME, NameServer
 
 
 async def test_the_bootstrap_name_has_all_addresses_and_an_address_is_its_own() -> None:
-    """As a round-robin record, and as what needs no look-up."""
     names = NameServer(lambda: ["10.0.0.1", "10.0.0.2"])
 
     assert await names.look_up(BOOTSTRAP_NAME) == ["10.0.0.1", "10.0.0.2"]

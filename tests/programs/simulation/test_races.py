@@ -70,6 +70,5 @@ print(sum(bool(play(scene, PrioritySchedule(seed, horizon=10, lag_s=LAG_S)).viol
 
 @pytest.mark.slow
 def test_priorities_find_the_race_now_and_then(copy: Tree) -> None:
-    """By some seeds and not by most; never in the package as it is."""
     assert 1 <= int(copy.run("-c", PRIORITIES).stdout) <= 50
     assert int(Tree(copy.folder.parent / "plain").run("-c", PRIORITIES).stdout) == 0

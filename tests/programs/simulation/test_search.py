@@ -25,7 +25,6 @@ async def racy(stage: Stage) -> None:
 
 
 SCHEDULES = 250
-"""Of each scene in a run of the tests."""
 
 RACY = Scene(act=racy, brokers=3, partitions=3)
 
@@ -72,7 +71,6 @@ def test_search_that_is_cut_short_says_so() -> None:
 
 
 def test_each_schedule_is_tried_once() -> None:
-    """As many as there are: none, each one, each pair of choices."""
     found = search(RACY, most_deviations=0)
     assert found.schedules == 1
 

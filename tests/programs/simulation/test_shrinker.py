@@ -29,7 +29,6 @@ def test_only_what_is_needed_is_left() -> None:
 
 
 def test_command_names_what_is_left() -> None:
-    """It replays the small run, not the one it came from."""
     shrinkage = shrink(broken_plan(), needs_two_strikes_and_seven_records)
 
     assert "--family D5" in shrinkage.command

@@ -57,7 +57,6 @@ def test_history_says_who_sent_what_and_what_the_brokers_did() -> None:
 
 
 def test_ids_of_nodes_begin_at_0_in_some_runs() -> None:
-    """As they may; records are written to node 0 as to any other."""
     plans = [draw_plan("D2", seed) for seed in range(20)]
     [first, *_] = [plan for plan in plans if plan.first_node == 0]
     events = "\n".join(live_through(first, is_recording=True).events)
@@ -67,7 +66,6 @@ def test_ids_of_nodes_begin_at_0_in_some_runs() -> None:
 
 
 def test_campaign_adds_up_runs_of_all_families() -> None:
-    """Each family has its turn, and its sizes are told."""
     outcome = live_through_many(Campaign(families=("D1", "D4"), first=0, seeds=2))
 
     assert outcome.runs == 4

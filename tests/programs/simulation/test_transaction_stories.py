@@ -72,7 +72,6 @@ def test_record_twice_or_out_of_order_is_found() -> None:
 
 
 def test_commit_of_a_fenced_producer_is_found() -> None:
-    """What began before its successor had started may be there."""
     assert found(COMMITTED, logged(0, 1), began_at=9.5) == ["FENCED"]
 
 

@@ -50,7 +50,6 @@ def test_callbacks_of_other_partitions_and_moments_are_free() -> None:
 
 
 def test_attempts_without_a_pause_are_found() -> None:
-    """More than leaders that move away and back explain."""
     assert found_in_attempts(*(0.001 * each for each in range(AT_ONCE))) == []
     assert found_in_attempts(*(0.001 * each for each in range(AT_ONCE + 1))) == ["PACE"]
 
@@ -88,7 +87,6 @@ def test_attempt_after_an_answer_that_is_for_good_is_found() -> None:
 
 
 def test_refusal_that_never_arrives_ends_nothing() -> None:
-    """Its bytes were changed on the way: the producer was not told."""
     history = History()
     watch = ResendWatch(history, a_plan(retry_backoff_ms=1, retry_backoff_max_ms=1))
     for attempt in range(6):

@@ -60,15 +60,7 @@ class Lives(Protocol):
 
 
 class TransactionCaller:
-    """One task that sends transactions.
-
-    Args:
-        lives: whose producer it uses.
-        plan: what it does.
-        number: of the caller.
-        history: gets what it does.
-        is_calm: it commits what it sends.
-    """
+    """One task that sends transactions."""
 
     def __init__(self, lives: Lives, plan: Plan, number: int, history: History, *, is_calm: bool = False) -> None:  # noqa: PLR0917
         self._lives = lives
@@ -140,12 +132,7 @@ class TransactionCaller:
             story.end = TransactionEnd.UNKNOWN
 
     async def _by_hand(self, producer: Producer, story: TransactionStory) -> None:
-        """Begin, and end by calls that are given up and repeated.
-
-        Raises:
-            GivenUpError: it was aborted because its caller wanted that.
-            KafkaError: it was aborted because something failed, or has no end.
-        """
+        """Begin, and end by calls that are given up and repeated."""
         await producer.begin_transaction(wait=True)
         self._has_begun = True
         self._history.note("caller", "transaction %d begins, by hand", story.number)
@@ -201,11 +188,7 @@ class TransactionCaller:
         return True
 
     def _think_again(self) -> None:
-        """Give the transaction up, sometimes.
-
-        Raises:
-            GivenUpError: it is to be aborted.
-        """
+        """Give the transaction up, sometimes."""
         if not self._is_calm and self._chance.random() < GIVEN_UP:
             raise GivenUpError
 

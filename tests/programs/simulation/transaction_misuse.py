@@ -10,12 +10,7 @@ _Call = Callable[[], Awaitable[object]]
 
 
 async def check_misuse(producer: Producer, history: History) -> None:
-    """Call what cannot be done, while no transaction is open, and while one is.
-
-    Args:
-        producer: healthy, without other users.
-        history: is told of a call that was not refused.
-    """
+    """Call what cannot be done, while no transaction is open, and while one is."""
 
     async def send() -> None:
         producer.send(TOPIC, b"")

@@ -59,8 +59,6 @@ class TransactionStory:
 
     number: int
     producer: int
-    """Which life of the producer, from 0 on."""
-
     began_at: float
     records: dict[int, int] = field(default_factory=dict)
     """Partition of each record that was taken, by its number."""
@@ -72,8 +70,6 @@ class TransactionStory:
     """The partitions of its offsets: all of them are committed, or none."""
 
     is_stale: bool = False
-    """Its offsets are of a member that the group does not have."""
-
     end: TransactionEnd = TransactionEnd.OPEN
     error: str = ""
     ended_at: float = math.inf
@@ -96,11 +92,7 @@ class TransactionStory:
 
 class Outcome(NamedTuple):
     committed: Mapping[int, Sequence[LoggedRecord]]
-    """What a reader of committed records sees, by partition."""
-
     batches: Mapping[int, Sequence[LoggedBatch]]
-    """All that is in the logs, markers too."""
-
     offsets: Mapping[str, int]
     """Committed offset of each group, the same in each of its partitions; -1: none, or `TORN`."""
 

@@ -63,13 +63,7 @@ def _is_of_one(violation: Violation) -> bool:
 
 
 class TransactionalRun(Run):
-    """One life, or several after each other, under one transactional id.
-
-    Args:
-        plan: what is to happen.
-        loop: where.
-        history: gets what happens.
-    """
+    """One life, or several after each other, under one transactional id."""
 
     _watch: TransactionWatch
 

@@ -11,12 +11,7 @@ _FAILS = 0.03
 
 
 class UsersInterceptor(ProducerInterceptor):
-    """Looks at all records, and changes none.
-
-    Args:
-        chance: the run's.
-        errs: whether it drops records and fails.
-    """
+    """Looks at all records, and changes none."""
 
     def __init__(self, chance: Random, *, errs: bool = True) -> None:
         self._chance = chance

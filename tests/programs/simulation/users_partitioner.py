@@ -9,12 +9,7 @@ _NAMES_NONE = 0.03
 
 
 class UsersPartitioner:
-    """Chooses by chance.
-
-    Args:
-        chance: the run's.
-        errs: whether it fails.
-    """
+    """Chooses by chance."""
 
     def __init__(self, chance: Random, *, errs: bool) -> None:
         self._chance = chance
@@ -29,11 +24,7 @@ class UsersPartitioner:
         value_bytes: bytes | None,
         cluster: Cluster,
     ) -> int:
-        """Return a partition; the number behind the last now and then, if it errs.
-
-        Raises:
-            RuntimeError: now and then, if it errs.
-        """
+        """Return a partition; the number behind the last now and then, if it errs."""
         del key, key_bytes, value, value_bytes
         count = cluster.partition_count(topic)
         assert count is not None, "the partitioner was asked before the topic was known"

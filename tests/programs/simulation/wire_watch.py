@@ -64,7 +64,6 @@ AT_ONCE: Final = 6
 a connection that was closed for being idle."""
 
 SPREAD: Final = 0.8
-"""Of a pause, what chance leaves of it at least."""
 
 SMALLEST_LIMIT: Final = 512
 """Bytes to which a topic's batches are cut down at most, however small `batch_size` is."""

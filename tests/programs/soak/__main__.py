@@ -47,12 +47,7 @@ TOPIC_SETTINGS = {
 
 
 class Soak:
-    """One run.
-
-    Args:
-        asked: the command line.
-        folder: for the samples.
-    """
+    """One run."""
 
     def __init__(self, asked: argparse.Namespace, folder: Path) -> None:
         self.asked = asked
@@ -123,11 +118,7 @@ class Soak:
 
 
 async def read_back(bootstrap: str) -> dict[int, Log]:
-    """Have another client read, in a process of its own.
-
-    Raises:
-        RuntimeError: it failed; with what it said.
-    """
+    """Have another client read, in a process of its own."""
     command = (sys.executable, "-m", "tests.programs.soak.read_back", bootstrap, TOPIC)
     process = await asyncio.create_subprocess_exec(*command, stdout=-1, stderr=-1, cwd=ROOT)
     said, complaint = await process.communicate()

@@ -16,11 +16,6 @@ class Load:
 
     The value of a record begins with its number in its partition, so that a reader of the partition sees what is
     missing, doubled or out of order.
-
-    Args:
-        producer: started.
-        topic: where to.
-        partitions: how many it has.
     """
 
     def __init__(self, producer: Producer, topic: str, partitions: int) -> None:

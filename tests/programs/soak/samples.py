@@ -19,7 +19,6 @@ TICK_S = 0.01
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
     at_s: float
-    """Since the beginning."""
     rss_mib: float
     objects: int
     """Known to the garbage collector, after a collection."""
@@ -37,12 +36,7 @@ class Sample:
 
 
 class Sampler:
-    """Writes a line of JSON for each sample.
-
-    Args:
-        producer: whose statistics are in it.
-        file: where to.
-    """
+    """Writes a line of JSON for each sample."""
 
     def __init__(self, producer: Producer, file: Path) -> None:
         self.samples: list[Sample] = []

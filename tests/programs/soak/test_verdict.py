@@ -59,12 +59,10 @@ def test_growth_is_seen() -> None:
 
 
 def test_log_that_holds_every_record_once_is_right() -> None:
-    """As many as were accepted, numbered without a gap."""
     assert wrong({0: log_of(), 1: log_of()}, ACCEPTED, 0) == []
 
 
 def test_lost_doubled_and_swapped_records_are_seen() -> None:
-    """One lost and one doubled do not make up for each other."""
     lost = log_of(end_offset=999, last_number=998)
     doubled = log_of(end_offset=1_001, disorder=["number 7 after 7 at offset 8"])
 

@@ -13,7 +13,6 @@ MOST_MEMORY_MIB = 16.0
 """What memory may grow by after the warm-up, by a line through all samples."""
 
 MOST_OBJECTS = 0.05
-"""What the number of objects may grow by, as a part of it."""
 
 
 class Log(TypedDict):

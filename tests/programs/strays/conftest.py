@@ -17,7 +17,6 @@ class Proxied(NamedTuple):
 
     kafka: KafkaCluster
     port: int
-    """Where they go; a link of the test's own listens there."""
     release: str
 
 

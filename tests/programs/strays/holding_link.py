@@ -29,22 +29,14 @@ HEAD = struct.Struct(">ihhi")
 class Way:
     client: asyncio.StreamWriter
     reader: asyncio.StreamReader
-    """From the broker."""
     writer: asyncio.StreamWriter
-    """To the broker."""
     held: list[bytes] = field(default_factory=list)
     """Requests that wait: the first because it is held, the others because they are behind it."""
     answers: dict[int, bytes] = field(default_factory=dict)
-    """By correlation id, which is in front of each."""
 
 
 class HoldingLink:
-    """Carries frames; use as an async context manager.
-
-    Args:
-        port: listened on.
-        target_port: the broker's.
-    """
+    """Carries frames; use as an async context manager."""
 
     def __init__(self, port: int, target_port: int) -> None:
         self.requests: list[tuple[ApiKey, int]] = []

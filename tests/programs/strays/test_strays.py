@@ -31,7 +31,6 @@ class Place:
     kafka: KafkaCluster
     link: HoldingLink
     servers: str
-    """Through the link."""
     topic: str
     group: str
 
@@ -148,7 +147,6 @@ async def committed_offset(place: Place, producer: Producer) -> int | None:
 
 
 async def test_offsets_that_arrive_before_the_next_transaction(place: Place) -> None:
-    """It waits for them, under V1, as long as a request may take."""
     async with place.producer() as producer:
         await abort_with_stray_offsets(place, producer)
         beginning = asyncio.ensure_future(producer.begin_transaction())

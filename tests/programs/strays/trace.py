@@ -37,7 +37,6 @@ class Asked(NamedTuple):
     api: ApiKey
     version: int
     frame: bytes
-    """With its size in front."""
 
 
 class Tape:

@@ -17,7 +17,6 @@ BUSY_S = 5.0
 """By how much a busy machine may be late with what has a deadline."""
 
 CLOSE_LATE_S = 1.0
-"""By how much a busy machine may be late with a close."""
 
 
 def check_cell(folder: Path) -> Verdict:

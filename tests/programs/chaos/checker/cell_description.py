@@ -32,12 +32,9 @@ class Cell(TypedDict):
 
     seed: int
     topics: dict[str, Topic]
-    """By number, as text."""
     limits: Limits
     lasting_clients: list[int]
-    """Those that send all the time, whose recovery is measured."""
     sending_ended_us: int
-    """When the lasting clients were told to end."""
 
 
 class Close(TypedDict):
@@ -49,7 +46,6 @@ class Close(TypedDict):
 
 class End(TypedDict):
     clients: list[int]
-    """Its clients' numbers: from this, below that."""
     closes: list[Close]
     errors: list[str]
     """What was logged at ERROR, each with its cause, by anybody in the process."""

@@ -27,11 +27,9 @@ class ClientHistory:
         """1 where the client left the partition to the producer."""
         self.offset = array("q")
         self.sent_ms = array("q")
-        """The record's timestamp."""
         self.invoked_us = array("q")
         self.ended_us = array("q")
         self.acknowledged_us = array("q")
-        """When acknowledgements came, in order; not by n."""
 
     def __len__(self) -> int:
         return len(self.outcome)

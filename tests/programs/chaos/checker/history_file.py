@@ -28,11 +28,9 @@ class Kind(enum.IntEnum):
     INVOKE = 1
     """The record is about to be given to the producer."""
     OK = 2
-    """Acknowledged."""
     NOT_WRITTEN = 3
     """Failed or refused, and certainly not in the log."""
     UNKNOWN = 4
-    """Failed, and perhaps in the log."""
 
 
 class Row(NamedTuple):

@@ -30,7 +30,6 @@ class LogCheck:
         self._copies: dict[int, bytearray] = {}
         """By client: how many copies of each n, at most 255."""
         self._found: dict[int, bytearray] = {}
-        """By client: ABSENT, ELSEWHERE or IN_PLACE for each n."""
         self._last_acknowledged: dict[tuple[int, int, int], int] = {}
         """Highest n whose first copy was seen, by client, partition, and whether the producer chose it.
 

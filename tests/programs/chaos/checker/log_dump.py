@@ -27,11 +27,9 @@ LOG_ROW = struct.Struct("<BxhiI4xQqq")
 
 class Finding(enum.IntEnum):
     OURS = 0
-    """Its digest is right, and it is where it says it belongs."""
     CORRUPT = 1
     """The bytes differ from those that were sent."""
     MISROUTED = 2
-    """Of another topic or partition."""
 
 
 class LogRow(NamedTuple):
@@ -51,8 +49,6 @@ class Covered:
     """Which acknowledged records a dump must hold: those of this topic, invoked and acknowledged between the times."""
 
     topic: int
-    """Number within the cell."""
-
     topic_id: str
     """Topic id of this life of the topic; "" if unknown."""
 

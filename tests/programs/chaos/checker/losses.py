@@ -26,14 +26,11 @@ class Event(TypedDict, total=False):
 
     kind: str
     nodes: list[int]
-    """Whose leadership it ends."""
     clients: list[int]
     """Clients of the stopped process: from this number, below that one; empty if there is none."""
     leaders: dict[str, dict[str, int]]
-    """When it began: node by partition by topic number."""
     begin_us: int
     end_us: int
-    """When it was lifted."""
     healed_us: int
     """When every partition had a leader again and every port answered."""
     moved: list[list[int]]

@@ -65,11 +65,7 @@ def make_consumer(bootstrap: str) -> confluent_kafka.Consumer:
 
 
 def log_ends(consumer: confluent_kafka.Consumer, topic: str) -> dict[int, int]:
-    """High watermark by partition.
-
-    Raises:
-        LogNotReadableError: the topic is not there, or its log does not begin at 0.
-    """
+    """High watermark by partition."""
     found = consumer.list_topics(topic, timeout=30).topics[topic]
     if found.error is not None or not found.partitions:
         raise LogNotReadableError(f"topic {topic}: {found.error}")
@@ -94,11 +90,7 @@ def resting_ends(consumer: confluent_kafka.Consumer, topic: str) -> dict[int, in
 
 
 def records(consumer: confluent_kafka.Consumer, topic: str, ends: dict[int, int]) -> Iterator[confluent_kafka.Message]:
-    """Every record below `ends`, in each partition in the order of offsets.
-
-    Raises:
-        LogNotReadableError: an error that does not pass, or nothing comes.
-    """
+    """Every record below `ends`, in each partition in the order of offsets."""
     open_ends = {partition: end for partition, end in ends.items() if end > 0}
     consumer.assign([confluent_kafka.TopicPartition(topic, partition, 0) for partition in open_ends])
     heard = time.monotonic()

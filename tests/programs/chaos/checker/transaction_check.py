@@ -10,7 +10,6 @@ from typing import NamedTuple
 from tests.programs.chaos.checker.verdict import Verdict
 
 Transaction = tuple[str, int]
-"""Life, and number within it."""
 
 
 KILLED = "killed"

@@ -15,13 +15,8 @@ class Verdict:
     """Collects while a cell is checked."""
 
     violations: Counter[str] = dataclasses.field(default_factory=Counter)
-    """How many, by check."""
-
     told: list[str] = dataclasses.field(default_factory=list)
-    """The first of each check, in words."""
-
     figures: dict[str, object] = dataclasses.field(default_factory=dict)
-    """Counts and times."""
 
     def add(self, check: str, text: str) -> None:
         self.violations[check] += 1

@@ -13,7 +13,6 @@ IN_SYNC_S = 20.0
 """How long a restarted node may take to catch up."""
 
 SEEN_S = 1.0
-"""After which every broker knows of an election."""
 
 
 @asynccontextmanager

@@ -25,7 +25,6 @@ LOOK_S = 1.0
 """How often a steady client asks for new partitions."""
 
 CLOSE_S = 60.0
-"""What a steady client gives its close."""
 
 SHORT_RECORDS = 30
 """A short-lived producer sends one to so many."""

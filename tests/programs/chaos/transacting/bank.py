@@ -19,7 +19,6 @@ from tests.programs.chaos.transacting.life import Transacting
 TELLER = "teller"
 ACCOUNTS = 10
 AT_FIRST = 1_000
-"""On each account."""
 TRANSFER_RECORDS = 2
 READ_S = 20.0
 
@@ -51,11 +50,7 @@ class Teller(Transacting):
         self._wanted: dict[int, int] = {}
 
     async def begin_life(self) -> None:
-        """Read the balances.
-
-        Raises:
-            KafkaError: it takes too long.
-        """
+        """Read the balances."""
         try:
             async with asyncio.timeout(READ_S):
                 found = await read_balances(self.bootstrap, self.topic)

@@ -26,13 +26,7 @@ CONSUME_S = 0.5
 
 
 def check_session(bootstrap: str, folder: Path, copies: int) -> Verdict:
-    """Check everything: what processes wrote into the folder, and what the cluster holds.
-
-    Args:
-        bootstrap: of the cluster, past the proxies.
-        folder: of the session.
-        copies: how many records the copier had to copy.
-    """
+    """Check everything: what processes wrote into the folder, and what the cluster holds."""
     verdict = Verdict()
     found = [CommittedRecord(place, *decode_value(value)) for place, value in committed(bootstrap, TOPIC)]
     check_transactions(found, ends(folder, is_bank=False), records=RECORDS, verdict=verdict, figure="transactions")

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 RECORDS = 10
-"""In each transaction."""
 
 PARTITIONS = 3
 
@@ -23,7 +22,6 @@ class What(StrEnum):
     COMMITTED = "committed"
     ABORTED = "aborted"
     UNKNOWN = "unknown"
-    """Unknown: timed out, or fenced."""
 
 
 class Line(NamedTuple):
@@ -65,7 +63,6 @@ class Value(NamedTuple):
     life: str
     number: int
     index: int
-    """Within the transaction, from 0."""
 
     def encode(self) -> bytes:
         return json.dumps(self).encode()

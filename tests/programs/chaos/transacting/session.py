@@ -29,7 +29,6 @@ from tests.programs.chaos.transacting.processes import (
 from tests.programs.timestamp import now
 
 TOPICS = {TOPIC: PARTITIONS, BANK: PARTITIONS, INPUT: INPUT_PARTITIONS, OUTPUT: INPUT_PARTITIONS}
-"""Partitions by name."""
 
 BROKER_FAULTS = ("kill_leader", "kill_controller", "kill_two", "freeze_leader", "rolling_restart", "elect_leaders")
 NETWORK_FAULTS = ("resets", "delay", "thin_line", "half_open", "single_bytes", "cut_off")
@@ -42,13 +41,7 @@ END_S = 60.0
 
 
 class Session:
-    """One cluster, its processes, and what was done to them.
-
-    Args:
-        arena: of brokers and proxies.
-        rng: chooses.
-        copies: how many records the copier has to copy.
-    """
+    """One cluster, its processes, and what was done to them."""
 
     def __init__(self, arena: Arena, rng: random.Random, copies: int) -> None:
         self.faults: Counter[str] = Counter()
