@@ -110,10 +110,7 @@ def lowest(session: nox.Session) -> None:
 
 @nox.session(python=False)
 def simulate(session: nox.Session) -> None:
-    """Live many seeds through in virtual time: `-- --seeds 1000 --jobs 2 [--schedule pct]`, or `-- --scene all`.
-
-    With `-- --coverage --seeds 100` the lines and branches of what sends are printed that these runs reach alone.
-    """
+    """Live many seeds through in virtual time: `-- --seeds 1000 --jobs 2 [--schedule pct]`, or `-- --scene all`."""
     arguments = session.posargs or ["--all", "--seeds", "100", "--jobs", "2"]
     chosen = [] if {"--all", "--family", "--scene"} & set(arguments) else ["--all"]
     run_beside_tests(session, "tests.programs.simulation", *chosen, *arguments, env={"PYTHONHASHSEED": "0"})

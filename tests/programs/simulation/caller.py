@@ -13,8 +13,8 @@ from aioproducer import BufferTimeoutError, BulkResult, Delivery, KafkaError, Re
 from aioproducer._network.node_connection import LONGEST_THROTTLE_MS
 from tests.programs.simulation.drafts import Drafts
 from tests.programs.simulation.excuses import may_be_taken_apart
-from tests.programs.simulation.flush_watch import FlushWatch
 from tests.programs.simulation.history import End, Story
+from tests.programs.simulation.promise_watches import FlushWatch
 from tests.programs.simulation.workload import TICK_S, Workload
 
 ResultT = TypeVar("ResultT")

@@ -8,8 +8,8 @@ from random import Random
 from typing import Any, NamedTuple
 
 from aioproducer import KafkaError, RecordMetadata
-from tests.programs.simulation.given_headers import headers_for
 from tests.programs.simulation.history import RecordId, Story
+from tests.programs.simulation.users_code import headers_for
 from tests.programs.simulation.workload import Workload
 
 POISON = "a value that the serializer refuses"

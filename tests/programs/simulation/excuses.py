@@ -6,7 +6,7 @@ tell the truth, too; and one that never calls back tells nothing. That is looked
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from aioproducer import KafkaError
@@ -15,6 +15,7 @@ from aioproducer._protocol.error_codes import ErrorCode
 from tests.programs.simulation.faults import RETRIABLE
 from tests.programs.simulation.history import End, Story, Violation
 from tests.programs.simulation.plan import Plan
+from tests.programs.simulation.transaction_stories import TransactionStory
 
 SHARED_DEADLINE: Final = 0.1
 """Of the delivery time-out: a batch ends with its oldest record, and takes none that was called so much later."""
@@ -140,3 +141,31 @@ def _is_late(story: Story, plan: Plan) -> bool:
         return True  # no caller learned when it ended
     lives_s = plan.number("delivery_timeout_ms") / 1000
     return story.ended_at >= story.called_at + lives_s * (1 - SHARED_DEADLINE) - TICK_S
+
+
+# EXCUSE for transactions: where coordinators invent no codes, none fails by what one of them has answered but few.
+#
+# A transaction that timed out, or that a late copy of a request has ended, is refused in words that say so. Anything
+# else that a coordinator says passes, or follows from what this producer has asked unsuccessfully or out of order.
+
+_OVER: Final = frozenset(("INVALID_PRODUCER_EPOCH", "INVALID_PRODUCER_ID_MAPPING", "PRODUCER_FENCED"))
+"""The transaction is over, for the coordinator."""
+
+_STALE: Final = frozenset(("ILLEGAL_GENERATION", "UNKNOWN_MEMBER_ID"))
+_EXCUSED: Final[Mapping[str, frozenset[str]]] = {
+    "AddPartitionsToTxn": _OVER | {"INVALID_TXN_STATE"},
+    "AddOffsetsToTxn": _OVER | {"INVALID_TXN_STATE"},
+    "TxnOffsetCommit": _OVER,
+    "EndTxn": _OVER | {"INVALID_TXN_STATE"},
+}
+_ANSWERED: Final = re.compile(rf"({'|'.join(_EXCUSED)}) of '[^']*': ([A-Z_]+): ")
+
+
+def check_excuses(stories: Sequence[TransactionStory], plan: Plan) -> Iterator[Violation]:
+    """Look at why transactions failed."""
+    if "codes" in plan.enabled:
+        return
+    for story in stories:
+        found = _ANSWERED.search(story.error)
+        if found is not None and found[2] not in _EXCUSED[found[1]] and not (story.is_stale and found[2] in _STALE):
+            yield Violation("EXCUSE", f"without need: {story}")

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable
 from operator import attrgetter
+from typing import Final
 
 from aioproducer import Producer
 from aioproducer._accumulator.partition_queue import PartitionQueue
@@ -11,10 +12,9 @@ from aioproducer._accumulator.producer_identity import LAST_EPOCH
 from aioproducer._accumulator.record_accumulator import RecordAccumulator
 from aioproducer._native.append import OpenPartition, TopicInfo
 from aioproducer._producer.runtime import ProducerRuntime
+from aioproducer._transactions.states import TransactionState
 from aioproducer.cluster import NO_EPOCH, Cluster
-from tests.programs.simulation.linger_watch import LingerWatch
-from tests.programs.simulation.overtaking_watch import OvertakingWatch
-from tests.programs.simulation.reconnect_watch import ReconnectWatch
+from tests.programs.simulation.promise_watches import LingerWatch, OvertakingWatch, ReconnectWatch
 
 _TICK_S = 0.001
 
@@ -292,3 +292,31 @@ def _moves(queue: PartitionQueue) -> bool:
     if first is None or queue.leader_id is None:
         return False
     return first.attempts <= (1 if queue.on_wire else 0)
+
+
+# Looks inside a running transactional producer: whether it asks its coordinators what there is to ask.
+
+SLACK_S: Final = 0.02
+"""Beside the pause: timers, and the pause after markers, which is a hundredth of a second at most."""
+
+
+class TransactionsInside(Inside):
+    """The parts of a transactional producer that runs."""
+
+    def check_asking(self, violated: Callable[[str, str], None], *, longest_pause_s: float) -> None:
+        """STUCK: what a coordinator is to be asked is asked, or will be when the longest pause is over."""
+        runner = None if self._running is None else self._running.transactions
+        if self._running is None or runner is None or not self._running.metadata.cluster.nodes:
+            return
+        manager, rings_at = runner._manager, runner._time.rings_at  # noqa: SLF001  # invariants are about what is inside
+        is_busy = manager._is_asking or runner._wanted.is_set()  # noqa: SLF001  # as above
+        if is_busy or manager.state is TransactionState.FATAL_ERROR:
+            return
+        wanted = manager._wanted()  # noqa: SLF001  # as above
+        if wanted is None:
+            return
+        now = self._running.loop.time()
+        if rings_at is None:
+            violated("STUCK", f"{wanted.api.name} is wanted, and not asked for: {manager!r}")
+        elif rings_at > now + longest_pause_s + SLACK_S:
+            violated("STUCK", f"{wanted.api.name} is wanted, and is asked in {rings_at - now:.3f} s: {manager!r}")

@@ -23,13 +23,11 @@ from tests.programs.simulation.faults import TOPIC
 from tests.programs.simulation.history import End, History, Story, Violation
 from tests.programs.simulation.invariants import Watchman
 from tests.programs.simulation.kept_logs import LogKeeper
-from tests.programs.simulation.name_server import BOOTSTRAP_NAME
 from tests.programs.simulation.nemesis import Nemesis
 from tests.programs.simulation.plan import Plan
 from tests.programs.simulation.simulated_loop import SimulatedLoop
-from tests.programs.simulation.simulated_network import PORT, SimulatedNetwork
-from tests.programs.simulation.users_interceptor import UsersInterceptor
-from tests.programs.simulation.users_partitioner import UsersPartitioner
+from tests.programs.simulation.simulated_network import BOOTSTRAP_NAME, PORT, SimulatedNetwork
+from tests.programs.simulation.users_code import UsersInterceptor, UsersPartitioner
 from tests.programs.simulation.wire_watch import WireWatch
 from tests.programs.simulation.workload import Workload
 

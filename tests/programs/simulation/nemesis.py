@@ -16,8 +16,7 @@ from tests.programs.simulation.faults import FAULTS, TOPIC, make_topic
 from tests.programs.simulation.history import History
 from tests.programs.simulation.kept_logs import LogKeeper
 from tests.programs.simulation.plan import Plan, Strike
-from tests.programs.simulation.simulated_network import SimulatedNetwork
-from tests.programs.simulation.simulated_node import Node
+from tests.programs.simulation.simulated_network import Node, SimulatedNetwork
 
 
 class Nemesis:

@@ -17,8 +17,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tests.programs.simulation.simulated_network import SimulatedNetwork
-    from tests.programs.simulation.simulated_node import Node
+    from tests.programs.simulation.simulated_network import Node, SimulatedNetwork
 
 Buffer = bytes | bytearray | memoryview
 

@@ -10,8 +10,7 @@ from tests.programs.simulation.plan import draw_plan
 from tests.programs.simulation.run import live_through
 from tests.programs.simulation.scheduled_loop import ScheduledLoop
 from tests.programs.simulation.schedules import DeviatingSchedule, PrioritySchedule, Schedule
-from tests.programs.simulation.simulated_network import Passage
-from tests.programs.simulation.simulated_node import Node
+from tests.programs.simulation.simulated_network import Node, Passage
 
 SEEDS = 80
 

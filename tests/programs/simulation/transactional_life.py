@@ -15,15 +15,16 @@ from aioproducer.testing.fake_broker.settings import ClusterSettings
 from aioproducer.testing.fake_broker.topics.topics import TopicRequest
 from tests.programs.simulation.coordinator_faults import TRANSACTIONAL_ID
 from tests.programs.simulation.drafts import serialize
+from tests.programs.simulation.excuses import check_excuses
 from tests.programs.simulation.faults import TOPIC
 from tests.programs.simulation.history import History, Violation
+from tests.programs.simulation.inside import TransactionsInside
 from tests.programs.simulation.life import Run, Verdict
 from tests.programs.simulation.offset_callers import LATER
 from tests.programs.simulation.plan import Plan
 from tests.programs.simulation.simulated_loop import SimulatedLoop
 from tests.programs.simulation.simulated_network import PORT
 from tests.programs.simulation.transaction_callers import TransactionCaller
-from tests.programs.simulation.transaction_excuses import check_excuses
 from tests.programs.simulation.transaction_misuse import check_misuse
 from tests.programs.simulation.transaction_stories import (
     TORN,
@@ -34,7 +35,6 @@ from tests.programs.simulation.transaction_stories import (
     check_transactions,
 )
 from tests.programs.simulation.transaction_watch import TransactionWatch
-from tests.programs.simulation.transactions_inside import TransactionsInside
 
 RELEASE_WITH_BOTH = "4.3.1"
 _AFTER_HEALING_S = 60.0

@@ -4,10 +4,10 @@ import math
 from collections.abc import Callable
 
 from aioproducer import Producer, RecordFilteredError
-from tests.programs.simulation.callback_turns import CallbackTurns
 from tests.programs.simulation.excuses import check_ends
 from tests.programs.simulation.history import End, History, Story
 from tests.programs.simulation.plan import Plan
+from tests.programs.simulation.promise_watches import CallbackTurns
 
 TICK_S = 0.002
 """What a deadline may be missed by: one timer tick, and the turns of the loop that follow it."""

@@ -25,7 +25,6 @@ from aioproducer.testing.kafka import KafkaCluster
 from tests.programs.chaos.administration import Administration
 from tests.programs.soak.faults import Nemesis
 from tests.programs.soak.load import Load
-from tests.programs.soak.plot import svg
 from tests.programs.soak.samples import Sample, Sampler
 from tests.programs.soak.verdict import Log, grown, growth, wrong
 from tests.programs.timestamp import now
@@ -133,23 +132,19 @@ def arguments(given: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--kafka", default="4.3.1")
     parser.add_argument("--seed", type=int, default=1, help="of the order of the faults")
     parser.add_argument("--measure-s", type=float, default=20, help="seconds for finding the highest rate")
-    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="write samples.jsonl and soak.svg there")
+    parser.add_argument("--keep", type=Path, metavar="FILE", help="write the samples there, as JSON lines")
     return parser.parse_args(given)
 
 
 def main() -> int:
     """Run and print the totals; the exit code is 1 if anything was wrong."""
     asked = arguments(sys.argv[1:])
-    start = now()
     with tempfile.TemporaryDirectory(prefix="soak-") as folder:
         soak = Soak(asked, Path(folder))
         with contextlib.suppress(KeyboardInterrupt):
             uvloop.run(soak.run())
         if asked.keep is not None:
-            title = f"{soak.acknowledged:,} records in {asked.minutes:g} minutes at 70 % of the highest rate, {start}"
-            asked.keep.mkdir(parents=True, exist_ok=True)
             shutil.copy(soak.samples_file, asked.keep)
-            (asked.keep / "soak.svg").write_text(svg(soak.samples, soak.faults, title), "utf-8")
     print(json.dumps(soak.totals(), indent=2))
     print("PASSED" if not soak.found else "FAILED")
     return bool(soak.found)

@@ -14,8 +14,8 @@ from aioproducer.testing import ApiKey
 from tests.contracts.raw_client import RawClient
 from tests.fakes.transactional_cluster import Release, cluster_of, on_every_release
 from tests.fakes.virtual_cluster import in_virtual_time
-from tests.programs.strays.conftest import Proxied
-from tests.programs.strays.holding_link import HoldingLink
+from tests.programs.late_requests.conftest import Proxied
+from tests.programs.late_requests.holding_link import HoldingLink
 
 PAGE = Path(__file__).parents[3] / "docs" / "explanation" / "transactions.md"
 HEAD = "| what the program does | V1 | V2 |"

@@ -16,8 +16,8 @@ from aioproducer import KafkaError, Producer, TopicPartition
 from aioproducer.testing import ApiKey
 from aioproducer.testing.kafka import KafkaCluster
 from tests.contracts.other_reader import read
-from tests.programs.strays.conftest import Proxied
-from tests.programs.strays.holding_link import HoldingLink
+from tests.programs.late_requests.conftest import Proxied
+from tests.programs.late_requests.holding_link import HoldingLink
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
