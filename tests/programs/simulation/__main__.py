@@ -1,4 +1,4 @@
-"""The whole producer, unmodified, in virtual time: one integer decides everything that happens, and a checker judges it.
+"""The whole, unmodified producer in virtual time: one integer decides everything that happens, and a checker judges it.
 
 `python -m tests.programs.simulation --family D2 --seed 123` replays one run, `--seeds 1000 --all` lives many through;
 `coverage run --branch -m tests.programs.simulation --all` shows which lines they reach. Nothing here reads a clock,

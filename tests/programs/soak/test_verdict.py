@@ -1,9 +1,7 @@
 """The verdict of a soak sees what it is there to see."""
 
 import dataclasses
-import xml.etree.ElementTree as ET
 
-from tests.programs.soak.plot import PANELS, svg
 from tests.programs.soak.samples import Sample
 from tests.programs.soak.verdict import Log, grown, wrong
 
@@ -74,10 +72,3 @@ def test_lost_doubled_and_swapped_records_are_seen() -> None:
 
 def test_failed_records_are_no_pass() -> None:
     assert wrong({0: log_of(), 1: log_of(end_offset=998)}, ACCEPTED, 2) != []
-
-
-def test_plot_shows_each_figure_and_each_fault() -> None:
-    picture = ET.fromstring(svg(run_of(rss_mib=3.0), [(60.0, "kill node 1")], "a <title>"))
-
-    kinds = [element.tag.rpartition("}")[2] for element in picture]
-    assert (kinds.count("polyline"), kinds.count("line")) == (len(PANELS), len(PANELS))
