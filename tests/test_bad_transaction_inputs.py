@@ -65,7 +65,7 @@ PARTITIONS: list[tuple[object, type[Exception], str]] = [
 
 @pytest.mark.parametrize("partitions, kind, message", PARTITIONS, ids=[repr(row[0]) for row in PARTITIONS])
 @in_virtual_time
-async def test_partitions_nobody_has_offsets_of_are_refused_at_the_call(
+async def test_invalid_partitions_of_offsets_are_refused(
     partitions: object, kind: type[Exception], message: str
 ) -> None:
     """No broker is asked; what is asked rightly is answered, each place once."""

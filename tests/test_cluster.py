@@ -57,7 +57,7 @@ def test_leader_that_is_no_known_node_counts_as_none() -> None:
     assert knowing(seen((NO_LEADER, 5))).leader_of("a", 0) is None
 
 
-def test_old_news_of_a_partition_whose_leader_has_left_name_no_other_leader() -> None:
+def test_old_metadata_names_no_other_leader() -> None:
     """`testLeaderMetadataInconsistentWithBrokerMetadata`: it came back as leader, which this answer is too old for."""
     before = knowing(seen((1, 10)))
     stale = before.merge(answer(seen((2, 8)), from_node=2, nodes=NODES[1:]), 2.0)
@@ -84,7 +84,7 @@ def test_leader_epoch_never_goes_back(epoch: int, expected: int) -> None:
     assert cluster.leader_of("a", 0) == expected
 
 
-def test_lower_epoch_is_old_news_also_of_a_suspected_topic_that_has_its_id() -> None:
+def test_lower_epoch_is_old_for_a_suspect_with_its_id() -> None:
     """The id would be another one, had the topic been made again."""
     cluster = knowing(seen((1, 5)))
     for from_node in (1, 2, 3):
@@ -93,7 +93,7 @@ def test_lower_epoch_is_old_news_also_of_a_suspected_topic_that_has_its_id() -> 
     assert cluster.leader_of("a", 0) == 1
 
 
-def test_partition_that_an_answer_leaves_out_has_no_leader_and_keeps_its_epoch() -> None:
+def test_omitted_partition_has_no_leader_and_keeps_its_epoch() -> None:
     left_out = PartitionView()
     cluster = knowing(seen((1, 5), (1, 5))).merge(answer(seen(left_out, (1, 5))), 2.0)
     later = cluster.merge(answer(seen((2, 4), (1, 5))), 3.0)
@@ -268,10 +268,10 @@ class TestWithoutTopicIds:
         assert self.smaller((1, True, 2), (1, True, 2), (2, True, 2)) == [3, 3, 2]
         assert self.smaller((1, True, 2), (2, True, 1), (3, True, 1)) == [3, 3, 1]
 
-    def test_fewer_partitions_are_suspected_where_one_that_is_gone_has_no_leader(self) -> None:
+    def test_fewer_partitions_are_suspected_without_a_leader(self) -> None:
         assert self.smaller((1, False, 2), (2, False, 2), leader=NO_LEADER) == [3, 2]
 
-    def test_doubt_whether_there_are_fewer_partitions_ends_when_all_are_named(self) -> None:
+    def test_doubt_about_partitions_ends_when_all_are_named(self) -> None:
         assert self.smaller((1, True, 2), (3, True, 3), (2, True, 2)) == [3, 3, 3]
 
     def test_answer_without_any_partition_is_no_smaller_topic(self) -> None:

@@ -228,7 +228,7 @@ def test_unknown_option_is_refused_with_the_nearest(name: str, message: str) -> 
         ("loop", "the producer binds to the running event loop at start"),
     ],
 )
-def test_option_that_kafka_or_others_have_is_refused_with_the_reason(name: str, message: str) -> None:
+def test_foreign_option_is_refused_with_the_reason(name: str, message: str) -> None:
     """By the error of every unknown name; its value, perhaps a password, is not shown."""
     with pytest.raises(ConfigurationTypeError, match=re.escape(message)) as caught:
         config(**{name: "hunter2"})

@@ -218,7 +218,7 @@ def test_config_equals_by_content_and_can_be_copied() -> None:
     assert config() != original
 
 
-def test_replace_keeps_what_was_given_and_works_out_the_rest_anew() -> None:
+def test_replace_keeps_given_options_and_derives_the_rest() -> None:
     """Idempotence switched off by acks=1 comes back with acks="all"."""
     result = config(acks=1, linger_ms=3).replace(acks="all")
 

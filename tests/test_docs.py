@@ -63,7 +63,7 @@ def test_users_are_told_an_install_that_works() -> None:
     assert "pip install '.[cli]'" in commands
 
 
-def test_page_on_testing_names_the_tools_option_that_is_not_answered() -> None:
+def test_testing_page_names_the_unsupported_tool_option() -> None:
     """OffsetDelete; the sentence goes when the embedded cluster learns it."""
     page = (ROOT / "docs/how-to/test_your_code.md").read_text("utf-8")
 

@@ -105,7 +105,7 @@ async def test_latencies_are_those_of_records() -> None:
 
 
 @in_virtual_time
-async def test_record_that_found_no_room_does_not_count_as_one_that_was_pending() -> None:
+async def test_refused_record_does_not_count_as_pending() -> None:
     options: ProducerOptions = {"buffer_memory": 32_768, "batch_size": 16_384, "max_block_ms": 100}
     async with (
         FakeCluster(1, topics={"orders": 1}) as cluster,

@@ -91,7 +91,7 @@ def test_property_that_asks_for_what_is_done_anyway_is_accepted(name: str) -> No
         ("partitioner_availability_timeout_ms", 0),
     ],
 )
-def test_python_value_that_asks_for_what_is_done_anyway_is_accepted(name: str, value: object) -> None:
+def test_python_value_for_a_default_is_accepted(name: str, value: object) -> None:
     """As kafka-python's users write it."""
     plain = ProducerConfig(bootstrap_servers="h:1")
 

@@ -75,7 +75,7 @@ def test_batches_become_large_again_when_the_broker_allows_it() -> None:
 
 
 @pytest.mark.parametrize("record, limit", [(6_000, 15_000), (70_000, 150_000), (30_000, 200_000), (1_000, 9_000)])
-def test_few_large_records_get_all_the_room_there_is_and_more_when_there_is_more(record: int, limit: int) -> None:
+def test_few_large_records_raise_a_lowered_limit(record: int, limit: int) -> None:
     """They leave much of a batch empty; its size alone said that it was not full, and nothing ever rose again."""
     topic = Topic(limit, record=record)
     last = topic.send(5 * FULL_BEFORE_ANOTHER_TRY)
@@ -88,7 +88,7 @@ def test_few_large_records_get_all_the_room_there_is_and_more_when_there_is_more
     assert (topic.limits.of("t"), len(topic.limits.by_topic)) == (BATCH_SIZE, 0)
 
 
-def test_larger_batch_that_is_acknowledged_after_a_refusal_lifts_the_limit() -> None:
+def test_limit_rises_with_a_larger_acknowledged_batch() -> None:
     """It was on its way already when the broker's limit was raised: nothing has to be tried a thousand times."""
     limits = BatchSizeLimits(BATCH_SIZE)
     limits.refused("t", size=100_000, uncompressed=100_000)
@@ -109,7 +109,7 @@ def test_limit_that_is_lowered_later_is_found_too() -> None:
     assert 9_000 < last <= 10_000
 
 
-def test_batches_that_compress_worse_than_before_fit_after_one_refusal() -> None:
+def test_batches_that_compress_worse_fit_after_one_refusal() -> None:
     """The estimate rises at once, and falls slowly, as Kafka's does."""
     topic = Topic(20_000, ratio=0.1)
     topic.send(500)

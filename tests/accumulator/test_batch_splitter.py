@@ -144,7 +144,7 @@ def test_refused_records_are_cut_out(refused: list[int], ranges: list[tuple[int,
     assert around(batch, neighbours(dict.fromkeys(refused, "no key"))) == ranges
 
 
-def test_neighbours_that_were_refused_for_different_reasons_are_cut_out_apart() -> None:
+def test_neighbours_refused_for_different_reasons_are_split() -> None:
     assert neighbours({3: None, 1: "no key", 2: "no key", 4: "too old"}) == [(1, 3), (3, 4), (4, 5)]
 
 
@@ -241,7 +241,7 @@ def test_compressed_batches_are_unpacked_beside_a_full_buffer() -> None:
             core.pool.give_back(chunk)
 
 
-def test_parts_of_a_batch_unpacked_beside_a_full_buffer_can_be_sealed_again() -> None:
+def test_parts_unpacked_beside_a_full_buffer_are_sealed_again() -> None:
     """Each into memory of its own, until the last has left what they shared."""
     core = CoreParts(memory=64 * 1024)
     batch, _ = batch_of(core, records_of(bytes(5000), bytes(5000)))
@@ -259,7 +259,7 @@ def test_parts_of_a_batch_unpacked_beside_a_full_buffer_can_be_sealed_again() ->
     assert all(core.pool.lend_for_unpacking(core.settings.batch_size, 1) for _ in range(2))
 
 
-def test_compressed_batch_without_room_to_unpack_it_stays_as_it_is() -> None:
+def test_compressed_batch_without_room_to_unpack_stays_whole() -> None:
     core = CoreParts(memory=64 * 1024)
     batch, deliveries = batch_of(core, records_of(bytes(5000), bytes(5000)))
     seal(core, batch)

@@ -53,7 +53,7 @@ def test_loan_is_the_next_power_of_two_and_a_large_one_is_exact(size: int, capac
     assert (pool.lent_bytes, pool.capacity_for(size)) == (capacity, capacity)
 
 
-def test_batch_size_that_is_no_power_of_two_has_a_list_of_its_own() -> None:
+def test_batch_size_not_a_power_of_two_has_its_own_free_list() -> None:
     """Batches of the usual size are kept for the next use, for any usual size."""
     pool = pool_of(batch_size=5000)
 
@@ -99,7 +99,7 @@ def test_chunk_that_a_transport_still_reads_is_not_lent_again() -> None:
     assert lend(pool, 2048) is chunk
 
 
-def test_full_memory_is_lent_again_only_when_the_transport_lets_go() -> None:
+def test_memory_is_lent_again_when_the_transport_lets_go() -> None:
     pool = pool_of(SMALLEST_CHUNK)
     chunk = lend(pool, 1)
     view = memoryview(chunk)
@@ -179,7 +179,7 @@ def test_replaced_chunk_that_is_still_read_is_not_kept() -> None:
     assert pool.free_bytes == 0
 
 
-def test_node_that_answers_nothing_leaves_the_others_their_reserve() -> None:
+def test_silent_node_leaves_other_nodes_their_reserve() -> None:
     """It gets the common three quarters and its own part of the last."""
     pool = pool_of(nodes=(1, 2))
 
@@ -205,7 +205,7 @@ def test_partition_of_no_known_leader_lives_on_the_common_memory(node_id: int | 
     assert taken == TOTAL * 3 // 4
 
 
-def test_common_memory_kept_for_somebody_else_leaves_a_node_its_reserve() -> None:
+def test_claimed_common_memory_leaves_a_node_its_reserve() -> None:
     """The earliest who waits has the first claim on what is common."""
     pool = pool_of(nodes=(1, 2))
 
@@ -224,7 +224,7 @@ def test_reserve_of_many_nodes_is_at_least_a_chunk() -> None:
     assert pool.try_lend(SMALLEST_CHUNK, 2) is not None
 
 
-def test_node_that_leads_nothing_any_more_gives_its_reserve_to_the_others() -> None:
+def test_node_that_leads_nothing_gives_its_reserve_back() -> None:
     """What it has been lent stays lent, and is free for all when it comes back."""
     pool = pool_of(nodes=(1, 2))
     held = [lend(pool, BATCH, 1) for _ in range(7)]
@@ -250,7 +250,7 @@ class Owner:
         """Bytes came back."""
 
 
-def test_pool_that_is_collected_before_its_readers_raises_nothing() -> None:
+def test_pool_collected_before_its_readers_raises_nothing() -> None:
     """The parts of an unclosed producer are freed in any order; pytest fails on what is raised then."""
     owners = [Owner() for _ in range(3)]
 

@@ -33,7 +33,7 @@ def test_flush_waits_for_what_was_accepted_before_it() -> None:
     assert generations.is_finished(closed)
 
 
-def test_later_work_neither_prolongs_a_flush_nor_stands_in_for_earlier_work() -> None:
+def test_later_records_neither_prolong_nor_end_a_flush() -> None:
     """Two plain counters of accepted and finished would let it."""
     generations = FlushGenerations(Finished().note)
     earlier = generations.enter()

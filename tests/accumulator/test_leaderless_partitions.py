@@ -42,7 +42,7 @@ def test_turn_looks_at_one_partition_of_a_topic(partitions: int, monkeypatch: py
 
 
 @pytest.mark.parametrize("last", [0, 1, 2])
-def test_topic_is_asked_for_as_long_as_one_partition_has_something_to_send(last: int) -> None:
+def test_topic_is_asked_for_while_any_partition_has_records(last: int) -> None:
     core = leaderless(3)
     for partition in {0, 1, 2} - {last}:
         end_batch(core, partition)

@@ -18,7 +18,7 @@ def opened_in_turn(**settings: float) -> CoreParts:
     return core
 
 
-def test_batches_for_a_node_go_when_the_linger_of_the_first_is_over() -> None:
+def test_batches_of_a_node_go_when_the_first_linger_ends() -> None:
     """One request for all of them, in place of one each; no request of another node is hurried."""
     core = opened_in_turn()
 
@@ -27,7 +27,7 @@ def test_batches_for_a_node_go_when_the_linger_of_the_first_is_over() -> None:
     assert offered(core) == [0, 2, 4]
 
 
-def test_node_gets_one_request_a_linger_however_many_partitions_it_leads() -> None:
+def test_node_gets_one_request_per_linger() -> None:
     """Each batch is opened behind the last request, so the linger of none of them is over before it may be."""
     core = CoreParts(leaders=[1] * 50, linger_s=0.0505)
     requests = 0
@@ -58,7 +58,7 @@ def test_awaited_or_full_batch_takes_no_other_along() -> None:
     assert offered(core) == [0, 1]
 
 
-def test_linger_of_a_batch_that_is_ready_already_takes_no_other_along() -> None:
+def test_linger_of_a_ready_batch_takes_no_other_along() -> None:
     """It was awaited before, and stays where no broker takes it: it does not go now either."""
     core = opened_in_turn()
     core.send(partition=0).add_done_callback(lambda _: None)
@@ -79,7 +79,7 @@ def test_batch_that_was_closed_is_not_taken_along() -> None:
     assert (closed.queue, offered(core)) == (core.queue(2), [0, 4])
 
 
-def test_linger_that_the_age_of_a_batch_cuts_takes_others_along_too() -> None:
+def test_linger_cut_by_age_takes_others_along() -> None:
     """A tenth of `delivery.timeout.ms` is the longest one that is kept."""
     core = opened_in_turn(linger_s=60, delivery_timeout_s=0.05)
 
@@ -88,7 +88,7 @@ def test_linger_that_the_age_of_a_batch_cuts_takes_others_along_too() -> None:
     assert offered(core) == [0, 2, 4]
 
 
-def test_moved_partition_goes_with_those_of_the_leader_it_was_opened_for() -> None:
+def test_moved_partition_goes_with_its_former_leaders_batches() -> None:
     core = opened_in_turn()
     core.lead((1, 2, 2, 2, 1), epoch=1)
 

@@ -79,7 +79,7 @@ def test_line_goes_away_with_its_last_record() -> None:
     assert (len(queue.lines), record.place.line) == (0, 0)
 
 
-def test_record_whose_partition_is_gone_is_refused_and_those_behind_are_served() -> None:
+def test_record_of_a_gone_partition_is_refused_and_later_served() -> None:
     queue = full((1, 1))
     gone, good = queue.join(partition=1), queue.join(partition=0)
     del queue.core.appender.topics["t"].slots[1]
@@ -91,7 +91,7 @@ def test_record_whose_partition_is_gone_is_refused_and_those_behind_are_served()
     assert queue.placed == [good]
 
 
-def test_record_for_anywhere_does_not_enter_a_partition_in_which_others_wait() -> None:
+def test_keyless_record_avoids_a_partition_with_waiters() -> None:
     queue = full((1, 2))
     waiting = queue.join(partition=1, value=bytes(5000))
     anywhere = queue.join(partition=None, value=b"v")
@@ -102,7 +102,7 @@ def test_record_for_anywhere_does_not_enter_a_partition_in_which_others_wait() -
     assert {waiting.is_waiting, anywhere.is_waiting} == {True}
 
 
-def test_record_for_anywhere_enters_a_partition_in_which_only_later_ones_wait() -> None:
+def test_keyless_record_enters_a_partition_with_later_waiters() -> None:
     """Kept out while every partition has a line, it would hold the memory that those lines wait for."""
     queue = full((1, 1))
     anywhere = queue.join(partition=None)
@@ -113,7 +113,7 @@ def test_record_for_anywhere_enters_a_partition_in_which_only_later_ones_wait() 
     assert queue.placed == [anywhere, *later]
 
 
-def test_earliest_who_gets_nothing_has_the_first_claim_on_what_is_common() -> None:
+def test_earliest_unserved_call_has_first_claim_on_memory() -> None:
     """Others live on the reserves of their own nodes meanwhile."""
     queue = full((1, 2), chunks=16)
     queue.join(partition=0)
@@ -140,7 +140,7 @@ def test_large_record_is_not_overtaken_for_ever_by_small_ones() -> None:
     assert overtaking <= chunks
 
 
-def test_partition_that_is_held_up_while_it_waits_alone_goes_on_afterwards() -> None:
+def test_partition_stalled_while_waiting_alone_continues() -> None:
     """It competes for itself meanwhile; those of its node that come later are not forgotten."""
     queue = full((1, 1))
     held_up = queue.join(partition=0)
@@ -168,9 +168,7 @@ def held_up_lines(partitions: int, first: bytes, node_id: int = 1) -> tuple[Queu
 
 
 @pytest.mark.parametrize("partitions", [2, 50])
-def test_waiting_in_vain_costs_the_same_for_however_many_partitions_are_held_up(
-    partitions: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_memory_attempt_for_all_stalled_partitions(partitions: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each turn tries one waiter: trying all of a thousand would leave no time for anything else."""
     queue, _ = held_up_lines(partitions, CHUNK)
     asked: list[int] = []
@@ -182,7 +180,7 @@ def test_waiting_in_vain_costs_the_same_for_however_many_partitions_are_held_up(
 
 
 @pytest.mark.parametrize("node_id", [0, 1])
-def test_partition_that_has_recovered_does_not_wait_behind_one_that_has_not(node_id: int) -> None:
+def test_recovered_partition_does_not_wait_behind_a_stalled_one(node_id: int) -> None:
     """Its node has a reserve, of which one that is held up gets nothing."""
     queue, [stuck, recovered] = held_up_lines(2, CHUNK * 3, node_id)
     queue.lines.serve()
@@ -194,7 +192,7 @@ def test_partition_that_has_recovered_does_not_wait_behind_one_that_has_not(node
     assert (stuck.is_waiting, queue.placed) == (True, [recovered])
 
 
-def test_earlier_one_that_is_held_up_now_goes_before_those_who_were() -> None:
+def test_earlier_stalled_record_goes_before_later_stalled_ones() -> None:
     """It competes with them from this serving on, and none of them is served in its place."""
     core = CoreParts(leaders=(1, 1), memory=8 * 1024, batch_size=1024)
     for partition in (0, 1):
@@ -258,7 +256,7 @@ def test_new_leaders_take_nothing_from_who_waits() -> None:
     assert queue.placed == records
 
 
-def test_leaders_that_change_when_all_have_left_leave_no_shortage_behind() -> None:
+def test_leader_change_after_all_left_leaves_no_shortage() -> None:
     """Else lingers would be cut short, and common memory kept for no one."""
     core = full().core
     record = core.wait_in_line(b"v")
@@ -300,7 +298,7 @@ def test_topics_whose_partitions_nobody_leads_are_known() -> None:
 
 
 @pytest.mark.parametrize("others", [0, 1], ids=["alone", "beside another of the node"])
-def test_line_whose_partition_is_held_up_no_more_is_served_at_once(others: int) -> None:
+def test_queue_whose_partition_recovers_is_served_at_once(others: int) -> None:
     """It competes under its leader's name again, which may not have been among the rivals when the serving began."""
     core = CoreParts(leaders=(1, 1), memory=2 * 1024, batch_size=1024, max_record_size=6 * 1024)
     for _ in range(2):
@@ -320,7 +318,7 @@ def test_line_whose_partition_is_held_up_no_more_is_served_at_once(others: int) 
     assert [record.is_waiting for record in (second, *beside)] == [False] * (1 + others)
 
 
-def test_memory_that_comes_back_as_its_partition_is_refused_goes_to_who_waits_longest() -> None:
+def test_memory_from_a_refused_batch_goes_to_the_longest_waiter() -> None:
     """One answer refuses a batch of the partition for which the record waits, and acknowledges one of another's."""
     core = CoreParts(leaders=(1, 1), memory=8 * 1024, batch_size=1024)
     for _ in range(4):

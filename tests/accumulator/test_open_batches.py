@@ -64,7 +64,7 @@ def test_batch_that_cannot_be_begun_takes_no_memory() -> None:
 
 
 @pytest.mark.parametrize("last, capacity", [(15_000, 16384), (3000, 4096), (100, 1024)])
-def test_batch_begins_as_large_as_the_last_of_its_partition_became(last: int, capacity: int) -> None:
+def test_batch_starts_as_large_as_the_last_one_became(last: int, capacity: int) -> None:
     """It need not grow again; nor does a partition in which less is going on keep what it took once."""
     core = CoreParts()
     for size in (15_000, last):
@@ -78,7 +78,7 @@ def test_batch_begins_as_large_as_the_last_of_its_partition_became(last: int, ca
     assert core.pool.lent_bytes == capacity
 
 
-def test_last_size_is_no_reason_to_take_much_when_memory_is_scarce() -> None:
+def test_batch_starts_small_when_memory_is_scarce() -> None:
     core = CoreParts(leaders=(1, 1), memory=64 * 1024)
     for _ in range(3):
         core.send(bytes(15_000), partition=0)
@@ -111,7 +111,7 @@ def test_record_larger_than_a_batch_has_one_of_its_own() -> None:
     assert opened(core).result.topic_partition == ("t", 0)
 
 
-def test_batch_that_cannot_grow_is_closed_and_its_records_are_not_failed() -> None:
+def test_batch_that_cannot_grow_is_closed_not_failed() -> None:
     core = CoreParts(memory=2048)
     first, second = core.send(bytes(100)), core.send(bytes(100))
     record = core.wait_in_line(bytes(1500))
@@ -133,7 +133,7 @@ def test_tiny_batch_size_means_one_record_a_batch(batch_size: int) -> None:
     assert values(list(core.queue().queued)) == [1, 1, 1]
 
 
-def test_partitioner_that_sends_when_told_of_a_full_batch_does_no_harm() -> None:
+def test_partitioner_may_send_when_told_of_a_full_batch() -> None:
     """The partitioner's record may land in the partition that the current record needs room in."""
     core = CoreParts(batch_size=1024)
     told: list[TopicPartition] = []
@@ -193,7 +193,7 @@ def test_later_batch_of_a_partition_has_a_linger_of_its_own() -> None:
     assert is_sendable(core)
 
 
-def test_timer_of_a_batch_that_a_flush_closed_does_not_cut_the_next_linger() -> None:
+def test_timer_of_a_flushed_batch_does_not_cut_the_next_linger() -> None:
     """The timer looks at what is open when it fires, and is set again."""
     core = CoreParts(linger_s=0.010)
     core.send()
@@ -273,7 +273,7 @@ def test_closing_an_idle_partition_does_nothing() -> None:
     assert (core.wakes, core.queue().is_empty) == (0, True)
 
 
-def test_sender_is_woken_when_something_may_be_sent_and_only_then() -> None:
+def test_sender_is_woken_only_when_a_batch_may_be_sent() -> None:
     core = CoreParts(linger_s=60)
     for _ in range(10):
         core.send()
@@ -287,7 +287,7 @@ def test_sender_is_woken_when_something_may_be_sent_and_only_then() -> None:
 # Age
 
 
-def test_batch_takes_no_record_a_tenth_of_the_timeout_younger_than_its_oldest() -> None:
+def test_batch_takes_no_record_a_tenth_of_the_timeout_younger() -> None:
     core = CoreParts(linger_s=600, delivery_timeout_s=100)
     first = core.send()
     core.pass_time(9.9)
@@ -301,7 +301,7 @@ def test_batch_takes_no_record_a_tenth_of_the_timeout_younger_than_its_oldest() 
     assert is_sendable(core)
 
 
-def test_batch_that_is_ready_and_not_drained_is_closed_in_time_too() -> None:
+def test_ready_undrained_batch_is_closed_in_time() -> None:
     core = CoreParts(linger_s=0.005, delivery_timeout_s=100)
     first = core.send()
     core.pass_time(0.005)

@@ -39,7 +39,7 @@ def queue_one(core: CoreParts) -> ProducerBatch:
     return core.queue(0).queued[-1]
 
 
-def test_open_batch_waits_for_the_memory_to_grow_while_others_of_its_partition_are_under_way() -> None:
+def test_open_batch_waits_to_grow_while_others_are_in_flight() -> None:
     """They give memory back, and each small batch would cost as much work as a large one."""
     core = nearly_full(left=2048)
     queue_one(core)
@@ -57,7 +57,7 @@ def test_open_batch_waits_for_the_memory_to_grow_while_others_of_its_partition_a
     assert record.delivery.home is batch.result
 
 
-def test_open_batch_is_sent_as_it_is_when_its_partitions_turn_comes() -> None:
+def test_open_batch_is_sent_at_its_partitions_turn() -> None:
     core = nearly_full(left=2048)
     queue_one(core)
     core.send(b"v")
@@ -99,7 +99,7 @@ def make_idle(core: CoreParts) -> None:
 
 
 @pytest.mark.parametrize("stop", [make_held_up, make_leaderless, make_idle])
-def test_partition_that_is_given_nothing_back_takes_what_there_is(stop: Callable[[CoreParts], None]) -> None:
+def test_partition_without_returns_takes_the_memory_left(stop: Callable[[CoreParts], None]) -> None:
     """Its open batch is closed, and the next begins as small as need be."""
     core = nearly_full(left=4096)
     queue_one(core)
@@ -138,7 +138,7 @@ def test_batch_begins_as_large_as_the_last_or_waits() -> None:
     assert (record.is_waiting, core.pool.available_bytes) == (False, 2048)
 
 
-def test_batch_grows_by_what_there_is_when_four_times_as_much_is_not_there() -> None:
+def test_batch_grows_by_the_memory_left() -> None:
     core = nearly_full(left=3072)
     core.send(b"v")
     batch = core.queue(0).open_batch

@@ -93,7 +93,7 @@ def test_one_batch_is_sent_while_parts_of_a_split_one_exist() -> None:
     assert len(send_all(core)) == 1
 
 
-def test_nothing_follows_on_another_connection_while_something_is_on_the_wire() -> None:
+def test_nothing_follows_on_another_connection_while_in_flight() -> None:
     core, _, batches = with_batches(4)
     confirm(core)
     send_next(core, connection=1)
@@ -128,7 +128,7 @@ def test_batch_is_sent_again_under_the_sequence_it_has() -> None:
 # Retries
 
 
-def test_retry_waits_for_its_backoff_and_holds_back_those_behind_it() -> None:
+def test_retry_waits_for_its_backoff_and_blocks_later_batches() -> None:
     core, queue, batches = with_batches(2)
     send_next(core)
     core.refuse(batches[0], pause_s=0.1)
@@ -161,7 +161,7 @@ def test_batch_that_is_being_sealed_holds_back_those_behind_it() -> None:
 # The open batch
 
 
-def test_open_batch_is_sent_once_it_is_ready_and_nothing_is_before_it() -> None:
+def test_open_batch_is_sent_once_ready_and_first() -> None:
     core = CoreParts()
     core.send()
     queue = core.queue()
@@ -199,7 +199,7 @@ def test_open_batch_waits_for_a_producer_id() -> None:
 # A changing epoch
 
 
-def test_changing_partition_sends_only_what_is_ambiguous_and_in_order() -> None:
+def test_changing_partition_sends_only_ambiguous_batches() -> None:
     """Under its old identity; what was never sent waits for the new one."""
     core, queue, batches = with_batches(4)
     confirm(core)
@@ -213,7 +213,7 @@ def test_changing_partition_sends_only_what_is_ambiguous_and_in_order() -> None:
     assert send_next(core) is batches[3]
 
 
-def test_batches_known_not_to_be_written_are_stamped_anew_in_order() -> None:
+def test_unwritten_batches_are_stamped_again_in_order() -> None:
     core, queue, batches = with_batches(4)
     confirm(core)
     for batch in send_all(core):
@@ -266,7 +266,7 @@ def test_partition_that_changes_nothing_restamps_nothing() -> None:
 
 
 @pytest.mark.parametrize("where", ["on the wire", "queued again"])
-def test_batch_is_not_the_first_unresolved_while_an_earlier_one_has_a_sequence(where: str) -> None:
+def test_batch_is_not_first_unresolved_behind_a_stamped_one(where: str) -> None:
     core, queue, batches = with_batches(4)
     confirm(core)
     send_all(core)
@@ -362,7 +362,7 @@ def test_log_has_batches_in_order_whatever_the_broker_answers(actions: list[str]
         assert len({batch.connection for batch in broker.queue.on_wire}) <= 1
 
 
-def test_part_that_is_being_compressed_is_not_sent_while_the_epoch_changes() -> None:
+def test_part_under_compression_waits_for_an_epoch_change() -> None:
     core, queue, batches = with_batches(2)
     send_next(core)
     core.refuse(batches[0])

@@ -71,7 +71,7 @@ def test_table_names_every_state() -> None:
         (BatchState.DONE, True, False),
     ],
 )
-def test_batch_is_unresolved_on_the_wire_and_while_it_is_ambiguous(
+def test_batch_is_unresolved_in_flight_and_while_ambiguous(
     state: BatchState, *, maybe_written: bool, is_unresolved: bool
 ) -> None:
     batch = batch_in(state)
@@ -102,7 +102,7 @@ def test_ambiguous_batch_never_loses_its_identity() -> None:
     assert batch.is_stamped
 
 
-def test_batch_known_not_to_be_written_can_be_given_another_identity() -> None:
+def test_unwritten_batch_can_get_another_identity() -> None:
     core = CoreParts()
     batch = on_wire(core, b"v")
     records = bytes(batch.records())

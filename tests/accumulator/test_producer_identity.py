@@ -37,7 +37,7 @@ def batch_of(identity: BatchIdentity, *, connection: int = 1, order: int = 0) ->
 
 
 @pytest.mark.parametrize("producer_id", [0, 7, 2**63 - 1], ids=["the first ever given", "usual", "the last"])
-def test_first_batch_takes_the_producers_id_and_sequences_count_records(producer_id: int) -> None:
+def test_first_batch_takes_the_id_and_sequences_count_records(producer_id: int) -> None:
     partition = PartitionIdentity(producer_of(producer_id))
 
     assert partition.stamp(3) == BatchIdentity(producer_id, 0, 0)
@@ -82,7 +82,7 @@ def test_nothing_is_stamped_before_an_id_is_known() -> None:
     assert (producer.is_missing, partition.can_stamp) == (False, True)
 
 
-def test_without_idempotence_nothing_is_stamped_and_nothing_waits() -> None:
+def test_without_idempotence_nothing_is_stamped_or_waits() -> None:
     producer = ProducerIdentity(is_enabled=False)
     partition = PartitionIdentity(producer)
     partition.begin_change()
@@ -94,7 +94,7 @@ def test_without_idempotence_nothing_is_stamped_and_nothing_waits() -> None:
 # Confirmation
 
 
-def test_connection_is_confirmed_once_it_has_acknowledged_a_batch() -> None:
+def test_connection_is_confirmed_by_an_acknowledged_batch() -> None:
     partition = PartitionIdentity(producer_of())
     batch = batch_of(partition.stamp(1), connection=3)
     assert not partition.is_confirmed(3, NOW)
@@ -147,7 +147,7 @@ def test_acknowledgement_under_an_old_epoch_confirms_nothing() -> None:
     assert not partition.is_confirmed(1, NOW)
 
 
-def test_acknowledgement_while_the_epoch_changes_does_not_confirm_the_new_one() -> None:
+def test_late_acknowledgement_does_not_confirm_a_new_epoch() -> None:
     partition = PartitionIdentity(producer_of())
     old = batch_of(partition.stamp(1))
     partition.begin_change()
@@ -195,7 +195,7 @@ def test_offset_with_another_time_is_no_repetition() -> None:
     assert not partition.has_seen(10, first, log_append_time=-1)
 
 
-def test_repetition_has_the_time_of_the_log_where_it_keeps_its_own() -> None:
+def test_duplicate_has_the_log_append_time() -> None:
     """It is the time that was answered before, not the present one, nor that of the records."""
     partition = PartitionIdentity(producer_of())
     first = batch_of(partition.stamp(1))
@@ -237,7 +237,7 @@ def test_offset_that_another_log_gave_is_no_repetition() -> None:
 # Changing
 
 
-def test_changing_partition_stamps_nothing_until_it_has_its_new_epoch() -> None:
+def test_changing_partition_stamps_nothing_before_its_epoch() -> None:
     partition = PartitionIdentity(producer_of())
     partition.stamp(3)
     partition.begin_change()
@@ -300,7 +300,7 @@ def test_last_epoch_is_followed_by_a_new_producer_id() -> None:
     assert partition.stamp(1) == BatchIdentity(8, 0, 0)
 
 
-def test_partition_without_trouble_keeps_a_producer_id_that_was_given_up() -> None:
+def test_untroubled_partition_keeps_an_abandoned_producer_id() -> None:
     producer = producer_of()
     partition = PartitionIdentity(producer)
     partition.stamp(1)

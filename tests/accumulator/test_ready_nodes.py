@@ -13,7 +13,7 @@ def partition(number: int, leader_id: int | None = 1) -> PartitionQueue:
     return queue
 
 
-def test_partitions_are_taken_in_the_order_in_which_they_became_ready() -> None:
+def test_partitions_are_taken_in_the_order_they_became_ready() -> None:
     ready, first, second = ReadyNodes(), partition(0), partition(1)
     ready.offer(first)
     ready.offer(second)
@@ -42,7 +42,7 @@ def test_partition_offered_again_goes_to_the_end() -> None:
     assert [ready.take_first(1), ready.take_first(1)] == [second, first]
 
 
-def test_partition_that_found_no_room_in_a_request_keeps_its_turn() -> None:
+def test_partition_without_room_in_a_request_keeps_its_turn() -> None:
     ready, first, second = ReadyNodes(), partition(0), partition(1)
     ready.offer(first)
     ready.offer(second)
@@ -53,7 +53,7 @@ def test_partition_that_found_no_room_in_a_request_keeps_its_turn() -> None:
     assert [ready.take_first(1), ready.take_first(1)] == [first, second]
 
 
-def test_partition_that_keeps_its_turn_can_still_move_to_another_leader() -> None:
+def test_partition_that_keeps_its_turn_can_still_move() -> None:
     ready, only = ReadyNodes(), partition(0)
     ready.offer(only)
     ready.take_first(1)

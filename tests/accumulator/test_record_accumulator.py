@@ -71,7 +71,7 @@ def test_no_partition_starves_behind_one_that_always_has_more() -> None:
     assert served == [0, 1, 2] * 3
 
 
-def test_batches_of_one_partition_follow_each_other_once_confirmed() -> None:
+def test_confirmed_partition_pipelines_its_batches() -> None:
     core = CoreParts()
     for _ in range(8):
         close_one(core)
@@ -152,7 +152,7 @@ def test_partition_without_a_leader_waits_and_is_named() -> None:
     assert partitions(core.drain(node_id=2)) == [0]
 
 
-def test_partition_without_a_leader_and_without_batches_is_named_no_more() -> None:
+def test_leaderless_partition_without_batches_is_dropped() -> None:
     """Records that were too late, or whose topic is gone, do not keep it: else metadata would be asked for forever."""
     core = CoreParts(leaders=(-1,))
     close_one(core)
@@ -175,7 +175,7 @@ def test_new_leader_ends_the_backoff() -> None:
     assert values(core.drain(node_id=2, connection=2)) == [1]
 
 
-def test_new_leader_gets_nothing_while_something_is_on_the_wire_to_the_old_one() -> None:
+def test_new_leader_waits_for_batches_in_flight_to_the_old() -> None:
     core = CoreParts(leaders=(1,))
     close_one(core)
     close_one(core)
@@ -260,7 +260,7 @@ def test_sealed_batch_is_not_sealed_again_for_its_next_attempt() -> None:
     assert core.accumulator.take_unsealed() == []
 
 
-def test_batch_that_ended_while_it_was_sealed_gives_its_memory_back() -> None:
+def test_batch_that_ended_while_sealed_gives_memory_back() -> None:
     """The thread that compressed it owned it until then."""
     core = sealing()
     close_one(core)

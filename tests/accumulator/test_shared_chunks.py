@@ -55,7 +55,7 @@ def test_last_holder_of_a_shared_chunk_exchanges_it_as_its_own() -> None:
     assert pool.lent_bytes == 0
 
 
-def test_last_holder_of_a_chunk_that_a_transport_still_reads_leaves_it_there() -> None:
+def test_chunk_read_by_a_transport_stays_lent() -> None:
     """Its bytes count until the transport lets go, so there is no room for others in a full memory."""
     pool = pool_of(BATCH)
     chunk = lend(pool, BATCH)
@@ -80,7 +80,7 @@ def test_copy_of_a_shared_chunk_takes_no_memory_beyond_the_bound() -> None:
     assert pool.lent_bytes + pool.free_bytes <= pool.total_bytes
 
 
-def test_part_that_was_unpacked_beside_a_full_memory_is_compressed_there() -> None:
+def test_part_unpacked_beside_full_memory_is_compressed_there() -> None:
     """Uncompressed it would be too large for the broker once more."""
     pool = pool_of(4 * BATCH)
     while pool.try_lend(BATCH, None) is not None:

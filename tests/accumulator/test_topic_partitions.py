@@ -83,7 +83,7 @@ def test_partitions_that_join_keep_those_that_were_there() -> None:
     assert [queue.leader_id for queue in partitions.queues()] == [1, 2, 1]
 
 
-def test_topic_that_metadata_forgot_keeps_its_partitions_without_leaders() -> None:
+def test_topic_missing_in_metadata_keeps_its_partitions() -> None:
     """Under another identity brokers could take its next records for copies of old ones."""
     partitions, moves = in_use()
     known = cluster_of((1,))
@@ -114,7 +114,7 @@ def test_keyless_records_are_spread_over_all_partitions() -> None:
     assert min(counts.values()) > 60
 
 
-def test_partition_without_a_leader_is_not_chosen_while_others_have_one() -> None:
+def test_leaderless_partition_is_not_chosen_while_others_lead() -> None:
     partitions, _ = in_use()
     partitions.update(cluster_of((-1, 2, -1)))
 
@@ -122,7 +122,7 @@ def test_partition_without_a_leader_is_not_chosen_while_others_have_one() -> Non
 
 
 @pytest.mark.parametrize("leaders", [(1, -1, 1), (2, -1, -1, -1, -1, -1, 2), (1, *(-1,) * 60, 1)])
-def test_no_partition_inherits_the_records_of_its_neighbours_without_a_leader(leaders: tuple[int, ...]) -> None:
+def test_records_of_leaderless_partitions_spread_evenly(leaders: tuple[int, ...]) -> None:
     """Each that has one is as likely as the others, however few they are."""
     partitions, _ = in_use()
     partitions.update(cluster_of(leaders))
@@ -170,7 +170,7 @@ def test_keyless_records_leave_a_partition_that_loses_its_leader() -> None:
     assert first not in {partition_of(core.send(partition=None)) for _ in range(20)}
 
 
-def test_keyless_records_stay_where_another_partition_loses_its_leader() -> None:
+def test_keyless_records_stay_when_another_loses_its_leader() -> None:
     core = CoreParts(leaders=(1, 1, 1))
     first = partition_of(core.send(partition=None))
 
@@ -191,7 +191,7 @@ def test_keyless_records_leave_a_partition_that_refuses_them(*, is_adaptive: boo
     assert (partition_of(core.send(partition=None)) != first) is is_adaptive
 
 
-def test_keyless_records_stay_in_a_partition_that_takes_them_in_a_moment() -> None:
+def test_keyless_records_stay_through_a_short_pause() -> None:
     """A transaction would write to one partition more each time that markers are waited for."""
     core = CoreParts(leaders=(1,) * 10, linger_s=0.0)
     first = partition_of(core.send(partition=None))
@@ -234,7 +234,7 @@ def test_partition_in_which_others_wait_is_no_candidate() -> None:
     assert partitions.candidates(topic, 16, nobody_waits) == [topic.slots[1]]
 
 
-def test_partition_without_a_leader_is_a_candidate_of_last_resort() -> None:
+def test_leaderless_partition_is_the_last_resort() -> None:
     partitions, _ = in_use()
     partitions.update(cluster_of((-1, -1)))
 
@@ -257,7 +257,7 @@ def test_last_choice_is_tried_first_while_its_batch_is_open() -> None:
     assert len(core.accumulator.partitions.candidates(topic, 16, nobody_waits)) == 3
 
 
-def test_keyless_records_go_on_to_where_one_of_them_found_room_although_they_had_turned_elsewhere() -> None:
+def test_keyless_records_follow_to_where_there_is_room() -> None:
     """Else each of them would stand in line: the partition chosen for a batch's worth of them had no memory."""
     core = CoreParts(leaders=(1,) * 30)
     partitions, topic = core.accumulator.partitions, core.appender.topics["t"]
@@ -329,7 +329,7 @@ def test_choice_ends_with_a_batch_after_a_tenth_of_a_second() -> None:
     assert first != third
 
 
-def test_choice_ends_by_bytes_alone_where_it_is_not_adaptive_and_in_transactions() -> None:
+def test_choice_ends_by_bytes_when_not_adaptive_or_transactional() -> None:
     """As it was asked to; and each partition more would be one more to end the transaction in."""
     plain = CoreParts(leaders=[1] * 50, linger_s=0, is_adaptive=False)
     transactional = CoreParts(leaders=[1] * 50, linger_s=0)
@@ -397,7 +397,7 @@ def test_partition_that_is_gone_is_on_the_wire_until_the_answer() -> None:
     assert not partitions.is_any_on_wire()
 
 
-def test_topic_made_again_while_metadata_had_forgotten_it_is_another_topic() -> None:
+def test_topic_recreated_while_forgotten_is_another_topic() -> None:
     """Else the keys that belonged to partitions which are gone would never be delivered again."""
     partitions, moves = in_use()
     known = cluster_of((1, 1, 1))
@@ -453,7 +453,7 @@ def test_topic_id_that_was_not_known_is_no_other_topic(before: bytes, after: byt
 
 
 @pytest.mark.parametrize("is_forgotten", [False, True], ids=["followed", "forgotten"])
-def test_topic_without_an_id_that_has_fewer_partitions_was_made_again(*, is_forgotten: bool) -> None:
+def test_topic_without_an_id_with_fewer_partitions_is_new(*, is_forgotten: bool) -> None:
     """No topic loses partitions; those that come back go on under their own identities, which a broker may know."""
     partitions, moves = in_use()
     known = cluster_of((1, 1, 1), topic_id=NO_TOPIC_ID)
@@ -473,7 +473,7 @@ def test_topic_without_an_id_that_has_fewer_partitions_was_made_again(*, is_forg
     assert [queue.leader_id for queue in partitions.queues()] == [1, 2, 2, 2]
 
 
-def test_topic_with_the_same_id_that_has_fewer_partitions_is_the_same_topic() -> None:
+def test_topic_with_the_same_id_and_fewer_partitions_is_the_same() -> None:
     """It was forgotten, and then described by a broker that is behind."""
     partitions, moves = in_use()
     known = cluster_of((1, 1, 1))

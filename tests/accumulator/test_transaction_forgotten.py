@@ -108,7 +108,7 @@ def test_unknown_identity_in_an_abort_is_fatal(version: int) -> None:
 
 
 @on_both()
-def test_commit_whose_first_answer_was_lost_is_in_doubt_when_the_id_is_unknown(version: int) -> None:
+def test_commit_with_a_lost_answer_is_in_doubt_when_id_unknown(version: int) -> None:
     scene = at("EndTxn", version)
     scene.manager.unanswered(scene.ask(), LOST, was_sent=True, now=scene.now)
     scene.pass_time(1)
@@ -132,7 +132,7 @@ def outdated(version: int) -> Scene:
 
 
 @on_both()
-def test_identity_is_not_renewed_at_a_coordinator_that_does_not_know_the_id(version: int) -> None:
+def test_identity_is_not_renewed_where_the_id_is_unknown(version: int) -> None:
     """InitProducerId would be answered with a new identity."""
     scene = outdated(version)
 
@@ -155,7 +155,7 @@ def test_identity_that_was_made_anew_is_not_taken(version: int) -> None:
 
 
 @pytest.mark.parametrize("epoch, state", [(32_765, FATAL), (32_766, State.READY), (32_767, State.READY)])
-def test_another_producer_id_is_taken_only_when_epochs_are_used_up(epoch: int, state: State) -> None:
+def test_another_producer_id_is_taken_when_epochs_run_out(epoch: int, state: State) -> None:
     """As a coordinator that knows the identity answers from 32,766 on."""
     scene = Scene(version=0).ready()
     scene.identity.assign(77, epoch)
@@ -170,7 +170,7 @@ def test_another_producer_id_is_taken_only_when_epochs_are_used_up(epoch: int, s
     assert scene.manager.state is state
 
 
-def test_what_a_late_copy_has_begun_is_not_ended_under_an_unknown_identity() -> None:
+def test_late_copys_transaction_is_not_ended_by_an_unknown_id() -> None:
     scene = Scene(version=0).begun(0)
     scene.send_offsets(OFFSETS, READERS)
     scene.manager.unanswered(scene.ask(), LOST, was_sent=True, now=scene.now)
@@ -187,7 +187,7 @@ def test_what_a_late_copy_has_begun_is_not_ended_under_an_unknown_identity() -> 
     assert (scene.manager.state, scene.asked()) == (FATAL, None)
 
 
-def test_producer_that_was_idle_before_an_upgrade_of_the_cluster_may_be_forgotten() -> None:
+def test_producer_idle_before_an_upgrade_may_be_forgotten() -> None:
     """An upgrade to V2 asks for a new epoch, which a forgotten producer must not get."""
     scene = Scene(version=0).begun(0)
     scene.manager.commit()
@@ -257,7 +257,7 @@ def test_other_errors_of_a_producer_stay_what_they_are(code: int, kind: type[Kaf
     assert type(fatal_error(BrokerError("x", code=code), "billing-1")) is kind
 
 
-def test_errors_without_transactions_and_of_no_broker_are_passed_on() -> None:
+def test_errors_of_other_origin_are_passed_on() -> None:
     unknown, other = BrokerError("x", code=59), TransactionAbortableError("y")
 
     assert fatal_error(unknown, None) is unknown

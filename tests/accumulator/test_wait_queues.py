@@ -32,7 +32,7 @@ def release_one(core: CoreParts) -> None:
     core.lines.serve()
 
 
-def test_record_without_memory_waits_and_is_placed_when_memory_comes_back() -> None:
+def test_record_without_memory_is_placed_when_memory_returns() -> None:
     core = full()
     record = core.wait_in_line(b"late")
 
@@ -54,7 +54,7 @@ def test_record_that_cannot_wait_leaves_no_shortage_behind() -> None:
     assert not core.open_batches.memory_is_short
 
 
-def test_record_does_not_overtake_those_that_wait_for_its_partition() -> None:
+def test_record_does_not_overtake_waiters_of_its_partition() -> None:
     """Although it would fit: the large one before it came first."""
     core = full()
     large = core.wait_in_line(b"x" * 3000)
@@ -78,7 +78,7 @@ def test_later_append_to_a_partition_with_a_line_goes_to_its_end() -> None:
     assert core.appender.append("t", b"second", None, 0, None, None, None) is None
 
 
-def test_keyless_append_does_not_overtake_a_keyless_record_that_waits() -> None:
+def test_keyless_append_does_not_overtake_a_keyless_waiter() -> None:
     """A topic may have one partition only, and then order is what users see."""
     core = full()
     core.wait_in_line(b"first", partition=None)
@@ -100,7 +100,7 @@ def test_keyless_record_goes_where_there_is_room() -> None:
     assert {record.delivery.home.topic_partition for record in records} == {("t", 1)}
 
 
-def test_node_that_answers_nothing_does_not_hold_back_records_of_others() -> None:
+def test_silent_node_does_not_delay_records_of_others() -> None:
     core = full(leaders=(1, 2))
     stuck = core.wait_in_line(b"x", partition=0)
     free = core.wait_in_line(b"x", partition=1)
@@ -110,7 +110,7 @@ def test_node_that_answers_nothing_does_not_hold_back_records_of_others() -> Non
     assert (stuck.is_waiting, free.is_waiting) == (True, False)
 
 
-def test_partition_that_is_held_up_leaves_the_reserve_of_its_node_to_the_others() -> None:
+def test_stalled_partition_leaves_its_nodes_reserve_to_others() -> None:
     """Its retries may go on for minutes, and all that is sent to it meanwhile stays in the buffer."""
     core = CoreParts(leaders=(1, 1), memory=8 * 1024, batch_size=1024, max_record_size=6 * 1024)
     core.send(CHUNK)
@@ -126,7 +126,7 @@ def test_partition_that_is_held_up_leaves_the_reserve_of_its_node_to_the_others(
     assert [record.is_waiting for record in free] == [False, False, True]
 
 
-def test_partition_that_became_held_up_while_it_waited_holds_back_nobody() -> None:
+def test_partition_that_stalled_while_waiting_delays_no_other() -> None:
     core = CoreParts(leaders=(1, 1), memory=8 * 1024, batch_size=1024, max_record_size=6 * 1024)
     for _ in range(8):
         core.send(CHUNK)
@@ -157,7 +157,7 @@ def test_earliest_call_of_all_nodes_is_served_first() -> None:
     assert [record.is_waiting for record in order] == [False] * 4
 
 
-def test_large_record_is_not_starved_by_small_ones_of_other_partitions() -> None:
+def test_large_record_is_not_starved_by_small_ones() -> None:
     """It has the first claim on the memory that comes back, also before new calls."""
     core = full(leaders=(1, 1))
     large = core.wait_in_line(b"x" * 5000, partition=0)
@@ -214,7 +214,7 @@ def test_memory_is_no_longer_short_once_nobody_waits() -> None:
 
 
 @pytest.mark.parametrize("leave", ["withdrawn", "too late", "given up"])
-def test_memory_is_kept_for_nobody_from_the_moment_the_last_has_left(leave: str) -> None:
+def test_no_memory_is_reserved_once_the_last_waiter_left(leave: str) -> None:
     """The sender serves no one while no record waits: its next turn would come too late."""
     core = full()
     record = core.wait_in_line(b"1")
@@ -243,7 +243,7 @@ def test_leader_is_wanted_for_nobody_who_has_left() -> None:
     assert core.lines.leaderless_topics == set()
 
 
-def test_records_of_a_topic_that_becomes_known_are_placed_in_their_order() -> None:
+def test_records_of_a_topic_that_becomes_known_keep_their_order() -> None:
     core = CoreParts(leaders=())
     records = [core.wait_in_line(b"%d" % number) for number in range(5)]
 
@@ -337,7 +337,7 @@ def test_waiting_record_keeps_its_flush_generation() -> None:
     assert core.generations.is_finished(generation)
 
 
-def test_record_that_a_flush_waits_for_does_not_linger_once_its_topic_is_known() -> None:
+def test_flushed_record_does_not_linger_once_its_topic_is_known() -> None:
     core = CoreParts(leaders=(), linger_s=10.0)
     core.wait_in_line(topic="t")
     core.flush()
@@ -349,7 +349,7 @@ def test_record_that_a_flush_waits_for_does_not_linger_once_its_topic_is_known()
     assert batch.is_ready
 
 
-def test_shown_front_of_a_record_that_left_does_not_serve_its_line_out_of_turn() -> None:
+def test_withdrawn_front_record_does_not_serve_its_queue_early() -> None:
     """The next of its line competes with its own place in the order of calls."""
     core = full(leaders=(1, 1), chunks=4)
     first: WaitingRecord = core.wait_in_line(CHUNK, partition=0)
@@ -494,7 +494,7 @@ def test_deadline_of_a_record_that_waited_counts_from_its_call() -> None:
     assert record.delivery.home in {batch.result for batch in overdue}
 
 
-def test_fresh_record_does_not_share_the_deadline_of_one_that_waited_long() -> None:
+def test_fresh_record_has_its_own_deadline() -> None:
     core = full()
     waited = core.wait_in_line(b"x")
     core.pass_time(50)
@@ -505,7 +505,7 @@ def test_fresh_record_does_not_share_the_deadline_of_one_that_waited_long() -> N
     assert waited.delivery.home is not fresh.home
 
 
-def test_records_that_waited_share_a_deadline_only_if_they_were_called_together() -> None:
+def test_waiters_share_a_deadline_only_if_called_together() -> None:
     core = full()
     early, soon = core.wait_in_line(b"x"), core.wait_in_line(b"y")
     core.pass_time(50)

@@ -13,7 +13,7 @@ def appended(core: CoreParts, value: bytes) -> Delivery | None:
     return core.appender.append("t", value, None, 0, None, None, None)
 
 
-def test_record_with_a_partition_queues_behind_one_whose_partition_is_chosen_later() -> None:
+def test_partitioned_record_queues_behind_an_unpartitioned_one() -> None:
     """It may be the same one; and who waits behind that one is waited for as well."""
     core = CoreParts()
     chosen = core.wait_in_line(b"1", partition=None, choose_partition=lambda: 0)

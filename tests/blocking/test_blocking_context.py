@@ -62,7 +62,7 @@ def test_hooks_see_the_context_of_the_call(cluster: ClusterElsewhere, verb: str)
     assert set(tracing.seen) == {(hook, request) for hook in hooks for request in ("a", "b")}
 
 
-def test_callback_of_a_refused_record_sees_the_context_of_its_call(cluster: ClusterElsewhere) -> None:
+def test_refused_records_callback_sees_the_calls_context(cluster: ClusterElsewhere) -> None:
     told: list[tuple[str, KafkaError | None]] = []
     with BlockingProducer(cluster.bootstrap_servers) as producer:
         producer.partitions_for("orders")  # so that the call itself is refused

@@ -276,7 +276,7 @@ else:
 
 @pytest.mark.parametrize("reference", ["kept", "dropped"])
 @pytest.mark.parametrize("end", ["asyncio.run", "closed loop", "stopped loop"])
-def test_asyncio_producer_that_is_never_closed_reports_what_is_lost(
+def test_unclosed_asyncio_producer_reports_losses(
     cluster: ClusterElsewhere, program: pathlib.Path, *, reference: str, end: str
 ) -> None:
     cluster.do(lambda fake: fake.faults.stall(PRODUCE))

@@ -32,9 +32,7 @@ def committed(cluster: ClusterElsewhere) -> object:
     return cluster.do(lambda fake: [record.value for record in fake.committed_records("orders", 0)])
 
 
-def test_nothing_is_committed_without_a_record_whose_callback_was_told(
-    transactional: BlockingProducer, cluster: ClusterElsewhere
-) -> None:
+def test_reported_failure_still_fails_the_commit(transactional: BlockingProducer, cluster: ClusterElsewhere) -> None:
     """A callback is told of a failure; it does not decide that the rest may be committed."""
     told: list[object] = []
     transactional.begin_transaction()
@@ -52,7 +50,7 @@ def test_nothing_is_committed_without_a_record_whose_callback_was_told(
     assert committed(cluster) == [b"next"]
 
 
-def test_nothing_is_committed_without_a_record_that_flush_spoke_of(
+def test_failure_raised_by_flush_still_fails_the_commit(
     transactional: BlockingProducer, cluster: ClusterElsewhere
 ) -> None:
     """Catching what flush raises does not take the record out of the transaction."""
@@ -160,7 +158,7 @@ def test_record_of_an_unknown_topic_holds_nobody_back(cluster: ClusterElsewhere)
     assert cluster.values() == [b"send", b"enqueue", b"last"]
 
 
-def test_nothing_is_committed_without_a_record_whose_topic_stays_unknown(cluster: ClusterElsewhere) -> None:
+def test_unknown_topic_fails_the_commit(cluster: ClusterElsewhere) -> None:
     """It stood in line when the commit began, and its call had returned."""
     with BlockingProducer(cluster.bootstrap_servers, transactional_id="unknown", max_block_ms=1_000) as producer:
         producer.begin_transaction()

@@ -105,7 +105,7 @@ def test_threads_take_turns(elsewhere: ClusterElsewhere) -> None:
     assert all(len(set(values[first : first + 3])) == 1 for first in range(0, 12, 3))
 
 
-def test_calls_that_fit_no_transaction_are_refused_and_break_nothing(elsewhere: ClusterElsewhere) -> None:
+def test_calls_outside_a_transaction_are_refused(elsewhere: ClusterElsewhere) -> None:
     """A record outside of a transaction is refused; the producer goes on."""
     with BlockingProducer(elsewhere.bootstrap_servers, transactional_id="b") as producer:
         with pytest.raises(NoTransactionError):
@@ -126,7 +126,7 @@ def test_calls_that_fit_no_transaction_are_refused_and_break_nothing(elsewhere: 
 
 
 @pytest.mark.slow  # most of `max_block_ms` is there for busy machines
-def test_block_within_a_transaction_that_its_thread_began_is_refused(elsewhere: ClusterElsewhere) -> None:
+def test_block_within_the_threads_own_transaction_is_refused(elsewhere: ClusterElsewhere) -> None:
     """Only this thread could end it: waiting for that would be for all of `max_block_ms`."""
     with BlockingProducer(elsewhere.bootstrap_servers, transactional_id="b", max_block_ms=2_000) as producer:
         producer.begin_transaction()

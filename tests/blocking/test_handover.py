@@ -215,7 +215,7 @@ async def test_refused_record_fails_its_own_transaction_alone() -> None:
     assert (of_second.count, by_flush.count) == (1, 1)
 
 
-async def test_close_while_full_gives_what_was_taken_and_refuses_the_rest() -> None:
+async def test_close_while_full_delivers_accepted_and_refuses_the_rest() -> None:
     """A caller that waits for room is refused; the records before are given, and the mark comes after them."""
     handover, records = new_handover(), Records()
     records.may_go_on.clear()

@@ -254,7 +254,7 @@ async def test_withdrawn_record_is_told_of_by_its_callback(producer: Producer, v
     assert producer.statistics().records_failed == 0
 
 
-async def test_send_and_wait_cancelled_after_the_append_recalls_nothing(
+async def test_send_and_wait_cancelled_after_append_recalls_nothing(
     producer: Producer, one_broker: FakeCluster
 ) -> None:
     await producer.partitions_for("orders")

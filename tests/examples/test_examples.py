@@ -65,7 +65,7 @@ async def test_worker_delivers_everything_when_told_to_stop(cluster: FakeCluster
     assert lines[1] == f"{len(values_in(cluster, 'measurements'))} records delivered"
 
 
-async def test_worker_that_finds_no_broker_ends_before_it_would_be_killed() -> None:
+async def test_worker_without_a_broker_ends_before_it_is_killed() -> None:
     """Kubernetes gives 30 s from SIGTERM on, also to one that has not got beyond its start."""
     process = await started("worker.py", "127.0.0.1:1")
     await asyncio.sleep(1)

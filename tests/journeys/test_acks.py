@@ -10,7 +10,7 @@ from tests.fakes.virtual_cluster import in_virtual_time
 
 
 @in_virtual_time
-async def test_records_without_acknowledgement_complete_without_an_offset_and_in_order() -> None:
+async def test_acks_0_records_complete_in_order_without_an_offset() -> None:
     async with (
         FakeCluster(1, topics={"orders": 1}) as cluster,
         Producer(cluster.bootstrap_servers, acks=0, linger_ms=0, batch_size=0) as producer,

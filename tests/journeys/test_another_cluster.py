@@ -29,7 +29,7 @@ async def another_in_place_of(cluster: FakeCluster, profile: str) -> AsyncIterat
 
 @pytest.mark.parametrize("profile", ["4.3.1", "3.9.1", "2.4"])
 @in_virtual_time
-async def test_records_of_two_producers_to_whom_two_clusters_gave_one_id_are_all_written(profile: str) -> None:
+async def test_same_producer_id_from_two_clusters_loses_no_record(profile: str) -> None:
     """Under one id a broker takes the records of either for copies of the other's, or refuses the other's."""
     async with (
         FakeCluster(1, topics={"orders": 1}, cluster_id="here", profile=profile) as here,
@@ -51,7 +51,7 @@ async def test_records_of_two_producers_to_whom_two_clusters_gave_one_id_are_all
 
 @pytest.mark.parametrize("profile", ["4.3.1", "3.9.1"])
 @in_virtual_time
-async def test_transaction_that_began_in_another_cluster_is_not_committed_and_ends_its_producer(profile: str) -> None:
+async def test_transaction_of_another_cluster_is_not_committed(profile: str) -> None:
     """Half of it would be missing; and the other cluster cannot tell whether the producer was fenced in the first."""
     async with (
         FakeCluster(1, topics={"orders": 1}, cluster_id="here", profile=profile) as here,
@@ -76,7 +76,7 @@ async def test_transaction_that_began_in_another_cluster_is_not_committed_and_en
 
 @pytest.mark.parametrize("profile", ["4.3.1", "3.9.1", "2.4"])
 @in_virtual_time
-async def test_transactional_id_that_has_one_identity_in_both_clusters_is_one_producers_alone(profile: str) -> None:
+async def test_one_id_in_both_clusters_commits_no_foreign_record(profile: str) -> None:
     """The other one's transaction would be committed with a record of this one in it."""
     async with (
         FakeCluster(1, topics={"orders": 1}, cluster_id="here", profile=profile) as here,
@@ -96,7 +96,7 @@ async def test_transactional_id_that_has_one_identity_in_both_clusters_is_one_pr
 
 
 @in_virtual_time
-async def test_transactions_speak_as_the_other_cluster_does_whatever_its_epoch() -> None:
+async def test_transactions_use_the_features_of_the_new_cluster() -> None:
     """What clusters have agreed on is numbered by each for itself: a younger one must not count as old news."""
     async with FakeCluster(1, topics={"orders": 1}, cluster_id="here") as here:
         for level in (0, 2):
@@ -114,7 +114,7 @@ async def test_transactions_speak_as_the_other_cluster_does_whatever_its_epoch()
 
 @pytest.mark.parametrize("profile", ["4.3.1", "3.9.1"])
 @in_virtual_time
-async def test_idle_transactional_producer_is_not_let_into_another_cluster(profile: str) -> None:
+async def test_idle_transactional_producer_fails_in_another_cluster(profile: str) -> None:
     """It may have been fenced in the first, whose records the other one may have by replication."""
     async with FakeCluster(1, topics={"orders": 1}, cluster_id="here", profile=profile) as here:
         producer = Producer(here.bootstrap_servers, linger_ms=0, transactional_id="billing-1")

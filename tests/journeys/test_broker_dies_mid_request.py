@@ -10,7 +10,7 @@ from tests.fakes.virtual_cluster import in_virtual_time
 
 
 @in_virtual_time
-async def test_unanswered_records_are_written_once_and_in_order_elsewhere() -> None:
+async def test_unanswered_records_are_written_once_elsewhere_in_order() -> None:
     async with (
         FakeCluster(3, topics={"orders": 1}) as cluster,
         Producer(cluster.bootstrap_servers, linger_ms=0, batch_size=0) as producer,
@@ -44,7 +44,7 @@ async def test_copy_is_not_written_when_only_the_answer_was_lost() -> None:
 
 
 @in_virtual_time
-async def test_broker_that_answers_nothing_is_given_up_after_the_request_timeout() -> None:
+async def test_silent_broker_is_given_up_after_the_request_timeout() -> None:
     async with (
         FakeCluster(1, topics={"orders": 1}) as cluster,
         Producer(cluster.bootstrap_servers, linger_ms=0, request_timeout_ms=2_000) as producer,
@@ -61,7 +61,7 @@ async def test_broker_that_answers_nothing_is_given_up_after_the_request_timeout
 
 
 @in_virtual_time
-async def test_record_on_the_wire_at_its_deadline_ends_unknown_and_the_next_ones_go_on() -> None:
+async def test_record_in_flight_at_its_deadline_ends_unknown() -> None:
     """Its memory and its sequence stay the wire's until the connection is lost."""
     async with (
         FakeCluster(1, topics={"orders": 1}) as cluster,
@@ -88,7 +88,7 @@ async def test_record_on_the_wire_at_its_deadline_ends_unknown_and_the_next_ones
 
 
 @in_virtual_time
-async def test_deadline_of_a_later_record_is_kept_after_an_earlier_one_was_delivered() -> None:
+async def test_later_records_deadline_is_kept_after_a_delivery() -> None:
     """The timer of the first stands for the partition, not for the first alone."""
     async with (
         FakeCluster(1, topics={"orders": 1}) as cluster,

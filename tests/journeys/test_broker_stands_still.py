@@ -22,7 +22,7 @@ async def test_topic_is_asked_of_another_broker() -> None:
 
 
 @in_virtual_time
-async def test_bootstrap_address_is_asked_when_metadata_knows_no_other_node() -> None:
+async def test_bootstrap_address_is_asked_without_other_nodes() -> None:
     async with FakeCluster(1, topics={"orders": 1}) as cluster, FakeCluster(1, topics={"orders": 1}) as elsewhere:
         servers = f"{cluster.bootstrap_servers},{elsewhere.bootstrap_servers}"
         async with Producer(servers, linger_ms=0) as producer:

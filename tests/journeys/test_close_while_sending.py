@@ -61,7 +61,7 @@ async def test_close_is_bounded_by_its_timeout() -> None:
 
 
 @in_virtual_time
-async def test_callers_that_wait_for_memory_metadata_or_partitions_end_with_the_close() -> None:
+async def test_callers_that_wait_end_with_the_close() -> None:
     """And not with max.block.ms (KAFKA-9449)."""
     async with FakeCluster(1, topics={"orders": 1}, auto_create_topics=False) as cluster:
         producer = await Producer(cluster.bootstrap_servers, buffer_memory=65_536, batch_size=16_384).start()
@@ -102,7 +102,7 @@ async def test_later_close_shortens_the_time_of_the_first(later: float) -> None:
 
 
 @in_virtual_time
-async def test_second_close_joins_the_first_and_cancelling_one_ends_only_its_wait() -> None:
+async def test_second_close_joins_the_first() -> None:
     async with FakeCluster(1, topics={"orders": 1}) as cluster:
         producer = await Producer(cluster.bootstrap_servers).start()
         stall = cluster.faults.stall(PRODUCE)

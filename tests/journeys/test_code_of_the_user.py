@@ -110,7 +110,7 @@ class Cancelling:
 
 
 @pytest.mark.parametrize("is_known", [True, False], ids=["topic known", "topic unknown"])
-async def test_partitioner_that_raises_a_cancellation_fails_its_record_alone(
+async def test_partitioner_that_raises_a_cancellation_fails_one_record(
     one_broker: FakeCluster,
     is_known: bool,  # noqa: FBT001  # a parameter of the test
 ) -> None:
@@ -183,7 +183,7 @@ async def test_interceptor_sees_a_records_whole_life(one_broker: FakeCluster) ->
     assert values(one_broker, "orders") == [b"v"]
 
 
-async def test_interceptor_hears_of_a_record_that_was_refused_for_partition_0(one_broker: FakeCluster) -> None:
+async def test_interceptor_is_told_of_a_refusal_for_partition_0(one_broker: FakeCluster) -> None:
     noting = Noting()
     async with Producer(one_broker.bootstrap_servers, interceptors=[noting]) as producer:
         with pytest.raises(RecordTooLargeError):
@@ -192,7 +192,7 @@ async def test_interceptor_hears_of_a_record_that_was_refused_for_partition_0(on
     assert noting.told == [(TopicPartition("orders", 0), RecordTooLargeError, (("seen", b"1"),)), "closed"]
 
 
-async def test_interceptor_hears_which_partition_refused_a_record_that_named_none(one_broker: FakeCluster) -> None:
+async def test_interceptor_is_told_which_partition_refused(one_broker: FakeCluster) -> None:
     noting = Noting()
     async with Producer(one_broker.bootstrap_servers, interceptors=[noting]) as producer:
         one_broker.faults.error(FORBIDDEN, PRODUCE)
@@ -205,7 +205,7 @@ async def test_interceptor_hears_which_partition_refused_a_record_that_named_non
 
 
 @pytest.mark.parametrize("verb", VERBS)
-async def test_interceptor_hears_of_a_refusal_before_the_topic_is_known(one_broker: FakeCluster, verb: str) -> None:
+async def test_interceptor_is_told_of_a_refusal_before_metadata(one_broker: FakeCluster, verb: str) -> None:
     """Also where a partitioner of the user's waits for the topic, so that nothing has been appended."""
     noting = Noting()
     options = {"interceptors": [noting], "partitioner": RoundRobinPartitioner()}
@@ -216,7 +216,7 @@ async def test_interceptor_hears_of_a_refusal_before_the_topic_is_known(one_brok
     assert noting.told == [(TopicPartition("elsewhere", -1), refused.type, (("seen", b"1"),)), "closed"]
 
 
-async def test_interceptor_hears_of_a_refusal_of_a_record_that_was_handed_over(one_broker: FakeCluster) -> None:
+async def test_interceptor_is_told_of_a_refused_handed_over_record(one_broker: FakeCluster) -> None:
     """As `BlockingProducer.enqueue` hands them over: such a record is measured at another place."""
     noting = Noting()
     options = {"interceptors": [noting], "partitioner": RoundRobinPartitioner()}

@@ -43,7 +43,7 @@ async def test_large_batches_arrive_whole_and_in_order(codec: str) -> None:
         assert statistics.buffer_available_bytes == statistics.buffer_total_bytes
 
 
-async def test_batches_that_wait_for_a_thread_are_compressed_when_one_is_done() -> None:
+async def test_waiting_batches_are_compressed_when_a_thread_is_free() -> None:
     """Two at a time; nothing else happens that would have the others looked at."""
     async with (
         FakeCluster(1, topics={"orders": 5}) as cluster,

@@ -128,7 +128,7 @@ async def test_failures_are_notified_in_the_context_of_the_call(one_broker: Fake
     assert [seen for seen in notes.seen if seen[0] == "on_error"] == [("on_error", "7"), ("on_error", "8")]
 
 
-async def test_refusal_of_a_record_that_waited_is_notified_in_the_context_of_the_call(one_broker: FakeCluster) -> None:
+async def test_late_refusal_is_notified_in_the_calls_context(one_broker: FakeCluster) -> None:
     notes = Notes()
     async with notes.producer(one_broker) as producer:
         coroutine = in_request("7", lambda: producer.enqueue("appears", "v" * 2_000_000))
@@ -190,7 +190,7 @@ async def test_hooks_run_once_though_memory_is_short(one_broker: FakeCluster, ve
     assert Counter(hook for hook, _ in notes.seen) == dict.fromkeys(ALL[:4], 30)
 
 
-async def test_callbacks_of_interceptors_that_do_not_listen_are_not_kept(one_broker: FakeCluster) -> None:
+async def test_callbacks_of_send_only_interceptors_are_not_kept(one_broker: FakeCluster) -> None:
     """An interceptor with `on_send` alone costs nothing when its records end."""
 
     class OnlySends(ProducerInterceptor):
@@ -218,7 +218,7 @@ async def test_cancelled_wait_withdraws_a_record_whose_hooks_have_run(one_broker
     assert notes.seen == [("on_send", "7"), ("serializer", "7"), ("on_error", "7")]
 
 
-async def test_topic_that_becomes_known_before_the_await_takes_the_record(cluster: FakeCluster) -> None:
+async def test_topic_known_before_the_await_takes_the_record(cluster: FakeCluster) -> None:
     """The partitioner, which could not choose at the call, chooses then."""
     notes = Notes()
     async with notes.producer(cluster, max_block_ms=2_000) as producer:

@@ -172,7 +172,7 @@ async def test_answer_without_the_partition_is_no_answer(producer: Producer, one
     assert values(one_broker, "orders") == [b"v"]
 
 
-async def test_answers_that_always_lack_the_partition_end_at_the_deadline(one_broker: FakeCluster) -> None:
+async def test_answers_without_the_partition_end_at_the_deadline(one_broker: FakeCluster) -> None:
     one_broker.faults.omit_partition(PRODUCE, times=None)
     producer = Producer(one_broker.bootstrap_servers, delivery_timeout_ms=400, request_timeout_ms=200)
     async with producer:
@@ -184,7 +184,7 @@ async def test_answers_that_always_lack_the_partition_end_at_the_deadline(one_br
 
 
 @in_virtual_time
-async def test_what_the_broker_said_last_is_part_of_the_deadlines_error() -> None:
+async def test_deadline_error_names_the_brokers_last_error() -> None:
     async with (
         FakeCluster(1, topics={"orders": 1}) as cluster,
         Producer(cluster.bootstrap_servers, delivery_timeout_ms=300, request_timeout_ms=100) as producer,

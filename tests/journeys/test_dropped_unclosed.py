@@ -68,7 +68,7 @@ async def test_enqueue_that_is_awaited_after_the_drop_is_refused() -> None:
 
 
 @in_virtual_time
-async def test_producer_that_had_failed_keeps_its_own_cause_when_it_is_dropped() -> None:
+async def test_failed_producer_keeps_its_cause_when_dropped() -> None:
     with LogCapture() as log:
         async with FakeCluster(1, topics={"orders": 1}) as cluster:
             producer = await Producer(cluster.bootstrap_servers).start()

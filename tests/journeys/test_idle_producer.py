@@ -36,7 +36,7 @@ def forgetful(cluster: FakeCluster, *, partitioner: Partitioner | None = None) -
 
 
 @in_virtual_time
-async def test_leader_that_died_while_nothing_was_sent_is_replaced_at_once() -> None:
+async def test_leader_that_died_while_idle_is_replaced_at_once() -> None:
     async with FakeCluster(3) as cluster, Producer(cluster.bootstrap_servers, linger_ms=0) as producer:
         await producer.send("orders", b"1", partition=0)
         await cluster.kill(cluster.leader_of("orders", 0))
@@ -48,7 +48,7 @@ async def test_leader_that_died_while_nothing_was_sent_is_replaced_at_once() -> 
 
 
 @in_virtual_time
-async def test_forgotten_topic_is_asked_for_again_when_it_is_used_again() -> None:
+async def test_forgotten_topic_is_asked_for_when_used_again() -> None:
     async with FakeCluster(3) as cluster, forgetful(cluster) as producer:
         await producer.send("idle", b"1", partition=0)
         await asyncio.sleep(60)
@@ -64,7 +64,7 @@ async def test_forgotten_topic_is_asked_for_again_when_it_is_used_again() -> Non
 
 @pytest.mark.parametrize("profile", ["4.3.1", "2.4"])
 @in_virtual_time
-async def test_topic_made_again_smaller_while_it_was_forgotten_takes_all_keys(profile: str) -> None:
+async def test_topic_recreated_smaller_while_forgotten_takes_all_keys(profile: str) -> None:
     """Those that belonged to partitions which are gone find others, or nothing with such a key is ever delivered."""
     async with (
         FakeCluster(1, topics={"idle": 8}, auto_create_topics=False, profile=profile) as cluster,
@@ -85,7 +85,7 @@ async def test_topic_made_again_smaller_while_it_was_forgotten_takes_all_keys(pr
 
 
 @in_virtual_time
-async def test_key_of_a_forgotten_topic_goes_where_other_producers_put_it() -> None:
+async def test_key_of_a_forgotten_topic_goes_to_its_current_partition() -> None:
     """The topic has more partitions by now; among the old ones a reader by key would not find the record."""
     async with FakeCluster(1, topics={"idle": 2}) as cluster, forgetful(cluster) as producer:
         await producer.send("idle", b"1", key=b"a")
@@ -98,7 +98,7 @@ async def test_key_of_a_forgotten_topic_goes_where_other_producers_put_it() -> N
 
 
 @in_virtual_time
-async def test_record_that_is_refused_after_a_long_pause_keeps_no_later_one_back() -> None:
+async def test_record_refused_after_a_long_pause_delays_no_later_one() -> None:
     """It was to be placed by what was known of the topic, and there is no such partition."""
     async with FakeCluster(1, topics={"idle": 2}) as cluster, forgetful(cluster) as producer:
         await producer.send("idle", b"1", partition=0)
@@ -114,7 +114,7 @@ async def test_record_that_is_refused_after_a_long_pause_keeps_no_later_one_back
 
 
 @in_virtual_time
-async def test_record_that_cannot_wait_is_taken_after_a_long_pause_unless_others_wait() -> None:
+async def test_send_nowait_after_a_long_pause_is_accepted() -> None:
     """It goes by what was known of the topic, or the first one after every pause would be refused."""
     async with FakeCluster(1, topics={"idle": 2}) as cluster, forgetful(cluster) as producer:
         await producer.send("idle", b"1")
@@ -130,7 +130,7 @@ async def test_record_that_cannot_wait_is_taken_after_a_long_pause_unless_others
 
 
 @in_virtual_time
-async def test_partition_without_a_leader_is_asked_about_no_more_when_nothing_is_left_to_send() -> None:
+async def test_leaderless_partition_without_records_is_not_asked_for() -> None:
     """Its records have failed: the producer would ask for as long as it lives, and never forget the topic."""
     async with (
         FakeCluster(2, topics={"orders": 2}, replication_factor=1) as cluster,
@@ -155,7 +155,7 @@ async def test_partition_without_a_leader_is_asked_about_no_more_when_nothing_is
 
 
 @in_virtual_time
-async def test_partitioner_is_asked_when_a_forgotten_topic_is_known_again() -> None:
+async def test_partitioner_is_asked_when_a_forgotten_topic_returns() -> None:
     shown: list[int | None] = []
 
     class Last:
@@ -174,7 +174,7 @@ async def test_partitioner_is_asked_when_a_forgotten_topic_is_known_again() -> N
 
 
 @in_virtual_time
-async def test_record_with_a_partition_queues_behind_those_that_a_partitioner_is_to_choose_for() -> None:
+async def test_partitioned_record_queues_behind_unpartitioned_ones() -> None:
     """The partitions of a forgotten topic are there still, so it went into a batch while they waited for metadata."""
 
     class First:
@@ -207,7 +207,7 @@ class ToTheFirst:
 
 
 @in_virtual_time
-async def test_send_nowait_asks_for_a_forgotten_topic_that_a_partitioner_must_be_shown() -> None:
+async def test_send_nowait_asks_for_a_forgotten_topic() -> None:
     """Its partitions are there still, so it said that memory was short, and the topic was never asked for."""
     async with FakeCluster(1, topics={"idle": 3}) as cluster, forgetful(cluster, partitioner=ToTheFirst()) as producer:
         await producer.send("idle", b"before")
@@ -224,7 +224,7 @@ async def test_send_nowait_asks_for_a_forgotten_topic_that_a_partitioner_must_be
 
 
 @in_virtual_time
-async def test_partitioner_that_sends_while_a_forgotten_topic_is_known_again_holds_nothing_up() -> None:
+async def test_partitioner_may_send_while_a_forgotten_topic_returns() -> None:
     """Its record queued behind those still to be chosen for, in a line that waited for the next metadata."""
     partitioner = ToTheFirst()
     async with FakeCluster(1, topics={"idle": 3}) as cluster, forgetful(cluster, partitioner=partitioner) as producer:
@@ -244,7 +244,7 @@ async def test_partitioner_that_sends_while_a_forgotten_topic_is_known_again_hol
 
 
 @in_virtual_time
-async def test_identity_of_a_partition_survives_its_topic_being_forgotten() -> None:
+async def test_partition_identity_survives_its_topic_being_forgotten() -> None:
     """Or the broker would take the next records for copies of the first and drop them."""
     async with FakeCluster(3) as cluster, forgetful(cluster) as producer:
         for number in range(10):
@@ -266,7 +266,7 @@ async def test_hour_without_records_is_a_few_metadata_requests() -> None:
 
 
 @in_virtual_time
-async def test_minutes_without_brokers_are_a_few_attempts_a_second_at_most() -> None:
+async def test_minutes_without_brokers_cost_few_attempts() -> None:
     async with FakeCluster(3) as cluster, Producer(cluster.bootstrap_servers, close_timeout_ms=0) as producer:
         await producer.send("orders", b"1")
         for node_id in (1, 2, 3):

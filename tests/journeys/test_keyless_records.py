@@ -40,7 +40,7 @@ async def awaited_until(producer: Producer, ends_at: float) -> None:
 
 @pytest.mark.parametrize("is_adaptive", [True, False])
 @in_virtual_time
-async def test_one_record_waits_for_a_leader_and_the_others_go_elsewhere(*, is_adaptive: bool) -> None:
+async def test_one_record_waits_for_a_leader_and_others_go_elsewhere(*, is_adaptive: bool) -> None:
     """It waits out its deadline where the only copy of the partition is gone; they do not."""
     async with (
         FakeCluster(3, topics={"orders": PARTITIONS}, replication_factor=1) as cluster,
@@ -58,7 +58,7 @@ async def test_one_record_waits_for_a_leader_and_the_others_go_elsewhere(*, is_a
 
 
 @in_virtual_time
-async def test_one_record_waits_for_replicas_and_the_others_go_elsewhere() -> None:
+async def test_one_record_waits_for_replicas_others_go_elsewhere() -> None:
     async with (
         FakeCluster(3, topics={"orders": PARTITIONS}) as cluster,
         with_choices_of_its_own(Producer(cluster.bootstrap_servers, linger_ms=0)) as producer,
@@ -74,7 +74,7 @@ async def test_one_record_waits_for_replicas_and_the_others_go_elsewhere() -> No
 
 
 @in_virtual_time
-async def test_one_record_waits_for_a_connection_and_the_others_go_elsewhere() -> None:
+async def test_one_record_waits_to_connect_and_others_go_elsewhere() -> None:
     """Its partition has a leader that only this producer cannot reach: no attempt fails, there is none."""
     async with (
         FakeCluster(10, topics={"orders": 10}) as cluster,
@@ -95,7 +95,7 @@ async def test_one_record_waits_for_a_connection_and_the_others_go_elsewhere() -
 
 
 @in_virtual_time
-async def test_transaction_that_waits_for_markers_stays_in_its_partition() -> None:
+async def test_transaction_waiting_for_markers_keeps_its_partition() -> None:
     """Each partition more would be a marker more, and the next transaction would wait for them all."""
     async with (
         FakeCluster(1, topics={"orders": PARTITIONS}) as cluster,

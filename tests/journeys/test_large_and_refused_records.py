@@ -43,7 +43,7 @@ async def test_batch_that_is_too_large_is_split_until_it_fits(codec: str, in_fli
 
 
 @in_virtual_time
-async def test_record_that_is_too_large_as_its_topic_keeps_it_fails_alone() -> None:
+async def test_record_too_large_for_its_topic_fails_alone() -> None:
     """The record fits compressed: the error gives the uncompressed size, which is what is limited."""
     configs = {"max.message.bytes": "2000", "compression.type": "uncompressed"}
     async with (
@@ -121,7 +121,7 @@ async def test_batches_grow_again_after_a_passing_limit() -> None:
 
 
 @in_virtual_time
-async def test_record_that_is_too_large_alone_fails_and_its_neighbours_do_not() -> None:
+async def test_too_large_record_fails_without_its_neighbours() -> None:
     """Regression in aiokafka: the partition never delivered again."""
     async with (
         FakeCluster(1, auto_create_topics=False) as cluster,
@@ -142,7 +142,7 @@ async def test_record_that_is_too_large_alone_fails_and_its_neighbours_do_not() 
 
 
 @in_virtual_time
-async def test_those_behind_a_record_that_is_too_large_wait_for_it_alone() -> None:
+async def test_records_behind_a_too_large_one_wait_for_it_alone() -> None:
     """What was on the wire behind it is refused as out of order: with a pause of its own for each, all piled up."""
     async with (
         FakeCluster(1, auto_create_topics=False) as cluster,
@@ -185,7 +185,7 @@ async def test_refused_records_fail_alone(code: int) -> None:
 
 
 @in_virtual_time
-async def test_refusal_in_the_middle_of_a_pipeline_keeps_the_order_of_what_follows() -> None:
+async def test_refusal_within_a_pipeline_keeps_the_order() -> None:
     """Those behind it on the wire are answered "out of order" and come again."""
     async with (
         FakeCluster(1, topics={"orders": 1}) as cluster,

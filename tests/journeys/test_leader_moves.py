@@ -51,7 +51,7 @@ async def test_leader_named_by_the_answer_is_used_at_once() -> None:
 
 
 @in_virtual_time
-async def test_new_leader_gets_nothing_while_the_old_one_owes_an_answer() -> None:
+async def test_new_leader_waits_for_the_old_ones_answer() -> None:
     async with (
         FakeCluster(3, topics={"orders": 1}) as cluster,
         Producer(cluster.bootstrap_servers, linger_ms=0, request_timeout_ms=5_000) as producer,
@@ -75,7 +75,7 @@ async def test_new_leader_gets_nothing_while_the_old_one_owes_an_answer() -> Non
 
 @pytest.mark.slow
 @in_virtual_time
-async def test_thousands_of_partitions_change_their_leader_without_a_storm_of_metadata() -> None:
+async def test_many_leader_changes_cost_few_metadata_requests() -> None:
     async with (
         FakeCluster(3, topics={"wide": 3000}) as cluster,
         Producer(cluster.bootstrap_servers, linger_ms=0) as producer,

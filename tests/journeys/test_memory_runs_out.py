@@ -123,7 +123,7 @@ async def test_all_callers_cancelled_at_once_while_metadata_changes() -> None:
 
 
 @in_virtual_time
-async def test_memory_that_comes_back_when_all_have_given_up_is_there_for_the_next() -> None:
+async def test_memory_returned_after_all_gave_up_is_free() -> None:
     """It was kept for the first of those who waited, who is gone: `send_nowait` was refused with all of it free."""
     async with StalledBroker() as broker:
         callers = await broker.fill()
@@ -222,7 +222,7 @@ async def test_node_that_answers_nothing_does_not_stop_the_others() -> None:
 
 
 @in_virtual_time
-async def test_record_whose_partition_moves_to_another_node_waits_no_longer_behind_those_of_the_old_one() -> None:
+async def test_moved_partitions_record_leaves_the_old_nodes_queue() -> None:
     async with FakeCluster(2, topics={"orders": 4}, replication_factor=2) as cluster:
         for partition in range(4):
             cluster.move_leader("orders", partition, 1 if partition < 3 else 2)
@@ -250,7 +250,7 @@ async def test_record_whose_partition_moves_to_another_node_waits_no_longer_behi
 
 
 @in_virtual_time
-async def test_records_for_anywhere_and_for_a_partition_do_not_wait_for_each_other() -> None:
+async def test_keyless_and_partitioned_waiters_do_not_deadlock() -> None:
     """Not when every partition has a line and no memory is lent any more: nothing else would wake them."""
     async with StalledBroker() as broker:
         values = [b"%d " % number + VALUE for number in range(60)]

@@ -18,9 +18,7 @@ def codes_warned_of(caplog: pytest.LogCaptureFixture) -> list[int]:
 
 @pytest.mark.parametrize("code", [14, 15, 41, 51, 999])
 @in_virtual_time
-async def test_error_names_the_code_that_keeps_the_producer_without_an_id(
-    code: int, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_error_names_the_code_that_withholds_a_producer_id(code: int, caplog: pytest.LogCaptureFixture) -> None:
     async with FakeCluster(1, topics={"orders": 1}) as cluster:
         cluster.faults.error(code, Where(api=ApiKey.INIT_PRODUCER_ID), times=None)
         async with Producer(cluster.bootstrap_servers, delivery_timeout_ms=5000, request_timeout_ms=2000) as producer:
@@ -34,7 +32,7 @@ async def test_error_names_the_code_that_keeps_the_producer_without_an_id(
 
 
 @in_virtual_time
-async def test_warning_of_a_refused_id_comes_again_when_the_code_changes(caplog: pytest.LogCaptureFixture) -> None:
+async def test_warning_of_a_refused_id_repeats_when_the_code_changes(caplog: pytest.LogCaptureFixture) -> None:
     """A refusal that passes with the second attempt is none."""
     async with FakeCluster(1, topics={"orders": 1}) as cluster:
         init = Where(api=ApiKey.INIT_PRODUCER_ID)

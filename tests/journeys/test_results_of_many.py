@@ -22,7 +22,7 @@ NOT_ENOUGH_REPLICAS = 19
 DUPLICATE = 46
 
 
-async def test_failures_after_a_wait_that_was_given_up_are_raised_by_flush(
+async def test_failures_after_an_abandoned_wait_are_raised_by_flush(
     producer: Producer, one_broker: FakeCluster
 ) -> None:
     """A caller that gives up has not retrieved them; many attempts leave little memory behind."""
@@ -55,9 +55,7 @@ async def test_waits_that_were_given_up_leave_nothing_behind(producer: Producer,
     assert left <= 1  # the last one's error has a frame that knows it
 
 
-async def test_failure_before_a_wait_for_others_was_given_up_is_raised_by_flush(
-    producer: Producer, one_broker: FakeCluster
-) -> None:
+async def test_failure_before_an_abandoned_wait_is_raised_by_flush(producer: Producer, one_broker: FakeCluster) -> None:
     """A waiter for all of them is notified of the failed one, whose failure stays unretrieved."""
     keys = [
         next(key for key in map(b"%d".__mod__, range(99)) if partition_for_key(key, 3) == place) for place in (0, 1)
@@ -77,9 +75,7 @@ async def test_failure_before_a_wait_for_others_was_given_up_is_raised_by_flush(
         await producer.flush()
 
 
-async def test_refused_record_at_the_end_of_a_batch_ends_no_wait_for_the_others(
-    producer: Producer, one_broker: FakeCluster
-) -> None:
+async def test_refused_last_record_ends_no_wait_for_the_others(producer: Producer, one_broker: FakeCluster) -> None:
     """The batch is taken apart, and what is left of it is on its way still."""
     one_broker.faults.record_errors({4: "no key"}, PRODUCE)
 
@@ -232,7 +228,7 @@ async def test_result_is_true_when_the_producer_is_closed_meanwhile(given: int) 
 
 @pytest.mark.parametrize("form", ["values", "table", "typed"])
 @in_virtual_time
-async def test_call_cancelled_in_the_middle_has_sent_a_beginning_of_its_rows(form: str) -> None:
+async def test_cancelled_call_has_sent_its_first_rows(form: str) -> None:
     async with FakeCluster(1, topics={"orders": 3}) as cluster:
         stall = cluster.faults.stall(PRODUCE)
         async with Producer(cluster.bootstrap_servers, buffer_memory=65_536, batch_size=4_096) as producer:

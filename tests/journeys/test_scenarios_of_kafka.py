@@ -67,7 +67,7 @@ async def given_up_on_the_wire(
 
 
 @in_virtual_time
-async def test_next_batch_waits_for_the_wire_after_the_one_before_was_given_up() -> None:
+async def test_next_batch_waits_for_an_expired_one_in_flight() -> None:
     """SenderTest.testWhenFirstBatchExpireNoSendSecondBatchIfGuaranteeOrder: it may be written yet, before this one."""
     async with (
         FakeCluster(1, topics={"orders": 1}) as cluster,
@@ -149,7 +149,7 @@ async def test_one_request_in_flight_is_enough_to_get_a_producer_id() -> None:
 
 
 @in_virtual_time
-async def test_node_that_never_finishes_the_handshake_holds_nobody_else_up() -> None:
+async def test_node_stuck_in_its_handshake_delays_no_other() -> None:
     """NetworkClientTest.testConnectionDoesNotRemainStuckInCheckingApiVersionsState: nor itself, once it answers."""
     async with FakeCluster(3, topics={"orders": 3}) as cluster:
         stuck = next(number for number in range(3) if cluster.leader_of("orders", number) == 2)

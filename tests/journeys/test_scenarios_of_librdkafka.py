@@ -21,7 +21,7 @@ from tests.produced import values
 
 
 @in_virtual_time
-async def test_first_record_of_each_topic_costs_one_metadata_request_and_no_wait() -> None:
+async def test_first_record_of_a_topic_costs_one_metadata_request() -> None:
     """0055_producer_latency_mock: it was asked for by a timer, up to a second later."""
     async with (
         FakeCluster(1, auto_create_topics=False) as cluster,
@@ -40,7 +40,7 @@ async def test_first_record_of_each_topic_costs_one_metadata_request_and_no_wait
 
 @pytest.mark.parametrize("unanswered", [1, 2, 3, 4, 5])
 @in_virtual_time
-async def test_records_that_may_be_written_are_no_reason_to_lose_those_behind_them(unanswered: int) -> None:
+async def test_possibly_written_records_lose_none_behind_them(unanswered: int) -> None:
     """0144_idempotence_mock, issue 3584: the first is refused when sent again, and sequences are said to be missing."""
     async with (
         FakeCluster(1, topics={"t": 1}) as cluster,
@@ -70,7 +70,7 @@ async def test_records_that_may_be_written_are_no_reason_to_lose_those_behind_th
 
 @on_every_release
 @in_virtual_time
-async def test_topic_that_metadata_denies_for_a_while_loses_no_record_of_a_later_transaction(release: Release) -> None:
+async def test_briefly_missing_topic_loses_no_later_transaction(release: Release) -> None:
     """0105, do_test_topic_disappears_for_awhile: sequences started again, and records were taken for duplicates."""
     async with (
         cluster_of(release, topics={"t": 10}, auto_create_topics=False) as cluster,
@@ -89,7 +89,7 @@ async def test_topic_that_metadata_denies_for_a_while_loses_no_record_of_a_later
 @pytest.mark.parametrize("moves", [False, True], ids=["comes back", "is another one then"])
 @on_every_release
 @in_virtual_time
-async def test_coordinator_of_a_group_that_cannot_be_reached_is_tried_again(release: Release, *, moves: bool) -> None:
+async def test_unreachable_group_coordinator_is_tried_again(release: Release, *, moves: bool) -> None:
     """0105, do_test_disconnected_group_coord: one attempt to connect was all there was."""
     async with (
         cluster_of(release, 3, topics={"t": 1, "source": 1}) as cluster,
@@ -120,7 +120,7 @@ async def test_coordinator_of_a_group_that_cannot_be_reached_is_tried_again(rele
 
 @pytest.mark.parametrize("nodes", [1, 3])
 @in_virtual_time
-async def test_brokers_that_come_back_at_other_addresses_get_what_waited_for_them(nodes: int) -> None:
+async def test_brokers_at_new_addresses_get_the_waiting_records(nodes: int) -> None:
     """0149 and 0151: a node is its id, wherever it listens, and one that left may come back while it is let go."""
 
     def first_broker() -> asyncio.Protocol | asyncio.BufferedProtocol:

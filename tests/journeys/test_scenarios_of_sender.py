@@ -45,7 +45,7 @@ async def test_close_waits_for_the_next_producer_id() -> None:
 
 
 @in_virtual_time
-async def test_partition_without_trouble_does_not_wait_for_the_next_producer_id() -> None:
+async def test_untroubled_partition_does_not_wait_for_a_new_id() -> None:
     """`testForceCloseWithProducerIdReset`, `testResetOfProducerStateShouldAllowQueuedBatchesToDrain`."""
     async with FakeCluster(1, topics={"orders": 2}) as cluster:
         producer = await Producer(cluster.bootstrap_servers, linger_ms=0).start()
@@ -68,7 +68,7 @@ async def test_partition_without_trouble_does_not_wait_for_the_next_producer_id(
 
 @pytest.mark.parametrize("after", [False, True], ids=["before the append", "after the append"])
 @in_virtual_time
-async def test_record_that_was_lost_keeps_its_identity_while_the_producer_takes_another(
+async def test_lost_record_keeps_its_identity_when_the_id_changes(
     after: bool,  # noqa: FBT001
 ) -> None:
     """`testRetryWhenProducerIdChanges`: under another one its copy would be written, too."""
@@ -113,7 +113,7 @@ async def test_fatal_answer_ends_what_is_on_the_wire_elsewhere() -> None:
 
 
 @in_virtual_time
-async def test_permission_on_the_cluster_is_no_matter_of_life_without_idempotence() -> None:
+async def test_cluster_authorization_is_not_fatal_without_idempotence() -> None:
     """`Sender.failBatch` without a transaction manager: a record is refused, there is no identity to be lost."""
     async with (
         FakeCluster(1, topics={"orders": 1}) as cluster,
@@ -194,7 +194,7 @@ async def test_topic_that_no_answer_names_is_asked_for_until_one_does() -> None:
 
 
 @in_virtual_time
-async def test_node_that_leaves_metadata_in_its_pause_answers_what_is_on_its_wire() -> None:
+async def test_throttled_node_that_left_metadata_still_answers() -> None:
     """KIP-219: it goes on reading when the pause is over; nothing is lost, and nothing is written twice."""
     async with (
         FakeCluster(2, topics={"orders": 2}) as cluster,

@@ -88,7 +88,7 @@ def first_sequence_again(
 
 
 @in_virtual_time
-async def test_answer_with_an_old_offset_to_a_first_attempt_is_not_success() -> None:
+async def test_answer_with_an_old_offset_is_not_success() -> None:
     """The identity was used before: the broker dropped the record as a copy."""
     async with (
         FakeCluster(1, topics={"orders": 1}) as cluster,
@@ -123,7 +123,7 @@ async def test_up_to_five_requests_of_a_partition_travel_at_once() -> None:
 
 
 @in_virtual_time
-async def test_without_idempotence_one_batch_of_a_partition_travels_at_a_time() -> None:
+async def test_without_idempotence_one_batch_is_in_flight() -> None:
     async with (
         FakeCluster(1, topics={"orders": 2}) as cluster,
         Producer(cluster.bootstrap_servers, linger_ms=0, batch_size=0, enable_idempotence=False) as producer,
@@ -139,7 +139,7 @@ async def test_without_idempotence_one_batch_of_a_partition_travels_at_a_time() 
 
 
 @in_virtual_time
-async def test_records_fail_for_as_long_as_the_right_to_write_is_missing() -> None:
+async def test_records_fail_while_the_write_permission_is_missing() -> None:
     """And the same producer goes on once it is granted: brokers before 2.8 want IdempotentWrite on the cluster."""
     async with FakeCluster(1, topics={"orders": 2}) as cluster:
         grant = cluster.faults.error(31, Where(api=ApiKey.INIT_PRODUCER_ID), times=1_000)

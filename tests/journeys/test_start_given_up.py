@@ -7,7 +7,7 @@ from aioproducer.testing import FakeCluster
 from tests.fakes.background_tasks import left_behind
 
 
-async def test_start_that_is_ready_as_its_caller_is_cancelled_is_closed(one_broker: FakeCluster) -> None:
+async def test_start_finished_during_cancellation_is_closed(one_broker: FakeCluster) -> None:
     """The body of `async with` never begins, so nothing would ever close the producer."""
     producer = Producer(one_broker.bootstrap_servers)
     entering = asyncio.create_task(producer.__aenter__())

@@ -35,7 +35,7 @@ async def test_records_go_on_after_their_topic_was_made_again(profile: str, keep
 @pytest.mark.parametrize("nodes", [1, 3])
 @pytest.mark.parametrize("profile", ["4.3.1", "2.4"])
 @in_virtual_time
-async def test_records_of_partitions_that_are_gone_fail_and_keys_find_the_others(profile: str, nodes: int) -> None:
+async def test_records_of_removed_partitions_fail_and_keys_move(profile: str, nodes: int) -> None:
     """A topic made again with fewer partitions; old brokers give topics no ids."""
     async with (
         FakeCluster(nodes, topics={"orders": 8}, auto_create_topics=False, profile=profile) as cluster,
@@ -58,7 +58,7 @@ async def test_records_of_partitions_that_are_gone_fail_and_keys_find_the_others
 
 
 @in_virtual_time
-async def test_ambiguous_record_ends_unknown_when_its_topic_is_made_again() -> None:
+async def test_ambiguous_record_of_a_recreated_topic_ends_unknown() -> None:
     async with (
         FakeCluster(nodes=1, topics={"orders": 1}, auto_create_topics=False) as cluster,
         Producer(cluster.bootstrap_servers, linger_ms=0) as producer,
@@ -114,7 +114,7 @@ async def test_transaction_whose_records_are_gone_is_not_committed(release: Rele
 
 @pytest.mark.parametrize("profile", ["4.3.1", "3.9.1"])
 @in_virtual_time
-async def test_leader_that_an_old_answer_names_is_not_that_of_the_new_topic(profile: str) -> None:
+async def test_old_answer_names_no_leader_of_the_new_topic(profile: str) -> None:
     """The topic is deleted and created again between two Metadata responses: its epochs start again."""
     async with (
         FakeCluster(nodes=3, topics={"orders": 1}, auto_create_topics=False, profile=profile) as cluster,
@@ -137,7 +137,7 @@ async def test_leader_that_an_old_answer_names_is_not_that_of_the_new_topic(prof
 
 
 @in_virtual_time
-async def test_answer_of_the_old_log_lets_nothing_overtake_in_the_new_one() -> None:
+async def test_answer_of_the_old_log_lets_nothing_overtake() -> None:
     """The new log knows nothing of the producer, and takes any sequence: its first batch goes alone."""
     async with (
         FakeCluster(nodes=3, topics={"orders": 1}, auto_create_topics=False) as cluster,

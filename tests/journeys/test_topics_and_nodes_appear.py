@@ -90,7 +90,7 @@ async def test_fresh_cluster_that_has_no_producer_ids_yet_only_delays() -> None:
 
 
 @in_virtual_time
-async def test_partition_that_was_added_is_found_soon_after_it_was_refused() -> None:
+async def test_added_partition_is_found_soon_after_its_refusal() -> None:
     """Not only when metadata is refreshed for its age, minutes later."""
     async with (
         FakeCluster(1, topics={"orders": 1}) as cluster,
@@ -165,7 +165,7 @@ async def test_whole_cluster_goes_away_and_comes_back() -> None:
 
 
 @in_virtual_time
-async def test_brokers_that_are_down_from_the_start_are_an_error_in_time() -> None:
+async def test_start_without_brokers_fails_in_time() -> None:
     async with FakeCluster(2) as cluster:
         for node_id in (1, 2):
             await cluster.kill(node_id)
@@ -181,7 +181,7 @@ async def test_brokers_that_are_down_from_the_start_are_an_error_in_time() -> No
 
 
 @in_virtual_time
-async def test_producer_started_before_its_brokers_sends_when_they_come() -> None:
+async def test_producer_started_before_its_brokers_sends_later() -> None:
     """With `wait=False`."""
     async with FakeCluster(2) as cluster:
         for node_id in (1, 2):

@@ -14,7 +14,7 @@ MESSAGE_TOO_LARGE = 10
 PRODUCE = Where(api=ApiKey.PRODUCE)
 
 
-async def test_callback_and_await_of_one_record_do_not_hide_the_failure_of_another(cluster: FakeCluster) -> None:
+async def test_retrieving_one_failure_does_not_hide_another(cluster: FakeCluster) -> None:
     cluster.faults.error(29, PRODUCE)
     async with Producer(cluster.bootstrap_servers) as producer:
         looked_at = producer.send("orders", b"1", partition=0, on_delivery=lambda *_: None)
@@ -86,7 +86,7 @@ async def test_callback_of_the_user_is_a_look_with_interceptors_too(cluster: Fak
     assert len(errors) == 1
 
 
-async def test_many_failures_that_everybody_awaited_are_not_raised_again(cluster: FakeCluster) -> None:
+async def test_awaited_failures_are_not_raised_again(cluster: FakeCluster) -> None:
     cluster.create_topic("wide", 300)
     async with Producer(cluster.bootstrap_servers, linger_ms=10_000) as producer:
         await producer.partitions_for("wide")

@@ -36,7 +36,7 @@ async def test_record_goes_in_the_version_that_is_left() -> None:
 
 
 @in_virtual_time
-async def test_what_else_is_on_the_wire_is_answered_before_the_connection_closes() -> None:
+async def test_other_requests_are_answered_before_closing() -> None:
     async with (
         FakeCluster(1, topics={"orders": 2}) as cluster,
         Producer(cluster.bootstrap_servers, linger_ms=0, enable_idempotence=False) as producer,
@@ -71,7 +71,7 @@ async def test_broker_that_lists_what_it_refuses_is_asked_a_few_times() -> None:
 
 @pytest.mark.parametrize("api", [ApiKey.METADATA, ApiKey.INIT_PRODUCER_ID])
 @in_virtual_time
-async def test_what_any_broker_can_answer_is_asked_in_the_version_that_is_left(api: ApiKey) -> None:
+async def test_any_broker_requests_use_the_remaining_version(api: ApiKey) -> None:
     async with FakeCluster(1, topics={"orders": 1}) as cluster:
         cluster.faults.error(35, Where(api=api))
         cluster.faults.delay(1.0, Where(api=api))

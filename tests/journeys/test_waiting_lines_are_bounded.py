@@ -44,7 +44,7 @@ async def test_loop_of_sends_meets_the_bound_of_bytes(one_broker: FakeCluster) -
     assert (accepted, "max_waiting_bytes=250000" in str(error)) == (24, True)
 
 
-async def test_loop_of_sends_to_a_stalled_cluster_cannot_fill_the_memory(one_broker: FakeCluster) -> None:
+async def test_sends_to_a_stalled_cluster_cannot_fill_the_memory(one_broker: FakeCluster) -> None:
     stall = one_broker.faults.stall(PRODUCE)
     async with Producer(one_broker.bootstrap_servers, **SMALL) as producer:
         await producer.partitions_for("orders")
@@ -169,7 +169,7 @@ async def test_error_names_the_option_that_has_ended_the_wait(
     assert (caught.value.attempts, caught.value.outcome) == (0, Outcome.NOT_WRITTEN)
 
 
-async def test_enqueue_cancelled_while_it_waits_for_room_is_not_written(one_broker: FakeCluster) -> None:
+async def test_enqueue_cancelled_while_waiting_writes_nothing(one_broker: FakeCluster) -> None:
     stall = one_broker.faults.stall(PRODUCE)
     async with Producer(one_broker.bootstrap_servers, **SMALL) as producer:  # type: ignore[arg-type]
         await producer.partitions_for("orders")

@@ -3,7 +3,7 @@
 from tests.fakes.core_parts import CoreParts
 
 
-def test_keyed_record_does_not_overtake_those_that_wait_for_any_partition() -> None:
+def test_keyed_record_does_not_overtake_keyless_waiters() -> None:
     core = CoreParts(ignore_keys=True)
     core.wait_in_line(b"first", partition=None)
 

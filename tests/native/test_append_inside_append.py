@@ -32,7 +32,7 @@ def records_of(core: CoreParts) -> Iterator[bytes]:
         yield bytes(batch.records())
 
 
-def test_record_sent_inside_an_append_waits_in_line_and_both_are_whole() -> None:
+def test_record_sent_inside_an_append_waits() -> None:
     """The outer one keeps its room, its headers and its batch."""
     core = CoreParts()
     inside = SendsInside(core)
@@ -62,7 +62,7 @@ class SendsWhenRead(bytearray):
         return bytes(50)
 
 
-def test_record_sent_while_headers_are_read_waits_in_line_and_both_are_whole() -> None:
+def test_record_sent_while_headers_are_read_waits() -> None:
     core = CoreParts()
     inside = SendsInside(core)
     headers = [("first", b"f" * 50), ("reads", SendsWhenRead(inside)), ("last", b"l" * 50)]
@@ -79,7 +79,7 @@ def test_record_sent_while_headers_are_read_waits_in_line_and_both_are_whole() -
     assert size >= len(written)
 
 
-def test_second_record_sent_while_headers_are_read_waits_like_the_first() -> None:
+def test_second_record_sent_while_headers_are_read_waits() -> None:
     """The first was measured, as what waits is; the append that both are in goes on all the same."""
     core = CoreParts(leaders=(1, 1))
     answers: list[Delivery | None] = []
@@ -107,7 +107,7 @@ def test_record_sent_while_another_is_measured_leaves_its_size() -> None:
     assert core.lines.records == 1
 
 
-def test_headers_that_change_while_they_are_read_are_those_of_the_call() -> None:
+def test_headers_changed_while_read_are_those_of_the_call() -> None:
     core = CoreParts()
     inside = SendsInside(core)
     inside.left = 0
@@ -157,7 +157,7 @@ def test_record_that_cannot_be_placed_leaves_its_line_as_it_was() -> None:
     assert core.appender.append("t", b"later", None, 0, None, None, None) is None
 
 
-def test_record_that_joins_a_line_while_its_first_is_placed_is_counted() -> None:
+def test_record_queued_while_the_first_is_placed_is_counted() -> None:
     """Else the queue of its partition would look empty while a record waits, and never be empty afterwards."""
     core = CoreParts()
     core.wait_in_line(b"first")

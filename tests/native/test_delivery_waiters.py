@@ -25,7 +25,7 @@ async def test_waiters_that_gave_up_are_not_kept() -> None:
     assert sum(waiter() is not None for waiter in given_up) == 1
 
 
-async def test_callback_that_is_added_to_what_is_done_runs_in_its_context() -> None:
+async def test_callback_added_to_a_done_delivery_has_its_context() -> None:
     result, told = awaited(), list[str]()
     delivery = result.delivery(0, 0)
     result.complete(0, -1, 0, 1)
@@ -38,7 +38,7 @@ async def test_callback_that_is_added_to_what_is_done_runs_in_its_context() -> N
     assert told == ["given"]
 
 
-def test_delivery_whose_callbacks_were_all_removed_has_nobody_who_waits() -> None:
+def test_delivery_without_callbacks_has_no_waiter() -> None:
     """It would end the linger of the batch that its record gets a place in."""
     delivery = result_of().delivery(0, 0)
     delivery.add_done_callback(print)

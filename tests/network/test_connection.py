@@ -43,7 +43,7 @@ async def lost_after(answer: bytes, *, settings: NetworkSettings | None = None) 
     return ends.names(), ends.errors()[0]
 
 
-def test_handshake_that_fails_when_its_attempt_was_called_off_is_no_complaint() -> None:
+def test_handshake_failing_after_cancellation_is_silent() -> None:
     """A producer that closes while it connects leaves no failure unretrieved."""
 
     async def story() -> list[object]:
@@ -122,7 +122,7 @@ def test_nonsense_closes_and_loses_all_in_flight(answer: bytes, kind: type[Kafka
     assert text in str(error)
 
 
-def test_retiring_connection_takes_no_request_and_closes_after_its_last_answer() -> None:
+def test_retiring_connection_closes_after_its_last_answer() -> None:
     async def story() -> tuple[list[bool], list[str]]:
         pair = await connected()
         ends = Ends()

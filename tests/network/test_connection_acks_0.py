@@ -148,7 +148,7 @@ def test_acks_0_to_a_broker_in_its_pause_waits_for_the_end_of_it() -> None:
     assert run(story()) == pytest.approx(6, abs=0.2)
 
 
-def test_acks_0_that_has_left_before_the_broker_hangs_up_was_written() -> None:
+def test_acks_0_record_sent_before_hang_up_was_written() -> None:
     """A broker that refuses it cannot say so, and closes: sooner than anybody polled. What stayed here is lost."""
 
     async def story() -> list[tuple[str, type]]:

@@ -26,7 +26,7 @@ class HangsUp(ScriptedBroker):
 
 
 @pytest.mark.parametrize("is_change_first", [True, False])
-def test_waiting_for_a_change_ends_when_change_and_timeout_come_together(*, is_change_first: bool) -> None:
+def test_wait_for_a_change_ends_when_a_timeout_coincides(*, is_change_first: bool) -> None:
     """As when the loop was blocked for longer than the wait: the second waiter finds nothing to do."""
 
     async def story() -> None:
@@ -60,7 +60,7 @@ def test_who_was_cancelled_waits_for_no_change() -> None:
     assert run(story()) == "<NodeLinks 1 waiting=0>"
 
 
-def test_bootstrap_address_whose_connection_became_a_nodes_is_there_when_that_node_is_gone() -> None:
+def test_bootstrap_address_is_free_again_after_its_node_left() -> None:
     async def story() -> tuple[list[Node], list[Node]]:
         network = client_on()
         links = network.client._links  # noqa: SLF001  # no broker needs to answer for this
@@ -138,7 +138,7 @@ def test_next_attempt_begins_with_the_next_address() -> None:
     assert run(story()) == ["10.0.0.1", "10.0.0.2"]
 
 
-def test_bootstrap_addresses_are_not_asked_while_one_node_can_be_reached() -> None:
+def test_bootstrap_is_not_asked_while_a_node_is_reachable() -> None:
     """Only when all have failed (KIP-899): the bootstrap addresses were left for good reasons."""
 
     async def story() -> list[int]:
@@ -156,7 +156,7 @@ def test_bootstrap_addresses_are_not_asked_while_one_node_can_be_reached() -> No
     assert run(story()) == [1, 2]
 
 
-def test_errors_of_a_node_name_it_though_its_connection_was_a_bootstrap_address() -> None:
+def test_errors_name_the_node_of_a_bootstrap_connection() -> None:
     async def story() -> list[str]:
         network = client_on()
         network.loop.servers["seed", 9092] = ScriptedBroker

@@ -33,7 +33,7 @@ def test_idle_connection_closes_before_a_request_would_time_out() -> None:
     assert run(story()) == pytest.approx(5, abs=0.1)
 
 
-def test_request_that_takes_longer_than_an_idle_connection_lives_is_waited_for() -> None:
+def test_request_longer_than_the_idle_limit_is_waited_for() -> None:
     async def story() -> list[tuple[str, object]]:
         settings = NetworkSettings(connections_max_idle_ms=5_000, request_timeout_ms=30_000)
         pair = await connected(settings=settings)
@@ -47,7 +47,7 @@ def test_request_that_takes_longer_than_an_idle_connection_lives_is_waited_for()
     assert run(story()) == [("a", b"late")]
 
 
-def test_retired_connection_closes_when_the_last_without_an_answer_has_left() -> None:
+def test_retired_acks_0_connection_closes_after_its_last_request() -> None:
     async def story() -> tuple[bool, list[tuple[str, object]], bool]:
         pair = await connected(settings=NetworkSettings(connections_max_idle_ms=-1))
         ends = Ends()

@@ -20,7 +20,7 @@ class _CountedView(TopicView):
         return super()._replace(**changes)
 
 
-def test_partitions_of_a_topic_are_copied_once_for_all_hints_of_an_answer() -> None:
+def test_leader_hints_copy_a_topics_partitions_once() -> None:
     """A broker that gives up a thousand leaders sends them in one response, which blocks the loop meanwhile."""
     count = 1000
     view = _CountedView("a", ID, Partitions.of([PartitionView(1, 5)] * count), 0)

@@ -286,7 +286,7 @@ def test_answer_without_a_broker_is_a_failure() -> None:
     assert run(story()) == (1, [1])
 
 
-def test_lower_epoch_of_a_suspected_topic_is_believed_though_a_refresh_has_failed_meanwhile() -> None:
+def test_suspected_topics_lower_epoch_survives_a_failed_refresh() -> None:
     """A topic that was made again, without ids: no other produce is refused before its new epochs are known."""
 
     async def story() -> list[int]:
@@ -307,7 +307,7 @@ def test_lower_epoch_of_a_suspected_topic_is_believed_though_a_refresh_has_faile
     assert run(story()) == [7, 3]
 
 
-def test_lower_epoch_is_old_news_again_once_a_suspected_topic_was_described() -> None:
+def test_lower_epoch_is_old_once_a_suspect_was_described() -> None:
     async def story() -> list[int]:
         there: Topics = [(0, "a", bytes(16), [(1, 7)])]
         answers = Answers([], there, there, [(0, "a", bytes(16), [(1, 3)])])
@@ -326,7 +326,7 @@ def test_lower_epoch_is_old_news_again_once_a_suspected_topic_was_described() ->
     assert run(story()) == [7, 7]
 
 
-def test_another_cluster_at_the_same_address_is_told_and_asked_for_all_topics() -> None:
+def test_another_cluster_is_reported_and_all_topics_asked_for() -> None:
     """The answer that showed it may have been about one topic alone; librdkafka's test 0121 wants the warning."""
 
     async def story() -> tuple[list[bytes], list[object], int | None]:

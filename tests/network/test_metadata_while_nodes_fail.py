@@ -10,7 +10,7 @@ from tests.fakes.scripted_broker import ScriptedBroker
 from tests.fakes.virtual_loop import run
 
 
-def test_node_that_fails_is_a_reason_to_ask_once_for_each_failure() -> None:
+def test_failed_node_causes_one_metadata_request() -> None:
     """Others may lead its partitions by now; and asking again and again would load those who answer."""
 
     async def story() -> tuple[int, int, int]:
@@ -79,7 +79,7 @@ def test_node_that_is_lost_and_wanted_by_nobody_wakes_nobody() -> None:
     assert turns < 400
 
 
-def test_node_that_was_lost_long_ago_is_a_reason_to_ask_once_it_is_tried_in_vain() -> None:
+def test_lost_node_causes_a_request_once_a_connect_fails() -> None:
     async def story() -> list[int]:
         answers = Answers(nodes=((1, "seed", 9092), (2, "other", 9092)))
         async with refreshing(answers) as (refresher, network):

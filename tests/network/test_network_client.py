@@ -162,7 +162,7 @@ def test_reconnects_with_growing_pauses() -> None:
     assert len({round(pause, 3) for pause in pauses[5:]}) > 5
 
 
-def test_broker_that_answers_nothing_but_the_handshake_is_as_good_as_down() -> None:
+def test_broker_that_only_handshakes_counts_as_down() -> None:
     """Connections that it takes and drops follow the same growing pauses."""
 
     async def story() -> int:
@@ -284,7 +284,7 @@ def test_node_that_left_is_closed_when_nothing_is_in_flight() -> None:
     assert run(story()) == (False, [("a", b"late")], False)
 
 
-def test_bootstrap_addresses_are_asked_again_when_all_nodes_are_gone() -> None:
+def test_bootstrap_is_asked_again_when_all_nodes_are_gone() -> None:
     """All brokers were replaced; their name leads to the new ones (KIP-899)."""
 
     async def story() -> int:

@@ -45,7 +45,7 @@ async def ask_and_give_up(network: ClientAndNetwork, *, after_s: float, node_id:
     await asyncio.wait((asking,))
 
 
-def test_node_that_has_been_silent_is_asked_last_however_little_it_has_to_do() -> None:
+def test_silent_node_is_asked_last() -> None:
     async def story() -> list[int]:
         network = client_on()
         asked = asked_nodes(network, 1, 2)
@@ -61,7 +61,7 @@ def test_node_that_has_been_silent_is_asked_last_however_little_it_has_to_do() -
     assert run(story()) == [2]
 
 
-def test_broker_that_stands_still_is_not_asked_again_by_its_bootstrap_address() -> None:
+def test_silent_broker_is_not_asked_by_its_bootstrap_address() -> None:
     """A second connection to the same node would be silent too, and cost the broker a handshake."""
 
     async def story() -> int:
@@ -76,7 +76,7 @@ def test_broker_that_stands_still_is_not_asked_again_by_its_bootstrap_address() 
     assert run(story()) == 1
 
 
-def test_question_to_a_throttled_node_waits_until_its_pause_is_over() -> None:
+def test_request_to_a_throttled_node_waits_for_its_pause() -> None:
     """It can be reached, and is asked by name because no other has the answer."""
 
     async def story() -> float:

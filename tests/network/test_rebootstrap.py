@@ -63,7 +63,7 @@ def test_rebootstrap_after_too_long_without_metadata() -> None:
     assert run(story()) == [7]
 
 
-def test_one_answer_that_fails_after_a_quiet_time_is_no_reason_to_rebootstrap() -> None:
+def test_one_failure_after_a_quiet_time_does_not_rebootstrap() -> None:
     """The trigger counts from the first unanswered Metadata request, not from the last response (librdkafka 5178)."""
 
     async def story() -> list[str]:
@@ -84,7 +84,7 @@ def test_one_answer_that_fails_after_a_quiet_time_is_no_reason_to_rebootstrap() 
     assert "rebootstrapping" not in run(story())
 
 
-def test_nodes_are_asked_again_once_the_bootstrap_addresses_have_named_them() -> None:
+def test_nodes_are_asked_again_after_bootstrap_named_them() -> None:
     """Those are asked alone only until then: an address that goes away later is no reason to hear no more."""
 
     async def story() -> tuple[int, int]:
@@ -132,7 +132,7 @@ def test_rebootstrap_goes_on_when_a_produce_names_a_leader() -> None:
     assert run(story()) == ([-1], [1, 2])
 
 
-def test_who_waits_for_a_broker_asks_the_bootstrap_addresses_as_soon_as_it_may() -> None:
+def test_waiter_for_a_broker_asks_bootstrap_when_allowed() -> None:
     async def story() -> float:
         network = client_on()
         network.loop.servers["seed", 9092] = ScriptedBroker

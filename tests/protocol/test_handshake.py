@@ -42,7 +42,7 @@ def test_old_broker_is_asked_again_in_version_0() -> None:
     assert versions.highest_common(PRODUCE) == 9
 
 
-def test_broker_that_refuses_every_version_is_not_asked_a_third_time() -> None:
+def test_broker_that_refuses_every_version_is_asked_twice() -> None:
     with pytest.raises(BrokerError, match="UNSUPPORTED_VERSION") as caught:
         play(struct.pack(">hi", 35, 0), struct.pack(">hi", 35, 0))
 

@@ -135,7 +135,7 @@ def renamed(version: int, answer: bytes, name: str) -> bytes:
 
 
 @pytest.mark.parametrize("version", [9, 12, 13])
-def test_lone_partition_with_a_wrong_byte_is_refused_or_says_what_it_says(version: int) -> None:
+def test_damaged_partition_is_refused_or_read_as_written(version: int) -> None:
     """Each byte in turn, with every value: what was read, written again, is what came; a null array is an empty one."""
     payload = whole_answer(version, plain_answer(2, 40, version=version))
     record_errors = len(payload) - struct.calcsize(">bbbbix")  # before message, two ends, throttle time, end

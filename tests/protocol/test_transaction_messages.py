@@ -151,7 +151,7 @@ def test_find_coordinator_answer_without_the_key_is_refused() -> None:
 
 
 @pytest.mark.parametrize("version", range(7))
-def test_init_producer_id_request_of_a_transactional_id_is_what_kafka_describes(version: int) -> None:
+def test_transactional_init_producer_id_matches_kafka(version: int) -> None:
     """With the identity that is to be renewed, where there is a field for it."""
     data = encode_init_producer_id_request(
         version, transactional_id="billing-1", transaction_timeout_ms=60_000, producer_id=77, producer_epoch=5

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from aioproducer._timing.timers import TimerHeap
 
 
-def test_timers_fire_earliest_first_whatever_their_order_of_scheduling() -> None:
+def test_timers_fire_earliest_first() -> None:
     heap, fired = TimerHeap(), list[str]()
     heap.schedule(2.0, lambda _: fired.append("b"))
     heap.schedule(1.0, lambda _: fired.append("a"))
@@ -30,7 +30,7 @@ def test_timer_waits_until_its_time_has_come() -> None:
     assert fired == [1.0]
 
 
-def test_cancelled_timer_never_fires_and_cancelling_twice_is_harmless() -> None:
+def test_cancelled_timer_never_fires() -> None:
     heap, fired = TimerHeap(), list[float]()
     timer = heap.schedule(1.0, fired.append)
 
@@ -41,7 +41,7 @@ def test_cancelled_timer_never_fires_and_cancelling_twice_is_harmless() -> None:
     assert (fired, heap.next_at(), len(heap), timer.is_pending) == ([], None, 0, False)
 
 
-def test_timer_scheduled_for_the_past_by_another_runs_in_the_same_turn() -> None:
+def test_timer_scheduled_for_the_past_runs_in_the_same_turn() -> None:
     """Otherwise it would not fire until the next deadline."""
     heap, fired = TimerHeap(), list[str]()
 
@@ -55,7 +55,7 @@ def test_timer_scheduled_for_the_past_by_another_runs_in_the_same_turn() -> None
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_timers_left_after_many_were_cancelled_fire_when_they_are_due(seed: int) -> None:
+def test_timers_left_after_many_cancellations_fire_in_time(seed: int) -> None:
     """The heap is tidied then, and must be one afterwards."""
     chance = random.Random(seed)
     heap, fired = TimerHeap(), list[int]()
@@ -71,7 +71,7 @@ def test_timers_left_after_many_were_cancelled_fire_when_they_are_due(seed: int)
     assert heap.next_at() == min(when for when in left if when > 500)
 
 
-def test_timer_that_cancels_itself_while_it_fires_is_counted_once() -> None:
+def test_timer_cancelling_itself_is_counted_once() -> None:
     heap = TimerHeap()
     heap.schedule(9.0, lambda _: None)
     timer = heap.schedule(1.0, lambda _: timer.cancel())

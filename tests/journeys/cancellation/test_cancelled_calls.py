@@ -61,7 +61,7 @@ def test_cancelled_as_it_suspends(loop: str, call: str, state: str) -> None:
 # Calls that are cancelled when their record has left its line, and their task has not had its turn yet
 
 
-async def test_enqueue_cancelled_behind_its_line_says_that_the_record_goes_on() -> None:
+async def test_enqueue_cancelled_after_acceptance_says_so() -> None:
     """Cancelling cannot be refused, and the record has been given its place: who sends it again doubles it."""
     told: list[tuple[RecordMetadata | None, KafkaError | None]] = []
     async with FakeCluster(1) as cluster, Producer(cluster.bootstrap_servers) as producer:
@@ -80,7 +80,7 @@ async def test_enqueue_cancelled_behind_its_line_says_that_the_record_goes_on() 
         assert [error for _, error in told] == [None]
 
 
-async def test_enqueue_cancelled_as_its_record_fails_does_not_say_that_it_goes_on() -> None:
+async def test_enqueue_cancelled_as_its_record_fails_has_no_note() -> None:
     async with (
         FakeCluster(1, auto_create_topics=False) as cluster,
         Producer(cluster.bootstrap_servers, max_block_ms=100) as producer,

@@ -257,7 +257,7 @@ def test_first_acknowledgement_that_comes_late(cell: WrittenCell) -> None:
     assert checks(cell) == {"RECOVERY": 1}
 
 
-def test_cell_that_ends_before_the_bound_says_nothing_of_recovery(cell: WrittenCell) -> None:
+def test_cell_that_ends_early_is_not_checked_for_recovery(cell: WrittenCell) -> None:
     cell.lasting = [CLIENT]
     cell.acknowledged(1)
     cell.fault("kill_two", 0, 1, nodes=[1, 2])

@@ -91,7 +91,7 @@ def test_each_life_holds_its_own(cell: WrittenCell) -> None:
     assert checks(cell) == {}
 
 
-def test_record_acknowledged_while_the_topic_was_deleted_may_be_gone(cell: WrittenCell) -> None:
+def test_record_acknowledged_during_topic_deletion_may_be_gone(cell: WrittenCell) -> None:
     cell.acknowledged(1)
     n = cell.invoke()
     cell.covers(1, 0, acknowledged_until_us=cell.now_us)

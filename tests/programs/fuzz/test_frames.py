@@ -30,7 +30,7 @@ def test_garbage_means_the_same_however_it_is_cut(stream: bytes, sizes: list[int
 
 
 @pytest.mark.parametrize("piece", [1, 7, 1000, MAX_FRAME_BYTES])
-def test_memory_of_a_frame_is_bounded_by_its_size_however_it_is_cut(piece: int) -> None:
+def test_memory_of_a_frame_is_bounded_by_its_size(piece: int) -> None:
     stream = frame(0, bytes(100_000))
     pieces = in_pieces(stream, [piece])
     conversation = talking(1)

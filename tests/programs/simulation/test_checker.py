@@ -57,15 +57,15 @@ def test_doubled_record_is_allowed_without_idempotence() -> None:
     assert broken([told(0)], written(0), written(0, at=1), promise=AT_LEAST_ONCE) == []
 
 
-def test_doubled_record_is_excused_when_the_broker_forgot_its_producers() -> None:
+def test_duplicate_is_excused_when_the_producer_was_forgotten() -> None:
     assert broken([told(0), told(1)], written(0), written(1), written(0, at=2), forgot_at=(1,)) == []
 
 
-def test_doubled_record_is_not_excused_by_what_was_forgotten_earlier() -> None:
+def test_duplicate_is_not_excused_by_earlier_forgetting() -> None:
     assert broken([told(0), told(1)], written(0), written(1), written(1, at=2), forgot_at=(1,)) == ["DUPLICATE"]
 
 
-def test_own_time_is_told_for_that_of_appending_only_where_nobody_can_tell() -> None:
+def test_record_time_as_append_time_is_excused_only_if_unclear() -> None:
     """A batch was appended in the millisecond of its latest record, and sent again."""
     appended = [written(number)._replace(timestamp=1001) for number in (0, 1)]
     promise = dataclasses.replace(EXACTLY_ONCE, keeps_append_time=True)
@@ -141,7 +141,7 @@ def test_acknowledged_record_may_die_with_its_leader_at_acks_1() -> None:
     assert broken([told(0)], cut=(written(0),), promise=AT_LEAST_ONCE) == []
 
 
-def test_acknowledged_record_does_not_die_with_its_leader_at_acks_all() -> None:
+def test_acks_all_record_does_not_die_with_its_leader() -> None:
     assert broken([told(0)], cut=(written(0),)) == ["LOST"]
 
 

@@ -99,7 +99,7 @@ def test_connections_overtake_each_other_and_none_itself() -> None:
     assert len(found) >= 8
 
 
-def test_callbacks_keep_their_order_and_an_arrival_comes_between_any_two_turns() -> None:
+def test_callbacks_keep_order_and_arrivals_come_between_turns() -> None:
     """`call_soon` is first in, first out: that is documented, and programs rely on it."""
     found = orders(chains)
     chained = ["x3", "y3", "x2", "y2", "x1", "y1", "x0", "y0"]
