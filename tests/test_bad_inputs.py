@@ -158,7 +158,7 @@ async def test_bad_record_is_refused_at_the_call(  # noqa: PLR0917  # fixtures, 
     kind: type[Exception],
     message: str,
 ) -> None:
-    """The right class, the argument's name, nothing sent, and the next valid record goes through."""
+    """The right class, the argument's name, nothing sent, and the next valid record is accepted."""
     await producer.partitions_for("orders")
     record = {"topic": "orders", "value": b"bad", **arguments}
     topic = record.pop("topic")
@@ -176,7 +176,7 @@ async def test_bad_record_is_refused_at_the_call(  # noqa: PLR0917  # fixtures, 
 async def test_bad_record_is_refused_before_its_topic_is_known(  # noqa: PLR0917  # as above
     producer: Producer, one_broker: FakeCluster, arguments: dict[str, object], kind: type[Exception], message: str
 ) -> None:
-    """As the very first call of a producer, too; a partition too many is found out with the topic."""
+    """Also at the very first call of a producer; a wrong partition is found out with the topic."""
     record = {"topic": "orders", "value": b"bad", **arguments}
     topic = record.pop("topic")
 
@@ -189,7 +189,7 @@ async def test_bad_record_is_refused_before_its_topic_is_known(  # noqa: PLR0917
 
 
 async def test_too_large_record_says_what_became_of_it(producer: Producer) -> None:
-    """Sizes, the limit's name, and that it is certainly not in the log."""
+    """The error has the sizes and the option's name, and the outcome is NOT_WRITTEN."""
     with pytest.raises(RecordTooLargeError) as caught:
         producer.send("orders", bytes(2_000_000))
 
@@ -240,7 +240,7 @@ async def test_headers_may_come_from_a_generator_and_be_null(
 
 @pytest.mark.parametrize("verb", VERBS)
 async def test_pair_of_ones_own_kind_is_what_it_holds(producer: Producer, one_broker: FakeCluster, verb: str) -> None:
-    """Not what it says it holds: of a name that it had just made, freed memory was sent."""
+    """Regression: a subclass of tuple that made a new name for each read had freed memory sent."""
     await producer.partitions_for("orders")
 
     await give(producer, verb, "orders", b"v", partition=0, headers=[Lazy(("name", b"value"))] * 100)
@@ -258,7 +258,7 @@ async def test_members_of_enums_are_what_they_stand_for(  # noqa: PLR0917  # fix
     verb: str,
     is_known: bool,  # noqa: FBT001
 ) -> None:
-    """As topic, partition, timestamp and name of a header; whether or not the topic is known."""
+    """As topic, partition, timestamp and header name, for known and unknown topics."""
     if is_known:
         await producer.partitions_for("orders")
 
@@ -300,7 +300,7 @@ async def test_unknown_topic_is_an_error_after_max_block(one_broker: FakeCluster
 async def test_topic_that_the_broker_refuses_fails_at_once(  # noqa: PLR0917  # as above
     producer: Producer, one_broker: FakeCluster, code: int, kind: type[Exception]
 ) -> None:
-    """Not after max_block_ms; other topics are fine; and it works once the broker has changed its mind."""
+    """Other topics are unaffected, and the topic works once the broker allows it."""
     one_broker.create_topic("secret", 1)
     fault = one_broker.faults.error(code, Where(api=ApiKey.METADATA, topic="secret"), times=None)
 
@@ -319,7 +319,7 @@ async def test_topic_that_the_broker_refuses_fails_at_once(  # noqa: PLR0917  # 
 async def test_topic_that_may_not_be_written_fails_its_records_alone(
     producer: Producer, one_broker: FakeCluster
 ) -> None:
-    """The answer to Produce says so; the topic's next record is asked about again."""
+    """The Produce response has the error; the topic's next record is tried again."""
     one_broker.faults.error(TOPIC_AUTHORIZATION_FAILED, Where(api=ApiKey.PRODUCE, topic="orders"))
 
     with pytest.raises(TopicAuthorizationError, match="orders") as caught:
@@ -530,7 +530,7 @@ def test_limits_that_are_legal_are_taken(options: dict[str, int]) -> None:
 
 
 async def test_options_that_are_none_are_as_if_not_given(one_broker: FakeCluster) -> None:
-    """Interceptors among them: refused or taken, but not at the start."""
+    """Interceptors, too, are checked at the call and not at the start."""
     nothing = {"interceptors": None, "partitioner": None, "key_serializer": None, "value_serializer": None}
 
     async with Producer(one_broker.bootstrap_servers, **nothing) as producer:  # type: ignore[arg-type]

@@ -68,7 +68,7 @@ PARTITIONS: list[tuple[object, type[Exception], str]] = [
 async def test_invalid_partitions_of_offsets_are_refused(
     partitions: object, kind: type[Exception], message: str
 ) -> None:
-    """No broker is asked; what is asked rightly is answered, each place once."""
+    """No broker is asked; a valid request is answered, each partition once."""
     async with cluster_of(V2_RELEASE) as cluster, producer_of(cluster) as producer:
         with pytest.raises(kind, match=re.escape(message)):
             await producer.committed_offsets("readers", partitions)  # type: ignore[arg-type]
@@ -142,7 +142,7 @@ OUTSIDE: dict[str, Call] = {
 @pytest.mark.parametrize("verb", OUTSIDE)
 @in_virtual_time
 async def test_call_outside_of_a_transaction_is_refused(verb: str) -> None:
-    """Before the first, and between two; with code of the user's as without."""
+    """Before the first, and between two; with and without hooks of the user."""
     for options in ({}, {"value_serializer": bytes}):
         async with cluster_of(V2_RELEASE) as cluster, producer_of(cluster, **options) as producer:  # type: ignore[arg-type]
             with pytest.raises(IllegalStateError, match="no transaction is open"):
@@ -156,7 +156,7 @@ async def test_call_outside_of_a_transaction_is_refused(verb: str) -> None:
 
 @in_virtual_time
 async def test_second_begin_is_refused_and_the_first_goes_on() -> None:
-    """As in Java."""
+    """Java does the same."""
     async with cluster_of(V2_RELEASE) as cluster, producer_of(cluster) as producer:
         await producer.begin_transaction()
         with pytest.raises(IllegalStateError, match="a transaction is open already"):
@@ -201,7 +201,7 @@ async def test_calls_before_the_start_and_after_the_end_are_refused(verb: str) -
 
 @in_virtual_time
 async def test_transaction_is_entered_once() -> None:
-    """Each call of `transaction()` makes one."""
+    """Each call of `transaction()` makes a new one."""
     async with cluster_of(V2_RELEASE) as cluster, producer_of(cluster) as producer:
         block = producer.transaction()
         async with block as txn:

@@ -58,7 +58,7 @@ def test_leader_that_is_no_known_node_counts_as_none() -> None:
 
 
 def test_old_metadata_names_no_other_leader() -> None:
-    """`testLeaderMetadataInconsistentWithBrokerMetadata`: it came back as leader, which this answer is too old for."""
+    """`testLeaderMetadataInconsistentWithBrokerMetadata`: the node returned as leader, and the response is too old."""
     before = knowing(seen((1, 10)))
     stale = before.merge(answer(seen((2, 8)), from_node=2, nodes=NODES[1:]), 2.0)
     after = stale.merge(answer(seen((1, 10))), 3.0)
@@ -85,7 +85,7 @@ def test_leader_epoch_never_goes_back(epoch: int, expected: int) -> None:
 
 
 def test_lower_epoch_is_old_for_a_suspect_with_its_id() -> None:
-    """The id would be another one, had the topic been made again."""
+    """A topic that was created again would have another id."""
     cluster = knowing(seen((1, 5)))
     for from_node in (1, 2, 3):
         cluster = cluster.merge(answer(seen((2, 4)), from_node=from_node), 2.0, suspected={"a"})
@@ -120,7 +120,7 @@ def test_id_learned_later_is_no_new_topic() -> None:
 
 
 def test_id_that_comes_with_old_news_is_not_learnt() -> None:
-    """It may be that of the topic before, or of one made again: with it no lower epoch would ever be believed."""
+    """The id may be an earlier or a later topic's: with it no lower epoch would ever be believed."""
     cluster = knowing(seen((1, 5), topic_id=NO_TOPIC_ID)).merge(answer(seen((2, 4))), 2.0)
 
     assert cluster.leader_of("a", 0) == 1
@@ -141,7 +141,7 @@ def test_partitions_are_added_never_removed() -> None:
 
 
 def test_topic_in_error_keeps_what_was_known() -> None:
-    """A broker that has just restarted may not know it yet."""
+    """A broker that has just restarted may not know the topic yet."""
     cluster = knowing(seen((1, 5))).merge(answer(seen(topic_id=NO_TOPIC_ID, error_code=3)), 2.0)
 
     assert (cluster.leader_of("a", 0), cluster.topics["a"].error_code) == (1, 3)
@@ -156,7 +156,7 @@ def test_topics_not_named_stay_and_nodes_not_named_go() -> None:
 
 
 def test_nothing_of_another_cluster_holds() -> None:
-    """Its leader epochs are others, without topic ids too, and so are the topics that the answer does not name."""
+    """Leader epochs and topics are different there, also without topic ids."""
     other = TopicView("b", OTHER_ID, Partitions.of([PartitionView(1, 0)]), 0)
     known = knowing(seen((2, 9), topic_id=NO_TOPIC_ID), other)
 
@@ -175,7 +175,7 @@ def test_answer_without_a_cluster_id_is_of_the_same_cluster() -> None:
 
 
 def test_unchanged_topic_is_the_same_object() -> None:
-    """So that who keeps a view sees at once whether it is the present one."""
+    """Holders of a view can compare it with the current one."""
     cluster = knowing(seen((1, 5)))
 
     assert cluster.merge(answer(seen((1, 5))), 2.0).topics["a"] is cluster.topics["a"]
@@ -199,7 +199,7 @@ class TestWithoutTopicIds:
         assert self.after((1, False), (2, False), (3, False)) == 1
 
     def test_partition_without_a_leader_is_always_suspected(self) -> None:
-        """Nothing is sent to it, so nothing is ever refused that could make its topic suspected."""
+        """Nothing is sent to it, so no refusal could make its topic suspected."""
         leaderless = seen((NO_LEADER, 5), topic_id=NO_TOPIC_ID)
         cluster = Cluster.empty().merge(answer(leaderless), 1.0)
 
@@ -209,13 +209,13 @@ class TestWithoutTopicIds:
         assert (once.leader_of("a", 0), twice.leader_of("a", 0)) == (None, 2)
 
     def test_two_brokers_must_agree(self) -> None:
-        """One that is behind says the same again and again, for a moment."""
+        """A broker that is behind repeats itself for a moment."""
         assert self.after((1, True)) == 1
         assert self.after((1, True), (1, True)) == 1
         assert self.after((1, True), (2, True)) == 2
 
     def test_brokers_that_have_learnt_ids_meanwhile_are_believed_too(self) -> None:
-        """They were replaced by newer ones, and the topic was made again."""
+        """The brokers were replaced by newer ones, and the topic was created again."""
         cluster = Cluster.empty().merge(answer(self.OLD), 1.0)
         for from_node in (1, 2):
             lower = self.LOWER._replace(topic_id=ID)
@@ -235,7 +235,7 @@ class TestWithoutTopicIds:
         assert cluster.doubts == {}
 
     def test_topic_that_was_made_again_loses_its_old_id(self) -> None:
-        """Brokers were replaced by older ones meanwhile: the id is that of the topic before, and no epoch goes back."""
+        """Brokers were replaced by older ones: the id is the former topic's, and no epoch goes back."""
         cluster = Cluster.empty().merge(answer(self.OLD._replace(topic_id=ID)), 1.0)
         for from_node in (1, 2):
             cluster = cluster.merge(answer(self.LOWER, from_node=from_node), 2.0, suspected={"a"})
@@ -260,7 +260,7 @@ class TestWithoutTopicIds:
         return counts
 
     def test_fewer_partitions_are_old_news_unless_suspected(self) -> None:
-        """A broker may not have heard yet that there are more."""
+        """A broker may not have learned yet that there are more."""
         assert self.smaller((1, False, 2), (2, False, 2), (3, False, 2)) == [3, 3, 3]
 
     def test_fewer_partitions_are_believed_when_two_brokers_agree(self) -> None:
@@ -328,13 +328,13 @@ class TestLeaderHint:
     def test_others_change_nothing(
         self, topic: str, partition: int, *, leader: PartitionView, endpoints: list[Node]
     ) -> None:
-        """Not newer, nowhere to go, or about nothing known: the very same cluster."""
+        """Hints that are not newer, name no leader, or name something unknown leave the same cluster object."""
         cluster = knowing(seen((1, 5)))
 
         assert _hinted(cluster, leader, topic=topic, partition=partition, endpoints=endpoints) is cluster
 
     def test_each_of_many_counts_by_itself(self) -> None:
-        """One that is old, or leads nowhere, takes nothing from the others; topics without news stay the same."""
+        """An old or leaderless hint does not affect the others; topics without news stay the same."""
         cluster = knowing(
             seen((1, 5), (1, 5), (1, 5), (1, 5)), TopicView("b", OTHER_ID, Partitions.of([PartitionView(1, 0)]))
         )
@@ -348,7 +348,7 @@ class TestLeaderHint:
 
     @pytest.mark.parametrize("topic_id", [OTHER_ID, NO_TOPIC_ID])
     def test_topic_that_is_gone_says_nothing_of_its_successor(self, topic_id: bytes) -> None:
-        """Its epoch is higher than those that the new one will have for long: no metadata could undo it."""
+        """Its epoch is higher than the new topic's for a long time: no metadata could undo it."""
         cluster = knowing(seen((1, 0)))
 
         assert _hinted(cluster, PartitionView(2, 9), topic_id=topic_id) is cluster

@@ -64,7 +64,7 @@ def config(**options: object) -> ProducerConfig:
     ],
 )
 def test_default_is_kafkas(name: str, expected: object) -> None:
-    """But for batch_size, and for what Kafka has not."""
+    """batch_size, and options that Kafka does not have, are exceptions."""
     assert getattr(config(), name) == expected
 
 
@@ -98,7 +98,7 @@ def test_defaults_need_no_adjustment() -> None:
     ids=str,
 )
 def test_value_follows_from_another(options: dict[str, object], adjusted: tuple[str, object, str]) -> None:
-    """As in Kafka, with the reason for the log."""
+    """Kafka derives it, too; the log gives the reason."""
     result = config(**options)
 
     assert result.adjustments == (adjusted,)
@@ -106,7 +106,7 @@ def test_value_follows_from_another(options: dict[str, object], adjusted: tuple[
 
 
 def test_longest_delivery_timeout_covers_any_linger() -> None:
-    """For who wants batches to leave by `flush` alone, and gives the largest of both, as Kafka takes them."""
+    """Users that send by `flush` alone give the largest of both, as Kafka accepts them."""
     result = config(linger_ms=2**31 - 1, delivery_timeout_ms=2**31 - 1)
 
     assert result.delivery_timeout_ms == 2**31 - 1
@@ -120,7 +120,7 @@ def test_max_waiting_bytes_is_a_quarter_of_the_buffer(given: dict[str, object], 
 
 
 def test_kinds_of_options_with_the_same_range_are_not_equal() -> None:
-    """Python 3.11.2 keeps annotations by what they equal: `max_waiting_bytes` was of the kind of `buffer_memory`."""
+    """Python 3.11.2 merges equal annotations: `max_waiting_bytes` got the kind of `buffer_memory`."""
     assert OptionalWhole(0, 9) != IntOption(0, 9)
     assert OptionalWhole(0, 9) == OptionalWhole(0, 9)
 
@@ -252,7 +252,7 @@ def test_replace_may_change_the_servers() -> None:
 
 @pytest.mark.parametrize("buffer_memory", [262_144, 300_001, 1_048_576, 33_554_432])
 def test_buffer_of_some_size_has_room_for_whole_batches(buffer_memory: int) -> None:
-    """What the settings allow a batch is what the pool can keep together for one, or all would be small."""
+    """Else no batch could reach the size that the settings allow."""
     batch_size = accumulator_settings(config(buffer_memory=buffer_memory)).batch_size
 
     assert BufferPool(buffer_memory, batch_size, on_return=lambda: None).is_roomy

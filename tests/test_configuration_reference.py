@@ -9,7 +9,7 @@ def test_configuration_page_is_current() -> None:
 
 
 def test_configuration_page_has_every_option() -> None:
-    """An option without a text under its field is missing there."""
+    """An option without a docstring would be missing there."""
     sections = [line for line in render().splitlines() if line.startswith("## `")]
 
     assert sections == [f"## `{name}`" for name in ["bootstrap_servers", *option_kinds()]]

@@ -131,7 +131,7 @@ def test_error_refuses_an_unknown_detail() -> None:
     ],
 )
 def test_error_has_parents(kind: type[KafkaError], parents: list[type[Exception]]) -> None:
-    """A caller need not import ours where Python has the word."""
+    """Callers need not import our errors where Python has one."""
     assert all(issubclass(kind, parent) for parent in [*parents, KafkaError])
 
 

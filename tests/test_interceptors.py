@@ -121,7 +121,7 @@ def test_interceptor_is_told_of_a_dropped_record_for_partition_0() -> None:
 
 @pytest.mark.parametrize("broken", [Fails(), ReturnsBytes()])
 def test_failing_on_send_is_skipped(broken: ProducerInterceptor) -> None:
-    """The record goes on as it was given to the one that failed."""
+    """The next interceptor gets the record that the failing one got."""
     chain = InterceptorChain([AppendsToValue(b"1", []), broken, AppendsToValue(b"2", [])], ListLog())
 
     assert chain.on_send(RECORD) == dataclasses.replace(RECORD, value=b"v12")

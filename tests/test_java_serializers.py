@@ -62,7 +62,7 @@ def test_bytes_are_javas(sample: Sample) -> None:
 
 
 def test_golden_values_cover_every_class() -> None:
-    """A serializer that is added needs bytes of Java's."""
+    """A new serializer needs bytes written by Java."""
     assert {sample["serializer"] for sample in GOLDEN} == set(SERIALIZERS)
 
 

@@ -32,7 +32,7 @@ def test_histogram_counts_a_batch_at_once() -> None:
 
 @given(st.floats(1e-6, 4000))
 def test_histogram_is_at_most_a_sixteenth_off(latency_s: float) -> None:
-    """Over the whole range, and never above the longest."""
+    """Over the whole range, and never above the longest time."""
     histogram = LatencyHistogram()
     histogram.record(latency_s)
     quantile = histogram.quantile_s(0.5)
@@ -72,7 +72,7 @@ def test_statistics_are_frozen() -> None:
 
 @in_virtual_time
 async def test_statistics_show_requests_and_connections() -> None:
-    """Under Kafka's meanings."""
+    """The fields have Kafka's meanings."""
     async with FakeCluster(1, topics={"orders": 1}) as cluster:
         where = Where(api=ApiKey.PRODUCE)
         async with Producer(cluster.bootstrap_servers, linger_ms=0) as producer:
@@ -88,7 +88,7 @@ async def test_statistics_show_requests_and_connections() -> None:
 
 @in_virtual_time
 async def test_latencies_are_those_of_records() -> None:
-    """However many of them share a batch: of three slow ones and two fast ones the third fastest is slow."""
+    """Records count, not batches: of three slow and two fast ones the third fastest is slow."""
     async with (
         FakeCluster(1, topics={"orders": 1}) as cluster,
         Producer(cluster.bootstrap_servers, linger_ms=5) as producer,

@@ -50,7 +50,7 @@ def test_murmur2_equals_javas(key: bytes, expected: int, partition: int) -> None
 
 @given(st.binary(max_size=70), st.integers(1, 2**31 - 1))
 def test_murmur2_equals_the_reference(key: bytes, count: int) -> None:
-    """The quick one and the slow one agree on anything."""
+    """The fast and the slow one agree on any key."""
     assert murmur2(key) == reference.murmur2(key) % 2**32
     assert partition_for_key(key, count) == reference.partition_for_key(key, count)
 
@@ -112,7 +112,7 @@ def test_check_choice_refuses_by_name(choice: object, message: str) -> None:
 
 
 def test_check_choice_returns_a_plain_int() -> None:
-    """The append takes nothing else."""
+    """The append takes only a plain int."""
 
     class Lane(IntEnum):
         FAST = 2

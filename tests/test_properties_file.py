@@ -24,7 +24,7 @@ GOLDEN: list[Sample] = json.loads((Path(__file__).parent / "protocol" / "golden"
 
 @pytest.mark.parametrize("sample", GOLDEN, ids=lambda sample: repr(bytes.fromhex(sample["content"]))[:50])
 def test_file_is_read_as_java_reads_it(sample: Sample, tmp_path: Path) -> None:
-    """Comments, separators, continued lines, escapes; and what Java refuses is refused."""
+    """Comments, separators, continued lines and escapes; what Java refuses is refused."""
     path = tmp_path / "producer.properties"
     path.write_bytes(bytes.fromhex(sample["content"]))
 
@@ -53,7 +53,7 @@ def test_text_beyond_ascii_is_utf8_or_latin1(content: bytes, tmp_path: Path) -> 
 
 
 def test_file_of_a_java_program_is_taken(tmp_path: Path) -> None:
-    """As Kafka's config/producer.properties looks, with what Java programs set besides."""
+    """Kafka's config/producer.properties, with other settings of Java programs."""
     path = tmp_path / "producer.properties"
     path.write_text(
         "# Licensed to ...\n\nbootstrap.servers = a:1,\\\n    b:2\ncompression.type: zstd\nlinger.ms 20\n"
@@ -131,6 +131,6 @@ def test_secrets_are_not_in_errors(name: str, value: str, tmp_path: Path) -> Non
 
 
 def test_file_that_is_not_there_is_an_oserror(tmp_path: Path) -> None:
-    """As `open` raises it."""
+    """`open` raises it."""
     with pytest.raises(FileNotFoundError):
         ProducerConfig.from_properties_file(tmp_path / "none.properties")

@@ -180,7 +180,7 @@ def test_changed_producer_record_is_checked_again(change: dict[str, object]) -> 
 
 
 def test_async_callback_is_refused_wherever_it_is_checked() -> None:
-    """As the native append refuses it: a producer with serializers, and a BlockingProducer, ask here."""
+    """The native append, producers with serializers, and BlockingProducer refuse it."""
     check_callback(None)
     check_callback(print)
 

@@ -89,7 +89,7 @@ def test_bound_serializer_gets_the_topic() -> None:
     ],
 )
 def test_bound_serializer_fails_by_name(serializer: object, value: object, message: str) -> None:
-    """The caller learns which serializer it was; the original error is the cause."""
+    """The error names the serializer; the original error is the cause."""
     bound = bind_serializer("value_serializer", serializer)  # type: ignore[arg-type]
 
     with pytest.raises(SerializationError, match=message) as caught:
@@ -135,7 +135,7 @@ def test_json_error_says_where() -> None:
 
 
 def test_json_error_goes_through_default() -> None:
-    """Also where a part is fine itself, and what it stands for is not."""
+    """Also where a part is valid itself, and its replacement is not."""
 
     class Box:
         def __init__(self, content: object) -> None:
@@ -225,7 +225,7 @@ class Level(enum.IntEnum):
 @example(value=[2**63, 2**64 - 1, 2**64, -(2**63), -(2**63) - 1])
 @example(value={"\uffff": 1, "\U0001f600": 2, "a": 3, "B": 4, "\x7f": 5, "": 6})
 def test_json_is_the_same_by_a_fast_library(library: str, value: object, *, sort_keys: bool) -> None:
-    """Byte for byte, and refused with the same words, which say where in the value."""
+    """Byte for byte; errors have the same text, which says where in the value."""
     fast, slow = json_serializer(library, sort_keys=sort_keys), json_serializer(sort_keys=sort_keys)
 
     assert outcome(fast, value) == outcome(slow, value)
@@ -236,7 +236,7 @@ def test_json_is_the_same_by_a_fast_library(library: str, value: object, *, sort
 def test_json_of_objects_is_the_same_by_a_fast_library(
     library: str, default: Callable[[object], object] | None
 ) -> None:
-    """What libraries take natively, and `json` does not, goes by `default` or is refused, as without them."""
+    """Values that only the library supports go through `default` or are refused, as without it."""
     fast, slow = json_serializer(library, default=default), json_serializer(default=default)
     circular: list[object] = []
     circular.append(circular)
@@ -262,7 +262,7 @@ def test_json_of_objects_is_the_same_by_a_fast_library(
 
 
 def test_json_uses_the_fast_library() -> None:
-    """Else the others show nothing: a value that only the library is given."""
+    """This value is supported by the library alone, and shows that the other tests use it."""
     calls: list[object] = []
     encoder = PlainJson(lambda value: calls.append(value) or b"fast", None)  # type: ignore[func-returns-value]
 

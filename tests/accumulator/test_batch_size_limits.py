@@ -76,7 +76,7 @@ def test_batches_become_large_again_when_the_broker_allows_it() -> None:
 
 @pytest.mark.parametrize("record, limit", [(6_000, 15_000), (70_000, 150_000), (30_000, 200_000), (1_000, 9_000)])
 def test_few_large_records_raise_a_lowered_limit(record: int, limit: int) -> None:
-    """They leave much of a batch empty; its size alone said that it was not full, and nothing ever rose again."""
+    """Regression: batches of few large records never looked full, so the limit was never raised again."""
     topic = Topic(limit, record=record)
     last = topic.send(5 * FULL_BEFORE_ANOTHER_TRY)
     refusals = topic.refusals
@@ -89,7 +89,7 @@ def test_few_large_records_raise_a_lowered_limit(record: int, limit: int) -> Non
 
 
 def test_limit_rises_with_a_larger_acknowledged_batch() -> None:
-    """It was on its way already when the broker's limit was raised: nothing has to be tried a thousand times."""
+    """The larger batch was under way when the broker's limit was raised: no probing is needed."""
     limits = BatchSizeLimits(BATCH_SIZE)
     limits.refused("t", size=100_000, uncompressed=100_000)
     limits.acknowledged("t", size=150_000, uncompressed=150_000, records=150)

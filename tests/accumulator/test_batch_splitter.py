@@ -57,7 +57,7 @@ def decoded(part: ProducerBatch) -> Batch:
 
 @given(RECORDS, st.lists(st.integers(0, 7), max_size=4), st.booleans())
 def test_parts_are_the_same_records_in_the_same_order(records: list[Record], cuts: list[int], sealed: bool) -> None:  # noqa: FBT001
-    """For any records and any ranges, compressed or not; each delivery is found in its part."""
+    """For any records and ranges, compressed or not; each delivery is found in its part."""
     core = CoreParts()
     batch, deliveries = batch_of(core, records)
     if sealed:
@@ -73,7 +73,7 @@ def test_parts_are_the_same_records_in_the_same_order(records: list[Record], cut
 
 @given(RECORDS)
 def test_parts_can_be_split_again_down_to_single_records(records: list[Record]) -> None:
-    """As often as the broker refuses; the memory is back when the last is done."""
+    """The memory is returned when the last part has ended."""
     core = CoreParts()
     waiting, singles = [batch_of(core, records)[0]], list[ProducerBatch]()
     while waiting:
@@ -93,7 +93,7 @@ def test_parts_can_be_split_again_down_to_single_records(records: list[Record]) 
 
 
 def test_parts_say_the_latest_timestamp_of_their_own_records() -> None:
-    """Brokers echo it to a copy, which is how a copy's answer is told from the log's own time."""
+    """Brokers echo the timestamp to a duplicate, which tells its response from that of the original."""
     core = CoreParts()
     batch, _ = batch_of(core, [Record(None, b"v", timestamp) for timestamp in (1_005, 1_009, 1_001, 1_003)])
 
@@ -138,7 +138,7 @@ def test_cut_leaves_records_on_both_sides(sizes: tuple[int, ...], middle: int) -
     ],
 )
 def test_refused_records_are_cut_out(refused: list[int], ranges: list[tuple[int, int]]) -> None:
-    """Those that stand together go together, and what lies between stays together."""
+    """Neighbouring refused records stay together, and so do the records between them."""
     batch, _ = batch_of(CoreParts(), records_of(b"0", b"1", b"2", b"3", b"4"))
 
     assert around(batch, neighbours(dict.fromkeys(refused, "no key"))) == ranges
@@ -225,7 +225,7 @@ def test_plain_batch_is_split_when_no_memory_is_left() -> None:
 
 
 def test_compressed_batches_are_unpacked_beside_a_full_buffer() -> None:
-    """As many as two of the largest size; what they took there is there again afterwards."""
+    """At most two batches of the largest size at a time; their memory is returned."""
     core = CoreParts(memory=64 * 1024)
     while core.pool.try_lend(1, 1) is not None:
         pass
@@ -242,7 +242,7 @@ def test_compressed_batches_are_unpacked_beside_a_full_buffer() -> None:
 
 
 def test_parts_unpacked_beside_a_full_buffer_are_sealed_again() -> None:
-    """Each into memory of its own, until the last has left what they shared."""
+    """Each part gets memory of its own until the last has left the shared chunk."""
     core = CoreParts(memory=64 * 1024)
     batch, _ = batch_of(core, records_of(bytes(5000), bytes(5000)))
     seal(core, batch)

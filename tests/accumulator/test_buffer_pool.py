@@ -84,7 +84,7 @@ def test_chunk_given_back_is_used_again() -> None:
 
 
 def test_chunk_that_a_transport_still_reads_is_not_lent_again() -> None:
-    """Its bytes count until the last view of it is gone; then the pool tells so."""
+    """The chunk's bytes count until its last view is gone; then the pool is notified."""
     returns = Returns()
     pool = BufferPool(TOTAL, BATCH, on_return=returns.note)
     chunk = lend(pool, 2048)
@@ -142,7 +142,7 @@ def test_no_more_free_chunks_make_way_than_must() -> None:
 
 
 def test_shared_chunk_is_back_when_every_part_gave_it_back() -> None:
-    """A batch that was split; also when a part is split again."""
+    """The parts of a split batch share a chunk, also when a part is split again."""
     pool = pool_of()
     chunk = lend(pool, 2048)
     pool.share(chunk, 2)
@@ -180,7 +180,7 @@ def test_replaced_chunk_that_is_still_read_is_not_kept() -> None:
 
 
 def test_silent_node_leaves_other_nodes_their_reserve() -> None:
-    """It gets the common three quarters and its own part of the last."""
+    """A silent node gets the common three quarters and its own part of the last."""
     pool = pool_of(nodes=(1, 2))
 
     assert take_all(pool, 1) == TOTAL * 3 // 4 + TOTAL // 8
@@ -206,7 +206,7 @@ def test_partition_of_no_known_leader_lives_on_the_common_memory(node_id: int | 
 
 
 def test_claimed_common_memory_leaves_a_node_its_reserve() -> None:
-    """The earliest who waits has the first claim on what is common."""
+    """The earliest waiter has the first claim on common memory."""
     pool = pool_of(nodes=(1, 2))
 
     taken = 0
@@ -225,7 +225,7 @@ def test_reserve_of_many_nodes_is_at_least_a_chunk() -> None:
 
 
 def test_node_that_leads_nothing_gives_its_reserve_back() -> None:
-    """What it has been lent stays lent, and is free for all when it comes back."""
+    """Memory lent to the node stays lent, and is free for all when it is returned."""
     pool = pool_of(nodes=(1, 2))
     held = [lend(pool, BATCH, 1) for _ in range(7)]
     pool.set_nodes((2,))

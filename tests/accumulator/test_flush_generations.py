@@ -34,7 +34,7 @@ def test_flush_waits_for_what_was_accepted_before_it() -> None:
 
 
 def test_later_records_neither_prolong_nor_end_a_flush() -> None:
-    """Two plain counters of accepted and finished would let it."""
+    """Two plain counters of accepted and finished records could not tell them apart."""
     generations = FlushGenerations(Finished().note)
     earlier = generations.enter()
     closed = generations.close()

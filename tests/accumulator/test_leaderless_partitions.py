@@ -26,7 +26,7 @@ def end_batch(core: CoreParts, partition: int) -> None:
 
 @pytest.mark.parametrize("partitions", [1, 50])
 def test_turn_looks_at_one_partition_of_a_topic(partitions: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Were it all, records of other topics would pay for each of thousands whose broker is gone."""
+    """Looking at all would delay other topics by thousands of partitions whose broker is gone."""
     core = leaderless(partitions)
     looked_at: list[PartitionQueue] = []
     original = PartitionQueue.first_sendable

@@ -19,7 +19,7 @@ def opened_in_turn(**settings: float) -> CoreParts:
 
 
 def test_batches_of_a_node_go_when_the_first_linger_ends() -> None:
-    """One request for all of them, in place of one each; no request of another node is hurried."""
+    """One request carries all of them; no request of another node is hurried."""
     core = opened_in_turn()
 
     core.pass_time(0.0001)
@@ -28,7 +28,7 @@ def test_batches_of_a_node_go_when_the_first_linger_ends() -> None:
 
 
 def test_node_gets_one_request_per_linger() -> None:
-    """Each batch is opened behind the last request, so the linger of none of them is over before it may be."""
+    """Each batch is opened behind the last request, so none of their lingers ends early."""
     core = CoreParts(leaders=[1] * 50, linger_s=0.0505)
     requests = 0
     for turn in range(1010):
@@ -59,7 +59,7 @@ def test_awaited_or_full_batch_takes_no_other_along() -> None:
 
 
 def test_linger_of_a_ready_batch_takes_no_other_along() -> None:
-    """It was awaited before, and stays where no broker takes it: it does not go now either."""
+    """The ready batch was awaited, and stays because no broker takes it: it does not go now either."""
     core = opened_in_turn()
     core.send(partition=0).add_done_callback(lambda _: None)
 
@@ -69,7 +69,7 @@ def test_linger_of_a_ready_batch_takes_no_other_along() -> None:
 
 
 def test_batch_that_was_closed_is_not_taken_along() -> None:
-    """Nor is the next one of its partition, before its node has another linger that ends."""
+    """The next batch of its partition waits for the node's next linger, too."""
     core = opened_in_turn()
     core.open_batches.close(core.queue(2))
     [closed] = core.drain()
@@ -80,7 +80,7 @@ def test_batch_that_was_closed_is_not_taken_along() -> None:
 
 
 def test_linger_cut_by_age_takes_others_along() -> None:
-    """A tenth of `delivery.timeout.ms` is the longest one that is kept."""
+    """A tenth of `delivery.timeout.ms` is the longest linger that is kept."""
     core = opened_in_turn(linger_s=60, delivery_timeout_s=0.05)
 
     core.pass_time(0.0001)

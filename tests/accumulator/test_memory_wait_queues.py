@@ -20,7 +20,7 @@ from tests.fakes.memory_queue import CHUNK, Queue, full
     ids=["given", "given and key", "key", "another key", "anywhere"],
 )
 def test_line_is_that_of_the_partition_if_it_is_certain(partition: int | None, key: bytes | None, place: int) -> None:
-    """Else that of the topic: a keyless record chooses when it is granted memory."""
+    """A keyless record waits in the queue of its topic, and chooses when it is granted memory."""
     queue = full((1, 1, 1))
 
     found = queue.lines.place_of(queue.record(partition=partition, key=key))
@@ -103,7 +103,7 @@ def test_keyless_record_avoids_a_partition_with_waiters() -> None:
 
 
 def test_keyless_record_enters_a_partition_with_later_waiters() -> None:
-    """Kept out while every partition has a line, it would hold the memory that those lines wait for."""
+    """Kept out while every partition has waiters, it would hold the memory that they wait for."""
     queue = full((1, 1))
     anywhere = queue.join(partition=None)
     later = [queue.join(partition=partition) for partition in (0, 1, 0, 1)]
@@ -114,7 +114,7 @@ def test_keyless_record_enters_a_partition_with_later_waiters() -> None:
 
 
 def test_earliest_unserved_call_has_first_claim_on_memory() -> None:
-    """Others live on the reserves of their own nodes meanwhile."""
+    """Other nodes live on their own reserves meanwhile."""
     queue = full((1, 2), chunks=16)
     queue.join(partition=0)
     queue.lines.serve()
@@ -126,7 +126,7 @@ def test_earliest_unserved_call_has_first_claim_on_memory() -> None:
 
 
 def test_large_record_is_not_overtaken_for_ever_by_small_ones() -> None:
-    """Each time memory comes back there is enough for a small record of another node, and too little for this one."""
+    """Returned memory is always enough for a small record of another node, and too little for the large one."""
     chunks = 16
     queue = full((1, 2), chunks=chunks)
     large = queue.join(partition=1, value=bytes(5 * 1024))
@@ -141,7 +141,7 @@ def test_large_record_is_not_overtaken_for_ever_by_small_ones() -> None:
 
 
 def test_partition_stalled_while_waiting_alone_continues() -> None:
-    """It competes for itself meanwhile; those of its node that come later are not forgotten."""
+    """Later records of its node are not forgotten."""
     queue = full((1, 1))
     held_up = queue.join(partition=0)
     queue.core.refuse(queue.core.drain()[0])
@@ -181,7 +181,7 @@ def test_one_memory_attempt_for_all_stalled_partitions(partitions: int, monkeypa
 
 @pytest.mark.parametrize("node_id", [0, 1])
 def test_recovered_partition_does_not_wait_behind_a_stalled_one(node_id: int) -> None:
-    """Its node has a reserve, of which one that is held up gets nothing."""
+    """The recovered node has a reserve, of which the stalled partition gets nothing."""
     queue, [stuck, recovered] = held_up_lines(2, CHUNK * 3, node_id)
     queue.lines.serve()
     core = queue.core
@@ -193,7 +193,7 @@ def test_recovered_partition_does_not_wait_behind_a_stalled_one(node_id: int) ->
 
 
 def test_earlier_stalled_record_goes_before_later_stalled_ones() -> None:
-    """It competes with them from this serving on, and none of them is served in its place."""
+    """The earlier record competes from this serving on, and no later one is served in its place."""
     core = CoreParts(leaders=(1, 1), memory=8 * 1024, batch_size=1024)
     for partition in (0, 1):
         core.send(CHUNK, partition=partition)
@@ -299,7 +299,7 @@ def test_topics_whose_partitions_nobody_leads_are_known() -> None:
 
 @pytest.mark.parametrize("others", [0, 1], ids=["alone", "beside another of the node"])
 def test_queue_whose_partition_recovers_is_served_at_once(others: int) -> None:
-    """It competes under its leader's name again, which may not have been among the rivals when the serving began."""
+    """The queue competes under its leader's name again, also if that was no rival when the serving began."""
     core = CoreParts(leaders=(1, 1), memory=2 * 1024, batch_size=1024, max_record_size=6 * 1024)
     for _ in range(2):
         core.send(CHUNK)
@@ -319,7 +319,7 @@ def test_queue_whose_partition_recovers_is_served_at_once(others: int) -> None:
 
 
 def test_memory_from_a_refused_batch_goes_to_the_longest_waiter() -> None:
-    """One answer refuses a batch of the partition for which the record waits, and acknowledges one of another's."""
+    """One response refuses a batch of the waiter's partition, and acknowledges one of another."""
     core = CoreParts(leaders=(1, 1), memory=8 * 1024, batch_size=1024)
     for _ in range(4):
         assert core.appender.append("t", CHUNK, None, 1, None, None, None) is not None

@@ -46,7 +46,7 @@ def test_batch_begins_small_and_grows_by_fours() -> None:
 
 
 def test_batch_that_cannot_be_begun_takes_no_memory() -> None:
-    """The machine has none left for what is kept of it; the next record goes."""
+    """The machine had no memory for the batch's own objects; the next record is accepted."""
     core = CoreParts()
 
     def exhaust() -> None:
@@ -65,7 +65,7 @@ def test_batch_that_cannot_be_begun_takes_no_memory() -> None:
 
 @pytest.mark.parametrize("last, capacity", [(15_000, 16384), (3000, 4096), (100, 1024)])
 def test_batch_starts_as_large_as_the_last_one_became(last: int, capacity: int) -> None:
-    """It need not grow again; nor does a partition in which less is going on keep what it took once."""
+    """The batch need not grow again; a partition with less traffic gives the memory up."""
     core = CoreParts()
     for size in (15_000, last):
         core.send(bytes(size))
@@ -101,7 +101,6 @@ def test_full_batch_is_queued_and_the_next_record_opens_another() -> None:
 
 
 def test_record_larger_than_a_batch_has_one_of_its_own() -> None:
-    """As long as `max.request.size` allows it."""
     core = CoreParts(batch_size=1024)
     core.send(b"v")
     core.send(bytes(5000))
@@ -125,7 +124,7 @@ def test_batch_that_cannot_grow_is_closed_not_failed() -> None:
 
 @pytest.mark.parametrize("batch_size", [0, 1, 60, 61, 100])
 def test_tiny_batch_size_means_one_record_a_batch(batch_size: int) -> None:
-    """As `batch.size=0` does in Kafka."""
+    """`batch.size=0` does the same in Kafka."""
     core = CoreParts(batch_size=batch_size)
     for _ in range(3):
         core.send(bytes(50))
@@ -179,7 +178,7 @@ def test_batch_is_ready_when_its_linger_is_over() -> None:
 
 
 def test_later_batch_of_a_partition_has_a_linger_of_its_own() -> None:
-    """Though the timer of the one before it was set for later."""
+    """The timer of the batch before it was set for later."""
     core = CoreParts(linger_s=0.010)
     core.send()
     core.pass_time(0.010)
@@ -242,7 +241,7 @@ def test_awaited_record_of_a_closed_batch_changes_nothing() -> None:
 
 
 def test_memory_short_makes_every_open_batch_ready() -> None:
-    """Half-empty ones would wait out their linger while callers wait for memory."""
+    """Half-empty batches would wait out their linger while callers wait for memory."""
     core = CoreParts(leaders=(1, 1), linger_s=60)
     core.send(partition=0)
     core.open_batches.hurry()
@@ -407,7 +406,7 @@ def test_record_that_no_batch_can_hold_is_refused() -> None:
 
 
 def test_refused_size_makes_later_batches_of_the_topic_smaller() -> None:
-    """Half of what the broker refused; never so small that nothing fits."""
+    """The limit is half of what the broker refused, and never so small that nothing fits."""
     core = CoreParts(batch_size=4096)
     core.open_batches.limits.refused("t", size=4000, uncompressed=4000)
     for _ in range(20):
@@ -457,7 +456,7 @@ def test_records_are_counted_in_open_and_closed_batches() -> None:
 
 
 def test_batch_has_room_for_its_header() -> None:
-    """What goes to the broker is no larger than `batch.size`."""
+    """The bytes that go to the broker are at most `batch.size`."""
     core = CoreParts(batch_size=1024)
     for _ in range(200):
         core.send(bytes(20))

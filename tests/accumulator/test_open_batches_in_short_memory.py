@@ -40,7 +40,7 @@ def queue_one(core: CoreParts) -> ProducerBatch:
 
 
 def test_open_batch_waits_to_grow_while_others_are_in_flight() -> None:
-    """They give memory back, and each small batch would cost as much work as a large one."""
+    """Batches in flight will return memory, and each small batch would cost as much work as a large one."""
     core = nearly_full(left=2048)
     queue_one(core)
     core.send(b"v")
@@ -73,7 +73,7 @@ def test_open_batch_is_sent_at_its_partitions_turn() -> None:
 
 
 def test_open_batch_does_not_linger_while_room_is_waited_for() -> None:
-    """Nor where no call waits, because each is refused."""
+    """The same holds where no call waits, because each is refused."""
     core = nearly_full(left=2048)
     queue_one(core)
     core.send(b"v")
@@ -100,7 +100,7 @@ def make_idle(core: CoreParts) -> None:
 
 @pytest.mark.parametrize("stop", [make_held_up, make_leaderless, make_idle])
 def test_partition_without_returns_takes_the_memory_left(stop: Callable[[CoreParts], None]) -> None:
-    """Its open batch is closed, and the next begins as small as need be."""
+    """The open batch is closed, and the next begins as small as it must."""
     core = nearly_full(left=4096)
     queue_one(core)
     core.send(bytes(1900))
@@ -125,7 +125,7 @@ def test_small_memory_is_not_kept_together_for_large_batches() -> None:
 
 
 def test_batch_begins_as_large_as_the_last_or_waits() -> None:
-    """While others of its partition are under way; a small one would have to grow at once."""
+    """The batch waits while others of its partition are in flight; a small one would have to grow at once."""
     core = nearly_full(left=BATCH + 2048)
     core.send(FULL)
     core.open_batches.close(core.queue(0))

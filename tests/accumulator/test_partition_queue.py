@@ -46,7 +46,7 @@ def confirm(core: CoreParts, connection: int = 1) -> None:
 
 
 def test_one_batch_is_sent_until_the_connection_has_confirmed() -> None:
-    """Else, at a broker without state, a rejected first batch is overtaken by its accepted successor."""
+    """At a broker without state a rejected first batch would be overtaken by its accepted successor."""
     core, _, batches = with_batches(8)
 
     assert send_all(core) == batches[:1]
@@ -200,7 +200,7 @@ def test_open_batch_waits_for_a_producer_id() -> None:
 
 
 def test_changing_partition_sends_only_ambiguous_batches() -> None:
-    """Under its old identity; what was never sent waits for the new one."""
+    """Ambiguous batches keep their old identity; unsent ones wait for the new one."""
     core, queue, batches = with_batches(4)
     confirm(core)
     for batch in send_all(core):
@@ -243,7 +243,7 @@ def test_new_epoch_waits_for_what_is_on_the_wire() -> None:
 
 
 def test_batch_whose_successor_was_acknowledged_is_overtaken() -> None:
-    """Sent again under a new identity it would be behind it in the log."""
+    """Sent again under a new identity the batch would be behind its successor in the log."""
     core, queue, batches = with_batches(4)
     confirm(core)
     send_all(core)
@@ -280,7 +280,7 @@ def test_batch_is_not_first_unresolved_behind_a_stamped_one(where: str) -> None:
 
 
 def test_oldest_batch_is_the_one_whose_deadline_comes_first() -> None:
-    """Wherever it is; one whose callers were told is not looked at again."""
+    """The batch is found in any state; one whose callers were notified is not looked at again."""
     core, queue, batches = with_batches(2)
     core.now += 1
     core.send()
@@ -295,7 +295,7 @@ def test_oldest_batch_is_the_one_whose_deadline_comes_first() -> None:
 
 
 def test_partition_is_held_up_from_its_first_failure_on() -> None:
-    """What is on the wire for the first time is about to give its memory back."""
+    """A batch on its first attempt is about to return its memory."""
     core, queue, batches = with_batches(1)
     send_next(core)
     assert (queue.is_stalled, queue.is_moving) == (False, True)
@@ -352,7 +352,7 @@ class StrictBroker:
     st.lists(st.sampled_from(["send", "send", "drain", "drain", "ack", "refuse", "change", "reconnect"]), min_size=9)
 )
 def test_log_has_batches_in_order_whatever_the_broker_answers(actions: list[str]) -> None:
-    """It takes some, refuses others, and the partition changes its epoch between."""
+    """The broker takes some batches, refuses others, and the partition changes its epoch between."""
     broker = StrictBroker()
 
     for action in actions:
@@ -375,7 +375,7 @@ def test_part_under_compression_waits_for_an_epoch_change() -> None:
 
 
 def test_partition_led_by_node_0_is_moving() -> None:
-    """It is about to give memory back: a record that waits for that memory gets a large batch."""
+    """The partition is about to return memory: a record that waits for that memory gets a large batch."""
     core = CoreParts(leaders=(0,))
     core.send()
     core.open_batches.close(core.queue())

@@ -119,7 +119,7 @@ def test_no_connection_is_never_confirmed() -> None:
 
 
 def test_doubt_ends_the_confirmation() -> None:
-    """An error answer, a lost connection, another leader."""
+    """An error response, a lost connection and another leader each cause doubt."""
     partition = PartitionIdentity(producer_of())
     partition.acknowledge(batch_of(partition.stamp(1)), 0, NOW)
 
@@ -159,7 +159,7 @@ def test_late_acknowledgement_does_not_confirm_a_new_epoch() -> None:
 
 
 def test_highest_acknowledged_order_never_falls() -> None:
-    """A late answer to an earlier batch does not take it back."""
+    """A late response to an earlier batch does not lower it."""
     partition = PartitionIdentity(producer_of())
     for order in (5, 3):
         partition.acknowledge(batch_of(partition.stamp(1), order=order), order, NOW)
@@ -176,7 +176,7 @@ def has_seen(partition: PartitionIdentity, offset: int, batch: ProducerBatch) ->
 
 
 def test_offset_given_before_is_a_repetition() -> None:
-    """On the connection that gave it: the broker took the batch for a copy."""
+    """The broker took the batch for a duplicate, on the connection that gave the offset."""
     partition = PartitionIdentity(producer_of())
     first = batch_of(partition.stamp(1))
     partition.acknowledge(first, 10, NOW)
@@ -196,7 +196,7 @@ def test_offset_with_another_time_is_no_repetition() -> None:
 
 
 def test_duplicate_has_the_log_append_time() -> None:
-    """It is the time that was answered before, not the present one, nor that of the records."""
+    """The time is the one of the first response, neither the current time nor that of the records."""
     partition = PartitionIdentity(producer_of())
     first = batch_of(partition.stamp(1))
     partition.acknowledge(first, 10, NOW, log_append_time=5000)
@@ -224,7 +224,7 @@ def test_unknown_offset_is_never_a_repetition() -> None:
 
 
 def test_offset_that_another_log_gave_is_no_repetition() -> None:
-    """A leader elected with a shorter log gives offsets again: a first attempt must not be taken for a copy."""
+    """A leader elected with a shorter log reuses offsets: a first attempt must not be taken for a duplicate."""
     partition = PartitionIdentity(producer_of())
     for offset in (0, 1):
         partition.acknowledge(batch_of(partition.stamp(1)), offset, NOW)
@@ -286,7 +286,7 @@ def test_changing_offsets_of_the_old_epoch_are_forgotten() -> None:
 
 
 def test_last_epoch_is_followed_by_a_new_producer_id() -> None:
-    """32767 is the highest there is."""
+    """32767 is the highest epoch."""
     producer = producer_of(epoch=LAST_EPOCH - 1)
     partition = PartitionIdentity(producer)
     partition.stamp(1)
@@ -325,7 +325,7 @@ def test_new_producer_id_is_not_given_up_for_an_old_ones_trouble() -> None:
 
 
 def test_partition_whose_log_is_another_one_begins_a_new_epoch() -> None:
-    """Its topic was deleted and made again; one that was never used has nothing to change."""
+    """The topic was deleted and created again; an unused partition has nothing to change."""
     used, unused = PartitionIdentity(producer_of()), PartitionIdentity(producer_of())
     used.stamp(1)
 
@@ -357,7 +357,7 @@ def test_no_sequence_is_ever_given_twice(steps: list[tuple[int, int | None]]) ->
 
 @pytest.mark.parametrize("verb", ["abandon", "leave_gap"])
 def test_batch_that_failed_changes_the_epoch_of_its_partition(verb: str) -> None:
-    """Without a transactional id a partition is always in what there is to be in."""
+    """Without a transactional id `is_send_allowed` is always true."""
     partition = PartitionIdentity(producer_of())
     assert partition.is_send_allowed
     batch = batch_of(partition.stamp(1))

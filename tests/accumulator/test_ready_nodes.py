@@ -84,7 +84,7 @@ def test_partition_without_a_leader_is_remembered() -> None:
 
 
 def test_withdrawn_partition_stands_nowhere() -> None:
-    """Its leader is about to change; one that stood nowhere does as before."""
+    """The leader is about to change; a partition that was not queued stays so."""
     ready, led, lost, idle = ReadyNodes(), partition(0), partition(1, None), partition(2)
     ready.offer(led)
     ready.offer(lost)

@@ -40,7 +40,7 @@ def test_request_has_only_what_its_node_leads() -> None:
 
 
 def test_request_ends_where_its_size_would_be_exceeded() -> None:
-    """The partition that found no room is first in the next."""
+    """The partition that found no room is first in the next request."""
     core = CoreParts(leaders=(1, 1, 1), max_request_size=3000)
     for partition in range(3):
         close_one(core, partition, size=1200)
@@ -95,7 +95,7 @@ def test_room_on_the_wire_is_used_as_soon_as_there_is_some() -> None:
 
 
 def test_drained_batch_knows_where_it_went() -> None:
-    """For the order across reconnects, and for the leader it was sent to."""
+    """The connection keeps order across reconnects; the leader is the one the batch was sent to."""
     core = CoreParts()
     close_one(core)
 
@@ -119,7 +119,7 @@ def test_open_batch_is_closed_when_it_is_drained() -> None:
 
 
 def test_partition_is_offered_only_by_what_happens_to_it() -> None:
-    """Ten thousand idle ones are not looked at: a request never sees them."""
+    """A request never looks at ten thousand idle partitions."""
     core = CoreParts(leaders=(1,) * 10_000)
     close_one(core, 7)
 
@@ -222,7 +222,7 @@ def sealing() -> CoreParts:
 
 
 def test_batch_is_sealed_before_it_is_sent() -> None:
-    """The partition waits for it; then it is offered again."""
+    """The partition waits for the compression; then it is offered again."""
     core = sealing()
     close_one(core, size=5000)
     close_one(core)
@@ -261,7 +261,7 @@ def test_sealed_batch_is_not_sealed_again_for_its_next_attempt() -> None:
 
 
 def test_batch_that_ended_while_sealed_gives_memory_back() -> None:
-    """The thread that compressed it owned it until then."""
+    """The compressing thread owned the memory until then."""
     core = sealing()
     close_one(core)
     core.drain()
@@ -278,7 +278,7 @@ def test_batch_that_ended_while_sealed_gives_memory_back() -> None:
 
 
 def test_unfinished_are_all_that_were_accepted_and_have_no_end() -> None:
-    """Open, queued and on the wire; for the close of a producer."""
+    """`close` needs the open, queued and sent batches."""
     core = CoreParts(leaders=(1, 2))
     close_one(core, 0)
     on_wire = core.drain()

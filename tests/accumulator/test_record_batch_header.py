@@ -101,5 +101,5 @@ def test_header_equals_the_references(records: list[Record], identity: BatchIden
     [(0, 1, 1), (MAX_SEQUENCE - 1, 1, MAX_SEQUENCE), (MAX_SEQUENCE, 1, 0), (MAX_SEQUENCE - 2, 5, 2)],
 )
 def test_sequence_wraps_after_the_last_positive_number(sequence: int, count: int, after: int) -> None:
-    """As in Kafka's DefaultRecordBatch.incrementSequence."""
+    """Kafka's DefaultRecordBatch.incrementSequence does the same."""
     assert sequence_after(sequence, count) == after

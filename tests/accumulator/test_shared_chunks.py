@@ -17,7 +17,7 @@ def lend(pool: BufferPool, size: int) -> Chunk:
 
 
 def test_shared_chunk_is_exchanged_for_one_holder_alone() -> None:
-    """It stays for the others, and both count; without room for both nothing happens."""
+    """The shared chunk stays for the other parts, and both count; without room for both nothing happens."""
     pool = BufferPool(4096, 2048, on_return=lambda: None)
     chunk = pool.try_lend(2048, None)
     assert chunk is not None
@@ -56,7 +56,7 @@ def test_last_holder_of_a_shared_chunk_exchanges_it_as_its_own() -> None:
 
 
 def test_chunk_read_by_a_transport_stays_lent() -> None:
-    """Its bytes count until the transport lets go, so there is no room for others in a full memory."""
+    """The bytes count until the transport lets go, so a full memory has no room for others."""
     pool = pool_of(BATCH)
     chunk = lend(pool, BATCH)
     pool.share(chunk, 2)
@@ -81,7 +81,7 @@ def test_copy_of_a_shared_chunk_takes_no_memory_beyond_the_bound() -> None:
 
 
 def test_part_unpacked_beside_full_memory_is_compressed_there() -> None:
-    """Uncompressed it would be too large for the broker once more."""
+    """Uncompressed, the part would be too large for the broker again."""
     pool = pool_of(4 * BATCH)
     while pool.try_lend(BATCH, None) is not None:
         pass

@@ -84,7 +84,7 @@ def test_partitions_that_join_keep_those_that_were_there() -> None:
 
 
 def test_topic_missing_in_metadata_keeps_its_partitions() -> None:
-    """Under another identity brokers could take its next records for copies of old ones."""
+    """Under another identity brokers could take its next records for duplicates of old ones."""
     partitions, moves = in_use()
     known = cluster_of((1,))
     partitions.update(known)
@@ -123,7 +123,7 @@ def test_leaderless_partition_is_not_chosen_while_others_lead() -> None:
 
 @pytest.mark.parametrize("leaders", [(1, -1, 1), (2, -1, -1, -1, -1, -1, 2), (1, *(-1,) * 60, 1)])
 def test_records_of_leaderless_partitions_spread_evenly(leaders: tuple[int, ...]) -> None:
-    """Each that has one is as likely as the others, however few they are."""
+    """Each partition with a leader is equally likely, however few they are."""
     partitions, _ = in_use()
     partitions.update(cluster_of(leaders))
 
@@ -142,7 +142,7 @@ def test_some_partition_is_chosen_although_none_has_a_leader() -> None:
 
 @pytest.mark.parametrize("is_adaptive", [True, False])
 def test_busy_partition_is_chosen_less_often_if_adaptive(*, is_adaptive: bool) -> None:
-    """Of two at random the shorter queue (KIP-794)."""
+    """KIP-794: of two partitions at random the one with the shorter queue."""
     core = CoreParts(leaders=(1, 1))
     core.send(partition=0)
     core.flush()
@@ -192,7 +192,7 @@ def test_keyless_records_leave_a_partition_that_refuses_them(*, is_adaptive: boo
 
 
 def test_keyless_records_stay_through_a_short_pause() -> None:
-    """A transaction would write to one partition more each time that markers are waited for."""
+    """Each further partition would be one more for a transaction's markers."""
     core = CoreParts(leaders=(1,) * 10, linger_s=0.0)
     first = partition_of(core.send(partition=None))
 
@@ -209,7 +209,7 @@ def nobody_waits(slot: OpenPartition) -> bool:
 
 
 def test_candidates_are_one_a_leader() -> None:
-    """Memory that one leader has no share of, another may have."""
+    """Another leader may have a share of memory where one has none left."""
     partitions, _ = in_use()
     partitions.update(cluster_of((1, 1, 2, 2, 3, -1)))
 
@@ -258,7 +258,7 @@ def test_last_choice_is_tried_first_while_its_batch_is_open() -> None:
 
 
 def test_keyless_records_follow_to_where_there_is_room() -> None:
-    """Else each of them would stand in line: the partition chosen for a batch's worth of them had no memory."""
+    """Else each record would wait: the partition chosen for a batch's worth of them had no memory."""
     core = CoreParts(leaders=(1,) * 30)
     partitions, topic = core.accumulator.partitions, core.appender.topics["t"]
     partitions.note_chosen(topic, partitions.slot(topic, 0))
@@ -272,7 +272,7 @@ def test_keyless_records_follow_to_where_there_is_room() -> None:
 
 
 def test_choice_that_is_noted_again_lasts_no_longer_for_it() -> None:
-    """A batch's worth of bytes, then the next partition."""
+    """After a batch's worth of bytes the next partition is chosen."""
     core = CoreParts(leaders=(1,) * 30)
     partitions, topic = core.accumulator.partitions, core.appender.topics["t"]
     found = set()
@@ -284,7 +284,7 @@ def test_choice_that_is_noted_again_lasts_no_longer_for_it() -> None:
 
 
 def test_last_choice_is_tried_no_more_once_it_has_no_leader() -> None:
-    """Although its batch is open: who waits there would wait for a leader too."""
+    """Its batch is open, but a record in it would wait for a leader."""
     core = CoreParts(leaders=(1, 2, 3))
     partitions, topic = core.accumulator.partitions, core.appender.topics["t"]
     core.send(partition=1)
@@ -330,7 +330,7 @@ def test_choice_ends_with_a_batch_after_a_tenth_of_a_second() -> None:
 
 
 def test_choice_ends_by_bytes_when_not_adaptive_or_transactional() -> None:
-    """As it was asked to; and each partition more would be one more to end the transaction in."""
+    """A transaction would have to end in each further partition."""
     plain = CoreParts(leaders=[1] * 50, linger_s=0, is_adaptive=False)
     transactional = CoreParts(leaders=[1] * 50, linger_s=0)
     transactional.open_batches.on_opened = lambda _: None
@@ -339,7 +339,7 @@ def test_choice_ends_by_bytes_when_not_adaptive_or_transactional() -> None:
 
 
 def test_choice_that_is_old_ends_no_batch_before_its_linger() -> None:
-    """Batches are as full as they would be: the next one goes elsewhere, not the next record."""
+    """Batches stay full: the next batch goes elsewhere, not the next record."""
     core = CoreParts(leaders=[1] * 50, linger_s=0.3)
     places = set()
     for _ in range(4):
@@ -384,7 +384,7 @@ def test_partition_that_stuck_and_is_gone_is_no_place_any_more() -> None:
 
 
 def test_partition_that_is_gone_is_on_the_wire_until_the_answer() -> None:
-    """A transaction's end must not overtake what may still be written, should the topic get as many again."""
+    """A transaction's end must not overtake records that may still be written."""
     core = CoreParts(leaders=(1, 1))
     core.send(partition=1)
     core.open_batches.close_all()
@@ -398,7 +398,7 @@ def test_partition_that_is_gone_is_on_the_wire_until_the_answer() -> None:
 
 
 def test_topic_recreated_while_forgotten_is_another_topic() -> None:
-    """Else the keys that belonged to partitions which are gone would never be delivered again."""
+    """Else the keys of removed partitions would never be delivered again."""
     partitions, moves = in_use()
     known = cluster_of((1, 1, 1))
     partitions.update(known)
@@ -413,7 +413,7 @@ def test_topic_recreated_while_forgotten_is_another_topic() -> None:
 
 @pytest.mark.parametrize("producer_id", [7, None], ids=["with an id", "without"])
 def test_another_cluster_has_other_logs_and_gives_other_ids(producer_id: int | None) -> None:
-    """The id may be another producer's there; topics that the first answer does not name have no leader yet."""
+    """The id may be another producer's there; topics missing in the first response have no leader yet."""
     identity = ProducerIdentity(is_enabled=True)
     partitions, moves = in_use(identity=identity)
     here, also_here = cluster_of((1, 1, 1)), cluster_of((1,), topic="u")
@@ -443,7 +443,7 @@ def test_cluster_that_learns_its_id_is_no_other_one() -> None:
 
 @pytest.mark.parametrize("before, after", [(bytes(16), b"x" * 16), (b"x" * 16, bytes(16))], ids=["learned", "lost"])
 def test_topic_id_that_was_not_known_is_no_other_topic(before: bytes, after: bytes) -> None:
-    """Old brokers give none; a rolling upgrade shows both."""
+    """Old brokers give no topic id; a rolling upgrade shows both."""
     partitions, moves = in_use()
     partitions.update(cluster_of((1,), topic_id=before))
 
@@ -454,7 +454,7 @@ def test_topic_id_that_was_not_known_is_no_other_topic(before: bytes, after: byt
 
 @pytest.mark.parametrize("is_forgotten", [False, True], ids=["followed", "forgotten"])
 def test_topic_without_an_id_with_fewer_partitions_is_new(*, is_forgotten: bool) -> None:
-    """No topic loses partitions; those that come back go on under their own identities, which a broker may know."""
+    """A topic never loses partitions; those that come back keep their identities, which a broker may know."""
     partitions, moves = in_use()
     known = cluster_of((1, 1, 1), topic_id=NO_TOPIC_ID)
     partitions.update(known)
@@ -474,7 +474,7 @@ def test_topic_without_an_id_with_fewer_partitions_is_new(*, is_forgotten: bool)
 
 
 def test_topic_with_the_same_id_and_fewer_partitions_is_the_same() -> None:
-    """It was forgotten, and then described by a broker that is behind."""
+    """The topic was forgotten, and then described by a broker that is behind."""
     partitions, moves = in_use()
     known = cluster_of((1, 1, 1))
     partitions.update(known)

@@ -83,7 +83,7 @@ def test_answer_leads_to_the_state_of_the_table(name: str, code: int, version: s
 
 @pytest.mark.parametrize("name, code, version, state", [row for row in ROWS if row[1] in FORGOTTEN])
 def test_unknown_identity_has_one_error(name: str, code: int, version: str, state: State) -> None:  # noqa: PLR0917
-    """The error says what to do, and which setting of the brokers is behind it."""
+    """The error says what to do, and names the broker setting behind it."""
     scene = at(name, VERSIONS[version])
 
     scene.do(name, code)
@@ -95,7 +95,7 @@ def test_unknown_identity_has_one_error(name: str, code: int, version: str, stat
 
 @on_both()
 def test_unknown_identity_in_an_abort_is_fatal(version: int) -> None:
-    """V2: a leader with a newer epoch has answered Produce with 47, which is abortable, and has not asked."""
+    """V2: a leader with a newer epoch answers Produce with 47 without asking the coordinator."""
     scene = Scene(version=version).begun(0)
     scene.manager.fail_transaction(BrokerError("newer", code=47))
     scene.manager.abort()
@@ -156,7 +156,7 @@ def test_identity_that_was_made_anew_is_not_taken(version: int) -> None:
 
 @pytest.mark.parametrize("epoch, state", [(32_765, FATAL), (32_766, State.READY), (32_767, State.READY)])
 def test_another_producer_id_is_taken_when_epochs_run_out(epoch: int, state: State) -> None:
-    """As a coordinator that knows the identity answers from 32,766 on."""
+    """A coordinator that knows the identity gives a new id from epoch 32,766 on."""
     scene = Scene(version=0).ready()
     scene.identity.assign(77, epoch)
     scene.begun(0)
@@ -202,7 +202,7 @@ def test_producer_idle_before_an_upgrade_may_be_forgotten() -> None:
 
 @on_both()
 def test_cluster_that_is_another_one_does_not_know_the_producer(version: int) -> None:
-    """It may be a copy of the first, with what a successor has committed there. Java's next request gets 49, too."""
+    """The cluster may be a replica with a successor's commits. Java's next request gets 49, too."""
     scene = Scene(version=version).ready()
     scene.identity.discard(77)
 
@@ -234,7 +234,7 @@ def test_produce_of_an_unknown_transactional_identity_is_fatal(*, is_transaction
 @pytest.mark.parametrize("code", [45, 47, 48, 59, 120])
 @pytest.mark.parametrize("is_transactional", [True, False])
 def test_produce_refused_by_a_leader_alone_is_not_fatal(code: int, *, is_transactional: bool) -> None:
-    """A leader forgets producers early; the abort that follows asks the coordinator. Idempotent: renewed."""
+    """A leader forgets producers early; the abort that follows asks the coordinator. Idempotent ones are renewed."""
     policy = Policy(acks=-1, is_idempotent=True, retries=5, is_transactional=is_transactional)
 
     outcome = decide(refused_with(code), BatchFacts(attempts=1, records=2), policy)

@@ -55,7 +55,7 @@ def test_record_that_cannot_wait_leaves_no_shortage_behind() -> None:
 
 
 def test_record_does_not_overtake_waiters_of_its_partition() -> None:
-    """Although it would fit: the large one before it came first."""
+    """The record would fit, but the large one before it came first."""
     core = full()
     large = core.wait_in_line(b"x" * 3000)
     small = core.wait_in_line(b"s")
@@ -91,7 +91,7 @@ def test_keyless_append_does_not_overtake_a_keyless_waiter() -> None:
 
 
 def test_keyless_record_goes_where_there_is_room() -> None:
-    """Not to the node that answers nothing, wherever it would have gone first."""
+    """The silent node's partition is skipped, also if it would have been first."""
     core = full(leaders=(1, 2))
     records = [core.wait_in_line(b"x", partition=None) for _ in range(3)]
 
@@ -111,7 +111,7 @@ def test_silent_node_does_not_delay_records_of_others() -> None:
 
 
 def test_stalled_partition_leaves_its_nodes_reserve_to_others() -> None:
-    """Its retries may go on for minutes, and all that is sent to it meanwhile stays in the buffer."""
+    """Its retries may take minutes, and everything that is sent to it meanwhile stays in the buffer."""
     core = CoreParts(leaders=(1, 1), memory=8 * 1024, batch_size=1024, max_record_size=6 * 1024)
     core.send(CHUNK)
     core.flush()
@@ -158,7 +158,7 @@ def test_earliest_call_of_all_nodes_is_served_first() -> None:
 
 
 def test_large_record_is_not_starved_by_small_ones() -> None:
-    """It has the first claim on the memory that comes back, also before new calls."""
+    """The large record has the first claim on returned memory, also before new calls."""
     core = full(leaders=(1, 1))
     large = core.wait_in_line(b"x" * 5000, partition=0)
 
@@ -233,7 +233,7 @@ def test_no_memory_is_reserved_once_the_last_waiter_left(leave: str) -> None:
 
 
 def test_leader_is_wanted_for_nobody_who_has_left() -> None:
-    """The empty line of a partition without one stays until the next is served."""
+    """The empty queue of a leaderless partition stays until the next is served."""
     core = full(leaders=(-1,))
     record = core.wait_in_line(b"1")
     assert core.lines.leaderless_topics == {"t"}
@@ -253,7 +253,7 @@ def test_records_of_a_topic_that_becomes_known_keep_their_order() -> None:
 
 
 def test_partitioner_that_fails_late_fails_its_record_alone() -> None:
-    """It is the user's own code: the producer and the records behind it go on."""
+    """The partitioner is the user's code: the producer and the records behind it go on."""
     core = CoreParts(leaders=())
     bad, good = core.wait_in_line(b"bad"), core.wait_in_line(b"good")
     bad.choose_partition = lambda: 1 // 0
@@ -277,7 +277,7 @@ def test_error_of_a_partitioner_that_is_ours_keeps_its_class() -> None:
 
 
 def test_caller_is_told_once_when_its_record_leaves_the_line() -> None:
-    """For a place, a failure, or because it gave up."""
+    """A record leaves for a place in a batch, by a failure, or because its caller gave up."""
     core = full()
     told: list[int] = []
     records = [core.wait_in_line(CHUNK) for _ in range(3)]
@@ -323,7 +323,7 @@ def test_failing_all_leaves_nobody_in_line() -> None:
 
 
 def test_waiting_record_keeps_its_flush_generation() -> None:
-    """A flush called after it waits for it, wherever it is."""
+    """A flush called after the record waits for it, wherever it is."""
     core = full()
     record = core.wait_in_line(b"x")
     generation = core.flush()
@@ -350,7 +350,7 @@ def test_flushed_record_does_not_linger_once_its_topic_is_known() -> None:
 
 
 def test_withdrawn_front_record_does_not_serve_its_queue_early() -> None:
-    """The next of its line competes with its own place in the order of calls."""
+    """The next record of its queue competes with its own place in the order of calls."""
     core = full(leaders=(1, 1), chunks=4)
     first: WaitingRecord = core.wait_in_line(CHUNK, partition=0)
     second = core.wait_in_line(CHUNK, partition=1)
@@ -427,7 +427,7 @@ def test_records_nobody_awaits_are_bounded(size: int, count: int) -> None:
 
 @pytest.mark.parametrize("topic, exhausted", [("t", 1), ("nowhere", 0)], ids=["memory", "metadata"])
 def test_memory_is_exhausted_for_those_that_need_it(topic: str, exhausted: int) -> None:
-    """A record refused among others that wait for metadata was not dropped for want of memory."""
+    """A refused record among others that wait for metadata was not dropped for want of memory."""
     core = full()
     late = not_in_line(core, 1, topic=topic)
     for _ in range(1000):
@@ -453,7 +453,7 @@ def test_records_that_somebody_awaits_are_not_bounded() -> None:
 
 
 def test_record_whose_caller_waits_for_room_is_not_counted() -> None:
-    """`enqueue` waits itself."""
+    """`enqueue` itself waits for room."""
     core = CoreParts(leaders=())
     for _ in range(1000):
         core.wait_in_line(is_counted=False)

@@ -14,7 +14,7 @@ def appended(core: CoreParts, value: bytes) -> Delivery | None:
 
 
 def test_partitioned_record_queues_behind_an_unpartitioned_one() -> None:
-    """It may be the same one; and who waits behind that one is waited for as well."""
+    """The unpartitioned record may go to the same partition, so everything behind it waits, too."""
     core = CoreParts()
     chosen = core.wait_in_line(b"1", partition=None, choose_partition=lambda: 0)
     given = core.wait_in_line(b"2")
@@ -42,7 +42,7 @@ def test_who_leaves_holds_nobody_back(is_late: bool) -> None:  # noqa: FBT001  #
 
 
 def test_partitioner_that_sends_is_waited_behind() -> None:
-    """What it sends comes while those before it are still joining the lines of their partitions."""
+    """The partitioner's own record comes while earlier ones are still joining their partitions' queues."""
     core = CoreParts()
     sent = []
 
@@ -61,7 +61,7 @@ def test_partitioner_that_sends_is_waited_behind() -> None:
 
 @pytest.mark.parametrize("code, is_asked", [(3, True), (5, False)])
 def test_error_of_an_unknown_topic_asks_whether_it_exists(code: int, *, is_asked: bool) -> None:
-    """Of one that is being created, or has no leader yet, brokers say something else."""
+    """Brokers answer differently for a topic that is being created, or has no leader yet."""
     trouble = BrokerError.of(code, "what brokers answer", retriable=True)
 
     assert ("does the topic exist?" in str(still_unknown("t", "max_block_ms=1", trouble))) is is_asked

@@ -21,7 +21,6 @@ def refuse(cluster: FakeCluster, *, times: int | None = 1) -> None:
 
 
 async def test_is_a_future(producer: Producer) -> None:
-    """As far as asyncio asks."""
     delivery = producer.send("orders", b"v")
 
     assert asyncio.isfuture(delivery)
@@ -46,7 +45,7 @@ async def test_result_before_the_end_is_an_invalid_state(producer: Producer) -> 
 
 
 async def test_result_of_a_failed_one_raises(producer: Producer, one_broker: FakeCluster) -> None:
-    """Each time an instance of its own, so that tracebacks do not pile up."""
+    """Each raise has an instance of its own, so that tracebacks do not pile up."""
     refuse(one_broker)
     delivery = producer.send("orders", b"v")
 
@@ -86,7 +85,7 @@ async def test_gather_raises_the_first_failure(producer: Producer, one_broker: F
 
 
 async def test_gather_returns_exceptions(producer: Producer, one_broker: FakeCluster) -> None:
-    """In place; and flush has nothing to add, for they were looked at."""
+    """Exceptions are in their places; flush raises nothing, because they were retrieved."""
     refuse(one_broker)
     results = await asyncio.gather(
         producer.send("orders", b"bad", partition=0),
@@ -257,7 +256,7 @@ async def test_callback_that_raises_goes_to_the_loops_handler(producer: Producer
 
 
 async def test_awaiting_in_a_task_group(producer: Producer) -> None:
-    """With the true coroutine function, and with coroutines around it."""
+    """`create_task` takes the delivery's coroutine function, and coroutines around it."""
 
     async def sends(value: bytes) -> RecordMetadata:
         return await producer.send("orders", value, partition=0)
@@ -283,7 +282,6 @@ async def test_failure_in_a_task_group_cancels_the_others(producer: Producer, on
 
 
 async def test_run_coroutine_threadsafe(producer: Producer) -> None:
-    """From another thread, with the true coroutine function, and with `send_threadsafe`."""
     loop = asyncio.get_running_loop()
 
     def elsewhere() -> list[int]:
@@ -315,7 +313,7 @@ async def test_timestamp_is_the_brokers_where_it_appends_its_own(producer: Produ
 
 
 async def test_awaiting_ends_the_linger(one_broker: FakeCluster) -> None:
-    """Also by gather, wait and callbacks; of this record's batch alone."""
+    """gather, wait and callbacks end it, too; only for this record's batch."""
     async with Producer(one_broker.bootstrap_servers, linger_ms=60_000, delivery_timeout_ms=120_000) as slow:
         await asyncio.wait_for(slow.send("orders", b"v"), 30)
         await asyncio.wait_for(asyncio.gather(slow.send("orders", b"v")), 30)

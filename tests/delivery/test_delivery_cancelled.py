@@ -56,7 +56,7 @@ async def test_cancelled_task_ends_that_wait_alone(producer: Producer, one_broke
 
 
 async def test_timeout_returns_in_the_same_turn(producer: Producer, one_broker: FakeCluster) -> None:
-    """Cancelling reaches the waiter as fast as with a future: after two turns of the loop."""
+    """The waiter is cancelled as fast as with a future: after two turns of the loop."""
     one_broker.faults.stall(PRODUCE)
     delivery = producer.send("orders", b"v")
     waiting = asyncio.create_task(offset_of(delivery))
@@ -69,7 +69,7 @@ async def test_timeout_returns_in_the_same_turn(producer: Producer, one_broker: 
 
 
 async def test_cancelled_scope_costs_no_turns(producer: Producer, one_broker: FakeCluster) -> None:
-    """An anyio scope re-delivers its cancelling for as long as the task does not end; here it ends at once."""
+    """An anyio scope cancels again until the task ends; here the task ends at once."""
     one_broker.faults.stall(PRODUCE)
     delivery = producer.send("orders", b"v")
     loop = asyncio.get_running_loop()
@@ -93,7 +93,7 @@ async def test_cancelled_scope_costs_no_turns(producer: Producer, one_broker: Fa
 
 
 async def test_loop_is_idle_while_a_scope_waits(producer: Producer, one_broker: FakeCluster) -> None:
-    """And after it was cancelled: no turn but those of the test's own sleeping."""
+    """No turn but those of the test's own sleeping, also after the cancellation."""
     one_broker.faults.stall(PRODUCE)
     delivery = producer.send("orders", b"v")
     async with anyio.create_task_group() as group:
@@ -105,7 +105,7 @@ async def test_loop_is_idle_while_a_scope_waits(producer: Producer, one_broker: 
 
 
 async def test_cancel_is_asyncios(producer: Producer, one_broker: FakeCluster) -> None:
-    """True once, callbacks run, the message arrives; then False; the record goes on."""
+    """True once, with the message, and callbacks run; then False. The record is sent all the same."""
     stall = one_broker.faults.stall(PRODUCE)
     delivery = producer.send("orders", b"v", partition=0)
     seen: list[object] = []
@@ -125,7 +125,7 @@ async def test_cancel_is_asyncios(producer: Producer, one_broker: FakeCluster) -
 
 
 async def test_cancel_calls_back_in_the_context_that_was_given(producer: Producer, one_broker: FakeCluster) -> None:
-    """As the end of a delivery does: there the user keeps the name of a request, or its trace."""
+    """The context may hold the name of a request, or its trace, as at the end of a delivery."""
     name = contextvars.ContextVar("name", default="unset")
     seen: list[str] = []
     context = contextvars.copy_context()
@@ -221,7 +221,7 @@ async def test_send_cancelled_recalls_nothing(producer: Producer, one_broker: Fa
 
 @pytest.mark.parametrize("verb", ["enqueue", "send_and_wait"])
 async def test_waiting_verb_cancelled_withdraws(producer: Producer, one_broker: FakeCluster, verb: str) -> None:
-    """While the record waits for its topic: it is not written, and holds nothing back."""
+    """The record still waits for its topic: it is not written, and blocks no other."""
     waiting = asyncio.create_task(getattr(producer, verb)("orders", b"withdrawn", partition=0))
     other = asyncio.create_task(getattr(producer, verb)("orders", b"stays", partition=0))
     await asyncio.sleep(0)

@@ -90,7 +90,6 @@ async def test_endpoint_in_a_thread_may_use_send_threadsafe(client: httpx.AsyncC
 
 
 async def test_start_soon_takes_the_coroutine_function(producer: Producer, one_broker: FakeCluster) -> None:
-    """Of anyio's task groups."""
     async with anyio.create_task_group() as group:
         group.start_soon(producer.send_and_wait, "orders", b"one")
         group.start_soon(producer.enqueue, "orders", b"two")
@@ -112,7 +111,7 @@ async def test_verb_from_another_thread_is_refused(producer: Producer, one_broke
 
 @pytest.mark.parametrize("verb", ["enqueue", "send_and_wait", "flush", "close", "start", "partitions_for"])
 async def test_coroutine_on_another_threads_loop_is_refused(producer: Producer, verb: str) -> None:
-    """A second event loop, as asyncio.run makes one in a thread."""
+    """asyncio.run in a thread makes such a second event loop."""
     arguments = {"enqueue": ("orders", b"v"), "send_and_wait": ("orders", b"v"), "partitions_for": ("orders",)}
 
     def elsewhere() -> None:
@@ -140,7 +139,7 @@ async def test_threads_that_wait_get_their_metadata(producer: Producer) -> None:
 
 
 async def test_errors_of_send_threadsafe_come_by_its_future(producer: Producer) -> None:
-    """Also those of arguments; a producer that takes nothing any more says so at the call."""
+    """Errors of arguments, too; a closed producer raises at the call."""
     with pytest.raises(TypeError, match="partition"):
         await asyncio.wrap_future(producer.send_threadsafe("orders", b"v", partition=0.0))  # type: ignore[arg-type]
     await producer.close()

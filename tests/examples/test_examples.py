@@ -66,7 +66,7 @@ async def test_worker_delivers_everything_when_told_to_stop(cluster: FakeCluster
 
 
 async def test_worker_without_a_broker_ends_before_it_is_killed() -> None:
-    """Kubernetes gives 30 s from SIGTERM on, also to one that has not got beyond its start."""
+    """Kubernetes gives 30 s from SIGTERM on, also to a worker that is still starting."""
     process = await started("worker.py", "127.0.0.1:1")
     await asyncio.sleep(1)
 
@@ -129,7 +129,7 @@ async def test_idle_service_is_healthy_without_connections(cluster: FakeCluster)
 
 
 async def test_service_says_come_back_later_when_the_buffer_is_full(cluster: FakeCluster) -> None:
-    """What was accepted before is delivered as soon as the brokers go on; what was refused is not there."""
+    """Accepted records are delivered once the brokers go on; refused ones are not."""
     cluster.create_topic("orders", 1, configs={"min.insync.replicas": "2"})
     app = service(cluster.bootstrap_servers, buffer_memory=65_536, batch_size=16_384, max_block_ms=200)
     async with app.router.lifespan_context(app), client_of(app) as client:

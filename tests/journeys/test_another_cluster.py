@@ -30,7 +30,7 @@ async def another_in_place_of(cluster: FakeCluster, profile: str) -> AsyncIterat
 @pytest.mark.parametrize("profile", ["4.3.1", "3.9.1", "2.4"])
 @in_virtual_time
 async def test_same_producer_id_from_two_clusters_loses_no_record(profile: str) -> None:
-    """Under one id a broker takes the records of either for copies of the other's, or refuses the other's."""
+    """Under one id a broker takes the records of either for duplicates of the other's, or refuses them."""
     async with (
         FakeCluster(1, topics={"orders": 1}, cluster_id="here", profile=profile) as here,
         Producer(here.bootstrap_servers, linger_ms=0) as producer,
@@ -52,7 +52,7 @@ async def test_same_producer_id_from_two_clusters_loses_no_record(profile: str) 
 @pytest.mark.parametrize("profile", ["4.3.1", "3.9.1"])
 @in_virtual_time
 async def test_transaction_of_another_cluster_is_not_committed(profile: str) -> None:
-    """Half of it would be missing; and the other cluster cannot tell whether the producer was fenced in the first."""
+    """Half of it would be missing; and the other cluster does not know whether the producer was fenced."""
     async with (
         FakeCluster(1, topics={"orders": 1}, cluster_id="here", profile=profile) as here,
         Producer(here.bootstrap_servers, linger_ms=0, transactional_id="billing-1") as producer,
@@ -77,7 +77,7 @@ async def test_transaction_of_another_cluster_is_not_committed(profile: str) -> 
 @pytest.mark.parametrize("profile", ["4.3.1", "3.9.1", "2.4"])
 @in_virtual_time
 async def test_one_id_in_both_clusters_commits_no_foreign_record(profile: str) -> None:
-    """The other one's transaction would be committed with a record of this one in it."""
+    """The other producer's transaction would be committed with a record of this one in it."""
     async with (
         FakeCluster(1, topics={"orders": 1}, cluster_id="here", profile=profile) as here,
         Producer(here.bootstrap_servers, linger_ms=0, transactional_id="billing-1") as producer,
@@ -97,7 +97,7 @@ async def test_one_id_in_both_clusters_commits_no_foreign_record(profile: str) -
 
 @in_virtual_time
 async def test_transactions_use_the_features_of_the_new_cluster() -> None:
-    """What clusters have agreed on is numbered by each for itself: a younger one must not count as old news."""
+    """Each cluster numbers its features by itself: a lower epoch must not count as old."""
     async with FakeCluster(1, topics={"orders": 1}, cluster_id="here") as here:
         for level in (0, 2):
             here.finalize_transaction_version(level)
@@ -115,7 +115,7 @@ async def test_transactions_use_the_features_of_the_new_cluster() -> None:
 @pytest.mark.parametrize("profile", ["4.3.1", "3.9.1"])
 @in_virtual_time
 async def test_idle_transactional_producer_fails_in_another_cluster(profile: str) -> None:
-    """It may have been fenced in the first, whose records the other one may have by replication."""
+    """The producer may have been fenced in the first cluster, whose records the other may have by replication."""
     async with FakeCluster(1, topics={"orders": 1}, cluster_id="here", profile=profile) as here:
         producer = Producer(here.bootstrap_servers, linger_ms=0, transactional_id="billing-1")
         async with producer, another_in_place_of(here, profile) as there:

@@ -30,7 +30,7 @@ async def test_loop_that_awaits_each_send_is_told_once(one_broker: FakeCluster) 
 
 
 async def test_others_are_not_told(one_broker: FakeCluster) -> None:
-    """Overlapping handlers, batches, a few awaited sends, and sends with pauses."""
+    """Overlapping handlers, batches, few awaited sends, and sends with pauses get no hint."""
     with LogCapture() as log:
         async with Producer(one_broker.bootstrap_servers) as producer:
             for _ in range(STREAK // 2 - 10):

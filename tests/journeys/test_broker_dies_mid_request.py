@@ -28,7 +28,7 @@ async def test_unanswered_records_are_written_once_elsewhere_in_order() -> None:
 
 @in_virtual_time
 async def test_copy_is_not_written_when_only_the_answer_was_lost() -> None:
-    """The broker knows the sequence, and answers with the offset of the first."""
+    """The broker knows the sequence, and answers with the offset of the first attempt."""
     async with (
         FakeCluster(1, topics={"orders": 1}) as cluster,
         Producer(cluster.bootstrap_servers, linger_ms=0) as producer,
@@ -62,7 +62,7 @@ async def test_silent_broker_is_given_up_after_the_request_timeout() -> None:
 
 @in_virtual_time
 async def test_record_in_flight_at_its_deadline_ends_unknown() -> None:
-    """Its memory and its sequence stay the wire's until the connection is lost."""
+    """Its memory and its sequence stay reserved until the connection is lost."""
     async with (
         FakeCluster(1, topics={"orders": 1}) as cluster,
         Producer(
@@ -89,7 +89,7 @@ async def test_record_in_flight_at_its_deadline_ends_unknown() -> None:
 
 @in_virtual_time
 async def test_later_records_deadline_is_kept_after_a_delivery() -> None:
-    """The timer of the first stands for the partition, not for the first alone."""
+    """The timer of the first record stands for the whole partition."""
     async with (
         FakeCluster(1, topics={"orders": 1}) as cluster,
         Producer(

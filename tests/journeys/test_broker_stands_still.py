@@ -9,7 +9,7 @@ from tests.fakes.virtual_cluster import in_virtual_time
 
 @in_virtual_time
 async def test_topic_is_asked_of_another_broker() -> None:
-    """The stopped one is the only one connected to; Kafka's producer waits `request.timeout.ms` for it."""
+    """The stopped broker is the only connected one; Kafka's producer waits `request.timeout.ms` for it."""
     async with FakeCluster(3, topics={"orders": 1}) as cluster:
         first = cluster.bootstrap_servers.split(",")[0]
         async with Producer(first, linger_ms=0) as producer:

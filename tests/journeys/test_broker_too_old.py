@@ -43,7 +43,7 @@ async def test_broker_that_is_too_old_is_refused_at_once(produce: tuple[int, int
 
 @in_virtual_time
 async def test_brokers_that_are_all_too_old_are_each_asked_once() -> None:
-    """Time heals no version: the start does not go on until `max_block_ms`."""
+    """Waiting does not help: the start does not go on until `max_block_ms`."""
     loop = asyncio.get_running_loop()
     assert isinstance(loop, ClusterLoop)
     spoken = ((PRODUCE, 0, 2), (METADATA, 0, 13), (API_VERSIONS, 0, 4))

@@ -14,7 +14,7 @@ PRODUCE = Where(api=ApiKey.PRODUCE)
 
 @in_virtual_time
 async def test_close_delivers_what_was_accepted() -> None:
-    """Also records whose topic is not known yet, and those that linger."""
+    """Records whose topic is unknown, and lingering ones, are delivered, too."""
     async with FakeCluster(3) as cluster:
         producer = await Producer(cluster.bootstrap_servers, linger_ms=60_000).start()
         deliveries = [producer.send(f"topic{number % 7}", b"x") for number in range(100)]
@@ -62,7 +62,7 @@ async def test_close_is_bounded_by_its_timeout() -> None:
 
 @in_virtual_time
 async def test_callers_that_wait_end_with_the_close() -> None:
-    """And not with max.block.ms (KAFKA-9449)."""
+    """KAFKA-9449: callers must not wait until max.block.ms."""
     async with FakeCluster(1, topics={"orders": 1}, auto_create_topics=False) as cluster:
         producer = await Producer(cluster.bootstrap_servers, buffer_memory=65_536, batch_size=16_384).start()
         await producer.send("orders", b"0")
@@ -83,7 +83,7 @@ async def test_callers_that_wait_end_with_the_close() -> None:
 @pytest.mark.parametrize("later", [0, 2])
 @in_virtual_time
 async def test_later_close_shortens_the_time_of_the_first(later: float) -> None:
-    """Who is in a hurry now does not wait for the patience of before; a longer one changes nothing."""
+    """A longer time changes nothing."""
     async with FakeCluster(1, topics={"orders": 1}) as cluster:
         producer = await Producer(cluster.bootstrap_servers, linger_ms=0).start()
         await producer.send("orders", b"0")
@@ -123,7 +123,7 @@ async def test_second_close_joins_the_first() -> None:
 
 @in_virtual_time
 async def test_nothing_is_left_after_the_close() -> None:
-    """No task, no connection, no timer that would keep the loop going."""
+    """No task, no connection, and no timer that would keep the loop going."""
     async with FakeCluster(3, topics={"orders": 3}) as cluster:
         producer = await Producer(cluster.bootstrap_servers).start()
         await asyncio.gather(*(producer.send("orders", b"x", partition=number) for number in range(3)))

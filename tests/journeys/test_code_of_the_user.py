@@ -83,7 +83,7 @@ async def test_callbacks_that_err_keep_nobody_from_theirs(producer: Producer) ->
 
 
 async def test_callback_may_send(producer: Producer, one_broker: FakeCluster) -> None:
-    """The next record, for example; and start a flush or close in a task."""
+    """A callback may send the next record, or start a flush or close in a task."""
     sent: list[asyncio.Future[RecordMetadata]] = []
 
     def send_next(metadata: RecordMetadata | None, _error: object) -> None:
@@ -114,7 +114,7 @@ async def test_partitioner_that_raises_a_cancellation_fails_one_record(
     one_broker: FakeCluster,
     is_known: bool,  # noqa: FBT001  # a parameter of the test
 ) -> None:
-    """Where it is called for a record that waited for its topic, a cancellation would end a task of the producer's."""
+    """Called for a waiting record, the partitioner's cancellation would otherwise end a task of the producer."""
     async with Producer(one_broker.bootstrap_servers, partitioner=Cancelling()) as producer:  # type: ignore[arg-type]
         if is_known:
             await producer.partitions_for("orders")
@@ -151,7 +151,7 @@ class Noting(ProducerInterceptor):
 
 
 async def test_interceptor_sees_a_records_whole_life(one_broker: FakeCluster) -> None:
-    """Before callbacks; acknowledgements, failures, failures at the call, and the end."""
+    """Sends before callbacks, acknowledgements, failures, failures at the call, and the end."""
     noting = Noting()
     seen = (("seen", b"1"),)
     producer = Producer(one_broker.bootstrap_servers, interceptors=[noting], value_serializer=StringSerializer())
@@ -206,7 +206,7 @@ async def test_interceptor_is_told_which_partition_refused(one_broker: FakeClust
 
 @pytest.mark.parametrize("verb", VERBS)
 async def test_interceptor_is_told_of_a_refusal_before_metadata(one_broker: FakeCluster, verb: str) -> None:
-    """Also where a partitioner of the user's waits for the topic, so that nothing has been appended."""
+    """A partitioner of the user's waits for the topic, too, so that nothing has been appended."""
     noting = Noting()
     options = {"interceptors": [noting], "partitioner": RoundRobinPartitioner()}
     async with Producer(one_broker.bootstrap_servers, **options) as producer:  # type: ignore[arg-type]
@@ -217,7 +217,7 @@ async def test_interceptor_is_told_of_a_refusal_before_metadata(one_broker: Fake
 
 
 async def test_interceptor_is_told_of_a_refused_handed_over_record(one_broker: FakeCluster) -> None:
-    """As `BlockingProducer.enqueue` hands them over: such a record is measured at another place."""
+    """`BlockingProducer.enqueue` hands records over; their size is checked in another place."""
     noting = Noting()
     options = {"interceptors": [noting], "partitioner": RoundRobinPartitioner()}
     async with Producer(one_broker.bootstrap_servers, **options) as producer:  # type: ignore[arg-type]
@@ -233,7 +233,7 @@ class Destination(enum.StrEnum):
 
 @pytest.mark.parametrize("verb", VERBS)
 async def test_interceptor_may_name_the_topic_by_an_enum(one_broker: FakeCluster, verb: str) -> None:
-    """As a caller may: the record is appended, and does not stand in a line for nothing."""
+    """A caller may use an enum, too: the record is appended, and does not wait."""
 
     class Redirecting(ProducerInterceptor):
         def on_send(self, record: ProducerRecord) -> ProducerRecord:
@@ -287,7 +287,7 @@ async def test_dropped_record_is_an_error_of_its_own(one_broker: FakeCluster, ve
 
 
 async def test_dropped_record_keeps_the_time_0(one_broker: FakeCluster) -> None:
-    """The beginning of 1970 is a time that was given."""
+    """A timestamp of 0, the beginning of 1970, was given."""
     async with Producer(one_broker.bootstrap_servers, interceptors=[Dropping()]) as producer:
         delivery = producer.send("orders", b"drop", timestamp=0)
 

@@ -13,7 +13,7 @@ from tests.produced import values
 @pytest.mark.parametrize("column", ["values", b"keys", None, 5], ids=str)
 @pytest.mark.parametrize("name", ["values", "keys"])
 async def test_what_is_no_column_is_refused_at_the_call(producer: Producer, name: str, column: object) -> None:
-    """A text is a column of letters otherwise, each of them refused."""
+    """Else a str would be a column of letters, each of them refused."""
     if name == "keys" and column is None:
         return
     columns: dict[str, object] = {"values": [b"v"], name: column}
@@ -26,7 +26,7 @@ async def test_what_is_no_column_is_refused_at_the_call(producer: Producer, name
 @pytest.mark.parametrize("column", [{b"a": 1}, {}, {b"a"}, frozenset()], ids=str)
 @pytest.mark.parametrize("name", ["values", "keys"])
 async def test_mapping_or_set_is_no_column(one_broker: FakeCluster, name: str, column: Iterable[bytes]) -> None:
-    """The keys of a dict alone would be sent, and results are by position, which a set has not; of every face."""
+    """Only the keys of a dict would be sent, and a set has no positions for results; on every producer class."""
     given, keys = (column, None) if name == "values" else ([b"v"], column)
     text = rf"^{name} must be .*, not a {type(column).__name__}: pass"
     async with Producer(one_broker.bootstrap_servers) as producer:

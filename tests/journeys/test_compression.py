@@ -44,7 +44,7 @@ async def test_large_batches_arrive_whole_and_in_order(codec: str) -> None:
 
 
 async def test_waiting_batches_are_compressed_when_a_thread_is_free() -> None:
-    """Two at a time; nothing else happens that would have the others looked at."""
+    """Two batches at a time; nothing else happens that would wake the others."""
     async with (
         FakeCluster(1, topics={"orders": 5}) as cluster,
         Producer(cluster.bootstrap_servers, compression_type="gzip", batch_size=131_072, linger_ms=60_000) as producer,
@@ -83,7 +83,7 @@ async def test_compressed_batches_are_resent_byte_for_byte(codec: str) -> None:
 
 
 async def test_threads_of_the_application_are_not_waited_for() -> None:
-    """It may keep all threads of the loop busy for as long as it likes; ours end with the producer."""
+    """The application may keep all threads of the loop busy; the producer's own end with the producer."""
     is_over = threading.Event()
     of_others = sealing_threads()  # of an earlier test, on a busy machine
     async with (
@@ -112,7 +112,7 @@ def sealing_threads() -> list[threading.Thread]:
 
 
 async def test_batches_in_threads_at_the_close_do_no_harm() -> None:
-    """Their records fail, and their memory is theirs until the threads are done."""
+    """Their records fail, and their memory is kept until the threads are done."""
     async with FakeCluster(1, topics={"orders": 8}) as cluster:
         producer = Producer(cluster.bootstrap_servers, compression_type="gzip", batch_size=1_048_576, linger_ms=60_000)
         await producer.start()

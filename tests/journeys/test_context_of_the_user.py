@@ -80,7 +80,7 @@ async def cluster() -> AsyncIterator[FakeCluster]:
 @pytest.mark.parametrize("topic", ["orders", "appears"])
 @pytest.mark.parametrize("verb", ["send", "enqueue", "send_nowait"])
 async def test_hooks_see_the_context_of_the_call(cluster: FakeCluster, verb: str, topic: str) -> None:
-    """Also where the record waits for its topic, and a coroutine is awaited elsewhere; each hook is called once."""
+    """Also where the record waits for its topic, or a coroutine is awaited elsewhere; each hook is called once."""
     notes = Notes()
     async with notes.producer(cluster) as producer:
         await producer.partitions_for("orders" if verb != "send_nowait" else topic)
@@ -101,7 +101,7 @@ async def test_hooks_of_a_typed_topic_see_the_context_of_the_call(one_broker: Fa
 
 
 async def test_callback_of_a_plain_record_sees_the_context_of_the_call(cluster: FakeCluster) -> None:
-    """Without other hooks; also where the record waits for its topic, and where it fails."""
+    """Also where the record waits for its topic, and where it fails."""
     notes = Notes()
     async with Producer(cluster.bootstrap_servers) as producer:
         for verb in ("send", "enqueue", "send_nowait"):
@@ -177,7 +177,7 @@ async def test_hooks_in_a_transaction_see_the_context_of_the_call(one_broker: Fa
 
 @pytest.mark.parametrize("verb", ["send", "send_and_wait", "enqueue"])
 async def test_hooks_run_once_though_memory_is_short(one_broker: FakeCluster, verb: str) -> None:
-    """A record that has to wait for memory has been prepared by then."""
+    """A record that waits for memory has passed its hooks already."""
     notes = Notes()
     options: dict[str, object] = {"buffer_memory": 40_000, "batch_size": 8_192, "linger_ms": 0}
     async with notes.producer(one_broker, **options) as producer:

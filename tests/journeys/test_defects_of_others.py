@@ -61,7 +61,7 @@ async def test_partition_that_is_a_float_is_a_type_error(producer: Producer, one
 async def test_cancelled_background_task_fails_everything_at_once(
     producer: Producer, one_broker: FakeCluster, kind: str
 ) -> None:
-    """Others hang from then on, and stop as if nothing were lost."""
+    """Other producers hang from then on, and stop as if nothing were lost."""
     one_broker.faults.stall(PRODUCE)
     pending = producer.send("orders", b"v")
     unknown = producer.send("nowhere", b"v")
@@ -114,7 +114,7 @@ async def test_brokers_down_from_the_start_is_an_error_in_time() -> None:
 
 
 async def test_brokers_down_bound_send_flush_and_close() -> None:
-    """Without waiting for a first answer; records fail at their deadline, and say that they were not written."""
+    """Records fail at their deadline as NOT_WRITTEN, without waiting for a first response."""
     async with dead_port() as address:
         producer = Producer(address, max_block_ms=100, delivery_timeout_ms=200, request_timeout_ms=100, linger_ms=0)
         await producer.start(wait=False)
@@ -132,7 +132,7 @@ async def test_brokers_down_bound_send_flush_and_close() -> None:
 
 
 async def test_brokers_that_go_down_bound_delivery_flush_and_close(one_broker: FakeCluster) -> None:
-    """What was accepted fails at delivery_timeout_ms; close keeps its own time."""
+    """Accepted records fail at delivery_timeout_ms; close keeps its own timeout."""
     producer = Producer(one_broker.bootstrap_servers, delivery_timeout_ms=200, request_timeout_ms=100, linger_ms=0)
     await producer.start()
     await producer.send("orders", b"v")
@@ -163,7 +163,7 @@ async def test_flush_does_not_wait_out_the_linger(one_broker: FakeCluster) -> No
 
 
 async def test_answer_without_the_partition_is_no_answer(producer: Producer, one_broker: FakeCluster) -> None:
-    """The connection closes, the batch is sent again and told apart from a duplicate by its sequence."""
+    """The connection closes, and the batch is sent again; its sequence prevents a duplicate."""
     fault = one_broker.faults.omit_partition(PRODUCE)
 
     metadata = await in_time(2, producer.send("orders", b"v"))
@@ -244,7 +244,7 @@ async def test_returned_timestamps_are_each_records_own(producer: Producer, one_
 
 
 async def test_too_large_batch_poisons_nothing(producer: Producer, one_broker: FakeCluster) -> None:
-    """Idempotent: a batch that failed for good leaves the partition usable; others need a new producer."""
+    """With idempotence a batch that failed for good leaves the partition usable; others need a new producer."""
     one_broker.create_topic("small", 1, configs={"max.message.bytes": "2000"})
     await producer.send("small", b"before")
 
@@ -332,7 +332,7 @@ async def test_close_cancelled_can_be_closed_again(one_broker: FakeCluster) -> N
 
 
 async def test_logs_never_contain_payloads(one_broker: FakeCluster) -> None:
-    """Not at any level, not when things fail, not the exceptions' texts either."""
+    """At no log level, when things fail, and in no text of an exception."""
     secret = b"hunter2-the-payload"
     with LogCapture() as log:
         producer = Producer(one_broker.bootstrap_servers, delivery_timeout_ms=300, request_timeout_ms=100)
@@ -372,7 +372,7 @@ async def test_errors_survive_the_way_between_processes(one_broker: FakeCluster)
 
 
 async def test_partitioner_that_errs_is_named(one_broker: FakeCluster) -> None:
-    """Others send the record to a partition that is not, and time out."""
+    """Other producers send the record to a partition that does not exist, and time out."""
 
     class Wrong:
         def partition(self, *_: object) -> int:

@@ -55,7 +55,7 @@ async def test_all_who_wait_are_told_when_the_producer_is_dropped() -> None:
 
 @in_virtual_time
 async def test_enqueue_that_is_awaited_after_the_drop_is_refused() -> None:
-    """It begins to wait for its topic when it is awaited, and the producer is gone."""
+    """`enqueue` begins to wait when it is awaited, and the producer is gone by then."""
     async with FakeCluster(1, topics={"orders": 1}) as cluster:
         producer = await Producer(cluster.bootstrap_servers).start()
         enqueue = producer.enqueue("nowhere", b"1")

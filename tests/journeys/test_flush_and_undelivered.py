@@ -88,7 +88,7 @@ async def test_flush_raises_failures_nobody_looked_at_once(producer: Producer, o
 async def test_failure_whose_callback_raised_was_told_to_nobody(
     one_broker: FakeCluster, interceptors: list[ProducerInterceptor]
 ) -> None:
-    """One of the wrong signature, or an async one; `flush` raises what they did not take."""
+    """A callback with a wrong signature, or an async one, retrieves nothing; `flush` raises the failures."""
     one_broker.faults.error(FORBIDDEN, PRODUCE, times=None)
 
     async def mistaken(*_: object) -> None:
@@ -126,7 +126,7 @@ async def test_all_flushes_that_wait_raise(producer: Producer, one_broker: FakeC
 
 
 async def test_failure_while_a_flush_gave_up_is_kept_for_the_next(producer: Producer, one_broker: FakeCluster) -> None:
-    """Together with those of records that were accepted after it."""
+    """The next flush raises it together with the failures of later records."""
     await producer.partitions_for("orders")
     stall = one_broker.faults.stall(PRODUCE)
     one_broker.faults.error(FORBIDDEN, PRODUCE, times=None)

@@ -65,7 +65,7 @@ async def test_forgotten_topic_is_asked_for_when_used_again() -> None:
 @pytest.mark.parametrize("profile", ["4.3.1", "2.4"])
 @in_virtual_time
 async def test_topic_recreated_smaller_while_forgotten_takes_all_keys(profile: str) -> None:
-    """Those that belonged to partitions which are gone find others, or nothing with such a key is ever delivered."""
+    """Keys of removed partitions go to others, or nothing with such a key would ever be delivered."""
     async with (
         FakeCluster(1, topics={"idle": 8}, auto_create_topics=False, profile=profile) as cluster,
         forgetful(cluster) as producer,
@@ -99,7 +99,7 @@ async def test_key_of_a_forgotten_topic_goes_to_its_current_partition() -> None:
 
 @in_virtual_time
 async def test_record_refused_after_a_long_pause_delays_no_later_one() -> None:
-    """It was to be placed by what was known of the topic, and there is no such partition."""
+    """The record was to be placed by old metadata, and its partition does not exist any more."""
     async with FakeCluster(1, topics={"idle": 2}) as cluster, forgetful(cluster) as producer:
         await producer.send("idle", b"1", partition=0)
         await asyncio.sleep(60)
@@ -115,7 +115,7 @@ async def test_record_refused_after_a_long_pause_delays_no_later_one() -> None:
 
 @in_virtual_time
 async def test_send_nowait_after_a_long_pause_is_accepted() -> None:
-    """It goes by what was known of the topic, or the first one after every pause would be refused."""
+    """The record goes by old metadata, or the first one after every pause would be refused."""
     async with FakeCluster(1, topics={"idle": 2}) as cluster, forgetful(cluster) as producer:
         await producer.send("idle", b"1")
         await asyncio.sleep(60)
@@ -131,7 +131,7 @@ async def test_send_nowait_after_a_long_pause_is_accepted() -> None:
 
 @in_virtual_time
 async def test_leaderless_partition_without_records_is_not_asked_for() -> None:
-    """Its records have failed: the producer would ask for as long as it lives, and never forget the topic."""
+    """Its records have failed: else the producer would ask forever, and never forget the topic."""
     async with (
         FakeCluster(2, topics={"orders": 2}, replication_factor=1) as cluster,
         Producer(
@@ -175,7 +175,7 @@ async def test_partitioner_is_asked_when_a_forgotten_topic_returns() -> None:
 
 @in_virtual_time
 async def test_partitioned_record_queues_behind_unpartitioned_ones() -> None:
-    """The partitions of a forgotten topic are there still, so it went into a batch while they waited for metadata."""
+    """Regression: it went into a batch of the old partitions while the others waited for metadata."""
 
     class First:
         def partition(self, *_: object) -> int:
@@ -208,7 +208,7 @@ class ToTheFirst:
 
 @in_virtual_time
 async def test_send_nowait_asks_for_a_forgotten_topic() -> None:
-    """Its partitions are there still, so it said that memory was short, and the topic was never asked for."""
+    """Regression: the error said that memory was short, and the topic was never asked for."""
     async with FakeCluster(1, topics={"idle": 3}) as cluster, forgetful(cluster, partitioner=ToTheFirst()) as producer:
         await producer.send("idle", b"before")
         await asyncio.sleep(60)
@@ -225,7 +225,7 @@ async def test_send_nowait_asks_for_a_forgotten_topic() -> None:
 
 @in_virtual_time
 async def test_partitioner_may_send_while_a_forgotten_topic_returns() -> None:
-    """Its record queued behind those still to be chosen for, in a line that waited for the next metadata."""
+    """Regression: its record queued behind those still to be partitioned, until the next metadata."""
     partitioner = ToTheFirst()
     async with FakeCluster(1, topics={"idle": 3}) as cluster, forgetful(cluster, partitioner=partitioner) as producer:
         await producer.send("idle", b"before")
@@ -245,7 +245,7 @@ async def test_partitioner_may_send_while_a_forgotten_topic_returns() -> None:
 
 @in_virtual_time
 async def test_partition_identity_survives_its_topic_being_forgotten() -> None:
-    """Or the broker would take the next records for copies of the first and drop them."""
+    """Else the broker would take the next records for duplicates of the first and drop them."""
     async with FakeCluster(3) as cluster, forgetful(cluster) as producer:
         for number in range(10):
             await producer.send("idle", b"%d" % number, partition=0)
@@ -281,7 +281,7 @@ async def test_minutes_without_brokers_cost_few_attempts() -> None:
 
 @in_virtual_time
 async def test_unreachable_leader_of_a_waiting_record_is_no_storm() -> None:
-    """One node is down and stays leader: metadata is asked for, slowly."""
+    """One node is down and stays leader: metadata is asked for slowly."""
     async with (
         FakeCluster(2, topics={"orders": 2}, replication_factor=1) as cluster,
         Producer(cluster.bootstrap_servers, linger_ms=0) as producer,

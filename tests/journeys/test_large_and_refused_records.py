@@ -21,7 +21,7 @@ def small_topic(cluster: FakeCluster) -> None:
 @pytest.mark.parametrize("in_flight", [1, 5])
 @in_virtual_time
 async def test_batch_that_is_too_large_is_split_until_it_fits(codec: str, in_flight: int) -> None:
-    """And the records keep their order (KIP-126)."""
+    """KIP-126: the records keep their order."""
     async with (
         FakeCluster(1, auto_create_topics=False) as cluster,
         Producer(
@@ -82,7 +82,7 @@ async def test_later_batches_fit_at_once() -> None:
 
 @in_virtual_time
 async def test_parts_of_a_compressed_batch_are_compressed() -> None:
-    """Each half of it is half as large on the wire, not many times as large."""
+    """Each half must be half as large on the wire, not many times as large."""
     async with (
         FakeCluster(1, topics={"orders": 1}) as cluster,
         Producer(cluster.bootstrap_servers, linger_ms=10_000, compression_type="gzip") as producer,
@@ -102,7 +102,7 @@ async def test_parts_of_a_compressed_batch_are_compressed() -> None:
 
 @in_virtual_time
 async def test_batches_grow_again_after_a_passing_limit() -> None:
-    """As `max.message.bytes` of the topic does, or what their records compress to."""
+    """`max.message.bytes` of the topic may be raised, or records may compress better."""
     async with (
         FakeCluster(1, topics={"orders": 1}) as cluster,
         Producer(cluster.bootstrap_servers, linger_ms=10_000, batch_size=8_000) as producer,
@@ -143,7 +143,7 @@ async def test_too_large_record_fails_without_its_neighbours() -> None:
 
 @in_virtual_time
 async def test_records_behind_a_too_large_one_wait_for_it_alone() -> None:
-    """What was on the wire behind it is refused as out of order: with a pause of its own for each, all piled up."""
+    """Batches in flight behind it are refused as out of order; their pauses must not add up."""
     async with (
         FakeCluster(1, auto_create_topics=False) as cluster,
         Producer(
@@ -167,7 +167,7 @@ async def test_records_behind_a_too_large_one_wait_for_it_alone() -> None:
 @pytest.mark.parametrize("code", [32, 87])
 @in_virtual_time
 async def test_refused_records_fail_alone(code: int) -> None:
-    """The broker names them (KIP-467)."""
+    """KIP-467: the broker names the refused records."""
     async with (
         FakeCluster(1, topics={"orders": 1}) as cluster,
         Producer(cluster.bootstrap_servers, linger_ms=10_000) as producer,
@@ -186,7 +186,7 @@ async def test_refused_records_fail_alone(code: int) -> None:
 
 @in_virtual_time
 async def test_refusal_within_a_pipeline_keeps_the_order() -> None:
-    """Those behind it on the wire are answered "out of order" and come again."""
+    """Later batches in flight get an out-of-order error and are sent again."""
     async with (
         FakeCluster(1, topics={"orders": 1}) as cluster,
         Producer(cluster.bootstrap_servers, linger_ms=0, batch_size=0) as producer,
@@ -204,7 +204,7 @@ async def test_refusal_within_a_pipeline_keeps_the_order() -> None:
 
 @in_virtual_time
 async def test_memory_of_split_and_refused_batches_comes_back() -> None:
-    """Parts share a chunk: it is free when the last of them is."""
+    """Parts share a chunk, which is free when the last of them has ended."""
     async with (
         FakeCluster(1, topics={"orders": 1}) as cluster,
         Producer(cluster.bootstrap_servers, linger_ms=10_000, buffer_memory=262_144) as producer,

@@ -35,7 +35,7 @@ async def test_records_follow_the_leader_in_order(profile: str) -> None:
 
 @in_virtual_time
 async def test_leader_named_by_the_answer_is_used_at_once() -> None:
-    """Neither metadata nor the retry's pause is waited for (KIP-951)."""
+    """KIP-951: neither metadata nor the retry backoff is waited for."""
     async with (
         FakeCluster(3, topics={"orders": 1}) as cluster,
         Producer(cluster.bootstrap_servers, linger_ms=0, retry_backoff_ms=900) as producer,

@@ -17,7 +17,7 @@ def note_time(left: asyncio.Future[float], *_: object) -> None:
 
 @in_virtual_time
 async def test_lone_records_leave_after_their_linger_each_time() -> None:
-    """The timer of an earlier batch of the partition does not stand in for theirs."""
+    """The timer of an earlier batch of the partition does not count for them."""
     loop = asyncio.get_running_loop()
     took: list[float] = []
     async with (
@@ -60,7 +60,7 @@ async def test_records_of_one_turn_leave_in_one_batch_although_awaited(cluster: 
 
 @in_virtual_time
 async def test_partitions_with_a_trickle_each_share_their_requests() -> None:
-    """A hundred of them, and a request to each node a linger: not one for each batch."""
+    """A hundred partitions cost each node one request per linger, not one per batch."""
     async with (
         FakeCluster(2, topics={"orders": 100}, replication_factor=1) as cluster,
         Producer(cluster.bootstrap_servers, linger_ms=50) as producer,

@@ -106,7 +106,7 @@ async def test_logging_that_raises_changes_nothing(
 
 
 def test_exit_asked_by_a_handler_comes_after_the_work() -> None:
-    """`sys.exit` in a handler ends the program, as in any callback, but not the settlement that has logged."""
+    """`sys.exit` in a handler ends the program, as in any callback, but completes the current work first."""
     told: list[str] = []
 
     def exit_once(record: logging.LogRecord) -> bool:
@@ -128,7 +128,7 @@ def test_exit_asked_by_a_handler_comes_after_the_work() -> None:
 
 @pytest.mark.parametrize("level", [logging.WARNING, logging.DEBUG])
 async def test_handler_may_send_while_an_event_is_logged(level: int) -> None:
-    """Events come in the middle of a start, an append or a settlement."""
+    """Events are logged in the middle of a start, an append or a settlement."""
     LOG.setLevel(level)
     lines: list[str] = []
     async with FakeCluster(2, topics={"orders": 2, "logs": 1}) as cluster:

@@ -75,7 +75,7 @@ async def test_callers_are_served_first_come_first_served() -> None:
 
 @in_virtual_time
 async def test_cancelled_callers_leave_no_trace() -> None:
-    """Neither their records in the log, nor their bytes in the buffer, nor a wake-up that is missing."""
+    """No record in the log, no bytes in the buffer, and no lost wake-up."""
     async with StalledBroker() as broker:
         callers = await broker.fill()
         cancelled = callers[40:50]
@@ -93,7 +93,7 @@ async def test_cancelled_callers_leave_no_trace() -> None:
 
 @in_virtual_time
 async def test_caller_that_gives_up_makes_way_at_once() -> None:
-    """For a record that needs less; no answer and no deadline may be near that would have it looked at."""
+    """A smaller record is served at once, although no response and no deadline is near."""
     async with StalledBroker(buffer_memory=69_000) as broker:
         for _ in range(4):
             broker.producer.send("orders", VALUE)
@@ -124,7 +124,7 @@ async def test_all_callers_cancelled_at_once_while_metadata_changes() -> None:
 
 @in_virtual_time
 async def test_memory_returned_after_all_gave_up_is_free() -> None:
-    """It was kept for the first of those who waited, who is gone: `send_nowait` was refused with all of it free."""
+    """Regression: `send_nowait` was refused with all memory free, which was kept for a waiter that had left."""
     async with StalledBroker() as broker:
         callers = await broker.fill()
         for caller in callers:
@@ -251,7 +251,7 @@ async def test_moved_partitions_record_leaves_the_old_nodes_queue() -> None:
 
 @in_virtual_time
 async def test_keyless_and_partitioned_waiters_do_not_deadlock() -> None:
-    """Not when every partition has a line and no memory is lent any more: nothing else would wake them."""
+    """Every partition has waiters and no memory is lent: nothing else would wake them."""
     async with StalledBroker() as broker:
         values = [b"%d " % number + VALUE for number in range(60)]
         for number, value in enumerate(values):
@@ -267,7 +267,7 @@ async def test_keyless_and_partitioned_waiters_do_not_deadlock() -> None:
 
 @in_virtual_time
 async def test_batches_are_large_in_a_small_buffer() -> None:
-    """Also where only `buffer_memory` was made smaller: they do not take what scraps come back."""
+    """Also if only `buffer_memory` is small: batches do not take returned scraps."""
     async with (
         FakeCluster(1, topics={"orders": 1}) as cluster,
         Producer(cluster.bootstrap_servers, buffer_memory=1_048_576) as producer,
@@ -285,7 +285,7 @@ async def test_batches_are_large_in_a_small_buffer() -> None:
 @pytest.mark.parametrize("nodes, compression", [(1, "none"), (3, "lz4")])
 @in_virtual_time
 async def test_smallest_buffer_is_large_enough(nodes: int, compression: Literal["none", "lz4"]) -> None:
-    """What the constructor accepts, a send works with: many records, a retry, and the largest record."""
+    """The smallest accepted buffer works for many records, a retry, and the largest record."""
     smallest = option_kinds()["buffer_memory"].allowed.partition(" ")[0]
     async with (
         FakeCluster(nodes, topics={"orders": 3}) as cluster,

@@ -174,7 +174,7 @@ def open_sockets() -> int:
 @pytest.mark.skipif(not FILES.is_dir(), reason="no /proc")
 @pytest.mark.parametrize("new_loop", NEW_LOOPS.values(), ids=NEW_LOOPS)
 def test_sockets_are_closed_when_asyncio_run_ends(new_loop: NewLoop) -> None:
-    """Nothing could close them afterwards; and a later close says so."""
+    """Nothing could close them afterwards; a later close says so."""
     gc.collect()
     before = open_sockets()
 
@@ -196,7 +196,7 @@ def test_sockets_are_closed_when_asyncio_run_ends(new_loop: NewLoop) -> None:
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # ... and with tasks
 @pytest.mark.parametrize("new_loop", NEW_LOOPS.values(), ids=NEW_LOOPS)
 def test_connections_end_when_close_finds_the_loop_closed(new_loop: NewLoop) -> None:
-    """A loop may be closed without cancelling its tasks; the broker is told all the same."""
+    """A loop may be closed without cancelling its tasks; the broker sees the connection close all the same."""
     with cluster_elsewhere() as cluster:
         producer, own = Producer(cluster.bootstrap_servers), new_loop()
         own.run_until_complete(producer.start())

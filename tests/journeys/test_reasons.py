@@ -33,7 +33,7 @@ async def test_error_names_the_code_that_withholds_a_producer_id(code: int, capl
 
 @in_virtual_time
 async def test_warning_of_a_refused_id_repeats_when_the_code_changes(caplog: pytest.LogCaptureFixture) -> None:
-    """A refusal that passes with the second attempt is none."""
+    """A refusal that passes with the second attempt causes no warning."""
     async with FakeCluster(1, topics={"orders": 1}) as cluster:
         init = Where(api=ApiKey.INIT_PRODUCER_ID)
         for code, times in ((15, 1), (41, 3), (51, 3), (14, 1)):
@@ -73,7 +73,7 @@ async def test_error_says_that_the_leader_throttles() -> None:
 
 @in_virtual_time
 async def test_reason_of_a_broker_is_one_short_line(caplog: pytest.LogCaptureFixture) -> None:
-    """In the error, and in the log: neither plays with a terminal, nor forges a line."""
+    """In the error and in the log the text cannot control a terminal, or forge a line."""
     async with FakeCluster(1, topics={"orders": 1}) as cluster, Producer(cluster.bootstrap_servers) as producer:
         reasons = {0: "\x1b]0;owned\x07\nevent='forged'" + "x" * 30_000}
         cluster.faults.record_errors(reasons, Where(api=ApiKey.PRODUCE))

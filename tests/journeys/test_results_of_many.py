@@ -76,7 +76,7 @@ async def test_failure_before_an_abandoned_wait_is_raised_by_flush(producer: Pro
 
 
 async def test_refused_last_record_ends_no_wait_for_the_others(producer: Producer, one_broker: FakeCluster) -> None:
-    """The batch is taken apart, and what is left of it is on its way still."""
+    """The batch is split, and the other records are still under way."""
     one_broker.faults.record_errors({4: "no key"}, PRODUCE)
 
     result = await (await producer.send_many("orders", [b"%d" % number for number in range(5)], partition=0))
@@ -88,7 +88,7 @@ async def test_refused_last_record_ends_no_wait_for_the_others(producer: Produce
 async def test_offsets_are_not_told_where_a_broker_has_not_told_all(
     producer: Producer, one_broker: FakeCluster
 ) -> None:
-    """A broker that has known a batch for too long to say where it is says that it is there."""
+    """A broker that does not remember a duplicate's offset only says that the batch is there."""
     one_broker.faults.drop_connection(PRODUCE, after_append=True, skip=1)
     one_broker.faults.error(DUPLICATE, PRODUCE, skip=2)
 
@@ -157,7 +157,7 @@ async def send_others(producer: Producer, count: int | None = None) -> None:
 @pytest.mark.parametrize("compression", ["none", "lz4"])
 @in_virtual_time
 async def test_result_is_true_when_memory_is_short(form: str, compression: Literal["none", "lz4"]) -> None:
-    """Most records wait for room, batches are small, some are sent again, and others' records lie between."""
+    """Most records wait for room, batches are small, some are sent again, and other records lie between."""
     async with FakeCluster(2, topics={"orders": 3}) as cluster:
         cluster.faults.error(ErrorCode.NOT_LEADER_OR_FOLLOWER, PRODUCE, skip=5, times=3)
         cluster.faults.error(ErrorCode.NOT_ENOUGH_REPLICAS, PRODUCE, skip=12, times=2)
@@ -179,7 +179,7 @@ async def test_result_is_true_when_memory_is_short(form: str, compression: Liter
 @pytest.mark.parametrize("form", ["values", "table", "typed"])
 @in_virtual_time
 async def test_result_is_true_when_batches_are_split(form: str) -> None:
-    """A broker refuses what is too large for its topic; the parts are sent again."""
+    """A broker refuses batches that are too large for its topic; the parts are sent again."""
     async with FakeCluster(1, auto_create_topics=False) as cluster:
         cluster.create_topic("orders", 3, configs={"max.message.bytes": "1100"})
         async with Producer(cluster.bootstrap_servers, buffer_memory=65_536) as producer:
@@ -192,7 +192,7 @@ async def test_result_is_true_when_batches_are_split(form: str) -> None:
 @pytest.mark.parametrize("form", ["values", "table", "typed"])
 @in_virtual_time
 async def test_result_is_true_when_some_batches_fail(form: str) -> None:
-    """What is in the errors is in no log, and what is not is; the ranges have no record that failed."""
+    """Records with errors are in no log, the others are; the ranges contain no failed record."""
     async with FakeCluster(1, topics={"orders": 3}) as cluster:
         for partition, skip in ((0, 0), (1, 2), (2, 5)):
             refused = Where(api=ApiKey.PRODUCE, topic="orders", partition=partition)
@@ -209,7 +209,7 @@ async def test_result_is_true_when_some_batches_fail(form: str) -> None:
 @pytest.mark.parametrize("given", [1, 150, 299])
 @in_virtual_time
 async def test_result_is_true_when_the_producer_is_closed_meanwhile(given: int) -> None:
-    """Records behind the close are errors by their own positions."""
+    """Records after the close are errors at their own positions."""
     async with FakeCluster(1, topics={"orders": 3}) as cluster:
         producer = await Producer(cluster.bootstrap_servers, buffer_memory=8_192, batch_size=1_500).start()
         closing = []

@@ -24,7 +24,7 @@ FORBIDDEN = 29
 
 @in_virtual_time
 async def test_callback_of_an_expired_record_may_send() -> None:
-    """SenderTest.testAppendInExpiryCallback: what it sends has a deadline of its own, and each is told of once."""
+    """SenderTest.testAppendInExpiryCallback: the new record has a deadline of its own, and each is reported once."""
     async with (
         FakeCluster(1, topics={"orders": 1}) as cluster,
         Producer(cluster.bootstrap_servers, linger_ms=0, request_timeout_ms=500, delivery_timeout_ms=1_000) as producer,
@@ -68,7 +68,7 @@ async def given_up_on_the_wire(
 
 @in_virtual_time
 async def test_next_batch_waits_for_an_expired_one_in_flight() -> None:
-    """SenderTest.testWhenFirstBatchExpireNoSendSecondBatchIfGuaranteeOrder: it may be written yet, before this one."""
+    """SenderTest.testWhenFirstBatchExpireNoSendSecondBatchIfGuaranteeOrder: the first may still be written."""
     async with (
         FakeCluster(1, topics={"orders": 1}) as cluster,
         Producer(
@@ -94,7 +94,7 @@ async def test_next_batch_waits_for_an_expired_one_in_flight() -> None:
 
 @in_virtual_time
 async def test_refusal_that_comes_after_the_deadline_splits_nothing() -> None:
-    """SenderTest.testExpiredBatchDoesNotSplitOnMessageTooLargeError: its callers know already, its memory is free."""
+    """SenderTest.testExpiredBatchDoesNotSplitOnMessageTooLargeError: its callers were notified, its memory is free."""
     async with (
         FakeCluster(1, topics={"orders": 1}) as cluster,
         Producer(
@@ -119,7 +119,7 @@ async def test_refusal_that_comes_after_the_deadline_splits_nothing() -> None:
 
 @in_virtual_time
 async def test_permission_that_is_granted_counts_from_the_next_record() -> None:
-    """MetadataTest.testTopicAuthorizationError: the refusal is of the records that met it alone."""
+    """MetadataTest.testTopicAuthorizationError: only the records that met the refusal fail."""
     async with (
         FakeCluster(1, topics={"orders": 1}) as cluster,
         Producer(cluster.bootstrap_servers, linger_ms=0) as producer,
@@ -137,7 +137,7 @@ async def test_permission_that_is_granted_counts_from_the_next_record() -> None:
 
 @in_virtual_time
 async def test_one_request_in_flight_is_enough_to_get_a_producer_id() -> None:
-    """SenderTest.testIdempotentInitProducerIdWithMaxInFlightOne: on the connection that records wait for too."""
+    """SenderTest.testIdempotentInitProducerIdWithMaxInFlightOne: on the connection that records wait for."""
     async with (
         FakeCluster(1, topics={"orders": 3}, producer_ids_load_s=1.5) as cluster,
         Producer(cluster.bootstrap_servers, linger_ms=0, max_in_flight_requests_per_connection=1) as producer,
@@ -150,7 +150,7 @@ async def test_one_request_in_flight_is_enough_to_get_a_producer_id() -> None:
 
 @in_virtual_time
 async def test_node_stuck_in_its_handshake_delays_no_other() -> None:
-    """NetworkClientTest.testConnectionDoesNotRemainStuckInCheckingApiVersionsState: nor itself, once it answers."""
+    """NetworkClientTest.testConnectionDoesNotRemainStuckInCheckingApiVersionsState; it works once it answers."""
     async with FakeCluster(3, topics={"orders": 3}) as cluster:
         stuck = next(number for number in range(3) if cluster.leader_of("orders", number) == 2)
         stall = cluster.faults.stall(Where(api=ApiKey.API_VERSIONS, node_id=2))
@@ -167,7 +167,7 @@ async def test_node_stuck_in_its_handshake_delays_no_other() -> None:
 
 @in_virtual_time
 async def test_close_does_not_wait_out_a_pause_that_is_longer() -> None:
-    """KIP-219, and KafkaProducer.close: a broker may ask for an hour, and the caller has five seconds."""
+    """KIP-219 and KafkaProducer.close: a broker may ask for an hour, and the caller has five seconds."""
     async with FakeCluster(1, topics={"orders": 1}) as cluster:
         producer = Producer(cluster.bootstrap_servers, linger_ms=0)
         await producer.start()

@@ -22,7 +22,7 @@ from tests.produced import values
 
 @in_virtual_time
 async def test_first_record_of_a_topic_costs_one_metadata_request() -> None:
-    """0055_producer_latency_mock: it was asked for by a timer, up to a second later."""
+    """0055_producer_latency_mock: librdkafka asked on a timer, up to a second later."""
     async with (
         FakeCluster(1, auto_create_topics=False) as cluster,
         Producer(cluster.bootstrap_servers, linger_ms=0) as producer,
@@ -41,7 +41,7 @@ async def test_first_record_of_a_topic_costs_one_metadata_request() -> None:
 @pytest.mark.parametrize("unanswered", [1, 2, 3, 4, 5])
 @in_virtual_time
 async def test_possibly_written_records_lose_none_behind_them(unanswered: int) -> None:
-    """0144_idempotence_mock, issue 3584: the first is refused when sent again, and sequences are said to be missing."""
+    """0144_idempotence_mock, issue 3584: the first is refused when sent again, and sequences seem to be missing."""
     async with (
         FakeCluster(1, topics={"t": 1}) as cluster,
         Producer(cluster.bootstrap_servers, batch_size=1, linger_ms=0) as producer,
@@ -90,7 +90,7 @@ async def test_briefly_missing_topic_loses_no_later_transaction(release: Release
 @on_every_release
 @in_virtual_time
 async def test_unreachable_group_coordinator_is_tried_again(release: Release, *, moves: bool) -> None:
-    """0105, do_test_disconnected_group_coord: one attempt to connect was all there was."""
+    """0105, do_test_disconnected_group_coord: librdkafka tried to connect once."""
     async with (
         cluster_of(release, 3, topics={"t": 1, "source": 1}) as cluster,
         producer_of(cluster) as producer,
@@ -121,7 +121,7 @@ async def test_unreachable_group_coordinator_is_tried_again(release: Release, *,
 @pytest.mark.parametrize("nodes", [1, 3])
 @in_virtual_time
 async def test_brokers_at_new_addresses_get_the_waiting_records(nodes: int) -> None:
-    """0149 and 0151: a node is its id, wherever it listens, and one that left may come back while it is let go."""
+    """0149 and 0151: a node is its id at any address, and one that left may return while it is being closed."""
 
     def first_broker() -> asyncio.Protocol | asyncio.BufferedProtocol:
         listening = loop.servers.get(("127.0.0.1", cluster.model.brokers[1].port))

@@ -28,7 +28,7 @@ FORGOTTEN: Final = 59
 
 @in_virtual_time
 async def test_close_waits_for_the_next_producer_id() -> None:
-    """`testCloseWithProducerIdReset`: what is queued goes out under it, and is written once."""
+    """`testCloseWithProducerIdReset`: queued records are sent under the new id, and written once."""
     async with FakeCluster(1, topics={"orders": 2}) as cluster:
         producer = await Producer(cluster.bootstrap_servers, linger_ms=0).start()
         await asyncio.sleep(1)
@@ -71,7 +71,7 @@ async def test_untroubled_partition_does_not_wait_for_a_new_id() -> None:
 async def test_lost_record_keeps_its_identity_when_the_id_changes(
     after: bool,  # noqa: FBT001
 ) -> None:
-    """`testRetryWhenProducerIdChanges`: under another one its copy would be written, too."""
+    """`testRetryWhenProducerIdChanges`: under another identity its duplicate would be written, too."""
     async with (
         FakeCluster(2, topics={"orders": 2}) as cluster,
         Producer(cluster.bootstrap_servers, linger_ms=0) as producer,
@@ -90,7 +90,7 @@ async def test_lost_record_keeps_its_identity_when_the_id_changes(
 
 @in_virtual_time
 async def test_fatal_answer_ends_what_is_on_the_wire_elsewhere() -> None:
-    """`testCancelInFlightRequestAfterFatalError`: and the answer that comes after it changes nothing."""
+    """`testCancelInFlightRequestAfterFatalError`: the response that arrives afterwards changes nothing."""
     async with FakeCluster(2, topics={"orders": 2}) as cluster:
         cluster.move_leader("orders", 0, 1)
         cluster.move_leader("orders", 1, 2)
@@ -114,7 +114,7 @@ async def test_fatal_answer_ends_what_is_on_the_wire_elsewhere() -> None:
 
 @in_virtual_time
 async def test_cluster_authorization_is_not_fatal_without_idempotence() -> None:
-    """`Sender.failBatch` without a transaction manager: a record is refused, there is no identity to be lost."""
+    """`Sender.failBatch` without a transaction manager: a record is refused, and no identity can be lost."""
     async with (
         FakeCluster(1, topics={"orders": 1}) as cluster,
         Producer(cluster.bootstrap_servers, linger_ms=0, enable_idempotence=False) as producer,
@@ -134,7 +134,7 @@ async def test_cluster_authorization_is_not_fatal_without_idempotence() -> None:
 @pytest.mark.parametrize("omitted", ["topic", "partition", "last partition", "partitions"])
 @in_virtual_time
 async def test_records_wait_while_metadata_leaves_something_out(omitted: str) -> None:
-    """`testMetadataMerge`, `testIgnoreLeaderEpochInOlderMetadataResponse`: it comes with a later answer, in order."""
+    """`testMetadataMerge`, `testIgnoreLeaderEpochInOlderMetadataResponse`: a later response has it."""
     whole = metadata_of_model._topics  # noqa: SLF001  # brokers that answer half
     leaving_out = False
 
@@ -175,7 +175,7 @@ async def test_records_wait_while_metadata_leaves_something_out(omitted: str) ->
 
 @in_virtual_time
 async def test_topic_that_no_answer_names_is_asked_for_until_one_does() -> None:
-    """Neither an error nor a partition of it: it is as unknown as before."""
+    """The response has neither an error nor a partition of it: the topic is as unknown as before."""
     whole = metadata_of_model._topics  # noqa: SLF001  # as above
     async with (
         FakeCluster(1, topics={"orders": 1}) as cluster,
@@ -195,7 +195,7 @@ async def test_topic_that_no_answer_names_is_asked_for_until_one_does() -> None:
 
 @in_virtual_time
 async def test_throttled_node_that_left_metadata_still_answers() -> None:
-    """KIP-219: it goes on reading when the pause is over; nothing is lost, and nothing is written twice."""
+    """KIP-219: the node reads again after its pause; nothing is lost, and nothing is written twice."""
     async with (
         FakeCluster(2, topics={"orders": 2}) as cluster,
         Producer(

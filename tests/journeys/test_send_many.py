@@ -36,7 +36,7 @@ FORBIDDEN = 29
 
 
 async def test_all_are_delivered_in_order(producer: Producer, one_broker: FakeCluster) -> None:
-    """Counts, and the first and last offset of each partition."""
+    """The result has counts, and the first and last offset per partition."""
     column = [b"%d" % number for number in range(1_000)]
 
     bulk = await producer.send_many("orders", column, partition=1)
@@ -50,7 +50,7 @@ async def test_all_are_delivered_in_order(producer: Producer, one_broker: FakeCl
 
 
 async def test_keys_go_with_their_values(producer: Producer, one_broker: FakeCluster) -> None:
-    """Generators, too; each partition has its own range."""
+    """Generators work, too; each partition has its own range."""
 
     def keys() -> Iterator[bytes]:
         yield from (b"%d" % (number % 7) for number in range(70))
@@ -66,7 +66,7 @@ async def test_keys_go_with_their_values(producer: Producer, one_broker: FakeClu
 
 
 async def test_common_parts_are_every_records(producer: Producer, one_broker: FakeCluster) -> None:
-    """Headers from a generator are not used up by the first record."""
+    """A generator of headers is not used up by the first record."""
     headers = (pair for pair in [("h", b"1")])
 
     await (await producer.send_many("orders", [b"a", b"b"], partition=0, timestamp=5_000, headers=headers))
@@ -92,7 +92,7 @@ async def test_record_that_is_refused_keeps_no_other_back(producer: Producer, on
 
 
 async def test_failures_are_by_position_and_seen(producer: Producer, one_broker: FakeCluster) -> None:
-    """Awaiting raises nothing, and flush has nothing to add."""
+    """Awaiting raises nothing, and neither does flush."""
     one_broker.faults.error(FORBIDDEN, PRODUCE)
 
     result = await (await producer.send_many("orders", [b"a", b"b"], partition=0))
@@ -133,7 +133,7 @@ async def test_refusals_of_a_typed_topic_are_raised_too(producer: Producer) -> N
 
 
 async def test_those_not_tried_are_counted(one_broker: FakeCluster) -> None:
-    """Flush says how many there were, not how many errors."""
+    """Flush reports the number of records, not of errors."""
     stall = one_broker.faults.stall(PRODUCE)
     async with Producer(
         one_broker.bootstrap_servers, buffer_memory=100_000, batch_size=10_000, max_block_ms=1_000
@@ -195,7 +195,7 @@ async def test_unknown_topic_and_closed_raise_at_the_call(one_broker: FakeCluste
 
 
 async def test_closed_halfway_says_of_each_row_that_it_is_not_written(producer: Producer) -> None:
-    """The rows after the close are of a call that took others, so none of them is an error of the call."""
+    """The call has sent earlier rows, so rows after the close are not an error of the call."""
     closing = []
 
     def rows() -> Iterator[bytes]:
@@ -284,7 +284,7 @@ async def test_cancelled_leaves_what_was_accepted(one_broker: FakeCluster) -> No
 
 
 async def test_batches_that_are_split_are_reckoned_by_their_parts() -> None:
-    """Every record has its offset; the one that no batch can hold is told by its position."""
+    """Every record has its offset; a record that no batch can hold is an error at its position."""
     column = [b"%d" % number * 100 for number in range(100, 160)]
     async with FakeCluster(nodes=1, auto_create_topics=False) as cluster:
         cluster.create_topic("orders", 1, configs={"max.message.bytes": "2000"})
@@ -298,7 +298,7 @@ async def test_batches_that_are_split_are_reckoned_by_their_parts() -> None:
 
 
 async def test_records_of_others_may_lie_between(producer: Producer, one_broker: FakeCluster) -> None:
-    """Two calls at once share batches, and each knows its own records."""
+    """Two simultaneous calls share batches, and each knows its own records."""
     columns = [[b"%d-%d" % (call, number) for number in range(5_000)] for call in range(2)]
 
     bulks = await asyncio.gather(*(producer.send_many("orders", column, partition=2) for column in columns))
@@ -331,7 +331,7 @@ class Counting(Producer):
 
 
 async def test_subclass_that_overrides_enqueue_is_asked_for_each(one_broker: FakeCluster) -> None:
-    """As `send_and_wait` asks it; natively it would never hear of them."""
+    """`send_and_wait` calls `enqueue`, too; the native path would bypass the override."""
     async with Counting(one_broker.bootstrap_servers) as producer:
         many = await (await producer.send_many("orders", [b"1", b"2"], partition=0))
         table = await (await producer.send_arrow("orders", pa.table({"value": [b"3"], "partition": [0]})))
@@ -341,7 +341,7 @@ async def test_subclass_that_overrides_enqueue_is_asked_for_each(one_broker: Fak
 
 
 async def test_rows_of_a_table_never_meet_serializers_in_a_subclass(one_broker: FakeCluster) -> None:
-    """Its `enqueue` is not asked then: what it passes on would be serialized."""
+    """The subclass's `enqueue` is not called: it would serialize the bytes again."""
     async with Counting(one_broker.bootstrap_servers, value_serializer=str.encode) as producer:
         await producer.send_many("orders", ["text"], partition=0)
         await producer.send_arrow("orders", pa.table({"value": [b"bytes"], "partition": [0]}))

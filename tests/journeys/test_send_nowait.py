@@ -24,7 +24,7 @@ async def test_send_nowait_before_the_topic_is_known(producer: Producer) -> None
 
 
 async def test_send_nowait_without_room(one_broker: FakeCluster) -> None:
-    """Says so, with the sizes, and names enqueue; nothing of it is left behind."""
+    """The error gives the sizes and names enqueue; nothing of the record is kept."""
     stall = one_broker.faults.stall(PRODUCE)
     async with Producer(one_broker.bootstrap_servers, buffer_memory=100_000, batch_size=10_000) as small:
         await small.partitions_for("orders")

@@ -38,7 +38,7 @@ async def test_partition_goes_on_after_a_batch_that_failed_for_good(code: int) -
 @pytest.mark.parametrize("code", [45, 59])
 @in_virtual_time
 async def test_records_survive_a_broker_that_forgot_the_producer(code: int) -> None:
-    """Nothing was in doubt: they are sent under another identity, in order."""
+    """Nothing was in doubt: the records are sent under another identity, in order."""
     async with (
         FakeCluster(1, topics={"orders": 1}) as cluster,
         Producer(cluster.bootstrap_servers, linger_ms=0, batch_size=0) as producer,
@@ -54,7 +54,7 @@ async def test_records_survive_a_broker_that_forgot_the_producer(code: int) -> N
 
 @in_virtual_time
 async def test_expired_producer_state_is_no_trouble_between_batches() -> None:
-    """The broker takes any sequence of a producer it does not know."""
+    """A broker takes any sequence of a producer that it does not know."""
     async with (
         FakeCluster(1, topics={"orders": 1}) as cluster,
         Producer(cluster.bootstrap_servers, linger_ms=0, batch_size=0) as producer,
@@ -89,7 +89,7 @@ def first_sequence_again(
 
 @in_virtual_time
 async def test_answer_with_an_old_offset_is_not_success() -> None:
-    """The identity was used before: the broker dropped the record as a copy."""
+    """The identity was used before: the broker dropped the record as a duplicate."""
     async with (
         FakeCluster(1, topics={"orders": 1}) as cluster,
         Producer(cluster.bootstrap_servers, linger_ms=0) as producer,
@@ -140,7 +140,7 @@ async def test_without_idempotence_one_batch_is_in_flight() -> None:
 
 @in_virtual_time
 async def test_records_fail_while_the_write_permission_is_missing() -> None:
-    """And the same producer goes on once it is granted: brokers before 2.8 want IdempotentWrite on the cluster."""
+    """The same producer works once it is granted: brokers before 2.8 want IdempotentWrite on the cluster."""
     async with FakeCluster(1, topics={"orders": 2}) as cluster:
         grant = cluster.faults.error(31, Where(api=ApiKey.INIT_PRODUCER_ID), times=1_000)
         async with Producer(cluster.bootstrap_servers, linger_ms=0) as producer:
@@ -157,7 +157,7 @@ async def test_records_fail_while_the_write_permission_is_missing() -> None:
 
 @in_virtual_time
 async def test_what_is_under_way_stays_so_where_no_further_id_is_given() -> None:
-    """A partition whose epochs are used up waits for another id; what others have sent, and may repeat, is theirs."""
+    """A partition without epochs waits for another id; batches of others, which may be sent again, keep theirs."""
     async with (
         FakeCluster(1, topics={"orders": 2}) as cluster,
         Producer(cluster.bootstrap_servers, linger_ms=0, batch_size=0, retry_backoff_ms=500) as producer,

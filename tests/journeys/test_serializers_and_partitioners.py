@@ -51,7 +51,7 @@ def returns_number(_value: object) -> bytes:
 async def test_bad_serializer_is_an_error_at_the_call(  # noqa: PLR0917  # the parts of a row
     one_broker: FakeCluster, verb: str, option: str, serializer: object, message: str
 ) -> None:
-    """That names option and function, with the original as its cause; nothing is sent."""
+    """The error names option and function, with the original as its cause; nothing is sent."""
     async with Producer(one_broker.bootstrap_servers, **{option: serializer}) as producer:  # type: ignore[arg-type]
         await producer.partitions_for("orders")
         with pytest.raises(SerializationError, match=f"{option} {serializer.__name__}.*{message}") as caught:  # type: ignore[attr-defined]
@@ -108,7 +108,7 @@ class Chosen:
 async def test_bad_choice_is_a_value_error_that_names_the_partitioner(
     one_broker: FakeCluster, choice: object, *, is_known: bool
 ) -> None:
-    """At the call, or by the delivery while the topic was unknown; the producer goes on."""
+    """At the call, or by the delivery if the topic was unknown; the producer goes on."""
     async with Producer(one_broker.bootstrap_servers, partitioner=Chosen(choice)) as producer:
         if is_known:
             await producer.partitions_for("orders")
@@ -155,7 +155,7 @@ async def test_partitioner_that_errs_elsewhere_stops_nobody(one_broker: FakeClus
 
 
 async def test_partitioner_may_send_when_told_of_a_batch(one_broker: FakeCluster) -> None:
-    """Into a record that is just being written it must not reach."""
+    """Its record must not get into the record that is being written."""
     producers: list[Producer] = []
 
     class Sending(Chosen):

@@ -85,7 +85,6 @@ async def test_start_cancelled_cleans_everything(one_broker: FakeCluster) -> Non
 
 
 async def test_start_in_time_by_the_callers_timeout(one_broker: FakeCluster) -> None:
-    """asyncio.timeout works as ever."""
     one_broker.faults.stall(METADATA)
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.02):
@@ -189,7 +188,7 @@ async def test_close_again_does_nothing(one_broker: FakeCluster) -> None:
 
 
 async def test_closes_that_join_hear_the_same(one_broker: FakeCluster) -> None:
-    """All who waited get the undelivered records, those who come later nothing."""
+    """All waiters get the undelivered records, later callers get none."""
     producer = await Producer(one_broker.bootstrap_servers).start()
     await producer.partitions_for("orders")
     one_broker.faults.error(FORBIDDEN, PRODUCE)
@@ -221,7 +220,7 @@ async def test_close_nobody_waited_for_tells_the_next(one_broker: FakeCluster) -
 
 
 async def test_close_without_time_fails_what_is_left(one_broker: FakeCluster) -> None:
-    """Records in batches, in the waiting lines, and everybody who waits."""
+    """Records in batches, waiting records, and all other waiters."""
     one_broker.faults.stall(PRODUCE)
     producer = await Producer(one_broker.bootstrap_servers, buffer_memory=100_000, batch_size=10_000).start()
     on_the_wire = await producer.enqueue("orders", b"v")
@@ -310,7 +309,7 @@ async def test_body_that_ends_well_hears_of_undelivered_records(one_broker: Fake
 
 
 async def test_dropped_unclosed_warns_and_lets_go(one_broker: FakeCluster) -> None:
-    """Naming the line that made it; tasks and sockets end."""
+    """The warning names the line that made the producer; tasks and sockets end."""
     producer = await Producer(one_broker.bootstrap_servers).start()
     await producer.send("orders", b"v")
 
@@ -334,7 +333,7 @@ async def use_elsewhere(producer: Producer) -> None:
 
 
 def test_loop_that_ended_is_told_apart_from_a_thread() -> None:
-    """A second asyncio.run with the producer of the first."""
+    """A second asyncio.run uses the producer of the first."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)  # a producer cannot be closed after its loop
         producer = asyncio.run(start_with(FakeCluster(1, topics={"orders": 1})))

@@ -22,7 +22,7 @@ async def test_start_finished_during_cancellation_is_closed(one_broker: FakeClus
 
 
 async def test_start_that_is_ready_is_left_to_those_who_have_it(one_broker: FakeCluster) -> None:
-    """One of two is cancelled in the turn in which both would have it; the other one's goes on."""
+    """One of two is cancelled in the turn in which both would get it; the other's start goes on."""
     producer = Producer(one_broker.bootstrap_servers)
     first, second = asyncio.create_task(producer.start()), asyncio.create_task(producer.start())
     await asyncio.sleep(0)

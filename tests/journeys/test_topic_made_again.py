@@ -14,7 +14,7 @@ from tests.fakes.virtual_cluster import in_virtual_time
 @pytest.mark.parametrize("profile", ["4.3.1", "3.9.1"])
 @in_virtual_time
 async def test_records_go_on_after_their_topic_was_made_again(profile: str, keeps: str) -> None:
-    """With topic ids on the wire, and without: offset 0 of the new log is not taken for that of the old one."""
+    """With and without topic ids: offset 0 of the new log is not taken for that of the old one."""
     async with (
         FakeCluster(nodes=1, profile=profile, auto_create_topics=False) as cluster,
         Producer(cluster.bootstrap_servers, linger_ms=0) as producer,
@@ -36,7 +36,7 @@ async def test_records_go_on_after_their_topic_was_made_again(profile: str, keep
 @pytest.mark.parametrize("profile", ["4.3.1", "2.4"])
 @in_virtual_time
 async def test_records_of_removed_partitions_fail_and_keys_move(profile: str, nodes: int) -> None:
-    """A topic made again with fewer partitions; old brokers give topics no ids."""
+    """The topic was created again with fewer partitions; old brokers give topics no ids."""
     async with (
         FakeCluster(nodes, topics={"orders": 8}, auto_create_topics=False, profile=profile) as cluster,
         Producer(
@@ -98,7 +98,7 @@ async def test_transaction_that_finds_its_topic_made_again_goes_on(release: Rele
 @on_every_release
 @in_virtual_time
 async def test_transaction_whose_records_are_gone_is_not_committed(release: Release) -> None:
-    """Also where only the offset of its next record tells that the log is another one."""
+    """Also where only the offset of its next record shows that the log is another one."""
     async with cluster_of(release) as cluster, producer_of(cluster) as producer:
         await producer.begin_transaction()
         for _ in range(2):
@@ -138,7 +138,7 @@ async def test_old_answer_names_no_leader_of_the_new_topic(profile: str) -> None
 
 @in_virtual_time
 async def test_answer_of_the_old_log_lets_nothing_overtake() -> None:
-    """The new log knows nothing of the producer, and takes any sequence: its first batch goes alone."""
+    """The new log does not know the producer, and takes any sequence: its first batch goes alone."""
     async with (
         FakeCluster(nodes=3, topics={"orders": 1}, auto_create_topics=False) as cluster,
         Producer(cluster.bootstrap_servers, linger_ms=0, batch_size=2_000, metadata_max_age_ms=1_000) as producer,

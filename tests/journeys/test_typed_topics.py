@@ -39,7 +39,6 @@ def orders(producer: Producer) -> Topic[str, Order]:
 
 
 async def test_record_arrives_as_bytes_of_its_types(orders: Topic[str, Order], one_broker: FakeCluster) -> None:
-    """Every part of it, as of a record sent without a handle."""
     metadata = await orders.send(Order(7), key="customer-7", partition=1, timestamp=5, headers=[("h", b"1")])
 
     (found,) = one_broker.records("orders", 1)
@@ -62,7 +61,7 @@ async def test_every_verb_sends(orders: Topic[str, Order], one_broker: FakeClust
 
 
 async def test_nulls_stay_null(orders: Topic[str, Order], one_broker: FakeCluster) -> None:
-    """A tombstone, and a record without a key: no serializer meets None."""
+    """A tombstone, and a record without a key: serializers never get None."""
     await orders.send(key="customer-7", partition=0)
     await orders.send(Order(7), partition=0)
 
@@ -73,7 +72,7 @@ async def test_nulls_stay_null(orders: Topic[str, Order], one_broker: FakeCluste
 async def test_wrong_type_is_an_error_of_the_call(
     orders: Topic[str, Order], one_broker: FakeCluster, verb: str
 ) -> None:
-    """It names the argument; nothing was sent, and the next record goes."""
+    """The error names the argument; nothing was sent, and the next record is accepted."""
 
     async def send(value: object, key: object) -> None:
         await getattr(orders, verb)(value, key=key)
@@ -173,7 +172,7 @@ async def test_interceptors_and_partitioner_see_the_object(one_broker: FakeClust
 
 @pytest.mark.parametrize("verb", ["send", "send_and_wait", "enqueue", "send_nowait"])
 async def test_verbs_of_a_subclass_get_the_bytes(one_broker: FakeCluster, verb: str) -> None:
-    """A producer whose class has verbs of its own is asked; wrong types do not reach it."""
+    """A subclass with its own methods is called with bytes; wrong types do not reach it."""
     given: list[object] = []
 
     class Own(Producer):
@@ -203,7 +202,7 @@ async def test_verbs_of_a_subclass_get_the_bytes(one_broker: FakeCluster, verb: 
 
 
 async def test_handle_may_be_made_before_the_start(one_broker: FakeCluster) -> None:
-    """It is as good as its producer: refused before the start and after the close."""
+    """The handle behaves like its producer: refused before the start and after the close."""
     producer = Producer(one_broker.bootstrap_servers)
     orders = producer.topic("orders", value=Order)
 
@@ -219,7 +218,7 @@ async def test_handle_may_be_made_before_the_start(one_broker: FakeCluster) -> N
 
 
 async def test_enqueue_cancelled_while_it_waits_is_withdrawn(one_broker: FakeCluster) -> None:
-    """As `Producer.enqueue`: the record of an unknown topic is not written."""
+    """The record of an unknown topic is not written, as with `Producer.enqueue`."""
     async with Producer(one_broker.bootstrap_servers) as producer:
         unknown = producer.topic("unknown", value=str)
         with contextlib.suppress(TimeoutError):
@@ -235,7 +234,7 @@ def test_wrong_name_is_refused(name: str) -> None:
 
 
 def test_frameworks_know_what_to_await(producer_unstarted: Producer) -> None:
-    """They ask `iscoroutinefunction`."""
+    """Frameworks ask `iscoroutinefunction`."""
     orders = producer_unstarted.topic("orders", value=Order)
 
     verbs = [orders.send, orders.send_and_wait, orders.enqueue, orders.send_many]

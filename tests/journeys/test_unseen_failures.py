@@ -47,7 +47,7 @@ async def test_who_gave_up_before_the_failure_has_not_looked(cluster: FakeCluste
 
 @in_virtual_time
 async def test_close_whose_own_task_was_cancelled_has_told_nobody() -> None:
-    """As by shutdown code that cancels every task; the close after it tells."""
+    """Shutdown code may cancel every task; the next close raises the failures."""
     async with FakeCluster(1, topics={"orders": 2}) as cluster:
         producer = await Producer(cluster.bootstrap_servers, linger_ms=0).start()
         cluster.faults.error(29, PRODUCE)
@@ -99,7 +99,7 @@ async def test_awaited_failures_are_not_raised_again(cluster: FakeCluster) -> No
 
 
 async def test_callback_that_raised_has_told_nobody(cluster: FakeCluster) -> None:
-    """As one of a wrong signature does: the flush is the only one left to say it."""
+    """A callback with a wrong signature raises: only flush is left to report the failure."""
 
     def told(*_: object) -> None:
         raise RuntimeError("a defect of the application")
@@ -181,7 +181,7 @@ async def test_failures_read_by_many_callers_are_not_raised(
 async def test_flush_that_waits_beside_the_callers_raises_nothing(
     call: Callable[[Producer, int], Awaitable[bool]], callers: int, ends: str
 ) -> None:
-    """They wait for the same batches, and both are woken by the last of them."""
+    """Callers and flush wait for the same batches, and the last of them wakes both."""
     async with FakeCluster(1, topics={"wide": callers}) as cluster, Producer(cluster.bootstrap_servers) as producer:
         await producer.partitions_for("wide")
         cluster.faults.error(29, PRODUCE, times=None)
@@ -195,7 +195,7 @@ async def test_flush_that_waits_beside_the_callers_raises_nothing(
 
 @in_virtual_time
 async def test_calls_that_raised_are_not_counted_by_close() -> None:
-    """Records for topics that do not exist fail from one timer after another; their calls have raised them all."""
+    """Records for missing topics fail from one timer after another; their calls have raised all of them."""
     async with FakeCluster(1, auto_create_topics=False) as cluster:
         producer = await Producer(cluster.bootstrap_servers, max_block_ms=500).start()
 

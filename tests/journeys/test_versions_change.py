@@ -20,7 +20,7 @@ def versions(cluster: FakeCluster, api: ApiKey = ApiKey.PRODUCE) -> list[int]:
 
 @in_virtual_time
 async def test_record_goes_in_the_version_that_is_left() -> None:
-    """Kafka's own producer fails it."""
+    """Kafka's own producer fails the record."""
     async with (
         FakeCluster(1, topics={"orders": 1}) as cluster,
         Producer(cluster.bootstrap_servers, linger_ms=0) as producer,

@@ -62,7 +62,7 @@ async def test_sends_to_a_stalled_cluster_cannot_fill_the_memory(one_broker: Fak
 
 @in_virtual_time
 async def test_those_that_need_memory_and_get_none_exhaust_the_buffer() -> None:
-    """Refused at once or after max_block_ms, each is counted once; one that found room in time is not."""
+    """Each refused record is counted once, at once or after max_block_ms; one that found room is not."""
     async with (
         FakeCluster(1, topics={"orders": 1}) as cluster,
         Producer(cluster.bootstrap_servers, **SMALL, max_block_ms=5_000, max_waiting_records=5) as producer,
@@ -88,7 +88,7 @@ async def test_those_that_need_memory_and_get_none_exhaust_the_buffer() -> None:
 
 @in_virtual_time
 async def test_topic_that_stays_unknown_exhausts_no_buffer() -> None:
-    """Neither records refused beside others that wait for metadata, nor those whose time was over."""
+    """Neither records refused beside others that wait for metadata, nor expired ones, count."""
     async with (
         FakeCluster(1, auto_create_topics=False) as cluster,
         Producer(cluster.bootstrap_servers, max_waiting_records=1) as producer,
@@ -140,7 +140,7 @@ async def test_enqueue_waits_for_room_in_the_order_of_calls(one_broker: FakeClus
 
 
 async def test_enqueue_without_room_in_time(one_broker: FakeCluster) -> None:
-    """An error after max_block_ms, and the record is not written."""
+    """The error comes after max_block_ms, and the record is not written."""
     stall = one_broker.faults.stall(PRODUCE)
     async with Producer(one_broker.bootstrap_servers, max_block_ms=1_000, **SMALL) as producer:  # type: ignore[arg-type]
         with pytest.raises(BufferTimeoutError, match="max_block_ms=1000") as caught:
@@ -159,7 +159,7 @@ async def test_enqueue_without_room_in_time(one_broker: FakeCluster) -> None:
 async def test_error_names_the_option_that_has_ended_the_wait(
     one_broker: FakeCluster, max_block_ms: int, named: str
 ) -> None:
-    """A record's own deadline comes before a longer max_block_ms: to raise that would not help."""
+    """The record's own deadline comes before max_block_ms: raising that option would not help."""
     times = {"request_timeout_ms": 400, "linger_ms": 0, "delivery_timeout_ms": 400}
     async with Producer(one_broker.bootstrap_servers, max_block_ms=max_block_ms, **times) as producer:  # type: ignore[arg-type]
         one_broker.faults.stall(METADATA)

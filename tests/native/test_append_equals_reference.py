@@ -104,7 +104,6 @@ def test_records_section_equals_the_references(records: list[Record]) -> None:
 )
 @settings(max_examples=50)
 def test_whole_batch_equals_the_references(records: list[Record], identity: BatchIdentity) -> None:
-    """The header with its CRC, and the records behind it."""
     builder = append_all(records, partition=0)[0]
     assert builder is not None
     body = body_of(builder)

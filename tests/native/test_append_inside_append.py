@@ -33,7 +33,7 @@ def records_of(core: CoreParts) -> Iterator[bytes]:
 
 
 def test_record_sent_inside_an_append_waits() -> None:
-    """The outer one keeps its room, its headers and its batch."""
+    """The outer record keeps its room, its headers and its batch."""
     core = CoreParts()
     inside = SendsInside(core)
     core.on_clock = inside
@@ -80,7 +80,7 @@ def test_record_sent_while_headers_are_read_waits() -> None:
 
 
 def test_second_record_sent_while_headers_are_read_waits() -> None:
-    """The first was measured, as what waits is; the append that both are in goes on all the same."""
+    """The first one was measured, as waiting records are; the outer append goes on."""
     core = CoreParts(leaders=(1, 1))
     answers: list[Delivery | None] = []
 

@@ -19,7 +19,7 @@ def sizes_told(core: CoreParts, size: int, records: int) -> list[int]:
 
 @pytest.mark.parametrize("size, after", [(1, 1), (100, 1), (101, 2), (1000, 10), (1001, 11)])
 def test_writing_so_many_bytes_calls_back_once(size: int, after: int) -> None:
-    """Bytes as they are written, not what a record could take; the record that reaches them counts."""
+    """Written bytes count, not reserved ones; the record that reaches the number counts, too."""
     assert sizes_told(CoreParts(), size, records=30) == [after]
 
 

@@ -31,7 +31,7 @@ def note(told: list[int], number: int) -> Callable[[object], None]:
 
 
 def test_each_record_has_its_own_offset_and_timestamp() -> None:
-    """The base offset and its position; the time it was given."""
+    """The offset is the base offset plus the position; the timestamp is the record's own."""
     result = result_of()
     deliveries = [result.delivery(index, 1_000 + index) for index in range(3)]
 
@@ -63,7 +63,7 @@ def test_unknown_offset_is_unknown_for_every_record() -> None:
 
 
 def test_each_record_of_a_failed_batch_gets_an_error_of_its_own() -> None:
-    """With the same words and the same outcome: a traceback is never shared."""
+    """Errors have the same text and outcome; a traceback is never shared."""
     result, error = result_of(), BrokerError.of(19, "no replicas", outcome=Outcome.NOT_WRITTEN)
     deliveries = [result.delivery(index, 0) for index in range(2)]
 
@@ -130,7 +130,7 @@ def test_written_records_are_never_unseen() -> None:
 
 
 def test_failure_given_to_a_callback_is_seen() -> None:
-    """`on_delivery` was told of it, and took it."""
+    """`on_delivery` was called with it."""
     result = result_of()
     result.add_callback(1, 0, print)
     result.fail(KafkaError("no"), 3)
@@ -176,7 +176,7 @@ async def test_failure_after_the_only_awaiter_gave_up_is_unseen() -> None:
 
 
 async def test_callbacks_run_in_record_order() -> None:
-    """However they were left; and of one record in the order in which they were."""
+    """Records end in any order of awaiting; callbacks of one record run in the order they were added."""
     result, told = awaited(), list[int]()
     deliveries = [result.delivery(index, 0) for index in range(3)]
     for number, delivery in enumerate((deliveries[0], deliveries[0], deliveries[1], deliveries[2])):
@@ -219,7 +219,7 @@ def test_batch_is_wanted_by_its_first_waiter_alone() -> None:
 
 
 def test_batch_that_ended_is_not_wanted_any_more() -> None:
-    """Looking at its records is no reason to send anything."""
+    """Retrieving its records is no reason to send anything."""
     loop = asyncio.new_event_loop()
     result, told = BatchResult(loop, PLACE), list[BatchResult]()
     result.on_wanted = told.append

@@ -18,7 +18,7 @@ def look_and_give_up(delivery: Delivery) -> "weakref.ref[asyncio.Future[None]]":
 
 
 async def test_waiters_that_gave_up_are_not_kept() -> None:
-    """Polling with time-outs would keep one for each look, for as long as the record is on its way."""
+    """Polling with timeouts would otherwise keep a waiter per look until the record ends."""
     delivery = awaited().delivery(0, 0)
     given_up = [look_and_give_up(delivery) for _ in range(100)]
 
@@ -39,7 +39,7 @@ async def test_callback_added_to_a_done_delivery_has_its_context() -> None:
 
 
 def test_delivery_without_callbacks_has_no_waiter() -> None:
-    """It would end the linger of the batch that its record gets a place in."""
+    """A waiter would end the linger of the batch that its record gets a place in."""
     delivery = result_of().delivery(0, 0)
     delivery.add_done_callback(print)
 

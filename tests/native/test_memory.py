@@ -8,7 +8,6 @@ from aioproducer._native.memory import Chunk
 
 
 def test_chunk_holds_what_was_filled_in() -> None:
-    """Fill the start of a chunk."""
     chunk = Chunk(10)
 
     chunk.fill(b"abc")
@@ -88,7 +87,7 @@ def test_owner_is_told_once_by_the_last_reader() -> None:
 
 
 def test_owner_is_told_by_a_view_that_is_dropped() -> None:
-    """Transports do not release their views, they forget them."""
+    """Transports do not release their views, they drop them."""
     told: list[Chunk] = []
     chunk = Chunk(1)
     queue = [memoryview(chunk)]

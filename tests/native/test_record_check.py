@@ -40,7 +40,7 @@ def test_bytes_cut_off_are_noticed(batch: list[Record], data: st.DataObject) -> 
 
 @given(st.binary(max_size=200), st.integers(-5, 50))
 def test_garbage_is_an_error_or_a_batch(garbage: bytes, count: int) -> None:
-    """It never reads past the end, and never takes a batch of another length."""
+    """The check never reads past the end, and never takes a batch of another length."""
     try:
         check_records(garbage, count, **ANY_TIME)
     except ValueError:
@@ -76,7 +76,7 @@ def test_fault_is_named(records_section: bytes, complaint: str) -> None:
 
 
 def test_times_out_of_range_are_listed() -> None:
-    """The first sixteen; all are counted; -1 is no time."""
+    """The first sixteen are listed; all are counted; -1 means no time."""
     times = [100, -1, *[500] * 20]
     section = encode_records([Record(b"", b"", time) for time in times])
 

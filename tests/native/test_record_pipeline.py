@@ -109,7 +109,7 @@ def test_record_that_a_serializer_sends_is_before_its_own() -> None:
 
 
 def test_hooks_run_once_where_the_append_is_busy() -> None:
-    """A record given inside another append has to wait; what is to be appended later has its bytes."""
+    """A record sent inside another append has to wait; a later append has the serialized bytes."""
     core = CoreParts()
     calls: list[object] = []
     taken: list[object] = []
@@ -174,7 +174,7 @@ def test_interceptors_never_see_what_no_record_can_be(arguments: tuple[str, byte
 
 
 def test_record_that_interceptors_see_is_as_one_made_in_python() -> None:
-    """Equal, with the same text, frozen, and with headers as a tuple."""
+    """Records are equal, with the same text, frozen, and with headers as a tuple."""
     seen: list[ProducerRecord] = []
 
     class Sees(ProducerInterceptor):

@@ -43,7 +43,7 @@ def test_starts_are_where_the_records_are(records: list[Record]) -> None:
 
 @given(RECORDS, st.data())
 def test_rewritten_records_are_the_same_records_from_zero(records: list[Record], data: st.DataObject) -> None:
-    """Any range of them; their timestamps stay relative to the batch's first."""
+    """For any range of records; timestamps stay relative to the batch's first."""
     first = data.draw(st.integers(0, len(records) - 1))
     stop = data.draw(st.integers(first + 1, len(records)))
     body = encode_records(records)
@@ -81,7 +81,7 @@ def test_records_already_from_zero_stay_as_they_are() -> None:
 
 
 def test_records_that_are_not_where_the_batch_says_are_refused() -> None:
-    """Our own bug must not send something else."""
+    """A bug of our own must not send something else."""
     body = encode_records(MANY[:3])
     starts = record_starts(body, 3)
 

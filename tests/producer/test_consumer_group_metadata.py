@@ -49,7 +49,7 @@ async def test_partitions_assigned_by_hand_have_no_generation(one: FakeCluster) 
 
 
 async def test_next_generation_is_another(one: FakeCluster) -> None:
-    """A second consumer comes: what was taken before is of the past, and refused while nothing is assigned."""
+    """A second consumer joins: the old metadata is outdated, and refused while nothing is assigned."""
     async with consuming(one, "t") as consumer:
         before = ConsumerGroupMetadata.of(consumer)
 
@@ -77,7 +77,7 @@ class Revoking(aiokafka.ConsumerRebalanceListener):  # type: ignore[misc]  # unt
 
 
 async def test_between_two_generations_there_is_no_answer(one: FakeCluster) -> None:
-    """Generation -1 would switch off the check that KIP-447 is there for."""
+    """Generation -1 would switch off the check of KIP-447."""
     listener = Revoking()
     async with consuming(one) as consumer:
         listener.consumer = consumer
@@ -131,7 +131,7 @@ def test_fields_are_checked(arguments: tuple[object, ...], kind: type[Exception]
     ids=["generation too high", "generation too low", "long group", "long member", "member", "instance"],
 )
 def test_what_a_request_has_no_room_for_is_refused(arguments: tuple[str, int, str, str], text: str) -> None:
-    """It was found when the request was made, on the producer's own task, which died of it."""
+    """Regression: the error came while the request was made, and ended a task of the producer."""
     with pytest.raises(ValueError, match=text):
         ConsumerGroupMetadata(*arguments)
 

@@ -63,7 +63,7 @@ def test_levels_matter_where_there_are_some() -> None:
     [(codec, level) for codec, levels in LEVELS.items() for level in levels],
 )
 def test_first_and_last_level_of_kafkas_scale_are_taken(codec: CompressionType, level: int) -> None:
-    """Also the number that stands for the default: a codec that refused it would silently pack nothing."""
+    """Also the number of the default level: a codec that refused it would silently not compress."""
     assert READERS[codec](compress(codec, level, LONG[:2000])) == LONG[:2000]
 
 

@@ -12,7 +12,7 @@ NOT_WRITTEN_TOO = {100, 103, 120}
 
 @pytest.mark.parametrize("theirs", KioErrorCode, ids=lambda code: code.name)
 def test_every_code_of_kafka_has_a_row(theirs: KioErrorCode) -> None:
-    """Same number, same name; retriable where Kafka's exception is, but for 8, which names a missing broker."""
+    """Same number, same name; retriable where Kafka's exception is, except 8, which names a missing broker."""
     ours = ErrorCode.of(int(theirs))
 
     assert ours is not None
@@ -30,7 +30,7 @@ def test_unknown_code_has_no_row() -> None:
 
 
 def test_traits_that_decide_about_records() -> None:
-    """Read in Kafka's source, and in part seen on real brokers."""
+    """The traits are read in Kafka's source, and in part seen on real brokers."""
     assert {int(row) for row in ErrorCode if row.not_written} == NOT_WRITTEN | NOT_WRITTEN_TOO
     assert {int(row) for row in ErrorCode if row.split} == {10, 18}
     assert {int(row) for row in ErrorCode if row.per_record} == {32, 87}

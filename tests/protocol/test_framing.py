@@ -25,7 +25,7 @@ def frame(correlation_id: int, body: bytes = b"", tags: bytes = b"\x00") -> byte
 
 @pytest.mark.parametrize("flexible", [True, False])
 def test_request_frame_is_laid_out_as_drawn(flexible: bool) -> None:  # noqa: FBT001
-    """Size, api key, version, correlation id, client id, tags; then the body, uncopied behind its first piece."""
+    """Size, API key, version, correlation id, client id, tags; then the body, uncopied after its first piece."""
     tail = memoryview(b"tail")
 
     pieces = talk().send(3, 12, [b"body", tail], flexible=flexible, context=0)
@@ -115,7 +115,7 @@ def test_answer_to_nothing_is_refused() -> None:
 
 
 def test_without_a_response_nothing_is_in_flight() -> None:
-    """acks=0: the next answer belongs to the next request."""
+    """acks=0: the next response belongs to the next request."""
     conversation = talk()
     conversation.send(0, 13, [b"x"], flexible=True, context=7, expects_response=False)
     conversation.send(0, 13, [b"x"], flexible=True, context=8)
@@ -178,7 +178,7 @@ def asked(api_key: int, largest_response: int | None) -> FrameProtocol[int]:
 
 @pytest.mark.parametrize("largest", [SMALL, 10 * SMALL])
 def test_answer_is_refused_above_the_limit_of_its_request(largest: int) -> None:
-    """As soon as its size is read; a larger one may follow to a request that allows it."""
+    """The size decides; a larger response may follow to a request that allows it."""
     conversation = asked(API_VERSIONS, largest)
     conversation.send(METADATA, 12, [b"x"], flexible=True, context=1)
 
@@ -194,7 +194,7 @@ def test_large_answer_that_nobody_asked_for_is_not_held() -> None:
 
 
 def test_answer_whose_end_has_not_come_is_let_go() -> None:
-    """A connection that was closed is kept for its error; what it had received of an answer is not."""
+    """A closed connection is kept for its error; the received part of a response is not."""
     conversation = talk(1)
     list(conversation.receive(announced(1000) + bytes(500)))
     assert conversation.held_bytes == 500

@@ -90,7 +90,7 @@ def test_no_common_version_says_who_is_to_blame(ranges: dict[int, tuple[int, int
     ],
 )
 def test_release_that_is_needed_is_named(api: Api, ranges: dict[int, tuple[int, int]], text: str) -> None:
-    """Of this request; a newer release is no help against a broker that is too new."""
+    """The error names the release that the request needs; a newer one does not help."""
     with pytest.raises(UnsupportedVersionError, match=text):
         ApiVersions(ranges).highest_common(api)
 

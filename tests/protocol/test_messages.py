@@ -118,7 +118,7 @@ def metadata_by_kio(version: int) -> bytes:
 
 @pytest.mark.parametrize("version", range(4, 14))
 def test_metadata_answer_is_read(version: int) -> None:
-    """Nodes, topics, leaders; partitions by number in any order they come."""
+    """Nodes, topics, leaders; partitions by number, in any order."""
     answer = decode_metadata_response(version, metadata_by_kio(version), from_node=9)
 
     epoch = 4 if version >= 7 else NO_EPOCH
@@ -130,7 +130,7 @@ def test_metadata_answer_is_read(version: int) -> None:
 
 
 def test_partition_numbers_that_cannot_be_are_left_out() -> None:
-    """A claim of partition 2^31 - 1 makes no two thousand million partitions."""
+    """A claimed partition 2^31 - 1 does not create two thousand million partitions."""
     body = bytearray(metadata_body([(1, "h", 1)], [(0, "a", bytes(16), [(1, 0), (1, 0)])]))
     at = body.index(struct.pack(">hiii", 0, 1, 1, 0))
     body[at : at + 6] = struct.pack(">hi", 0, 2**31 - 1)
@@ -172,7 +172,7 @@ def test_producer_id_answer_is_read(version: int) -> None:
 @given(st.sampled_from(list(DECODERS)), st.integers(4, 5), st.binary(max_size=200))
 @settings(max_examples=500)
 def test_garbage_never_gets_through_as_another_error(message: str, version: int, payload: bytes) -> None:
-    """Any bytes: an answer or a ProtocolError, and never a dead process."""
+    """Any bytes give a response or a ProtocolError, and never end the process."""
     with contextlib.suppress(ProtocolError):
         DECODERS[message](4 if message == "api_versions" else version, payload)
 
@@ -201,7 +201,7 @@ def test_damaged_metadata_never_gets_through_as_another_error(version: int, at: 
     ],
 )
 def test_node_that_cannot_be_is_known_as_such(node: Node) -> None:
-    """A broker's word is not enough for a socket call or a log line."""
+    """A broker's address is checked before it reaches a socket call or a log line."""
     assert not node.is_valid
 
 

@@ -16,7 +16,7 @@ from aioproducer._protocol.transaction_messages import (
 
 @pytest.mark.parametrize("api", [API_VERSIONS, METADATA, LIST_TRANSACTIONS])
 def test_answers_that_do_not_depend_on_the_request(api: object) -> None:
-    """ApiVersions is small before anything is known of a broker; what describes the cluster has any size."""
+    """ApiVersions is small before the broker is known; a description of the cluster has any size."""
     limit = largest_response(api.key, 1_000_000)  # type: ignore[attr-defined]  # an Api
 
     assert limit == (SMALL_RESPONSE if api is API_VERSIONS else None)

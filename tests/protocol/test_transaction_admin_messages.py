@@ -147,7 +147,7 @@ def test_describe_transactions() -> None:
 
 
 def test_describe_one_transaction() -> None:
-    """That which was asked for, with the pause that the broker asks for; never another."""
+    """The requested transaction, with the broker's pause; never another."""
     made = schema("describe_transactions", 0, "response")
     state = partial(
         made.TransactionState,
@@ -171,7 +171,7 @@ def test_describe_one_transaction() -> None:
 
 
 def test_describe_producers() -> None:
-    """One in a transaction; and a partition that this broker does not lead."""
+    """A producer in a transaction, and a partition that this broker does not lead."""
     data = encode_describe_producers_request(PARTITIONS)
     made = schema("describe_producers", 0, "response")
     producer = made.ProducerState(

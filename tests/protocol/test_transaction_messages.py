@@ -128,7 +128,7 @@ def test_find_coordinator_answer_is_read(version: int) -> None:
 
 
 def test_find_coordinator_answer_without_the_key_is_refused() -> None:
-    """Else the answer to one question would be taken for that to another."""
+    """Else the response to one request would be taken for that to another."""
     coordinator = made_by_kio(
         "find_coordinator",
         "Coordinator",
@@ -152,7 +152,7 @@ def test_find_coordinator_answer_without_the_key_is_refused() -> None:
 
 @pytest.mark.parametrize("version", range(7))
 def test_transactional_init_producer_id_matches_kafka(version: int) -> None:
-    """With the identity that is to be renewed, where there is a field for it."""
+    """The identity to be renewed is included where the version has a field for it."""
     data = encode_init_producer_id_request(
         version, transactional_id="billing-1", transaction_timeout_ms=60_000, producer_id=77, producer_epoch=5
     )
@@ -245,7 +245,7 @@ def test_add_offsets_request_and_answer_are_what_kafka_describes(version: int) -
 @pytest.mark.parametrize("is_commit", [True, False], ids=["commit", "abort"])
 @pytest.mark.parametrize("version", range(6))
 def test_end_txn_request_and_answer_are_what_kafka_describes(version: int, is_commit: bool) -> None:  # noqa: FBT001
-    """From version 5 on the answer has the identity of the next transaction."""
+    """From version 5 on the response has the identity of the next transaction."""
     data = encode_end_txn_request(version, IDENTITY, is_commit=is_commit)
     answer = made_by_kio(
         "end_txn",
@@ -267,7 +267,7 @@ def test_end_txn_request_and_answer_are_what_kafka_describes(version: int, is_co
 
 @pytest.mark.parametrize("version", range(6))
 def test_txn_offset_commit_request_is_what_kafka_describes(version: int) -> None:
-    """Offsets by topic, and the member of the group where there are fields for it."""
+    """Offsets by topic, and the member of the group where the version has fields for it."""
     offsets = {
         TopicPartition("a", 1): OffsetAndMetadata(2**40, "seen"),
         TopicPartition("b", 0): OffsetAndMetadata(0),
@@ -292,7 +292,7 @@ def test_txn_offset_commit_request_is_what_kafka_describes(version: int) -> None
 
 @pytest.mark.parametrize("version", range(3, 6))
 def test_member_without_an_instance_id_names_none(version: int) -> None:
-    """An empty one is an id, of a static member that no group knows."""
+    """An empty instance id would name a static member that no group knows."""
     member = ConsumerGroupMetadata("readers", 4, "member-1")
     offsets = {TopicPartition("a", 1): OffsetAndMetadata(2**40)}
     data = encode_txn_offset_commit_request(version, identity=IDENTITY, member=member, offsets=offsets)
@@ -337,7 +337,7 @@ def features_by_kio(version: int, **features: object) -> bytes:
 
 @pytest.mark.parametrize("version", [3, 4])
 def test_finalized_features_are_read(version: int) -> None:
-    """The level in effect, and the epoch that says which of two answers is newer."""
+    """The level in effect, and the epoch that says which of two responses is newer."""
     levels = tuple(
         made_by_kio(
             "api_versions",
@@ -358,7 +358,7 @@ def test_finalized_features_are_read(version: int) -> None:
 
 @pytest.mark.parametrize("version", range(API_VERSIONS.max_version + 1))
 def test_broker_that_says_nothing_of_features_has_none(version: int) -> None:
-    """Older than Kafka 2.7, or with nothing finalized."""
+    """Kafka before 2.7, or without finalized features."""
     data = features_by_kio(version, finalized_features_epoch=-1, finalized_features=())
 
     answer = decode_api_versions_response(version, data)
@@ -379,7 +379,7 @@ DECODERS: dict[Api, Callable[[int, bytes], object]] = {
 @given(st.sampled_from(versions_of(*DECODERS)), st.binary(max_size=120))
 @settings(max_examples=600)
 def test_garbage_never_gets_through_as_another_error(case: tuple[Api, int], payload: bytes) -> None:
-    """Any bytes: an answer or a ProtocolError, and never a dead process."""
+    """Any bytes give a response or a ProtocolError, and never end the process."""
     api, version = case
     with contextlib.suppress(ProtocolError):
         DECODERS[api](version, payload)

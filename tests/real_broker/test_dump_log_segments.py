@@ -65,7 +65,7 @@ def fields(line: str) -> dict[str, str]:
 
 
 def test_batch_is_listed_as_it_was_sent(printed: str, codec: Codec, tmp_path: Path) -> None:
-    """One batch, valid, of its codec and with its identity; and each of its records."""
+    """One valid batch of its codec and with its identity, and each of its records."""
     (tmp_path / "listing.txt").write_text(printed, "utf-8")  # for the reader of a failure
     [batch] = [fields(line) for line in printed.splitlines() if line.startswith("baseOffset")]
     records = [fields(line) for line in printed.splitlines() if line.startswith("| offset")]

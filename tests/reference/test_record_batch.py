@@ -24,7 +24,7 @@ RECORDS = st.builds(
 
 @pytest.mark.parametrize("name", BATCHES)
 def test_encoder_writes_kafkas_own_bytes(name: str) -> None:
-    """What Java's MemoryRecordsBuilder wrote is read and written again unchanged."""
+    """Batches written by Java's MemoryRecordsBuilder are read and written again unchanged."""
     assert encode_batch(decode_batch(BATCHES[name])) == BATCHES[name]
 
 
@@ -36,7 +36,7 @@ def test_decoder_reads_kafkas_headers() -> None:
 
 
 def test_decoder_reads_kafkas_identity() -> None:
-    """Producer id, epoch, sequence and the transactional bit are where the drawing says."""
+    """Producer id, epoch, sequence and the transactional bit."""
     idempotent = decode_batch(BATCHES["idempotent"])
     transactional = decode_batch(BATCHES["transactional"])
 

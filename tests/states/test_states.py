@@ -182,7 +182,7 @@ def test_page_has_every_transactional_cell() -> None:
 
 
 def test_every_transactional_verb_has_its_row() -> None:
-    """A new one needs one; what is left out is for other classes."""
+    """A new method needs a row; the excluded ones belong to other classes."""
     verbs = {name for name in dir(TransactionMethods) if not name.startswith("_")} | {"committed_offsets"}
     verbs -= {"transaction_in_hand"}
     rows = {call.removeprefix("async with ").partition("(")[0] for call in TRANSACTIONAL_CALLS}
@@ -194,5 +194,5 @@ def test_every_transactional_verb_has_its_row() -> None:
 @pytest.mark.parametrize("call", list(TRANSACTIONAL_CALLS))
 @pytest.mark.parametrize("place", list(SITUATIONS))
 def test_call_in_place(place: str, call: str) -> None:
-    """On the producer's own loop, by the task that has brought it there."""
+    """On the producer's own loop, by the task that made the situation."""
     assert made_in(place, call) == transactional_cells()[place, call]

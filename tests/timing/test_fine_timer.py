@@ -38,8 +38,6 @@ async def rung(time: HighResolutionTimer, after_s: float) -> float:
 
 @LOOPS
 def test_alarm_rings_once_and_not_before_its_time(new_loop: NewLoop) -> None:
-    """Again and again, and each time by the same clock."""
-
     async def main() -> list[float]:
         time = HighResolutionTimer(asyncio.get_running_loop())
         try:
@@ -53,7 +51,7 @@ def test_alarm_rings_once_and_not_before_its_time(new_loop: NewLoop) -> None:
 
 @LOOPS
 def test_alarm_is_set_for_one_thing_at_a_time(new_loop: NewLoop) -> None:
-    """What was set before is forgotten, and so is what is stopped, also if its time has come in this very turn."""
+    """An earlier alarm is forgotten, and so is a stopped one, also if its time has come in this turn."""
 
     async def main() -> list[str]:
         loop = asyncio.get_running_loop()
@@ -80,7 +78,7 @@ def test_alarm_is_set_for_one_thing_at_a_time(new_loop: NewLoop) -> None:
 
 @LOOPS
 def test_nothing_is_left_behind(new_loop: NewLoop) -> None:
-    """A producer that never waits has no timer of the kernel's; one that did gives it back."""
+    """A producer that never waits has no kernel timer; one that did closes it."""
 
     async def main() -> None:
         before = descriptors()

@@ -33,7 +33,7 @@ def test_what_is_over_in_a_moment_is_asked_for_in_short_steps(pacing: RequestPac
 
 
 def test_moment_that_does_not_end_is_none(pacing: RequestPacing) -> None:
-    """A coordinator that answers CONCURRENT_TRANSACTIONS for good (4.3.1 can) was asked fifty times a second."""
+    """Regression: a coordinator that always answers CONCURRENT_TRANSACTIONS (4.3.1 can) got 50 requests a second."""
     waited = pauses(pacing, SOON_AT_MOST, is_soon=True)
 
     assert 900 < sum(waited) < 1100

@@ -15,7 +15,7 @@ def test_doubles_up_to_the_cap() -> None:
 
 @pytest.mark.parametrize("attempt", [0, 1, 5, 1000, 10**9])
 def test_jitter_moves_by_a_fifth_and_never_beyond_the_cap(attempt: int) -> None:
-    """A thousand clients do not come back at the same moment."""
+    """A thousand clients must not retry at the same moment."""
     backoff = ExponentialBackoff(100, 1000, random=random.Random(1))
     plain_s = min(1.0, 0.1 * 2 ** min(attempt, 10))
 
@@ -26,7 +26,7 @@ def test_jitter_moves_by_a_fifth_and_never_beyond_the_cap(attempt: int) -> None:
 
 
 def test_cap_below_the_start_wins() -> None:
-    """Kafka lets a user set it so."""
+    """Kafka allows this configuration."""
     assert ExponentialBackoff(100, 50, jitter=0.0, random=random.Random(1)).delay_s(0) == 0.05
 
 

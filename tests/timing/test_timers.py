@@ -56,7 +56,7 @@ def test_timer_scheduled_for_the_past_runs_in_the_same_turn() -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_timers_left_after_many_cancellations_fire_in_time(seed: int) -> None:
-    """The heap is tidied then, and must be one afterwards."""
+    """The heap is cleaned up then, and must stay a heap."""
     chance = random.Random(seed)
     heap, fired = TimerHeap(), list[int]()
     times = [chance.randrange(1_000) for _ in range(200)]
@@ -92,7 +92,7 @@ def test_sleeper_is_told_of_a_timer_earlier_than_all_others() -> None:
 
 
 def test_ten_thousand_cancelled_timers_do_not_stay_in_memory() -> None:
-    """The heap is tidied when cancelled ones outnumber the others."""
+    """The heap is cleaned up when cancelled timers outnumber the others."""
     heap = TimerHeap()
     keep = heap.schedule(1e9, lambda _: None)
 

@@ -133,7 +133,7 @@ def run(kind: str, strike: Strike, *, is_vital: bool) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", [*VITAL, *OTHERS])
 def test_cancelled_at_each_of_its_suspensions(kind: str) -> None:
-    """Without a vital task the producer fails with the cause; it outlives the others."""
+    """Without a vital task the producer fails with the cause; the other tasks are replaced."""
     counted = Strike()
     run(kind, counted, is_vital=kind in VITAL)
     assert counted.points

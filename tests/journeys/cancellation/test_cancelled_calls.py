@@ -62,7 +62,7 @@ def test_cancelled_as_it_suspends(loop: str, call: str, state: str) -> None:
 
 
 async def test_enqueue_cancelled_after_acceptance_says_so() -> None:
-    """Cancelling cannot be refused, and the record has been given its place: who sends it again doubles it."""
+    """The cancellation cannot be refused, and the record was accepted: sending it again would double it."""
     told: list[tuple[RecordMetadata | None, KafkaError | None]] = []
     async with FakeCluster(1) as cluster, Producer(cluster.bootstrap_servers) as producer:
         calling = asyncio.create_task(

@@ -44,7 +44,7 @@ def test_running_checker_has_not_loaded_the_producer(module: str) -> None:
 
 
 def test_clean_cell_is_clean(cell: WrittenCell) -> None:
-    """Acknowledged and there, failed and not there, unknown and either."""
+    """Acknowledged and there, failed and absent, unknown and either."""
     cell.acknowledged(3)
     cell.acknowledged(3, topic=2)
     cell.failed(cell.invoke(), Kind.NOT_WRITTEN)
@@ -76,7 +76,7 @@ def test_record_that_ended_twice(cell: WrittenCell) -> None:
 
 
 def test_record_that_lived_too_long(cell: WrittenCell) -> None:
-    """Beyond delivery timeout, blocking time and what a busy machine needs."""
+    """Longer than delivery timeout, blocking time and the tolerance for a busy machine."""
     n = cell.invoke()
     cell.now_us += 37 * SECOND
     cell.failed(n, Kind.NOT_WRITTEN)
@@ -104,7 +104,7 @@ def test_gap_in_a_history(cell: WrittenCell) -> None:
 
 
 def test_acknowledged_record_that_is_not_there(cell: WrittenCell) -> None:
-    """With idempotence nothing explains it, not even a leader's death."""
+    """With idempotence not even a leader's death explains it."""
     cell.fault("kill_leader", -1, 3, nodes=[1], leaders={"1": {"0": 1}})
     cell.acknowledged(2)
     cell.ok(cell.invoke(), 2)
@@ -132,7 +132,7 @@ def test_acknowledged_records_in_another_order(cell: WrittenCell) -> None:
 
 
 def test_second_copies_are_in_no_order(cell: WrittenCell) -> None:
-    """Without idempotence a batch that went unanswered comes again behind others."""
+    """Without idempotence an unanswered batch comes again behind others."""
     cell.acknowledged(2, topic=2)
     cell.log(0, 2, topic=2)
 
@@ -174,7 +174,7 @@ def test_record_that_is_there_twice(cell: WrittenCell, kind: Kind) -> None:
 
 @pytest.mark.parametrize("finding", [Finding.CORRUPT, Finding.MISROUTED])
 def test_record_that_is_damaged_or_elsewhere(cell: WrittenCell, finding: Finding) -> None:
-    """Its digest is wrong, or it belongs to another topic or partition."""
+    """The digest is wrong, or the record belongs to another topic or partition."""
     cell.acknowledged(1)
     cell.log(0, 1, finding=finding)
 
@@ -245,7 +245,7 @@ def test_timestamp_that_is_not_the_records(cell: WrittenCell, where: str) -> Non
 
 
 def test_first_acknowledgement_that_comes_late(cell: WrittenCell) -> None:
-    """After healing; the bound is the request timeout and ten seconds."""
+    """The bound after healing is the request timeout and ten seconds."""
     cell.lasting = [CLIENT]
     cell.acknowledged(1)
     cell.fault("kill_two", 0, 1, nodes=[1, 2])

@@ -77,7 +77,7 @@ def make_again(cell: WrittenCell) -> None:
 
 
 def test_each_life_holds_its_own(cell: WrittenCell) -> None:
-    """And a record may be in both: its acknowledgement was lost, and it was sent again to the new one."""
+    """A record may be in both: its acknowledgement was lost, and it was sent again to the new topic."""
     cell.acknowledged(2)
     twice = cell.invoke()
     cell.log(twice, 2)
@@ -104,7 +104,7 @@ def test_record_acknowledged_during_topic_deletion_may_be_gone(cell: WrittenCell
 
 
 def test_record_that_the_first_life_of_a_topic_lacks(cell: WrittenCell) -> None:
-    """It was acknowledged before the topic was read, and deleted after that."""
+    """The record was acknowledged before the topic was read, and deleted after that."""
     cell.ok(cell.invoke(), 0)
     make_again(cell)
 

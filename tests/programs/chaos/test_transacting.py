@@ -38,7 +38,7 @@ def test_line_is_in_the_file_at_once(tmp_path: Path) -> None:
 
 
 def test_processes_can_be_started() -> None:
-    """What sessions start is there; each id but the rivals' has one process."""
+    """The modules that sessions start exist; each id but the rivals' has one process."""
     for module in ("tests.programs.chaos.transacting.__main__", "tests.integrations.worker_program"):
         assert importlib.util.find_spec(module) is not None
     ids = [each for process in IDS.values() for each in process]
@@ -60,7 +60,7 @@ def outcome(release: str, committed: int, **violations: int) -> dict[str, object
 
 
 def test_sessions_add_up() -> None:
-    """Transactions of all kinds, transfers among them, by release and together; what is visible is none more."""
+    """Transactions of all kinds, transfers among them, by release and in total."""
     totals = by_release(iter([outcome("3.9.1", 1_000), outcome("4.3.1", 10), outcome("4.3.1", 20)]))
 
     assert totals["all"].is_clean
@@ -70,7 +70,7 @@ def test_sessions_add_up() -> None:
 
 
 def test_nothing_is_clean_that_did_not_run_or_was_violated() -> None:
-    """No session proves nothing; a session that failed on the way has no figures, and a problem."""
+    """No session proves nothing; a session that failed has no figures, and a problem."""
     failed = {"release": "4.3.1", "seconds": 1, "faults": {}, "violations": {}, "problems": ["NotHealedError: late"]}
 
     assert not by_release(iter([]))["all"].is_clean

@@ -38,14 +38,14 @@ def test_doubled_record_is_found() -> None:
 
 
 def test_lost_aborted_and_unheard_of_transactions_are_found() -> None:
-    """Committed and not there; aborted and there; there and never begun."""
+    """Committed and absent; aborted and there; there and never begun."""
     assert checked() == ["ATOMIC"]
     assert checked(*whole("a", 1), *whole("a", 2)) == ["ATOMIC"]
     assert checked(*whole("a", 1), *whole("a", 9)) == ["ATOMIC"]
 
 
 def test_life_that_comes_back_is_found() -> None:
-    """A producer that writes after its successor was fenced too late."""
+    """The producer writes after its successor has: it was fenced too late."""
     verdict = Verdict()
     ends: dict[tuple[str, int], str | None] = {("a", 1): "committed", ("b", 1): "committed", ("a", 2): "committed"}
     lives = [*whole("a", 1), *whole("b", 1), *whole("a", 2)]
@@ -56,7 +56,7 @@ def test_life_that_comes_back_is_found() -> None:
 
 
 def test_copies_and_offsets_must_agree() -> None:
-    """Whole, half done; missing, doubled, unheard of, ahead of the offsets."""
+    """Complete, half done, missing, doubled, unknown, ahead of the offsets."""
     verdicts = []
     for copies, committed in [
         ({0: 1, 1: 1, 2: 1}, [2, 1]),
@@ -74,7 +74,7 @@ def test_copies_and_offsets_must_agree() -> None:
 
 
 def test_money_that_is_made_or_destroyed_is_found() -> None:
-    """The last balance of each account counts, and what was there at first where there is none."""
+    """The last balance of each account counts, or its first one if there is none."""
     told: list[list[tuple[int, int]]] = [[], [(0, 7), (1, 13)], [(0, 7), (1, 13), (0, 10), (2, 7)], [(0, 7)]]
     verdicts = []
     for balances in told:

@@ -122,7 +122,7 @@ def expected_besides(options: dict[str, object]) -> set[str]:
 @pytest.mark.parametrize("share", range(8))
 @pytest.mark.slow
 def test_any_configuration_is_refused_or_works(share: int) -> None:
-    """An eighth of them each, so that they are counted and timed apart."""
+    """Eight parts of the cases, so that they are counted and timed separately."""
     seen: collections.Counter[str] = collections.Counter()
 
     @settings(max_examples=LOTS // 8, suppress_health_check=[HealthCheck.too_slow])

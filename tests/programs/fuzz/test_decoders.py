@@ -30,7 +30,7 @@ FUZZED = [pytest.param(name, marks=() if name in NEWEST.values() else pytest.mar
 
 
 def test_every_decoder_of_answers_is_here() -> None:
-    """A new one needs a row in `ANSWERS`."""
+    """A new decoder needs a row in `ANSWERS`."""
     found = {
         function
         for module in pkgutil.iter_modules(protocol.__path__)
@@ -54,7 +54,7 @@ def test_whole_message_is_read(name: str) -> None:
 @given(steps=STEPS)
 @example(steps=[])
 def test_damaged_message_is_refused_or_read(name: str, steps: list[Step]) -> None:
-    """Bits flipped, cut, grown, with lengths and varints that cannot be."""
+    """Bits flipped, cut, grown, with invalid lengths and varints."""
     decoder = decoders()[name]
 
     decoder.check(damaged(decoder.whole, steps))
@@ -105,7 +105,7 @@ ELEMENT = {
 
 @pytest.mark.parametrize("name", list(DENSEST))
 def test_densest_answer_costs_a_fixed_multiple_of_its_bytes(name: str) -> None:
-    """So that `max_frame_bytes` bounds what a hostile broker can make us take."""
+    """`max_frame_bytes` therefore bounds what a hostile broker can cost."""
     payload = DENSEST[name] + ELEMENT[name] * 20_000
 
     assert peak_bytes(functools.partial(decoders()[name].check, payload)) <= 32 * len(payload)

@@ -73,7 +73,7 @@ async def refused(place: Place, api: ApiKey) -> bool:
 
 @pytest.mark.parametrize("is_expired", [False, True], ids=["aborted", "expired"])
 async def test_produce_that_arrives_in_the_next_transaction(place: Place, *, is_expired: bool) -> None:
-    """Its own was aborted, by choice or because its time was over. Under V1 both had one epoch, but for the guard."""
+    """Its transaction was aborted, by choice or by timeout. Under V1 both had one epoch without the guard."""
     async with place.producer(delivery_timeout_ms=3_000 if is_expired else 60_000) as producer:
         await producer.begin_transaction()
         await send(producer, place.topic, b"acknowledged")
@@ -102,7 +102,7 @@ async def test_produce_that_arrives_in_the_next_transaction(place: Place, *, is_
 
 @pytest.mark.parametrize("verb", ["commit_transaction", "abort_transaction"])
 async def test_end_that_arrives_in_the_next_transaction(place: Place, verb: str) -> None:
-    """A stray commit committed it, a stray abort aborted it."""
+    """Regression: a late commit committed the next transaction, a late abort aborted it."""
     is_commit = verb == "commit_transaction"
     async with place.producer() as producer:
         await producer.begin_transaction()
@@ -162,7 +162,7 @@ async def test_offsets_that_arrive_before_the_next_transaction(place: Place) -> 
 
 
 async def test_offsets_that_arrive_in_the_next_transaction(place: Place) -> None:
-    """Later than that. The coordinator of groups of Kafka 3.9 refuses them, and forgets those of the present one."""
+    """Kafka 3.9's group coordinator refuses late offsets, and forgets those of the current transaction."""
     async with place.producer() as producer:
         await abort_with_stray_offsets(place, producer)
         async with producer.transaction() as txn:

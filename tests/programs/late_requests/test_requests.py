@@ -38,7 +38,7 @@ def in_words(asked: Sequence[Request]) -> str:
 
 @pytest.mark.parametrize("column", [1, 2])
 def test_recorded_transactions_ask_what_the_table_says(column: int) -> None:
-    """The two that the page shows whole, from real brokers."""
+    """The two transactions that the page shows whole, from real brokers."""
     traces = re.findall(r"^```text\n(FindCoordinator.*?)^```", PAGE.read_text("utf-8"), re.DOTALL | re.MULTILINE)
     of_v2, of_v1 = (re.findall(r"^(\w+ \d+) ", trace, re.MULTILINE) for trace in traces)
     of_first_transaction = ", ".join(steps_of_page(column)[:6]).split(", ")

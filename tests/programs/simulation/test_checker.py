@@ -41,7 +41,7 @@ def broken(stories: list[Story], *records: LoggedRecord, promise: Promise = EXAC
 
 
 def test_nothing_is_found_when_all_is_well() -> None:
-    """Acknowledged records at their offsets, and nothing else."""
+    """Acknowledged records are at their offsets, and nothing else is there."""
     assert broken([told(0), told(1)], written(0), written(1)) == []
 
 
@@ -153,7 +153,7 @@ def test_lost_header_is_found() -> None:
 
 
 def test_key_in_another_partition_than_its_own_is_found() -> None:
-    """Of two partitions the key belongs to the one that Kafka's hash says, and its caller does not know it."""
+    """Kafka's hash gives the key's partition, which its caller does not know."""
     found = []
     for key in (b"a", b"b", b"c", b"d"):
         story = told(0, end=End.UNKNOWN)

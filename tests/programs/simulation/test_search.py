@@ -44,7 +44,7 @@ def test_no_invariant_is_broken_by_one_deviation(scene: Scene) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("scene", SCENES.values(), ids=SCENES.keys())
 def test_no_invariant_is_broken_by_two_deviations(scene: Scene) -> None:
-    """Of the orders that differ in two; `nox -s simulate -- --scene all` tries each."""
+    """A sample of the orders that differ in two choices; `nox -s simulate -- --scene all` tries each."""
     found = search(scene, most_schedules=SCHEDULES)
 
     assert [str(broken) for broken in found.broken] == []
@@ -53,7 +53,7 @@ def test_no_invariant_is_broken_by_two_deviations(scene: Scene) -> None:
 
 @pytest.mark.slow
 def test_search_finds_what_one_deviation_does_not_show() -> None:
-    """Two deviations turn three answers round; what was found is replayed."""
+    """Two deviations turn three responses round; the found order is replayed."""
     assert search(RACY, most_deviations=1).broken == []
 
     found = search(RACY, most_deviations=2)

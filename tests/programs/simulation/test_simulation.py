@@ -30,13 +30,13 @@ def test_no_invariant_is_broken_by_more_seeds(family: str, seed: int) -> None:
 
 @pytest.mark.parametrize("family, seed", [("D7", 20_081), ("D10", 17), ("D12", 36)])
 def test_seed_that_has_found_a_defect_finds_none_any_more(family: str, seed: int) -> None:
-    """As long as plans are drawn as they were then. D10, D12: a transactional id expires."""
+    """The plans are drawn as they were then. D10, D12: a transactional id expires."""
     test_no_invariant_is_broken(family, seed)
 
 
 @pytest.mark.parametrize("family, seed", [("D5", 20_026), ("D20", 20_221), ("D18", 4_300_973), ("D8", 4_600_952)])
 def test_alarm_that_was_false_is_not_given_again(family: str, seed: int) -> None:
-    """A buffer of one batch, for ten probes at once and for who stands last; pauses: of a minute, by a lie; unused."""
+    """Former false alarms: a buffer of one batch; pauses of a minute, made by lies, or unused."""
     test_no_invariant_is_broken(family, seed)
 
 

@@ -62,7 +62,6 @@ def test_aborted_record_or_offset_that_is_there_is_found() -> None:
 
 
 def test_torn_transaction_is_found() -> None:
-    """Half of the records, or records without their offset."""
     assert (found(UNKNOWN, logged(0)), found(UNKNOWN, logged(0, 1), offset=-1)) == (["ATOMIC"], ["OFFSETS"])
 
 

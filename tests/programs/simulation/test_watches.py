@@ -85,7 +85,7 @@ def test_pauses_that_do_not_grow_are_found() -> None:
 
 
 def test_attempt_after_an_answer_that_is_for_good_is_found() -> None:
-    """CORRUPT_MESSAGE, to one attempt more than repetition is worth; known once its answer has arrived."""
+    """CORRUPT_MESSAGE to one attempt more than repetition is worth; known once its response has arrived."""
     history = History()
     watch = ResendWatch(history, a_plan(retry_backoff_ms=1, retry_backoff_max_ms=1))
     for attempt in range(6):
@@ -150,7 +150,7 @@ def renewed_again_after(wait_s: float) -> list[str]:
 
 
 def test_what_was_done_may_be_asked_for_again_at_once() -> None:
-    """The abort of a transaction, and that of what a stray opened after it, have the same bytes."""
+    """The abort of a transaction, and that of what a stray request opened after it, have the same bytes."""
     assert asked_again_after(0.001, code=0) == []
     assert asked_again_after(0.001, code=14) == ["PACE"]
 
@@ -170,13 +170,13 @@ def sent(*steps: tuple[str, int], is_v1: bool = True) -> list[str]:
 
 
 def test_pauses_as_configured_are_right() -> None:
-    """Twice as long each time; short ones where the last transaction is not over yet."""
+    """Pauses double; they are short where the last transaction is not over yet."""
     assert (asked_again_after(0.1, 0.2, 0.4), asked_again_after(0.005, 0.01, 0.02, 0.02, code=51)) == ([], [])
 
 
 @pytest.mark.parametrize("waits_s", [(0.001,), (0.1, 0.1), (0.5,), (0.1, 0.9)])
 def test_pauses_that_are_too_short_or_too_long_are_found(waits_s: tuple[float, ...]) -> None:
-    """The first, or one that did not grow, or grew too much."""
+    """A first pause, one that did not grow, and one that grew too much."""
     assert asked_again_after(*waits_s) == ["PACE"]
 
 
