@@ -38,7 +38,7 @@ ANY_BROKER = [FAKE, *(pytest.param(version, marks=pytest.mark.kafka) for version
 
 @functools.cache
 def missing_for_real_kafka() -> str:
-    """What this machine lacks for the versions we test on, with what to install; empty if nothing."""
+    """Return the tools that this machine lacks for the tested versions, with what to install, or an empty text."""
     try:
         for version in REAL_VERSIONS:
             require_kafka_prerequisites(version)

@@ -1,4 +1,4 @@
-"""What keeps the package and its tests easy to live in: sizes, names, and what an import may load."""
+"""Limits on sizes, names and imports of the package and its tests."""
 
 import ast
 import re

@@ -1,4 +1,4 @@
-"""What old news may and may not do to what is known."""
+"""Old news must not replace newer knowledge of the cluster."""
 
 from collections.abc import Sequence
 
@@ -299,7 +299,7 @@ def _hinted(
 
 
 class TestLeaderHint:
-    """What a produce answer says about a new leader (KIP-951)."""
+    """Hints about a new leader in a Produce response (KIP-951)."""
 
     def test_newer_one_is_taken(self) -> None:
         cluster = _hinted(knowing(seen((1, 5), (1, 5))), PartitionView(2, 6), partition=1)

@@ -1,4 +1,4 @@
-"""Which values are in effect: defaults, what follows from other options, and the configuration as a value."""
+"""Values in effect: defaults, values derived from other options, and the configuration as a value."""
 
 import copy
 import dataclasses

@@ -23,7 +23,7 @@ HASHES = [(bytes.fromhex(each["key"]), each["murmur2"], each["partition_of_7"]) 
 
 
 class FewLeaders:
-    """What a partitioner asks of a cluster: a count, and who leads."""
+    """The part of a cluster that a partitioner uses: a count, and leaders."""
 
     def __init__(self, count: int, leaders: set[int]) -> None:
         self.count = count

@@ -195,7 +195,7 @@ def outcome(serializer: JsonSerializer, value: object) -> object:
 
 
 def by_type(part: object) -> object:
-    """What stands for objects without JSON; marked, as no library would write them by itself."""
+    """Return marked text for objects without JSON, which no library would write by itself."""
     if isinstance(part, Point):
         return ["point", asdict(part)]
     if isinstance(part, uuid.UUID | enum.Enum | set | bytes):

@@ -1,4 +1,4 @@
-"""Where memory runs out, batches stay large: who may wait for room does, and who may not takes what there is."""
+"""Batches stay large when memory runs out: calls that may wait for room do, others take what is left."""
 
 from collections.abc import Callable
 

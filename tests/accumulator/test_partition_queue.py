@@ -1,4 +1,4 @@
-"""Which batch of a partition may be sent next, and in what order they come back."""
+"""The batch of a partition that may be sent next, and the order in which batches come back."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""Which partitions are ready to be sent to which node, lingers that end together, and partitions without a leader."""
+"""Partitions that are ready to be sent, lingers that end together, and partitions without a leader."""
 
 import pytest
 

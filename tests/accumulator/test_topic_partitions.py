@@ -311,7 +311,7 @@ def test_topic_of_which_nothing_changed_costs_nothing() -> None:
 
 
 def places_of_a_trickle(core: CoreParts) -> list[int]:
-    """Where keyless records go that are called 60 ms apart, and leave at once."""
+    """Return the partitions of keyless records that are sent at once, 60 ms apart."""
     places = []
     for _ in range(4):
         places.append(partition_of(core.send(partition=None)))

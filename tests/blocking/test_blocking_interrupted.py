@@ -24,7 +24,7 @@ PATIENCE_S = 30
 FEW, ALL = 43, 1
 
 press_ctrl_c = ctypes.PyDLL(None).PyErr_SetInterrupt
-"""As a local trace function: the signal comes at the next step of the traced frame, as a real one would."""
+"""A local trace function: the signal comes at the next step of the traced frame, as a real one would."""
 press_ctrl_c.argtypes = [ctypes.py_object] * 3
 press_ctrl_c.restype = None
 

@@ -1,4 +1,4 @@
-"""What the user's code raises may end the background loop, while other threads call."""
+"""The user's code may end the background loop while other threads call."""
 
 import asyncio
 import threading

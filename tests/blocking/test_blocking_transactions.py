@@ -25,7 +25,7 @@ def elsewhere() -> Iterator[ClusterElsewhere]:
 
 
 def committed(elsewhere: ClusterElsewhere) -> list[bytes | None]:
-    """What readers of committed records see of the first partition."""
+    """Return the read_committed records of the first partition."""
     found = elsewhere.do(lambda cluster: [record.value for record in cluster.committed_records("orders", 0)])
     assert isinstance(found, list)
     return found

@@ -1,4 +1,4 @@
-"""What a caller reuses as soon as a call has returned: the record is what it was at the call."""
+"""Arguments that a caller reuses after a call has returned: the record is what it was at the call."""
 
 import asyncio
 from collections.abc import Callable, Iterator

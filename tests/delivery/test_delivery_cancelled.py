@@ -1,4 +1,4 @@
-"""What cancelling means: it ends a wait, or a handle; the record goes on."""
+"""Cancellation ends a wait, or a handle; the record is sent all the same."""
 
 import asyncio
 import contextvars
@@ -19,7 +19,7 @@ async def offset_of(delivery: Delivery) -> int:
 
 
 async def turns_while(seconds: float) -> int:
-    """How many turns the loop takes in a time, beyond the one that ends it."""
+    """Return the turns of the loop in a time, without the one that ends it."""
     loop = asyncio.get_running_loop()
     turns = 0
     end = loop.time() + seconds

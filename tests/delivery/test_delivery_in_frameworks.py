@@ -1,4 +1,4 @@
-"""Where web frameworks and anyio call us: handlers, background tasks, endpoints in threads, task groups."""
+"""Calls from web frameworks and anyio: handlers, background tasks, endpoints in threads, task groups."""
 
 import asyncio
 import threading

@@ -18,7 +18,7 @@ from tests.fakes.virtual_loop import VirtualLoop, virtual_loop
 
 
 class Ends:
-    """How requests ended, in order: (name, how), where how is the answer's bytes, "written", or the error."""
+    """Ends of requests, in order: (name, how), where how is the response's bytes, "written", or the error."""
 
     def __init__(self) -> None:
         self.all: list[tuple[str, object]] = []

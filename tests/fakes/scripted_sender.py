@@ -30,12 +30,12 @@ from tests.fakes.core_parts import CoreParts, cluster_of
 from tests.fakes.event_log import EventList
 
 VERSION = 8
-"""Of Produce: the last without tagged fields, so that answers are easy to write by hand."""
+"""Produce version: the last without tagged fields, so that responses are easy to write by hand."""
 
 MAX_IN_FLIGHT = 5
 
 Said = tuple[int, int] | int | list[int]
-"""What a node answers for a partition: error code, or error code and base offset, or which records it refuses."""
+"""A node's answer for a partition: error code, or error code and base offset, or the refused records."""
 
 INVALID_RECORD = 87
 
@@ -44,7 +44,7 @@ ArgumentsT = TypeVarTuple("ArgumentsT")
 
 
 class CallbackQueue:
-    """What is used of an event loop: the time, and callbacks for soon, which run when the test says."""
+    """The used part of an event loop: the time, and callbacks that run when the test says."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self.time = clock

@@ -40,7 +40,7 @@ class Scene:
         self.coordinator = 1
         """The node that FindCoordinator names from now on."""
         self.described = "CompleteAbort", (77, 0)
-        """What DescribeTransactions says: the state, and (producer id, epoch)."""
+        """Answer of DescribeTransactions: the state, and (producer id, epoch)."""
         self.version = version
         self.identity = TransactionalIdentity()
         backoff = ExponentialBackoff(100, 1000, jitter=0.0, random=random.Random(1))

@@ -12,7 +12,7 @@ ArgumentsT = ParamSpec("ArgumentsT")
 
 
 class VirtualServer:
-    """What `FakeCluster` uses of an `asyncio.Server`; it stands for its only socket too."""
+    """The part of `asyncio.Server` that `FakeCluster` uses, and its only socket."""
 
     def __init__(self, loop: "ClusterLoop", address: tuple[str, int], factory: ServerFactory) -> None:
         self.sockets = (self,)

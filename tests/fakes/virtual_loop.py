@@ -49,7 +49,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     @property
     def turns(self) -> int:
-        """How often the loop went round: in virtual time that is all the work there was."""
+        """Turns of the loop: in virtual time that is the whole cost."""
         return self._clock.turns
 
     @property
@@ -63,7 +63,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     @property
     def timers(self) -> int:
-        """How many are set, those that were cancelled not counted."""
+        """Number of timers that are set and not cancelled."""
         return sum(not timer.cancelled() for timer in self._scheduled)  # type: ignore[attr-defined]  # the base class's
 
     def time(self) -> float:

@@ -183,7 +183,7 @@ async def test_first_batch_to_a_leader_travels_alone() -> None:
 def first_sequence_again(
     stamp: Callable[[PartitionIdentity, int], BatchIdentity],
 ) -> Callable[[PartitionIdentity, int], BatchIdentity]:
-    """As `stamp`, with a defect: every batch has the sequence of the first."""
+    """Stamp with a defect: every batch has the sequence of the first."""
     return lambda partition, count: stamp(partition, count)._replace(base_sequence=0)
 
 

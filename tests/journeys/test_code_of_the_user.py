@@ -328,7 +328,7 @@ LOG = logging.getLogger("aioproducer")
 
 
 class Defect(BaseException):
-    """As `gevent.Timeout` and `pytest.fail`: not an Exception."""
+    """Not an Exception, like `gevent.Timeout` and `pytest.fail`."""
 
 
 class FailingFilter(logging.Filter):

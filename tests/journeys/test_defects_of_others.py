@@ -1,4 +1,4 @@
-"""What today's Python producers were found to do, and ours must not: each row is a story with a better end."""
+"""Defects that were found in today's Python producers, and must not be in this one."""
 
 import asyncio
 import pickle

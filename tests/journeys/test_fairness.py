@@ -103,7 +103,7 @@ def backing_off_partition(cluster: FakeCluster) -> None:
 
 
 def share_of(trouble: Trouble, buffer: str, *, nodes: int = 3) -> float:
-    """What the partitions that are not in trouble had, compared with the same minute without it; the worst of them."""
+    """Return the share of the worst unaffected partition, compared with the same minute without trouble."""
     size = BUFFERS[buffer]
     with asyncio.Runner(loop_factory=ClusterLoop) as runner:
         in_trouble = runner.run(partitions_in(trouble, nodes))

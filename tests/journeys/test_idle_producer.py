@@ -1,4 +1,4 @@
-"""What a producer that sent nothing for a while must find out before it sends again, and what it does meanwhile."""
+"""A producer that sent nothing for a while: what it finds out before it sends again, and does meanwhile."""
 
 import asyncio
 from collections.abc import Callable

@@ -85,7 +85,7 @@ EVENT = "awaited_one_by_one"
 
 
 async def send_until_told(producer: Producer, log: LogCapture) -> None:
-    """On a busy machine some sends look like pauses, and it takes longer."""
+    """Send until the hint comes: on a busy machine some sends look like pauses."""
     for _ in range(40 * STREAK):
         await producer.send("orders", b"v")
         if log.naming(EVENT):

@@ -79,7 +79,7 @@ def started(own: asyncio.AbstractEventLoop, cluster: ClusterElsewhere, **options
 
 
 def refusal(verb: Verb, producer: Producer) -> str:
-    """What a verb raises on another loop, of either kind."""
+    """Return the error of a method on another loop, of either kind."""
 
     async def call() -> None:
         await verb(producer)

@@ -1,4 +1,4 @@
-"""What an error says of brokers that answer, and let nothing go."""
+"""Errors name the reason when brokers answer, but accept nothing."""
 
 import asyncio
 import re

@@ -1,4 +1,4 @@
-"""What `send_many` tells of its records: when, how often, and nothing that is not known."""
+"""Results of `send_many`: when and how often they are reported, and nothing that is not known."""
 
 import asyncio
 import gc

@@ -392,7 +392,7 @@ async def test_start_that_is_ready_is_left_to_those_who_have_it(one_broker: Fake
 
 
 class LeftWaiting(NamedTuple):
-    """What is pending when the producer is dropped; none of it holds the producer."""
+    """Waiters at the time when the producer is dropped; none of them holds the producer."""
 
     on_wire: asyncio.Future[object]
     in_line: asyncio.Future[object]

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.slow
 
 PRODUCE = Where(api=ApiKey.PRODUCE)
 RECORDS = 18_000
-"""Of 40 bytes: they fill most of a batch of a megabyte."""
+"""Records of 40 bytes that fill most of a batch of a megabyte."""
 
 MOST_CALLS = 30_000
 """Some thirty million instructions: what a slow machine does in ten milliseconds."""

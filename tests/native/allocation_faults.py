@@ -208,7 +208,7 @@ def check(step: Callable[[Path], None], path: Path, failing: AbstractContextMana
 
 
 def check_accounts(step: Callable[[Path], None], path: Path, failing: AbstractContextManager[None]) -> dict[str, int]:
-    """As `check`, and what was accepted is what is sent, and all memory comes back."""
+    """Check the core, that accepted records are the sent ones, and that all memory is returned."""
     found = check(step, path, failing)
     sent = path.drain()
     found["sent_and_refused"] = max(sent - len(path.accepted), 0)

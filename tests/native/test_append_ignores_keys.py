@@ -1,4 +1,4 @@
-"""Where keys are ignored a record with a key may go to any partition, as one without."""
+"""With ignored keys, a record with a key may go to any partition, like one without."""
 
 from tests.fakes.core_parts import CoreParts
 

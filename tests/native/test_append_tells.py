@@ -1,11 +1,11 @@
-"""Who wants to know how much was written is told once, from inside the append that wrote it."""
+"""The append calls back once when a number of bytes has been written."""
 
 import pytest
 
 from tests.fakes.core_parts import CoreParts
 
 RECORD = b"v" * 91
-"""With what stands around it, 100 bytes."""
+"""A record of 100 bytes in all."""
 
 
 def sizes_told(core: CoreParts, size: int, records: int) -> list[int]:

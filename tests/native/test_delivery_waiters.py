@@ -1,4 +1,4 @@
-"""Who waits for a delivery: those who gave up are forgotten, and the others are told in their own context."""
+"""Waiters for a delivery: those that gave up are forgotten, and the others run in their own context."""
 
 import asyncio
 import weakref

@@ -21,7 +21,7 @@ RECORDS = st.lists(
     max_size=8,
 )
 MANY = [Record(None, b"v", 1_000 + index) for index in range(300)]
-"""So many that the later offset deltas take two bytes, and get shorter."""
+"""Enough records that the later offset deltas take two bytes, and get shorter."""
 
 
 def chunk_of(data: bytes) -> Chunk:

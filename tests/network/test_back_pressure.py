@@ -1,4 +1,4 @@
-"""What a broker that does not read does to us, on real sockets and on each interpreter that runs the tests."""
+"""A broker that does not read, on real sockets and on each interpreter that runs the tests."""
 
 import asyncio
 import random

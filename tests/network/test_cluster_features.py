@@ -1,4 +1,4 @@
-"""What a cluster has agreed on, as brokers tell that have heard of it at different times."""
+"""Finalized features of a cluster, as brokers report them at different times."""
 
 from aioproducer._network.context import ClusterFeatures
 from aioproducer._protocol.api_versions import FinalizedFeatures

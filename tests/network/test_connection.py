@@ -32,7 +32,7 @@ async def refused(broker: ScriptedBroker) -> KafkaError:
 
 
 async def lost_after(answer: bytes, *, settings: NetworkSettings | None = None) -> tuple[list[str], KafkaError]:
-    """What happens to two requests when the broker says this after them."""
+    """Return the ends of two requests when the broker sends this after them."""
     pair = await connected(settings=settings)
     ends = Ends()
     pair.connection.send(ends.request("a"))

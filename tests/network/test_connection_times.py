@@ -1,4 +1,4 @@
-"""When a connection that is not needed closes, and when a node that asked for a pause is sent to again."""
+"""When an unused connection closes, and when a throttled node is sent to again."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""What brokers send and do not end is bounded, over all connections."""
+"""Bytes of unfinished responses are bounded over all connections."""
 
 import asyncio
 import struct

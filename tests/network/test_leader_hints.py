@@ -1,4 +1,4 @@
-"""What taking the leaders costs that a produce answer names (KIP-951): there may be thousands in one answer."""
+"""Cost of taking the leaders that a Produce response names (KIP-951): there may be thousands in one."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""How long the pauses between two refreshes of metadata are, on a virtual network."""
+"""Pauses between two refreshes of metadata, on a virtual network."""
 
 import asyncio
 from itertools import pairwise

@@ -1,4 +1,4 @@
-"""How often the cluster is asked about while one of its nodes cannot be reached, on a virtual network."""
+"""Frequency of metadata requests while one node cannot be reached, on a virtual network."""
 
 import asyncio
 

@@ -81,7 +81,7 @@ def test_connection_that_was_not_made_counts_as_failed_once(*, is_lost: bool, fa
 
 
 class ResolverError(Exception):
-    """As a resolver of a third party raises."""
+    """An error of a third party's resolver."""
 
 
 FOREIGN = [

@@ -1,4 +1,4 @@
-"""Who is asked what any broker can answer, and how long one that is asked by name is waited for."""
+"""The node for requests that any broker can answer, and how long a named node is waited for."""
 
 import asyncio
 from functools import partial

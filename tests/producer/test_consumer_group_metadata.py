@@ -1,4 +1,4 @@
-"""Who commits offsets: taken from aiokafka's own consumer, or given."""
+"""The member that commits offsets: taken from aiokafka's consumer, or given."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""What bytes are derived from a type, and which types are refused."""
+"""Serializers that are derived from a type, and the types that are refused."""
 
 import json
 from collections.abc import Mapping

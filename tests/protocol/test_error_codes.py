@@ -6,7 +6,7 @@ from kio.schema.errors import ErrorCode as KioErrorCode
 from aioproducer._protocol.error_codes import ErrorCode
 
 NOT_WRITTEN = {2, 3, 6, 10, 14, 15, 16, 17, 18, 19, 21, 29, 31, 32, 35, 42, 43, 45, 47, 48, 49, 51, 53, 59, 76, 87, 90}
-"""Of the codes that Produce can bring: those that exclude an append by the attempt that they answer."""
+"""Produce error codes that exclude an append by the attempt that they answer."""
 NOT_WRITTEN_TOO = {100, 103, 120}
 
 

@@ -1,4 +1,4 @@
-"""What looks at transactions and at committed offsets, equal to what Kafka's own descriptions make of it."""
+"""Messages that describe transactions and committed offsets, compared with Kafka's own descriptions."""
 
 import datetime as dt
 import importlib

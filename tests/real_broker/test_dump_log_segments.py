@@ -19,7 +19,7 @@ TOOLS = {"3.9.1": (False, "kafka.tools.DumpLogSegments"), "4.3.1": (True, "org.a
 
 Codec: TypeAlias = Literal["none", "gzip", "snappy", "lz4", "zstd"]
 TIMESTAMP = time.time_ns() // 1_000_000
-"""Of today: the broker deletes the log of what is older than a week, sooner or later."""
+"""Today: the broker deletes logs that are older than a week."""
 VALUES = (b"a" * 300, None, b"", b"b" * 300)
 
 
@@ -43,7 +43,7 @@ async def printed(kafka: KafkaCluster, codec: Codec, topic: str) -> str:
 
 
 async def dump(kafka: KafkaCluster, topic: str) -> str:
-    """What this version's own tool says of the first log file of partition 0."""
+    """Return the output of this version's own tool for the first log file of partition 0."""
     with_tools, main_class = TOOLS[kafka.version]
     jars = await kafka_jars(kafka.version, tools=with_tools)
     log = kafka.node(1).log_folder / f"{topic}-0" / "00000000000000000000.log"

@@ -31,7 +31,7 @@ CALLS: Mapping[str, Callable[[Producer], object]] = MappingProxyType(
         "config": lambda producer: producer.config,
     }
 )
-"""By the name that the page about states has for it. What `send` returns is not awaited here."""
+"""Calls by their name on the page about states. The result of `send` is not awaited here."""
 
 ACCEPTED_WHEN_RETURNED = {"send", "send_nowait", "send_threadsafe", "topic(...).send"}
 
@@ -44,7 +44,7 @@ async def outcome(producer: Producer, name: str) -> str:
 async def outcome_of(
     call: Callable[[Producer], object], producer: Producer, *, is_accepted_when_returned: bool = False
 ) -> str:
-    """As `outcome`, of any call."""
+    """Return the outcome of any call."""
     try:
         given = call(producer)
         if is_accepted_when_returned or not hasattr(given, "__await__"):

@@ -58,7 +58,7 @@ async def closed(cluster: FakeCluster, producer: Producer) -> None:
 STATES: Mapping[str, Callable[[FakeCluster, Producer], "asyncio._CoroutineLike[None]"]] = MappingProxyType(
     {"new": new, "starting": starting, "running": running, "failed": failed, "closing": closing, "closed": closed}
 )
-"""By the word that `repr` has for it."""
+"""States by their name in the producer's `repr`."""
 
 
 def _look(task: "asyncio.Task[object]") -> None:

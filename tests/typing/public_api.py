@@ -1,4 +1,4 @@
-"""What type checkers must accept and know of producers and deliveries, as users write. Checked, never run."""
+"""Types of producers and deliveries that checkers must accept and infer, as users write. Checked, never run."""
 
 import asyncio
 import concurrent.futures

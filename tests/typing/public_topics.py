@@ -1,4 +1,4 @@
-"""What type checkers must accept and know of topics whose keys and values have types. Checked, never run."""
+"""Types of topics with typed keys and values that checkers must accept and infer. Checked, never run."""
 
 from dataclasses import dataclass
 from typing import TypedDict, assert_type

@@ -1,4 +1,4 @@
-"""What type checkers must accept and know of the public values. Checked, never run."""
+"""Types of the public values that checkers must accept and infer. Checked, never run."""
 
 from dataclasses import replace
 from typing import assert_type

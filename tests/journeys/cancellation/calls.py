@@ -33,7 +33,7 @@ class Target:
 
 
 class BodyError(Exception):
-    """What the body of an `async with` fails with."""
+    """Failure of the body of an `async with`."""
 
 
 async def start(scene: Scene) -> None:

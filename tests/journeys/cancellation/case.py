@@ -22,7 +22,7 @@ LIMIT_S = 600.0
 """Virtual seconds within which everything ends; a forgotten waiter would take longer."""
 
 TURNS = 6
-"""Of the loop after a suspension: so many are tried one by one, since the sender works in them."""
+"""Turns of the loop after a suspension that are tried one by one, since the sender works in them."""
 
 
 class Case:
@@ -64,7 +64,7 @@ class Case:
                     self._run(way, Strike(at, moment), f"{name}, {moment.value} for the {at}. time")
 
     def sweep_first(self) -> None:
-        """Only the first suspension, as it comes, in each way: what real time allows."""
+        """Strike only at the first suspension, in each way: more would take too long in real time."""
         for name, way in WAYS.items():
             self._run(way, Strike(1), f"{name}, as it suspends")
 
@@ -118,7 +118,7 @@ class Case:
             await another.send("orders", **scene.record())
 
     def _check_meaning(self, scene: Scene, strike: Strike, value: bytes) -> None:
-        """What cancelling did to the call's own record is what is promised."""
+        """Check that cancelling had the promised effect on the call's own record."""
         was_in_line = self._state in IN_LINE and strike.at == 1 and strike.moment is not Moment.AWAKENED
         if self._target.withdraws and strike.struck and was_in_line and not strike.turns:
             assert value not in scene.log(scene.topic), "the record of a cancelled call was not withdrawn"

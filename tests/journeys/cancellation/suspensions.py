@@ -1,4 +1,4 @@
-"""Where a coroutine suspends, and something that happens to it just there.
+"""Suspensions of a coroutine, and a strike at one of them.
 
 A call is driven step by step: each time it hands something to the event loop, it is told which time that is. So the
 points at which a call can be cancelled are counted by running it once, and then reached one after another.
@@ -53,7 +53,7 @@ class Watched:
 
 @dataclass(slots=True)
 class Ending:
-    """How a call ended, apart from the tasks around it."""
+    """End of a call, apart from the tasks around it."""
 
     error: BaseException | None = None
     has_ended: bool = False

@@ -19,7 +19,7 @@ TimedWay = Callable[[Call, Strike, float], Awaitable[None]]
 
 
 class SiblingError(Exception):
-    """What the other task of a group fails with."""
+    """Failure of the other task of a group."""
 
 
 async def cancel(call: Call, strike: Strike) -> None:
@@ -144,6 +144,6 @@ WAYS: dict[str, Way] = {
     "loop shutdown": loop_shutdown,
 }
 AT_ONCE = {cancel, cancel_twice, cancel_in_cleanup, loop_shutdown}
-"""Those that reach the task in the very call: the others do in a later turn, and the call may have ended before."""
+"""Ways that cancel the task at once: the others take a turn more, and the call may have ended by then."""
 
 TIMED_WAYS: dict[str, TimedWay] = {"asyncio.wait_for": wait_for, "anyio.move_on_after": move_on_after}

@@ -85,7 +85,7 @@ async def run(asked: argparse.Namespace, seed: int, folder: Path) -> Summary:
 
 
 async def run_until_told(asked: argparse.Namespace, seed: int, folder: Path) -> Summary:
-    """As `run`; SIGTERM ends it as Ctrl-C does: nothing is left behind, and the cells that ended count."""
+    """Run until SIGTERM or Ctrl-C: nothing is left behind, and the cells that ended count."""
     task = asyncio.current_task()
     assert task is not None
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)

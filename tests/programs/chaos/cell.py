@@ -38,7 +38,7 @@ RECOVERY_S = 10.0
 WARM_UP_S = 1.5
 
 START_TIMEOUT_S = 60.0
-"""For the first acknowledgement of each steady sender: what never began would be blamed on the first fault."""
+"""Limit for the first acknowledgement of each steady sender: else its absence would be blamed on the first fault."""
 
 END_TIMEOUT_S = 120.0
 
@@ -54,7 +54,7 @@ class CellResult:
     faults: Counter[str]
     verdict: dict[str, Any]
     problems: list[str]
-    """What went wrong outside of the checker: a process that died or printed, a cluster that did not come back."""
+    """Problems outside of the checker: a process that died or printed, a cluster that did not come back."""
     folder: Path
     seconds: float
 
@@ -116,7 +116,7 @@ async def open_arena(
 
 
 async def _fight(plan: Plan, arena: Arena, result: CellResult) -> None:
-    """From the first record to the verdict."""
+    """Run the cell from the first record to the verdict."""
     (arena.folder / "events.jsonl").touch()
     for workload in plan.workloads:
         await arena.make_topic(workload.number, plan.topic(workload), workload.partitions)

@@ -1,4 +1,4 @@
-"""What a cell is made of: version, faults, topics, workloads and options, all chosen by its seed."""
+"""Plan of a cell: version, faults, topics, workloads and options, all drawn from its seed."""
 
 import dataclasses
 import random
@@ -57,7 +57,7 @@ class Plan:
         return Topic(name=f"chaos-{workload.name}", idempotent=workload.idempotent)
 
     def options(self, workload: Workload) -> dict[str, Any]:
-        """Of `Producer`, by the seed."""
+        """Draw the options of a producer."""
         rng = random.Random(f"{self.seed}/{workload.name}")
         identity = {"enable_idempotence": True} if workload.idempotent else {"enable_idempotence": False, "acks": 1}
         return {
@@ -74,7 +74,7 @@ class Plan:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Scale:
-    """How long and how hard cells are."""
+    """Length and load of cells."""
 
     seconds: float
     longest_stop_s: float

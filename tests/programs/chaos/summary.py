@@ -1,4 +1,4 @@
-"""What many cells come to, for people and as JSON."""
+"""Summary of many cells, as text and as JSON."""
 
 import dataclasses
 import json

@@ -23,7 +23,7 @@ async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> No
 
 
 class Heard:
-    """What the echo behind a link is asked, and what comes back."""
+    """Requests to the echo behind a link, and their responses."""
 
     def __init__(self, link: Link) -> None:
         self.link = link

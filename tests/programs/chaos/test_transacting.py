@@ -1,4 +1,4 @@
-"""What transacting processes write down is read back, and sessions add up."""
+"""Histories of transacting processes are read back, and sessions add up."""
 
 import importlib.util
 from pathlib import Path

@@ -39,7 +39,7 @@ from tests.programs.timestamp import now
 
 COPIES_PER_S = 8
 SETTINGS = {"replica.fetch.min.bytes": "16384", "replica.fetch.wait.max.ms": "20"}
-"""Of brokers: followers fetch what has come in 20 ms at once, and leave more of two cores to transactions."""
+"""Settings of brokers: followers fetch new records within 20 ms, and leave more of two cores to transactions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class Campaign:
         return outcome
 
     async def _outcome(self, release: str, seed: int, folder: Path) -> dict[str, Any]:
-        """Of a session: figures, faults, violations, and what else went wrong."""
+        """Return figures, faults, violations and other problems of a session."""
         async with open_arena(release, seed, folder, settings=SETTINGS) as arena:
             session = Session(arena, random.Random(seed), copies=int(self.seconds * COPIES_PER_S))
             try:

@@ -1,4 +1,4 @@
-"""What a bad network does with bytes: each trouble carries one chunk of one direction of one connection.
+"""Troubles of a bad network: each carries one chunk of one direction of one connection.
 
 A trouble is a function of a chunk and its pipe. It raises `EOFError` to end the connection with a RST.
 """
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 EDGE_BYTES = 24
-"""How much of each end of a chunk goes byte by byte: frame heads and tails are there, and 2 cores must do it all."""
+"""Bytes at each end of a chunk that go one by one: frame heads and tails are there, the rest would cost too much."""
 
 SLOW_CHUNK_BYTES = 4096
 

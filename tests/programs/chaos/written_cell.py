@@ -46,7 +46,7 @@ class WrittenCell:
         self._write(kind, topic, -1, CLIENT, n, -1, -1)
 
     def acknowledged(self, count: int, *, topic: int = 1) -> None:
-        """So many records that are acknowledged one by one, and are in the log."""
+        """Add records that are acknowledged one by one, and are in the log."""
         for offset in range(count):
             n = self.invoke(topic=topic)
             self.ok(n, offset, topic=topic)

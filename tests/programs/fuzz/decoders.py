@@ -41,7 +41,7 @@ class Decoder(NamedTuple):
     whole: bytes
     decode: Callable[[bytes], object]
     refuses: tuple[type[Exception], ...]
-    """What it may raise, and nothing else."""
+    """Exceptions that it may raise; any other is a defect."""
 
     def check(self, payload: bytes) -> None:
         """Decode; say which bytes it were, if anything else than a promised error comes out."""

@@ -34,7 +34,7 @@ _VALUES: dict[str, object] = {
     "uuid": uuid.UUID(int=7),
     "float64": 0.5,
 }
-"""By Kafka's name of the type; numbers that are not here are 1."""
+"""Sample values by Kafka's name of the type; other numbers are 1."""
 
 
 @functools.cache

@@ -1,4 +1,4 @@
-"""What damage does to bytes: one list of steps, chosen by hypothesis or by a random number generator."""
+"""Damage to bytes: one list of steps, chosen by hypothesis or by a random number generator."""
 
 import random
 from collections.abc import Callable, Mapping, Sequence
@@ -36,9 +36,9 @@ LONGEST_SLICE = 64
 class Step(NamedTuple):
     kind: str
     at: int
-    """Where, modulo the length there is."""
+    """Position, modulo the length."""
     argument: int
-    """How much, or which."""
+    """Amount, or choice."""
 
 
 def _flip(data: bytearray, at: int, argument: int) -> None:

@@ -72,7 +72,7 @@ async def smoke(options: dict[str, object], patience_s: float) -> tuple[list[Res
 
 
 def check_truth(results: list[Result], log: list[bytes | None]) -> None:
-    """What was acknowledged is in the log, what was certainly not written is not, nothing is there twice."""
+    """Check that acknowledged records are in the log, unwritten ones are not, and nothing is there twice."""
     found = collections.Counter(log)
     for number, result in enumerate(results):
         copies = found[b"%d," % number * 60]

@@ -35,7 +35,7 @@ class Place:
     group: str
 
     def producer(self, **options: int) -> Producer:
-        """Whose requests go through the link, and are given up soon."""
+        """Return a producer whose requests go through the link, and are given up soon."""
         settings = {"request_timeout_ms": REQUEST_TIMEOUT_MS, "batch_size": 0, **options}
         return Producer(self.servers, transactional_id=f"id-{self.topic}", **settings)  # type: ignore[arg-type]
 

@@ -1,4 +1,4 @@
-"""What one transaction asks of brokers, step by step: the table of the page about transactions, embedded and real."""
+"""The requests of one transaction, step by step: the table of the page about transactions, embedded and real."""
 
 import asyncio
 import re
@@ -31,7 +31,7 @@ def steps_of_page(column: int) -> list[str]:
 
 
 def in_words(asked: Sequence[Request]) -> str:
-    """As the page has them; what is asked again, because a broker is busy or new to its part, counts once."""
+    """Return the requests in the page's words; repetitions, because a broker is busy or new, count once."""
     shown = (f"{api.name.lower()} {version}" for api, version in asked if api not in NOT_SHOWN)
     return ", ".join("".join(part.capitalize() for part in name.split("_")) for name in dict.fromkeys(shown))
 

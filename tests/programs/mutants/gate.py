@@ -20,7 +20,7 @@ from tests.programs.simulation.plan import draw_plan
 from tests.programs.simulation.run import live_through
 
 HANG_S = 60.0
-"""Of processor time: no run takes a hundredth of that, so one that does is a busy loop without a turn of the loop."""
+"""Limit of processor time: no run takes a hundredth of that, so one that reaches it is a busy loop."""
 
 
 def main() -> None:

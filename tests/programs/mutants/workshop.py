@@ -16,7 +16,7 @@ from tests.programs.mutants.mutant import Mutant, StaleMutantError
 ROOT = Path(__file__).parents[3]
 PACKAGE = ROOT / "aioproducer"
 BUILT = Path(aioproducer.__file__).parent / "_native"
-"""Where the extension modules of this interpreter are, built from the sources as they are."""
+"""Folder of this interpreter's extension modules, built from the current sources."""
 
 WITHOUT_BROKERS = "not kafka"
 """The tests that a mutant names run here; slow ones too, for a mutant may be why they are there."""
@@ -39,7 +39,7 @@ setup(
     script_args=["-q", "build_ext", "--inplace"],
 )
 """
-"""As setup.py does, for the modules that were changed only, and quicker."""
+"""Build the changed modules as setup.py does, and faster."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,7 +33,7 @@ PROBES = (
     ("past_the_end(8)", "heap-buffer-overflow"),
     ("shifted(40)", "shift exponent 40 is too large"),
 )
-"""What the deliberate defects are called with, and what must be reported; nothing for the call that is right."""
+"""Arguments of the deliberate defects, and what must be reported; None for the correct call."""
 
 
 def main() -> int:

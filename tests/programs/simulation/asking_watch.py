@@ -36,7 +36,7 @@ SOON_AT_MOST: Final = 50
 """Attempts after such pauses; then those of the options follow."""
 
 _FIRST: Final = frozenset((int(ApiKey.FIND_COORDINATOR), int(ApiKey.DESCRIBE_TRANSACTIONS)))
-"""What is asked ahead of another request, whose attempts are counted."""
+"""Requests that precede another request, whose attempts are counted."""
 
 _CORRELATION: Final = slice(8, 12)
 

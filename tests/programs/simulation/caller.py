@@ -1,4 +1,4 @@
-"""What callers do with a producer: every verb, patient or not, with callbacks and serializers that fail.
+"""Callers of a producer: every method, patient or not, with callbacks and serializers that fail.
 
 Each caller is a task with its own chance, so that what one does hardly depends on what others do. Every way in which a
 call can end is written down in the story of its record.

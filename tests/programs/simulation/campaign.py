@@ -18,7 +18,7 @@ _CHUNK = 25
 """Runs that a process is given at a time."""
 
 _THRESHOLDS = (100_000, 10, 100)
-"""Of the collector: no run leaves so much behind, unless there is no end to it."""
+"""Thresholds of the collector: no run makes so much garbage, unless it never ends."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +29,7 @@ class Campaign:
     jobs: int = 1
     stops_at_first: bool = False
     seconds: float = math.inf
-    """After these, no more runs are taken; which ones there were depends on the machine then."""
+    """Seconds after which no more runs are begun; how many there are then depends on the machine."""
 
     schedule: str = "fifo"
 
@@ -51,7 +51,7 @@ class Failure:
 
 @dataclass(slots=True, kw_only=True)
 class Outcome:
-    """What came of some runs; those of several processes add up."""
+    """Outcome of some runs; those of several processes add up."""
 
     runs: int = 0
     failures: list[Failure] = field(default_factory=list)

@@ -26,7 +26,7 @@ class KeptLog:
     partition: int
     records: Sequence[LoggedRecord]
     cut: Sequence[LoggedRecord] = ()
-    """What a dead leader had and no other copy had: cut off at the election."""
+    """Records that only a dead leader had: cut off at the election."""
 
     forgot_at: Sequence[int] = ()
     """End offsets at the moments when the partition lost what it knew of producers."""
@@ -43,7 +43,7 @@ class Promise:
     keeps_append_time: bool = False
     keeps_all: bool = False
     partitions: int | None = None
-    """Of the topic, all the time; None: it may get others."""
+    """Constant number of partitions of the topic; None: it may grow."""
 
 
 class _Copy(NamedTuple):
@@ -67,7 +67,7 @@ class _Comparison:
         self.found.append(Violation(check, text))
 
     def story_of(self, record: LoggedRecord) -> Story | None:
-        """Whose record that is, also where its bytes have been altered."""
+        """Return the story of a record, also if its bytes have been altered."""
         payload = record.value if record.value is not None else record.key
         story = self.by_payload.get(payload)
         if story is None:
@@ -140,7 +140,7 @@ def _check_place(comparison: _Comparison, story: Story, copy: _Copy) -> None:
 
 @lru_cache(maxsize=1_000)
 def _partition_of(key: bytes, count: int) -> int:
-    """Where Kafka's clients send a key."""
+    """Return the partition to which Kafka's clients send a key."""
     return (murmur2(key) & 0x7FFFFFFF) % count
 
 

@@ -1,4 +1,4 @@
-"""What callers bring: records with one aim or many, and everything that a call can be given, or must refuse.
+"""Records that callers bring, with one aim or many, and everything that a call can be given, or must refuse.
 
 Every record that anybody tries to send has a `Story`; it begins here.
 """
@@ -16,7 +16,7 @@ POISON = "a value that the serializer refuses"
 _TEXT = b"the quick brown fox jumps over the lazy dog " * 2_000
 _NOISE = Random(0).randbytes(90_000)
 _SAME_AIM = 0.9
-"""Of the groups of records that one call, or a few in a row, bring: all go to the same partition, or have one key."""
+"""Share of the groups of records of one call, or of a few in a row, that go to one partition, or have one key."""
 
 
 def serialize(value: object) -> bytes:
@@ -53,7 +53,7 @@ class Drafts:
         self._goes_to_edges = plan.family.integer_edges
 
     def group(self) -> int:
-        """How many records come together: now and then one, mostly some, more of them where the plan says so."""
+        """Draw how many records come together: sometimes one, mostly some, more where the plan says so."""
         chance = self._chance
         size = 1 if chance.random() < 0.15 else 2 + int(chance.random() * self._load.plan.burst)
         return min(size, self.left)
@@ -165,7 +165,7 @@ class Drafts:
 
 
 def _misbehave(dice: int) -> object:
-    """What the callbacks of users do, and should not: they fail, or return something, or are coroutine functions."""
+    """Misbehave as callbacks of users do: fail, return something, or be a coroutine function."""
     if dice % 2:
         raise RuntimeError("the caller's own callback fails")
     return "an unused result" if dice % 4 else _unawaited()

@@ -18,10 +18,10 @@ from tests.programs.simulation.plan import Plan
 from tests.programs.simulation.transaction_stories import TransactionStory
 
 SHARED_DEADLINE: Final = 0.1
-"""Of the delivery time-out: a batch ends with its oldest record, and takes none that was called so much later."""
+"""Share of the delivery timeout: a batch ends with its oldest record, and takes no record called later than that."""
 
 RECOVERY_S: Final = 5.0
-"""After healing, beside the request time-out: pauses before connecting, asking and sending again."""
+"""Seconds after healing, beside the request timeout: pauses before connecting, asking and sending again."""
 
 TICK_S: Final = 0.002
 _UNKNOWN_SERVER_ERROR: Final = -1

@@ -40,17 +40,17 @@ MIXED_VERBS: Mapping[str, int] = {"send": 6, "enqueue": 6, "nowait": 2, "wait": 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
-    """What one family's seeds draw from; (low, high) are inclusive, and the high ends are rare."""
+    """Ranges that one family's seeds draw from; (low, high) are inclusive, and the high ends are rare."""
 
     name: str
     title: str
     faults: tuple[str, ...]
     always: tuple[str, ...] = ()
     at_start: tuple[str, ...] = ()
-    """Of these every seed enables a random half, once, before anything is sent."""
+    """Faults of which every seed enables a random half, once, before anything is sent."""
 
     rare: tuple[str, ...] = ()
-    """Of these a few seeds have one, once, drawn apart from everything else."""
+    """Faults of which a few seeds have one, once, drawn apart from everything else."""
 
     brokers: tuple[int, int] = (1, 5)
     partitions: tuple[int, int] = (1, 12)
@@ -76,10 +76,10 @@ class Family:
     """The producer is closed at any moment, by anybody."""
 
     max_message_bytes: tuple[int, int] | None = None
-    """What the topic takes as a batch; None: a megabyte."""
+    """Largest batch that the topic takes; None: a megabyte."""
 
     bulky: float = 0.0
-    """How many of the seeds have long records, and batches that are compressed in threads."""
+    """Share of the seeds that have long records, and batches that are compressed in threads."""
 
     integer_edges: bool = False
     """Sequences, epochs, timestamps and sizes at the ends of their ranges."""
@@ -88,17 +88,17 @@ class Family:
     """The producer has a transactional id; callers send transactions, not records."""
 
     sends_offsets: float = 0.0
-    """How many of the transactions have offsets in them."""
+    """Share of the transactions that have offsets in them."""
 
     rivals: bool = False
     """Other producers take the transactional id over, and those who had it go on until they are told."""
 
     thinks: float = 0.0
-    """After how many records of a transaction its caller takes its time, as long as strays take to arrive."""
+    """Share of a transaction's records after which its caller pauses, as long as strays take to arrive."""
 
 
 COORDINATORS = ("busy", "moves", "lost", "late")
-"""Of transactions and groups: they load, move, do what they are asked and cannot say so, or say so late."""
+"""Faults of transaction and group coordinators: they load, move, lose their answers, or answer late."""
 
 ALL = (*NETWORK, *LEADERS, *ANSWERS, *SURROUNDINGS)
 

@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 TOPIC = "orders"
 _PRODUCE = Where(api=ApiKey.PRODUCE)
 RETRIABLE = (-1, 2, 2, 3, 5, 6, 7, 8, 9, 13, 14, 15, 16, 19, 20, 56, 74, 75, 100, 103)
-"""Of them the one that is given up soon comes often, and again and again."""
+"""Retriable codes; the one that is given up soon comes often, and repeatedly."""
 
 CORRUPT = int(ErrorCode.CORRUPT_MESSAGE)
 AFTER_APPEND = (-1, 3, 6, 7, 13, 20, 46, 56)
 NEVER_APPENDED = tuple(code for code in AFTER_APPEND if (row := ErrorCode.of(code)) is not None and row.not_written)
-"""With acks=1: a leader that waits for no replica answers these before it appends, or not at all."""
+"""Codes that a leader answers before it appends, or never, with acks=1: it waits for no replica."""
 
 FINAL = (10, 17, 18, 21, 29, 32, 35, 42, 43, 44, 45, 47, 59, 76, 87, 999)
 """Codes that end a batch, or its identity; 31, 53 and 90 end the producer."""

@@ -60,7 +60,7 @@ class FencingByChance:
         return self._renewals.pop(key, None) is not None
 
     def connection_lost(self, number: int) -> None:
-        """What is on its way on this connection may be served at any time."""
+        """Note a lost connection: its requests may be served at any time."""
         first = {key for key in self._first if key[0] == number}
         self.times += len(first)
         self._first -= first

@@ -1,4 +1,4 @@
-"""What comes from a broker is no answer, or none to what was asked, or was changed on its way."""
+"""Hostile brokers: garbage, responses to other requests, and responses that are changed on their way."""
 
 from __future__ import annotations
 

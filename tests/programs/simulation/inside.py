@@ -48,7 +48,7 @@ class Inside:
 
     @property
     def turns(self) -> int:
-        """How often the sender has looked for work."""
+        """Number of times that the sender has looked for work."""
         return self._parts().sender.turns
 
     @property

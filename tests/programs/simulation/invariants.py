@@ -19,20 +19,20 @@ from tests.programs.simulation.simulated_network import SimulatedNetwork
 from tests.programs.simulation.workload import TICK_S, Workload
 
 LOOKS = 4
-"""How often a run is looked at while it goes on."""
+"""Number of looks at a run while it goes on."""
 
 LOOKS_AT_TURNS = 5
-"""In one of so many seeds it is looked at who goes first, and whether anything waits for nothing."""
+"""One in so many seeds also checks the order of sending, and that nothing waits without need."""
 
 _IDLE_LOOKS = 100
 _BETWEEN_BEATS = 1.0000271828
-"""What arrives does so at round times; no look is taken at one."""
+"""Arrivals happen at round times; no look is taken at one."""
 
 CLOSE_SLACK_S = 0.05
-"""What closing takes once nothing is waited for any more: connections end in a turn of the loop."""
+"""Seconds that closing takes once nothing is waited for: connections end in a turn of the loop."""
 
 RESTS = 3
-"""In one of so many seeds the producer rests before it is closed, until what it knows of the cluster is too old."""
+"""In one of so many seeds the producer rests before it is closed, until its metadata is too old."""
 
 REST_S = 0.5
 MOST_REST_S = 60.0
@@ -211,7 +211,7 @@ class Watchman:
             story.acknowledge(metadata, self._loop.time())
 
     async def calm_down(self) -> None:
-        """What was given up on the wire is answered or lost: at the latest when its request times out."""
+        """Wait until abandoned requests are answered or lost: at the latest when they time out."""
         inside = Inside(self.producer)
         until = self._loop.time() + self._load.plan.number("request_timeout_ms") / 1000 + 0.1
         while self._loop.time() < until:

@@ -17,7 +17,7 @@ ResultT = TypeVar("ResultT")
 ArgumentsT = TypeVarTuple("ArgumentsT")
 
 RESOLUTION_S: Final = 1e-9
-"""Of the clock: what is due within it counts as due, as in asyncio."""
+"""Resolution of the clock: what is due within it counts as due, as in asyncio."""
 
 _WHEN, _CALLBACK, _ARGUMENTS, _CONTEXT = 0, 2, 3, 4
 
@@ -51,7 +51,7 @@ class LeanLoop(asyncio.BaseEventLoop):
         self.now = 1000.0
         """The time; jumps to the next timer when there is nothing to do."""
         self.turns = 0
-        """How often the loop went round: in virtual time that is all the work there was."""
+        """Turns of the loop: in virtual time that is the whole cost."""
         self.most_turns = 10**9
         """Turns of the loop without progress before the loop is reported as busy."""
         self.soon: deque[LeanHandle] = deque()
@@ -62,7 +62,7 @@ class LeanLoop(asyncio.BaseEventLoop):
 
     @property
     def timers(self) -> int:
-        """How many are set, those that were cancelled not counted."""
+        """Number of timers that are set and not cancelled."""
         return sum(not handle.cancelled() for handle in self.later)
 
     def time(self) -> float:
@@ -112,7 +112,7 @@ class LeanLoop(asyncio.BaseEventLoop):
         return task
 
     def unfinished_tasks(self) -> list[asyncio.Task[Any]]:
-        """What `asyncio.all_tasks` says of this loop; that one also goes through all that other loops have left."""
+        """Return this loop's tasks as `asyncio.all_tasks` does, which would also visit those of all other loops."""
         made = (each() for each in self._tasks_made)
         return [task for task in made if task is not None and not task.done()]
 

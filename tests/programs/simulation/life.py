@@ -256,7 +256,7 @@ class Run:
         )
 
     def _check_calm(self) -> None:
-        """Where nothing goes wrong, nothing may fail but for want of memory or of time in line."""
+        """Check that without faults nothing fails except for want of memory or of time in a queue."""
         for story in self._history.stories:
             is_excused = any(word in story.error for word in ("BufferFull", "BufferTimeout", "MetadataNotReady"))
             if story.end is not End.ACKNOWLEDGED and not is_excused:

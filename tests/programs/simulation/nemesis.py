@@ -29,7 +29,7 @@ class Nemesis:
         self.keeper = keeper
         self.wall_clock_shift_ms = 0
         self.expired_at: list[float] = []
-        """When the transactional id has expired, in virtual seconds."""
+        """Virtual times when the transactional id has expired."""
         self._history = history
         self._loop = network.loop
         self._is_over = False

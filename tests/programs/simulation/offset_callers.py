@@ -1,4 +1,4 @@
-"""What callers do with offsets: of several partitions, waited for or not, and those of a member that is gone."""
+"""Callers that send offsets: of several partitions, awaited or not, and those of a member that is gone."""
 
 import asyncio
 from random import Random
@@ -18,7 +18,7 @@ UNAWAITED = 0.25
 """Share of the calls that are not awaited before the commit: their offsets count all the same."""
 
 STALE = 0.06
-"""How many are of a member that the group does not have."""
+"""Share of the offsets that are sent for a member that the group does not have."""
 
 
 class OffsetCaller:

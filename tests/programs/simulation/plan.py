@@ -1,4 +1,4 @@
-"""What one seed decides before anything happens. A plan is plain data, so that it can be shrunk."""
+"""Plan of a run, drawn from one seed before anything happens: plain data, so that it can be shrunk."""
 
 import dataclasses
 import math
@@ -14,10 +14,10 @@ CALM_SEEDS = 16
 """One in so many seeds has no fault at all: then everything must be acknowledged."""
 
 APPEND_TIME = 0.15
-"""Of the topics so many have `message.timestamp.type=LogAppendTime`; not those that are made again, which lose it."""
+"""Share of the topics with `message.timestamp.type=LogAppendTime`; recreated topics lose it, and have none."""
 
 FROM_ZERO = 0.25
-"""In so many runs the ids of the nodes begin at 0, as they may, and else at 1."""
+"""Share of the runs in which node ids begin at 0, as they may, instead of 1."""
 
 SMALL_BATCH = 500
 """Bytes; most batches of fewer have a single record."""
@@ -26,13 +26,13 @@ USUAL = (149, 152)
 """Records of somewhat more than half of the runs."""
 
 BEATS = (0.0, 0.01, 0.02, 0.04)
-"""Of the request time-out. Where much arrives together the loop goes round less often."""
+"""Beats in request timeouts. If much arrives together the loop takes fewer turns."""
 
 LONGEST_PAUSE = 2.0
 """Longest pause that a broker asks for ("throttle"), in request timeouts."""
 
 BURSTS = (16, 32, 64)
-"""What callers bring at a time, from few to many: a run of the many has few requests, one of the few has many."""
+"""Records that callers bring at a time: with many records there are few requests, with few there are many."""
 
 
 class Strike(NamedTuple):
@@ -45,7 +45,7 @@ class Strike(NamedTuple):
     """A key of `FAULTS`."""
 
     seed: int
-    """Of the chance in it, its own so that taking away one strike leaves the others as they are."""
+    """Seed of its own random choices, so that removing one strike leaves the others as they are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +68,7 @@ class Plan:
     """Mean pause between two records of one caller."""
 
     max_message_bytes: int | None
-    """What the topic takes as a batch; None: a megabyte."""
+    """Largest batch that the topic takes; None: a megabyte."""
 
     user_faults: bool
     """Whether callers are cancelled, and serializers and callbacks raise."""
@@ -88,7 +88,7 @@ class Plan:
     """The topic has message.timestamp.type=LogAppendTime."""
 
     schedule: str = "fifo"
-    """Who goes first where asyncio leaves it open: as in asyncio, or "pct"."""
+    """Order where asyncio leaves it open: asyncio's own ("fifo"), or random priorities ("pct")."""
 
     first_node: int = 1
 
@@ -112,7 +112,7 @@ class Plan:
 
     @property
     def longest_pause_s(self) -> float:
-        """How long a pause may go on that a broker has asked for just before everything was healed."""
+        """Longest remaining pause of a broker that throttled just before everything was healed."""
         return LONGEST_PAUSE * self.number("request_timeout_ms") / 1000 if "throttle" in self.enabled else 0.0
 
     @property
@@ -245,7 +245,7 @@ def _options(family: Family, chance: Random) -> dict[str, object]:
 
 
 def _records(family: Family, options: Mapping[str, object], chance: Random) -> int:
-    """How many records: 150 or a few less or more, and few where each takes a batch, a request and an answer alone."""
+    """Draw the number of records: about 150, and few where each takes a batch, a request and a response alone."""
     low, high = family.records
     batch_size, buffer_memory = options["batch_size"], options["buffer_memory"]
     assert isinstance(batch_size, int)
@@ -277,7 +277,7 @@ def _strikes(family: Family, faults: list[str], chance: Random, chaos_s: float) 
 
 
 def _rare_strike(fault: str, plan: Plan) -> Strike:
-    """Before anything is sent, or at any time."""
+    """Draw a rare strike, before anything is sent, or at any time."""
     salt = {"stalled reads": "F8"}.get(fault, fault)  # its former name: seeds go on meaning the same run
     chance = Random(f"strike-{salt}-{plan.seed}")
     return Strike(chance.choice((0.0, plan.chaos_s)) * chance.random(), fault, chance.getrandbits(32))

@@ -33,7 +33,7 @@ OVERHEAD: Final = 1_000
 """Bytes that a record has beside its value, and its batch before it, at most."""
 
 CLOSING_AGES: Final = 10
-"""In the delivery time-out: a batch takes no records that are so much younger than its oldest."""
+"""Part of the delivery timeout: a batch takes no records that are so much younger than its oldest."""
 
 
 class LingerWatch:

@@ -28,7 +28,7 @@ FEW: Final = frozenset(int(code) for code in ErrorCode if code.few_retries)
 """Codes that a broker gives again and again: the bytes are bad, or the version is."""
 
 BEHIND: Final = int(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
-"""What is said of a batch because one before it was refused: it may follow that one without a pause."""
+"""Code of a batch behind a refused one: it may follow that one without a pause."""
 
 COUNTED: Final = FEW | {int(ErrorCode.CONCURRENT_TRANSACTIONS), BEHIND}
 """Codes that change how often a batch may be sent."""

@@ -1,4 +1,4 @@
-"""From a plan to a verdict: the life that a family leads, on a loop in virtual time."""
+"""Runs a plan, on a loop in virtual time, and returns the verdict."""
 
 import asyncio
 import contextlib

@@ -40,7 +40,7 @@ async def closed_at_once_during_a_request(stage: Stage) -> None:
 
 
 async def cancelled_while_waiting_for_memory(stage: Stage) -> None:
-    """Of two that wait for memory the first gives up when there is room: the other is served."""
+    """The first of two waiters for memory gives up when there is room: the other is served."""
     stage.faults.delay(0.001, _PRODUCE, times=1)
     callers = [asyncio.ensure_future(stage.enqueue_served(partition, size=400)) for partition in (0, 1, 0, 1)]
     asyncio.get_running_loop().call_later(0.003, callers[2].cancel)

@@ -1,4 +1,4 @@
-"""Who goes first where asyncio leaves it open: as asyncio would, by random priorities, or as a list of deviations says.
+"""Schedules: the order where asyncio leaves it open, as asyncio's own, by random priorities, or by deviations.
 
 What may change places, and what may not, is said in `scheduled_loop.py`; a schedule only chooses among what may.
 """
@@ -14,7 +14,7 @@ HORIZON = 200
 """Choices of a run among which the change points are drawn; half of the runs of D2 have more than 150."""
 
 LAG_S = 0.0005
-"""How late a loop that is busy notices what is due; well below what deadlines may be missed by."""
+"""Lateness of a busy loop; well below the tolerance of deadlines."""
 
 _LATE = 0.3
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 LOOKS_FOR_PAYLOADS: Final = 16
-"""In one of so many seeds: events are made and errors taken apart, which costs a tenth of a run."""
+"""One in so many seeds makes events and searches errors, which costs a tenth of a run."""
 
 _PAYLOAD: Final = re.compile(r"\d+\.\d+\.\d+\||\bk\d+\||\d\.\d+\|xx|brown fox|lazy dog")
 

@@ -16,7 +16,7 @@ ResultT = TypeVar("ResultT")
 ArgumentsT = TypeVarTuple("ArgumentsT")
 
 LONGEST_JOB_S = 0.05
-"""How long a thread takes at most for what `run_in_executor` gives it."""
+"""Longest time of a job that `run_in_executor` gives to a thread."""
 
 
 class SimulatedLoop(LeanLoop):

@@ -389,7 +389,7 @@ class Node:
         self.is_refusing = False
         """Connections are refused."""
         self.is_stalled = False
-        """It reads nothing: the producer's transports keep what is written."""
+        """Whether it reads nothing: the producer's transports keep what is written."""
         self.extra_s = 0.0
         """Added to the latency of both ways."""
         self.fragment_times = 0
@@ -447,7 +447,7 @@ STRANGERS: Final = (
     b"\x15\x03\x03\x00\x02\x02\x46",
     b"SSH-2.0-OpenSSH_9.2\r\n",
 )
-"""What a web server, a TLS listener and another server say to a Kafka request."""
+"""Answers of a web server, a TLS listener and another server to a Kafka request."""
 
 _SIZE: Final = struct.Struct(">i")
 _HEADER_END: Final = 8

@@ -23,7 +23,7 @@ Buffer = bytes | bytearray | memoryview
 
 _KEEP_ALIVE = (socket.SOL_SOCKET, socket.SO_KEEPALIVE)
 _SCALE = 256
-"""By so much fewer bytes than in life are on their way, and so much sooner a transport has enough of them."""
+"""Divisor of real sizes: a transport has enough bytes in flight sooner than a real one."""
 
 
 class SimulatedSocket:
@@ -52,7 +52,7 @@ class SimulatedTransport(asyncio.Transport):
     """Bytes on their way to the producer were changed, or never stood for anything: who knows what they say."""
 
     is_cut = False
-    """In the middle of what was written: nothing that is written behind it arrives."""
+    """Whether it breaks in the middle of what was written: nothing written afterwards arrives."""
 
     def __init__(self, network: "SimulatedNetwork", protocol: asyncio.Protocol, node: "Node", number: int) -> None:  # noqa: PLR0917
         super().__init__()
@@ -64,7 +64,7 @@ class SimulatedTransport(asyncio.Transport):
         self.asked: dict[int, int] = {}
         """Requests that were written and not answered: correlation id -> number of the API."""
         self.up_at = 0.0
-        """When the last bytes on their way up arrive; later ones arrive later."""
+        """Arrival of the last bytes on their way up; later ones arrive later."""
         self.down_at = 0.0
         """The same, on their way down; 0.0 as long as there were none."""
         self.unread = bytearray()
@@ -129,7 +129,7 @@ class SimulatedTransport(asyncio.Transport):
             self._network.closed_by_producer(self)
 
     def close(self) -> None:
-        """As `abort`: the producer never closes while something is to be sent."""
+        """Abort: the producer never closes while something is to be sent."""
         self.abort()
 
     # What the network does

@@ -26,7 +26,7 @@ from tests.programs.simulation.workload import Workload
 
 LATENCY_S = 0.0005
 LAG_S = 0.0015
-"""What is due within so many seconds may change places: a request, its answer, and the next request."""
+"""Events that are due within so many seconds may change places: a request, its response, and the next request."""
 
 OPTIONS: Mapping[str, object] = {
     "acks": -1,
@@ -53,7 +53,7 @@ class Scene:
     partitions: int = 1
     options: Mapping[str, object] = field(default_factory=dict)
     fault: str = "scene"
-    """As which one counts what goes wrong, where it excuses what ends badly."""
+    """Fault as which a failure in the scene counts, if that excuses an end."""
 
     closes: bool = False
 
@@ -90,7 +90,7 @@ class Scene:
 
 
 class Stage:
-    """What a scene plays on."""
+    """Cluster, producer and callers of a scene."""
 
     def __init__(self, load: Workload, nemesis: Nemesis) -> None:
         self.nemesis = nemesis

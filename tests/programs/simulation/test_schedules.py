@@ -1,4 +1,4 @@
-"""What a schedule may change and what it may not, and that it finds what hangs on the order of things."""
+"""Schedules change only what they may, and find what depends on the order of events."""
 
 import asyncio
 from collections.abc import Callable
@@ -16,7 +16,7 @@ SEEDS = 80
 
 
 def live(schedule: Schedule, play: Callable[[ScheduledLoop, list[str]], None], for_s: float = 1.0) -> list[str]:
-    """What happened, in order, in a play that begins with one function."""
+    """Return the events of a play that begins with one function, in order."""
     loop = ScheduledLoop(Random(0), schedule)
     happened: list[str] = []
 

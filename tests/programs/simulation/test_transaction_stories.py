@@ -31,7 +31,7 @@ def found(
     fenced_at: float = 9.0,
     forgotten_at: float = 99.0,
 ) -> list[str]:
-    """What the checker says of a transaction of records 0 and 1 and an offset."""
+    """Return the checker's verdict on a transaction of records 0 and 1 and an offset."""
     story = TransactionStory(1, 0, began_at, records={0: 0, 1: 0}, has_offset=True, end=end)
     outcome = Outcome(
         committed={0: seen},

@@ -121,7 +121,7 @@ WHO = (0, 1_000, 0)
 
 
 def asked_again_after(*waits_s: float, code: int = 14) -> list[str]:
-    """What is found when a request is refused, each time after a millisecond, and asked again after each wait."""
+    """Return the violations when a request is refused after a millisecond, and sent again after each wait."""
     history = History()
     plan = dataclasses.replace(draw_plan("D10", 1), enabled=())
     plan = plan.with_options(retry_backoff_ms=100, retry_backoff_max_ms=1_000)
@@ -136,7 +136,7 @@ def asked_again_after(*waits_s: float, code: int = 14) -> list[str]:
 
 
 def renewed_again_after(wait_s: float) -> list[str]:
-    """What is found when InitProducerId is refused, and asked again after a wait, each time behind a look."""
+    """Return the violations when InitProducerId is refused, and sent again after a wait, each after a look."""
     history = History()
     plan = dataclasses.replace(draw_plan("D10", 1), enabled=())
     plan = plan.with_options(retry_backoff_ms=100, retry_backoff_max_ms=1_000)
@@ -156,7 +156,7 @@ def test_what_was_done_may_be_asked_for_again_at_once() -> None:
 
 
 def sent(*steps: tuple[str, int], is_v1: bool = True) -> list[str]:
-    """What is found when batches are sent ("send") and answered (code), by number of request."""
+    """Return the violations when batches are sent ("send") and answered (code), by number of request."""
     history = History()
     watch = PipelineWatch(history)
     for step, number in steps:
@@ -228,7 +228,7 @@ class Lives:
         self.now = 1.0
 
     def abort_after(self, seconds: float) -> int:
-        """How often a fencing is excused, when the request for another epoch finds a transaction after that."""
+        """Return how often a fencing is excused, when the request for another epoch finds a transaction after that."""
         self.fencing.connection_lost(1)
         self.now += seconds
         self.fencing.has_aborted(RENEWAL, CLAIM)

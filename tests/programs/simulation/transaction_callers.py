@@ -1,4 +1,4 @@
-"""What callers do with a transactional producer: transactions of a few records, kept, given up or cancelled."""
+"""Callers of a transactional producer: transactions of a few records, committed, aborted or cancelled."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -22,35 +22,35 @@ from tests.programs.simulation.transaction_stories import Place, TransactionEnd,
 
 FATAL = (ProducerFencedError, IllegalStateError)
 GIVEN_UP = 0.2
-"""How many of the transactions their callers abort."""
+"""Share of the transactions that their callers abort."""
 
 BLOCKS = 0.7
-"""How many are `async with` blocks; the others are begun and ended by hand."""
+"""Share of `async with` blocks; the other transactions use begin and commit."""
 
 IMPATIENT = 0.5
-"""How many of the calls that end one are given up, and repeated."""
+"""Share of the commits and aborts that are cancelled, and repeated."""
 
 FICKLE = 0.1
-"""How many of those who commit by hand give that up, and would rather abort."""
+"""Share of the cancelled commits that are followed by an abort."""
 
 MOST_ASKED = 3
 LOYAL = 0.8
-"""How many of those who have rivals go on with the producer that they had, as another process does."""
+"""Share of the callers with rivals that keep the producer that they had, as another process does."""
 
 
 class GivenUpError(Exception):
-    """What a caller raises in its transaction so that it is aborted."""
+    """Error that a caller raises in its transaction so that it is aborted."""
 
 
 class Lives(Protocol):
-    """Whose producer callers use: it may be another one each time."""
+    """Producer that callers use: it may be another one each time."""
 
     @property
     def producer(self) -> Producer:
         """The present one."""
 
     def number_of(self, producer: Producer) -> int:
-        """Which life that is."""
+        """Return the number of the producer's life."""
 
     def begin_story(self) -> TransactionStory:
         """A new transaction."""

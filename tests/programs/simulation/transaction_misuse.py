@@ -1,4 +1,4 @@
-"""What a transactional producer refuses: calls that make no sense in its state. Afterwards it is as it was."""
+"""Calls that a transactional producer refuses in its state; its state stays as it was."""
 
 from collections.abc import Awaitable, Callable
 

@@ -20,14 +20,14 @@ from aioproducer.testing.fake_broker.log.record_batch import LoggedRecord, decod
 from tests.programs.simulation.history import Violation
 
 TORN: Final = -2
-"""As the offset of a group: some of its partitions have theirs, others do not."""
+"""Offset of a group if only some of its partitions have theirs."""
 
 STALE_GENERATION: Final = 7
 """Id of a group without members: a coordinator refuses every call in its name."""
 
 
 class TransactionEnd(Enum):
-    """How a transaction ended for its caller."""
+    """End of a transaction for its caller."""
 
     OPEN = "open"
     COMMITTED = "committed"
@@ -39,7 +39,7 @@ class TransactionEnd(Enum):
 
 
 class Place(NamedTuple):
-    """Which record: its transaction, and its number in it; it stands in the payload."""
+    """Identity of a record: its transaction, and its number in it; it stands in the payload."""
 
     transaction: int
     number: int
@@ -81,7 +81,7 @@ class TransactionStory:
 
     @property
     def text_of_offsets(self) -> str:
-        """What the group's coordinator is to keep beside each offset."""
+        """Return the metadata that the group's coordinator is to keep beside each offset."""
         return f"of {self.number}"
 
     def __str__(self) -> str:
@@ -97,14 +97,14 @@ class Outcome(NamedTuple):
     """Committed offset of each group, the same in each of its partitions; -1: none, or `TORN`."""
 
     fenced_at: Mapping[int, float]
-    """When the successor of each producer had started, in virtual seconds."""
+    """Virtual times when the successor of each producer had started."""
 
     forgotten_at: Mapping[int, float]
-    """When brokers forgot each producer whose id has expired, in virtual seconds: the first time after its start."""
+    """Virtual times when brokers forgot each producer whose id has expired, for the first time after its start."""
 
 
 def member_of(group: str, *, is_stale: bool = False) -> ConsumerGroupMetadata:
-    """Who commits for a group: what is told of it is looked for on the wire."""
+    """Return the member that commits for a group, as it is looked for on the wire."""
     generation = STALE_GENERATION if is_stale else -1
     return ConsumerGroupMetadata(group, generation, f"member of {group}", f"instance of {group}")
 

@@ -41,7 +41,7 @@ _COMMIT_OFFSETS: Final = int(ApiKey.TXN_OFFSET_COMMIT)
 
 
 class TransactionWatch(WireWatch):
-    """As `WireWatch`, for producers with a transactional id; several of them may live after each other."""
+    """Watches frames of producers with a transactional id; several may live after each other."""
 
     def __init__(self, history: History, plan: Plan, clock: Callable[[], float]) -> None:
         super().__init__(history, plan, clock)

@@ -44,7 +44,7 @@ _MARKERS_S = 0.5
 
 _LOOKS = 50
 _BETWEEN_BEATS = 1.0000271828
-"""What arrives does so at round times; no look is taken at one."""
+"""Arrivals happen at round times; no look is taken at one."""
 
 _LIVES_OF_ONE = 3
 """The one that is never started, the one that is, and the heir in the end."""
@@ -189,7 +189,7 @@ class TransactionalRun(Run):
         self._loop.call_later(every_s, self._look_inside, every_s)
 
     def _make_later_topic(self) -> None:
-        """From now on brokers know the topic of which some offsets are."""
+        """Let brokers know the topic of some of the offsets from now on."""
         if self._network.model.live_nodes():
             self._network.model.topics.create(TopicRequest(name=LATER, partitions=1, replication_factor=1))
         else:
@@ -204,7 +204,7 @@ class TransactionalRun(Run):
                 await self._succeed()
 
     async def _last_transaction(self) -> None:
-        """After all faults transactions can be committed in the end, with a new producer if need be."""
+        """Commit a transaction after all faults, with a new producer if need be."""
         while True:
             story = self.begin_story()
             caller = TransactionCaller(self, self._plan, len(self._transactions), self._history, is_calm=True)
@@ -283,7 +283,7 @@ class TransactionalRun(Run):
         )
 
     def _forgotten_at(self) -> dict[int, float]:
-        """When the id of each life expired; one that has another number than the present id is not known either."""
+        """Return when the id of each life expired; one with another number than the current id is unknown, too."""
         found = {}
         for life, started_at in self._started_at.items():
             later = [at for at in self._nemesis.expired_at if at >= started_at]
@@ -332,7 +332,7 @@ class TransactionalRun(Run):
                 self._history.violated("FORGOTTEN", f"brokers know it: {story}")
 
     def _lasted_s(self, story: TransactionStory) -> float:
-        """How long it may have been open: a caller who does not wait for its abort leaves that to the next one."""
+        """Return how long it may have been open: a caller may leave the wait for its abort to the next one."""
         is_left = story.end is TransactionEnd.ABORTED and not story.error
         own = [other.ended_at for other in self._transactions if is_left and other.producer == story.producer]
         return min((end for end in own if end > story.ended_at), default=story.ended_at) - story.began_at

@@ -48,13 +48,13 @@ _HEARD: Final = frozenset(
         ApiKey.DESCRIBE_TRANSACTIONS,
     )
 )
-"""Whose answers may ask for a pause; that of the handshake comes before anybody may pause."""
+"""Requests whose responses may ask for a pause; the handshake comes before any."""
 
 _IDLE: Final = "connections_max_idle_ms"
 _NO_PAUSE: Final = (0.0, 0, 0)
 _TICK_S: Final = 0.001
 _LATE_S: Final = 0.01
-"""By so much a connection may be closed late: a timer's tick, and the turns of the loop that follow it."""
+"""Tolerated lateness of closing a connection: a timer's tick, and the following turns of the loop."""
 _SILENCE_S: Final = 0.5
 """A node that answers Metadata with silence for so long is no reason not to ask another."""
 
@@ -69,17 +69,17 @@ SMALLEST_LIMIT: Final = 512
 """Bytes to which a topic's batches are cut down at most, however small `batch_size` is."""
 
 LOOKS_INTO_REQUESTS: Final = 4
-"""In one of so many seeds every Produce request is decoded when it is written: what it costs is a tenth of a run.
+"""One in so many seeds decodes every Produce request when it is written, which costs a tenth of a run.
 
 In all with outages: what is sent after batches that were given up on the wire is where identities go wrong.
 """
 
 LOOKS_AT_TIMES: Final = 8
-"""In one of so many seeds, which are among those, every record is decoded too."""
+"""One in so many seeds, which are among those, decodes every record, too."""
 
 
 class Fate(Enum):
-    """What has become of a request, as far as a second copy of it is concerned."""
+    """State of a request, as far as a second copy of it is concerned."""
 
     OPEN = auto()
     REFUSED = auto()
@@ -217,7 +217,7 @@ class WireWatch:
             self._history.note("producer", "%s v%d to node %d", _NAMES[api], version, transport.node.number)
 
     def _used_until(self, transport: SimulatedTransport, now: float) -> float:
-        """When a connection was used last; one whose node had asked for a pause is looked at a time-out after that."""
+        """Return when a connection was used last; if its node had asked for a pause, a timeout after that."""
         until, connection, _ = self._pauses.get(transport.node.number, _NO_PAUSE)
         return max(self._used.get(transport.number, now), until if connection == transport.number else 0.0)
 
@@ -292,7 +292,7 @@ class WireWatch:
         self._sequences.clear()
 
     def fate(self, transport: SimulatedTransport, frame: bytes) -> Fate:
-        """What has become of a request that was written to this connection."""
+        """Return the state of a request that was written to this connection."""
         correlation_id = _HEAD.unpack_from(frame)[3]
         if correlation_id in transport.asked:
             return Fate.OPEN

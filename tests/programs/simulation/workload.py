@@ -1,4 +1,4 @@
-"""What callers of one run have in common, and what became of all that they have sent."""
+"""Common part of the callers of one run, and the outcomes of what they sent."""
 
 import math
 from collections.abc import Callable
@@ -10,11 +10,11 @@ from tests.programs.simulation.plan import Plan
 from tests.programs.simulation.promise_watches import CallbackTurns
 
 TICK_S = 0.002
-"""What a deadline may be missed by: one timer tick, and the turns of the loop that follow it."""
+"""Tolerance of a deadline: one timer tick, and the following turns of the loop."""
 
 
 class Workload:
-    """What all callers of one run share.
+    """Shared by all callers of one run.
 
     Args:
         plan: what they do.

@@ -34,7 +34,7 @@ TOPIC = "soak"
 PARTITIONS = 6
 SHARE = 0.7
 KEPT_BYTES = 256 * 1024 * 1024
-"""Of each partition, on each node: a soak writes more than a disk holds."""
+"""Retention of each partition, on each node: a soak writes more than a disk holds."""
 
 BROKER = {"log.retention.check.interval.ms": "5000"}
 TOPIC_SETTINGS = {

@@ -8,7 +8,7 @@ from aioproducer import Producer
 VALUE_BYTES = 100
 SLICE_S = 0.01
 LONGEST_DEBT_S = 0.5
-"""What a stop of the brokers kept back is not made up for beyond this: the rate is a rate."""
+"""Limit for catching up: what a stop of the brokers held back beyond it is left out."""
 
 
 class Load:

@@ -1,4 +1,4 @@
-"""What the log holds, read by librdkafka in a process of its own.
+"""The log as librdkafka reads it, in a process of its own.
 
 `python -m tests.programs.soak.read_back BOOTSTRAP TOPIC`.
 

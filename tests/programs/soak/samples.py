@@ -1,4 +1,4 @@
-"""What the process holds, every few seconds: memory, objects, tasks, files, threads; and the loop's lag."""
+"""Samples of the process, every few seconds: memory, objects, tasks, files, threads, and the loop's lag."""
 
 import asyncio
 import gc
@@ -30,7 +30,7 @@ class Sample:
     rate: float
     """Acknowledged records a second since the sample before."""
     buffer_mib: float
-    """Of `buffer_memory` in use."""
+    """Used part of `buffer_memory`."""
     retried: int
     failed: int
 

@@ -10,7 +10,7 @@ WARM_UP = 0.25
 """The part of the run in which caches and free lists may fill."""
 
 MOST_MEMORY_MIB = 16.0
-"""What memory may grow by after the warm-up, by a line through all samples."""
+"""Most that memory may grow after the warm-up, by a line through all samples."""
 
 MOST_OBJECTS = 0.05
 
@@ -25,7 +25,7 @@ class Log(TypedDict):
 
 
 def growth(samples: Sequence[Sample], field: str) -> float:
-    """By how much a figure grew after the warm-up: the slope of a line through the samples, times their time."""
+    """Return a figure's growth after the warm-up: the slope of a line through the samples, times their time."""
     counted = [each for each in samples if each.at_s >= samples[-1].at_s * WARM_UP]
     if len(counted) < 3:
         return 0.0
@@ -49,7 +49,7 @@ def grown(samples: Sequence[Sample]) -> list[str]:
 
 
 def wrong(logs: Mapping[int, Log], accepted: Sequence[int], failed: int) -> list[str]:
-    """What the log holds that it should not, or lacks.
+    """Compare the log with the accepted records.
 
     Args:
         logs: by partition.

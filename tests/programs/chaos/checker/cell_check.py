@@ -11,10 +11,10 @@ from tests.programs.chaos.checker.losses import Event
 from tests.programs.chaos.checker.verdict import Verdict
 
 RECOVERY_S = 10.0
-"""What the first acknowledgement after healing may take on top of the request timeout."""
+"""Limit of the first acknowledgement after healing, on top of the request timeout."""
 
 BUSY_S = 5.0
-"""By how much a busy machine may be late with what has a deadline."""
+"""Lateness of deadlines that a busy machine may cause."""
 
 CLOSE_LATE_S = 1.0
 
@@ -68,7 +68,7 @@ def _check_logs(folder: Path, cell: Cell, histories: Histories, *, events: list[
 
 
 def lags_of(client: int, ends: list[End]) -> list[tuple[int, int]]:
-    """When the process of a client did not run."""
+    """Return the times when the process of a client did not run."""
     return [lag for end in ends if end["clients"][0] <= client < end["clients"][1] for lag in end["lags"]]
 
 

@@ -1,4 +1,4 @@
-"""What a cell says of itself, in `cell.json` and `events.jsonl`: all that the checker knows beside histories and logs.
+"""Description of a cell, in `cell.json` and `events.jsonl`: all that the checker knows beside histories and logs.
 
 CELL/cell.json          topics, clients and limits
 CELL/events.jsonl       a line for each fault (`losses.Event`), and for each move of leaders
@@ -18,7 +18,7 @@ from tests.programs.chaos.checker.losses import Event
 class Topic(TypedDict):
     name: str
     idempotent: bool
-    """Its records are sent with idempotence, which goes with acks=all; else with acks=1."""
+    """Whether its records are sent with idempotence and acks=all, or else with acks=1."""
 
 
 class Limits(TypedDict):
@@ -48,11 +48,11 @@ class End(TypedDict):
     clients: list[int]
     closes: list[Close]
     errors: list[str]
-    """What was logged at ERROR, each with its cause, by anybody in the process."""
+    """Messages that the process logged at ERROR, each with its cause."""
     errors_without_cause: list[str]
     failed_starts: int
     lags: list[tuple[int, int]]
-    """When the process did not run for a while, since others had the machine or it was stopped: microseconds."""
+    """Times when the process did not run, in microseconds: the machine was busy, or it was stopped."""
 
 
 def load_cell(folder: Path) -> Cell:

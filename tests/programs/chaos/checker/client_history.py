@@ -14,7 +14,7 @@ from tests.programs.chaos.checker.verdict import Verdict
 
 
 class ClientHistory:
-    """What one client did: arrays with an element for each of its records."""
+    """History of one client: arrays with an element for each of its records."""
 
     def __init__(self, client: int) -> None:
         self.client = client
@@ -70,7 +70,7 @@ class ClientHistory:
         self.partition[n], self.offset[n] = row.partition, row.offset
 
     def first_acknowledged_after(self, time_us: int) -> int | None:
-        """When the first acknowledgement after a time came."""
+        """Return the time of the first acknowledgement after a time."""
         index = bisect_left(self.acknowledged_us, time_us)
         return self.acknowledged_us[index] if index < len(self.acknowledged_us) else None
 
@@ -91,13 +91,13 @@ def load_histories(files: Iterable[Path], verdict: Verdict) -> Histories:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Deadline:
-    """How long a record of a client may live."""
+    """Longest life of a client's records."""
 
     limit_us: int
     """The delivery timeout, the time a call may block, and what a busy machine needs."""
 
     lags: Sequence[tuple[int, int]]
-    """When the client's process did not run, microseconds: its clock did."""
+    """Times when the client's process did not run, in microseconds: its clock did."""
 
 
 def check_endings(history: ClientHistory, deadline: Deadline, verdict: Verdict) -> int:
@@ -117,5 +117,5 @@ def check_endings(history: ClientHistory, deadline: Deadline, verdict: Verdict) 
 
 
 def overlap(start: int, end: int, intervals: Iterable[tuple[int, int]]) -> int:
-    """How much of start..end lies in the intervals."""
+    """Return how much of start..end lies in the intervals."""
     return sum(max(0, min(end, until) - max(start, since)) for since, until in intervals)

@@ -1,4 +1,4 @@
-"""What clients say they did: a binary file per process, rows of 40 bytes in the order of time.
+"""History of clients: a binary file per process, rows of 40 bytes in the order of time.
 
     0   kind        uint8    `Kind`
     1   topic       uint8    number of the topic within the cell

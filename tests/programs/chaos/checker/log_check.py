@@ -14,7 +14,7 @@ from tests.programs.chaos.checker.losses import Event, PartitionLog, explained
 from tests.programs.chaos.checker.verdict import Verdict
 
 ABSENT, ELSEWHERE, IN_PLACE = 0, 1, 2
-"""How an acknowledged record is in the log: not at all, only at another offset than was told, where it was told."""
+"""State of an acknowledged record in the log: missing, only at another offset than reported, or in its place."""
 
 
 class LogCheck:
@@ -28,7 +28,7 @@ class LogCheck:
         self._verdict = verdict
         self._idempotent = idempotent
         self._copies: dict[int, bytearray] = {}
-        """By client: how many copies of each n, at most 255."""
+        """Number of copies of each n, at most 255, by client."""
         self._found: dict[int, bytearray] = {}
         self._last_acknowledged: dict[tuple[int, int, int], int] = {}
         """Highest n whose first copy was seen, by client, partition, and whether the producer chose it.
@@ -159,7 +159,7 @@ def check_all_lives(checks: Sequence[LogCheck], histories: Histories, verdict: V
 
 
 def _check_lives(topic: int, lives: Sequence[LogCheck], histories: Histories, *, verdict: Verdict) -> None:
-    """As `check_all_lives`, for one topic."""
+    """Check all lives of one topic."""
     for client, history in histories.items():
         for n in range(len(history) if topic in history.topic else 0):
             if history.topic[n] != topic or any(life.must_hold(history, n) for life in lives):

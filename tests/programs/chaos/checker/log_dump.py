@@ -1,4 +1,4 @@
-"""What an independent client found in a topic's log: rows of 40 bytes, by partition in the order of offsets.
+"""A topic's log as an independent client read it: rows of 40 bytes, by partition in the order of offsets.
 
     0   finding       uint8    `Finding`
     1   padding
@@ -46,7 +46,7 @@ class LogRow(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Covered:
-    """Which acknowledged records a dump must hold: those of this topic, invoked and acknowledged between the times."""
+    """Acknowledged records that a dump must hold: those of this topic, invoked and acknowledged between the times."""
 
     topic: int
     topic_id: str
@@ -68,7 +68,7 @@ def save_coverage(file: Path, covered: Covered) -> None:
 
 
 def load_coverage(file: Path) -> Covered:
-    """What the dump `file` covers."""
+    """Load the coverage of the dump `file`."""
     fields = json.loads(_beside(file).read_text("utf-8"))
     fields["ends"] = {int(partition): end for partition, end in fields["ends"].items()}
     return Covered(**fields)

@@ -22,7 +22,7 @@ ANSWER_US = 15_000_000
 
 
 class Event(TypedDict, total=False):
-    """What the nemesis wrote of a fault; times in microseconds of the same clock as the histories'."""
+    """A fault as the nemesis wrote it; times in microseconds of the histories' clock."""
 
     kind: str
     nodes: list[int]
@@ -32,9 +32,9 @@ class Event(TypedDict, total=False):
     begin_us: int
     end_us: int
     healed_us: int
-    """When every partition had a leader again and every port answered."""
+    """Time when every partition had a leader again and every port answered."""
     moved: list[list[int]]
-    """Of what the watcher saw between `begin_us` and `end_us`: topic number and partition that changed leaders."""
+    """Topic number and partition of each leader change between `begin_us` and `end_us`."""
 
 
 class PartitionLog:

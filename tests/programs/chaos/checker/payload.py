@@ -36,7 +36,7 @@ def encode(payload: Payload, filler: bytes = b"") -> bytes:
 
 
 def decode(value: bytes | None) -> Payload | None:
-    """What the record says, or `None` if these are not the bytes that were sent."""
+    """Return what the record says, or None if its bytes are not those that were sent."""
     if value is None or len(value) < HEADER.size + DIGEST_BYTES:
         return None
     body, digest = value[:-DIGEST_BYTES], value[-DIGEST_BYTES:]

@@ -80,7 +80,7 @@ def log_ends(consumer: confluent_kafka.Consumer, topic: str) -> dict[int, int]:
 
 
 def resting_ends(consumer: confluent_kafka.Consumer, topic: str) -> dict[int, int]:
-    """As `log_ends`, once they have not moved for a while."""
+    """Return the end offsets, once they have not moved for a while."""
     ends = log_ends(consumer, topic)
     while True:
         time.sleep(ENDS_AGREE_S)

@@ -13,7 +13,7 @@ Transaction = tuple[str, int]
 
 
 KILLED = "killed"
-"""How the end of a transaction is counted whose process did not live to write it down."""
+"""End of a transaction whose process did not live to write it down."""
 
 
 class CommittedRecord(NamedTuple):

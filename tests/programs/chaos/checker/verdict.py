@@ -1,4 +1,4 @@
-"""What a check of one cell comes to: violations by check, and figures."""
+"""Verdict on one cell: violations by check, and figures."""
 
 import dataclasses
 from collections import Counter
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from tests.programs.checks import CHECKS
 
 TOLD_AT_MOST = 20
-"""How many violations of one check are told; all are counted."""
+"""Violations of one check that are printed; all are counted."""
 
 
 @dataclasses.dataclass(slots=True)

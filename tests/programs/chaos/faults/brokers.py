@@ -10,7 +10,7 @@ from tests.programs.chaos.arena import Arena
 from tests.programs.chaos.faults.strike import Fault, Strike
 
 IN_SYNC_S = 20.0
-"""How long a restarted node may take to catch up."""
+"""Time that a restarted node may take to catch up."""
 
 SEEN_S = 1.0
 

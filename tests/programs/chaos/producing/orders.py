@@ -1,4 +1,4 @@
-"""What a producer process is told to do: one JSON object, its only argument."""
+"""Orders for a producer process: one JSON object, its only argument."""
 
 import dataclasses
 import json
@@ -9,7 +9,7 @@ from typing import Any
 @dataclasses.dataclass(frozen=True, slots=True)
 class Orders:
     name: str
-    """Of the process; its files are FOLDER/history-NAME.bin and FOLDER/end-NAME.json."""
+    """Name of the process; its files are FOLDER/history-NAME.bin and FOLDER/end-NAME.json."""
 
     workload: str
     """"steady": one producer for all of the cell; "short": many short-lived ones."""
@@ -26,7 +26,7 @@ class Orders:
 
     seed: str
     options: dict[str, Any]
-    """Of `Producer`."""
+    """Options of `Producer`."""
 
     def dumps(self) -> str:
         return json.dumps(dataclasses.asdict(self))

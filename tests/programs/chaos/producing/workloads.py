@@ -1,4 +1,4 @@
-"""What producer processes do all day: send steadily, or come and go."""
+"""Workloads of producer processes: send steadily, or come and go."""
 
 import asyncio
 import random
@@ -19,10 +19,10 @@ STREAMS = 3
 """Tasks that share one producer; the last of them never waits."""
 
 CATCH_UP_S = 1.0
-"""What could not be sent longer ago than this is not made up for."""
+"""Limit for catching up: records that are later than this are left out."""
 
 LOOK_S = 1.0
-"""How often a steady client asks for new partitions."""
+"""Pause between two looks of a steady client for new partitions."""
 
 CLOSE_S = 60.0
 

@@ -24,7 +24,7 @@ READ_S = 20.0
 
 
 class Balance(NamedTuple):
-    """What a record says: which transaction wrote it, and what is on an account since."""
+    """Value of a record: which transaction wrote it, and the new balance."""
 
     transactional_id: str
     life: str

@@ -1,4 +1,4 @@
-"""What a session has left on the brokers, read by librdkafka past the proxies, and held against the histories."""
+"""Reads what a session has left on the brokers by librdkafka, past the proxies, and compares it with the histories."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ END_OF_PARTITION = -191
 """librdkafka's own code."""
 
 CONSUME_S = 0.5
-"""How long one look waits for as many records as it asks for; what is over is over, and they never come."""
+"""Time of one poll for a number of records."""
 
 
 def check_session(bootstrap: str, folder: Path, copies: int) -> Verdict:
@@ -43,7 +43,7 @@ def check_session(bootstrap: str, folder: Path, copies: int) -> Verdict:
 
 
 def ends(folder: Path, *, is_bank: bool) -> dict[tuple[str, int], str | None]:
-    """How each transaction of the bank, or of the others, ended; None if it was not written down."""
+    """Return the end of each transaction of the bank, or of the others; None if it was not written down."""
     return {
         (line.life, line.number): None if line.what == What.BEGIN else line.what
         for line in read_lines(folder)
@@ -66,7 +66,7 @@ def committed(bootstrap: str, topic: str) -> Iterator[tuple[int, bytes]]:
 
 
 def group_offsets(bootstrap: str) -> list[int]:
-    """How far the copier's group has come in each partition."""
+    """Return the copier group's offset in each partition."""
     consumer = reader(bootstrap)
     places = [confluent_kafka.TopicPartition(INPUT, number) for number in range(INPUT_PARTITIONS)]
     offsets = [place.offset for place in consumer.committed(places, 30)]

@@ -1,4 +1,4 @@
-"""What transacting processes say they did: a line of JSON for each beginning and each end of a transaction.
+"""History of transacting processes: a line of JSON for each beginning and each end of a transaction.
 
 A line is written before a transaction begins, and another when its end is known. A life is what a producer object has
 between its start and its end; each has a name of its own, also under the same transactional id.

@@ -1,4 +1,4 @@
-"""What all that transact have in common: one transaction after the other, three in ten aborted on purpose.
+"""Common part of all transacting clients: one transaction after the other, three in ten aborted on purpose.
 
 A client that is fenced, or does not learn in time how a transaction ended, starts again after a while, and may fence.
 """

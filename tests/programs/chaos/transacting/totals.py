@@ -77,5 +77,5 @@ def table(totals: Mapping[str, Totals]) -> Iterator[str]:
 
 
 def faults_told(totals: Totals) -> str:
-    """How often each kind of fault struck."""
+    """Return how often each kind of fault struck, as text."""
     return ", ".join(f"{count} {kind}" for kind, count in sorted(totals.faults.items()))
