@@ -114,7 +114,7 @@ def imported_at_run_time(path: Path) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("path", [path for path in MODULES if not above_producer(path)], ids=relative)
-def test_what_the_public_names_are_made_of_does_not_import_them(path: Path) -> None:
+def test_internal_modules_do_not_import_the_public_package(path: Path) -> None:
     """A name is imported from where it is defined: `aioproducer` itself imports everything."""
     assert "aioproducer" not in set(imported_at_run_time(path))
 

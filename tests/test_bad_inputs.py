@@ -188,7 +188,7 @@ async def test_bad_record_is_refused_before_its_topic_is_known(  # noqa: PLR0917
     assert values(one_broker, "orders") == [b"valid"]
 
 
-async def test_too_large_record_says_what_became_of_it(producer: Producer) -> None:
+async def test_too_large_record_has_sizes_and_outcome(producer: Producer) -> None:
     """The error has the sizes and the option's name, and the outcome is NOT_WRITTEN."""
     with pytest.raises(RecordTooLargeError) as caught:
         producer.send("orders", bytes(2_000_000))
@@ -239,7 +239,7 @@ async def test_headers_may_come_from_a_generator_and_be_null(
 
 
 @pytest.mark.parametrize("verb", VERBS)
-async def test_pair_of_ones_own_kind_is_what_it_holds(producer: Producer, one_broker: FakeCluster, verb: str) -> None:
+async def test_header_pair_of_a_subclass_is_read_once(producer: Producer, one_broker: FakeCluster, verb: str) -> None:
     """Regression: a subclass of tuple that made a new name for each read had freed memory sent."""
     await producer.partitions_for("orders")
 
@@ -252,7 +252,7 @@ async def test_pair_of_ones_own_kind_is_what_it_holds(producer: Producer, one_br
     "verb, is_known",
     [*((verb, True) for verb in VERBS), *((verb, False) for verb in VERBS if verb != "send_nowait")],
 )
-async def test_members_of_enums_are_what_they_stand_for(  # noqa: PLR0917  # fixtures, and the parts of a row
+async def test_members_of_enums_are_accepted(  # noqa: PLR0917  # fixtures, and the parts of a row
     producer: Producer,
     one_broker: FakeCluster,
     verb: str,

@@ -223,7 +223,7 @@ async def test_transaction_is_entered_once() -> None:
     ],
 )
 @in_virtual_time
-async def test_transactions_that_end_before_their_records_are_told_of(options: dict[str, int], is_told: bool) -> None:  # noqa: FBT001
+async def test_transaction_timeout_below_delivery_timeout_is_logged(options: dict[str, int], is_told: bool) -> None:  # noqa: FBT001
     with LogCapture() as log:
         async with cluster_of(V2_RELEASE) as cluster, producer_of(cluster, **options):  # type: ignore[arg-type]
             pass

@@ -234,7 +234,7 @@ class TestWithoutTopicIds:
         assert leaders == [1, 1, 2]
         assert cluster.doubts == {}
 
-    def test_topic_that_was_made_again_loses_its_old_id(self) -> None:
+    def test_recreated_topic_loses_its_old_id(self) -> None:
         """Brokers were replaced by older ones: the id is the former topic's, and no epoch goes back."""
         cluster = Cluster.empty().merge(answer(self.OLD._replace(topic_id=ID)), 1.0)
         for from_node in (1, 2):

@@ -79,7 +79,7 @@ def test_kafka_properties_are_refused(properties: dict[str, object], message: st
         ({5: "x"}, "the name of an option must be a str, not int (5)"),
     ],
 )
-def test_what_is_no_properties_is_a_type_error(properties: object, message: str) -> None:
+def test_invalid_properties_are_a_type_error(properties: object, message: str) -> None:
     with pytest.raises(ConfigurationTypeError, match=re.escape(message)):
         ProducerConfig.from_kafka_properties(properties)  # type: ignore[arg-type]
 

@@ -52,7 +52,7 @@ def test_changelog_has_the_version_or_unreleased_on_top() -> None:
     assert first["version"] in {version, "Unreleased"}
 
 
-def test_users_are_told_an_install_that_works() -> None:
+def test_install_command_in_the_docs_works() -> None:
     """The package is on no index yet; an editable install hides the stubs from mypy."""
     told = [*PAGES, *ROOT.glob("examples/*.py")]
     commands = [line for page in told if page.name != "CONTRIBUTING.md" for line in INSTALL.findall(page.read_text())]

@@ -70,7 +70,7 @@ def test_chain_passes_the_record_on_in_order() -> None:
     assert chain.on_send(RECORD) == dataclasses.replace(RECORD, value=b"v12")
 
 
-def test_chain_tells_all_of_acknowledgement_error_and_close() -> None:
+def test_chain_notifies_all_interceptors() -> None:
     heard: list[object] = []
     chain = InterceptorChain([AppendsToValue(b"1", heard), AppendsToValue(b"2", heard)], ListLog())
 
@@ -100,7 +100,7 @@ def test_dropped_record_ends_the_chain() -> None:
     assert heard == []
 
 
-def test_interceptors_that_let_a_dropped_record_pass_are_told() -> None:
+def test_interceptors_before_a_drop_are_notified() -> None:
     """An interceptor that counts pending records would never reach zero; those behind the drop never saw the record."""
     heard: list[object] = []
     chain = InterceptorChain([AppendsToValue(b"1", heard), Drops(), AppendsToValue(b"2", heard)], ListLog())
@@ -110,7 +110,7 @@ def test_interceptors_that_let_a_dropped_record_pass_are_told() -> None:
     assert heard == [(b"1", -1, f"an interceptor dropped the record for topic {RECORD.topic!r}", RECORD.headers)]
 
 
-def test_interceptor_is_told_of_a_dropped_record_for_partition_0() -> None:
+def test_interceptor_is_notified_of_a_drop_for_partition_0() -> None:
     heard: list[object] = []
     chain = InterceptorChain([AppendsToValue(b"1", heard), Drops()], ListLog())
 

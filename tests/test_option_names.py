@@ -72,7 +72,7 @@ def test_tables_name_options_that_exist() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(WITHOUT_EFFECT))
-def test_property_that_asks_for_what_is_done_anyway_is_accepted(name: str) -> None:
+def test_property_for_a_default_is_accepted(name: str) -> None:
     dotted, value = name.replace("_", "."), WITHOUT_EFFECT[name]
     plain = ProducerConfig(bootstrap_servers="h:1")
 

@@ -64,7 +64,7 @@ def test_murmur2_equals_the_reference(key: bytes, count: int) -> None:
         ("k", 3, TypeError, "key_bytes must be bytes, the serialized key, not str"),
     ],
 )
-def test_partition_of_what_is_no_key_or_of_none_is_refused(  # noqa: PLR0917  # one row
+def test_partition_of_an_invalid_key_is_refused(  # noqa: PLR0917  # one row
     key: object, count: int, kind: type[Exception], message: str
 ) -> None:
     """Keywords are passed by name, through any wrapping partitioner."""

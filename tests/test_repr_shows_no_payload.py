@@ -17,7 +17,7 @@ def parts() -> CoreParts:
     core.flush()
     core.drain()
     core.send(SECRET, partition=1)
-    core.wait_in_line(SECRET, topic="nowhere")
+    core.wait_in_queue(SECRET, topic="nowhere")
     return core
 
 
@@ -37,7 +37,7 @@ HOLDERS: dict[str, Callable[[CoreParts], object]] = {
     "accumulator": lambda core: core.accumulator,
     "open batches": lambda core: core.open_batches,
     "partition": lambda core: core.queue(),
-    "wait queues": lambda core: core.lines,
+    "wait queues": lambda core: core.wait_queues,
     "buffer pool": lambda core: core.pool,
 }
 

@@ -42,7 +42,7 @@ def test_doubled_braces_are_braces() -> None:
         ("a-}", "for a brace write {{"),
     ],
 )
-def test_what_cannot_be_filled_in_is_told(template: str, says: str) -> None:
+def test_unknown_placeholder_is_an_error(template: str, says: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         fill_in("transactional_id", template)
 

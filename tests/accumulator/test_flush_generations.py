@@ -73,7 +73,7 @@ def test_split_batch_is_waited_for_until_its_last_part() -> None:
     assert generations.is_finished(closed)
 
 
-def test_end_of_a_generation_is_told_once() -> None:
+def test_end_of_a_generation_is_notified_once() -> None:
     finished = Finished()
     generations = FlushGenerations(finished.note)
     units = [generations.enter() for _ in range(3)]

@@ -19,7 +19,7 @@ from tests.fakes.memory_queue import CHUNK, Queue, full
     [(2, None, 2), (2, b"key", 2), (None, b"key", 1), (None, b"b", 2), (None, None, None)],
     ids=["given", "given and key", "key", "another key", "anywhere"],
 )
-def test_line_is_that_of_the_partition_if_it_is_certain(partition: int | None, key: bytes | None, place: int) -> None:
+def test_certain_partition_decides_the_wait_queue(partition: int | None, key: bytes | None, place: int) -> None:
     """A keyless record waits in the queue of its topic, and chooses when it is granted memory."""
     queue = full((1, 1, 1))
 
@@ -50,7 +50,7 @@ def test_partition_that_the_topic_does_not_have_is_no_place() -> None:
 # Serving
 
 
-def test_nobody_is_served_while_there_is_no_memory() -> None:
+def test_no_waiter_is_served_without_memory() -> None:
     queue = full()
     records = [queue.join() for _ in range(3)]
 
@@ -68,7 +68,7 @@ def test_as_many_are_served_as_there_is_memory_for() -> None:
     assert queue.placed == records[:2]
 
 
-def test_line_goes_away_with_its_last_record() -> None:
+def test_wait_queue_goes_away_with_its_last_record() -> None:
     queue = full()
     record = queue.join()
     assert record.place is not None
@@ -125,7 +125,7 @@ def test_earliest_unserved_call_has_first_claim_on_memory() -> None:
     assert queue.core.open_batches.may_use_common
 
 
-def test_large_record_is_not_overtaken_for_ever_by_small_ones() -> None:
+def test_large_record_is_not_overtaken_forever() -> None:
     """Returned memory is always enough for a small record of another node, and too little for the large one."""
     chunks = 16
     queue = full((1, 2), chunks=chunks)
@@ -217,7 +217,7 @@ def test_earlier_stalled_record_goes_before_later_stalled_ones() -> None:
 # Shortage
 
 
-def test_memory_is_short_while_somebody_waits() -> None:
+def test_memory_is_short_while_a_record_waits() -> None:
     queue = full()
     open_batches = queue.core.open_batches
     queue.join()
@@ -245,7 +245,7 @@ def test_waiting_records_compete_under_their_new_leader() -> None:
     assert queue.placed == [record]
 
 
-def test_new_leaders_take_nothing_from_who_waits() -> None:
+def test_new_leaders_take_no_memory_from_waiters() -> None:
     queue = full((1, 1))
     records = [queue.join(partition=partition) for partition in (0, 1, 0)]
     for _ in range(2):
@@ -259,9 +259,9 @@ def test_new_leaders_take_nothing_from_who_waits() -> None:
 def test_leader_change_after_all_left_leaves_no_shortage() -> None:
     """Else lingers would be cut short, and common memory kept for no one."""
     core = full().core
-    record = core.wait_in_line(b"v")
-    core.lines.serve()
-    core.lines.withdraw(record)
+    record = core.wait_in_queue(b"v")
+    core.wait_queues.serve()
+    core.wait_queues.withdraw(record)
 
     core.lead((2,), epoch=1)
 
@@ -269,7 +269,7 @@ def test_leader_change_after_all_left_leaves_no_shortage() -> None:
 
 
 @given(st.lists(st.tuples(st.sampled_from((None, 0, 1, 2)), st.sampled_from((1, 900, 2000))), min_size=1, max_size=20))
-def test_all_are_served_in_the_order_of_their_line(records: list[tuple[int | None, int]]) -> None:
+def test_waiters_are_served_in_the_order_of_their_queue(records: list[tuple[int | None, int]]) -> None:
     queue = full((1, 1, 2))
     waiting = [queue.join(partition=partition, value=bytes(size)) for partition, size in records]
 
@@ -286,7 +286,7 @@ def test_all_are_served_in_the_order_of_their_line(records: list[tuple[int | Non
         ]
 
 
-def test_topics_whose_partitions_nobody_leads_are_known() -> None:
+def test_topics_with_leaderless_partitions_are_known() -> None:
     """None of their batches is ready, so nothing else would ask for their leaders."""
     queue = Queue(CoreParts(leaders=(1, -1)))
     queue.join(partition=0)
@@ -305,15 +305,15 @@ def test_queue_whose_partition_recovers_is_served_at_once(others: int) -> None:
         core.send(CHUNK)
     [batch] = core.drain()
     core.refuse(batch)
-    first, second = core.wait_in_line(CHUNK), core.wait_in_line(CHUNK)
-    beside = [core.wait_in_line(CHUNK, partition=1) for _ in range(others)]
-    core.lines.serve()
-    core.lines.withdraw(first)
+    first, second = core.wait_in_queue(CHUNK), core.wait_in_queue(CHUNK)
+    beside = [core.wait_in_queue(CHUNK, partition=1) for _ in range(others)]
+    core.wait_queues.serve()
+    core.wait_queues.withdraw(first)
     for _ in range(2):
         [batch] = core.drain()
         core.acknowledge(batch)
 
-    core.lines.serve()
+    core.wait_queues.serve()
 
     assert [record.is_waiting for record in (second, *beside)] == [False] * (1 + others)
 
@@ -325,12 +325,12 @@ def test_memory_from_a_refused_batch_goes_to_the_longest_waiter() -> None:
         assert core.appender.append("t", CHUNK, None, 1, None, None, None) is not None
     while core.appender.append("t", CHUNK, None, 0, None, None, None) is not None:
         pass
-    record = core.wait_in_line(CHUNK, partition=0)
-    core.lines.serve()
+    record = core.wait_in_queue(CHUNK, partition=0)
+    core.wait_queues.serve()
     batches = {batch.queue.topic_partition.partition: batch for batch in core.drain()}
 
     core.refuse(batches[0], pause_s=1.0)
     core.acknowledge(batches[1])
-    core.lines.serve()
+    core.wait_queues.serve()
 
     assert not record.is_waiting

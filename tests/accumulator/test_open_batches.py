@@ -113,9 +113,9 @@ def test_record_larger_than_a_batch_has_one_of_its_own() -> None:
 def test_batch_that_cannot_grow_is_closed_not_failed() -> None:
     core = CoreParts(memory=2048)
     first, second = core.send(bytes(100)), core.send(bytes(100))
-    record = core.wait_in_line(bytes(1500))
+    record = core.wait_in_queue(bytes(1500))
 
-    core.lines.serve()
+    core.wait_queues.serve()
 
     assert record.is_waiting
     assert [batch.result for batch in core.queue().queued] == [first.home]
@@ -144,13 +144,13 @@ def test_partitioner_may_send_when_told_of_a_full_batch() -> None:
 
     core.open_batches.on_full = send_once
     deliveries = [core.send(bytes(600)) for _ in range(3)]
-    core.lines.serve()
+    core.wait_queues.serve()
 
     assert [delivery.home.topic_partition for delivery in deliveries] == [("t", 0)] * 3
     assert core.open_batches.records == 4
 
 
-def test_full_batch_is_told_with_its_size() -> None:
+def test_full_batch_is_notified_with_its_size() -> None:
     core = CoreParts(batch_size=1024)
     told: list[tuple[TopicPartition, int]] = []
     core.open_batches.on_full = lambda place, size: told.append((place, size))
@@ -337,7 +337,7 @@ def test_keyless_records_stay_with_a_partition_for_a_batch() -> None:
     assert changes < 30
 
 
-def test_opening_a_batch_is_told() -> None:
+def test_opening_a_batch_is_notified() -> None:
     """A transaction learns from the listener which partitions it has."""
     core = CoreParts()
     opened: list[PartitionQueue] = []

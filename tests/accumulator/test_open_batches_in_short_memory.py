@@ -29,7 +29,7 @@ def nearly_full(*, left: int, leaders: tuple[int, ...] = (1, 1), batches: int = 
 def give_one_back(core: CoreParts) -> None:
     """Let a batch of partition 1 end, and serve those who wait."""
     core.pool.give_back(core.queue(1).queued.popleft().chunk)
-    core.lines.serve()
+    core.wait_queues.serve()
 
 
 def queue_one(core: CoreParts) -> ProducerBatch:
@@ -45,8 +45,8 @@ def test_open_batch_waits_to_grow_while_others_are_in_flight() -> None:
     queue_one(core)
     core.send(b"v")
 
-    record = core.wait_in_line(bytes(1500))
-    core.lines.serve()
+    record = core.wait_in_queue(bytes(1500))
+    core.wait_queues.serve()
 
     batch = core.queue(0).open_batch
     assert record.is_waiting
@@ -61,7 +61,7 @@ def test_open_batch_is_sent_at_its_partitions_turn() -> None:
     core = nearly_full(left=2048)
     queue_one(core)
     core.send(b"v")
-    core.wait_in_line(bytes(1500))
+    core.wait_in_queue(bytes(1500))
     core.queue(1).queued.clear()
 
     [first] = core.drain()
@@ -106,8 +106,8 @@ def test_partition_without_returns_takes_the_memory_left(stop: Callable[[CorePar
     core.send(bytes(1900))
     stop(core)
 
-    record = core.wait_in_line(bytes(900))
-    core.lines.serve()
+    record = core.wait_in_queue(bytes(900))
+    core.wait_queues.serve()
 
     assert not record.is_waiting
     assert core.pool.available_bytes == 0
@@ -118,8 +118,8 @@ def test_small_memory_is_not_kept_together_for_large_batches() -> None:
     queue_one(core)
     core.send(bytes(900))
 
-    record = core.wait_in_line(bytes(900))
-    core.lines.serve()
+    record = core.wait_in_queue(bytes(900))
+    core.wait_queues.serve()
 
     assert not record.is_waiting
 
@@ -130,8 +130,8 @@ def test_batch_begins_as_large_as_the_last_or_waits() -> None:
     core.send(FULL)
     core.open_batches.close(core.queue(0))
 
-    record = core.wait_in_line(b"v")
-    core.lines.serve()
+    record = core.wait_in_queue(b"v")
+    core.wait_queues.serve()
 
     assert (record.is_waiting, core.pool.available_bytes) == (True, 2048)
     give_one_back(core)

@@ -151,7 +151,7 @@ def test_retries_stand_in_their_old_order_however_they_come_back(order: list[int
     assert list(queue.queued) == batches[1:]
 
 
-def test_batch_that_is_being_sealed_holds_back_those_behind_it() -> None:
+def test_batch_under_compression_blocks_later_ones() -> None:
     core, queue, batches = with_batches(2)
     batches[0].move_to(BatchState.SEALING)
 
@@ -227,7 +227,7 @@ def test_unwritten_batches_are_stamped_again_in_order() -> None:
     assert sequences(batches[1:]) == [(1, 0), (1, 1), (1, 2)]
 
 
-def test_new_epoch_waits_for_what_is_on_the_wire() -> None:
+def test_new_epoch_waits_for_batches_in_flight() -> None:
     core, queue, batches = with_batches(3)
     confirm(core)
     send_all(core)
@@ -351,7 +351,7 @@ class StrictBroker:
 @given(
     st.lists(st.sampled_from(["send", "send", "drain", "drain", "ack", "refuse", "change", "reconnect"]), min_size=9)
 )
-def test_log_has_batches_in_order_whatever_the_broker_answers(actions: list[str]) -> None:
+def test_log_has_batches_in_order_for_any_answers(actions: list[str]) -> None:
     """The broker takes some batches, refuses others, and the partition changes its epoch between."""
     broker = StrictBroker()
 

@@ -118,7 +118,7 @@ def test_open_batch_is_closed_when_it_is_drained() -> None:
 # Nothing is scanned
 
 
-def test_partition_is_offered_only_by_what_happens_to_it() -> None:
+def test_partition_is_offered_only_by_its_own_events() -> None:
     """A request never looks at ten thousand idle partitions."""
     core = CoreParts(leaders=(1,) * 10_000)
     close_one(core, 7)
@@ -315,11 +315,11 @@ class AnyDay:
         if action == "send":
             value = bytes(40 * number)
             if core.appender.append("t", value, None, partition, None, None, None) is None:
-                self.waiting.append(core.wait_in_line(value, partition=partition))
+                self.waiting.append(core.wait_in_queue(value, partition=partition))
         elif action == "drain":
             self.on_wire += core.drain(1 + partition, connection=1 + partition)
         elif action == "withdraw" and self.waiting:
-            core.lines.withdraw(self.waiting.pop(number % len(self.waiting)))
+            core.wait_queues.withdraw(self.waiting.pop(number % len(self.waiting)))
         elif action == "move":
             self.epoch += 1
             core.lead((1 + partition, 2 - partition), epoch=self.epoch)
@@ -327,7 +327,7 @@ class AnyDay:
             core.pass_time(number / 100)
         elif self.on_wire:
             self._answer(self.on_wire.pop(0), is_written=action == "acknowledge")
-        core.lines.serve()
+        core.wait_queues.serve()
 
     def _answer(self, batch: ProducerBatch, *, is_written: bool) -> None:
         if is_written:
@@ -362,7 +362,7 @@ def test_nothing_is_left_behind_by_any_day(steps: list[tuple[str, int]]) -> None
     day.finish()
 
     core = day.core
-    assert (core.pool.lent_bytes, core.generations.unfinished, core.lines.records, core.failed) == (0, 0, 0, [])
+    assert (core.pool.lent_bytes, core.generations.unfinished, core.wait_queues.records, core.failed) == (0, 0, 0, [])
     left = [batch for _, batches in core.accumulator.unfinished() for batch in batches]
     assert (left, core.accumulator.ready.node_ids) == ([], [])
     assert (core.open_batches.memory_is_short, core.open_batches.may_use_common) == (False, True)

@@ -59,7 +59,7 @@ def test_leaders_are_the_nodes_that_lead_something() -> None:
     assert set(partitions.leaders) == {1}
 
 
-def test_leader_that_left_the_cluster_is_nobody() -> None:
+def test_leader_that_left_the_cluster_counts_as_none() -> None:
     partitions, moves = in_use()
     before = cluster_of((1, 2))
     partitions.update(before)
@@ -357,9 +357,7 @@ def test_choice_that_is_old_ends_no_batch_before_its_linger() -> None:
     [((1, 2), [(0, True), (1, True), (2, False)]), ((1, 2, 1, 2), [(0, True), (1, True), (2, True)])],
     ids=["fewer", "more"],
 )
-def test_topic_made_again_tells_which_partitions_still_exist(
-    leaders: tuple[int, ...], told: list[tuple[int, bool]]
-) -> None:
+def test_recreated_topic_reports_which_partitions_exist(leaders: tuple[int, ...], told: list[tuple[int, bool]]) -> None:
     partitions, moves = in_use()
     partitions.update(cluster_of((1, 1, 1)))
     use_all(partitions)

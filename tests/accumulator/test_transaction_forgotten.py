@@ -143,7 +143,7 @@ def test_identity_is_not_renewed_where_the_id_is_unknown(version: int) -> None:
 
 
 @on_both()
-def test_identity_that_was_made_anew_is_not_taken(version: int) -> None:
+def test_new_identity_is_not_taken_for_the_old_one(version: int) -> None:
     """The id has expired between the look and the renewal, or the coordinator is too old to be asked."""
     scene = outdated(version)
     scene.do("DescribeTransactions")

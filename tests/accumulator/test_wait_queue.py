@@ -31,7 +31,7 @@ def test_first_who_came_is_first() -> None:
     assert line.first() is records[1]
 
 
-def test_empty_line_has_no_first() -> None:
+def test_empty_queue_has_no_first() -> None:
     line, records = line_of(1)
     line.leave(records[0])
 
@@ -48,7 +48,7 @@ def test_record_that_leaves_from_the_middle_is_passed_over() -> None:
     assert (len(line), records[2].is_waiting, records[1].is_waiting) == (3, False, True)
 
 
-def test_line_may_be_left_while_it_is_looked_through() -> None:
+def test_queue_may_be_left_during_iteration() -> None:
     line, _ = line_of(10)
 
     for each in line:
@@ -57,7 +57,7 @@ def test_line_may_be_left_while_it_is_looked_through() -> None:
     assert list(line) == []
 
 
-def test_watched_line_cancels_its_timer_once_it_is_not() -> None:
+def test_unwatched_queue_cancels_its_timer() -> None:
     line, timers = WaitQueue(), TimerHeap()
     line.timer = timers.schedule(1.0, lambda _: None)
 
@@ -79,7 +79,7 @@ def test_record_lets_its_content_go() -> None:
 
 
 @given(st.lists(st.integers(0, 99) | st.none(), max_size=60))
-def test_line_is_like_a_list_from_which_records_are_taken(steps: list[int | None]) -> None:
+def test_queue_behaves_like_a_list_with_removal(steps: list[int | None]) -> None:
     line, expected = WaitQueue(), list[WaitingRecord]()
     for step in steps:
         if step is None:

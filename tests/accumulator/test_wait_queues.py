@@ -29,14 +29,14 @@ def release_one(core: CoreParts) -> None:
     """Have the oldest batch of partition 0 acknowledged, and the waiting records served."""
     [batch] = core.drain()
     core.acknowledge(batch)
-    core.lines.serve()
+    core.wait_queues.serve()
 
 
 def test_record_without_memory_is_placed_when_memory_returns() -> None:
     core = full()
-    record = core.wait_in_line(b"late")
+    record = core.wait_in_queue(b"late")
 
-    core.lines.serve()
+    core.wait_queues.serve()
     waited = [record.is_waiting]
     release_one(core)
 
@@ -47,8 +47,8 @@ def test_record_without_memory_is_placed_when_memory_returns() -> None:
 def test_record_that_cannot_wait_leaves_no_shortage_behind() -> None:
     """The record was refused when it came, and the earlier waiters had left."""
     core = full()
-    core.lines.withdraw(core.wait_in_line(b"gone"))
-    core.wait_in_line(b"for no partition", partition=99)
+    core.wait_queues.withdraw(core.wait_in_queue(b"gone"))
+    core.wait_in_queue(b"for no partition", partition=99)
 
     assert [type(error) for _, error in core.failed] == [InvalidPartitionError]
     assert not core.open_batches.memory_is_short
@@ -57,8 +57,8 @@ def test_record_that_cannot_wait_leaves_no_shortage_behind() -> None:
 def test_record_does_not_overtake_waiters_of_its_partition() -> None:
     """The record would fit, but the large one before it came first."""
     core = full()
-    large = core.wait_in_line(b"x" * 3000)
-    small = core.wait_in_line(b"s")
+    large = core.wait_in_queue(b"x" * 3000)
+    small = core.wait_in_queue(b"s")
 
     release_one(core)
     assert (large.is_waiting, small.is_waiting) == (True, True)
@@ -69,9 +69,9 @@ def test_record_does_not_overtake_waiters_of_its_partition() -> None:
     assert large.delivery.home.topic_partition == small.delivery.home.topic_partition
 
 
-def test_later_append_to_a_partition_with_a_line_goes_to_its_end() -> None:
+def test_append_to_a_partition_with_waiters_queues_last() -> None:
     core = full()
-    core.wait_in_line(b"first")
+    core.wait_in_queue(b"first")
     [batch] = core.drain()
     core.acknowledge(batch)
 
@@ -81,31 +81,31 @@ def test_later_append_to_a_partition_with_a_line_goes_to_its_end() -> None:
 def test_keyless_append_does_not_overtake_a_keyless_waiter() -> None:
     """A topic may have one partition only, and then order is what users see."""
     core = full()
-    core.wait_in_line(b"first", partition=None)
+    core.wait_in_queue(b"first", partition=None)
     [batch] = core.drain()
     core.acknowledge(batch)
 
     assert core.appender.append("t", b"second", None, None, None, None, None) is None
-    core.lines.serve()
+    core.wait_queues.serve()
     assert core.appender.append("t", b"third", None, None, None, None, None) is not None
 
 
 def test_keyless_record_goes_where_there_is_room() -> None:
     """The silent node's partition is skipped, also if it would have been first."""
     core = full(leaders=(1, 2))
-    records = [core.wait_in_line(b"x", partition=None) for _ in range(3)]
+    records = [core.wait_in_queue(b"x", partition=None) for _ in range(3)]
 
-    core.lines.serve()
+    core.wait_queues.serve()
 
     assert {record.delivery.home.topic_partition for record in records} == {("t", 1)}
 
 
 def test_silent_node_does_not_delay_records_of_others() -> None:
     core = full(leaders=(1, 2))
-    stuck = core.wait_in_line(b"x", partition=0)
-    free = core.wait_in_line(b"x", partition=1)
+    stuck = core.wait_in_queue(b"x", partition=0)
+    free = core.wait_in_queue(b"x", partition=1)
 
-    core.lines.serve()
+    core.wait_queues.serve()
 
     assert (stuck.is_waiting, free.is_waiting) == (True, False)
 
@@ -117,10 +117,10 @@ def test_stalled_partition_leaves_its_nodes_reserve_to_others() -> None:
     core.flush()
     [batch] = core.drain()
     core.refuse(batch)
-    stuck = [core.wait_in_line(CHUNK) for _ in range(20)]
-    free = [core.wait_in_line(CHUNK, partition=1) for _ in range(3)]
+    stuck = [core.wait_in_queue(CHUNK) for _ in range(20)]
+    free = [core.wait_in_queue(CHUNK, partition=1) for _ in range(3)]
 
-    core.lines.serve()
+    core.wait_queues.serve()
 
     assert [record.is_waiting for record in stuck].count(False) == 5  # with the one refused, three quarters
     assert [record.is_waiting for record in free] == [False, False, True]
@@ -130,15 +130,15 @@ def test_partition_that_stalled_while_waiting_delays_no_other() -> None:
     core = CoreParts(leaders=(1, 1), memory=8 * 1024, batch_size=1024, max_record_size=6 * 1024)
     for _ in range(8):
         core.send(CHUNK)
-    stuck = core.wait_in_line(CHUNK)
-    free = core.wait_in_line(CHUNK, partition=1)
+    stuck = core.wait_in_queue(CHUNK)
+    free = core.wait_in_queue(CHUNK, partition=1)
     [batch] = core.drain()
     core.refuse(batch)
     *_, newest = core.queue().queued
     core.queue().remove(newest)
     core.pool.give_back(newest.chunk)
 
-    core.lines.serve()
+    core.wait_queues.serve()
 
     assert (stuck.is_waiting, free.is_waiting) == (True, False)
 
@@ -146,7 +146,7 @@ def test_partition_that_stalled_while_waiting_delays_no_other() -> None:
 def test_earliest_call_of_all_nodes_is_served_first() -> None:
     core = full(leaders=(1, 2, 2), chunks=4)
     core.pool.set_nodes({1})  # no reserves
-    order = [core.wait_in_line(CHUNK, partition=partition) for partition in (1, 0, 2, 0)]
+    order = [core.wait_in_queue(CHUNK, partition=partition) for partition in (1, 0, 2, 0)]
 
     served = []
     for _ in range(4):
@@ -160,7 +160,7 @@ def test_earliest_call_of_all_nodes_is_served_first() -> None:
 def test_large_record_is_not_starved_by_small_ones() -> None:
     """The large record has the first claim on returned memory, also before new calls."""
     core = full(leaders=(1, 1))
-    large = core.wait_in_line(b"x" * 5000, partition=0)
+    large = core.wait_in_queue(b"x" * 5000, partition=0)
 
     for _ in range(7):
         release_one(core)
@@ -171,43 +171,43 @@ def test_large_record_is_not_starved_by_small_ones() -> None:
 
 def test_withdrawn_record_leaves_without_a_trace() -> None:
     core = full()
-    first, second = core.wait_in_line(b"1"), core.wait_in_line(b"2")
+    first, second = core.wait_in_queue(b"1"), core.wait_in_queue(b"2")
 
-    assert core.lines.withdraw(first)
-    assert not core.lines.withdraw(first)
+    assert core.wait_queues.withdraw(first)
+    assert not core.wait_queues.withdraw(first)
     release_one(core)
 
     assert not second.is_waiting
-    assert (core.lines.records, core.lines.bytes) == (0, 0)
+    assert (core.wait_queues.records, core.wait_queues.bytes) == (0, 0)
 
 
 def test_withdrawn_record_may_be_awaited_all_the_same() -> None:
     core = full()
-    record = core.wait_in_line(b"1")
-    core.lines.withdraw(record)
+    record = core.wait_in_queue(b"1")
+    core.wait_queues.withdraw(record)
 
     record.delivery.add_done_callback(lambda _: None)
 
-    assert (core.lines.records, core.lines.bytes) == (0, 0)
+    assert (core.wait_queues.records, core.wait_queues.bytes) == (0, 0)
 
 
-def test_leaders_may_change_after_everybody_has_left_the_lines() -> None:
+def test_leaders_may_change_after_all_waiters_left() -> None:
     """Cancelled callers leave empty lines behind until the next turn."""
     core = full()
-    core.lines.withdraw(core.wait_in_line(b"1"))
+    core.wait_queues.withdraw(core.wait_in_queue(b"1"))
 
     core.lead((2,), epoch=1)
 
-    assert core.lines.records == 0
+    assert core.wait_queues.records == 0
 
 
-def test_memory_is_no_longer_short_once_nobody_waits() -> None:
+def test_memory_is_not_short_without_waiters() -> None:
     core = full()
-    record = core.wait_in_line(b"1")
+    record = core.wait_in_queue(b"1")
     was_short = core.open_batches.memory_is_short
 
-    core.lines.withdraw(record)
-    core.lines.serve()
+    core.wait_queues.withdraw(record)
+    core.wait_queues.serve()
 
     assert (was_short, core.open_batches.memory_is_short) == (True, False)
     assert core.open_batches.may_use_common
@@ -217,35 +217,35 @@ def test_memory_is_no_longer_short_once_nobody_waits() -> None:
 def test_no_memory_is_reserved_once_the_last_waiter_left(leave: str) -> None:
     """The sender serves no one while no record waits: its next turn would come too late."""
     core = full()
-    record = core.wait_in_line(b"1")
-    core.lines.serve()
+    record = core.wait_in_queue(b"1")
+    core.wait_queues.serve()
     before = core.open_batches.memory_is_short, core.open_batches.may_use_common
 
     if leave == "withdrawn":
-        core.lines.withdraw(record)
+        core.wait_queues.withdraw(record)
     elif leave == "too late":
         core.pass_time(61)
     else:
-        core.lines.fail_all(KafkaError("given up"))
+        core.wait_queues.fail_all(KafkaError("given up"))
 
     assert before == (True, False)
     assert (core.open_batches.memory_is_short, core.open_batches.may_use_common) == (False, True)
 
 
-def test_leader_is_wanted_for_nobody_who_has_left() -> None:
+def test_leader_is_not_wanted_for_waiters_that_left() -> None:
     """The empty queue of a leaderless partition stays until the next is served."""
     core = full(leaders=(-1,))
-    record = core.wait_in_line(b"1")
-    assert core.lines.leaderless_topics == {"t"}
+    record = core.wait_in_queue(b"1")
+    assert core.wait_queues.leaderless_topics == {"t"}
 
-    core.lines.withdraw(record)
+    core.wait_queues.withdraw(record)
 
-    assert core.lines.leaderless_topics == set()
+    assert core.wait_queues.leaderless_topics == set()
 
 
 def test_records_of_a_topic_that_becomes_known_keep_their_order() -> None:
     core = CoreParts(leaders=())
-    records = [core.wait_in_line(b"%d" % number) for number in range(5)]
+    records = [core.wait_in_queue(b"%d" % number) for number in range(5)]
 
     core.lead((1,))
 
@@ -255,7 +255,7 @@ def test_records_of_a_topic_that_becomes_known_keep_their_order() -> None:
 def test_partitioner_that_fails_late_fails_its_record_alone() -> None:
     """The partitioner is the user's code: the producer and the records behind it go on."""
     core = CoreParts(leaders=())
-    bad, good = core.wait_in_line(b"bad"), core.wait_in_line(b"good")
+    bad, good = core.wait_in_queue(b"bad"), core.wait_in_queue(b"good")
     bad.choose_partition = lambda: 1 // 0
 
     core.lead((1,))
@@ -268,7 +268,7 @@ def test_partitioner_that_fails_late_fails_its_record_alone() -> None:
 
 def test_error_of_a_partitioner_that_is_ours_keeps_its_class() -> None:
     core = CoreParts(leaders=())
-    record = core.wait_in_line(partition=None)
+    record = core.wait_in_queue(partition=None)
     record.choose_partition = lambda: 7
 
     core.lead((1,))
@@ -276,56 +276,56 @@ def test_error_of_a_partitioner_that_is_ours_keeps_its_class() -> None:
     assert [type(error) for _, error in core.failed] == [InvalidPartitionError]
 
 
-def test_caller_is_told_once_when_its_record_leaves_the_line() -> None:
+def test_caller_is_notified_once_when_its_record_leaves() -> None:
     """A record leaves for a place in a batch, by a failure, or because its caller gave up."""
     core = full()
     told: list[int] = []
-    records = [core.wait_in_line(CHUNK) for _ in range(3)]
+    records = [core.wait_in_queue(CHUNK) for _ in range(3)]
     for number, record in enumerate(records):
         record.on_left = partial(told.append, number)
 
-    core.lines.withdraw(records[1])
+    core.wait_queues.withdraw(records[1])
     release_one(core)
-    core.lines.fail_all(KafkaError("closed"))
+    core.wait_queues.fail_all(KafkaError("closed"))
 
     assert told == [1, 0, 2]
 
 
-def test_topic_that_failed_fails_those_who_wait_for_it_alone() -> None:
+def test_failed_topic_fails_its_waiters_alone() -> None:
     core = CoreParts(leaders=())
-    bad, good = core.wait_in_line(topic="forbidden"), core.wait_in_line()
+    bad, good = core.wait_in_queue(topic="forbidden"), core.wait_in_queue()
 
-    core.lines.topic_failed("forbidden", KafkaError("no"))
-    core.lines.topic_failed("never heard of", KafkaError("no"))
+    core.wait_queues.topic_failed("forbidden", KafkaError("no"))
+    core.wait_queues.topic_failed("never heard of", KafkaError("no"))
 
     [(failed, error)] = core.failed
     assert (failed, error.topic, error.outcome) == (bad, "forbidden", Outcome.NOT_WRITTEN)
     assert good.is_waiting
 
 
-def test_topic_that_nobody_waits_for_may_become_known() -> None:
+def test_topic_without_waiters_may_become_known() -> None:
     core = CoreParts(leaders=())
-    core.lines.withdraw(core.wait_in_line())
+    core.wait_queues.withdraw(core.wait_in_queue())
 
     core.lead((1,))
 
-    assert (core.lines.unknown_topics, len(core.timers)) == ([], 0)
+    assert (core.wait_queues.unknown_topics, len(core.timers)) == ([], 0)
 
 
-def test_failing_all_leaves_nobody_in_line() -> None:
+def test_failing_all_leaves_no_waiters() -> None:
     core = full()
-    records = [core.wait_in_line(b"x"), core.wait_in_line(b"y", topic="nowhere")]
+    records = [core.wait_in_queue(b"x"), core.wait_in_queue(b"y", topic="nowhere")]
 
-    core.lines.fail_all(KafkaError("closed"))
+    core.wait_queues.fail_all(KafkaError("closed"))
 
     assert [record for record, _ in core.failed] == [records[1], records[0]]
-    assert (core.lines.records, core.lines.unknown_topics) == (0, [])
+    assert (core.wait_queues.records, core.wait_queues.unknown_topics) == (0, [])
 
 
 def test_waiting_record_keeps_its_flush_generation() -> None:
     """A flush called after the record waits for it, wherever it is."""
     core = full()
-    record = core.wait_in_line(b"x")
+    record = core.wait_in_queue(b"x")
     generation = core.flush()
 
     for _ in range(8):
@@ -339,7 +339,7 @@ def test_waiting_record_keeps_its_flush_generation() -> None:
 
 def test_flushed_record_does_not_linger_once_its_topic_is_known() -> None:
     core = CoreParts(leaders=(), linger_s=10.0)
-    core.wait_in_line(topic="t")
+    core.wait_in_queue(topic="t")
     core.flush()
 
     core.lead((1,))
@@ -352,18 +352,18 @@ def test_flushed_record_does_not_linger_once_its_topic_is_known() -> None:
 def test_withdrawn_front_record_does_not_serve_its_queue_early() -> None:
     """The next record of its queue competes with its own place in the order of calls."""
     core = full(leaders=(1, 1), chunks=4)
-    first: WaitingRecord = core.wait_in_line(CHUNK, partition=0)
-    second = core.wait_in_line(CHUNK, partition=1)
-    third = core.wait_in_line(CHUNK, partition=0)
-    core.lines.withdraw(first)
+    first: WaitingRecord = core.wait_in_queue(CHUNK, partition=0)
+    second = core.wait_in_queue(CHUNK, partition=1)
+    third = core.wait_in_queue(CHUNK, partition=0)
+    core.wait_queues.withdraw(first)
 
     release_one(core)
 
     assert (second.is_waiting, third.is_waiting) == (False, True)
 
 
-def test_nobody_who_waits_has_no_leader() -> None:
-    assert CoreParts().lines.leaderless_topics == set()
+def test_without_waiters_no_leader_is_missing() -> None:
+    assert CoreParts().wait_queues.leaderless_topics == set()
 
 
 # Waiting is bounded: in records, in bytes, and in time
@@ -371,7 +371,7 @@ def test_nobody_who_waits_has_no_leader() -> None:
 
 def test_record_that_got_no_memory_in_time_fails_as_not_written() -> None:
     core = full()
-    record = core.wait_in_line(b"1")
+    record = core.wait_in_queue(b"1")
 
     core.pass_time(59.9)
     assert record.is_waiting
@@ -384,20 +384,20 @@ def test_record_that_got_no_memory_in_time_fails_as_not_written() -> None:
 
 def test_records_of_a_topic_that_stays_unknown_fail_in_time() -> None:
     core = CoreParts()
-    core.wait_in_line(topic="nowhere")
-    assert core.lines.unknown_topics == ["nowhere"]
+    core.wait_in_queue(topic="nowhere")
+    assert core.wait_queues.unknown_topics == ["nowhere"]
 
     core.pass_time(60)
 
     assert [type(error) for _, error in core.failed] == [MetadataTimeoutError]
-    assert core.lines.unknown_topics == []
+    assert core.wait_queues.unknown_topics == []
     assert len(core.timers) == 0
 
 
 @pytest.mark.parametrize("topic", ["t", "nowhere"], ids=["memory", "metadata"])
-def test_error_of_who_waited_in_vain_tells_for_how_long(topic: str) -> None:
+def test_timeout_error_gives_the_waiting_time(topic: str) -> None:
     core = full()
-    core.wait_in_line(topic=topic)
+    core.wait_in_queue(topic=topic)
 
     core.pass_time(60)
 
@@ -406,68 +406,68 @@ def test_error_of_who_waited_in_vain_tells_for_how_long(topic: str) -> None:
 
 
 def not_in_line(core: CoreParts, size: int, *, topic: str = "t") -> WaitingRecord:
-    record = core.wait_in_line(bytes(size), topic=topic)
-    core.lines.withdraw(record)
+    record = core.wait_in_queue(bytes(size), topic=topic)
+    core.wait_queues.withdraw(record)
     return record
 
 
 @pytest.mark.parametrize("size, count", [(1, 1000), (99_000, 10)], ids=["records", "bytes"])
-def test_records_nobody_awaits_are_bounded(size: int, count: int) -> None:
+def test_unawaited_waiting_records_are_bounded(size: int, count: int) -> None:
     core = CoreParts(leaders=())
     late = not_in_line(core, size + 10_000)
     for _ in range(count):
-        core.lines.check_room(not_in_line(core, size))
-        core.wait_in_line(bytes(size))
+        core.wait_queues.check_room(not_in_line(core, size))
+        core.wait_in_queue(bytes(size))
 
     with pytest.raises(BufferFullError, match="nobody awaits them") as refused:
-        core.lines.check_room(late)
+        core.wait_queues.check_room(late)
 
     assert refused.value.outcome is Outcome.NOT_WRITTEN
 
 
 @pytest.mark.parametrize("topic, exhausted", [("t", 1), ("nowhere", 0)], ids=["memory", "metadata"])
-def test_memory_is_exhausted_for_those_that_need_it(topic: str, exhausted: int) -> None:
+def test_memory_is_exhausted_only_for_records_that_need_it(topic: str, exhausted: int) -> None:
     """A refused record among others that wait for metadata was not dropped for want of memory."""
     core = full()
     late = not_in_line(core, 1, topic=topic)
     for _ in range(1000):
-        core.wait_in_line(topic="nowhere")
+        core.wait_in_queue(topic="nowhere")
 
     with pytest.raises(BufferFullError):
-        core.lines.check_room(late)
+        core.wait_queues.check_room(late)
 
-    assert core.lines.exhausted == exhausted
+    assert core.wait_queues.exhausted == exhausted
 
 
-def test_records_that_somebody_awaits_are_not_bounded() -> None:
+def test_awaited_records_are_not_bounded() -> None:
     """A caller that awaits sends no more meanwhile; records that were placed or failed leave nothing behind."""
     core = CoreParts(leaders=())
-    records = [core.wait_in_line() for _ in range(1000)]
+    records = [core.wait_in_queue() for _ in range(1000)]
     for record in records:
         record.delivery.add_done_callback(lambda _: None)
 
-    assert core.lines.has_room(1)
+    assert core.wait_queues.has_room(1)
     core.lead((1,))
 
-    assert (core.lines.records, core.lines.bytes) == (0, 0)
+    assert (core.wait_queues.records, core.wait_queues.bytes) == (0, 0)
 
 
 def test_record_whose_caller_waits_for_room_is_not_counted() -> None:
     """`enqueue` itself waits for room."""
     core = CoreParts(leaders=())
     for _ in range(1000):
-        core.wait_in_line(is_counted=False)
+        core.wait_in_queue(is_counted=False)
 
-    assert core.lines.has_room(1)
+    assert core.wait_queues.has_room(1)
 
-    assert core.lines.records == 1000
+    assert core.wait_queues.records == 1000
 
 
 @pytest.mark.parametrize("topic", ["t", "nowhere"], ids=["memory", "metadata"])
-def test_each_record_of_a_line_has_its_own_time(topic: str) -> None:
+def test_each_waiting_record_has_its_own_deadline(topic: str) -> None:
     core = full()
     for _ in range(3):
-        core.wait_in_line(topic=topic)
+        core.wait_in_queue(topic=topic)
         core.pass_time(10)
 
     core.pass_time(30)
@@ -481,9 +481,9 @@ def test_each_record_of_a_line_has_its_own_time(topic: str) -> None:
 
 def test_deadline_of_a_record_that_waited_counts_from_its_call() -> None:
     core = full()
-    record = core.wait_in_line(b"x")
+    record = core.wait_in_queue(b"x")
     core.pass_time(50)
-    core.lines.serve()
+    core.wait_queues.serve()
     release_one(core)
     assert not record.is_waiting
 
@@ -496,7 +496,7 @@ def test_deadline_of_a_record_that_waited_counts_from_its_call() -> None:
 
 def test_fresh_record_has_its_own_deadline() -> None:
     core = full()
-    waited = core.wait_in_line(b"x")
+    waited = core.wait_in_queue(b"x")
     core.pass_time(50)
     release_one(core)
 
@@ -507,9 +507,9 @@ def test_fresh_record_has_its_own_deadline() -> None:
 
 def test_waiters_share_a_deadline_only_if_called_together() -> None:
     core = full()
-    early, soon = core.wait_in_line(b"x"), core.wait_in_line(b"y")
+    early, soon = core.wait_in_queue(b"x"), core.wait_in_queue(b"y")
     core.pass_time(50)
-    late = core.wait_in_line(b"z")
+    late = core.wait_in_queue(b"z")
     for _ in range(2):
         release_one(core)
 

@@ -16,12 +16,12 @@ def appended(core: CoreParts, value: bytes) -> Delivery | None:
 def test_partitioned_record_queues_behind_an_unpartitioned_one() -> None:
     """The unpartitioned record may go to the same partition, so everything behind it waits, too."""
     core = CoreParts()
-    chosen = core.wait_in_line(b"1", partition=None, choose_partition=lambda: 0)
-    given = core.wait_in_line(b"2")
+    chosen = core.wait_in_queue(b"1", partition=None, choose_partition=lambda: 0)
+    given = core.wait_in_queue(b"2")
     refused = appended(core, b"3")
-    core.lines.withdraw(core.wait_in_line(b"withdrawn", partition=None, choose_partition=lambda: 0))
+    core.wait_queues.withdraw(core.wait_in_queue(b"withdrawn", partition=None, choose_partition=lambda: 0))
 
-    core.lines.topic_known("t")
+    core.wait_queues.topic_known("t")
 
     assert refused is None
     assert [record.delivery.position for record in (chosen, given)] == [0, 1]
@@ -29,13 +29,13 @@ def test_partitioned_record_queues_behind_an_unpartitioned_one() -> None:
 
 
 @pytest.mark.parametrize("is_late", [False, True], ids=["withdrawn", "too late"])
-def test_who_leaves_holds_nobody_back(is_late: bool) -> None:  # noqa: FBT001  # parametrized
+def test_record_that_leaves_delays_no_other(is_late: bool) -> None:  # noqa: FBT001  # parametrized
     core = CoreParts()
-    record = core.wait_in_line(b"gone", partition=None, choose_partition=lambda: 0)
+    record = core.wait_in_queue(b"gone", partition=None, choose_partition=lambda: 0)
     if is_late:
         core.pass_time(1_000)
     else:
-        core.lines.withdraw(record)
+        core.wait_queues.withdraw(record)
 
     assert not record.is_waiting
     assert appended(core, b"next") is not None
@@ -47,13 +47,13 @@ def test_partitioner_that_sends_is_waited_behind() -> None:
     sent = []
 
     def choose() -> int:
-        sent.append(core.wait_in_line(b"3"))
+        sent.append(core.wait_in_queue(b"3"))
         return 0
 
-    first = core.wait_in_line(b"1", partition=None, choose_partition=choose)
-    second = core.wait_in_line(b"2", partition=None, choose_partition=lambda: 0)
+    first = core.wait_in_queue(b"1", partition=None, choose_partition=choose)
+    second = core.wait_in_queue(b"2", partition=None, choose_partition=lambda: 0)
 
-    core.lines.topic_known("t")
+    core.wait_queues.topic_known("t")
 
     assert [record.delivery.position for record in (first, second, *sent)] == [0, 1, 2]
     assert appended(core, b"4") is not None

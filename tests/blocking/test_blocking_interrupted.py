@@ -183,7 +183,7 @@ except KeyboardInterrupt:
 """
 
 
-def test_ctrl_c_is_heard_though_it_does_not_end_the_sleep(cluster: ClusterElsewhere) -> None:
+def test_ctrl_c_during_a_sleep_is_not_lost(cluster: ClusterElsewhere) -> None:
     command = [sys.executable, "-c", UNHEARD, cluster.bootstrap_servers]
 
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)

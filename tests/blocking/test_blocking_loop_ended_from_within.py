@@ -39,7 +39,7 @@ def call_until_refused(background: BackgroundLoop, refusals: list[ProducerClosed
 
 @pytest.mark.filterwarnings("ignore:coroutine '_awaited' was never awaited")  # the loop was gone before its first step
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # `threading` is silent of it
-def test_call_as_the_loop_ends_from_within_is_told() -> None:
+def test_call_during_the_end_of_the_loop_raises() -> None:
     """A call never waits for a loop that is gone, at any moment."""
     for _ in range(ROUNDS):
         background, refusals = BackgroundLoop(lambda function: function(), last=answer), list[ProducerClosedError]()

@@ -152,7 +152,7 @@ def test_failures_of_enqueue_are_raised_by_flush(blocking: BlockingProducer, clu
     blocking.flush()
 
 
-def test_failure_in_line_is_told_once() -> None:
+def test_failure_of_a_waiting_record_is_reported_once() -> None:
     """By the producer, which has the record by then; and not again by us, who see the error too."""
     told: list[str] = []
     producer = BlockingProducer("127.0.0.1:9", max_block_ms=50).start(wait=False)
@@ -163,7 +163,7 @@ def test_failure_in_line_is_told_once() -> None:
     assert told == ["MetadataTimeoutError"]
 
 
-def test_failures_are_told_to_on_delivery(blocking: BlockingProducer) -> None:
+def test_failures_are_passed_to_on_delivery(blocking: BlockingProducer) -> None:
     told: list[object] = []
     blocking.enqueue(
         "orders", bytes(2_000_000), on_delivery=lambda metadata, error: told.append((metadata, type(error)))
@@ -211,7 +211,7 @@ def test_flush_has_its_time(blocking: BlockingProducer, cluster: ClusterElsewher
     assert cluster.values() == [b"v"]
 
 
-def test_callback_that_would_wait_for_itself_is_told(blocking: BlockingProducer) -> None:
+def test_callback_that_would_wait_for_itself_raises(blocking: BlockingProducer) -> None:
     told: list[BaseException] = []
 
     def callback(_metadata: object, _error: object) -> None:

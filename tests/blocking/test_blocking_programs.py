@@ -17,7 +17,7 @@ from tests.fakes.cluster_elsewhere import ClusterElsewhere
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
-def test_child_of_a_fork_is_told(blocking: BlockingProducer) -> None:
+def test_call_in_a_forked_child_raises(blocking: BlockingProducer) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # 3.12 on: threads and fork, which is the point here
         child = os.fork()

@@ -100,7 +100,7 @@ def test_serializer_that_raises_anything_fails_its_record_alone(
 
 
 @pytest.mark.parametrize("teller", [BlockingProducer.flush, BlockingProducer.close])
-def test_failure_whose_callback_raised_was_told_to_nobody(
+def test_failure_whose_callback_raised_stays_unretrieved(
     cluster: ClusterElsewhere, teller: Callable[[BlockingProducer], None]
 ) -> None:
     """Also of a record that the producer did not take; what the callback raised is logged as any other."""
@@ -116,7 +116,7 @@ def test_failure_whose_callback_raised_was_told_to_nobody(
     assert len(log.naming("on_delivery_failed")) == 1
 
 
-def test_nobody_waits_for_a_handover_that_has_ended(cluster: ClusterElsewhere) -> None:
+def test_ended_handover_is_not_waited_for(cluster: ClusterElsewhere) -> None:
     """Code on the background thread may cancel its tasks; every later call says so, and nothing is committed."""
 
     def cancel_all(_metadata: object, _error: object) -> None:
@@ -139,7 +139,7 @@ def test_nobody_waits_for_a_handover_that_has_ended(cluster: ClusterElsewhere) -
     assert committed(cluster) == []
 
 
-def test_record_of_an_unknown_topic_holds_nobody_back(cluster: ClusterElsewhere) -> None:
+def test_record_of_an_unknown_topic_delays_no_other(cluster: ClusterElsewhere) -> None:
     """Records behind it are not delayed, in any way of sending; it waits for its own topic alone."""
     order: list[str] = []
     with BlockingProducer(cluster.bootstrap_servers, max_block_ms=3_600_000) as producer:
@@ -172,7 +172,7 @@ def test_unknown_topic_fails_the_commit(cluster: ClusterElsewhere) -> None:
 
 
 @pytest.mark.parametrize("most", [0, 3])
-def test_callers_are_held_back_when_too_many_stand_in_line(cluster: ClusterElsewhere, most: int) -> None:
+def test_callers_block_when_too_many_records_wait(cluster: ClusterElsewhere, most: int) -> None:
     told: list[int] = []
     with BlockingProducer(cluster.bootstrap_servers, max_block_ms=500, max_waiting_records=most) as producer:
         for number in range(10):

@@ -93,7 +93,7 @@ async def test_partitions_do_not_wait_behind_records(one_broker: FakeCluster) ->
     assert told == ["told"]
 
 
-async def test_failing_serializer_is_told_by_flush(one_broker: FakeCluster) -> None:
+async def test_flush_raises_the_error_of_a_serializer(one_broker: FakeCluster) -> None:
     def work(producer: BlockingProducer) -> None:
         orders = producer.topic("orders", value=dict)
         orders.enqueue({"z": 1j})

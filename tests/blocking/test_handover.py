@@ -178,7 +178,7 @@ async def test_refusal_sticks_only_if_the_producer_takes_nothing_more(error: Exc
     assert records.given == ([] if sticks else ["next"])
 
 
-async def test_refused_record_is_told_once() -> None:
+async def test_refused_record_is_reported_once() -> None:
     """To its callback, or else by the next flush; of many the first errors, and all in the count."""
     handover, records = new_handover(), Records()
     many = MAX_SUB_ERRORS + 5

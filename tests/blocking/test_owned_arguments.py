@@ -87,7 +87,7 @@ async def test_send_threadsafe_of_an_asynchronous_producer_copies() -> None:
     assert found == [(number, number, number) for number in WRITTEN]
 
 
-def test_wrong_headers_are_told_by_the_future(producer: BlockingProducer) -> None:
+def test_wrong_headers_are_an_error_of_the_future(producer: BlockingProducer) -> None:
     with pytest.raises(TypeError, match="headers"):
         producer.send_threadsafe("orders", b"", headers=["n"]).result()  # type: ignore[list-item]
 

@@ -237,7 +237,7 @@ async def test_waiting_verb_cancelled_withdraws(producer: Producer, one_broker: 
 
 
 @pytest.mark.parametrize("verb", ["enqueue", "send_and_wait"])
-async def test_withdrawn_record_is_told_of_by_its_callback(producer: Producer, verb: str) -> None:
+async def test_withdrawn_record_calls_its_callback(producer: Producer, verb: str) -> None:
     """A cancelled record is called back once, so that counts of pending records are right. No flush raises it."""
     told: list[object] = []
     send = getattr(producer, verb)

@@ -77,7 +77,9 @@ async def test_background_task_is_awaited_on_the_loop(
     assert values(one_broker, "orders") == [b"background"]
 
 
-async def test_endpoint_in_a_thread_is_told_what_to_use(client: httpx.AsyncClient, one_broker: FakeCluster) -> None:
+async def test_endpoint_in_a_thread_raises_with_the_alternative(
+    client: httpx.AsyncClient, one_broker: FakeCluster
+) -> None:
     with pytest.raises(IllegalStateError, match=NAMES_THE_WAY_OUT):
         await client.post("/thread")
 

@@ -52,7 +52,7 @@ async def test_one_screen(cluster: FakeCluster) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-async def test_worker_delivers_everything_when_told_to_stop(cluster: FakeCluster, number: signal.Signals) -> None:
+async def test_worker_delivers_everything_on_sigterm(cluster: FakeCluster, number: signal.Signals) -> None:
     process = await started("worker.py", cluster.bootstrap_servers)
     assert process.stdout is not None
     assert await process.stdout.readline() == b"working\n"

@@ -68,7 +68,7 @@ class CoreParts:
             ignore_keys=ignore_keys,
         )
         self.appender.open()
-        self.lines = WaitQueues(
+        self.wait_queues = WaitQueues(
             self.appender,
             self.open_batches,
             self.generations,
@@ -106,14 +106,14 @@ class CoreParts:
     def lead(self, leaders: Sequence[int], *, epoch: int = 0) -> None:
         """Have the partitions of topic t led by these nodes."""
         for topic in self.accumulator.update_cluster(cluster_of(leaders, epoch=epoch)):
-            self.lines.topic_known(topic)
-        self.lines.leaders_changed()
+            self.wait_queues.topic_known(topic)
+        self.wait_queues.leaders_changed()
 
     def send(self, value: bytes | None = b"v", *, partition: int | None = 0, key: bytes | None = None) -> Delivery:
         delivery = self.appender.append("t", value, key, partition, None, None, None)
-        return delivery if delivery is not None else self.wait_in_line(value, partition=partition, key=key).delivery
+        return delivery if delivery is not None else self.wait_in_queue(value, partition=partition, key=key).delivery
 
-    def wait_in_line(
+    def wait_in_queue(
         self,
         value: bytes | None = b"v",
         *,
@@ -131,7 +131,7 @@ class CoreParts:
         record = WaitingRecord(topic, result, timestamp=timestamp, size=size, called_at=self.now)
         record.value, record.key, record.partition = value, key, partition
         record.choose_partition = choose_partition
-        self.lines.join(record, is_counted=is_counted)
+        self.wait_queues.join(record, is_counted=is_counted)
         return record
 
     def queue(self, partition: int = 0) -> PartitionQueue:

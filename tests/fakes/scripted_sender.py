@@ -175,7 +175,7 @@ class ScriptedSender:
         sealing = BatchCompressor(loop, core.accumulator, codec=codec, level=None, wake=_nothing, log=self.log)
         path = SendPath(
             accumulator=core.accumulator,
-            lines=core.lines,
+            lines=core.wait_queues,
             sealing=sealing,
             settlement=self.settlement,
             identity=core.identity,

@@ -27,7 +27,7 @@ async def test_acks_0_records_complete_in_order_without_an_offset() -> None:
 
 
 @in_virtual_time
-async def test_refusal_nobody_hears_of_only_costs_a_connection() -> None:
+async def test_refusal_with_acks_0_costs_a_connection() -> None:
     """The broker hangs up; the next records are delivered."""
     async with (
         FakeCluster(1, topics={"orders": 1}) as cluster,
@@ -256,7 +256,7 @@ async def test_records_fail_while_the_write_permission_is_missing() -> None:
 
 
 @in_virtual_time
-async def test_what_is_under_way_stays_so_where_no_further_id_is_given() -> None:
+async def test_in_flight_batches_stay_while_no_new_id_is_given() -> None:
     """A partition without epochs waits for another id; batches of others, which may be sent again, keep theirs."""
     async with (
         FakeCluster(1, topics={"orders": 2}) as cluster,

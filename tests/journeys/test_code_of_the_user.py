@@ -59,7 +59,7 @@ async def test_callbacks_run_in_record_order_before_awaiters(producer: Producer,
     assert told == [*expected, *["TopicAuthorizationError"] * 3]
 
 
-async def test_callbacks_that_err_keep_nobody_from_theirs(producer: Producer) -> None:
+async def test_failing_callbacks_do_not_stop_others(producer: Producer) -> None:
     """Errors of any kind are logged, without payloads."""
     told: list[str] = []
 

@@ -51,7 +51,7 @@ async def test_pause_that_the_answer_asks_for(api: ApiKey) -> None:
 
 @pytest.mark.parametrize("api", [ApiKey.FIND_COORDINATOR, ApiKey.OFFSET_FETCH])
 @in_virtual_time
-async def test_version_that_is_refused_is_agreed_on_anew(api: ApiKey) -> None:
+async def test_refused_version_is_negotiated_again(api: ApiKey) -> None:
     """Also by a broker that does not hang up: the old connection would go on using the old version."""
     async with FakeCluster(1, topics={"t": 1}) as cluster, Producer(cluster.bootstrap_servers) as producer:
         await producer.committed_offsets("g", [PLACE])
@@ -93,7 +93,7 @@ async def test_coordinator_that_stays_busy_is_asked_ever_more_slowly() -> None:
 
 
 @in_virtual_time
-async def test_time_out_names_what_the_coordinator_has_answered() -> None:
+async def test_timeout_names_the_coordinators_answer() -> None:
     """An open transaction needs another remedy than a broker that is away."""
     async with (
         FakeCluster(1, topics={"t": 1}) as cluster,

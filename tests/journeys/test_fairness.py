@@ -126,7 +126,7 @@ def test_others_go_on_while_a_broker_is_stalled() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("trouble", [stalled_broker, leaderless_partition, backing_off_partition])
-def test_others_go_on_while_the_buffer_is_full_of_what_is_stuck(trouble: Trouble) -> None:
+def test_partitions_go_on_while_stuck_records_fill_the_buffer(trouble: Trouble) -> None:
     """The other partitions keep a part of the memory, and reach at least 95 %."""
     assert share_of(trouble, "a buffer that fills up") >= 0.95
 

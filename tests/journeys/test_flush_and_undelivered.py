@@ -55,7 +55,7 @@ async def test_flush_waits_for_exactly_what_was_accepted_before(producer: Produc
     assert values(one_broker, "orders")[:2] == [b"first", b"before"]
 
 
-async def test_flush_waits_for_records_in_line(producer: Producer, one_broker: FakeCluster) -> None:
+async def test_flush_waits_for_waiting_records(producer: Producer, one_broker: FakeCluster) -> None:
     async with Producer(one_broker.bootstrap_servers, linger_ms=60_000) as slow:
         slow.send("orders", b"in line")
         await asyncio.wait_for(slow.flush(), 30)
@@ -80,7 +80,7 @@ async def test_flush_has_its_time_and_can_be_called_again(producer: Producer, on
     assert (flushing.cancelled(), values(one_broker, "orders")) == (True, [b"v"])
 
 
-async def test_flush_raises_failures_nobody_looked_at_once(producer: Producer, one_broker: FakeCluster) -> None:
+async def test_flush_raises_unretrieved_failures_once(producer: Producer, one_broker: FakeCluster) -> None:
     one_broker.faults.error(FORBIDDEN, PRODUCE)
     for _ in range(5):
         producer.send("orders", b"v", partition=0)
@@ -95,7 +95,7 @@ async def test_flush_raises_failures_nobody_looked_at_once(producer: Producer, o
 
 
 @pytest.mark.parametrize("interceptors", [[], [ProducerInterceptor()]], ids=["alone", "behind an interceptor"])
-async def test_failure_whose_callback_raised_was_told_to_nobody(
+async def test_failure_whose_callback_raised_stays_unretrieved(
     one_broker: FakeCluster, interceptors: list[ProducerInterceptor]
 ) -> None:
     """A callback with a wrong signature, or an async one, retrieves nothing; `flush` raises the failures."""
@@ -329,7 +329,7 @@ async def test_retrieving_one_failure_does_not_hide_another(cluster: FakeCluster
     assert raised.value.count == 1
 
 
-async def test_who_gave_up_before_the_failure_has_not_looked(cluster: FakeCluster) -> None:
+async def test_failure_after_an_abandoned_wait_is_unretrieved(cluster: FakeCluster) -> None:
     """The wait ended, and the failure was not reported since."""
     stalled = cluster.faults.stall(PRODUCE)
     async with Producer(cluster.bootstrap_servers) as producer:
@@ -347,7 +347,7 @@ async def test_who_gave_up_before_the_failure_has_not_looked(cluster: FakeCluste
 
 
 @in_virtual_time
-async def test_close_whose_own_task_was_cancelled_has_told_nobody() -> None:
+async def test_failures_of_a_cancelled_close_stay_unretrieved() -> None:
     """Shutdown code may cancel every task; the next close raises the failures."""
     async with FakeCluster(1, topics={"orders": 2}) as cluster:
         producer = await Producer(cluster.bootstrap_servers, linger_ms=0).start()
@@ -399,7 +399,7 @@ async def test_awaited_failures_are_not_raised_again(cluster: FakeCluster) -> No
     assert all(delivery.exception() is not None for delivery in deliveries)
 
 
-async def test_callback_that_raised_has_told_nobody(cluster: FakeCluster) -> None:
+async def test_failure_passed_to_a_raising_callback_is_unretrieved(cluster: FakeCluster) -> None:
     """A callback with a wrong signature raises: only flush is left to report the failure."""
 
     def told(*_: object) -> None:
@@ -415,7 +415,7 @@ async def test_callback_that_raised_has_told_nobody(cluster: FakeCluster) -> Non
     assert raised.value.count == 1
 
 
-async def test_callback_is_called_before_those_who_wait_go_on(cluster: FakeCluster) -> None:
+async def test_callback_is_called_before_waiters_continue(cluster: FakeCluster) -> None:
     told: list[object] = []
     async with Producer(cluster.bootstrap_servers) as producer:
         delivery = producer.send("orders", b"1", partition=0, on_delivery=lambda *_: told.append("callback"))

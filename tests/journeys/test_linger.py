@@ -92,7 +92,7 @@ async def send_until_told(producer: Producer, log: LogCapture) -> None:
             return
 
 
-async def test_loop_that_awaits_each_send_is_told_once(one_broker: FakeCluster) -> None:
+async def test_loop_that_awaits_each_send_gets_one_hint(one_broker: FakeCluster) -> None:
     with LogCapture() as log:
         async with Producer(one_broker.bootstrap_servers) as producer:
             await send_until_told(producer, log)
@@ -103,7 +103,7 @@ async def test_loop_that_awaits_each_send_is_told_once(one_broker: FakeCluster) 
     assert "enqueue" in log.naming(EVENT)[0]
 
 
-async def test_others_are_not_told(one_broker: FakeCluster) -> None:
+async def test_other_callers_get_no_hint(one_broker: FakeCluster) -> None:
     """Overlapping handlers, batches, few awaited sends, and sends with pauses get no hint."""
     with LogCapture() as log:
         async with Producer(one_broker.bootstrap_servers) as producer:

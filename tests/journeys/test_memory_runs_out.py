@@ -140,7 +140,7 @@ async def test_memory_returned_after_all_gave_up_is_free() -> None:
 
 
 @in_virtual_time
-async def test_caller_without_room_in_time_is_told_so() -> None:
+async def test_caller_without_room_in_time_gets_an_error() -> None:
     async with StalledBroker(max_block_ms=1_000) as broker:
         callers = await broker.fill()
         await asyncio.sleep(1)
@@ -154,7 +154,7 @@ async def test_caller_without_room_in_time_is_told_so() -> None:
 
 
 @in_virtual_time
-async def test_records_that_nobody_awaits_are_bounded() -> None:
+async def test_unawaited_records_are_bounded() -> None:
     """The call past the bound raises; everything accepted goes through."""
     async with StalledBroker(max_waiting_records=10) as broker:
         accepted = 0
@@ -170,7 +170,7 @@ async def test_records_that_nobody_awaits_are_bounded() -> None:
 
 
 @in_virtual_time
-async def test_keyless_records_keep_their_order_through_the_line() -> None:
+async def test_waiting_keyless_records_keep_their_order() -> None:
     """A topic of one partition has an order that users see."""
     async with StalledBroker() as broker:
         deliveries = [broker.producer.send("orders", b"%d " % number + VALUE) for number in range(60)]
@@ -186,7 +186,7 @@ async def test_keyless_records_keep_their_order_through_the_line() -> None:
 
 
 @in_virtual_time
-async def test_flush_waits_for_records_in_line() -> None:
+async def test_flush_waits_for_waiting_records() -> None:
     async with StalledBroker() as broker:
         for _ in range(60):
             broker.producer.send("orders", VALUE)

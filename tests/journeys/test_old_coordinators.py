@@ -93,7 +93,7 @@ async def test_group_without_a_member_is_enough(release: Release) -> None:
 
 @on_old_releases
 @in_virtual_time
-async def test_offsets_that_may_change_are_not_asked_for_in_vain(release: Release) -> None:
+async def test_unstable_offsets_are_not_asked_for_repeatedly(release: Release) -> None:
     """Such a coordinator never hides offsets of an open transaction: asking again would not help."""
     async with cluster_of(release) as cluster, producer_of(cluster) as producer:
         before = asyncio.get_running_loop().time()

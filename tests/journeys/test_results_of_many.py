@@ -85,9 +85,7 @@ async def test_refused_last_record_ends_no_wait_for_the_others(producer: Produce
     assert list(result.errors) == [4]
 
 
-async def test_offsets_are_not_told_where_a_broker_has_not_told_all(
-    producer: Producer, one_broker: FakeCluster
-) -> None:
+async def test_offsets_are_unknown_if_a_broker_omits_some(producer: Producer, one_broker: FakeCluster) -> None:
     """A broker that does not remember a duplicate's offset only says that the batch is there."""
     one_broker.faults.drop_connection(PRODUCE, after_append=True, skip=1)
     one_broker.faults.error(DUPLICATE, PRODUCE, skip=2)

@@ -276,7 +276,7 @@ async def test_lost_record_keeps_its_identity_when_the_id_changes(
 
 
 @in_virtual_time
-async def test_fatal_answer_ends_what_is_on_the_wire_elsewhere() -> None:
+async def test_fatal_answer_ends_requests_to_other_brokers() -> None:
     """`testCancelInFlightRequestAfterFatalError`: the response that arrives afterwards changes nothing."""
     async with FakeCluster(2, topics={"orders": 2}) as cluster:
         cluster.move_leader("orders", 0, 1)

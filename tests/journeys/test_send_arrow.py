@@ -217,7 +217,7 @@ class Exported:
         return capsules
 
 
-async def test_whatever_exports_itself_as_arrow_is_read(producer: Producer, one_broker: FakeCluster) -> None:
+async def test_any_arrow_export_is_read(producer: Producer, one_broker: FakeCluster) -> None:
     """An array, and a stream, which is read as it arrives."""
     batch = pa.record_batch({"value": ["a", "b"], "partition": [0, 0]})
 
@@ -315,7 +315,7 @@ async def test_column_that_is_not_there_is_refused(producer: Producer, names: di
     [[b"a"], {"value": [b"a"]}, b"a", None, pa.array([b"a"]), pa.chunked_array([[b"a"]]), pa.array([1])],
     ids=lambda batch: type(batch).__name__,
 )
-async def test_what_is_no_table_is_refused(producer: Producer, batch: object) -> None:
+async def test_other_types_than_tables_are_refused(producer: Producer, batch: object) -> None:
     with pytest.raises(TypeError, match=f"batch must be a pyarrow RecordBatch or Table, .* not {type(batch).__name__}"):
         await producer.send_arrow("orders", batch)
 

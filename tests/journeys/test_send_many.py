@@ -103,7 +103,7 @@ async def test_failures_are_by_position_and_seen(producer: Producer, one_broker:
     await producer.flush()
 
 
-async def test_failures_nobody_awaits_are_raised_by_flush(producer: Producer, one_broker: FakeCluster) -> None:
+async def test_unawaited_failures_are_raised_by_flush(producer: Producer, one_broker: FakeCluster) -> None:
     one_broker.faults.error(FORBIDDEN, PRODUCE)
     await producer.send_many("orders", [b"a", b"b"], partition=0)
 
@@ -111,7 +111,7 @@ async def test_failures_nobody_awaits_are_raised_by_flush(producer: Producer, on
         await producer.flush()
 
 
-async def test_refusals_nobody_looks_at_are_raised_by_flush(producer: Producer) -> None:
+async def test_unretrieved_refusals_are_raised_by_flush(producer: Producer) -> None:
     await producer.send_many("orders", [b"a", "text", bytes(2_000_000), b"b"], partition=0)
 
     with pytest.raises(UndeliveredError, match="2 records were not delivered"):
@@ -119,7 +119,7 @@ async def test_refusals_nobody_looks_at_are_raised_by_flush(producer: Producer) 
     await producer.flush()
 
 
-async def test_refusals_somebody_looked_at_are_not_raised(producer: Producer) -> None:
+async def test_retrieved_refusals_are_not_raised(producer: Producer) -> None:
     bulk = await producer.send_many("orders", [b"a", "text"], partition=0)
 
     assert list(bulk.refused) == [1]
@@ -133,7 +133,7 @@ async def test_refusals_of_a_typed_topic_are_raised_too(producer: Producer) -> N
         await producer.flush()
 
 
-async def test_those_not_tried_are_counted(one_broker: FakeCluster) -> None:
+async def test_untried_records_are_counted(one_broker: FakeCluster) -> None:
     """Flush reports the number of records, not of errors."""
     stall = one_broker.faults.stall(PRODUCE)
     async with Producer(
@@ -356,7 +356,7 @@ async def test_rows_of_a_table_never_meet_serializers_in_a_subclass(one_broker: 
 
 @pytest.mark.parametrize("column", ["values", b"keys", None, 5], ids=str)
 @pytest.mark.parametrize("name", ["values", "keys"])
-async def test_what_is_no_column_is_refused_at_the_call(producer: Producer, name: str, column: object) -> None:
+async def test_invalid_column_is_refused_at_the_call(producer: Producer, name: str, column: object) -> None:
     """Else a str would be a column of letters, each of them refused."""
     if name == "keys" and column is None:
         return

@@ -136,7 +136,7 @@ async def test_bad_choice_is_a_value_error_that_names_the_partitioner(
         await producer.send("orders", b"valid", partition=1)
 
 
-async def test_partitioner_chooses_and_is_told_of_batches(one_broker: FakeCluster) -> None:
+async def test_partitioner_chooses_and_is_notified_of_batches(one_broker: FakeCluster) -> None:
     chosen = Chosen(2)
     async with Producer(one_broker.bootstrap_servers, partitioner=chosen, batch_size=500) as producer:
         for _ in range(20):
@@ -150,7 +150,7 @@ async def test_partitioner_chooses_and_is_told_of_batches(one_broker: FakeCluste
     assert chosen.is_closed
 
 
-async def test_partitioner_that_errs_elsewhere_stops_nobody(one_broker: FakeCluster) -> None:
+async def test_failing_batch_notification_stops_nothing(one_broker: FakeCluster) -> None:
     class Failing(Chosen):
         def on_new_batch(self, *_: object) -> None:
             raise ZeroDivisionError

@@ -193,7 +193,7 @@ async def test_close_again_does_nothing(one_broker: FakeCluster) -> None:
             await later
 
 
-async def test_closes_that_join_hear_the_same(one_broker: FakeCluster) -> None:
+async def test_joined_closes_raise_the_same(one_broker: FakeCluster) -> None:
     """All waiters get the undelivered records, later callers get none."""
     producer = await Producer(one_broker.bootstrap_servers).start()
     await producer.partitions_for("orders")
@@ -207,7 +207,7 @@ async def test_closes_that_join_hear_the_same(one_broker: FakeCluster) -> None:
     assert results[0] is not results[1]
 
 
-async def test_close_nobody_waited_for_tells_the_next(one_broker: FakeCluster) -> None:
+async def test_failures_of_an_unawaited_close_are_raised_next(one_broker: FakeCluster) -> None:
     producer = await Producer(one_broker.bootstrap_servers).start()
     stall = one_broker.faults.stall(PRODUCE)
     one_broker.faults.error(FORBIDDEN, PRODUCE)
@@ -225,7 +225,7 @@ async def test_close_nobody_waited_for_tells_the_next(one_broker: FakeCluster) -
     await producer.close()
 
 
-async def test_close_without_time_fails_what_is_left(one_broker: FakeCluster) -> None:
+async def test_close_0_fails_the_remaining_records(one_broker: FakeCluster) -> None:
     """Records in batches, waiting records, and all other waiters."""
     one_broker.faults.stall(PRODUCE)
     producer = await Producer(one_broker.bootstrap_servers, buffer_memory=100_000, batch_size=10_000).start()
@@ -307,7 +307,7 @@ async def test_body_that_is_cancelled_stays_cancelled(one_broker: FakeCluster) -
     assert await left_behind(one_broker) == (0, {})
 
 
-async def test_body_that_ends_well_hears_of_undelivered_records(one_broker: FakeCluster) -> None:
+async def test_async_with_raises_undelivered_records(one_broker: FakeCluster) -> None:
     one_broker.faults.error(FORBIDDEN, PRODUCE, times=None)
     with pytest.raises(UndeliveredError):
         async with Producer(one_broker.bootstrap_servers) as producer:
@@ -338,7 +338,7 @@ async def use_elsewhere(producer: Producer) -> None:
         await producer.close()
 
 
-def test_loop_that_ended_is_told_apart_from_a_thread() -> None:
+def test_ended_loop_has_its_own_error() -> None:
     """A second asyncio.run uses the producer of the first."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)  # a producer cannot be closed after its loop
@@ -372,7 +372,7 @@ async def test_start_finished_during_cancellation_is_closed(one_broker: FakeClus
     assert await left_behind(one_broker) == (0, {})
 
 
-async def test_start_that_is_ready_is_left_to_those_who_have_it(one_broker: FakeCluster) -> None:
+async def test_finished_start_is_left_to_its_other_callers(one_broker: FakeCluster) -> None:
     """One of two is cancelled in the turn in which both would get it; the other's start goes on."""
     producer = Producer(one_broker.bootstrap_servers)
     first, second = asyncio.create_task(producer.start()), asyncio.create_task(producer.start())
@@ -417,7 +417,7 @@ async def drop_with_records(cluster: FakeCluster) -> LeftWaiting:
 
 
 @in_virtual_time
-async def test_all_who_wait_are_told_when_the_producer_is_dropped() -> None:
+async def test_all_waiters_fail_when_the_producer_is_dropped() -> None:
     async with FakeCluster(1, topics={"orders": 1}, auto_create_topics=False) as cluster:
         left = await drop_with_records(cluster)
 

@@ -16,7 +16,7 @@ from tests.produced import values
 @pytest.mark.parametrize("keeps", ["CreateTime", "LogAppendTime"])
 @pytest.mark.parametrize("profile", ["4.3.1", "3.9.1"])
 @in_virtual_time
-async def test_records_go_on_after_their_topic_was_made_again(profile: str, keeps: str) -> None:
+async def test_records_go_on_after_their_topic_was_recreated(profile: str, keeps: str) -> None:
     """With and without topic ids: offset 0 of the new log is not taken for that of the old one."""
     async with (
         FakeCluster(nodes=1, profile=profile, auto_create_topics=False) as cluster,
@@ -89,7 +89,7 @@ async def make_again(cluster: FakeCluster) -> None:
 
 @on_every_release
 @in_virtual_time
-async def test_transaction_that_finds_its_topic_made_again_goes_on(release: Release) -> None:
+async def test_transaction_survives_a_recreated_topic(release: Release) -> None:
     async with cluster_of(release) as cluster, producer_of(cluster) as producer:
         async with producer.transaction() as txn:
             await asyncio.gather(*(txn.send("t", b"gone", partition=number) for number in (0, 1)))

@@ -60,7 +60,7 @@ async def test_topic_that_does_not_exist_is_asked_about() -> None:
 
 
 @in_virtual_time
-async def test_code_that_nobody_knows_is_told_as_a_number() -> None:
+async def test_unknown_code_is_shown_as_a_number() -> None:
     """A broker of a later Kafka describes the topic with a code that is unknown here."""
     async with (
         FakeCluster(1, topics={"orders": 1}) as cluster,
@@ -222,7 +222,7 @@ async def test_sends_flush_and_close_are_bounded_without_brokers() -> None:
 
 
 @in_virtual_time
-async def test_throttled_producer_waits_as_long_as_it_was_told() -> None:
+async def test_throttled_producer_waits_for_the_whole_pause() -> None:
     """KIP-219: not a single request comes sooner."""
     async with (
         FakeCluster(1, topics={"orders": 1}) as cluster,

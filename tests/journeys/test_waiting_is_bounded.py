@@ -61,7 +61,7 @@ async def test_sends_to_a_stalled_cluster_cannot_fill_the_memory(one_broker: Fak
 
 
 @in_virtual_time
-async def test_those_that_need_memory_and_get_none_exhaust_the_buffer() -> None:
+async def test_records_without_memory_exhaust_the_buffer() -> None:
     """Each refused record is counted once, at once or after max_block_ms; one that found room is not."""
     async with (
         FakeCluster(1, topics={"orders": 1}) as cluster,

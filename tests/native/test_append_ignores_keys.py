@@ -5,7 +5,7 @@ from tests.fakes.core_parts import CoreParts
 
 def test_keyed_record_does_not_overtake_keyless_waiters() -> None:
     core = CoreParts(ignore_keys=True)
-    core.wait_in_line(b"first", partition=None)
+    core.wait_in_queue(b"first", partition=None)
 
     assert core.appender.append("t", b"later", b"key", None, None, None, None) is None
 

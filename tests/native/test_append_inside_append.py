@@ -23,7 +23,7 @@ class SendsInside:
             headers = [("inner", b"i" * 50)]
             delivery = self.core.appender.append("t", b"inner", None, 0, None, headers, None)
             assert delivery is None
-            record = self.core.wait_in_line(b"inner")
+            record = self.core.wait_in_queue(b"inner")
             self.sent.append(record.delivery)
 
 
@@ -40,7 +40,7 @@ def test_record_sent_inside_an_append_waits() -> None:
     outer = core.appender.append("t", b"outer", None, 0, None, [("outer", b"o" * 50)], None)
     core.on_clock = lambda: None
     assert outer is not None
-    core.lines.serve()
+    core.wait_queues.serve()
     core.flush()
 
     [records] = records_of(core)
@@ -68,7 +68,7 @@ def test_record_sent_while_headers_are_read_waits() -> None:
     headers = [("first", b"f" * 50), ("reads", SendsWhenRead(inside)), ("last", b"l" * 50)]
     assert core.appender.append("t", b"outer", None, 0, None, headers, None) is None  # behind the inner one
     _, _, _, size = core.appender.measure("t", b"outer", None, 0, None, headers)
-    core.lines.serve()
+    core.wait_queues.serve()
     assert core.appender.append("t", b"outer", None, 0, None, headers, None) is not None
     core.flush()
 
@@ -104,7 +104,7 @@ def test_record_sent_while_another_is_measured_leaves_its_size() -> None:
     _, _, _, size = core.appender.measure("t", b"outer", None, 0, None, headers)
 
     assert core.appender.measure("t", b"outer", None, 0, None, headers)[3] == size
-    assert core.lines.records == 1
+    assert core.wait_queues.records == 1
 
 
 def test_headers_changed_while_read_are_those_of_the_call() -> None:
@@ -126,12 +126,12 @@ def test_headers_changed_while_read_are_those_of_the_call() -> None:
     assert records.endswith(b"\x02\x06one\x02v")
 
 
-def test_line_is_empty_afterwards() -> None:
+def test_queue_is_empty_afterwards() -> None:
     core = CoreParts()
     core.on_clock = SendsInside(core)
     core.appender.append("t", b"outer", None, 0, None, None, None)
     core.on_clock = lambda: None
-    core.lines.serve()
+    core.wait_queues.serve()
     slot = core.queue().slot
 
     assert isinstance(slot, OpenPartition)
@@ -139,9 +139,9 @@ def test_line_is_empty_afterwards() -> None:
     assert core.appender.append("t", b"next", None, 0, None, None, None) is not None
 
 
-def test_record_that_cannot_be_placed_leaves_its_line_as_it_was() -> None:
+def test_unplaceable_record_leaves_its_queue_unchanged() -> None:
     core = CoreParts()
-    core.wait_in_line(b"first")
+    core.wait_in_queue(b"first")
     slot = core.queue().slot
     line = slot.line
 
@@ -160,13 +160,13 @@ def test_record_that_cannot_be_placed_leaves_its_line_as_it_was() -> None:
 def test_record_queued_while_the_first_is_placed_is_counted() -> None:
     """Else the queue of its partition would look empty while a record waits, and never be empty afterwards."""
     core = CoreParts()
-    core.wait_in_line(b"first")
+    core.wait_in_queue(b"first")
     inside = SendsInside(core)
     core.on_clock = inside
-    core.lines.serve()
+    core.wait_queues.serve()
     core.on_clock = lambda: None
-    core.lines.serve()
+    core.wait_queues.serve()
 
     assert len(inside.sent) == 1
-    assert (core.lines.records, core.queue().slot.line) == (0, 0)
+    assert (core.wait_queues.records, core.queue().slot.line) == (0, 0)
     assert core.appender.append("t", b"next", None, 0, None, None, None) is not None

@@ -38,7 +38,7 @@ def test_later_wish_replaces_the_one_before() -> None:
     assert told == ["later"]
 
 
-def test_who_is_told_may_ask_again() -> None:
+def test_callback_may_ask_again() -> None:
     core = CoreParts()
     told: list[int] = []
 
@@ -54,7 +54,7 @@ def test_who_is_told_may_ask_again() -> None:
 
 
 @pytest.mark.parametrize("error", [MemoryError, RecursionError])
-def test_record_is_accepted_when_nobody_can_be_told(error: type[Exception]) -> None:
+def test_record_is_accepted_when_the_callback_raises(error: type[Exception]) -> None:
     core = CoreParts()
 
     def fails() -> None:

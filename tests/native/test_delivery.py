@@ -105,7 +105,7 @@ def test_batch_ends_once(end_again: Callable[[BatchResult], None]) -> None:
 # Failures that were never retrieved
 
 
-def test_failed_records_are_unseen_until_somebody_looks() -> None:
+def test_failed_records_are_unseen_until_retrieved() -> None:
     result = result_of()
     deliveries = [result.delivery(index, 0) for index in range(3)]
     result.fail(KafkaError("no"), 3)
@@ -281,7 +281,7 @@ def test_callbacks_of_a_moved_batch_move_with_their_records() -> None:
     assert taken_from(second) == [(0, 1_003, print, "3")]
 
 
-def test_whoever_waits_for_a_moved_record_wants_its_new_batch() -> None:
+def test_waiter_for_a_moved_record_wants_its_new_batch() -> None:
     """Only the new one reports; the old result notifies no one any more."""
     batch, first, second = result_of(), result_of(), result_of()
     told: list[BatchResult] = []

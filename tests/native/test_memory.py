@@ -63,7 +63,7 @@ def test_every_view_and_slice_counts_until_it_is_gone() -> None:
     assert [*counted, chunk.exports] == [2, 1, 1, 0]
 
 
-def test_owner_is_told_at_once_when_nobody_reads() -> None:
+def test_owner_is_notified_at_once_without_readers() -> None:
     told: list[Chunk] = []
     chunk = Chunk(1)
 
@@ -72,7 +72,7 @@ def test_owner_is_told_at_once_when_nobody_reads() -> None:
     assert told == [chunk]
 
 
-def test_owner_is_told_once_by_the_last_reader() -> None:
+def test_owner_is_notified_once_by_the_last_reader() -> None:
     told: list[Chunk] = []
     chunk = Chunk(1)
     first, last = memoryview(chunk), memoryview(chunk)
@@ -86,7 +86,7 @@ def test_owner_is_told_once_by_the_last_reader() -> None:
     assert told == [chunk]
 
 
-def test_owner_is_told_by_a_view_that_is_dropped() -> None:
+def test_owner_is_notified_by_a_dropped_view() -> None:
     """Transports do not release their views, they drop them."""
     told: list[Chunk] = []
     chunk = Chunk(1)

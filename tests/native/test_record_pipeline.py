@@ -158,7 +158,7 @@ def test_refusal_of_an_intercepted_record_is_notified_once() -> None:
         ("a b", b"v", b"k", None, None, None),
     ],
 )
-def test_interceptors_never_see_what_no_record_can_be(arguments: tuple[str, bytes, bytes, int, int, Headers]) -> None:
+def test_interceptors_never_see_an_invalid_record(arguments: tuple[str, bytes, bytes, int, int, Headers]) -> None:
     """The record is made natively, with the checks of `ProducerRecord`."""
     seen: list[object] = []
 

@@ -34,7 +34,7 @@ def test_timer_is_readable_once_its_time_has_come() -> None:
         os.close(timer)
 
 
-def test_times_that_cannot_be_and_what_is_no_timer_are_refused() -> None:
+def test_invalid_times_and_descriptors_are_refused() -> None:
     timer = open_timer()
     try:
         for seconds in (-1.5, 1.1e9, math.inf, math.nan):

@@ -72,7 +72,7 @@ async def send_until_choked(connection: BrokerConnection, ends: Ends, *, acks: i
     return sent
 
 
-def test_connection_stops_taking_when_nobody_reads(runner: asyncio.Runner) -> None:
+def test_connection_stops_taking_when_the_broker_stops_reading(runner: asyncio.Runner) -> None:
     """The kernel's buffers and ours are full after a few megabytes."""
 
     async def story() -> tuple[int, list[str]]:
@@ -99,7 +99,7 @@ def test_connection_stops_taking_when_nobody_reads(runner: asyncio.Runner) -> No
     assert ended == [str(number) for number in range(sent)]
 
 
-def test_acks_0_is_not_done_while_nobody_reads(runner: asyncio.Runner) -> None:
+def test_acks_0_is_not_done_while_the_broker_does_not_read(runner: asyncio.Runner) -> None:
     async def story() -> tuple[int, int, list[str]]:
         broker, ends = DeafBroker(), Ends()
         connection, server = await connect(broker)

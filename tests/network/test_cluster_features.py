@@ -19,7 +19,7 @@ def test_broker_that_is_behind_takes_nothing_back() -> None:
     assert features.transaction_version == 1
 
 
-def test_another_cluster_counts_its_epochs_anew() -> None:
+def test_another_cluster_has_its_own_feature_epochs() -> None:
     """The new node's features replace those of the one before."""
     features = ClusterFeatures()
     features.take(agreed(7, 2))

@@ -176,7 +176,7 @@ def test_broker_too_old_is_named() -> None:
     assert "too old" in str(error)
 
 
-def test_garbled_answer_is_lost_with_those_behind_it() -> None:
+def test_garbled_answer_is_lost_with_later_ones() -> None:
     """An `on_response` that raises ProtocolError counts as not called: first lost of all."""
 
     async def story() -> list[str]:

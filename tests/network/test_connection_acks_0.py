@@ -220,7 +220,7 @@ def test_acks_0_that_leaves_byte_by_byte_is_not_idle() -> None:
     assert run(story()) == (True, 1)
 
 
-def test_bytes_that_nobody_answers_are_counted_too() -> None:
+def test_unanswered_bytes_are_counted_too() -> None:
     async def story() -> tuple[int, int]:
         pair = await connected()
         for acks in (0, -1):

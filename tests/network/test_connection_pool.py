@@ -45,7 +45,7 @@ def test_wait_for_a_change_ends_when_a_timeout_coincides(*, is_change_first: boo
     run(story())
 
 
-def test_who_was_cancelled_waits_for_no_change() -> None:
+def test_cancelled_waiter_is_forgotten() -> None:
     """The next change may be long in coming, and those who give up are many."""
 
     async def story() -> str:

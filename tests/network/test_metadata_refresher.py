@@ -35,7 +35,7 @@ def test_first_answer_that_never_comes_says_why() -> None:
     assert run(story()) == pytest.approx(5, abs=0.01)
 
 
-def test_first_answer_does_not_wait_for_what_time_cannot_heal() -> None:
+def test_first_answer_does_not_wait_after_a_permanent_error() -> None:
     async def story() -> None:
         async with refreshing(None) as (refresher, network):
             network.loop.servers["seed", 9092] = lambda: ScriptedBroker(spoken=((0, 0, 1), (3, 0, 1), (18, 0, 0)))

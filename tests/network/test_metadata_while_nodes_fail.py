@@ -61,7 +61,7 @@ async def lose_unused_node(network: ClientAndNetwork) -> None:
     network.client.disconnect(2, BrokerConnectionError("idle for too long"))
 
 
-def test_node_that_is_lost_and_wanted_by_nobody_wakes_nobody() -> None:
+def test_lost_unwanted_node_causes_no_request() -> None:
     """A broker closes a connection that is not used: in the hour after, metadata grows old twelve times, and is all."""
 
     async def story() -> tuple[int, int]:

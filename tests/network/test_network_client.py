@@ -101,7 +101,7 @@ def test_second_bootstrap_broker_is_tried_beside_a_slow_first() -> None:
     assert run(story()) < 3.5
 
 
-def test_nobody_reachable_says_why_for_each() -> None:
+def test_unreachable_brokers_are_each_named_with_the_reason() -> None:
     """One attempt for every bootstrap broker, then an error that names them all."""
 
     async def story() -> KafkaError:
@@ -118,7 +118,7 @@ def test_nobody_reachable_says_why_for_each() -> None:
     assert "cannot resolve 'two'" in text
 
 
-def test_broker_too_old_is_told_as_such() -> None:
+def test_broker_too_old_has_its_own_error() -> None:
     async def story() -> None:
         network = client_on()
         network.loop.servers["seed", 9092] = lambda: ScriptedBroker(spoken=((0, 0, 2), (3, 0, 5), (18, 0, 2)))

@@ -37,7 +37,7 @@ def test_node_0_is_asked_before_the_bootstrap_addresses() -> None:
     assert run(story()) == (["a"], {0: 0})
 
 
-def test_failure_of_node_0_is_told() -> None:
+def test_failure_of_node_0_is_notified() -> None:
     async def story() -> int:
         network = client_on()
         told: list[None] = []

@@ -26,7 +26,7 @@ async def fixture_one() -> AsyncIterator[FakeCluster]:
         yield cluster
 
 
-async def test_member_is_what_the_coordinator_made_it(one: FakeCluster) -> None:
+async def test_member_has_the_coordinators_generation_and_id(one: FakeCluster) -> None:
     """Generation and member id, as its next heartbeat would say them."""
     async with consuming(one, "t") as consumer:
         group = ConsumerGroupMetadata.of(consumer)
@@ -130,7 +130,7 @@ def test_fields_are_checked(arguments: tuple[object, ...], kind: type[Exception]
     ],
     ids=["generation too high", "generation too low", "long group", "long member", "member", "instance"],
 )
-def test_what_a_request_has_no_room_for_is_refused(arguments: tuple[str, int, str, str], text: str) -> None:
+def test_too_long_member_fields_are_refused(arguments: tuple[str, int, str, str], text: str) -> None:
     """Regression: the error came while the request was made, and ended a task of the producer."""
     with pytest.raises(ValueError, match=text):
         ConsumerGroupMetadata(*arguments)

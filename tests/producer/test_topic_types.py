@@ -148,7 +148,7 @@ def test_value_of_another_type_is_refused(kind: object, value: object, name: str
 @pytest.mark.parametrize(
     "given", [int, float, Decimal, datetime, object, 5, "str", None, Mapping[str, int], str | int, Literal["a"]]
 )
-def test_what_has_no_one_encoding_is_refused(given: object) -> None:
+def test_type_without_a_single_encoding_is_refused(given: object) -> None:
     with pytest.raises(TypeError, match=r"^value must be one of bytes, str, .* a pydantic model or a msgspec Struct"):
         part_type("value", given)
 
@@ -176,6 +176,6 @@ def test_class_of_a_serializer_is_no_serializer() -> None:
         part_type("value", JsonSerializer)
 
 
-def test_what_json_has_no_word_for_is_an_error_of_the_value() -> None:
+def test_value_without_json_is_an_error_of_the_value() -> None:
     with pytest.raises(SerializationError, match="complex has no JSON; give the topic a serializer"):
         serialized(dict, {"z": 1j})

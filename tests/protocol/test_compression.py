@@ -26,7 +26,7 @@ LONG = b"hello kafka " * 20_000
 
 
 @given(st.sampled_from(CODECS), st.sampled_from([None, 1, 9]), st.binary(max_size=500))
-def test_what_was_packed_is_unpacked(codec: CompressionType, level: int | None, data: bytes) -> None:
+def test_compressed_bytes_are_decompressed(codec: CompressionType, level: int | None, data: bytes) -> None:
     assert decompress(codec, compress(codec, level, memoryview(data))) == data
 
 

@@ -188,7 +188,7 @@ def test_answer_is_refused_above_the_limit_of_its_request(largest: int) -> None:
         list(asked(API_VERSIONS, largest).receive(announced(largest + 1)))
 
 
-def test_large_answer_that_nobody_asked_for_is_not_held() -> None:
+def test_large_unrequested_answer_is_not_held() -> None:
     with pytest.raises(ProtocolError, match="to no request"):
         list(talk().receive(announced(SMALL + 1)))
 

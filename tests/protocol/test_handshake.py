@@ -54,7 +54,7 @@ def test_unknown_code_is_an_error() -> None:
         play(api_versions_body(error_code=999))
 
 
-def test_broker_without_what_is_needed_is_refused() -> None:
+def test_broker_without_a_needed_request_is_refused() -> None:
     with pytest.raises(UnsupportedVersionError, match="too old"):
         play(api_versions_body(((0, 0, 2), (3, 0, 13))))
 
@@ -75,7 +75,7 @@ def test_garbage_is_a_protocol_error(answer: bytes) -> None:
         ({0: (-3, 13)}, "at all"),
     ],
 )
-def test_no_common_version_says_who_is_to_blame(ranges: dict[int, tuple[int, int]], text: str) -> None:
+def test_no_common_version_names_the_older_side(ranges: dict[int, tuple[int, int]], text: str) -> None:
     with pytest.raises(UnsupportedVersionError, match=text):
         ApiVersions(ranges).highest_common(PRODUCE)
 

@@ -205,7 +205,7 @@ def test_node_that_cannot_be_is_known_as_such(node: Node) -> None:
     assert not node.is_valid
 
 
-def test_what_the_cluster_has_agreed_on_is_read() -> None:
+def test_finalized_features_of_the_cluster_are_read() -> None:
     tags = b"\x03" + b"\x00\x01\x01" + b"\x01\x08" + (9).to_bytes(8, "big")
     tags += b"\x02\x1a\x02\x14transaction.version" + b"\x00\x02\x00\x02\x00"
     body = api_versions_body(((0, 3, 13),))

@@ -71,7 +71,7 @@ LAYOUTS = st.tuples(st.sampled_from([(3, 3, 0), (3, 2, 1), (0, 0, 0), (126, 1, 0
     random=st.randoms(use_true_random=False),
     is_shuffled=st.booleans(),
 )
-def test_partitions_are_read_whatever_their_layouts(
+def test_partitions_are_read_in_any_layout(
     version: int, runs: list[tuple[int, tuple[tuple[int, int, int], bytes]]], random: object, *, is_shuffled: bool
 ) -> None:
     """In any order, in runs of any length; invalid numbers are left out."""
@@ -117,7 +117,7 @@ def test_many_partitions_are_read_in_few_calls() -> None:
     assert calls < 20_000
 
 
-def test_views_show_what_they_hold() -> None:
+def test_views_behave_like_a_tuple() -> None:
     partitions = Partitions.of([PartitionView(1, 5), PartitionView(2, 6), PartitionView()])
 
     assert partitions[1] == PartitionView(2, 6)

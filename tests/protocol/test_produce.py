@@ -245,7 +245,7 @@ def test_new_leader_and_its_address_are_read() -> None:
     ],
     ids=["empty", "short", "long", "cut", "offset", "count", "varint", "tag", "id"],
 )
-def test_what_is_no_answer_is_refused(payload: bytes) -> None:
+def test_invalid_answer_is_refused(payload: bytes) -> None:
     with pytest.raises(ProtocolError, match="Produce v13"):
         decode_produce_response(13, payload)
 

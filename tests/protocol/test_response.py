@@ -55,7 +55,7 @@ ANSWERS: tuple[Response, ...] = (
 @pytest.mark.parametrize(
     "answer", ANSWERS, ids=[f"{number}-{type(each).__name__}" for number, each in enumerate(ANSWERS)]
 )
-def test_answer_tells_its_pause_and_each_of_its_codes(answer: Response) -> None:
+def test_answer_reports_its_pause_and_each_of_its_codes(answer: Response) -> None:
     """Also a response with many topics or partitions: its codes are found in one pass."""
     assert answer.throttle_time_ms == PAUSE_MS
     assert ODD in answer.error_codes

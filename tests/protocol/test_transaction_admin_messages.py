@@ -236,6 +236,6 @@ def test_marker_that_no_partition_has_answered_is_not_written() -> None:
     ],
 )
 @pytest.mark.parametrize("data", [b"", b"\x05", b"\x00" * 4 + b"\xff\xff\xff\x7f", b"\x05" * 60])
-def test_what_is_no_answer_is_told(decode: Any, data: bytes) -> None:
+def test_invalid_admin_answer_is_refused(decode: Any, data: bytes) -> None:
     with pytest.raises(ProtocolError, match=r"cannot be read|too many"):
         decode(data)

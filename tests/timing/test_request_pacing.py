@@ -28,7 +28,7 @@ def test_pauses_double_to_the_longest(pacing: RequestPacing) -> None:
     assert set(pauses(pacing, 100)) == {1000}
 
 
-def test_what_is_over_in_a_moment_is_asked_for_in_short_steps(pacing: RequestPacing) -> None:
+def test_brief_trouble_is_retried_in_short_steps(pacing: RequestPacing) -> None:
     assert pauses(pacing, 7, is_soon=True) == [1, 2, 4, 8, 16, 20, 20]
 
 
@@ -40,7 +40,7 @@ def test_moment_that_does_not_end_is_none(pacing: RequestPacing) -> None:
     assert pauses(pacing, 3, is_soon=True) == [1000, 1000, 1000]
 
 
-def test_short_steps_begin_anew_with_the_next_request(pacing: RequestPacing) -> None:
+def test_short_steps_start_again_with_the_next_request(pacing: RequestPacing) -> None:
     pauses(pacing, SOON_AT_MOST + 3, is_soon=True)
     pacing.passed()
 

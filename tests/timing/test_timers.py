@@ -81,7 +81,7 @@ def test_timer_cancelling_itself_is_counted_once() -> None:
     assert len(heap) == 1
 
 
-def test_sleeper_is_told_of_a_timer_earlier_than_all_others() -> None:
+def test_sleeper_is_woken_for_an_earlier_timer() -> None:
     heap, told = TimerHeap(), list[float]()
     heap.on_earlier = told.append
 
@@ -113,7 +113,7 @@ def test_timer_that_fired_does_not_fire_again() -> None:
 
 
 @given(st.lists(st.tuples(st.floats(0, 100), st.booleans()), max_size=200))
-def test_what_fires_is_what_was_due_and_not_cancelled(timers: list[tuple[float, bool]]) -> None:
+def test_due_uncancelled_timers_fire(timers: list[tuple[float, bool]]) -> None:
     heap, fired = TimerHeap(), list[float]()
     for when, is_cancelled in timers:
         timer = heap.schedule(when, lambda _, when=when: fired.append(when))  # type: ignore[misc]

@@ -112,7 +112,7 @@ def test_acknowledged_record_that_is_not_there(cell: WrittenCell) -> None:
     assert checks(cell) == {"LOST": 1}
 
 
-def test_topic_that_nobody_read(cell: WrittenCell) -> None:
+def test_unread_topic_is_found(cell: WrittenCell) -> None:
     del cell._logs[2, 0]  # noqa: SLF001 - damage
 
     assert checks(cell) == {"LOST": 1}
@@ -151,7 +151,7 @@ def test_record_for_any_partition_is_in_order_among_its_like(cell: WrittenCell) 
 # Told truly
 
 
-def test_record_told_not_written_that_is_there(cell: WrittenCell) -> None:
+def test_written_record_reported_as_not_written_is_found(cell: WrittenCell) -> None:
     n = cell.invoke()
     cell.failed(n, Kind.NOT_WRITTEN)
     cell.log(n, 0)
@@ -182,7 +182,7 @@ def test_record_that_is_damaged_or_elsewhere(cell: WrittenCell, finding: Finding
 
 
 @pytest.mark.parametrize("client, n", [(CLIENT, 1), (CLIENT + 1, 0)])
-def test_record_that_nobody_sent(cell: WrittenCell, client: int, n: int) -> None:
+def test_unsent_record_is_found(cell: WrittenCell, client: int, n: int) -> None:
     cell.acknowledged(1)
     cell.log(n, 1, client=client)
 

@@ -115,7 +115,7 @@ async def test_link_that_refuses_keeps_what_it_has(behind: Heard) -> None:
     assert await behind.say(b"a") == b"a"
 
 
-async def test_broker_that_is_gone_resets_whoever_comes() -> None:
+async def test_connection_to_a_dead_broker_is_reset() -> None:
     """The proxy listens, and has no broker to connect to."""
     port, target = free_ports(2)
     link = Link(port, target, "seed")

@@ -37,7 +37,7 @@ def test_doubled_record_is_found() -> None:
     assert checked(*whole("a", 1), ("a", 1, 0)) == ["ATOMIC"]
 
 
-def test_lost_aborted_and_unheard_of_transactions_are_found() -> None:
+def test_lost_aborted_and_unknown_transactions_are_found() -> None:
     """Committed and absent; aborted and there; there and never begun."""
     assert checked() == ["ATOMIC"]
     assert checked(*whole("a", 1), *whole("a", 2)) == ["ATOMIC"]

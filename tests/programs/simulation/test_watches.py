@@ -258,7 +258,7 @@ def test_request_on_another_connection_is_not_lost() -> None:
     assert Lives(asked_on=(2, 1)).abort_after(9.0) == 0
 
 
-def test_first_request_that_is_lost_fences_whoever_has_the_id() -> None:
+def test_lost_first_request_fences_the_ids_owner() -> None:
     lives = Lives()
     lives.fencing.first_asked(SUCCESSOR)
     lives.fencing.connection_lost(SUCCESSOR[0])
