@@ -7,6 +7,11 @@ from aioproducer._native.memory cimport Chunk
 from aioproducer._native.own_loop cimport OwnLoop
 from aioproducer._native.record_bytes cimport RecordBytes
 
+cdef enum:
+    BATCH_HEADER_SIZE = 61        # what stands before the records of a batch
+
+cdef const char* NO_HEADERS       # a count of none
+
 
 cdef class RecordBatchBuilder:
     cdef readonly Chunk chunk                # where the records are written
@@ -62,6 +67,7 @@ cdef class RecordAppender:
     cdef Py_ssize_t _scratch_capacity
 
     cpdef Delivery append(self, topic, value, key, partition, timestamp, headers, on_delivery)
+    cdef bint is_open_here(self) except -1
     cdef int check_open(self) except -1
     cdef TopicInfo find_topic(self, topic)
     cdef int64_t _now_ms(self) except -2

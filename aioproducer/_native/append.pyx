@@ -51,10 +51,7 @@ cdef extern from "<time.h>" nogil:
 cdef extern from "<stdint.h>":
     int64_t NEVER "INT64_MAX"                # bytes: nobody wants to be told
 
-cdef enum:
-    BATCH_HEADER_SIZE = 61        # what stands before the records of a batch
-
-cdef const char* NO_HEADERS = b"\0"      # a count of none
+cdef const char* NO_HEADERS = b"\0"
 
 
 def murmur2(bytes key not None):
@@ -145,8 +142,11 @@ cdef class RecordAppender:
     def wall_clock_ms(self):
         return self._now_ms()
 
+    cdef inline bint is_open_here(self) except -1:
+        return not self.closed and (self.own_loop.was_seen() or self.own_loop.look())
+
     cdef inline int check_open(self) except -1:
-        if self.closed or not (self.own_loop.was_seen() or self.own_loop.look()):
+        if not self.is_open_here():
             self._refuse()
         return 0
 
