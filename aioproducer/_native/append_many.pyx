@@ -7,7 +7,7 @@ No handle is made for a record. What is kept is where runs of records stand, in 
 from cpython cimport array
 import array
 
-from aioproducer._native.append cimport OpenPartition, RecordAppender, RecordBatchBuilder, TopicInfo
+from aioproducer._native.append cimport OpenPartition, RecordAppender, RecordBatchBuilder, TopicInfo, room_for, write
 from aioproducer._native.arguments cimport as_bytes
 from aioproducer._native.delivery cimport BatchResult, new_delivery
 from aioproducer._native.record_bytes cimport RecordBytes
@@ -20,14 +20,6 @@ cdef class Share:
     def __cinit__(self, BatchResult home not None):
         self.home = home
         self._runs = array.clone(NUMBERS, 0, False)
-
-    cdef inline int add(self, int position, int index) except -1:
-        if position != self._next_position or index != self._next_index or self._size == 0:
-            self._begin_run(position, index)
-        self._runs.data.as_ints[len(self._runs) - 1] += 1
-        self._next_position, self._next_index = position + 1, index + 1
-        self._size += 1
-        return 0
 
     cdef int _begin_run(self, int position, int index) except -1:
         cdef Py_ssize_t size = len(self._runs)
@@ -113,23 +105,19 @@ cdef class BulkAppend:
         appender.busy = True
         try:
             appender.unpack(&record, self._topic, key_bytes, value_bytes, partition, timestamp, headers)
-            builder = appender.room_for(slots, &record)
+            builder = room_for(appender, slots, &record)
             if builder is None:
                 return False
-            self._share_of(appender._slot, builder).add(self.position, builder.count)
-            appender.write(builder, &record)
+            extend(share_of(self, appender._slot, builder), self.position, builder.count, 1)
+            write(appender, builder, &record)
         finally:
             appender.busy = False
         return True
 
-    cdef Share _share_of(self, OpenPartition slot, RecordBatchBuilder builder):
-        cdef object found
-        cdef Share share
+    cdef Share _new_share(self, OpenPartition slot, RecordBatchBuilder builder):
+        cdef Share share = Share(builder.result)
         while len(self._latest) <= slot.partition:
             self._latest.append(None)
-        found = self._latest[slot.partition]
-        if found is not None and (<Share>found).home is builder.result:
-            return <Share>found
-        share = self._latest[slot.partition] = Share(builder.result)
+        self._latest[slot.partition] = share
         self.shares.append(share)
         return share

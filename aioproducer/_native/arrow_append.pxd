@@ -2,7 +2,7 @@
 
 from libc.stdint cimport int64_t
 
-from aioproducer._native.append cimport RecordAppender, TopicInfo
+from aioproducer._native.append cimport TopicInfo
 from aioproducer._native.append_many cimport BulkAppend
 from aioproducer._native.arrow_columns cimport ArrowRows
 from aioproducer._native.record_bytes cimport RecordBytes
@@ -15,4 +15,5 @@ cdef class ArrowAppend(BulkAppend):
     cdef bint _has_row(self) except -1
     cdef tuple _row(self)
     cdef bint _append_stretch(self, TopicInfo slots) except -1
-    cdef bint _read_row(self, RecordAppender appender, RecordBytes* record, int64_t now) except -1
+    cdef bint _append_row(self, TopicInfo slots, const RecordBytes* record) except -1
+    cdef int _append_run(self, TopicInfo slots, int64_t end, int64_t now) except -1

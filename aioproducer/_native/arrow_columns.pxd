@@ -88,11 +88,13 @@ cdef inline Py_ssize_t bytes_at(const BytesColumn* column, int64_t row, const ch
 
 
 cdef inline int64_t small_integer_at(const IntegerColumn* column, int64_t row) noexcept nogil:
+    if column.is_signed:
+        if column.width == 4:
+            return (<const int32_t*>column.data)[row]
+        return (<const int16_t*>column.data)[row] if column.width == 2 else (<const int8_t*>column.data)[row]
     if column.width == 4:
-        return (<const int32_t*>column.data)[row] if column.is_signed else (<const uint32_t*>column.data)[row]
-    if column.width == 2:
-        return (<const int16_t*>column.data)[row] if column.is_signed else (<const uint16_t*>column.data)[row]
-    return (<const int8_t*>column.data)[row] if column.is_signed else (<const uint8_t*>column.data)[row]
+        return (<const uint32_t*>column.data)[row]
+    return (<const uint16_t*>column.data)[row] if column.width == 2 else (<const uint8_t*>column.data)[row]
 
 
 cdef inline int64_t integer_at(const IntegerColumn* column, int64_t row) noexcept nogil:
