@@ -7,7 +7,8 @@ A row that an append would refuse, or that must wait, is made into objects and g
 from libc.stdint cimport int64_t
 
 from aioproducer._native.append cimport (
-    BATCH_HEADER_SIZE, NO_HEADERS, OpenPartition, RecordAppender, RecordBatchBuilder, TopicInfo, room_for, write, write_record,
+    BATCH_HEADER_SIZE, NO_HEADERS, OpenPartition, RecordAppender, RecordBatchBuilder, TopicInfo, room_for, write,
+    write_record,
 )
 from aioproducer._native.append_many cimport BulkAppend, Share, extend, share_of
 from aioproducer._native.arrow_columns cimport (

@@ -127,7 +127,9 @@ def test_rows_of_columns_are_objects_again(given_table: RecordTable) -> None:
 def test_name_that_is_not_utf8_refuses_its_row() -> None:
     """As a header that is none does."""
     headers = damaged_headers()
-    table = RecordTable(pa.table({"value": [b"v"], "headers": headers.array}), [(b"v", None, None, None, *headers.rows)])
+    table = RecordTable(
+        pa.table({"value": [b"v"], "headers": headers.array}), [(b"v", None, None, None, *headers.rows)]
+    )
 
     expected, found = both(table, {})
 
@@ -143,7 +145,9 @@ def test_position_is_the_calls_whatever_the_batches(rows: int) -> None:
         pa.record_batch({"value": [*values[start : start + 700]]}) for start in range(0, rows, 700)
     )
     refused = pa.table({"value": [bytes(300_000), b"last"]})
-    objects: list[tuple[object, ...]] = [(value, None, None, None, None) for value in [*values, bytes(300_000), b"last"]]
+    objects: list[tuple[object, ...]] = [
+        (value, None, None, None, None) for value in [*values, bytes(300_000), b"last"]
+    ]
 
     expected, found = both(RecordTable(pa.concat_tables([table, refused]), objects), {})
 
