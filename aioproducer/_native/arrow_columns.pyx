@@ -13,6 +13,7 @@ from libc.string cimport strchr, strcmp, strncmp
 cdef int64_t MOST_ROWS = <int64_t>1 << 60    # an offset and a length can be added
 
 cdef struct Source:                          # a column, or a part of one
+    const char* part                         # of a record
     const ArrowSchema* schema
     const ArrowArray* array
     int64_t first                            # row of the array
@@ -25,11 +26,11 @@ cdef class ArrowRows:
         value, key, partition, timestamp, headers = columns
         self._owners = columns
         self.length = length
-        open_bytes(&self.value, source_of(value, length))
-        open_bytes(&self.key, source_of(key, length))
-        open_integers(&self.partition, source_of(partition, length))
-        open_integers(&self.timestamp, source_of(timestamp, length))
-        open_headers(&self.headers, source_of(headers, length))
+        open_bytes(&self.value, source_of("value", value, length))
+        open_bytes(&self.key, source_of("key", key, length))
+        open_integers(&self.partition, source_of("partition", partition, length))
+        open_integers(&self.timestamp, source_of("timestamp", timestamp, length))
+        open_headers(&self.headers, source_of("headers", headers, length))
 
     def __len__(self):
         return self.length
@@ -100,28 +101,33 @@ cdef bint is_utf8(const char* data, Py_ssize_t size) except -1:
 
 # Opening columns
 
-cdef Source source_of(column, int64_t length) except *:
+cdef Source source_of(const char* part, column, int64_t length) except *:
     """The column that two capsules hold; None is no column, and every row null."""
     cdef Source source
+    source.part, source.schema, source.array, source.first, source.length = part, NULL, NULL, 0, length
     if column is None:
-        source.schema, source.array, source.first, source.length = NULL, NULL, 0, length
         return source
     schema, array = column
     source.schema = <const ArrowSchema*>PyCapsule_GetPointer(schema, "arrow_schema")
     source.array = <const ArrowArray*>PyCapsule_GetPointer(array, "arrow_array")
     if source.array.length != length:
-        raise ValueError(f"a column of the batch has {source.array.length} rows, not {length}")
-    return part_of(source.schema, source.array, 0, length)
+        raise ValueError(f"{described(source)} has {source.array.length} rows, not {length}")
+    return rows_of(source, source.schema, source.array, 0, length)
 
 
-cdef Source part_of(const ArrowSchema* schema, const ArrowArray* array, int64_t first, int64_t length) except *:
-    """Rows of a column; the part of a parent's rows if it is a child."""
-    cdef Source source
+cdef str described(Source source):
+    return f"the column for {source.part.decode()}"
+
+
+cdef Source rows_of(
+    Source source, const ArrowSchema* schema, const ArrowArray* array, int64_t first, int64_t length
+) except *:
+    """Some rows of a column, or of its child."""
     if schema == NULL or array == NULL or array.release == NULL:
-        raise ValueError("a column of the batch was released")
+        raise ValueError(f"{described(source)} was released")
     if not (0 <= array.offset <= MOST_ROWS and 0 <= array.length <= MOST_ROWS and first + length <= array.length):
         raise ValueError(
-            f"a column of the batch has {array.length} rows from {array.offset}; {length} are needed from {first}"
+            f"{described(source)} has {array.length} rows from {array.offset}; {length} are needed from {first}"
         )
     source.schema, source.array, source.first, source.length = schema, array, array.offset + first, length
     return source
@@ -130,8 +136,8 @@ cdef Source part_of(const ArrowSchema* schema, const ArrowArray* array, int64_t 
 cdef int check_parts(Source source, int64_t buffers, int64_t children) except -1:
     if source.array.n_buffers != buffers or source.array.n_children != children or source.schema.n_children != children:
         raise ValueError(
-            f"a column of Arrow's format {source.schema.format.decode()!r} has {source.array.n_buffers} buffers "
-            f"and {source.array.n_children} children, not {buffers} and {children}"
+            f"{described(source)}, of Arrow's format {source.schema.format.decode()!r}, has {source.array.n_buffers} "
+            f"buffers and {source.array.n_children} children, not {buffers} and {children}"
         )
     return 0
 
@@ -158,7 +164,7 @@ cdef int64_t open_offsets(Offsets* offsets, Source source, bint is_wide) except 
     if source.length == 0:
         return 0
     if source.array.buffers[1] == NULL:
-        raise ValueError("a column of the batch has no offsets")
+        raise ValueError(f"{described(source)} has no offsets")
     if is_wide:
         wide = <const int64_t*>source.array.buffers[1] + source.first
         is_backwards = wide[0] < 0
@@ -170,7 +176,7 @@ cdef int64_t open_offsets(Offsets* offsets, Source source, bint is_wide) except 
         for row in range(source.length):
             is_backwards |= narrow[row + 1] < narrow[row]
     if is_backwards:
-        raise ValueError("a column of the batch has offsets that are negative or run backwards")
+        raise ValueError(f"{described(source)} has offsets that are negative or run backwards")
     offsets.narrow, offsets.wide = narrow, wide
     return offset_at(offsets, source.length)
 
@@ -182,13 +188,13 @@ cdef int open_bytes(BytesColumn* column, Source source) except -1:
         return 0
     kind = source.schema.format
     if kind[0] == 0 or strchr("zuZU", kind[0]) == NULL or kind[1] != 0:
-        raise TypeError(f"a column of Arrow's format {kind.decode()!r} is not bytes")
+        raise TypeError(f"{described(source)} is of Arrow's format {kind.decode()!r}, not bytes")
     check_parts(source, 3, 0)
     open_validity(&column.validity, source)
     column.is_text = kind[0] == c"u" or kind[0] == c"U"
     column.data = <const char*>source.array.buffers[2]
     if open_offsets(&column.offsets, source, kind[0] == c"Z" or kind[0] == c"U") and column.data == NULL:
-        raise ValueError("a column of the batch has no bytes")
+        raise ValueError(f"{described(source)} has no bytes")
     if column.data == NULL:
         column.data = ""
     return 0
@@ -210,14 +216,14 @@ cdef int open_integers(IntegerColumn* column, Source source) except -1:
     else:
         found = strchr(kinds, kind[0])
         if kind[0] == 0 or found == NULL or kind[1] != 0:
-            raise TypeError(f"a column of Arrow's format {kind.decode()!r} is not integers")
+            raise TypeError(f"{described(source)} is of Arrow's format {kind.decode()!r}, not integers")
         column.width = 1 << ((found - kinds) >> 1)
         column.is_signed = kind[0] >= c"a"
     check_parts(source, 2, 0)
     open_validity(&column.validity, source)
     if source.length:
         if source.array.buffers[1] == NULL:
-            raise ValueError("a column of the batch has no numbers")
+            raise ValueError(f"{described(source)} has no numbers")
         column.data = <const char*>source.array.buffers[1] + source.first * column.width
     return 0
 
@@ -231,15 +237,15 @@ cdef int open_headers(HeadersColumn* column, Source source) except -1:
         return 0
     kind = source.schema.format
     if strcmp(kind, "+l") != 0 and strcmp(kind, "+L") != 0 and strcmp(kind, "+m") != 0:
-        raise TypeError(f"a column of Arrow's format {kind.decode()!r} is not lists")
+        raise TypeError(f"{described(source)} is of Arrow's format {kind.decode()!r}, not lists")
     check_parts(source, 2, 1)
     open_validity(&column.validity, source)
     end = open_offsets(&column.offsets, source, kind[1] == c"L")
-    pairs = part_of(source.schema.children[0], source.array.children[0], 0, end)
+    pairs = rows_of(source, source.schema.children[0], source.array.children[0], 0, end)
     if strcmp(pairs.schema.format, "+s") != 0:
-        raise TypeError(f"lists of Arrow's format {pairs.schema.format.decode()!r} are not headers")
+        raise TypeError(f"{described(source)} has lists of Arrow's format {pairs.schema.format.decode()!r}, not of pairs")
     check_parts(pairs, 1, 2)
     open_validity(&column.pairs, pairs)
-    open_bytes(&column.names, part_of(pairs.schema.children[0], pairs.array.children[0], pairs.first, end))
-    open_bytes(&column.values, part_of(pairs.schema.children[1], pairs.array.children[1], pairs.first, end))
+    open_bytes(&column.names, rows_of(pairs, pairs.schema.children[0], pairs.array.children[0], pairs.first, end))
+    open_bytes(&column.values, rows_of(pairs, pairs.schema.children[1], pairs.array.children[1], pairs.first, end))
     return 0

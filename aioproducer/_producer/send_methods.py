@@ -201,8 +201,8 @@ class SendMethods(EnqueueMethod):
 
         Args:
             topic: of all records.
-            batch: a pyarrow `RecordBatch`, `Table` or `RecordBatchReader`, or what exports itself as Arrow (polars,
-                pandas, DuckDB). Read once, on the event loop, as room comes.
+            batch: a pyarrow `RecordBatch`, `Table` or `RecordBatchReader`, or anything with Arrow's PyCapsule
+                interface (polars, pandas, DuckDB, arro3, nanoarrow). Read once, on the event loop, as room comes.
             value: name of the column; None is the one named `value`, which must be there then.
             key: name of the column; None is the one named `key`, if there is one. So with all that follow:
             partition: integers.
@@ -210,7 +210,8 @@ class SendMethods(EnqueueMethod):
             headers: lists of (name, value) structs, or maps.
 
         Raises:
-            TypeError, ValueError: the batch, or a column by its name and type; nothing was given.
+            TypeError, ValueError: the batch, or a column by its name and type; nothing was given, but for the batches of
+                a table or stream that stand before a damaged one.
             ModuleNotFoundError: pyarrow is not installed.
             MetadataTimeoutError, IllegalStateError: as `send_many`.
         """

@@ -121,7 +121,7 @@ def test_column_that_is_damaged_is_refused(part: str, column: ForeignColumn, tex
 )
 def test_column_of_another_type_is_refused(part: str, column: ForeignColumn) -> None:
     """`_producer/arrow.py` converts it first, or refuses it."""
-    with pytest.raises(TypeError, match=r"Arrow's format '.*' (is|are) not "):
+    with pytest.raises(TypeError, match=r"the column for .* of Arrow's format '.*', not "):
         opened(part, column)
 
 
