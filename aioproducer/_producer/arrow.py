@@ -14,7 +14,7 @@ never a second time in memory. It is imported here alone, when it is needed.
 from __future__ import annotations
 
 import importlib
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from aioproducer._native.arrow_columns import ArrowRows
@@ -61,49 +61,26 @@ class ArrowRecords:
     """
 
     def __init__(self, data: object, names: ColumnNames) -> None:
-        self._arrow = _pyarrow()
-        self._schema, self._batches = _opened(self._arrow, data)
-        finders: dict[str, Callable[[ModuleType, pa.DataType], Converter | None]] = {
-            "value": _bytes_converter,
-            "key": _bytes_converter,
-            "partition": _integer_converter,
-            "timestamp": _timestamp_converter,
-            "headers": _headers_converter,
-        }
-        self._columns = [
-            self._column(part, name, finders[part]) for part, name in zip(ColumnNames._fields, names, strict=True)
-        ]
+        arrow = _pyarrow()
+        schema, self._batches = _opened(arrow, data)
+        for part, name in zip(ColumnNames._fields, names, strict=True):
+            if name is not None and not isinstance(name, str):
+                raise TypeError(f"{part} must be the name of a column, got {type(name).__name__}")
+        self._columns = _columns_of(schema, names)
         self._converts = any(column is not None and column[1] is not _as_it_is for column in self._columns)
-
-    def _column(
-        self, part: str, name: str | None, find: Callable[[ModuleType, pa.DataType], Converter | None]
-    ) -> tuple[int, Converter] | None:
-        column = part if name is None else name
-        if not isinstance(column, str):
-            raise TypeError(f"{part} must be the name of a column, got {type(column).__name__}")
-        positions = self._schema.get_all_field_indices(column)
-        if not positions and name is None and part != "value":
-            return None
-        if len(positions) != 1:
-            count = f"{len(positions)} columns" if positions else "no column"
-            raise ValueError(f"the batch has {count} {column!r} for {part}; its columns are {self._schema.names}")
-        kind = self._schema.field(positions[0]).type
-        converter = find(self._arrow, kind)
-        if converter is None:
-            raise TypeError(f"column {column!r} is of type {kind}; {_ALLOWED[part]}")
-        return positions[0], converter
 
     def __iter__(self) -> Iterator[ArrowRows]:
         """Read the rows in order, as many at a time as there are in a batch, once."""
         for batch in self._batches:
-            step = CONVERTED_ROWS if self._converts else max(batch.num_rows, 1)
-            for start in range(0, batch.num_rows, step):
-                window = batch.slice(start, step)
-                yield ArrowRows(window.num_rows, *(_exported(window, column) for column in self._columns))
+            for window in _windows(batch) if self._converts else [batch]:
+                yield ArrowRows(window.num_rows, *[_exported(window, column) for column in self._columns])
 
 
 Converter: TypeAlias = "Callable[[pa.Array], pa.Array]"
 """Turns a column into one of a type that is read natively."""
+
+Column: TypeAlias = "tuple[int, Converter] | None"
+"""Where a column is, and what makes it readable; None is no column."""
 
 _ALLOWED: Final = {
     "value": "value must be binary or string",
@@ -114,7 +91,46 @@ _ALLOWED: Final = {
 }
 
 
-def _exported(window: pa.RecordBatch, column: tuple[int, Converter] | None) -> Capsules | None:
+@lru_cache(maxsize=64)  # the batches of a stream that comes from Spark are calls of their own
+def _columns_of(schema: pa.Schema, names: ColumnNames) -> list[Column]:
+    arrow = _pyarrow()
+    finders: dict[str, Callable[[ModuleType, pa.DataType], Converter | None]] = {
+        "value": _bytes_converter,
+        "key": _bytes_converter,
+        "partition": _integer_converter,
+        "timestamp": _timestamp_converter,
+        "headers": _headers_converter,
+    }
+    columns: list[Column] = []
+    for part, name in zip(ColumnNames._fields, names, strict=True):
+        position = _position_of(schema, part, name)
+        if position is None:
+            columns.append(None)
+            continue
+        field = schema.field(position)
+        converter = finders[part](arrow, field.type)
+        if converter is None:
+            raise TypeError(f"column {field.name!r} is of type {field.type}; {_ALLOWED[part]}")
+        columns.append((position, converter))
+    return columns
+
+
+def _position_of(schema: pa.Schema, part: str, name: str | None) -> int | None:
+    column = part if name is None else name
+    positions: list[int] = schema.get_all_field_indices(column)
+    if not positions and name is None and part != "value":
+        return None
+    if len(positions) != 1:
+        count = f"{len(positions)} columns" if positions else "no column"
+        raise ValueError(f"the batch has {count} {column!r} for {part}; its columns are {schema.names}")
+    return positions[0]
+
+
+def _windows(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    return (batch.slice(start, CONVERTED_ROWS) for start in range(0, batch.num_rows, CONVERTED_ROWS))
+
+
+def _exported(window: pa.RecordBatch, column: Column) -> Capsules | None:
     if column is None:
         return None
     position, convert = column
@@ -133,6 +149,8 @@ def _pyarrow() -> ModuleType:
 
 
 def _opened(arrow: ModuleType, data: object) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+    if isinstance(data, (arrow.RecordBatch, arrow.Table)):
+        return data.schema, iter([data] if isinstance(data, arrow.RecordBatch) else data.to_batches())
     try:
         if hasattr(data, "__arrow_c_stream__"):
             reader = arrow.RecordBatchReader.from_stream(data)
@@ -157,19 +175,18 @@ def _as_it_is(column: pa.Array) -> pa.Array:
 
 def _bytes_converter(arrow: ModuleType, kind: pa.DataType) -> Converter | None:
     types = arrow.types
+    if types.is_binary(kind) or types.is_large_binary(kind) or _is_plain_text(arrow, kind) or types.is_null(kind):
+        return _as_it_is
     if types.is_dictionary(kind):
         convert = _bytes_converter(arrow, kind.value_type)
         return None if convert is None else partial(_decoded, arrow, convert)
     if _is_view(arrow, kind, "string") or _is_view(arrow, kind, "binary"):
         return partial(_without_views, arrow)
-    if types.is_fixed_size_binary(kind):
-        return lambda column: column.cast(arrow.binary())
-    is_bytes = types.is_binary(kind) or types.is_large_binary(kind) or _is_plain_text(arrow, kind)
-    return _as_it_is if is_bytes or types.is_null(kind) else None
+    return partial(_as_binary, arrow) if types.is_fixed_size_binary(kind) else None
 
 
 def _decoded(arrow: ModuleType, convert: Converter, column: pa.DictionaryArray) -> pa.Array:
-    dictionary = _as_bytes(arrow, convert(column.dictionary))
+    dictionary = _as_binary(arrow, convert(column.dictionary))
     dictionary.validate(full=True)
     # safe: the indices are checked
     return arrow.DictionaryArray.from_arrays(column.indices, dictionary, safe=True).dictionary_decode()
@@ -183,11 +200,10 @@ def _without_views(arrow: ModuleType, column: pa.Array) -> pa.Array:
     return views.cast(arrow.large_binary())
 
 
-def _as_bytes(arrow: ModuleType, column: pa.Array) -> pa.Array:
-    """A column of text as bytes: nothing has to be UTF-8 then."""
-    if arrow.types.is_string(column.type):
-        return column.cast(arrow.binary())
-    return column.cast(arrow.large_binary()) if arrow.types.is_large_string(column.type) else column
+def _as_binary(arrow: ModuleType, column: pa.Array) -> pa.Array:
+    """A column as bytes: text need not be UTF-8 then."""
+    is_large = arrow.types.is_large_string(column.type) or arrow.types.is_large_binary(column.type)
+    return column.cast(arrow.large_binary() if is_large else arrow.binary())
 
 
 def _integer_converter(arrow: ModuleType, kind: pa.DataType) -> Converter | None:

@@ -210,8 +210,8 @@ class SendMethods(EnqueueMethod):
             headers: lists of (name, value) structs, or maps.
 
         Raises:
-            TypeError, ValueError: the batch, or a column by its name and type; nothing was given, but for the batches of
-                a table or stream that stand before a damaged one.
+            TypeError, ValueError: the batch, or a column by its name and type; nothing was given, but for the batches
+                of a table or stream that stand before a damaged one.
             ModuleNotFoundError: pyarrow is not installed.
             MetadataTimeoutError, IllegalStateError: as `send_many`.
         """

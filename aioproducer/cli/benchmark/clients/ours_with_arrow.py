@@ -11,8 +11,8 @@ from aioproducer import Producer, ProducerOptions
 from aioproducer.cli.benchmark.clients.ours import configuration
 from aioproducer.cli.benchmark.job import Job, Outcome, Stopwatch, as_text
 
-ROWS = 7_000
-"""Rows of a call. They fit into one batch of `ROOMY`."""
+ROWS = 10_000
+"""Rows of a call, as Spark gives them. They fit into the open batches of two partitions with `ROOMY`."""
 
 ROOMY: ProducerOptions = {"batch_size": 1_048_576, "linger_ms": 60_000, "max_request_size": 8_388_608}
 """Nothing is sent while rows are appended."""
