@@ -53,7 +53,7 @@ async def arrow(bench: Bench) -> ScenarioReport:
 def _job(bench: Bench, work: str, batch_size: int | None) -> Job:
     return Job(
         work=work,
-        partitions=64 if "append" in work else 4,  # no batch gets full where appending alone is measured
+        partitions=64 if work.endswith(("append_lists", "append_batches")) else 4,  # so that no batch gets full
         records=bench.sizes.hook_records,
         warmup_records=bench.sizes.warmup_records,
         batch_size=batch_size,
