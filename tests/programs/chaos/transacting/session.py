@@ -53,7 +53,7 @@ class Session:
         self._starts: Counter[str] = Counter()
 
     async def run(self, seconds: float) -> Verdict:
-        """Fight, let everybody end, and check."""
+        """Make faults, let all processes end, and check."""
         for number, (topic, partitions) in enumerate(TOPICS.items()):
             await self._arena.make_topic(number, Topic(name=topic, idempotent=True), partitions)
         await self._arena.wait_until_healed()
