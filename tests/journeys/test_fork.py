@@ -1,4 +1,4 @@
-"""A producer carried through a fork: the child is told at every call, and touches nothing of the parent's."""
+"""A producer after a fork: every call in the child raises, and touches nothing of the parent's."""
 
 import asyncio
 import os
