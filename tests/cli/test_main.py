@@ -76,7 +76,7 @@ def test_full_standard_error_changes_no_exit_code(arguments: list[str]) -> None:
     assert ended.returncode == 2
 
 
-@pytest.mark.parametrize("command", ["produce", "tail", "bench"])
+@pytest.mark.parametrize("command", ["produce", "tail"])
 def test_brokers_are_named_by_one_option(command: str) -> None:
     """Of one spelling; those of `txn` share a definition."""
     options = [option.opts for option in get_command(command_line([command])).commands[command].params]
