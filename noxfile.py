@@ -234,16 +234,20 @@ def docs(session: nox.Session) -> None:
 
 @nox.session
 def build(session: nox.Session) -> None:
-    """Build the sdist, the wheel from it, and import that wheel outside the tree."""
+    """Build the sdist and the wheel from it, and use that wheel outside the tree, bare and with its extras."""
     install(session, group="build", package=False)
     shutil.rmtree(ROOT / "dist", ignore_errors=True)
     session.run("python", "-m", "build", "--outdir", "dist", silent=True)
     (wheel,) = (ROOT / "dist").glob("*.whl")
     session.run("check-wheel-contents", str(wheel))
-    session.install("-q", "--force-reinstall", f"{wheel}[cli]")
-    with session.chdir(session.create_tmp()):
-        session.run("python", "-c", "import aioproducer; print(aioproducer.__file__)")
-        session.run("aioproducer", "--help", silent=True)
+    bare = Path(session.create_tmp(), "bare")
+    session.run("python", "-m", "venv", "--clear", str(bare))
+    python = str(bare / "bin" / "python")
+    session.run(python, "-m", "pip", "install", "-q", str(wheel), external=True, env=PIP)
+    session.run(python, "-P", "-c", "import aioproducer; print(aioproducer.__file__)", external=True)
+    session.run(python, "-m", "pip", "install", "-q", f"{wheel}[cli]", external=True, env=PIP)
+    session.run(python, "-P", ".ci/check_wheel.py", external=True)
+    session.run(str(bare / "bin" / "aioproducer"), "--help", external=True, silent=True)
 
 
 # ------------------------------------------------------------------------------------------ how they do it
