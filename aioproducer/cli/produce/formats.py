@@ -1,4 +1,4 @@
-"""What a line of input becomes: the key and value of a record, or a complaint that says what is wrong with it."""
+"""Makes key and value of a record from a line of input."""
 
 import csv
 import json
@@ -11,14 +11,14 @@ from typing import Final, NamedTuple, NoReturn, Protocol, TypeAlias
 UTF8_MARK: Final = "\ufeff"
 UTF16_MARKS: Final = (b"\xff\xfe", b"\xfe\xff")
 OPEN_QUOTE: Final = "unexpected end of data"
-"""What `csv` says, in its strict mode, of a text that ends within quotes."""
+"""The message of `csv` in strict mode for a text that ends within quotes."""
 
 Json: TypeAlias = "Mapping[str, Json] | Sequence[Json] | str | bool | None"
-"""A decoded line; numbers stay the text they were, so that a key has every digit."""
+"""A decoded line; numbers stay text, so that a key keeps every digit."""
 
 
 class Format(StrEnum):
-    """How the input is written."""
+    """Format of the input."""
 
     LINES = "lines"
     JSONL = "jsonl"
@@ -26,28 +26,27 @@ class Format(StrEnum):
 
 
 class Content(NamedTuple):
-    """Of one record."""
+    """Value and key of one record."""
 
     value: bytes
     key: bytes | None
 
 
 class BadLineError(Exception):
-    """A line that is no record.
+    """A line is invalid.
 
     Args:
-        reason: what is wrong, in words that other lines share.
-        detail: of this line; empty when the reason says it all.
+        reason: a description that similar lines share.
+        detail: about this line; may be empty.
     """
 
     def __init__(self, reason: str, detail: str = "") -> None:
-        """Join the two as the message."""
         super().__init__(f"{reason}: {detail}" if detail else reason)
         self.reason = reason
 
 
 class NoKeyFieldError(BadLineError):
-    """The header of a CSV file does not have the field named as key: this is asked wrongly, not a bad line."""
+    """The header of a CSV file lacks the field of --key, which is a usage error."""
 
 
 class LineFormat(Protocol):
@@ -55,17 +54,17 @@ class LineFormat(Protocol):
 
     @property
     def is_open(self) -> bool:
-        """Whether the record of the last line goes on in the next."""
+        """Whether the record of the last line continues in the next."""
 
     @property
     def needs_header(self) -> bool:
-        """Whether a line is still to come without which no other can be read."""
+        """Whether the header is still to come."""
 
     def read(self, line: bytes) -> Content | None:
-        """Return the record that ends with this line; `None`: none does.
+        """Return the record that ends with this line, or None.
 
         Raises:
-            BadLineError: the line, with those before it that it goes on from, is no record.
+            BadLineError: the line, or the record that it continues, is invalid.
         """
 
     def finish(self) -> None:
@@ -77,10 +76,10 @@ class LineFormat(Protocol):
 
 
 def line_format(kind: Format, *, key: str | None, max_record_bytes: int) -> LineFormat:
-    """The reader for one input.
+    """Return the reader for one input.
 
     Args:
-        kind: how it is written.
+        kind: of the input.
         key: the field that becomes the record's key.
         max_record_bytes: the longest record of several lines.
     """
@@ -94,7 +93,7 @@ def line_format(kind: Format, *, key: str | None, max_record_bytes: int) -> Line
 
 
 class PlainLines:
-    """Each line is a value, byte for byte but for its line end; an empty line is an empty value."""
+    """Each line without its end is a value; an empty line is an empty value."""
 
     is_open = needs_header = False
 
@@ -103,15 +102,15 @@ class PlainLines:
         return Content(line.removesuffix(b"\r"), None)
 
     def finish(self) -> None:
-        """Nothing is left."""
+        """Do nothing."""
 
 
 class JsonLines:
-    """Each line is a JSON text and becomes the value as it is written; blank lines are passed over.
+    """Each line is JSON and becomes the value unchanged; blank lines are skipped.
 
     Args:
-        key: a field of the object, or a path of fields with dots between where there is no field of that very name;
-            a string is taken without its quotes, a number or bool as it is written, null is no key.
+        key: a field of the object, or else a path of fields with dots between;
+            a string is used without quotes, a number or bool as written, null means no key.
     """
 
     is_open = needs_header = False
@@ -122,10 +121,10 @@ class JsonLines:
         self._decode = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=_refuse_constant).decode
 
     def read(self, line: bytes) -> Content | None:
-        """Check the line, and take the key out of it.
+        """Check the line, and find its key.
 
         Raises:
-            BadLineError: it is no JSON, or has no such key.
+            BadLineError: it is not JSON, or lacks the key.
         """
         text = _text(line, is_first=self._is_first).removesuffix("\r")
         self._is_first = False
@@ -140,17 +139,17 @@ class JsonLines:
         return Content(text.encode(), None if self._key is None else _json_key(decoded, self._key))
 
     def finish(self) -> None:
-        """Nothing is left."""
+        """Do nothing."""
 
 
 class CsvRows:
-    """The first row names the fields; each other becomes a JSON object of strings. Blank lines are passed over.
+    """The first row names the fields; each other row becomes a JSON object of strings. Blank lines are skipped.
 
-    Quoted fields may hold line ends. An empty cell is no key.
+    Quoted fields may contain line ends. An empty cell means no key.
 
     Args:
         key: the name of a field.
-        max_record_bytes: the longest row of several lines; an open quote would otherwise take in the whole file.
+        max_record_bytes: the longest row; otherwise an open quote would read the whole file.
     """
 
     def __init__(self, key: str | None, max_record_bytes: int) -> None:
@@ -167,19 +166,19 @@ class CsvRows:
 
     @property
     def is_open(self) -> bool:
-        """Whether a quoted field goes on in the next line."""
+        """Whether a quoted field continues in the next line."""
         return bool(self._lines)
 
     @property
     def needs_header(self) -> bool:
-        """Whether the names of the fields are still to come."""
+        """Whether the header is still to come."""
         return not self._fields
 
     def read(self, line: bytes) -> Content | None:
         """Return the object of the row that ends here.
 
         Raises:
-            BadLineError: the row, or the header, is no use.
+            BadLineError: the row or the header is invalid.
         """
         row = self._row_that_ends_with(line)
         if not row:
@@ -201,7 +200,7 @@ class CsvRows:
         return row
 
     def _decode(self, line: bytes) -> str:
-        """The line as text; one that is not UTF-8 spoils its row, whose end is still told by the quotes."""
+        """Return the line as text; one that is not UTF-8 makes its row invalid, whose end the quotes still show."""
         if not self._lines:
             self._unreadable = None
         try:
@@ -211,7 +210,7 @@ class CsvRows:
             return line.decode(errors="replace")
 
     def finish(self) -> None:
-        """Complain of a quoted field without an end."""
+        """Refuse a quoted field without an end."""
         if self._lines:
             self._refuse_open_quote()
 
@@ -259,12 +258,12 @@ class CsvRows:
 
 
 def _row(text: str) -> Sequence[str]:
-    """The fields of one row; none when it is blank."""
+    """Return the fields of one row; none if it is blank."""
     return next(csv.reader([text], strict=True), ())
 
 
 def _ends_in_quotes(text: str) -> bool:
-    """Whether a row that begins with this text goes on in the next line."""
+    """Return whether a row that begins with this text continues in the next line."""
     try:
         _row(text)
     except csv.Error as error:
@@ -281,7 +280,7 @@ def _key_index(fields: Sequence[str], key: str) -> int:
 
 
 def _text(line: bytes, *, is_first: bool, number: int = 1) -> str:
-    """The line, of that number in its row, as text; without a byte order mark at the beginning of the input.
+    """Return a line as text, without a byte order mark at the beginning of the input.
 
     Raises:
         BadLineError: it is not UTF-8.
@@ -312,10 +311,10 @@ def _json_key(decoded: Json, field: str) -> bytes | None:
 
 
 def _lookup(decoded: Json, field: str) -> Json:
-    """The field of that very name, or at that path.
+    """Return the field with that name, or at that path.
 
     Raises:
-        BadLineError: there is none.
+        BadLineError: there is no such field.
     """
     if not isinstance(decoded, Mapping):
         raise BadLineError("not a JSON object, so it has no key field")

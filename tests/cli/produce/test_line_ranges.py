@@ -5,7 +5,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aioproducer.cli.producing.line_ranges import LineRanges
+from aioproducer.cli.produce.report import LineRanges
 
 
 @given(st.permutations(range(1, 15)), st.integers(0, 14))
@@ -18,7 +18,7 @@ def test_neighbours_become_one_range(order: list[int], count: int) -> None:
     kept = list(ranges)
     assert [line for first, last in kept for line in range(first, last + 1)] == sorted(order[:count])
     assert all(last + 1 < first for (_, last), (first, _) in pairwise(kept))
-    assert (ranges.count, ranges.left_out) == (count, 0)
+    assert ranges.count == count
 
 
 def test_highest_are_left_out_and_counted() -> None:
@@ -28,4 +28,4 @@ def test_highest_are_left_out_and_counted() -> None:
         ranges.add(first, first + 1)
 
     assert list(ranges) == [(1, 2), (5, 6)]
-    assert (ranges.count, ranges.left_out) == (6, 2)
+    assert ranges.count == 6

@@ -12,15 +12,13 @@ import structlog
 import typer
 
 from aioproducer.cli.argument_text import text_of
-from aioproducer.cli.producing.feed import FeedSettings
-from aioproducer.cli.producing.formats import Format
-from aioproducer.cli.producing.inputs import find_inputs
-from aioproducer.cli.producing.output import Output
-from aioproducer.cli.producing.report import TransactionResult
-from aioproducer.cli.producing.run import Run
-from aioproducer.cli.producing.tally import Tally
-from aioproducer.cli.producing.whole_input import LONGEST_TRANSACTION_MS
-from aioproducer.cli.running import usage_error
+from aioproducer.cli.produce.feed import FeedSettings
+from aioproducer.cli.produce.formats import Format
+from aioproducer.cli.produce.read import find_inputs
+from aioproducer.cli.produce.report import RunResult, Tally, summary
+from aioproducer.cli.produce.run import LONGEST_TRANSACTION_MS, Run
+from aioproducer.cli.running import loop_factory, usage_error
+from aioproducer.cli.standard_streams import tell
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import ConfigurationError
 from aioproducer.records import MAX_PARTITION, check_topic_name
@@ -29,12 +27,12 @@ _SETUP_TIMEOUT = "socket.connection.setup.timeout"
 
 DEFAULT_PROPERTIES: Mapping[str, str] = {
     "client.id": "aioproducer-produce",
-    "max.block.ms": "10000",  # a wrong address or topic is known after ten seconds, not after a minute
-    f"{_SETUP_TIMEOUT}.ms": "4000",  # and by then why there is no answer
+    "max.block.ms": "10000",  # a wrong address or topic is reported after ten seconds, not after a minute
+    f"{_SETUP_TIMEOUT}.ms": "4000",  # so that the reason is known by then
 }
 
 OWN_OPTIONS: Mapping[str, str] = {"bootstrap.servers": "--bootstrap-server", "transactional.id": "--transactional-id"}
-"""Property -> the option of this command that takes its place."""
+"""Property -> the option of this command that replaces it."""
 
 
 def produce(
@@ -101,9 +99,6 @@ def produce(
             "without it the first one ends the run, and the lines before it are delivered.",
         ),
     ] = False,
-    report_to: Annotated[
-        str | None, typer.Option("--report", metavar="FILE", help="Write a report as JSON; - is standard output.")
-    ] = None,
     drain_timeout: Annotated[
         float, typer.Option(metavar="SECONDS", help="After Ctrl-C, how long what was accepted may take.")
     ] = 10.0,
@@ -115,7 +110,6 @@ def produce(
 
     Exit code 0: everything was delivered.
     1: some lines were not; it says which, and why. With --transactional then none was.
-    Also if only the report could not be written.
     2: invalid usage; nothing was sent.
     130, 143, 129: after Ctrl-C, SIGTERM or SIGHUP; what was accepted is delivered first (--transactional: aborted).
     A second one ends at once.
@@ -134,9 +128,6 @@ def produce(
         is_one_transaction=transactional,
     )
     problems += _contradictions(settings, drain_timeout)
-    output = Output(report_to)
-    if (clash := output.problem(inputs)) is not None:
-        problems.append(clash)
     given = _properties(properties or [], problems)
     defaults = DEFAULT_PROPERTIES
     if transactional:
@@ -148,17 +139,14 @@ def produce(
     if config is None or problems:
         usage_error(problems)
     _show_logs(verbose=verbose)
-    try:
-        # Nothing else belongs in this `try`: exit code 2 promises that nothing was sent.
-        output.open()
-    except OSError as error:
-        usage_error(f"--report {report_to}: {error.strerror or error}")
-    ending, tally = _run(config, settings, drain_timeout)
-    sys.exit(output.write(ending, tally))
+    result, tally = _run(config, settings, drain_timeout)
+    for line in summary(result, tally):
+        tell(f"aioproducer: {line}")
+    sys.exit(result.exit_code)
 
 
 def _transaction_properties(transactional_id: str) -> dict[str, str]:
-    """What a transaction around a whole input needs; a --property may ask for a shorter time."""
+    """Return the properties of a transaction around the input; a --property may shorten its time-out."""
     return {
         **DEFAULT_PROPERTIES,
         "transactional.id": transactional_id,
@@ -167,7 +155,7 @@ def _transaction_properties(transactional_id: str) -> dict[str, str]:
 
 
 def _text(name: str, argument: str | None, problems: list[str]) -> str | None:
-    """The argument as UTF-8; what is not becomes a problem."""
+    """Return the argument as UTF-8; anything else becomes a problem."""
     try:
         return None if argument is None else text_of(name, argument)
     except ValueError as error:
@@ -176,7 +164,7 @@ def _text(name: str, argument: str | None, problems: list[str]) -> str | None:
 
 
 def _properties(arguments: Sequence[str], problems: list[str]) -> dict[str, str]:
-    """What is given with --property; what has an option of its own, or is not UTF-8, becomes a problem."""
+    """Return the values of --property; those with an option of their own, or not UTF-8, become problems."""
     given = {}
     for name, value in _pairs("--property", arguments, problems):
         option = OWN_OPTIONS.get(name.replace("_", "."))
@@ -188,7 +176,7 @@ def _properties(arguments: Sequence[str], problems: list[str]) -> dict[str, str]
 
 
 def _pairs(option: str, arguments: Sequence[str], problems: list[str]) -> list[tuple[str, str]]:
-    """The NAME=VALUE arguments; those that are none become problems."""
+    """Return the NAME=VALUE arguments; others become problems."""
     pairs = []
     for argument in arguments:
         name, equals, value = argument.partition("=")
@@ -200,7 +188,7 @@ def _pairs(option: str, arguments: Sequence[str], problems: list[str]) -> list[t
 
 
 def _contradictions(settings: FeedSettings, drain_timeout_s: float) -> Iterator[str]:
-    """What cannot be, a line each."""
+    """Yield a line for each contradiction."""
     try:
         check_topic_name(settings.topic)
     except ValueError as error:
@@ -216,7 +204,7 @@ def _contradictions(settings: FeedSettings, drain_timeout_s: float) -> Iterator[
 def _config(
     bootstrap_server: str, given: Mapping[str, str], defaults: Mapping[str, str], problems: list[str]
 ) -> ProducerConfig | None:
-    """The configuration; what is wrong with it becomes a problem."""
+    """Return the configuration; an error in it becomes a problem."""
     spelled = {name.replace("_", "."): value for name, value in given.items()}
     left = {name: value for name, value in defaults.items() if name not in spelled}
     most, usual = spelled.get(f"{_SETUP_TIMEOUT}.max.ms", ""), DEFAULT_PROPERTIES[f"{_SETUP_TIMEOUT}.ms"]
@@ -230,21 +218,21 @@ def _config(
 
 
 def _show_logs(*, verbose: bool) -> None:
-    """Send the producer's log to standard error, or nowhere: the command itself says what went wrong."""
+    """Send the producer's log to standard error, or nowhere: the command reports errors itself."""
     structlog.configure(
         wrapper_class=structlog.make_filtering_bound_logger(logging.DEBUG if verbose else logging.CRITICAL),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
     )
 
 
-def _run(config: ProducerConfig, settings: FeedSettings, drain_timeout_s: float) -> tuple[TransactionResult, Tally]:
+def _run(config: ProducerConfig, settings: FeedSettings, drain_timeout_s: float) -> tuple[RunResult, Tally]:
     is_typed = any(source.path is None for source in settings.inputs) and sys.stdin.isatty()
     if is_typed:
         print("reading what you type; Ctrl-D on an empty line ends it", file=sys.stderr)
     has_progress = sys.stderr.isatty() and not is_typed
 
-    async def run() -> tuple[TransactionResult, Tally]:
+    async def run() -> tuple[RunResult, Tally]:
         this = Run(config, settings, drain_timeout_s=drain_timeout_s, has_progress=has_progress)
         return await this.to_end(), this.tally
 
-    return anyio.run(run, backend_options={"use_uvloop": sys.platform != "win32"})
+    return anyio.run(run, backend_options={"loop_factory": loop_factory()})

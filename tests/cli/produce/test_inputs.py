@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from aioproducer.cli.producing.inputs import CHUNK_BYTES, READ_AHEAD, Chunk, InputReadError, find_inputs, read_chunks
+from aioproducer.cli.produce.read import CHUNK_BYTES, READ_AHEAD, Chunk, InputReadError, find_inputs, read_chunks
 
 NOBODY = 65_534
 

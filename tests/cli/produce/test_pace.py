@@ -2,7 +2,7 @@
 
 import pytest
 
-from aioproducer.cli.producing.pace import MAX_CATCH_UP_S, Pace
+from aioproducer.cli.produce.feed import MAX_CATCH_UP_S, Pace
 
 
 def test_turns_are_evenly_spaced() -> None:

@@ -1,4 +1,4 @@
-"""From inputs to the producer: read, understand, hand over, and count what becomes of each line."""
+"""Reads the inputs, enqueues their records, and counts the result of each line."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from aioproducer._producer.producer import Producer
-from aioproducer.cli.producing.formats import (
+from aioproducer.cli.produce.formats import (
     BadLineError,
     Content,
     Format,
@@ -15,10 +15,8 @@ from aioproducer.cli.producing.formats import (
     NoKeyFieldError,
     line_format,
 )
-from aioproducer.cli.producing.inputs import Chunk, Input, read_chunks
-from aioproducer.cli.producing.line_splitter import LineSplitter
-from aioproducer.cli.producing.pace import Pace
-from aioproducer.cli.producing.tally import Tally
+from aioproducer.cli.produce.read import Chunk, Input, LineSplitter, read_chunks
+from aioproducer.cli.produce.report import Tally
 from aioproducer.errors import (
     BufferTimeoutError,
     InvalidRecordError,
@@ -28,19 +26,22 @@ from aioproducer.errors import (
 )
 from aioproducer.records import RecordMetadata
 
-MAX_UNDER_WAY = 100_000
-"""Records handed over and not answered; small records would otherwise fit the buffer by the million."""
+MAX_IN_FLIGHT = 100_000
+"""Limit of records in flight: the buffer would hold millions of small ones."""
 
-RECORDS_A_TURN = 256
-"""After so many the event loop gets a turn, also when nothing had to be waited for."""
+RECORDS_PER_TURN = 256
+"""Records between two yields to the event loop."""
 
 SINGLE_RECORD_ERRORS = (RecordTooLargeError, InvalidRecordError)
-"""The record is refused, not its topic or the whole connection: the next one may well go."""
+"""Errors of one record: the next one may succeed."""
+
+MAX_CATCH_UP_S = 0.1
+"""After a standstill, at most the records of this time are sent at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class FeedSettings:
-    """What is sent, and how."""
+    """The inputs, and how their records are sent."""
 
     topic: str
     inputs: Sequence[Input]
@@ -51,17 +52,38 @@ class FeedSettings:
     skip_bad_lines: bool = False
     records_per_s: float | None = None
     is_one_transaction: bool = False
-    """A record that the broker refuses then ends it all: there is no leaving it out any more."""
+    """Any record that the broker refuses then ends the run, since it cannot be left out."""
+
+
+class Pace:
+    """A steady rate.
+
+    Args:
+        records_per_s: above 0.
+        now: monotonic seconds, when the first record is due.
+    """
+
+    __slots__ = ("_interval_s", "_next_at")
+
+    def __init__(self, records_per_s: float, now: float) -> None:
+        self._interval_s = 1 / records_per_s
+        self._next_at = now
+
+    def next_delay_s(self, now: float) -> float:
+        """Schedule the next record; returns the seconds until it is due, 0 or less if it is."""
+        turn = max(self._next_at, now - MAX_CATCH_UP_S)
+        self._next_at = turn + self._interval_s
+        return turn - now
 
 
 class Feed:
-    """Hands the records of all inputs to a producer.
+    """Enqueues the records of all inputs.
 
     Args:
         producer: started.
-        settings: what is sent, and how.
-        tally: told of every line.
-        on_failure: called when a record failed and sending on makes no sense; `run` is then to be cancelled.
+        settings: the inputs, and how their records are sent.
+        tally: counts every line.
+        on_failure: called after a failed record that ends the run; must cancel `run`.
     """
 
     def __init__(
@@ -73,22 +95,22 @@ class Feed:
         self._on_failure = on_failure
         self._max_record_bytes = producer.config.max_request_size
         self._patience_s = producer.config.delivery_timeout_ms / 1000
-        self._room: asyncio.Future[None] | None = None  # set while the feed waits for answers
+        self._room: asyncio.Future[None] | None = None  # set while the feed waits for responses
         self._loop = asyncio.get_running_loop()
         self._pace = Pace(settings.records_per_s, self._loop.time()) if settings.records_per_s else None
         self._first: int | None = None  # the line on which an unfinished record begins
         self._withdrawn = 0
         self._has_sent = False
         self.bytes_read = 0
-        self.was_asked_wrongly = False
-        """Whether it ended at a --key that the first CSV header does not have; nothing was sent then."""
+        self.has_usage_error = False
+        """Whether the first CSV header lacks the field of --key; nothing was sent then."""
 
     async def run(self) -> None:
-        """Send everything; returns when the last record was handed over, or at the first line that is no record.
+        """Enqueue all records; returns after the last one, or at the first invalid line.
 
         Raises:
             InputReadError: an input could not be read.
-            KafkaError: a record could not be handed over; it is in the tally.
+            KafkaError: a record could not be enqueued; it is in the tally.
         """
         async with aclosing(read_chunks(self._settings.inputs)) as chunks:
             try:
@@ -133,7 +155,7 @@ class Feed:
 
     def _read(self, line: bytes | None, reader: LineFormat) -> Content | None:
         if line is None:
-            reader.finish()  # a row that was to go on in this line has no end
+            reader.finish()  # a row that continues in this line has no end
             limit = f"{self._max_record_bytes:,} bytes; the limit is --property max.request.size"
             raise BadLineError("longer than a record may be", limit)
         return reader.read(line)
@@ -146,17 +168,17 @@ class Feed:
             self._first = None
 
     def _note_bad(self, first: int, error: BadLineError, reader: LineFormat) -> None:
-        """Count a bad line; ends the run unless such lines are to be passed over, which no header can be."""
+        """Count an invalid line; raises the error unless it is skipped, which a header never is."""
         is_skipped = self._settings.skip_bad_lines and not reader.needs_header
         self._tally.bad(first, error, is_skipped=is_skipped)
-        self.was_asked_wrongly = isinstance(error, NoKeyFieldError) and not self._has_sent
+        self.has_usage_error = isinstance(error, NoKeyFieldError) and not self._has_sent
         if not is_skipped:
             raise error
 
     async def _send(self, first: int, content: Content) -> None:
         if self._pace is not None:
             await self._wait_for_turn(self._pace)
-        if len(self._tally.under_way) >= MAX_UNDER_WAY:
+        if len(self._tally.in_flight) >= MAX_IN_FLIGHT:
             await self._wait_for_room()
         self._tally.sent(first)
         self._has_sent = True
@@ -164,28 +186,28 @@ class Feed:
             await self._enqueue(first, content)
         except KafkaError as error:
             self._note_failure(first, error)
-            if not self._passes_over(error):
+            if not self._skips(error):
                 raise
-        if first % RECORDS_A_TURN == 0:
+        if first % RECORDS_PER_TURN == 0:
             await asyncio.sleep(0)
 
     async def _wait_for_room(self) -> None:
-        """Wait until half of what is under way has its answer."""
+        """Wait until half of the records in flight have ended."""
         self._room = self._loop.create_future()
         await self._room
         self._room = None
 
     async def _enqueue(self, first: int, content: Content) -> None:
-        """Hand over one record; waits for room as long as a record may live.
+        """Enqueue one record; waits for room up to the delivery time-out.
 
-        A shorter `max.block.ms` makes a wrong address known soon; a broker that stands still for longer is no reason
-        to give up.
+        The short `max.block.ms` of this command reports a wrong address soon, but a broker that stops for longer must
+        not end the run.
 
         Raises:
-            BufferTimeoutError: no room for so long.
-            MetadataTimeoutError: the topic has become unknown for so long.
-            KafkaError: what `enqueue` raises of the record.
-            CancelledError: the run is stopped.
+            BufferTimeoutError: no room in that time.
+            MetadataTimeoutError: the topic was unknown for that time.
+            KafkaError: `enqueue` refused the record.
+            CancelledError: the run ends.
         """
         settings = self._settings
         give_up_at: float | None = None
@@ -197,10 +219,10 @@ class Feed:
                     key=content.key,
                     partition=settings.partition,
                     headers=settings.headers,
-                    on_delivery=partial(self._answered, first),
+                    on_delivery=partial(self._on_delivery, first),
                 )
             except asyncio.CancelledError:
-                self._withdrawn = first  # if it waited; the run tells of it as of what was never accepted
+                self._withdrawn = first  # if it waited for room, it was never accepted
                 raise
             except (BufferTimeoutError, MetadataTimeoutError):
                 give_up_at = give_up_at or self._loop.time() + self._patience_s
@@ -214,25 +236,25 @@ class Feed:
         if delay_s > 0:
             await asyncio.sleep(delay_s)
 
-    def _answered(self, first: int, metadata: RecordMetadata | None, error: KafkaError | None) -> None:
-        """What became of the record that begins at line `first`."""
+    def _on_delivery(self, first: int, metadata: RecordMetadata | None, error: KafkaError | None) -> None:
+        """Count the result of the record that begins at line `first`."""
         if metadata is not None:
-            self._tally.delivered_at(first, metadata)
+            self._tally.delivered_at(first)
         elif (
             first != self._withdrawn
             and error is not None
             and not isinstance(error, (BufferTimeoutError, MetadataTimeoutError))
         ):
-            is_skipped = self._passes_over(error) and not self._settings.is_one_transaction
+            is_skipped = self._skips(error) and not self._settings.is_one_transaction
             self._tally.failed(first, error, is_skipped=is_skipped)
             if not is_skipped:
                 self._on_failure()
         room = self._room
-        if room is not None and not room.done() and len(self._tally.under_way) <= MAX_UNDER_WAY // 2:
+        if room is not None and not room.done() and len(self._tally.in_flight) <= MAX_IN_FLIGHT // 2:
             room.set_result(None)
 
     def _note_failure(self, first: int, error: KafkaError) -> None:
-        self._tally.failed(first, error, is_skipped=self._passes_over(error))
+        self._tally.failed(first, error, is_skipped=self._skips(error))
 
-    def _passes_over(self, error: KafkaError) -> bool:
+    def _skips(self, error: KafkaError) -> bool:
         return self._settings.skip_bad_lines and isinstance(error, SINGLE_RECORD_ERRORS)

@@ -2,15 +2,9 @@
 
 import pytest
 
-from aioproducer.cli.producing.formats import BadLineError
-from aioproducer.cli.producing.tally import MAX_PROBLEMS, OTHER_REASONS, Tally
+from aioproducer.cli.produce.formats import BadLineError
+from aioproducer.cli.produce.report import MAX_PROBLEMS, OTHER_REASONS, Tally
 from aioproducer.errors import BrokerError, DeliveryTimeoutError, KafkaError, Outcome, ProducerClosedError
-from aioproducer.records import RecordMetadata, TopicPartition
-
-
-def metadata(offset: int, partition: int = 0) -> RecordMetadata:
-    """Where a record went."""
-    return RecordMetadata("t", partition, TopicPartition("t", partition), offset, 0, 0, 0)
 
 
 @pytest.fixture
@@ -25,18 +19,17 @@ def tally() -> Tally:
 
 def test_everything_delivered_is_complete(tally: Tally) -> None:
     """In whatever order the answers come."""
-    for offset, line in enumerate([3, 1, 2, 5, 4]):
-        tally.delivered_at(line, metadata(offset, partition=line % 2))
+    for line in [3, 1, 2, 5, 4]:
+        tally.delivered_at(line)
 
     assert tally.is_complete
     assert (tally.delivered, tally.not_delivered, tally.complete_to) == (5, 0, 5)
-    assert {number: count.records for number, count in tally.partitions.items()} == {0: 2, 1: 3}
 
 
 def test_complete_up_to_the_first_line_without_an_answer(tally: Tally) -> None:
     """Later answers do not move it."""
     for line in (1, 2, 4, 5):
-        tally.delivered_at(line, metadata(line))
+        tally.delivered_at(line)
 
     assert tally.complete_to == 2
     assert not tally.is_complete
@@ -46,7 +39,7 @@ def test_complete_up_to_the_first_failure(tally: Tally) -> None:
     """It stays there when all else was delivered."""
     tally.failed(2, DeliveryTimeoutError("late", outcome=Outcome.UNKNOWN), is_skipped=False)
     for line in (1, 3, 4, 5):
-        tally.delivered_at(line, metadata(line))
+        tally.delivered_at(line)
 
     assert (tally.complete_to, tally.delivered, tally.not_delivered) == (1, 4, 1)
 
@@ -66,7 +59,7 @@ def test_skipped_and_blank_lines_are_not_missing() -> None:
 def test_withdrawn_record_was_never_read(tally: Tally) -> None:
     """It was not handed over."""
     for line in range(1, 5):
-        tally.delivered_at(line, metadata(line))
+        tally.delivered_at(line)
     tally.withdrawn(5)
 
     assert tally.is_complete
@@ -78,7 +71,7 @@ def test_second_answer_changes_nothing(tally: Tally) -> None:
     error = DeliveryTimeoutError("late", outcome=Outcome.NOT_WRITTEN)
     tally.failed(1, error, is_skipped=False)
     tally.failed(1, error, is_skipped=False)
-    tally.delivered_at(1, metadata(1))
+    tally.delivered_at(1)
 
     assert (tally.not_delivered, tally.delivered) == (1, 0)
 

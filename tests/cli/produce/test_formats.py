@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from aioproducer.cli.producing.formats import BadLineError, Content, Format, line_format
+from aioproducer.cli.produce.formats import BadLineError, Content, Format, line_format
 
 
 def contents(kind: Format, *lines: bytes, key: str | None = None, limit: int = 1_000) -> list[Content]:

@@ -1,25 +1,14 @@
-"""What people and programs are told of a run."""
+"""The summary of a run."""
 
-import json
 from dataclasses import replace
-from datetime import UTC, datetime
 
 import pytest
 
-from aioproducer.cli.producing.formats import BadLineError
-from aioproducer.cli.producing.report import MAX_RANGES_SHOWN, TransactionResult, report, summary
-from aioproducer.cli.producing.tally import Tally
+from aioproducer.cli.produce.formats import BadLineError
+from aioproducer.cli.produce.report import MAX_RANGES_SHOWN, RunResult, Tally, summary
 from aioproducer.errors import DeliveryTimeoutError, Outcome
-from aioproducer.records import RecordMetadata, TopicPartition
 
-ENDING = TransactionResult(
-    topic="orders",
-    bootstrap_servers="h:1",
-    started_at=datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC),
-    elapsed_s=0.25,
-    bytes_read=90,
-    acks=-1,
-)
+ENDING = RunResult(topic="orders", elapsed_s=0.25, bytes_read=90, acks=-1)
 
 
 @pytest.fixture
@@ -29,7 +18,7 @@ def tally() -> Tally:
     result.open_input("a.csv")
     for _ in range(40):
         result.sent(result.read_line())
-    result.delivered_at(1, RecordMetadata("orders", 3, TopicPartition("orders", 3), 17, 0, 0, 0))
+    result.delivered_at(1)
     return result
 
 
@@ -60,44 +49,6 @@ def test_people_are_not_drowned_in_ranges(tally: Tally) -> None:
     assert MAX_RANGES_SHOWN == 8
 
 
-def test_programs_are_told_everything(tally: Tally) -> None:
-    """As JSON values, with every range that is kept."""
-    fail(tally, *range(2, 41, 2))
-
-    told = json.loads(json.dumps(report(replace(ENDING, exit_code=1), tally)))
-
-    (problem,) = told.pop("problems")
-    assert len(problem.pop("ranges")) == 20
-    assert problem == {
-        "reason": "DeliveryTimeoutError",
-        "error": "DeliveryTimeoutError",
-        "outcome": "unknown",
-        "example": "late: 2",
-        "skipped": False,
-        "records": 20,
-        "lines": 20,
-        "lines_left_out": 0,
-    }
-    assert told == {
-        "topic": "orders",
-        "bootstrap_servers": "h:1",
-        "started_at": "2026-01-02T03:04:05.000+00:00",
-        "elapsed_s": 0.25,
-        "exit_code": 1,
-        "interrupted_by": None,
-        "error": None,
-        "acks": -1,
-        "transaction": None,
-        "inputs": [{"name": "a.csv", "lines_read": 40}],
-        "bytes_read": 90,
-        "lines_read": 40,
-        "delivered": 1,
-        "not_delivered": 20,
-        "complete_to": {"input": "a.csv", "line": 1},
-        "partitions": {"3": {"records": 1, "first_offset": 17, "last_offset": 17}},
-    }
-
-
 def test_error_before_reading_stands_alone() -> None:
     """Nothing was read, so there is nothing to count."""
     assert list(summary(replace(ENDING, error="no broker"), Tally())) == ["no broker"]
@@ -113,10 +64,10 @@ def test_speed_is_shown_of_runs_that_tell_it(records: int, elapsed_s: float, *, 
     """Not of a few records, nor of a short run: that is the time to connect."""
     tally = Tally()
     tally.open_input("a")
-    for number in range(records):
+    for _ in range(records):
         line = tally.read_line()
         tally.sent(line)
-        tally.delivered_at(line, RecordMetadata("orders", 3, TopicPartition("orders", 3), number, 0, 0, 0))
+        tally.delivered_at(line)
 
     (line_of_delivery,) = summary(replace(ENDING, elapsed_s=elapsed_s), tally)
 
@@ -135,4 +86,3 @@ def test_first_line_missing_is_said() -> None:
         "0 of 1 records delivered to orders in 0.2 s",
         "nothing was delivered",
     ]
-    assert report(ENDING, tally)["complete_to"] is None

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aioproducer.cli.producing.line_splitter import LineSplitter
+from aioproducer.cli.produce.read import LineSplitter
 
 
 def split(chunks: list[bytes], max_line_bytes: int = 1_000) -> list[bytes | None]:

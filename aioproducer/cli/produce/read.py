@@ -1,4 +1,4 @@
-"""Where lines come from: files and standard input, read in a thread of their own so that nothing blocks the loop."""
+"""Reads lines from files and standard input, in a thread so that no read blocks the event loop."""
 
 import asyncio
 import os
@@ -14,7 +14,9 @@ from typing import NamedTuple
 STANDARD_INPUT = "-"
 CHUNK_BYTES = 256 * 1024
 READ_AHEAD = 4
-"""Chunks that are read and not yet taken."""
+"""Chunks that may be read before they are taken."""
+
+NEWLINE = b"\n"
 
 
 class InputReadError(OSError):
@@ -23,37 +25,34 @@ class InputReadError(OSError):
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """One input."""
+    """A file, or standard input."""
 
     name: str
-    """As it is shown."""
-
     path: str | None
-    """`None` is standard input."""
+    """None for standard input."""
 
     size_bytes: int | None
-    """`None` when nobody can know: a pipe, a terminal."""
+    """None if it is unknown, as for a pipe or terminal."""
 
     @contextmanager
     def opened(self) -> Iterator[FileIO]:
-        """The input as a file that returns what there is, however little; standard input is left open."""
+        """Open the input unbuffered: a read returns whatever is available. Standard input is left open."""
         with FileIO(0 if self.path is None else self.path, closefd=self.path is not None) as file:
             yield file
 
 
 class Chunk(NamedTuple):
-    """A piece of an input."""
+    """A piece of an input, empty at the end."""
 
     input_index: int
 
     data: bytes
-    """Empty at its end."""
 
 
 def find_inputs(arguments: Sequence[str]) -> tuple[list[Input], list[str]]:
-    """The inputs that the arguments name, standard input without any, and a line for each that cannot be read.
+    """Return the inputs that the arguments name, by default standard input, and a line for each that cannot be read.
 
-    Nothing is opened: what a pipe holds can be read only once.
+    No input is opened, since a pipe can be read only once.
     """
     inputs, problems = [], []
     for argument in arguments or [STANDARD_INPUT]:
@@ -67,10 +66,9 @@ def find_inputs(arguments: Sequence[str]) -> tuple[list[Input], list[str]]:
 
 
 async def read_chunks(inputs: Sequence[Input]) -> AsyncGenerator[Chunk]:
-    """Yield the inputs in pieces, one input after another, each with an empty piece at its end.
+    """Yield the inputs in chunks, one input after another, each with an empty chunk at its end.
 
-    The thread that reads may be blocked for ever, in a pipe nobody writes to; it is a daemon, so that the process
-    can end without it.
+    The reading thread is a daemon: it may be blocked forever in a pipe, and the process must still end.
 
     Raises:
         InputReadError: an input cannot be opened or read.
@@ -85,7 +83,7 @@ async def read_chunks(inputs: Sequence[Input]) -> AsyncGenerator[Chunk]:
 
 
 class _Reading:
-    """One thread that reads, and the queue by which the loop gets what it has read."""
+    """A reading thread, and the queue between it and the event loop."""
 
     def __init__(self, inputs: Sequence[Input], loop: asyncio.AbstractEventLoop) -> None:
         self._inputs = inputs
@@ -95,7 +93,6 @@ class _Reading:
         self._is_stopped = False
 
     async def chunks(self) -> AsyncGenerator[Chunk]:
-        """Take what was read, until the last input ends."""
         while (item := await self._queue.get()) is not None:
             if isinstance(item, InputReadError):
                 raise item
@@ -103,12 +100,10 @@ class _Reading:
             self._room.release()
 
     def stop(self) -> None:
-        """Let the thread end when it next has something to give."""
         self._is_stopped = True
         self._room.release()
 
     def run(self) -> None:
-        """Read everything; runs in the thread."""
         for index, source in enumerate(self._inputs):
             try:
                 go_on = self._read(index, source)
@@ -120,7 +115,7 @@ class _Reading:
         self._put(None)
 
     def _read(self, index: int, source: Input) -> bool:
-        """Read one input to its end; False: nobody wants more."""
+        """Read one input to its end; returns False if the reading was stopped."""
         with source.opened() as file:
             data = None
             while data != b"":
@@ -131,7 +126,7 @@ class _Reading:
         return True
 
     def _put(self, item: Chunk | InputReadError | None) -> bool:
-        """Hand over; False: the loop has ended."""
+        """Put an item into the queue; returns False if the loop has ended."""
         try:
             self._loop.call_soon_threadsafe(self._queue.put_nowait, item)
         except RuntimeError:
@@ -141,7 +136,7 @@ class _Reading:
 
 def _standard_input() -> Input:
     found = _input("standard input", None, os.fstat(0))
-    os.read(0, 0)  # takes nothing; fails where it is closed, or open for writing only
+    os.read(0, 0)  # reads nothing, and fails if it is closed or open only for writing
     return found
 
 
@@ -165,6 +160,52 @@ def _shown(argument: str) -> str:
 
 
 def _reason(error: OSError) -> str:
-    """The system's words, without number and file name."""
+    """Return the system's message without error number and file name."""
     text = error.strerror or str(error)
     return text[:1].lower() + text[1:]
+
+
+class LineSplitter:
+    """Cuts the chunks of one input into lines, in bounded memory.
+
+    A line ends with LF or with the end of the input; the format handles a CR.
+
+    Args:
+        max_line_bytes: a longer line is reported as None.
+    """
+
+    __slots__ = ("_is_too_long", "_max_line_bytes", "_rest")
+
+    def __init__(self, max_line_bytes: int) -> None:
+        self._max_line_bytes = max_line_bytes
+        self._rest = bytearray()
+        self._is_too_long = False
+
+    def feed(self, chunk: bytes) -> Iterator[bytes | None]:
+        """Yield the lines that end in this chunk, without LF; None for a line that is too long."""
+        *ends, rest = chunk.split(NEWLINE)
+        for end in ends:
+            yield self._line(end) if self._rest or self._is_too_long else self._checked(end)
+        self._keep(rest)
+
+    def finish(self) -> Iterator[bytes | None]:
+        """Yield the last line, if the input does not end with LF."""
+        if self._rest or self._is_too_long:
+            yield self._line(b"")
+
+    def _line(self, end: bytes) -> bytes | None:
+        self._keep(end)
+        line = None if self._is_too_long else bytes(self._rest)
+        self._rest.clear()
+        self._is_too_long = False
+        return line
+
+    def _keep(self, piece: bytes) -> None:
+        if self._is_too_long or len(self._rest) + len(piece) > self._max_line_bytes:
+            self._is_too_long = self._is_too_long or bool(piece)
+            self._rest.clear()
+        else:
+            self._rest += piece
+
+    def _checked(self, line: bytes) -> bytes | None:
+        return line if len(line) <= self._max_line_bytes else None
