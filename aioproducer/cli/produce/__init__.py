@@ -1,4 +1,4 @@
-"""`aioproducer produce`: `read` and `formats` make records of lines, `feed` sends them, `run` and `report` are around."""
+"""`aioproducer produce`: lines are read, made into records and sent, and their results counted."""
 
 from aioproducer.cli.produce.command import produce
 
